@@ -1,0 +1,1 @@
+"""One-class collaborative filtering with random graphs."""

@@ -1,0 +1,57 @@
+"""What can go wrong, in the user's words.
+
+Every message says what was seen, what was expected and what to do. The shell prints it as one sentence and
+ends with `exit_code`: 2 for bad use, 1 for a run that failed.
+"""
+
+from __future__ import annotations
+
+
+class ConsiderateError(Exception):
+    """The base of everything that this library raises on purpose."""
+
+    exit_code = 1
+
+
+class UsageError(ConsiderateError, ValueError):
+    """A setting outside its range, or options that do not go together."""
+
+    exit_code = 2
+
+
+class DataError(ConsiderateError, ValueError):
+    """Input data that cannot be read or does not make a graph."""
+
+    exit_code = 2
+
+
+class ModelFileError(ConsiderateError, ValueError):
+    """A file that is not a model of ours, is damaged, or is newer than this library."""
+
+    exit_code = 2
+
+
+class UnknownIdError(ConsiderateError, LookupError):
+    """A user or an item that the model has never seen."""
+
+    exit_code = 2
+
+
+class NotFittedError(UsageError, AttributeError):
+    """A question that only a fitted model can answer."""
+
+
+class OutputError(ConsiderateError, OSError):
+    """A file that could not be written; what was there before is untouched."""
+
+
+class MemoryLimitError(ConsiderateError, MemoryError):
+    """A fit that would not fit in memory, said before it starts."""
+
+
+class DivergedError(ConsiderateError, ArithmeticError):
+    """Values that stopped being finite. The last good posterior is kept in `last`."""
+
+    def __init__(self, message: str, last: object = None) -> None:
+        super().__init__(message)
+        self.last = last

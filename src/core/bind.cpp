@@ -1,0 +1,17 @@
+// The Python module `considerate.kernels.compiled`. Each file binds one subject.
+#include <nanobind/nanobind.h>
+
+namespace considerate {
+void bind_graph(nanobind::module_& m);
+void bind_draws(nanobind::module_& m);
+void bind_sums(nanobind::module_& m);
+void bind_simulate(nanobind::module_& m);
+}  // namespace considerate
+
+NB_MODULE(compiled, m) {
+  m.doc() = "Arrays in, arrays out. Serial, without the GIL; threads live in considerate.backends.";
+  considerate::bind_graph(m);
+  considerate::bind_draws(m);
+  considerate::bind_sums(m);
+  considerate::bind_simulate(m);
+}
