@@ -55,7 +55,7 @@ class Vocabulary:
 
     @cached_property
     def _view(self) -> memoryview:
-        return memoryview(np.ascontiguousarray(self.text)) if self.text is not None else memoryview(b"")
+        return np.ascontiguousarray(self.text).data if self.text is not None else memoryview(b"")
 
     def _bytes(self, row: int) -> bytes:
         assert self.offsets is not None

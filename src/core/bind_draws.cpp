@@ -1,5 +1,67 @@
-#include <nanobind/nanobind.h>
+#include "arrays.hpp"
+#include "draws.hpp"
+
+#include <nanobind/stl/tuple.h>
 
 namespace considerate {
-void bind_draws(nanobind::module_& m) { (void)m; }
+
+static DrawSettings settings_from(std::uint64_t seed, std::uint64_t sweep, double rate, const In<double>& weights,
+                                  const In<std::uint64_t>& thresholds, const In<std::int32_t>& aliases) {
+  const auto size = static_cast<std::int64_t>(weights.size());
+  require(thresholds.size() == weights.size() && aliases.size() == weights.size(), "the alias table is of another size");
+  std::int64_t support = 0;
+  for (std::int64_t n = 0; n < size; ++n) support += weights.data()[n] > 0;
+  return {seed, sweep, rate, weights.data(), {thresholds.data(), aliases.data(), size}, support};
+}
+
+void bind_draws(nb::module_& m) {
+  m.def(
+      "alias_table",
+      [](In<double> weights) {
+        auto thresholds = new_array<std::uint64_t>({weights.size()});
+        auto aliases = new_array<std::int32_t>({weights.size()});
+        {
+          nb::gil_scoped_release release;
+          build_alias(weights.data(), static_cast<std::int64_t>(weights.size()), thresholds.data(), aliases.data());
+        }
+        return std::make_tuple(thresholds, aliases);
+      },
+      nb::arg("weights"), "Walker's alias table of non-negative weights: (thresholds, aliases).");
+  m.def(
+      "count_negatives",
+      [](std::uint64_t seed, std::uint64_t sweep, double rate, In<double> weights, In<std::uint64_t> thresholds,
+         In<std::int32_t> aliases, In<std::int64_t> starts, In<std::int32_t> liked, std::int64_t first,
+         std::int64_t last, InOut<std::int64_t> counts) {
+        const DrawSettings settings = settings_from(seed, sweep, rate, weights, thresholds, aliases);
+        require(first >= 0 && first <= last && last < static_cast<std::int64_t>(starts.size()), "rows out of range");
+        nb::gil_scoped_release release;
+        for (std::int64_t user = first; user < last; ++user) {
+          const std::int64_t begin = starts.data()[user];
+          counts.data()[user] = negatives_of(settings, liked.data() + begin, starts.data()[user + 1] - begin, user);
+        }
+      },
+      nb::arg("seed"), nb::arg("sweep"), nb::arg("rate"), nb::arg("weights"), nb::arg("thresholds"), nb::arg("aliases"),
+      nb::arg("starts"), nb::arg("liked"), nb::arg("first"), nb::arg("last"), nb::arg("counts"),
+      "How many items each of the users first..last has considered and not liked.");
+  m.def(
+      "draw_negatives",
+      [](std::uint64_t seed, std::uint64_t sweep, double rate, In<double> weights, In<std::uint64_t> thresholds,
+         In<std::int32_t> aliases, In<std::int64_t> starts, In<std::int32_t> liked, std::int64_t first,
+         std::int64_t last, In<std::int64_t> out_starts, InOut<std::int32_t> out) {
+        const DrawSettings settings = settings_from(seed, sweep, rate, weights, thresholds, aliases);
+        require(first >= 0 && first <= last && last < static_cast<std::int64_t>(starts.size()), "rows out of range");
+        nb::gil_scoped_release release;
+        Drawer drawer(settings);
+        for (std::int64_t user = first; user < last; ++user) {
+          const std::int64_t begin = starts.data()[user], at = out_starts.data()[user];
+          drawer.draw(user, liked.data() + begin, starts.data()[user + 1] - begin, out_starts.data()[user + 1] - at,
+                      out.data() + at);
+        }
+        return std::make_tuple(drawer.rejected(), drawer.from_tree());
+      },
+      nb::arg("seed"), nb::arg("sweep"), nb::arg("rate"), nb::arg("weights"), nb::arg("thresholds"), nb::arg("aliases"),
+      nb::arg("starts"), nb::arg("liked"), nb::arg("first"), nb::arg("last"), nb::arg("out_starts"), nb::arg("out"),
+      "Draw them, without replacement and never a liked one: (rejections, draws that needed the tree).");
+}
+
 }  // namespace considerate

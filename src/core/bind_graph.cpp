@@ -1,5 +1,51 @@
-#include <nanobind/nanobind.h>
+#include "arrays.hpp"
+#include "graph.hpp"
+
+#include <nanobind/stl/tuple.h>
 
 namespace considerate {
-void bind_graph(nanobind::module_& m) { (void)m; }
+
+static void check_range(In<std::int32_t> values, std::int64_t count, const char* what) {
+  for (std::size_t e = 0; e < values.size(); ++e) require(values.data()[e] >= 0 && values.data()[e] < count, what);
+}
+
+void bind_graph(nb::module_& m) {
+  m.def(
+      "sort_pairs",
+      [](In<std::int32_t> rows, In<std::int32_t> columns, std::int64_t row_count, std::int64_t column_count) {
+        require(rows.size() == columns.size(), "rows and columns differ in length");
+        check_range(rows, row_count, "a row is out of range");
+        check_range(columns, column_count, "a column is out of range");
+        auto starts = new_array<std::int64_t>({static_cast<std::size_t>(row_count) + 1});
+        auto indices = new_array<std::int32_t>({rows.size()});
+        std::int64_t kept = 0;
+        {
+          nb::gil_scoped_release release;
+          kept = sort_pairs(rows.data(), columns.data(), static_cast<std::int64_t>(rows.size()), row_count, column_count,
+                            starts.data(), indices.data());
+        }
+        return std::make_tuple(starts, indices, kept);
+      },
+      nb::arg("rows"), nb::arg("columns"), nb::arg("row_count"), nb::arg("column_count"),
+      "Pairs sorted by row then column, double ones folded: (starts, indices, kept).");
+  m.def(
+      "count_columns",
+      [](In<std::int32_t> indices, InOut<std::int64_t> counts) {
+        check_range(indices, static_cast<std::int64_t>(counts.size()), "a column is out of range");
+        nb::gil_scoped_release release;
+        count_columns(indices.data(), static_cast<std::int64_t>(indices.size()), counts.data());
+      },
+      nb::arg("indices"), nb::arg("counts"), "counts += bincount(indices)");
+  m.def(
+      "scatter_rows",
+      [](In<std::int64_t> starts, In<std::int32_t> indices, std::int64_t first, std::int64_t last,
+         InOut<std::int64_t> places, InOut<std::int32_t> rows_out) {
+        require(first >= 0 && first <= last && last < static_cast<std::int64_t>(starts.size()), "rows out of range");
+        nb::gil_scoped_release release;
+        scatter_rows(starts.data(), indices.data(), first, last, places.data(), rows_out.data());
+      },
+      nb::arg("starts"), nb::arg("indices"), nb::arg("first"), nb::arg("last"), nb::arg("places"), nb::arg("rows_out"),
+      "Put rows first..last under their columns; places moves on.");
+}
+
 }  // namespace considerate

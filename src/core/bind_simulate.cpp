@@ -1,5 +1,136 @@
 #include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/tuple.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <numeric>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "simulate.hpp"
+
+namespace nb = nanobind;
 
 namespace considerate {
-void bind_simulate(nanobind::module_& m) { (void)m; }
+namespace {
+
+template <class T>
+using Input = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+template <class T>
+using Output = nb::ndarray<nb::numpy, T, nb::ndim<1>>;
+
+// Only what would write outside the arrays is refused here; considerate.simulate checks the rest.
+void require(bool holds, const char* message) {
+  if (!holds) throw nb::value_error(message);
+}
+
+std::int64_t sum(const Input<std::int32_t>& degrees) {
+  return std::accumulate(degrees.data(), degrees.data() + degrees.size(), std::int64_t{0});
+}
+
+bool within(const Input<std::int32_t>& degrees, std::size_t most) {
+  return std::all_of(degrees.data(), degrees.data() + degrees.size(),
+                     [most](std::int32_t d) { return d >= 0 && static_cast<std::size_t>(d) <= most; });
+}
+
+// The array takes the memory over.
+template <class T>
+Output<T> hand_over(std::unique_ptr<T[]> data, std::size_t size) {
+  T* const values = data.get();
+  nb::capsule owner(values, [](void* p) noexcept { delete[] static_cast<T*>(p); });
+  (void)data.release();
+  return Output<T>(values, {size}, owner);
+}
+
+template <class T>
+std::unique_ptr<T[]> copy_of(const Input<T>& array) {
+  std::unique_ptr<T[]> copy(new T[array.size()]);
+  std::copy_n(array.data(), array.size(), copy.get());
+  return copy;
+}
+
+std::vector<std::int64_t> row_starts(const Input<std::int32_t>& degrees) {
+  std::vector<std::int64_t> row(degrees.size() + 1, 0);
+  for (std::size_t m = 0; m < degrees.size(); ++m) row[m + 1] = row[m] + degrees.data()[m];
+  return row;
+}
+
+std::unique_ptr<std::int32_t[]> repeat_users(const std::vector<std::int64_t>& row) {
+  std::unique_ptr<std::int32_t[]> users(new std::int32_t[static_cast<std::size_t>(row.back())]);
+  for (std::size_t m = 0; m + 1 < row.size(); ++m)
+    std::fill(users.get() + row[m], users.get() + row[m + 1], static_cast<std::int32_t>(m));
+  return users;
+}
+
+auto equalise(Input<std::int32_t> user_degrees, Input<std::int32_t> item_degrees, Input<double> user_cdf,
+              std::int64_t user_minimum, Input<double> item_cdf, std::int64_t item_minimum, std::uint64_t seed,
+              std::uint64_t attempt, std::int64_t free, std::int64_t homing) {
+  std::unique_ptr<std::int32_t[]> users, items;
+  Equalised done;
+  require(user_degrees.size() && item_degrees.size() && user_cdf.size() && item_cdf.size(), "empty array");
+  {
+    nb::gil_scoped_release release;
+    users = copy_of(user_degrees);
+    items = copy_of(item_degrees);
+    const InverseCdf user_law(user_cdf.data(), user_cdf.size());
+    const InverseCdf item_law(item_cdf.data(), item_cdf.size());
+    done = equalise_degrees(users.get(), user_degrees.size(), items.get(), item_degrees.size(), user_law,
+                            user_minimum, item_law, item_minimum, seed, attempt, free, homing);
+  }
+  return std::make_tuple(hand_over(std::move(users), user_degrees.size()),
+                         hand_over(std::move(items), item_degrees.size()), done.redraws, done.gap);
+}
+
+auto join(Input<std::int32_t> user_degrees, Input<std::int32_t> item_degrees, std::uint64_t seed,
+          std::uint64_t attempt) {
+  std::unique_ptr<std::int32_t[]> users, items;
+  std::size_t edges = 0;
+  Joined done;
+  require(within(user_degrees, item_degrees.size()) && within(item_degrees, user_degrees.size()),
+          "a degree exceeds the other side");
+  require(sum(user_degrees) == sum(item_degrees), "the sums of the degrees differ");
+  {
+    nb::gil_scoped_release release;
+    const auto row = row_starts(user_degrees);
+    edges = static_cast<std::size_t>(row.back());
+    items.reset(new std::int32_t[edges]);
+    done = Joiner(row, item_degrees.data(), item_degrees.size(), items.get(), seed, attempt).run();
+    users = repeat_users(row);
+  }
+  return std::make_tuple(hand_over(std::move(users), edges), hand_over(std::move(items), edges), done.repairs,
+                         done.rebuilt);
+}
+
+auto consider(Input<std::int32_t> counts, Input<double> weights, std::uint64_t seed) {
+  std::unique_ptr<std::int32_t[]> users, items;
+  std::size_t edges = 0;
+  const auto positive = std::count_if(weights.data(), weights.data() + weights.size(), [](double w) { return w > 0; });
+  require(weights.size() && within(counts, static_cast<std::size_t>(positive)), "more items than positive weights");
+  {
+    nb::gil_scoped_release release;
+    const auto row = row_starts(counts);
+    edges = static_cast<std::size_t>(row.back());
+    items.reset(new std::int32_t[edges]);
+    draw_considered(row, weights.data(), weights.size(), items.get(), seed);
+    users = repeat_users(row);
+  }
+  return std::make_tuple(hand_over(std::move(users), edges), hand_over(std::move(items), edges));
+}
+
+}  // namespace
+
+void bind_simulate(nb::module_& m) {
+  using namespace nb::literals;
+  m.def("equalise_degrees", &equalise, "user_degrees"_a, "item_degrees"_a, "user_cdf"_a, "user_minimum"_a,
+        "item_cdf"_a, "item_minimum"_a, "seed"_a, "attempt"_a, "free"_a, "homing"_a,
+        "Redraw one user and one item at a time until the sums agree; see simulate_reference.equalise_degrees.");
+  m.def("join_half_edges", &join, "user_degrees"_a, "item_degrees"_a, "seed"_a, "attempt"_a,
+        "A random graph with these degrees and no double edge; see simulate_reference.join_half_edges.");
+  m.def("draw_considered", &consider, "counts"_a, "weights"_a, "seed"_a,
+        "Items by popularity without replacement; see simulate_reference.draw_considered.");
+}
+
 }  // namespace considerate

@@ -1,5 +1,315 @@
-#include <nanobind/nanobind.h>
+#include "arrays.hpp"
+#include "dispatch.hpp"
+
+#include <nanobind/stl/array.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <string>
+#include <vector>
 
 namespace considerate {
-void bind_sums(nanobind::module_& m) { (void)m; }
+
+template <class T>
+using Maybe = std::optional<In<T>>;
+
+// Keeps the arrays alive whose addresses it takes, and checks their sizes once.
+template <class T>
+static const T* hold(std::vector<nb::object>& held, const In<T>& array, std::int64_t size, const char* what) {
+  require(static_cast<std::int64_t>(array.size()) >= size, what);
+  held.push_back(nb::cast(array));
+  return array.data();
+}
+
+struct PyExpected {
+  Expected raw;
+  std::vector<nb::object> held;
+};
+
+struct PyPass {
+  Pass raw;
+  std::vector<nb::object> held;
+  nb::object expected;
+  std::int64_t own_rows = 0, other_rows = 0;
+};
+
+static RowsOut rows_out(const PyPass& pass, const InOut<float>& rows, const std::optional<InOut<float>>& bias_mean,
+                        const std::optional<InOut<float>>& bias_variance) {
+  RowsOut out;
+  require(static_cast<std::int64_t>(rows.size()) == pass.own_rows * 2 * padded(pass.raw.factors), "rows: another shape than own");
+  out.rows = rows.data();
+  if (pass.raw.bias) {
+    require(bias_mean && bias_variance, "biases are updated but not taken");
+    require(static_cast<std::int64_t>(bias_mean->size()) == pass.own_rows, "bias_mean: another length than own");
+    require(static_cast<std::int64_t>(bias_variance->size()) == pass.own_rows, "bias_variance: another length than own");
+    out.bias_mean = bias_mean->data();
+    out.bias_variance = bias_variance->data();
+  }
+  return out;
+}
+
+static SumsOut sums_out(const PyPass& pass, std::size_t count, const InOut<float>& second, const InOut<float>& first,
+                        const InOut<float>& bias) {
+  const auto K = static_cast<std::size_t>(pass.raw.factors);
+  require(second.size() == count * K * (K + 1) / 2 && first.size() == count * K && bias.size() == count * 2,
+          "sums of another shape");
+  return {second.data(), first.data(), bias.data()};
+}
+
+static std::array<double, 4> moments_of(const RowsOut& out) {
+  return {out.moments[0], out.moments[1], out.moments[2], out.moments[3]};
+}
+
+void bind_sums(nb::module_& m) {
+  nb::class_<PyExpected>(m, "Expected", "The closed-form part of the expectation over q(H).")
+      .def(
+          "__init__",
+          [](PyExpected* self, std::int64_t factors, In<std::int32_t> group_of_item, In<double> beta, InOut<float> alpha,
+             InOut<float> alpha_l, In<double> second, In<double> first, In<double> first_bias, In<double> scalars,
+             In<std::int64_t> sizes, In<double> temperature, In<double> table, double grid_start, double grid_step,
+             Maybe<double> user_second, Maybe<double> user_first, Maybe<double> user_scalars) {
+            new (self) PyExpected();
+            Expected& ex = self->raw;
+            const auto groups = static_cast<std::int64_t>(sizes.size());
+            const auto items = static_cast<std::int64_t>(beta.size());
+            ex.groups = groups;
+            ex.group_of_item = hold(self->held, group_of_item, items, "group_of_item");
+            for (std::int64_t n = 0; n < items; ++n)
+              require(ex.group_of_item[n] >= 0 && ex.group_of_item[n] < groups, "a group is out of range");
+            ex.beta = hold(self->held, beta, items, "beta");
+            const auto users = static_cast<std::int64_t>(temperature.size());
+            require(static_cast<std::int64_t>(alpha.size()) == users * groups, "alpha");
+            require(static_cast<std::int64_t>(alpha_l.size()) == users * groups, "alpha_l");
+            self->held.push_back(nb::cast(alpha));
+            self->held.push_back(nb::cast(alpha_l));
+            ex.alpha = alpha.data();
+            ex.alpha_l = alpha_l.data();
+            ex.second = hold(self->held, second, groups * triangle(factors), "second");
+            ex.first = hold(self->held, first, groups * factors, "first");
+            ex.first_bias = hold(self->held, first_bias, groups * factors, "first_bias");
+            ex.scalars = hold(self->held, scalars, groups * 4, "scalars");
+            ex.sizes = hold(self->held, sizes, groups, "sizes");
+            ex.temperature = hold(self->held, temperature, users, "temperature");
+            require(groups > 0 && table.size() % (2 * static_cast<std::size_t>(groups)) == 0, "table");
+            ex.grid = static_cast<std::int64_t>(table.size()) / (2 * groups);
+            require(ex.grid >= 2, "table");
+            ex.table = hold(self->held, table, groups * ex.grid * 2, "table");
+            ex.grid_start = grid_start;
+            ex.grid_step = grid_step;
+            if (user_second) {
+              require(user_first && user_scalars, "user sums");
+              ex.user_second = hold(self->held, *user_second, groups * triangle(factors), "user_second");
+              ex.user_first = hold(self->held, *user_first, groups * 3 * factors, "user_first");
+              ex.user_scalars = hold(self->held, *user_scalars, groups * 3, "user_scalars");
+            }
+          },
+          nb::kw_only(), nb::arg("factors"), nb::arg("group_of_item"), nb::arg("beta"), nb::arg("alpha"),
+          nb::arg("alpha_l"), nb::arg("second"), nb::arg("first"), nb::arg("first_bias"), nb::arg("scalars"),
+          nb::arg("sizes"), nb::arg("temperature"), nb::arg("table"), nb::arg("grid_start"), nb::arg("grid_step"),
+          nb::arg("user_second") = nb::none(), nb::arg("user_first") = nb::none(), nb::arg("user_scalars") = nb::none());
+
+  nb::class_<PyPass>(m, "Pass", "All that a pass over the rows of one side reads.")
+      .def(
+          "__init__",
+          [](PyPass* self, std::int64_t factors, In<float> own, Maybe<float> own_bias_mean, Maybe<float> own_bias_variance,
+             In<float> other, Maybe<float> other_bias_mean, Maybe<float> other_bias_variance,
+             In<std::int64_t> liked_starts, In<std::int32_t> liked, Maybe<std::int64_t> unliked_starts,
+             Maybe<std::int32_t> unliked, Maybe<std::int64_t> splits, bool bias, double offset, double weight,
+             double tau, double tau_bias, double epsilon, nb::object expected, bool own_is_user) {
+            new (self) PyPass();
+            Pass& raw = self->raw;
+            auto& held = self->held;
+            require(factors > 0, "factors");
+            const std::int64_t width = 2 * padded(factors);
+            require(own.size() % static_cast<std::size_t>(width) == 0, "own: rows of another width");
+            require(other.size() % static_cast<std::size_t>(width) == 0, "other: rows of another width");
+            raw.factors = factors;
+            const std::int64_t rows = self->own_rows = static_cast<std::int64_t>(own.size()) / width;
+            const std::int64_t others = self->other_rows = static_cast<std::int64_t>(other.size()) / width;
+            raw.own.rows = hold(held, own, rows * width, "own");
+            raw.other.rows = hold(held, other, others * width, "other");
+            if (own_bias_mean && own_bias_variance) {
+              raw.own.bias_mean = hold(held, *own_bias_mean, rows, "own_bias_mean");
+              raw.own.bias_variance = hold(held, *own_bias_variance, rows, "own_bias_variance");
+            }
+            if (other_bias_mean && other_bias_variance) {
+              raw.other.bias_mean = hold(held, *other_bias_mean, others, "other_bias_mean");
+              raw.other.bias_variance = hold(held, *other_bias_variance, others, "other_bias_variance");
+            }
+            raw.liked.starts = hold(held, liked_starts, rows + 1, "liked_starts");
+            raw.liked.indices = hold(held, liked, raw.liked.starts[rows], "liked");
+            if (unliked_starts) {
+              require(unliked.has_value(), "unliked");
+              raw.unliked.starts = hold(held, *unliked_starts, rows + 1, "unliked_starts");
+              raw.unliked.indices = hold(held, *unliked, raw.unliked.starts[rows], "unliked");
+            }
+            if (splits) {
+              raw.leaves = static_cast<std::int64_t>(splits->size()) - 1;
+              require(raw.leaves >= 1 && splits->data()[0] == 0 && splits->data()[raw.leaves] == others, "splits");
+              raw.splits = hold(held, *splits, raw.leaves + 1, "splits");
+            }
+            raw.bias = bias;
+            require(!bias || raw.own.bias_mean, "a side without biases cannot update them");
+            raw.offset = static_cast<float>(offset);
+            raw.weight = static_cast<float>(weight);
+            raw.tau = static_cast<float>(tau);
+            raw.tau_bias = static_cast<float>(tau_bias);
+            raw.epsilon = static_cast<float>(epsilon);
+            raw.own_is_user = own_is_user;
+            if (!expected.is_none()) {
+              raw.expected = &nb::cast<PyExpected&>(expected).raw;
+              self->expected = expected;
+            }
+          },
+          nb::kw_only(), nb::arg("factors"), nb::arg("own"), nb::arg("own_bias_mean") = nb::none(),
+          nb::arg("own_bias_variance") = nb::none(), nb::arg("other"), nb::arg("other_bias_mean") = nb::none(),
+          nb::arg("other_bias_variance") = nb::none(), nb::arg("liked_starts"), nb::arg("liked"),
+          nb::arg("unliked_starts") = nb::none(), nb::arg("unliked") = nb::none(), nb::arg("splits") = nb::none(),
+          nb::arg("bias") = false, nb::arg("offset") = 0.0, nb::arg("weight") = 1.0, nb::arg("tau") = 1.0,
+          nb::arg("tau_bias") = 1.0, nb::arg("epsilon") = 1.0, nb::arg("expected") = nb::none(),
+          nb::arg("own_is_user") = true);
+
+  m.def(
+      "update_rows",
+      [](const PyPass& pass, std::int64_t first, std::int64_t last, InOut<float> rows,
+         std::optional<InOut<float>> bias_mean, std::optional<InOut<float>> bias_variance) {
+        require(first >= 0 && first <= last && last <= pass.own_rows, "rows out of range");
+        RowsOut out = rows_out(pass, rows, bias_mean, bias_variance);
+        Pass raw = pass.raw;
+        raw.first = first;
+        raw.last = last;
+        {
+          nb::gil_scoped_release release;
+          kernels_in_use()->update_rows(raw, out);
+        }
+        return std::make_tuple(out.bound, out.bad, moments_of(out));
+      },
+      nb::arg("pass_"), nb::arg("first"), nb::arg("last"), nb::arg("rows"), nb::arg("bias_mean") = nb::none(),
+      nb::arg("bias_variance") = nb::none(),
+      "Sums and steps of rows first..last, written into rows: (the edges' part of the bound before, a bad row or -1, moments of the new rows).");
+  m.def(
+      "sum_rows",
+      [](const PyPass& pass, In<std::int32_t> which, std::int64_t low, std::int64_t high, bool with_groups,
+         InOut<float> second, InOut<float> first, InOut<float> bias) {
+        for (std::size_t r = 0; r < which.size(); ++r)
+          require(which.data()[r] >= 0 && which.data()[r] < pass.own_rows, "a row is out of range");
+        SumsOut out = sums_out(pass, which.size(), second, first, bias);
+        nb::gil_scoped_release release;
+        kernels_in_use()->sum_rows(pass.raw, which.data(), static_cast<std::int64_t>(which.size()), low, high, with_groups, out);
+      },
+      nb::arg("pass_"), nb::arg("which"), nb::arg("low"), nb::arg("high"), nb::arg("with_groups"), nb::arg("second"),
+      nb::arg("first"), nb::arg("bias"), "Sums alone, of the rows `which`, over their edges to other[low, high).");
+  m.def(
+      "solve_rows",
+      [](const PyPass& pass, In<std::int32_t> which, InOut<float> second, InOut<float> first, InOut<float> bias,
+         InOut<float> rows, std::optional<InOut<float>> bias_mean, std::optional<InOut<float>> bias_variance) {
+        for (std::size_t r = 0; r < which.size(); ++r)
+          require(which.data()[r] >= 0 && which.data()[r] < pass.own_rows, "a row is out of range");
+        const SumsOut sums = sums_out(pass, which.size(), second, first, bias);
+        RowsOut out = rows_out(pass, rows, bias_mean, bias_variance);
+        {
+          nb::gil_scoped_release release;
+          kernels_in_use()->solve_rows(pass.raw, which.data(), static_cast<std::int64_t>(which.size()), sums, out);
+        }
+        return std::make_tuple(out.bad, moments_of(out));
+      },
+      nb::arg("pass_"), nb::arg("which"), nb::arg("second"), nb::arg("first"), nb::arg("bias"), nb::arg("rows"),
+      nb::arg("bias_mean") = nb::none(), nb::arg("bias_variance") = nb::none(), "Steps from sums that are given: (a bad row or -1, moments of the new rows).");
+  m.def(
+      "group_sums",
+      [](const PyPass& pass, std::int64_t first, std::int64_t last) {
+        require(pass.raw.expected && first >= 0 && first <= last && last <= pass.own_rows, "rows out of range");
+        const auto groups = static_cast<std::size_t>(pass.raw.expected->groups);
+        const auto K = static_cast<std::size_t>(pass.raw.factors);
+        auto second = new_array<double>({groups, K * (K + 1) / 2});
+        auto firsts = new_array<double>({groups, 3, K});
+        auto scalars = new_array<double>({groups, 3});
+        std::fill(second.data(), second.data() + second.size(), 0.0);
+        std::fill(firsts.data(), firsts.data() + firsts.size(), 0.0);
+        std::fill(scalars.data(), scalars.data() + scalars.size(), 0.0);
+        Pass raw = pass.raw;
+        raw.first = first;
+        raw.last = last;
+        {
+          nb::gil_scoped_release release;
+          kernels_in_use()->group_sums(raw, second.data(), firsts.data(), scalars.data());
+        }
+        return std::make_tuple(second, firsts, scalars);
+      },
+      nb::arg("pass_"), nb::arg("first"), nb::arg("last"), "The users' sums for every group, from the alpha and l that the last update left.");
+  m.def(
+      "item_group_sums",
+      [](std::int64_t factors, In<float> rows, Maybe<float> bias_mean, Maybe<float> bias_variance, double offset,
+         In<double> beta, In<std::int32_t> group_of_item, std::int64_t groups) {
+        const auto items = static_cast<std::int64_t>(beta.size());
+        require(static_cast<std::int64_t>(rows.size()) == items * 2 * padded(factors), "rows: another shape");
+        require(group_of_item.size() == beta.size(), "group_of_item");
+        for (std::int64_t n = 0; n < items; ++n)
+          require(group_of_item.data()[n] >= 0 && group_of_item.data()[n] < groups, "a group is out of range");
+        const auto B = static_cast<std::size_t>(groups), K = static_cast<std::size_t>(factors);
+        auto second = new_array<double>({B, K * (K + 1) / 2});
+        auto first = new_array<double>({B, K});
+        auto first_bias = new_array<double>({B, K});
+        auto scalars = new_array<double>({B, 4});
+        auto sizes = new_array<std::int64_t>({B});
+        for (auto* array : {&second, &first, &first_bias, &scalars}) std::fill(array->data(), array->data() + array->size(), 0.0);
+        std::fill(sizes.data(), sizes.data() + B, 0);
+        Pass pass;
+        pass.factors = factors;
+        pass.offset = static_cast<float>(offset);
+        pass.own.rows = rows.data();
+        if (bias_mean && bias_variance) {
+          pass.own.bias_mean = bias_mean->data();
+          pass.own.bias_variance = bias_variance->data();
+        }
+        {
+          nb::gil_scoped_release release;
+          kernels_in_use()->item_group_sums(pass, beta.data(), group_of_item.data(), items, second.data(), first.data(),
+                                            first_bias.data(), scalars.data(), sizes.data());
+        }
+        return std::make_tuple(second, first, first_bias, scalars, sizes);
+      },
+      nb::arg("factors"), nb::arg("rows"), nb::arg("bias_mean").none(), nb::arg("bias_variance").none(), nb::arg("offset"),
+      nb::arg("beta"), nb::arg("group_of_item"), nb::arg("groups"),
+      "The items' sums for every group, weighted by beta: (second, first, first_bias, scalars, sizes).");
+  m.def(
+      "logistic",
+      [](In<float> xi_squared) {
+        auto curvature = new_array<float>({xi_squared.size()});
+        auto height = new_array<float>({xi_squared.size()});
+        kernels_in_use()->logistic(static_cast<std::int64_t>(xi_squared.size()), xi_squared.data(), curvature.data(), height.data());
+        return std::make_tuple(curvature, height);
+      },
+      nb::arg("xi_squared"), "(2 lambda(xi), log sigma(xi) - xi / 2) of the square roots.");
+  m.def("instruction_set", [] { return std::string(kernels_in_use()->name); }, "The build of the kernels in use.");
+  m.def(
+      "instruction_sets",
+      [] {
+        const KernelTable* found[3];
+        const int count = runnable_kernels(found);
+        std::vector<std::string> names;
+        for (int i = 0; i < count; ++i) names.emplace_back(found[i]->name);
+        return names;
+      },
+      "Those that this machine can run, best first.");
+  m.def(
+      "use_instruction_set",
+      [](const std::string& name) {
+        const KernelTable* found[3];
+        const int count = runnable_kernels(found);
+        for (int i = 0; i < count; ++i)
+          if (name == found[i]->name) {
+            kernels_in_use() = found[i];
+            return;
+          }
+        throw std::invalid_argument("this machine does not run the instruction set " + name);
+      },
+      nb::arg("name"), "Choose one of them, for tests and for bits that agree between machines.");
+}
+
 }  // namespace considerate

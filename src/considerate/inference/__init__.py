@@ -1,0 +1,1 @@
+"""Stochastic variational Bayes over random graphs: Algorithm 1, one function per equation."""

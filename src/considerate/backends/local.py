@@ -1,0 +1,47 @@
+"""Threads: a function mapped over blocks. The kernels release the GIL."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol, TypeVar
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+
+
+class Backend(Protocol):
+    """How functions are mapped over blocks. The answers come in the order of the tasks."""
+
+    def map(self, function: Callable[[Task], Result], tasks: Sequence[Task]) -> list[Result]: ...
+
+
+def available_threads() -> int:
+    """The processors that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+class LocalBackend:
+    """A pool of threads; one thread means no pool at all."""
+
+    def __init__(self, threads: int | None = None) -> None:
+        self.threads = threads or available_threads()
+        self._pool = ThreadPoolExecutor(self.threads, "considerate") if self.threads > 1 else None
+
+    def map(self, function: Callable[[Task], Result], tasks: Sequence[Task]) -> list[Result]:
+        if self._pool is None or len(tasks) < 2:
+            return [function(task) for task in tasks]
+        return list(self._pool.map(function, tasks))
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def __enter__(self) -> LocalBackend:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,137 @@
+"""Files that appear whole or not at all.
+
+What is written goes to a new file beside the target, reaches the disk, and takes the target's name in one
+step: a reader sees the old file or the new one, and a failure leaves the old one as it was.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import BinaryIO
+
+from considerate.errors import OutputError
+
+PathLike = str | os.PathLike[str]
+
+_ADVICE = {
+    errno.ENOSPC: "the disk is full; free some space or save elsewhere",
+    errno.EDQUOT: "the disk quota is used up; free some space or save elsewhere",
+    errno.EFBIG: "the file is larger than the system or `ulimit -f` allows; raise that limit",
+    errno.EACCES: "no permission to write there; choose another folder or change its permissions",
+    errno.EPERM: "no permission to write there; choose another folder or change its permissions",
+    errno.EROFS: "the file system is read-only; save elsewhere",
+    errno.ENOENT: "its folder does not exist; make the folder first",
+    errno.ENOTDIR: "a part of its path is a file where a folder is needed; correct the path",
+    errno.EISDIR: "is a folder; add a file name",
+    errno.ENAMETOOLONG: "the name is too long for this file system; choose a shorter one",
+}
+
+
+def check_writable(path: PathLike) -> None:
+    """Raise OutputError now if `atomic_write(path)` could not begin; to be called before hours of work."""
+    target = _target(path)
+    folder = os.path.dirname(target)
+    try:
+        mode = os.stat(folder).st_mode
+    except OSError as error:
+        raise _refusal(path, error.errno, error.strerror) from error
+    if not stat.S_ISDIR(mode):
+        raise _refusal(path, errno.ENOTDIR)
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise _refusal(path, errno.EACCES)
+
+
+@contextmanager
+def atomic_write(path: PathLike) -> Iterator[BinaryIO]:
+    """A binary file to write to, which becomes `path` when the block ends well.
+
+    A symbolic link is followed, and its target replaced. A new file gets the permissions that open() would
+    give, a replaced one keeps its own. If the disk fails, OutputError comes out; if the block fails, its own
+    exception does, Ctrl-C too. Either way no temporary file stays and what was there before is untouched.
+    """
+    target = _target(path)
+    folder = os.path.dirname(target)
+    temporary = os.path.join(folder, f".considerate-{secrets.token_hex(8)}.tmp")
+    try:
+        file = _create(temporary)
+        try:
+            yield file
+            file.flush()
+            _keep_permissions(file.fileno(), target)
+            os.fsync(file.fileno())
+        except BaseException:
+            with suppress(OSError):
+                file.close()
+            raise
+        file.close()
+        os.replace(temporary, target)
+    except OutputError:
+        raise
+    except OSError as error:
+        if error.filename not in (None, temporary, target):
+            raise  # the block's own trouble with another file
+        raise _refusal(path, error.errno, error.strerror) from error
+    finally:
+        with suppress(OSError):
+            os.unlink(temporary)  # after a success the name is already gone
+    _sync_folder(folder)
+
+
+def _target(path: PathLike) -> str:
+    """The file that open(path, "wb") would write, or OutputError where that is not a file we may replace."""
+    name = os.fspath(path)
+    if "\0" in name:
+        raise OutputError(f"{name!r}: the path holds a null character; correct the path.")
+    target = os.path.realpath(name)
+    if os.path.islink(target):
+        raise OutputError(f"{name}: is a symbolic link that leads back to itself; remove the link.")
+    if os.path.isdir(target) or not os.path.basename(name):
+        raise _refusal(path, errno.EISDIR)
+    if os.path.exists(target):
+        if not os.path.isfile(target):
+            raise OutputError(f"{name}: is a device or a pipe, which cannot be replaced; give a file name.")
+        if not os.access(target, os.W_OK):
+            raise OutputError(
+                f"{name}: the file there is read-only; make it writable or choose another name."
+            )
+    return target
+
+
+def _create(temporary: str) -> BinaryIO:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+    return os.fdopen(os.open(temporary, flags, 0o666), "wb")
+
+
+def _keep_permissions(descriptor: int, target: str) -> None:
+    """Give the new file the owner and the mode of the one it replaces, as writing in place would."""
+    try:
+        old = os.stat(target)
+    except FileNotFoundError:
+        return
+    new = os.fstat(descriptor)
+    if (old.st_uid, old.st_gid) != (new.st_uid, new.st_gid):
+        with suppress(OSError):  # only root may give a file away
+            os.fchown(descriptor, old.st_uid, old.st_gid)
+    if stat.S_IMODE(old.st_mode) != stat.S_IMODE(new.st_mode):
+        with suppress(OSError):  # some network file systems have no modes
+            os.fchmod(descriptor, stat.S_IMODE(old.st_mode) & 0o777)
+
+
+def _sync_folder(folder: str) -> None:
+    """Put the new name on the disk. The file is in place already: a file system that cannot is no failure."""
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _refusal(path: PathLike, code: int | None, otherwise: str | None = None) -> OutputError:
+    reason = _ADVICE.get(code or 0) or f"cannot be written ({otherwise or 'unknown error'}); save elsewhere"
+    return OutputError(f"{os.fspath(path)}: {reason}.")

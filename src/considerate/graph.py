@@ -1,0 +1,151 @@
+"""G, the observed graph: both orientations, degrees, and the fixed blocks of rows.
+
+Blocks depend on the data alone, never on the number of threads or machines. They are the unit of work, and the
+users' blocks are the leaves of the tree along which an item's sums are added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from considerate.errors import DataError
+from considerate.kernels import compiled
+
+BLOCK_EDGES = 32_768
+MOST_BLOCKS = 256
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+Run = Callable[[Callable[[Task], Result], Sequence[Task]], list[Result]]
+Range = tuple[int, int]
+
+
+def run_serially(function: Callable[[Task], Result], tasks: Iterable[Task]) -> list[Result]:
+    """The plainest backend: one task after the other."""
+    return [function(task) for task in tasks]
+
+
+@dataclass(frozen=True)
+class Adjacency:
+    """Edges by row; within a row the indices of the other side."""
+
+    starts: NDArray[np.int64]  # [rows + 1]
+    indices: NDArray[np.int32]  # [edges]
+
+    @property
+    def rows(self) -> int:
+        return len(self.starts) - 1
+
+    @property
+    def edges(self) -> int:
+        return len(self.indices)
+
+    @cached_property
+    def degrees(self) -> NDArray[np.int64]:
+        return np.diff(self.starts)
+
+    def row(self, row: int) -> NDArray[np.int32]:
+        return self.indices[self.starts[row] : self.starts[row + 1]]
+
+
+def row_blocks(starts: NDArray[np.int64], block_edges: int = BLOCK_EDGES) -> NDArray[np.int64]:
+    """Boundaries of blocks of rows that hold about as many edges each: [blocks + 1], from 0 to the rows."""
+    rows, edges = len(starts) - 1, int(starts[-1])
+    count = int(np.clip(-(-edges // block_edges), 1, MOST_BLOCKS))
+    inner = np.searchsorted(starts, np.arange(1, count) * edges / count, side="left")
+    return np.unique(np.concatenate([[0], np.minimum(inner, rows), [rows]])).astype(np.int64)
+
+
+def ranges(boundaries: NDArray[np.int64]) -> list[Range]:
+    """[a, b, c] -> [(a, b), (b, c)]"""
+    return [(int(a), int(b)) for a, b in zip(boundaries[:-1], boundaries[1:])]
+
+
+def transpose(
+    adjacency: Adjacency, columns: int, blocks: NDArray[np.int64], run: Run[Range, None] = run_serially
+) -> Adjacency:
+    """The other orientation, rows ascending under each column: a counting sort that blocks share."""
+    parts = ranges(blocks)
+    places = np.zeros((len(parts), columns), np.int64)
+
+    def count(task: Range) -> None:
+        number, (first, last) = task[0], parts[task[0]]
+        part = adjacency.indices[adjacency.starts[first] : adjacency.starts[last]]
+        compiled.count_columns(part, places[number])
+
+    numbered = [(number, number) for number in range(len(parts))]
+    run(count, numbered)
+    starts = np.zeros(columns + 1, np.int64)
+    np.cumsum(places.sum(axis=0), out=starts[1:])
+    before = np.cumsum(places, axis=0)
+    before -= places
+    before += starts[:-1]
+    out = np.empty(adjacency.edges, np.int32)
+
+    def scatter(task: Range) -> None:
+        first, last = parts[task[0]]
+        compiled.scatter_rows(adjacency.starts, adjacency.indices, first, last, before[task[0]], out)
+
+    run(scatter, numbered)
+    return Adjacency(starts, out)
+
+
+@dataclass(frozen=True)
+class Graph:
+    """The bipartite graph of likes, g_mn = 1."""
+
+    by_user: Adjacency
+    by_item: Adjacency
+    user_blocks: NDArray[np.int64]
+    item_blocks: NDArray[np.int64]
+    duplicates: int = 0  # pairs that were given more than once
+
+    @property
+    def user_count(self) -> int:
+        return self.by_user.rows
+
+    @property
+    def item_count(self) -> int:
+        return self.by_item.rows
+
+    @property
+    def edges(self) -> int:
+        return self.by_user.edges
+
+    @classmethod
+    def from_pairs(
+        cls,
+        users: NDArray[np.int32],
+        items: NDArray[np.int32],
+        user_count: int,
+        item_count: int,
+        *,
+        block_edges: int = BLOCK_EDGES,
+    ) -> Graph:
+        """The graph of pairs of row numbers; pairs given more than once are folded and counted."""
+        if len(users) == 0:
+            raise DataError("There is not a single like in the data; a graph needs at least one edge.")
+        users, items = np.ascontiguousarray(users, np.int32), np.ascontiguousarray(items, np.int32)
+        starts, indices, kept = compiled.sort_pairs(users, items, user_count, item_count)
+        by_user = Adjacency(starts, indices[:kept].copy() if kept < len(indices) else indices)
+        return cls.from_adjacency(by_user, item_count, block_edges=block_edges, duplicates=len(users) - kept)
+
+    @classmethod
+    def from_adjacency(
+        cls, by_user: Adjacency, item_count: int, *, block_edges: int = BLOCK_EDGES, duplicates: int = 0
+    ) -> Graph:
+        """The graph of sorted rows without double entries."""
+        user_blocks = row_blocks(by_user.starts, block_edges)
+        by_item = transpose(by_user, item_count, user_blocks)
+        return cls(by_user, by_item, user_blocks, row_blocks(by_item.starts, block_edges), duplicates)
+
+    def pairs(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """(users, items) of all edges, by user."""
+        users = np.repeat(np.arange(self.user_count, dtype=np.int32), self.by_user.degrees)
+        return users, self.by_user.indices

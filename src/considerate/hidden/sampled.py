@@ -1,0 +1,71 @@
+"""Sampled: draw H^(t), sum over its edges (Algorithm 1)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from considerate.graph import Adjacency, Graph, Range, ranges, run_serially, transpose
+from considerate.hidden.estimator import Terms
+from considerate.kernels import compiled
+from considerate.posterior import Posterior
+
+
+class Sampled:
+    """Unliked edges drawn from pi, without replacement; the draws are a function of (seed, sweep, user)."""
+
+    deterministic = False
+
+    def __init__(
+        self,
+        by_user: Adjacency,
+        user_blocks: NDArray[np.int64],
+        weights: NDArray[np.float64],
+        negatives: float,
+        seed: int,
+    ) -> None:
+        self.by_user, self.user_blocks = by_user, user_blocks
+        self.weights, self.negatives, self.seed = weights, negatives, seed
+        self.thresholds, self.aliases = compiled.alias_table(weights)
+        self._unliked: Adjacency | None = None
+        self.rejections = 0  # draws that hit something liked or drawn already, in the last sweep
+        self.tree_draws = 0  # draws that the weighted tree made, in the last sweep
+
+    def draw(self, sweep: int, run: Any = run_serially) -> Adjacency:
+        """The unliked edges of H^(sweep), by user."""
+        counts = np.zeros(self.by_user.rows + 1, np.int64)
+        key = (self.seed, sweep, self.negatives, self.weights, self.thresholds, self.aliases)
+        edges = (self.by_user.starts, self.by_user.indices)
+
+        def count(block: Range) -> None:
+            compiled.count_negatives(*key, *edges, *block, counts[1:])
+
+        run(count, ranges(self.user_blocks))
+        starts = np.cumsum(counts)
+        out = np.empty(int(starts[-1]), np.int32)
+
+        def fill(block: Range) -> tuple[int, int]:
+            return compiled.draw_negatives(*key, *edges, *block, starts, out)
+
+        done = run(fill, ranges(self.user_blocks))
+        self.rejections, self.tree_draws = sum(one for one, _ in done), sum(two for _, two in done)
+        return Adjacency(starts, out)
+
+    def user_terms(self, sweep: int, posterior: Posterior, run: Any) -> Terms:
+        self._unliked = self.draw(sweep, run)
+        return Terms(unliked=self._unliked)
+
+    def item_terms(self, sweep: int, posterior: Posterior, run: Any) -> Terms:
+        assert self._unliked is not None
+        unliked, self._unliked = self._unliked, None
+        return Terms(unliked=transpose(unliked, len(self.weights), self.user_blocks, run))
+
+    def settled(self, sweep: int) -> bool:
+        return True
+
+
+def positives_to_negatives(graph: Graph, unliked: Adjacency) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """(liked, unliked) edges of every item in a drawn H: the paper's figure 3."""
+    return graph.by_item.degrees, np.bincount(unliked.indices, minlength=graph.item_count)

@@ -1,0 +1,60 @@
+"""The bound L_xi (eq. 12), term by term. It rises.
+
+It leaves out -KL(q(H) || p(H)), which is the same for all posteriors with one c, pi and w: never choose those by it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+
+from considerate.inference.updates import Moments
+from considerate.posterior import Gamma
+
+
+@dataclass(frozen=True)
+class Bound:
+    """L_xi and its terms. `edges` is E[log p_xi(G | H, ...)] at the best xi, times rho; the others are
+    E[log p] + entropy of one factor each, that is, less its Kullback-Leibler divergence from the prior."""
+
+    edges: float
+    users: float
+    items: float
+    user_biases: float
+    item_biases: float
+    precisions: float
+
+    @property
+    def total(self) -> float:
+        return math.fsum(getattr(self, field.name) for field in fields(self))
+
+    def terms(self) -> dict[str, float]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+
+def gaussian_term(count: int, square: float, log_variance: float, tau: Gamma) -> float:
+    """E[log N(x; 0, 1/tau)] + H[q(x)] over `count` coordinates.
+
+        count/2 (E[log tau] - log 2 pi) - E[tau]/2 sum E[x^2]  +  1/2 sum (1 + log 2 pi + log variance)
+    """
+    return 0.5 * (count * (tau.mean_log + 1.0) - tau.mean * square + log_variance)
+
+
+def gamma_term(tau: Gamma, prior_shape: float, prior_rate: float) -> float:
+    """E[log Gamma(tau; alpha, beta)] + H[q(tau)]."""
+    from scipy.special import digamma, gammaln
+
+    prior = prior_shape * math.log(prior_rate) - float(gammaln(prior_shape))
+    prior += (prior_shape - 1.0) * tau.mean_log - prior_rate * tau.mean
+    entropy = tau.shape - math.log(tau.rate) + float(gammaln(tau.shape))
+    return prior + entropy + (1.0 - tau.shape) * float(digamma(tau.shape))
+
+
+def side_terms(
+    rows: int, factors: int, moments: Moments, tau: Gamma, tau_bias: Gamma | None
+) -> tuple[float, float]:
+    """The terms of a side's vectors and of its biases."""
+    vectors = gaussian_term(rows * factors, moments.square, moments.log_variance, tau)
+    if tau_bias is None:
+        return vectors, 0.0
+    return vectors, gaussian_term(rows, moments.bias_square, moments.bias_log_variance, tau_bias)

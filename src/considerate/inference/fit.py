@@ -1,0 +1,203 @@
+"""The sweep, as a generator of steps (Algorithm 1).
+
+A side's vectors and biases are updated together, from one pass over its edges. With everything else held, L_xi at
+given xi is a concave quadratic of (u_m, b_m), and a simultaneous step of two blocks of such a function never lowers
+it (the iteration matrix of two-block Jacobi is self-adjoint in the quadratic's own norm, with spectral radius below
+1). Users and items are never stepped at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from considerate.backends.local import Backend
+from considerate.errors import DivergedError
+from considerate.graph import Graph
+from considerate.hidden import Estimator, Terms
+from considerate.inference.bound import Bound, gamma_term, side_terms
+from considerate.inference.schedule import StepSize
+from considerate.inference.sums import Step as PassStep
+from considerate.inference.sums import side_pass
+from considerate.inference.updates import Moments, Updated, heavy_rows, update_precision, update_side
+from considerate.posterior import Gamma, Posterior, Precisions, Side
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What inference must know beside the graph and q(H)."""
+
+    factors: int = 20
+    offset: float = 0.0  # -log c
+    weight: float = 1.0  # rho
+    user_bias: bool = False
+    item_bias: bool = True
+    prior_shape: float = 0.01  # alpha
+    prior_rate: float = 0.01  # beta
+    step_delay: int = 5  # t_eps
+    precision_delay: int = 5  # t_tau
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class State:
+    """Between two sweeps: all that a checkpoint must keep."""
+
+    sweep: int  # sweeps done
+    posterior: Posterior
+    step_size: StepSize
+    user_moments: Moments
+    item_moments: Moments
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What one sweep gave. `bound` is L_xi of the posterior that the sweep *started* from, on the H that it drew: a
+    fresh H, so the bound is not flattered by having been fitted to it."""
+
+    state: State
+    bound: Bound
+    epsilon: float
+    settled: bool
+
+
+def initial_state(graph: Graph, settings: Settings) -> State:
+    """Items near zero, N(0, 0.1^2); users at zero, as the first pass is theirs. (Items at zero would stay there.)"""
+    random = np.random.Generator(np.random.Philox(key=settings.seed))
+    factors = settings.factors
+
+    def side(rows: int, spread: float, bias: bool) -> Side:
+        mean = np.zeros((rows, factors), np.float32)
+        if spread:
+            mean += spread * random.standard_normal((rows, factors), np.float32)
+        biases = (np.zeros(rows), np.full(rows, 0.1)) if bias else None
+        return Side.of(mean, np.full((rows, factors), 0.1, np.float32), biases)
+
+    users = side(graph.user_count, 0.0, settings.user_bias)
+    items = side(graph.item_count, 0.1, settings.item_bias)
+
+    def held(count: int) -> Gamma:
+        # the prior's mean, with the shape that eq. 20 will have, so that the first blended rate is on its scale
+        shape = settings.prior_shape + 0.5 * count
+        return Gamma(shape, shape * settings.prior_rate / settings.prior_shape)
+
+    precisions = Precisions(
+        held(len(users) * factors),
+        held(len(items) * factors),
+        held(len(users)) if settings.user_bias else None,
+        held(len(items)) if settings.item_bias else None,
+    )
+    posterior = Posterior(users, items, precisions)
+    return State(0, posterior, StepSize(settings.step_delay), Moments.of(users), Moments.of(items))
+
+
+def bound_of(state: State, edges: float, settings: Settings) -> Bound:
+    """L_xi of a state, given the part of the edges (eq. 12)."""
+    q, taus = state.posterior, state.posterior.precisions
+    users, user_biases = side_terms(len(q.users), q.factors, state.user_moments, taus.user, taus.user_bias)
+    items, item_biases = side_terms(len(q.items), q.factors, state.item_moments, taus.item, taus.item_bias)
+    gammas = [one for one in (taus.user, taus.item, taus.user_bias, taus.item_bias) if one is not None]
+    precisions = sum(gamma_term(one, settings.prior_shape, settings.prior_rate) for one in gammas)
+    return Bound(edges, users, items, user_biases, item_biases, precisions)
+
+
+def update_precisions(old: Precisions, users: Moments, items: Moments, counts: tuple[int, int], settings: Settings, epsilon: float) -> Precisions:
+    """The four Gamma posteriors (eq. 20)."""
+
+    def one(gamma: Gamma, count: int, square: float) -> Gamma:
+        return update_precision(gamma, settings.prior_shape, settings.prior_rate, count, square, epsilon)
+
+    m, n = counts
+    return Precisions(
+        one(old.user, m * settings.factors, users.square),
+        one(old.item, n * settings.factors, items.square),
+        one(old.user_bias, m, users.bias_square) if old.user_bias is not None else None,
+        one(old.item_bias, n, items.bias_square) if old.item_bias is not None else None,
+    )
+
+
+def sweeps(graph: Graph, estimator: Estimator, settings: Settings, backend: Backend, state: State | None = None) -> Iterator[Sweep]:
+    """One sweep after the other, without end; whoever asks decides when to stop."""
+    state = state or initial_state(graph, settings)
+    heavy = heavy_rows(graph.by_item.degrees, graph.item_blocks)
+    while True:
+        done = _sweep(graph, estimator, settings, backend, state, heavy)
+        yield done
+        state = done.state
+
+
+def _sweep(graph: Graph, estimator: Estimator, settings: Settings, backend: Backend, state: State, heavy: np.ndarray) -> Sweep:
+    number, q, taus = state.sweep + 1, state.posterior, state.posterior.precisions
+    epsilon = 1.0 if estimator.deterministic else state.step_size.epsilon
+    users = update_users(graph, estimator.user_terms(number, q, backend.map), settings, backend, q, epsilon)
+    bound = bound_of(state, users.edge_bound, settings)
+    _check(users.bad_row, "user", number, state)
+    q = replace(q, users=users.side)
+    terms = estimator.item_terms(number, q, backend.map)
+    reading = side_pass(
+        q.items,
+        q.users,
+        graph.by_item,
+        terms,
+        PassStep(settings.offset, settings.weight, taus.item.mean, _mean(taus.item_bias), epsilon),
+        own_is_user=False,
+        splits=graph.user_blocks,
+    )
+    items = update_side(
+        reading,
+        q.items,
+        graph.item_blocks,
+        backend.map,
+        split=heavy,
+        splits=graph.user_blocks,
+        closed_form=terms.expected is not None,
+    )
+    _check(items.bad_row, "item", number, state)
+    if number > settings.precision_delay:
+        counts = (graph.user_count, graph.item_count)
+        taus = update_precisions(taus, users.moments, items.moments, counts, settings, epsilon)
+    if not np.isfinite(bound.total):
+        raise DivergedError(f"The bound stopped being finite in sweep {number}; the posterior before it is kept.", state)
+    new = State(
+        number,
+        Posterior(users.side, items.side, taus),
+        state.step_size.after(number),
+        users.moments,
+        items.moments,
+    )
+    return Sweep(new, bound, epsilon, estimator.settled(number))
+
+
+def update_users(graph: Graph, terms: Terms, settings: Settings, backend: Backend, q: Posterior, epsilon: float) -> Updated:
+    """The users' pass: q(u_m) and q(b_m) of everyone, given the items."""
+    taus = q.precisions
+    reading = side_pass(
+        q.users,
+        q.items,
+        graph.by_user,
+        terms,
+        PassStep(settings.offset, settings.weight, taus.user.mean, _mean(taus.user_bias), epsilon),
+        own_is_user=True,
+    )
+    return update_side(reading, q.users, graph.user_blocks, backend.map)
+
+
+def evaluate_bound(graph: Graph, estimator: Estimator, settings: Settings, backend: Backend, state: State) -> Bound:
+    """L_xi of a state, on the H of the sweep that would come next."""
+    terms = estimator.user_terms(state.sweep + 1, state.posterior, backend.map)
+    return bound_of(state, update_users(graph, terms, settings, backend, state.posterior, 1.0).edge_bound, settings)
+
+
+def _mean(gamma: Gamma | None) -> float:
+    return 1.0 if gamma is None else gamma.mean
+
+
+def _check(bad_row: int, side: str, sweep: int, state: State) -> None:
+    if bad_row >= 0:
+        raise DivergedError(
+            f"Sweep {sweep} gave {side} row {bad_row} a value that is not finite; the posterior of sweep {sweep - 1} "
+            "is kept. A smaller likelihood_weight, fewer factors or a larger prior_shape would tame it.",
+            state,
+        )

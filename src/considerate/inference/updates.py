@@ -1,0 +1,132 @@
+"""The updates of Algorithm 1: a side's rows (eq. 15-19) and the precisions (eq. 20)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from considerate.graph import Range, ranges
+from considerate.inference.sums import EdgeSums, add_blocks, edge_sums
+from considerate.kernels import compiled
+from considerate.posterior import Gamma, Side
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Sums over the rows of a side that eq. 20 and the bound need, in float64."""
+
+    square: float  # sum of E[x^2] over rows and coordinates
+    log_variance: float
+    bias_square: float = 0.0
+    bias_log_variance: float = 0.0
+
+    @classmethod
+    def of(cls, side: Side) -> Moments:
+        """The same from the rows themselves."""
+        mean, variance = side.mean.astype(np.float64), side.variance.astype(np.float64)
+        bias = (0.0, 0.0)
+        if side.has_bias:
+            bias_mean, bias_variance = (one.astype(np.float64) for one in side.biases)
+            bias = float((bias_mean**2 + bias_variance).sum()), float(np.log(bias_variance).sum())
+        return cls(float((mean**2 + variance).sum()), float(np.log(variance).sum()), *bias)
+
+    @classmethod
+    def total(cls, parts: Sequence[Sequence[float]]) -> Moments:
+        """Added in the order of the blocks."""
+        sums = [0.0, 0.0, 0.0, 0.0]
+        for part in parts:
+            sums = [a + b for a, b in zip(sums, part)]
+        return cls(*sums)
+
+
+@dataclass(frozen=True)
+class Updated:
+    """A side after its pass."""
+
+    side: Side
+    moments: Moments
+    edge_bound: float  # the edges' part of L_xi before the step
+    bad_row: int  # a row whose step was not finite, or -1
+
+
+def heavy_rows(degrees: NDArray[np.int64], blocks: NDArray[np.int64]) -> NDArray[np.int32]:
+    """Rows so heavy that they are split: more than twice the edges of a block."""
+    parts = max(1, len(blocks) - 1)
+    return np.flatnonzero(degrees > 2 * max(1, int(degrees.sum()) // parts)).astype(np.int32) if parts > 1 else np.empty(0, np.int32)
+
+
+def update_side(
+    reading: compiled.Pass,
+    own: Side,
+    blocks: NDArray[np.int64],
+    run: Any,
+    *,
+    split: NDArray[np.int32] | None = None,
+    splits: NDArray[np.int64] | None = None,
+    closed_form: bool = False,
+) -> Updated:
+    """Every row's sums (eq. 15, 16), step (eq. 17, 19) and recovery of the factorised q (eq. 18).
+
+    Blocks of rows are mapped by `run`. The rows `split` are summed block by block of the other side, and those
+    sums added along the tree that the kernel follows within a row, so the bits are the same either way.
+    """
+    new = own.empty_like()
+    out = (new.rows, new.bias_mean, new.bias_variance)
+    heavy = np.empty(0, np.int32) if split is None or splits is None else split
+    pieces = [piece for block in ranges(blocks) for piece in _without(block, heavy)]
+
+    def update(piece: Range) -> tuple[float, int, Sequence[float]]:
+        return compiled.update_rows(reading, *piece, *out)
+
+    done = run(update, pieces)
+    bound = sum(part[0] for part in done)
+    bad = [part[1] for part in done if part[1] >= 0]
+    moments = [part[2] for part in done]
+    if len(heavy):
+        assert splits is not None
+
+        def sums_of(task: tuple[NDArray[np.int32], Range]) -> EdgeSums:
+            rows, (low, high) = task
+            return edge_sums(reading, rows, own.factors, low, high)
+
+        tasks = [(heavy[i : i + 1], block) for i in range(len(heavy)) for block in ranges(splits)]
+        parts = run(sums_of, tasks)
+        each = len(splits) - 1
+        for i in range(len(heavy)):
+            sums = add_blocks(parts[i * each : (i + 1) * each])
+            if closed_form:
+                sums = sums.merge(edge_sums(reading, heavy[i : i + 1], own.factors, 0, 0, closed_form=True))
+            row_bad, row_moments = compiled.solve_rows(
+                reading, heavy[i : i + 1], sums.second, sums.first, sums.bias, *out
+            )
+            moments.append(row_moments)
+            if row_bad >= 0:
+                bad.append(row_bad)
+    return Updated(new, Moments.total(moments), bound, min(bad, default=-1))
+
+
+def _without(block: Range, heavy: NDArray[np.int32]) -> list[Range]:
+    """A block of rows less the heavy ones, as ranges."""
+    first, last = block
+    pieces = []
+    for row in heavy[(heavy >= first) & (heavy < last)]:
+        if first < row:
+            pieces.append((first, int(row)))
+        first = int(row) + 1
+    return pieces + [(first, last)] if first < last else pieces
+
+
+def update_precision(
+    old: Gamma, prior_shape: float, prior_rate: float, count: int, square: float, epsilon: float
+) -> Gamma:
+    """q(tau) from the sum of E[x^2] over `count` coordinates (eq. 20), the rate blended like the rest.
+
+        shape = alpha + count / 2,    rate = beta + sum of E[x^2] / 2
+    """
+    shape = prior_shape + 0.5 * count
+    rate = prior_rate + 0.5 * square
+    return Gamma(shape, epsilon * rate + (1.0 - epsilon) * old.rate)

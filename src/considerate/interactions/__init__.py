@@ -1,0 +1,19 @@
+"""The one reader: Parquet, CSV, Arrow, data frames, matrices and SQL -> integer pairs and vocabularies.
+
+    read.py      read_interactions and what it returns
+    inputs.py    what a source is, and its columns as a stream of Arrow batches
+    text.py      CSV and its relatives: delimiter, header, types
+    sql.py       databases through ADBC
+    matrix.py    scipy's sparse matrices
+    columns.py   which column holds the users, the items, the ratings, the titles
+    rules.py     the small language of `where`
+    encode.py    a column of ids -> row numbers of a sorted vocabulary
+    titles.py    a title per item
+
+pyarrow and scipy are imported inside functions, so that `considerate --help` answers at once.
+"""
+
+from .read import Interactions, read_interactions
+from .titles import Titles
+
+__all__ = ["Interactions", "Titles", "read_interactions"]

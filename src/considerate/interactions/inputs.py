@@ -1,0 +1,263 @@
+"""What a source is, and its columns as a stream of Arrow batches.
+
+An input is opened once, tells the types of its columns, and is scanned once with a projection and a filter.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from ..errors import DataError, UsageError
+
+BATCH_ROWS = 131_072
+_PARQUET_ENDINGS = (".parquet", ".parq", ".pq")
+_TEXT_ENDINGS = (".csv", ".tsv", ".tab", ".txt", ".dat", ".data")
+_MAGIC = {
+    b"PAR1": "Parquet",
+    b"ARROW1": "an Arrow file",
+    b"SQLite format 3": "an SQLite database",
+    b"PK\x03\x04": "a zip archive",
+    b"\x28\xb5\x2f\xfd": "zstandard-compressed data",
+    b"BZh": "bzip2-compressed data",
+    b"\xfd7zXZ": "xz-compressed data",
+    b"\x1f\x8b": "gzip-compressed data",
+}
+
+
+class Input(Protocol):
+    """An opened source."""
+
+    name: str  # for messages
+    notes: list[str]
+    from_text: bool  # columns of ids come as strings, whatever they hold
+    rows: int  # rows read, once the scan is over
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the columns."""
+
+    def types(self, ids: Sequence[str]) -> dict[str, Any]:
+        """The Arrow type of every column if `ids` are read as ids."""
+
+    def scan(self, ids: Sequence[str], columns: Mapping[str, Any], keep: Any) -> Iterator[Any]:
+        """Batches of `columns` (name -> expression) in the order of the rows, those that the filter keeps."""
+
+
+@contextmanager
+def reading(name: str) -> Iterator[None]:
+    """What foreign data makes the readers raise, as one sentence of ours."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except (DataError, UsageError):
+        raise
+    except PermissionError as error:
+        raise DataError(f"{name}: no permission to read it; give yourself read access.") from error
+    except (pa.ArrowException, OSError, ValueError, TypeError, LookupError, EOFError, zlib.error) as error:
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        raise DataError(
+            f"{name}: cannot be read ({lines[0][:300].rstrip('.')}); "
+            "the data may be damaged or of another kind than expected: check it or write it again."
+        ) from error
+    except MemoryError as error:
+        raise DataError(f"{name}: reading it needs more memory than there is, or it is damaged.") from error
+
+
+def _without_views(schema: Any) -> Any:
+    """A schema with ordinary strings for string views, which Arrow's filters do not know."""
+    import pyarrow as pa
+
+    def ordinary(kind: Any) -> Any:
+        if pa.types.is_dictionary(kind):
+            return pa.dictionary(kind.index_type, ordinary(kind.value_type))
+        return pa.large_string() if str(kind) == "string_view" else kind
+
+    return pa.schema([pa.field(one.name, ordinary(one.type)) for one in schema])
+
+
+@dataclass
+class StreamInput:
+    """Batches that can be had once: a table, a data frame, an answer from a database."""
+
+    name: str
+    schema: Any
+    batches: Iterable[Any]
+    from_text: bool = False
+    notes: list[str] = field(default_factory=list)
+    rows: int = 0
+
+    def __post_init__(self) -> None:
+        self.schema = _without_views(self.schema)
+
+    @property
+    def names(self) -> list[str]:
+        return list(self.schema.names)
+
+    def types(self, ids: Sequence[str]) -> dict[str, Any]:
+        return dict(zip(self.schema.names, self.schema.types))
+
+    def scan(self, ids: Sequence[str], columns: Mapping[str, Any], keep: Any) -> Iterator[Any]:
+        import pyarrow.dataset as ds
+
+        def counted() -> Iterator[Any]:
+            for batch in self.batches:
+                self.rows += batch.num_rows
+                if batch.num_rows:
+                    yield batch if batch.schema.types == self.schema.types else batch.cast(self.schema)
+
+        scanner = ds.Scanner.from_batches(counted(), schema=self.schema, columns=dict(columns), filter=keep)
+        yield from scanner.to_batches()
+
+
+@dataclass
+class ParquetInput:
+    """A Parquet file or a folder of them; the filter is pushed down to their row groups."""
+
+    name: str
+    dataset: Any
+    from_text: bool = False
+    notes: list[str] = field(default_factory=list)
+    rows: int = 0
+
+    @property
+    def names(self) -> list[str]:
+        return list(self.dataset.schema.names)
+
+    def types(self, ids: Sequence[str]) -> dict[str, Any]:
+        return dict(zip(self.dataset.schema.names, self.dataset.schema.types))
+
+    def scan(self, ids: Sequence[str], columns: Mapping[str, Any], keep: Any) -> Iterator[Any]:
+        self.rows = self.dataset.count_rows()
+        yield from self.dataset.to_batches(
+            columns=dict(columns), filter=keep, batch_size=BATCH_ROWS, batch_readahead=8, fragment_readahead=1
+        )
+
+
+def open_input(source: Any, query: str | None = None, headers: Sequence[str] = ()) -> Input:
+    """The input that a source is. `headers` are names that a text file's first line is expected to have."""
+    if isinstance(source, str) and re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", source):
+        from .sql import open_sql
+
+        return open_sql(source, query)
+    if query is not None:
+        raise UsageError("--query goes with a database such as sqlite:///likes.db; the source is none.")
+    if isinstance(source, str | os.PathLike):
+        return _open_path(Path(os.fsdecode(source)).expanduser(), headers)
+    if hasattr(source, "__arrow_c_stream__") or hasattr(source, "__arrow_c_array__"):
+        return _open_arrow(source)
+    raise UsageError(
+        f"cannot read likes from {type(source).__name__!r}; give a path, an Arrow table, a data frame with "
+        "__arrow_c_stream__ (pandas 2.2, polars), a scipy sparse matrix or the address of a database."
+    )
+
+
+def _open_arrow(source: Any) -> Input:
+    import pyarrow as pa
+
+    name = f"the given {type(source).__name__}"
+    with reading(name):
+        if isinstance(source, pa.RecordBatchReader):
+            return StreamInput(name, source.schema, _read_all(source, name))
+        if hasattr(source, "__arrow_c_stream__"):
+            table = pa.table(source)
+        else:
+            table = pa.Table.from_batches([pa.record_batch(source)])
+        for at, column in enumerate(table.column_names):
+            # pandas' NaN comes out of Arrow as null: make it the NaN that the user sees
+            dtype = getattr(getattr(source, "dtypes", None), "get", lambda _: None)(column)
+            if getattr(dtype, "kind", "") == "f" and pa.types.is_floating(table.schema.types[at]):
+                filled = table.column(at).fill_null(pa.scalar(float("nan"), table.schema.types[at]))
+                table = table.set_column(at, column, filled)
+        table = table.drop_columns(
+            [one for one in table.column_names if re.fullmatch(r"__index_level_\d+__", one)]
+        )
+        return StreamInput(name, table.schema, table.to_batches(max_chunksize=BATCH_ROWS))
+
+
+def _read_all(reader: Any, name: str) -> Iterator[Any]:
+    with reading(name):
+        yield from reader
+
+
+def _open_path(path: Path, headers: Sequence[str]) -> Input:
+    """The input in a file or a folder, by what it holds; an ending that says otherwise is refused."""
+    name = str(path)
+    with reading(name):
+        if path.is_dir():
+            return _open_folder(path)
+        if not path.exists():
+            raise DataError(f"{name}: there is no such file; check the path (now in {Path.cwd()}).")
+        if not path.is_file():
+            raise DataError(f"{name}: neither a file nor a folder; save the data to a file first.")
+        with path.open("rb") as file:
+            start = file.read(16)
+    endings = [ending.lower() for ending in path.suffixes]
+    gzipped = bool(endings) and endings[-1] == ".gz"
+    if not start:
+        raise DataError(f"{name}: the file is empty; expected rows with users and items.")
+    held = next((what for magic, what in _MAGIC.items() if start.startswith(magic)), "text")
+    promised = endings[-1] if endings else ""
+    if promised in _PARQUET_ENDINGS and held != "Parquet":
+        raise DataError(f"{name}: ends in {promised} but holds {held}; give it the ending of what it is.")
+    if held == "Parquet":
+        if promised in _TEXT_ENDINGS or gzipped:
+            raise DataError(f"{name}: ends in {promised} but holds Parquet; rename it to end in .parquet.")
+        return _open_parquet(name, [name], None)
+    if held == "gzip-compressed data" or held == "text":
+        if gzipped and held == "text":
+            raise DataError(f"{name}: ends in .gz but is not gzip-compressed; rename it without .gz.")
+        if not gzipped and held != "text" and promised in _TEXT_ENDINGS:
+            raise DataError(
+                f"{name}: ends in {promised} but holds {held}; rename it to end in {promised}.gz."
+            )
+        from .text import open_text
+
+        with reading(name):
+            return open_text(path, held != "text", headers)
+    advice = (
+        f"read it with sqlite:///{name} and a query or ?table="
+        if "SQLite" in held
+        else "convert it to Parquet or CSV"
+    )
+    raise DataError(f"{name}: holds {held}, which is not read directly; {advice}.")
+
+
+def _open_folder(path: Path) -> Input:
+    files = sorted(
+        file
+        for file in path.rglob("*")
+        if file.suffix.lower() in _PARQUET_ENDINGS
+        and not any(part.startswith((".", "_")) for part in file.relative_to(path).parts)
+    )
+    full = [str(file) for file in files if file.stat().st_size > 0]
+    if len(full) < len(files):
+        empty = next(str(file) for file in files if file.stat().st_size == 0)
+        raise DataError(f"{empty}: the file is empty; delete it or write the folder again.")
+    if not full:
+        there = sorted(file.name for file in path.iterdir())[:5]
+        raise DataError(
+            f"{path}: a folder without Parquet files (it has {', '.join(there) or 'nothing'}); "
+            "expected files that end in .parquet: name a single file if the data is CSV."
+        )
+    return _open_parquet(str(path), full, str(path))
+
+
+def _open_parquet(name: str, files: list[str], base: str | None) -> Input:
+    import pyarrow.dataset as ds
+
+    with reading(name):
+        dataset = ds.dataset(
+            files,
+            format="parquet",
+            partitioning=ds.partitioning(flavor="hive") if base else None,
+            partition_base_dir=base,
+        )
+        return ParquetInput(name, dataset.replace_schema(_without_views(dataset.schema)))

@@ -1,0 +1,199 @@
+"""read_interactions: any source -> pairs of row numbers and the vocabularies that they point into."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import DataError, UsageError
+from ..vocabulary import Vocabulary
+from .columns import find, guess_rating, pick_pair
+from .encode import Encoder, quoted
+from .inputs import Input, open_input, reading
+from .matrix import is_sparse, matrix_pairs
+from .rules import Compiled, compile_rule, parse
+from .titles import Titles, read_titles
+
+GROUP_ROWS = 5_000_000  # rows that go through one hash table
+GROUP_BYTES = 1 << 29
+
+
+@dataclass(frozen=True)
+class Interactions:
+    """Who liked what, as row numbers; a pair that comes twice in the data is here twice."""
+
+    users: NDArray[np.int32]  # [likes]
+    items: NDArray[np.int32]  # [likes]
+    user_ids: Vocabulary
+    item_ids: Vocabulary
+    titles: Titles | None
+    source: str  # where it came from, for messages
+    rows_read: int
+    rows_kept: int  # after the rule
+    notes: tuple[str, ...]  # for the user: which columns were guessed, how many titles were found
+
+    def __post_init__(self) -> None:
+        if not len(self.users) == len(self.items) == self.rows_kept <= self.rows_read:
+            raise DataError(
+                f"{self.source}: {len(self.users)} users and {len(self.items)} items in {self.rows_kept} "
+                f"kept of {self.rows_read} rows; expected one of each per row."
+            )
+        if self.titles is not None and len(self.titles) != len(self.item_ids):
+            raise DataError(f"{self.source}: {len(self.titles)} titles for {len(self.item_ids)} items.")
+
+
+def read_interactions(
+    source: Any,
+    *,
+    user_column: str | None = None,
+    item_column: str | None = None,
+    rating_column: str | None = None,
+    where: str | None = None,
+    titles: Any = None,
+    title_id_column: str | None = None,
+    title_column: str | None = None,
+    query: str | None = None,
+) -> Interactions:
+    """Likes from any source.
+
+    source           path of a Parquet file or folder or of delimited text (.gz too), Arrow table or reader,
+                     data frame, scipy sparse matrix, sqlite:/// or postgresql:// address, or Interactions
+    user_column      column names; guessed from the usual ones if not given
+    item_column
+    rating_column    a column that holds ratings under an unusual name; `rating` in the rule means it
+    where            which rows are likes, such as "rating >= 4"; needed if there are ratings (see rules.py)
+    titles           a source of item ids and titles
+    title_id_column  its columns, guessed if not given
+    title_column
+    query            what to ask a database
+
+    Vocabularies are sorted and hold the ids that the rule keeps, so that row numbers do not depend on the
+    order of the rows.
+    """
+    names = [name for name in (user_column, item_column, rating_column, where, query) if name is not None]
+    if titles is None and (title_id_column is not None or title_column is not None):
+        raise UsageError(
+            "--title-id-column and --title-column go with --titles, a table of items and titles."
+        )
+    notes: list[str] = []
+    if isinstance(source, Interactions):
+        if names or titles is not None:
+            raise UsageError("these likes have been read already; give the options to the first reading.")
+        return source
+    if is_sparse(source):
+        if names:
+            raise UsageError(
+                "a matrix has no columns to name and no rows to choose; leave these options out."
+            )
+        users, items = matrix_pairs(source)
+        user_ids, item_ids = (Vocabulary.range(size) for size in source.shape)
+        where_from, rows, item_column = "the given matrix", len(users), "item"
+    else:
+        headers = [name for name in (user_column, item_column, rating_column) if isinstance(name, str)]
+        table = open_input(source, query, headers)
+        user_column, item_column, notes = pick_pair(table.names, user_column, item_column, table.name)
+        compiled = _rule(table, (user_column, item_column), rating_column, where)
+        (users, user_ids), (items, item_ids) = _encode(table, user_column, item_column, compiled, where)
+        where_from, rows, notes = table.name, table.rows, [*table.notes, *notes]
+    found = None
+    if titles is not None:
+        headers = [name for name in (title_id_column, title_column) if isinstance(name, str)]
+        catalogue = open_input(titles, None, headers)
+        found, note = read_titles(catalogue, item_ids, item_column, title_id_column, title_column)
+        notes.append(note)
+    return Interactions(users, items, user_ids, item_ids, found, where_from, rows, len(users), tuple(notes))
+
+
+def _rule(
+    table: Input, ids: tuple[str, str], rating_column: str | None, where: str | None
+) -> Compiled | None:
+    """The rule over the columns of a table; ratings without a rule are refused."""
+    rating = (
+        find(rating_column, table.names, table.name, "--rating-column") if rating_column is not None else None
+    )
+    if where is None:
+        rating = rating or guess_rating([name for name in table.names if name not in ids])
+        if rating is None:
+            return None
+        name = quoted(rating)
+        raise DataError(
+            f"{table.name}: the column {rating!r} holds ratings, and not every rating is a like; say which "
+            f'rows are likes, e.g. --where "{name} >= 4" (where="{name} >= 4" in Python), or keep all that '
+            f'have one: --where "{name} is not null".'
+        )
+    rule = parse(where)
+    types = table.types(ids)
+    used = {}
+    for column in rule.columns:
+        if rating is not None and column.lower() == "rating" and column not in table.names:
+            real = rating
+        else:
+            real = find(column, table.names, table.name, "--where")
+        used[column] = (real, types[real])
+    return compile_rule(rule, used)
+
+
+def _encode(
+    table: Input, user: str, item: str, rule: Compiled | None, where: str | None
+) -> list[tuple[NDArray[np.int32], Vocabulary]]:
+    """Codes and vocabularies of the two columns, read once, each encoded in its own thread."""
+    import pyarrow.compute as pc
+
+    fields = {"user": pc.field(user), "item": pc.field(item)}
+    keep = None
+    if rule is not None:
+        keep = rule.keep
+        if rule.nan is not None:  # rows with NaN come along to be counted
+            fields["nan"], keep = rule.nan, rule.keep | rule.nan
+    encoders = [
+        Encoder("user", user, table.name, table.from_text),
+        Encoder("item", item, table.name, table.from_text),
+    ]
+    kept = nan = 0
+    with reading(table.name), ThreadPoolExecutor(2) as pool:
+        waiting: list[Future[None]] = []
+        for group in _groups(table.scan([user, item], fields, keep)):
+            kept += sum(batch.num_rows for batch in group)
+            if "nan" in fields:
+                nan += sum(pc.sum(batch.column(2)).as_py() or 0 for batch in group)
+            for future in waiting:
+                future.result()
+            waiting = [
+                pool.submit(encoder.add, [batch.column(at) for batch in group])
+                for at, encoder in enumerate(encoders)
+            ]
+        for future in waiting:
+            future.result()
+        if nan:
+            raise DataError(
+                f"{table.name}: {nan} rows have NaN in a column of the rule {where!r}; "
+                "a NaN is neither a like nor none: drop or fill these rows first."
+            )
+        if not table.rows:
+            raise DataError(f"{table.name}: no rows; expected at least one like.")
+        if not kept:
+            raise DataError(
+                f"{table.name}: the rule {where!r} keeps none of its {table.rows} rows; relax it."
+            )
+        return list(pool.map(lambda encoder: encoder.finish(), encoders))
+
+
+def _groups(batches: Iterator[Any]) -> Iterator[list[Any]]:
+    """Batches in lists of about GROUP_ROWS rows."""
+    group: list[Any] = []
+    rows = size = 0
+    for batch in batches:
+        if batch.num_rows == 0:
+            continue
+        group.append(batch)
+        rows, size = rows + batch.num_rows, size + batch.nbytes
+        if rows >= GROUP_ROWS or size >= GROUP_BYTES:
+            yield group
+            group, rows, size = [], 0, 0
+    if group:
+        yield group

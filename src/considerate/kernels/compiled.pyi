@@ -1,0 +1,101 @@
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+class Expected:
+    def __init__(self, **arguments: Any) -> None: ...
+
+class Pass:
+    def __init__(self, **arguments: Any) -> None: ...
+
+Moments = list[float]
+
+def sort_pairs(
+    rows: NDArray[np.int32], columns: NDArray[np.int32], row_count: int, column_count: int
+) -> tuple[NDArray[np.int64], NDArray[np.int32], int]: ...
+def count_columns(indices: NDArray[np.int32], counts: NDArray[np.int64]) -> None: ...
+def scatter_rows(
+    starts: NDArray[np.int64],
+    indices: NDArray[np.int32],
+    first: int,
+    last: int,
+    places: NDArray[np.int64],
+    rows_out: NDArray[np.int32],
+) -> None: ...
+def alias_table(weights: NDArray[np.float64]) -> tuple[NDArray[np.uint64], NDArray[np.int32]]: ...
+def count_negatives(
+    seed: int,
+    sweep: int,
+    rate: float,
+    weights: NDArray[np.float64],
+    thresholds: NDArray[np.uint64],
+    aliases: NDArray[np.int32],
+    starts: NDArray[np.int64],
+    liked: NDArray[np.int32],
+    first: int,
+    last: int,
+    counts: NDArray[np.int64],
+) -> None: ...
+def draw_negatives(
+    seed: int,
+    sweep: int,
+    rate: float,
+    weights: NDArray[np.float64],
+    thresholds: NDArray[np.uint64],
+    aliases: NDArray[np.int32],
+    starts: NDArray[np.int64],
+    liked: NDArray[np.int32],
+    first: int,
+    last: int,
+    out_starts: NDArray[np.int64],
+    out: NDArray[np.int32],
+) -> tuple[int, int]: ...
+def update_rows(
+    pass_: Pass,
+    first: int,
+    last: int,
+    rows: NDArray[np.float32],
+    bias_mean: NDArray[np.float32] | None = None,
+    bias_variance: NDArray[np.float32] | None = None,
+) -> tuple[float, int, Moments]: ...
+def sum_rows(
+    pass_: Pass,
+    which: NDArray[np.int32],
+    low: int,
+    high: int,
+    with_groups: bool,
+    second: NDArray[np.float32],
+    first: NDArray[np.float32],
+    bias: NDArray[np.float32],
+) -> None: ...
+def solve_rows(
+    pass_: Pass,
+    which: NDArray[np.int32],
+    second: NDArray[np.float32],
+    first: NDArray[np.float32],
+    bias: NDArray[np.float32],
+    rows: NDArray[np.float32],
+    bias_mean: NDArray[np.float32] | None = None,
+    bias_variance: NDArray[np.float32] | None = None,
+) -> tuple[int, Moments]: ...
+def group_sums(
+    pass_: Pass, first: int, last: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]: ...
+def item_group_sums(
+    factors: int,
+    rows: NDArray[np.float32],
+    bias_mean: NDArray[np.float32] | None,
+    bias_variance: NDArray[np.float32] | None,
+    offset: float,
+    beta: NDArray[np.float64],
+    group_of_item: NDArray[np.int32],
+    groups: int,
+) -> tuple[
+    NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]
+]: ...
+def logistic(xi_squared: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]: ...
+def instruction_set() -> str: ...
+def instruction_sets() -> list[str]: ...
+def use_instruction_set(name: str) -> None: ...
+def __getattr__(name: str) -> Any: ...

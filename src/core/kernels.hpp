@@ -1,0 +1,98 @@
+// What the arithmetic kernels take and give. Plain structs, so that one build of kernels.cpp per instruction
+// set can sit behind one table of functions.
+//
+// A side's rows are packed: [mean | variance], each padded with zeros to a multiple of eight floats.
+#pragma once
+#include <cstdint>
+
+namespace considerate {
+
+static inline std::int64_t padded(std::int64_t factors) { return (factors + 7) / 8 * 8; }
+static inline std::int64_t triangle(std::int64_t factors) { return factors * (factors + 1) / 2; }
+
+// One side of the posterior, all rows of it.
+struct Side {
+  const float* rows = nullptr;           // [rows, 2 * padded]
+  const float* bias_mean = nullptr;      // [rows]
+  const float* bias_variance = nullptr;  // [rows]
+};
+
+// Edges by row; within a row the other side's indices ascend where `splits` is used.
+struct Adjacency {
+  const std::int64_t* starts = nullptr;   // [rows + 1]
+  const std::int32_t* indices = nullptr;  // [edges]
+};
+
+// The closed-form part of the expectation over q(H). Null in sampled mode.
+//   For user rows the fields of `items` are read, and (alpha, alpha * l) are written.
+//   For item rows the fields of `users` are read, and (alpha, alpha * l) are read.
+struct Expected {
+  std::int64_t groups = 0;
+  const std::int32_t* group_of_item = nullptr;  // [items]
+  const double* beta = nullptr;                 // [items]
+  float* alpha = nullptr;                       // [users, groups]
+  float* alpha_l = nullptr;                     // [users, groups]
+
+  // items: sums over the items of a group, weighted by beta; b~ = b_n + offset
+  const double* second = nullptr;     // [groups, triangle] E[v v'], off-diagonals doubled
+  const double* first = nullptr;      // [groups, K] E[v]
+  const double* first_bias = nullptr; // [groups, K] b~ E[v]
+  const double* scalars = nullptr;    // [groups, 4] beta; b~; E[b~^2]; largest beta
+  const std::int64_t* sizes = nullptr;  // [groups] items with beta > 0
+  const double* temperature = nullptr;  // [users] T_m
+  const double* table = nullptr;        // [groups, grid, 2] F_b and dF_b/dx at x = log T
+  std::int64_t grid = 0;
+  double grid_start = 0, grid_step = 1;
+
+  // users: sums over all users, weighted by alpha or alpha * l, for every group
+  const double* user_second = nullptr;   // [groups, triangle] alpha l E[u u'] (off-diagonals as they are)
+  const double* user_first = nullptr;    // [groups, 3, K] alpha E[u]; alpha l E[u]; alpha l b_m E[u]
+  const double* user_scalars = nullptr;  // [groups, 3] alpha; alpha l; alpha l b_m
+};
+
+// One pass over rows [first, last) of a side: sums over edges (eq. 15, 16, 19), then the step (eq. 17-19).
+struct Pass {
+  std::int64_t factors = 0, first = 0, last = 0;
+  Side own, other;
+  Adjacency liked, unliked;  // the edges of H with g = 1 and with g = 0
+  const std::int64_t* splits = nullptr;  // [leaves + 1] the other side's blocks, the leaves of the tree of sums
+  std::int64_t leaves = 0;
+  bool bias = false;  // whether this side has biases
+  float offset = 0;   // -log c, fixed inside the logit
+  float weight = 1;   // rho
+  float tau = 1, tau_bias = 1;
+  float epsilon = 1;
+  const Expected* expected = nullptr;
+  bool own_is_user = true;
+};
+
+struct RowsOut {
+  float* rows = nullptr;  // [rows, 2 * padded], indexed like own
+  float* bias_mean = nullptr;
+  float* bias_variance = nullptr;
+  double bound = 0;            // sum over the edges of H of their part of L_xi, at xi's optimum before the step
+  std::int64_t bad = -1;       // the first row whose step was not finite
+  double moments[4] = {0, 0, 0, 0};  // of the new rows: sum of E[x^2], sum of log variance; the same of the biases
+};
+
+// Sums of rows, for blocks that only send messages and for rows split over threads.
+struct SumsOut {
+  float* second = nullptr;  // [rows, triangle]
+  float* first = nullptr;   // [rows, K]
+  float* bias = nullptr;    // [rows, 2] precision, precision times mean
+};
+
+struct KernelTable {
+  const char* name;
+  void (*update_rows)(const Pass&, RowsOut&);
+  // Rows given by `which`; only the edges to other[low, high).
+  void (*sum_rows)(const Pass&, const std::int32_t* which, std::int64_t count, std::int64_t low, std::int64_t high,
+                   bool with_groups, SumsOut&);
+  void (*solve_rows)(const Pass&, const std::int32_t* which, std::int64_t count, const SumsOut&, RowsOut&);
+  void (*group_sums)(const Pass&, double* second, double* first, double* scalars);
+  void (*item_group_sums)(const Pass&, const double* beta, const std::int32_t* group_of_item, std::int64_t items,
+                          double* second, double* first, double* first_bias, double* scalars, std::int64_t* sizes);
+  void (*logistic)(std::int64_t count, const float* xi_squared, float* curvature, float* height);
+};
+
+}  // namespace considerate

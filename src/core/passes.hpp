@@ -1,0 +1,395 @@
+// The passes over rows that Python calls. Included by kernels.cpp inside the namespace of its instruction set.
+#pragma once
+
+// A user's share of the expectation in closed form: alpha_mb and l_mb per group, and what they add to P and z.
+struct UserGroups {
+  explicit UserGroups(std::int64_t groups, std::int64_t K)
+      : alpha(groups), l(groups), liked_beta(groups), liked_mass(groups),
+        liked_square(groups), liked_mean(groups), liked_count(groups), outer(triangle(K)) {}
+  Buffer<double> alpha, l, liked_beta, liked_mass, liked_square, liked_mean;
+  Buffer<std::int64_t> liked_count;
+  Buffer<double> outer;
+};
+
+// F_b at x = log T: cubic Hermite between grid points; linear in T below the grid, constant above.
+static inline double interpolate(const Expected& ex, std::int64_t group, double temperature) {
+  const double* table = ex.table + group * ex.grid * 2;
+  const double x = (std::log(temperature) - ex.grid_start) / ex.grid_step;
+  if (!(x > 0)) return table[0] * temperature / std::exp(ex.grid_start);
+  if (x >= static_cast<double>(ex.grid - 1)) return table[2 * (ex.grid - 1)];
+  const auto i = static_cast<std::int64_t>(x);
+  const double t = x - static_cast<double>(i), h = ex.grid_step;
+  const double f0 = table[2 * i], g0 = table[2 * i + 1] * h, f1 = table[2 * i + 2], g1 = table[2 * i + 3] * h;
+  const double t2 = t * t, t3 = t2 * t;
+  return (2 * t3 - 3 * t2 + 1) * f0 + (t3 - 2 * t2 + t) * g0 + (3 * t2 - 2 * t3) * f1 + (t3 - t2) * g1;
+}
+
+static double log_sigmoid_height(double xi) { return -std::log1p(std::exp(-xi)) - 0.5 * xi; }
+
+static double curvature(double xi) { return xi < 1e-3 ? 0.25 - xi * xi / 48 : std::tanh(0.5 * xi) / (2 * xi); }
+
+class RowSummer {
+ public:
+  explicit RowSummer(const Pass& pass)
+      : pass_(pass), shape_(pass.factors), own_(shape_), panel_(shape_), tree_(shape_),
+        groups_(pass.expected ? pass.expected->groups : 0, pass.expected ? pass.factors : 0),
+        scratch_(pass.factors) {}
+
+  // The sums of a row over its edges to other[low, high), and with the closed-form part where asked for; null where
+  // there is nothing to add.
+  const float* sum(std::int64_t row, std::int64_t low, std::int64_t high, bool with_groups) {
+    own_.load(shape_, pass_.own, row);
+    row_ = row;
+    if (pass_.expected && pass_.own_is_user) prepare_groups(row);
+    walk(row, low, high);
+    if (pass_.expected && with_groups) add_groups(row);
+    return tree_.total();
+  }
+
+  double bound() const { return bound_; }
+
+ private:
+  static constexpr std::uint64_t kGroupsPlace = ~std::uint64_t{0};
+
+  // Visit the leaves in the order of their places.
+  void walk(std::int64_t row, std::int64_t low, std::int64_t high) {
+    std::int64_t at[2], end[2];
+    const Adjacency* edges[2] = {&pass_.liked, &pass_.unliked};
+    for (int side = 0; side < 2; ++side) {
+      at[side] = edges[side]->starts ? edges[side]->starts[row] : 0;
+      end[side] = edges[side]->starts ? edges[side]->starts[row + 1] : 0;
+    }
+    if (!pass_.splits) {
+      for (int side = 0; side < 2; ++side) leaves(0, side, *edges[side], at[side], end[side]);
+      return;
+    }
+    for (int side = 0; side < 2; ++side) {
+      const std::int32_t* indices = edges[side]->indices;
+      at[side] = first_not_below(indices, at[side], end[side], low);
+      end[side] = first_not_below(indices, at[side], end[side], high);
+    }
+    while (at[0] < end[0] || at[1] < end[1]) {
+      std::int64_t next = INT64_MAX;
+      for (int side = 0; side < 2; ++side)
+        if (at[side] < end[side]) next = least(next, edges[side]->indices[at[side]]);
+      const std::int64_t block = first_not_below(pass_.splits, 0, pass_.leaves + 1, next + 1) - 1;
+      for (int side = 0; side < 2; ++side) {
+        std::int64_t stop = at[side];
+        const std::int32_t* indices = edges[side]->indices;
+        while (stop < end[side] && indices[stop] < pass_.splits[block + 1]) ++stop;
+        leaves(block, side, *edges[side], at[side], stop);
+        at[side] = stop;
+      }
+    }
+  }
+
+  // The edges of one block, liked (side 0) or not (side 1), a chunk to a leaf.
+  void leaves(std::int64_t block, int side, const Adjacency& edges, std::int64_t begin, std::int64_t end) {
+    for (std::int64_t start = begin; start < end; start += kChunk) {
+      const auto chunk = static_cast<std::uint64_t>((start - begin) / kChunk);
+      float* node = tree_.leaf((static_cast<std::uint64_t>(block) << 32) | (static_cast<std::uint64_t>(side) << 31) | chunk);
+      const std::int64_t stop = least(end, start + kChunk);
+      for (std::int64_t e = start; e < stop; e += kPanel)
+        panel(node, edges.indices + e, static_cast<int>(least(kPanel, stop - e)), side == 0);
+    }
+  }
+
+  void panel(float* node, const std::int32_t* indices, int edges, bool liked) {
+    for (int e = 0; e < edges; ++e) {
+      panel_.rows[e] = pass_.other.rows + static_cast<std::int64_t>(indices[e]) * 2 * shape_.KP;
+      for (std::int64_t k = 0; k < 2 * shape_.KP; k += 16) __builtin_prefetch(panel_.rows[e] + k);
+    }
+    const float half = liked ? 0.5f : -0.5f;
+    v8 precision_sum = splat(0.0f), pull_sum = splat(0.0f), height = splat(0.0f);
+    for (int e = 0; e < edges; e += 8) {
+      const int live = edges - e < 8 ? edges - e : 8;
+      const float* rows[8];
+      v8 bias, bias_variance, mean, variance, w = splat(0.0f), wl = splat(0.0f);
+      for (int lane = 0; lane < 8; ++lane) {
+        const int of = lane < live ? e + lane : e;
+        const std::int32_t index = indices[of];
+        rows[lane] = panel_.rows[of];
+        bias[lane] = pass_.other.bias_mean ? pass_.other.bias_mean[index] : 0.0f;
+        bias_variance[lane] = pass_.other.bias_variance ? pass_.other.bias_variance[index] : 0.0f;
+        if (pass_.expected) correction(index, w, wl, lane);
+      }
+      bias += splat(own_.bias + pass_.offset);
+      bias_variance += splat(own_.bias_variance);
+      moments8(shape_, own_, rows, mean, variance);
+      const v8 logit = mean + bias;
+      const Logistic logistic = logistic_bound(logit * logit + variance + bias_variance);
+      // P gets p v v', z gets (y - p b) v, the own bias y - p (a - b_own); y = rho (g - 1/2 + w/2), p = rho (2 lambda - w l)
+      v8 p = splat(pass_.weight) * (logistic.curvature - wl);
+      v8 y = splat(pass_.weight) * (splat(half) + splat(0.5f) * w);
+      v8 edge = logistic.height + splat(half) * logit;
+      if (live < 8) {
+        i8 mask;
+        for (int lane = 0; lane < 8; ++lane) mask[lane] = lane < live ? -1 : 0;
+        p = select8(mask, p, splat(0.0f));
+        y = select8(mask, y, splat(0.0f));
+        edge = select8(mask, edge, splat(0.0f));
+      }
+      store8(panel_.precision + e, p);
+      store8(panel_.pull + e, y - p * bias);
+      precision_sum += p;
+      pull_sum += y - p * (logit - splat(own_.bias));
+      height += edge;
+    }
+    panel_.add_to(node, edges);
+    float* bias_sums = node + shape_.second() + shape_.KP;
+    bias_sums[0] += static_cast<float>(sum_lanes(precision_sum));
+    bias_sums[1] += static_cast<float>(sum_lanes(pull_sum));
+    bound_ += sum_lanes(height);
+  }
+
+  // w_mn and w_mn l_mb of a liked edge, which the group sums hold and must give back.
+  void correction(std::int32_t index, v8& w, v8& wl, int lane) const {
+    const Expected& ex = *pass_.expected;
+    if (pass_.own_is_user) {
+      const std::int64_t group = ex.group_of_item[index];
+      w[lane] = static_cast<float>(groups_.alpha[group] * ex.beta[index]);
+      wl[lane] = static_cast<float>(groups_.alpha[group] * ex.beta[index] * groups_.l[group]);
+    } else {
+      const std::int64_t at = static_cast<std::int64_t>(index) * ex.groups + ex.group_of_item[row_];
+      w[lane] = static_cast<float>(static_cast<double>(ex.alpha[at]) * ex.beta[row_]);
+      wl[lane] = static_cast<float>(static_cast<double>(ex.alpha_l[at]) * ex.beta[row_]);
+    }
+  }
+
+  // alpha_mb, xi_mb and l_mb of a user, from the group sums less the liked items' own terms; and the bound of the
+  // pairs that were not liked.
+  void prepare_groups(std::int64_t user) {
+    const Expected& ex = *pass_.expected;
+    const std::int64_t K = shape_.K, begin = pass_.liked.starts[user], end = pass_.liked.starts[user + 1];
+    const double T = ex.temperature[user], own_bias = own_.bias;
+    groups_.liked_beta.zero();
+    groups_.liked_mass.zero();
+    groups_.liked_square.zero();
+    groups_.liked_mean.zero();
+    groups_.liked_count.zero();
+    for (std::int64_t e = begin; e < end; ++e) {
+      const std::int32_t item = pass_.liked.indices[e];
+      const double beta = ex.beta[item];
+      if (!(beta > 0)) continue;
+      const std::int64_t group = ex.group_of_item[item];
+      const float* row = pass_.other.rows + static_cast<std::int64_t>(item) * 2 * shape_.KP;
+      double dot = 0, spread = 0;
+      for (std::int64_t k = 0; k < K; ++k) {
+        const double u = own_.mean[k], s = own_.variance[k], v = row[k], r = row[shape_.KP + k];
+        dot += u * v;
+        spread += (u * u + s) * r + v * v * s;
+      }
+      const double bias = pass_.other.bias_mean ? pass_.other.bias_mean[item] : 0.0;
+      const double logit = dot + bias + own_bias + pass_.offset;
+      spread += own_.bias_variance + (pass_.other.bias_variance ? pass_.other.bias_variance[item] : 0.0);
+      groups_.liked_beta[group] += beta;
+      groups_.liked_mass[group] -= std::expm1(-T * beta);
+      groups_.liked_square[group] += beta * (logit * logit + spread);
+      groups_.liked_mean[group] += beta * logit;
+      groups_.liked_count[group] += 1;
+    }
+    std::int64_t at = 0;
+    for (std::int64_t i = 0; i < K; ++i)
+      for (std::int64_t j = 0; j <= i; ++j, ++at)
+        groups_.outer[at] =
+            static_cast<double>(own_.mean[i]) * own_.mean[j] + (i == j ? static_cast<double>(own_.variance[i]) : 0.0);
+    for (std::int64_t b = 0; b < ex.groups; ++b) {
+      const std::int64_t group = b;
+      const double* scalars = ex.scalars + 4 * b;
+      double alpha = 0, l = 0;
+      if (ex.sizes[b] > groups_.liked_count[group]) {
+        const double beta = greater_of(scalars[0] - groups_.liked_beta[group], 1e-12 * scalars[0]);
+        const double mass = greater_of(0.0, interpolate(ex, b, T) - groups_.liked_mass[group]);
+        alpha = mass / beta < 1.0 / scalars[3] ? mass / beta : 1.0 / scalars[3];
+        double square = -groups_.liked_square[group], mean = -groups_.liked_mean[group];
+        const double* second = ex.second + b * triangle(K);
+        double parts[4] = {0, 0, 0, 0};
+        std::int64_t i = 0;
+        for (; i + 4 <= triangle(K); i += 4)
+          for (int p = 0; p < 4; ++p) parts[p] += second[i + p] * groups_.outer[i + p];
+        for (; i < triangle(K); ++i) parts[0] += second[i] * groups_.outer[i];
+        square += (parts[0] + parts[1]) + (parts[2] + parts[3]);
+        for (std::int64_t k = 0; k < K; ++k) {
+          square += 2 * own_.mean[k] * (ex.first_bias[b * K + k] + own_bias * ex.first[b * K + k]);
+          mean += own_.mean[k] * ex.first[b * K + k];
+        }
+        square += scalars[2] + 2 * own_bias * scalars[1] + (own_bias * own_bias + own_.bias_variance) * scalars[0];
+        mean += scalars[1] + own_bias * scalars[0];
+        const double xi = std::sqrt(greater_of(0.0, square / beta));
+        l = curvature(xi);
+        bound_ += alpha * (beta * log_sigmoid_height(xi) - 0.5 * mean);
+      }
+      groups_.alpha[group] = alpha;
+      groups_.l[group] = l;
+      ex.alpha[user * ex.groups + b] = static_cast<float>(alpha);
+      ex.alpha_l[user * ex.groups + b] = static_cast<float>(alpha * l);
+    }
+  }
+
+  // What the groups add to a row: the closed-form sums, liked pairs included (their part is taken back per edge).
+  void add_groups(std::int64_t row) {
+    const Expected& ex = *pass_.expected;
+    const std::int64_t K = shape_.K, KP = shape_.KP;
+    float* node = tree_.leaf(kGroupsPlace);
+    Buffer<double>& second = groups_.outer;
+    second.zero();
+    scratch_.zero();
+    double bias[2] = {0, 0};
+    if (pass_.own_is_user) {
+      for (std::int64_t b = 0; b < ex.groups; ++b) {
+        const std::int64_t group = b;
+        const double alpha = groups_.alpha[group], l = groups_.l[group], al = alpha * l;
+        if (alpha == 0) continue;
+        const double* of = ex.second + b * triangle(K);
+        for (std::int64_t i = 0; i < triangle(K); ++i) second[i] += al * of[i];
+        double dot = 0;
+        for (std::int64_t k = 0; k < K; ++k) {
+          const double s = ex.first[b * K + k];
+          scratch_[k] -= 0.5 * alpha * s + al * (ex.first_bias[b * K + k] + own_.bias * s);
+          dot += s * own_.mean[k];
+        }
+        bias[0] += al * ex.scalars[4 * b];
+        bias[1] -= 0.5 * alpha * ex.scalars[4 * b] + al * (dot + ex.scalars[4 * b + 1]);
+      }
+      std::int64_t at = 0;  // the items' sums have their off-diagonals doubled
+      for (std::int64_t i = 0; i < K; ++i)
+        for (std::int64_t j = 0; j <= i; ++j, ++at)
+          if (j < i) second[at] *= 0.5;
+    } else {
+      const std::int64_t b = ex.group_of_item[row];
+      const double beta = ex.beta[row], constant = static_cast<double>(own_.bias) + pass_.offset;
+      const double* of = ex.user_second + b * triangle(K);
+      for (std::int64_t i = 0; i < triangle(K); ++i) second[i] = beta * of[i];
+      const double *plain = ex.user_first + b * 3 * K, *curved = plain + K, *biased = curved + K;
+      double dot = 0;
+      for (std::int64_t k = 0; k < K; ++k) {
+        scratch_[k] = -beta * (0.5 * plain[k] + constant * curved[k] + biased[k]);
+        dot += curved[k] * own_.mean[k];
+      }
+      const double* scalars = ex.user_scalars + 3 * b;
+      bias[0] = beta * scalars[1];
+      bias[1] = -beta * (0.5 * scalars[0] + dot + pass_.offset * scalars[1] + scalars[2]);
+    }
+    std::int64_t at = 0;
+    for (std::int64_t i = 0; i < K; ++i)
+      for (std::int64_t j = 0; j <= i; ++j, ++at)
+        node[i * KP + j] = static_cast<float>(pass_.weight * second[at]);
+    for (std::int64_t k = 0; k < K; ++k)
+      node[shape_.second() + k] = static_cast<float>(pass_.weight * scratch_[k]);
+    node[shape_.second() + KP] = static_cast<float>(pass_.weight * bias[0]);
+    node[shape_.second() + KP + 1] = static_cast<float>(pass_.weight * bias[1]);
+  }
+
+  const Pass& pass_;
+  Shape shape_;
+  Own own_;
+  Panel panel_;
+  Tree tree_;
+  UserGroups groups_;
+  Buffer<double> scratch_;
+  std::int64_t row_ = 0;
+  double bound_ = 0;
+};
+
+static void update_rows(const Pass& pass, RowsOut& out) {
+  RowSummer summer(pass);
+  Solver solver(pass, out);
+  for (std::int64_t row = pass.first; row < pass.last; ++row) solver.push(row, summer.sum(row, 0, INT32_MAX, true));
+  solver.flush();
+  out.bound = pass.weight * summer.bound();
+}
+
+static void sum_rows_of(const Pass& pass, const std::int32_t* which, std::int64_t count, std::int64_t low,
+                        std::int64_t high, bool with_groups, SumsOut& out) {
+  RowSummer summer(pass);
+  const Shape shape(pass.factors);
+  const std::int64_t K = shape.K, T = triangle(K);
+  for (std::int64_t r = 0; r < count; ++r) {
+    const float* node = summer.sum(which[r], low, high, with_groups);
+    float* second = out.second + r * T;
+    for (std::int64_t i = 0; i < K; ++i)
+      for (std::int64_t j = 0; j <= i; ++j) *second++ = node ? node[i * shape.KP + j] : 0.0f;
+    for (std::int64_t k = 0; k < K; ++k) out.first[r * K + k] = node ? node[shape.second() + k] : 0.0f;
+    for (int b = 0; b < 2; ++b) out.bias[r * 2 + b] = node ? node[shape.second() + shape.KP + b] : 0.0f;
+  }
+}
+
+static void solve_rows_of(const Pass& pass, const std::int32_t* which, std::int64_t count, const SumsOut& sums, RowsOut& out) {
+  Solver solver(pass, out);
+  const std::int64_t K = pass.factors, T = triangle(K);
+  for (std::int64_t r = 0; r < count; ++r)
+    solver.push_packed(which[r], sums.second + r * T, sums.first + r * K, sums.bias + r * 2);
+  solver.flush();
+}
+
+// The users' sums for every group, over rows [first, last) of the new users with the alpha and l of the pass before.
+static void group_sums(const Pass& pass, double* second, double* first, double* scalars) {
+  const Expected& ex = *pass.expected;
+  const Shape shape(pass.factors);
+  const std::int64_t K = shape.K, T = triangle(K);
+  Buffer<double> outer(T);
+  for (std::int64_t user = pass.first; user < pass.last; ++user) {
+    const float *mean = pass.own.rows + user * 2 * shape.KP, *variance = mean + shape.KP;
+    const double bias = pass.own.bias_mean ? pass.own.bias_mean[user] : 0.0;
+    std::int64_t at = 0;
+    for (std::int64_t i = 0; i < K; ++i)
+      for (std::int64_t j = 0; j <= i; ++j, ++at)
+        outer[at] =
+            static_cast<double>(mean[i]) * mean[j] + (i == j ? static_cast<double>(variance[i]) : 0.0);
+    for (std::int64_t b = 0; b < ex.groups; ++b) {
+      const double alpha = ex.alpha[user * ex.groups + b], al = ex.alpha_l[user * ex.groups + b];
+      if (alpha == 0) continue;
+      double* into = second + b * T;
+      for (std::int64_t i = 0; i < T; ++i) into[i] += al * outer[i];
+      double *plain = first + b * 3 * K, *curved = plain + K, *biased = curved + K;
+      for (std::int64_t k = 0; k < K; ++k) {
+        plain[k] += alpha * mean[k];
+        curved[k] += al * mean[k];
+        biased[k] += al * bias * mean[k];
+      }
+      scalars[3 * b] += alpha;
+      scalars[3 * b + 1] += al;
+      scalars[3 * b + 2] += al * bias;
+    }
+  }
+}
+
+// The items' sums for every group, weighted by beta; b~ = b_n + offset. Fields as in Expected.
+static void item_group_sums(const Pass& pass, const double* beta, const std::int32_t* group_of_item, std::int64_t items,
+                            double* second, double* first, double* first_bias, double* scalars, std::int64_t* sizes) {
+  const Shape shape(pass.factors);
+  const std::int64_t K = shape.K;
+  for (std::int64_t item = 0; item < items; ++item) {
+    const double weight = beta[item];
+    if (!(weight > 0)) continue;
+    const std::int64_t b = group_of_item[item];
+    const float *mean = pass.own.rows + item * 2 * shape.KP, *variance = mean + shape.KP;
+    const double bias = (pass.own.bias_mean ? pass.own.bias_mean[item] : 0.0) + static_cast<double>(pass.offset);
+    double* into = second + b * triangle(K);
+    for (std::int64_t i = 0; i < K; ++i, ++into) {
+      const double twice = 2 * weight * mean[i];
+      for (std::int64_t j = 0; j < i; ++j) *into++ += twice * mean[j];
+      *into += weight * (static_cast<double>(mean[i]) * mean[i] + variance[i]);
+    }
+    for (std::int64_t k = 0; k < K; ++k) {
+      first[b * K + k] += weight * mean[k];
+      first_bias[b * K + k] += weight * bias * mean[k];
+    }
+    double* of = scalars + 4 * b;
+    of[0] += weight;
+    of[1] += weight * bias;
+    of[2] += weight * (bias * bias + (pass.own.bias_variance ? pass.own.bias_variance[item] : 0.0));
+    of[3] = greater_of(of[3], weight);
+    ++sizes[b];
+  }
+}
+
+static void logistic_of_squares(std::int64_t count, const float* xi_squared, float* curvature_out, float* height) {
+  for (std::int64_t e = 0; e < count; e += 8) {
+    float buffer[8] = {0};
+    const std::int64_t live = least(8, count - e);
+    for (std::int64_t lane = 0; lane < live; ++lane) buffer[lane] = xi_squared[e + lane];
+    const Logistic one = logistic_bound(load8(buffer));
+    for (std::int64_t lane = 0; lane < live; ++lane) curvature_out[e + lane] = one.curvature[lane], height[e + lane] = one.height[lane];
+  }
+}

@@ -1,0 +1,97 @@
+// Eight floats side by side, in the compilers' own vector types: AVX2 registers where there are any, pairs of
+// SSE or NEON registers elsewhere. Included by kernels.cpp once per instruction set, inside its namespace.
+#pragma once
+
+typedef float v8 __attribute__((vector_size(32)));
+typedef std::int32_t i8 __attribute__((vector_size(32)));
+typedef double d4 __attribute__((vector_size(32)));
+
+constexpr int kLanes = 8;
+
+static inline v8 load8(const float* p) {
+  v8 x;
+  std::memcpy(&x, p, sizeof x);
+  return x;
+}
+static inline void store8(float* p, v8 x) { std::memcpy(p, &x, sizeof x); }
+static inline v8 splat(float x) { return v8{x, x, x, x, x, x, x, x}; }
+
+// Row e of the answer's lanes: the sum of the eight lanes of rows[e].
+static inline v8 sum_rows(const v8* rows) {
+  v8 half[4], quarter[2];
+  for (int e = 0; e < 4; ++e) {
+    const v8 a = rows[2 * e], b = rows[2 * e + 1];
+    half[e] = __builtin_shufflevector(a, b, 0, 8, 2, 10, 4, 12, 6, 14) +
+              __builtin_shufflevector(a, b, 1, 9, 3, 11, 5, 13, 7, 15);
+  }
+  for (int e = 0; e < 2; ++e) {
+    const v8 a = half[2 * e], b = half[2 * e + 1];
+    quarter[e] = __builtin_shufflevector(a, b, 0, 1, 8, 9, 4, 5, 12, 13) +
+                 __builtin_shufflevector(a, b, 2, 3, 10, 11, 6, 7, 14, 15);
+  }
+  return __builtin_shufflevector(quarter[0], quarter[1], 0, 1, 2, 3, 8, 9, 10, 11) +
+         __builtin_shufflevector(quarter[0], quarter[1], 4, 5, 6, 7, 12, 13, 14, 15);
+}
+
+static inline double sum_lanes(v8 x) {
+  double total = 0;
+  for (int lane = 0; lane < kLanes; ++lane) total += static_cast<double>(x[lane]);
+  return total;
+}
+
+static inline v8 sqrt8(v8 x) {
+  v8 y;
+  for (int lane = 0; lane < kLanes; ++lane) y[lane] = __builtin_sqrtf(x[lane]);
+  return y;
+}
+
+static inline v8 select8(i8 mask, v8 yes, v8 no) {
+  return reinterpret_cast<v8>((mask & reinterpret_cast<i8>(yes)) | (~mask & reinterpret_cast<i8>(no)));
+}
+
+// exp(-x) for x >= 0, to float32's accuracy; 0 past 87.
+static inline v8 exp_minus(v8 x) {
+  const v8 y = -x;
+  const v8 magic = splat(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer
+  const v8 n = (y * splat(1.44269504088896341f) + magic) - magic;
+  v8 r = y - n * splat(0.693145751953125f);
+  r = r - n * splat(1.42860682030941723212e-6f);
+  v8 p = splat(1.9875691500e-4f);
+  p = p * r + splat(1.3981999507e-3f);
+  p = p * r + splat(8.3334519073e-3f);
+  p = p * r + splat(4.1665795894e-2f);
+  p = p * r + splat(1.6666665459e-1f);
+  p = p * r + splat(5.0000001201e-1f);
+  p = p * r * r + r + splat(1.0f);
+  const i8 exponent = (__builtin_convertvector(n, i8) + 127) << 23;
+  return select8(x < splat(87.0f), p * reinterpret_cast<v8>(exponent), splat(0.0f));
+}
+
+// log(1 + t) for 0 <= t <= 1: 2 atanh(t / (2 + t)).
+static inline v8 log1p_unit(v8 t) {
+  const v8 s = t / (splat(2.0f) + t), s2 = s * s;
+  v8 p = splat(1.0f / 13);
+  p = p * s2 + splat(1.0f / 11);
+  p = p * s2 + splat(1.0f / 9);
+  p = p * s2 + splat(1.0f / 7);
+  p = p * s2 + splat(1.0f / 5);
+  p = p * s2 + splat(1.0f / 3);
+  return splat(2.0f) * s * (p * s2 + splat(1.0f));
+}
+
+struct Logistic {
+  v8 curvature;  // 2 lambda(xi) = tanh(xi / 2) / (2 xi); 1/4 at 0
+  v8 height;     // log sigma(xi) - xi / 2
+};
+
+// Both halves of the logistic bound at xi (eq. 11), from xi^2 (eq. 16).
+static inline Logistic logistic_bound(v8 xi_squared) {
+  const v8 xi = sqrt8(xi_squared);
+  const v8 t = exp_minus(xi);
+  const v8 far = (splat(1.0f) - t) / ((splat(1.0f) + t) * splat(2.0f) * xi);
+  v8 near = splat(31.0f / 1451520) * xi_squared - splat(17.0f / 80640);
+  near = near * xi_squared + splat(1.0f / 480);
+  near = near * xi_squared - splat(1.0f / 48);
+  near = near * xi_squared + splat(0.25f);
+  return {select8(xi < splat(0.4f), near, far), -log1p_unit(t) - splat(0.5f) * xi};
+}

@@ -1,0 +1,693 @@
+"""The reader: every kind of source, every rule, every refusal."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import sqlite3
+import subprocess
+import sys
+import warnings
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+import scipy.sparse as sp
+
+from considerate.errors import DataError, UsageError
+from considerate.interactions import Interactions, Titles, read_interactions
+from considerate.interactions import read as reader
+
+PAIRS = [("bo", "x"), ("al", "y"), ("al", "x"), ("cy", "z"), ("al", "y")]
+
+
+def pairs(got: Interactions) -> list[tuple[object, object]]:
+    """The likes in the data's own ids."""
+    return list(zip(got.user_ids.ids_of(got.users), got.item_ids.ids_of(got.items)))
+
+
+def table(**columns: Any) -> pa.Table:
+    base = {"user": [u for u, _ in PAIRS], "item": [i for _, i in PAIRS]}
+    return pa.table({**base, **columns})
+
+
+RATED = {"rating": [5, 4, 3, 2, 1]}
+
+
+def check(got: Interactions, wanted: list[tuple[object, object]] = PAIRS) -> None:  # type: ignore[assignment]
+    assert pairs(got) == wanted
+    assert got.users.dtype == got.items.dtype == np.int32
+    assert got.rows_kept == len(wanted)
+
+
+# Sources
+
+
+def test_nothing_heavy_is_imported() -> None:
+    code = "import sys, considerate.interactions; print([m for m in ('pyarrow', 'scipy', 'pandas') if m in sys.modules])"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "[]"
+
+
+def test_parquet_file(tmp_path: Path) -> None:
+    pq.write_table(table(), tmp_path / "likes.parquet")
+    got = read_interactions(tmp_path / "likes.parquet")
+    check(got)
+    assert got.user_ids.ids_of(range(3)) == ["al", "bo", "cy"]
+    assert got.source.endswith("likes.parquet")
+    assert got.rows_read == 5
+    assert "'user'" in got.notes[0]
+    check(read_interactions(str(tmp_path / "likes.parquet"), user_column="user", item_column="item"))
+
+
+def test_parquet_folder_plain_and_hive(tmp_path: Path) -> None:
+    plain = tmp_path / "plain"
+    plain.mkdir()
+    pq.write_table(table().slice(0, 2), plain / "a.parquet")
+    pq.write_table(table().slice(2), plain / "b.parquet")
+    (plain / "_SUCCESS").touch()
+    (plain / "readme.txt").write_text("hello")
+    check(read_interactions(plain))
+    hive = tmp_path / "hive"
+    ds.write_dataset(
+        table(year=[2020, 2020, 2021, 2021, 2021]),
+        hive,
+        format="parquet",
+        partitioning=ds.partitioning(pa.schema([("year", pa.int32())]), flavor="hive"),
+    )
+    assert sorted(pairs(read_interactions(hive))) == sorted(PAIRS)
+    got = read_interactions(hive, where="year >= 2021")
+    assert sorted(pairs(got)) == sorted(PAIRS[2:])
+    assert got.rows_read == 5
+
+
+@pytest.mark.parametrize("delimiter", [",", "\t", ";", "|", "::", " ", "   "])
+@pytest.mark.parametrize("ending", ["csv", "tsv", "dat", "csv.gz"])
+def test_delimited_text(tmp_path: Path, delimiter: str, ending: str) -> None:
+    lines = [("user", "item", "rating"), *((u, i, str(r)) for (u, i), r in zip(PAIRS, RATED["rating"]))]
+    text = "\n".join(delimiter.join(line) for line in lines) + "\n"
+    path = tmp_path / f"likes.{ending}"
+    path.write_bytes(gzip.compress(text.encode()) if ending.endswith("gz") else text.encode())
+    got = read_interactions(path, where="rating >= 3")
+    check(got, PAIRS[:3])  # type: ignore[arg-type]
+    assert got.rows_read == 5
+
+
+def test_text_without_header(tmp_path: Path) -> None:
+    path = tmp_path / "u.data"
+    path.write_text("196\t242\t3\t881250949\n186\t302\t5\t891717742\n22\t377\t1\t878887116\n")
+    with pytest.raises(DataError, match=r"'column1', 'column2', 'column3', 'column4'"):
+        read_interactions(path)
+    options = {"user_column": "column1", "item_column": "column2"}
+    check(read_interactions(path, **options), [(196, 242), (186, 302), (22, 377)])  # type: ignore[arg-type]
+    got = read_interactions(path, **options, rating_column="column3", where="rating > 2")  # type: ignore[arg-type]
+    check(got, [(196, 242), (186, 302)])
+    two = tmp_path / "two.txt"
+    two.write_text("1 7\n2 8\n1 8\n")
+    got = read_interactions(two)
+    check(got, [(1, 7), (2, 8), (1, 8)])
+    assert any("first line is taken for data" in note for note in got.notes)
+
+
+def test_text_header_of_unusual_words_above_numbers(tmp_path: Path) -> None:
+    path = tmp_path / "likes.csv"
+    path.write_text("who,what\n1,7\n2,8\n")
+    got = read_interactions(path)
+    check(got, [(1, 7), (2, 8)])
+    assert "'who'" in got.notes[-1]
+    path.write_text("who,what,extra\na,b,c\nd,e,f\n")
+    check(read_interactions(path, user_column="who", item_column="what"), [("a", "b"), ("d", "e")])
+
+
+def test_text_ids_are_integers_only_if_all_are(tmp_path: Path) -> None:
+    path = tmp_path / "likes.csv"
+    rows = [f"{u},{i}" for u, i in [(7, "0345"), (-3, "1"), (7, "034X")]]
+    path.write_text("user,isbn\n" + "\n".join(rows) + "\n")
+    check(read_interactions(path), [(7, "0345"), (-3, "1"), (7, "034X")])
+    path.write_text("user,item\n007,1\n7,2\n")
+    check(read_interactions(path), [("007", 1), ("7", 2)])
+    path.write_text("user,item\n7.0,99999999999999999999\n8.0,1\n")
+    check(read_interactions(path), [(7, "99999999999999999999"), (8, "1")])
+    late = "user,item\n" + "1,2\n" * 200_000 + "1,X\n"  # a string long after the sample
+    path.write_text(late)
+    assert read_interactions(path).item_ids.ids_of(range(2)) == ["2", "X"]
+
+
+def test_text_quotes_bom_crlf_and_newlines(tmp_path: Path) -> None:
+    path = tmp_path / "likes.csv"
+    path.write_bytes('\ufeffuser,item\r\n"a, b","x\ny"\r\n"c ""d""",z\r\n'.encode())
+    check(read_interactions(path), [("a, b", "x\ny"), ('c "d"', "z")])
+
+
+def test_arrow_sources() -> None:
+    check(read_interactions(table()))
+    check(read_interactions(table().to_reader(max_chunksize=2)))
+    check(read_interactions(table().combine_chunks().to_batches()[0]))
+    check(read_interactions(table().to_reader(), where="user != 'zz'"))
+
+
+def test_frames() -> None:
+    frame = table().to_pandas()
+    check(read_interactions(frame))
+    frame.index = [9, 8, 7, 6, 5]
+    check(read_interactions(frame))
+    check(read_interactions(frame.astype("category")))
+    check(read_interactions(pl.from_arrow(table())))
+    categories = pl.from_arrow(table()).with_columns(pl.all().cast(pl.Categorical))  # type: ignore[union-attr]
+    check(read_interactions(categories))
+
+
+def test_interactions_come_back_as_they_are() -> None:
+    got = read_interactions(table())
+    assert read_interactions(got) is got
+    with pytest.raises(UsageError, match="already"):
+        read_interactions(got, where="rating > 3")
+
+
+@pytest.mark.parametrize("kind", ["string", "large_string", "string_view", "dictionary", "large_dictionary", "binary"])
+def test_types_of_strings(kind: str, tmp_path: Path) -> None:
+    types = {
+        "string": pa.string(),
+        "large_string": pa.large_string(),
+        "string_view": pa.string_view(),
+        "dictionary": pa.dictionary(pa.int8(), pa.string()),
+        "large_dictionary": pa.dictionary(pa.uint32(), pa.large_string()),
+        "binary": pa.binary(),
+    }
+    columns = {name: table()[name].cast(pa.string()).combine_chunks() for name in ("user", "item")}
+    if "dictionary" in kind:
+        columns = {name: one.dictionary_encode().cast(types[kind]) for name, one in columns.items()}
+    else:
+        columns = {name: one.cast(types[kind]) for name, one in columns.items()}
+    check(read_interactions(pa.table(columns)))
+    pq.write_table(pa.table(columns), tmp_path / "likes.parquet")
+    check(read_interactions(tmp_path / "likes.parquet"))
+    if kind != "binary":
+        check(read_interactions(pa.table(columns), where="user == 'al'"), [PAIRS[1], PAIRS[2], PAIRS[4]])
+
+
+@pytest.mark.parametrize("kind", [pa.int8(), pa.uint8(), pa.int32(), pa.uint32(), pa.int64(), pa.uint64(), pa.float64()])
+def test_types_of_integers(kind: pa.DataType) -> None:
+    likes = [(3, 100), (1, 7), (3, 7)]
+    source = pa.table({"u": pa.array([u for u, _ in likes], kind), "i": pa.array([i for _, i in likes], kind)})
+    got = read_interactions(source)
+    check(got, likes)  # type: ignore[arg-type]
+    assert got.user_ids.kind == "integer"
+
+
+def test_integers_far_apart() -> None:
+    users = np.array([2**62, -(2**62), 5, 2**62], np.int64)
+    got = read_interactions(pa.table({"user": users, "item": [1, 2, 3, 4]}))
+    check(got, [(int(u), i) for u, i in zip(users, (1, 2, 3, 4))])
+    assert got.users.tolist() == [2, 0, 1, 2]
+
+
+def test_decimals_and_floats() -> None:
+    source = pa.table({"user": [Decimal(7), Decimal(8)], "item": [1.0, 2.0]})
+    check(read_interactions(source), [(7, 1), (8, 2)])
+    for wrong in ([1.5, 2.0], [float("inf"), 1.0], [1e300, 1.0]):
+        with pytest.raises(DataError, match=r"'item'.*whole number"):
+            read_interactions(pa.table({"user": [1, 2], "item": wrong}))
+
+
+def test_ids_that_cannot_be() -> None:
+    with pytest.raises(DataError, match=r"18446744073709551615.*2\^63"):
+        read_interactions(pa.table({"user": pa.array([2**64 - 1], pa.uint64()), "item": [1]}))
+    with pytest.raises(DataError, match="type bool"):
+        read_interactions(pa.table({"user": [True], "item": [1]}))
+    with pytest.raises(DataError, match="type list"):
+        read_interactions(pa.table({"user": [[1]], "item": [1]}))
+    with pytest.raises(DataError, match="cannot be read as"):
+        read_interactions(pa.table({"user": [b"\xff"], "item": [1]}))
+    bad = pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(np.array([0, 1], np.int32)), pa.py_buffer(b"\xff")])
+    with pytest.raises(DataError, match="UTF-8"):
+        read_interactions(pa.table({"user": bad, "item": [1]}))
+
+
+def test_missing_ids_are_counted(tmp_path: Path) -> None:
+    for column in (["a", None, None], [1, None, None], [1.0, float("nan"), None]):
+        with pytest.raises(DataError, match=r"2 rows have no user.*is not null"):
+            read_interactions(pa.table({"user": column, "item": [1, 2, 3]}))
+    with pytest.raises(DataError, match="3 rows have no item"):
+        read_interactions(pa.table({"user": [1, 2, 3], "item": pa.nulls(3)}))
+    with pytest.raises(DataError, match="1 rows have no user"):
+        read_interactions(pd.DataFrame({"user": [1, np.nan], "item": [1, 2]}))
+    path = tmp_path / "likes.csv"
+    path.write_text("user,item\na,1\n,2\n")
+    with pytest.raises(DataError, match="1 rows have no user"):
+        read_interactions(path)
+    check(read_interactions(path, where="user is not null"), [("a", 1)])
+
+
+def test_rows_do_not_depend_on_order_nor_on_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    users = np.array([f"ü{k}" if k % 3 else f"u{k}" for k in rng.integers(0, 500, 5000)])
+    items = rng.integers(-50, 10**12, 5000)
+    whole = read_interactions(pa.table({"user": users, "item": items}))
+    order = rng.permutation(5000)
+    monkeypatch.setattr(reader, "GROUP_ROWS", 700)
+    shuffled = read_interactions(pa.table({"user": users[order], "item": items[order]}).to_reader(max_chunksize=90))
+    assert np.array_equal(whole.users[order], shuffled.users)
+    assert np.array_equal(whole.items[order], shuffled.items)
+    everyone = whole.user_ids.ids_of(range(len(whole.user_ids)))
+    assert everyone == sorted(set(users.tolist()), key=str.encode)
+    assert everyone == shuffled.user_ids.ids_of(range(len(shuffled.user_ids)))
+
+
+# Matrices
+
+
+def test_sparse_matrix() -> None:
+    dense = np.array([[0, 1, 0], [1, 0, 1], [0, 0, 0]])
+    for form in (sp.csr_matrix, sp.csc_array, sp.coo_matrix, sp.lil_matrix):
+        got = read_interactions(form(dense))
+        assert sorted(zip(got.users.tolist(), got.items.tolist())) == [(0, 1), (1, 0), (1, 2)]
+        assert (got.user_ids.kind, len(got.user_ids), len(got.item_ids)) == ("range", 3, 3)
+    with pytest.warns(UserWarning, match="weights"):
+        read_interactions(sp.csr_matrix(dense * 2.5 + dense.cumsum(axis=1) * dense))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        read_interactions(sp.csr_matrix(dense))
+
+
+def test_sparse_matrix_with_values_that_are_no_likes() -> None:
+    for value in (0.0, -1.0, np.nan):
+        matrix = sp.csr_matrix(([1.0, value], ([0, 1], [1, 0])), shape=(2, 2))
+        with pytest.raises(DataError, match="1 of the 2 stored values"):
+            read_interactions(matrix)
+    with pytest.raises(DataError, match="stores no values"):
+        read_interactions(sp.csr_matrix((3, 4)))
+    with pytest.raises(DataError, match="complex"):
+        read_interactions(sp.csr_matrix(np.array([[1j]])))
+    with pytest.raises(UsageError, match="no columns"):
+        read_interactions(sp.csr_matrix(np.eye(2)), user_column="user")
+
+
+# Columns
+
+
+@pytest.mark.parametrize(
+    ("user", "item"),
+    [("userId", "movieId"), ("User-ID", "ISBN"), ("customer_id", "product_id"), ("uid", "iid"), ("MEMBER", "anime_id")],
+)
+def test_usual_names(user: str, item: str) -> None:
+    source = pa.table({"timestamp": [1, 2], item: ["x", "y"], user: ["a", "b"]})
+    check(read_interactions(source), [("a", "x"), ("b", "y")])
+
+
+def test_general_names_win_and_ids_win_over_names() -> None:
+    check(read_interactions(pa.table({"movie": ["T"], "movieId": [3], "user": [1], "x": [0]})), [(1, 3)])
+    check(read_interactions(pa.table({"artist_id": [9], "item": [3], "user": [1], "x": [0]})), [(1, 3)])
+    with pytest.raises(DataError, match=r"'artist_id', 'track_id' could hold the items"):
+        read_interactions(pa.table({"artist_id": [9], "track_id": [3], "user": [1]}))
+
+
+def test_two_columns_in_order() -> None:
+    got = read_interactions(pa.table({"src": [1], "dst": [2]}))
+    check(got, [(1, 2)])
+    assert "'src'" in got.notes[0]
+    check(read_interactions(pa.table({"src": [1], "dst": [2]}), user_column="dst"), [(2, 1)])
+
+
+def test_columns_that_are_not_there() -> None:
+    with pytest.raises(DataError, match=r"no column 'who'; it has 'user', 'item'.*--user-column"):
+        read_interactions(table(), user_column="who")
+    with pytest.raises(DataError, match=r"looks like the users; it has 'a', 'b', 'c'"):
+        read_interactions(pa.table({"a": [1], "b": [2], "c": [3]}))
+    with pytest.raises(UsageError, match="both"):
+        read_interactions(table(), user_column="item", item_column="item")
+    with pytest.raises(DataError, match="2 columns are called 'user'"):
+        read_interactions(pa.table([[1], [2], [3]], names=["user", "user", "item"]))
+    check(read_interactions(table(), user_column="USER"))
+
+
+# Rules
+
+
+def test_ratings_need_a_rule() -> None:
+    with pytest.raises(DataError, match=r'--where "rating >= 4".*where="rating >= 4"'):
+        read_interactions(table(**RATED))
+    with pytest.raises(DataError, match="`Book-Rating` >= 4"):
+        read_interactions(table(**{"Book-Rating": [1] * 5}))
+    with pytest.raises(DataError, match="plays"):
+        read_interactions(table(plays=[1] * 5), rating_column="plays")
+    check(read_interactions(table(**RATED), where="rating is not null"))
+
+
+EXTRA = {
+    "rating": [5, 4, 3, 2, None],
+    "Star Sign": ["leo", "leo", "it's", None, "aries"],
+    "day": pa.array([0, 10, 20, 30, 40], pa.date32()),
+    "seen": pa.array([0, 1, 2, 3, 4], pa.timestamp("s", "UTC")),
+    "score": [0.5, 1.5, 2.5, 3.5, 4.5],
+    "text": ["1", "2", "10", "20", None],
+    "small": pa.array([1, 2, 3, 4, 5], pa.int8()),
+    "big": pa.array([1, 2, 3, 4, 5], pa.uint64()),
+    "flag": [True, False, True, False, None],
+    "cat": pa.array(["a", "b", "a", "b", "c"]).dictionary_encode(),
+    "price": [Decimal("1.50"), Decimal("2.50"), Decimal("3.50"), Decimal("4.50"), Decimal("5.50")],
+}
+
+
+@pytest.mark.parametrize(
+    ("rule", "kept"),
+    [
+        ("rating >= 4", "01"),
+        ("rating > 4", "0"),
+        ("rating<=3", "23"),
+        ("RATING < 3", "3"),
+        ("rating = 4", "1"),
+        ("rating == 4.0", "1"),
+        ("rating != 4", "023"),
+        ("rating <> 4", "023"),
+        ("rating >= 3.5", "01"),
+        ("rating in (2, 5)", "03"),
+        ("rating not in (2, 5)", "12"),
+        ("not rating in (2, 5)", "12"),
+        ("rating is null", "4"),
+        ("rating is not null", "0123"),
+        ("NOT (rating >= 4)", "23"),
+        ("rating >= 4 and small > 1 or small = 5", "14"),
+        ("rating >= 4 and (small > 1 or small = 5)", "1"),
+        ("`Star Sign` = 'it''s'", "2"),
+        ('"Star Sign" != \'leo\'', "24"),
+        ("\"Star Sign\" in ('leo', 'aries')", "014"),
+        ("day >= '1970-01-21'", "234"),
+        ("day < '1970-01-11T00:00:00'", "0"),
+        ("seen >= '1970-01-01T00:00:02'", "234"),
+        ("seen >= '1970-01-01T01:00:02+01:00'", "234"),
+        ("score > 2", "234"),
+        ("text >= 10", "23"),
+        ("text >= '2'", "13"),
+        ("small <= 1000", "01234"),
+        ("small > -1000", "01234"),
+        ("big > -1", "01234"),
+        ("big < 3e0", "01"),
+        ("flag = true", "02"),
+        ("flag != true", "13"),
+        ("cat = 'a'", "02"),
+        ("cat in ('c', 'b')", "134"),
+        ("price >= 3.5", "234"),
+        ("user = 'al'", "124"),
+    ],
+)
+@pytest.mark.parametrize("form", ["table", "parquet"])
+def test_rules(rule: str, kept: str, form: str, tmp_path: Path) -> None:
+    source: Any = table(**EXTRA)
+    if form == "parquet":
+        pq.write_table(source, tmp_path / "likes.parquet", row_group_size=2)
+        source = tmp_path / "likes.parquet"
+    got = read_interactions(source, where=rule)
+    check(got, [PAIRS[int(one)] for one in kept])  # type: ignore[misc]
+    assert got.rows_read == 5
+    assert len(got.user_ids) == len({PAIRS[int(one)][0] for one in kept})  # only ids that the rule keeps
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        *("", "  ", "rating", "rating >=", ">= 4", "4 <= rating", "rating >= 4 and", "rating >= 4 rating < 5"),
+        *("(rating >= 4", "rating >= 4)", "rating in 4", "rating in ()", "rating in (4", "rating is 4"),
+        *("rating >= four", 'cat == "a"', "rating >= 'a", "rating => 4", "rating ~ 4", "__import__('os')"),
+        *("rating >= 4; drop", "rating not 4", "rating >= 4abc", "(" * 60 + "rating > 1" + ")" * 60),
+        *("not " * 60 + "rating > 1", " or ".join(["rating > 1"] * 400), "rating > 1" + " " * 30_000),
+        *("rating >= '4'", "day > 3", "day > 'soon'", "flag > 7", "cat == true", "day = '2020-01-01T00:00:00Z'"),
+    ],
+)
+def test_rules_that_are_none(rule: str) -> None:
+    with pytest.raises(UsageError, match="--where"):
+        read_interactions(table(**EXTRA), where=rule)
+
+
+def test_rules_that_fail_on_the_data() -> None:
+    with pytest.raises(DataError, match="keeps none of its 5 rows"):
+        read_interactions(table(**EXTRA), where="rating > 100")
+    with pytest.raises(DataError, match="no column 'stars'"):
+        read_interactions(table(**EXTRA), where="stars > 100")
+    with pytest.raises(DataError, match="cannot be read"):
+        read_interactions(table(**EXTRA), where="`Star Sign` > 100")
+    with pytest.raises(UsageError, match="text such as"):
+        read_interactions(table(**EXTRA), where=4)  # type: ignore[arg-type]
+
+
+def test_long_chains_of_a_rule() -> None:
+    check(read_interactions(table(**RATED), where=" or ".join(["rating >= 4"] * 300)), PAIRS[:2])  # type: ignore[arg-type]
+    many = ", ".join(str(k) for k in range(4, 3000))
+    check(read_interactions(table(**RATED), where=f"rating in ({many})"), PAIRS[:2])  # type: ignore[arg-type]
+
+
+def test_nan_in_the_rule_is_refused(tmp_path: Path) -> None:
+    nan = float("nan")
+    source = table(rating=[5.0, nan, 1.0, nan, 4.0], other=[nan] * 5)
+    pq.write_table(source, tmp_path / "likes.parquet")
+    (tmp_path / "likes.csv").write_text("user,item,rating\na,x,5\nb,y,nan\nc,z,NaN\n")
+    frame = source.to_pandas()
+    for one in (source, tmp_path / "likes.parquet", tmp_path / "likes.csv", frame, pl.from_arrow(source)):
+        for rule in ("rating >= 4", "not rating >= 4", "rating in (4, 5)", "user != 'q' and rating < 9"):
+            with pytest.raises(DataError, match="2 rows have NaN"):
+                read_interactions(one, where=rule)
+    check(read_interactions(source, where="user != 'q'"))
+
+
+def test_rules_on_text_files(tmp_path: Path) -> None:
+    path = tmp_path / "likes.csv"
+    path.write_text(
+        "user,item,rating,day,at,kind\n1,7,5,2024-01-01,2024-01-01 10:00:00,a\n2,8,4.5,2024-02-01,2024-02-01 10:00:00,b\n"
+        "3,9,,2024-03-01,2024-03-01 10:00:00,\n"
+    )
+    for rule, wanted in [
+        ("rating > 4", [1, 2]),
+        ("day >= '2024-02-01'", [2, 3]),
+        ("at < '2024-02-01T10:00:00'", [1]),
+        ("kind is null", [3]),
+        ("user >= 2", [2, 3]),
+        ("kind = 'a' or rating is null", [1, 3]),
+    ]:
+        assert read_interactions(path, where=rule).user_ids.ids_of(range(len(wanted))) == wanted
+
+
+# Files that are not what they should be
+
+
+def test_files_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def write(name: str, content: bytes) -> Path:
+        (tmp_path / name).write_bytes(content)
+        return tmp_path / name
+
+    pq.write_table(table(), tmp_path / "good.parquet")
+    good = (tmp_path / "good.parquet").read_bytes()
+    csv = b"user,item\na,x\n"
+    for path, message in [
+        (tmp_path / "none.csv", "no such file"),
+        (write("empty.csv", b""), "empty"),
+        (write("empty.parquet", b""), "empty"),
+        (write("blank.csv", b"\n \n"), "no rows"),
+        (write("header.csv", b"user,item\n"), "no rows"),
+        (write("text.parquet", csv), r"ends in \.parquet but holds text"),
+        (write("binary.csv", good), r"ends in \.csv but holds Parquet"),
+        (write("a.csv.gz", csv), "not gzip"),
+        (write("b.csv", gzip.compress(csv)), r"rename it to end in \.csv\.gz"),
+        (write("cut.csv.gz", gzip.compress(csv * 100)[:-20]), "cannot be read"),
+        (write("cut.parquet", good[:-30]), "cannot be read"),
+        (write("latin.csv", "user,item\né,x\n".encode("latin1")), r"not UTF-8.*iconv"),
+        (write("utf16.csv", "user,item\na,x\n".encode("utf16")), "UTF-16"),
+        (write("zero.dat", b"\1\2\0\0abc"), "binary"),
+        (write("one.csv", b"user\na\nb\n"), "same number of fields"),
+        (write("ragged.csv", b"user,item\n" + b"a,b\n" * 50 + b"a,b,c\n" + b"a,b\n" * 50), "Expected 2 columns, got 3"),
+        (write("zip.csv", b"PK\x03\x04abc"), "zip archive"),
+        (write("a.db", b"SQLite format 3\0abc"), "sqlite:///"),
+        (write("long.csv", b"a," * 200_000), "no line end"),
+        (write("x.arrow", b"ARROW1\0\0"), "Arrow file"),
+    ]:
+        with pytest.raises(DataError, match=message) as caught:
+            read_interactions(path)
+        assert "\n" not in str(caught.value)
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(DataError, match=r"without Parquet files \(it has nothing\)"):
+        read_interactions(tmp_path / "folder")
+    write("folder/likes.csv", csv)
+    with pytest.raises(DataError, match=r"it has likes\.csv"):
+        read_interactions(tmp_path / "folder")
+    write("folder/x.parquet", b"")
+    with pytest.raises(DataError, match=r"x\.parquet: the file is empty"):
+        read_interactions(tmp_path / "folder")
+    with pytest.raises(DataError, match="neither a file"):
+        read_interactions("/dev/null")
+    with pytest.raises(DataError, match="no such file"):
+        read_interactions("a\0b")
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(DataError, match="no permission"):
+        read_interactions(tmp_path / "good.parquet")
+
+
+def test_things_that_are_no_source() -> None:
+    for thing in (7, None, [(1, 2)], np.eye(2)):
+        with pytest.raises(UsageError, match="cannot read likes from"):
+            read_interactions(thing)
+    with pytest.raises(DataError, match="no rows"):
+        read_interactions(table().slice(0, 0))
+    with pytest.raises(DataError, match="no rows"):
+        read_interactions(table().slice(0, 0), where="user = 'a'")
+
+
+# Titles
+
+
+def test_titles(tmp_path: Path) -> None:
+    catalogue = pa.table({"item": ["z", "x", "q", "x"], "title": ["Zed", "Ex", "Queue", "Second"]})
+    got = read_interactions(table(), titles=catalogue)
+    assert got.titles is not None
+    assert [got.titles.of(row) for row in range(3)] == ["Ex", None, "Zed"]
+    assert "titles for 2 of 3 items" in got.notes[-1]
+    again = Titles.from_tensors(got.titles.tensors())
+    assert [again.of(row) for row in range(len(again))] == ["Ex", None, "Zed"]
+    assert Titles.of_strings(["é", None]).of(0) == "é"
+    with pytest.raises(IndexError):
+        again.of(3)
+    path = tmp_path / "movies.csv"
+    path.write_text('id;name\nx;"Ex; or why"\ny;\n')
+    got = read_interactions(table(), titles=path)
+    assert got.titles is not None
+    assert [got.titles.of(row) for row in range(3)] == ["Ex; or why", None, None]
+
+
+def test_titles_of_another_type(tmp_path: Path) -> None:
+    likes = pa.table({"user": [1, 1], "movieId": [7, 10]})
+    for ids in (["7", "10"], [7.0, 10.0], pa.array([7, 10], pa.uint8()), pa.array(["7", "10"], pa.string_view())):
+        got = read_interactions(likes, titles=pa.table({"movieId": ids, "title": ["a", "b"]}))
+        assert got.titles is not None
+        assert [got.titles.of(row) for row in range(2)] == ["a", "b"]
+    strings = pa.table({"user": [1, 1], "movieId": ["7", "10"]})
+    got = read_interactions(strings, titles=pa.table({"movieId": [7, 10], "title": ["a", "b"]}))
+    assert got.titles is not None
+    assert [got.titles.of(row) for row in range(2)] == ["b", "a"]
+    matrix = read_interactions(sp.csr_matrix(np.eye(2)), titles=pa.table({"id": [1, 0], "title": ["b", "a"]}))
+    assert matrix.titles is not None
+    assert [matrix.titles.of(row) for row in range(2)] == ["a", "b"]
+
+
+def test_titles_that_do_not_fit() -> None:
+    with pytest.raises(DataError, match=r"none of its 1 ids.*'q'.*such as 'x'.*--title-id-column"):
+        read_interactions(table(), titles=pa.table({"item": ["q"], "title": ["Q"]}))
+    with pytest.raises(DataError, match=r"looks like the titles.*--title-column"):
+        read_interactions(table(), titles=pa.table({"item": ["q"], "what": ["Q"]}))
+    with pytest.raises(DataError, match=r"no column 'z'.*--title-column"):
+        read_interactions(table(), titles=pa.table({"item": ["q"], "what": ["Q"]}), title_column="z")
+    with pytest.raises(UsageError, match="--titles"):
+        read_interactions(table(), title_column="z")
+    named = pa.table({"key": ["x"], "what": ["Q"]})
+    got = read_interactions(table(), titles=named, title_id_column="key", title_column="what")
+    assert got.titles is not None
+    assert got.titles.of(0) == "Q"
+
+
+# Databases
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    path = tmp_path / "my likes.db"
+    with sqlite3.connect(path) as connection:
+        connection.execute("create table likes (user text, item text, rating integer)")
+        rows = [(u, i, r) for (u, i), r in zip(PAIRS, RATED["rating"])]
+        connection.executemany("insert into likes values (?, ?, ?)", rows)
+    connection.close()
+    return path
+
+
+def test_sqlite(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    got = read_interactions(f"sqlite:///{database}", query="select user, item from likes where rating >= 3")
+    check(got, PAIRS[:3])  # type: ignore[arg-type]
+    got = read_interactions(f"sqlite:///{database}?table=likes", where="rating >= 3")
+    check(got, PAIRS[:3])  # type: ignore[arg-type]
+    assert got.rows_read == 5
+    monkeypatch.chdir(database.parent)
+    check(read_interactions("sqlite:///my%20likes.db?table=main.likes", where="rating > 0"))
+
+
+def test_databases_that_cannot_be_read(database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    address = f"sqlite:///{database}"
+    with pytest.raises(UsageError, match=r"--query.*\?table="):
+        read_interactions(address)
+    with pytest.raises(UsageError, match="not both"):
+        read_interactions(address + "?table=likes", query="select 1")
+    with pytest.raises(DataError, match="the database says.*nothing"):
+        read_interactions(address, query="select * from nothing")
+    with pytest.raises(DataError, match="the database says"):
+        read_interactions(address, query="drop table likes")
+    with pytest.raises(DataError, match="there is no file"):
+        read_interactions(f"sqlite:///{tmp_path}/none.db?table=likes")
+    assert not (tmp_path / "none.db").exists()
+    (tmp_path / "text.db").write_text("hello")
+    with pytest.raises(DataError, match="not an SQLite database"):
+        read_interactions(f"sqlite:///{tmp_path}/text.db?table=likes")
+    with pytest.raises(UsageError, match="mysql:// is not read"):
+        read_interactions("mysql://host/db", query="select 1")
+    with pytest.raises(UsageError, match="--query goes with a database"):
+        read_interactions(table(), query="select 1")
+    with pytest.raises(DataError, match="the database says") as caught:
+        read_interactions("postgresql://me:secret@127.0.0.1:1/x?connect_timeout=2", query="select 1")
+    assert "secret" not in str(caught.value)
+    monkeypatch.setitem(sys.modules, "adbc_driver_sqlite.dbapi", None)
+    with pytest.raises(UsageError, match=r"considerate\[sql\]"):
+        read_interactions(address, query="select 1")
+
+
+def test_postgresql() -> None:
+    address = os.environ.get("CONSIDERATE_POSTGRES")
+    if not address:
+        pytest.skip("CONSIDERATE_POSTGRES does not name a database")
+    values = ", ".join(f"('{u}', '{i}', {r})" for (u, i), r in zip(PAIRS, RATED["rating"]))
+    query = f"select * from (values {values}) as likes (user_id, item_id, rating)"
+    got = read_interactions(address, query=query, where="rating >= 3")
+    check(got, PAIRS[:3])  # type: ignore[arg-type]
+    assert got.rows_read == 5
+    numbers = "select k::bigint as user_id, (k % 7)::smallint as item_id from generate_series(1, 100000) as k"
+    got = read_interactions(address, query=numbers)
+    assert (len(got.user_ids), len(got.item_ids), got.rows_kept) == (100_000, 7, 100_000)
+    with pytest.raises(DataError, match="the database says"):
+        read_interactions(address + "?table=no_such_table")
+
+
+# Real data
+
+
+@pytest.mark.data
+def test_movielens(data_dir: Path) -> None:
+    path = data_dir / "ml-100k" / "ratings.parquet"
+    with pytest.raises(DataError, match="rating >= 4"):
+        read_interactions(path)
+    got = read_interactions(path, where="rating >= 4", titles=data_dir / "ml-100k" / "items.parquet")
+    raw = pq.read_table(path).to_pandas()
+    kept = raw[raw.rating >= 4]
+    assert (got.rows_read, got.rows_kept) == (100_000, len(kept))
+    assert pairs(got) == list(zip(kept.user, kept.item))
+    assert got.titles is not None
+    assert got.titles.of(got.item_ids.row_of(1)) == "Toy Story (1995)"
+
+
+@pytest.mark.data
+def test_goodbooks(data_dir: Path) -> None:
+    folder = data_dir / "goodbooks-10k-v1"
+    got = read_interactions(folder / "ratings.parquet", where="rating >= 4", titles=folder / "items.parquet")
+    assert got.titles is not None
+    assert len(got.item_ids) == 10_000
+    assert "Hunger Games" in str(got.titles.of(got.item_ids.row_of(1)))
+
+
+@pytest.mark.data
+def test_every_other_set(data_dir: Path) -> None:
+    assert len(read_interactions(data_dir / "gowalla-lightgcn" / "train.parquet").user_ids) == 29_858
+    assert len(read_interactions(data_dir / "graphs" / "cora.parquet").users) == 5_278
+    assert len(read_interactions(data_dir / "hetrec2011-lastfm-2k" / "plays.parquet").item_ids) == 17_632
