@@ -169,7 +169,7 @@ def test_equal_degrees_give_something_finite(degrees: list[int], fit_law) -> Non
 def test_what_is_not_degrees_is_refused(bad: list[object]) -> None:
     for function in (fit_power_law, fit_power_law_cutoff, degree_histogram):
         with pytest.raises(DataError):
-            function(bad)  # type: ignore[operator]
+            function(bad)  # type: ignore[arg-type]
 
 
 def test_a_maximum_below_the_data_is_refused() -> None:

@@ -51,7 +51,9 @@ def check(got: Interactions, wanted: list[tuple[object, object]] = PAIRS) -> Non
 
 
 def test_nothing_heavy_is_imported() -> None:
-    code = "import sys, considerate.interactions; print([m for m in ('pyarrow', 'scipy', 'pandas') if m in sys.modules])"
+    code = (
+        "import sys, considerate.interactions; print([m for m in ('pyarrow', 'scipy', 'pandas') if m in sys.modules])"
+    )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "[]"
 
@@ -193,7 +195,9 @@ def test_types_of_strings(kind: str, tmp_path: Path) -> None:
         check(read_interactions(pa.table(columns), where="user == 'al'"), [PAIRS[1], PAIRS[2], PAIRS[4]])
 
 
-@pytest.mark.parametrize("kind", [pa.int8(), pa.uint8(), pa.int32(), pa.uint32(), pa.int64(), pa.uint64(), pa.float64()])
+@pytest.mark.parametrize(
+    "kind", [pa.int8(), pa.uint8(), pa.int32(), pa.uint32(), pa.int64(), pa.uint64(), pa.float64()]
+)
 def test_types_of_integers(kind: pa.DataType) -> None:
     likes = [(3, 100), (1, 7), (3, 7)]
     source = pa.table({"u": pa.array([u for u, _ in likes], kind), "i": pa.array([i for _, i in likes], kind)})
@@ -377,7 +381,7 @@ EXTRA = {
         ("rating >= 4 and small > 1 or small = 5", "14"),
         ("rating >= 4 and (small > 1 or small = 5)", "1"),
         ("`Star Sign` = 'it''s'", "2"),
-        ('"Star Sign" != \'leo\'', "24"),
+        ("\"Star Sign\" != 'leo'", "24"),
         ("\"Star Sign\" in ('leo', 'aries')", "014"),
         ("day >= '1970-01-21'", "234"),
         ("day < '1970-01-11T00:00:00'", "0"),

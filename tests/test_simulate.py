@@ -263,9 +263,7 @@ def test_a_repair_that_no_swap_can_make(monkeypatch: pytest.MonkeyPatch) -> None
     assert not all(given_up)
 
 
-@given(
-    st.integers(1, 40), st.integers(1, 40), st.integers(1, 30), st.integers(0, 2**64 - 1), st.integers(0, 60)
-)
+@given(st.integers(1, 40), st.integers(1, 40), st.integers(1, 30), st.integers(0, 2**64 - 1), st.integers(0, 60))
 @settings(max_examples=60, deadline=None)
 def test_equalise_equals_the_reference(users: int, items: int, top: int, seed: int, free: int) -> None:
     law = PowerLaw(0.8, maximum=top)
@@ -321,8 +319,7 @@ def test_considered_sets_have_the_right_probabilities(weights: list[float]) -> N
     total = sum(weights)
     pairs = list(itertools.combinations(range(4), 2))
     p = [
-        weights[a] / total * weights[b] / (total - weights[a])
-        + weights[b] / total * weights[a] / (total - weights[b])
+        weights[a] / total * weights[b] / (total - weights[a]) + weights[b] / total * weights[a] / (total - weights[b])
         for a, b in pairs
     ]
     seen = np.array([np.sum((items[:, 0] == a) & (items[:, 1] == b)) for a, b in pairs])
@@ -351,19 +348,17 @@ def like_rate_by_logit(sample: ModelSample) -> float:
 @pytest.mark.parametrize("hidden", ["popularity", "random_graph"])
 def test_coins_have_the_logits_probability(hidden) -> None:  # type: ignore[no-untyped-def]
     s = simulate_from_model(
-        3000, 500, 8, tau_user=1.0, tau_item=2.0, tau_item_bias=0.5, tau_user_bias=4.0, hidden=hidden, seed=2
+        3000, 500, 8, tau_user=3.0, tau_item=2.0, tau_item_bias=0.5, tau_user_bias=4.0, hidden=hidden, seed=2
     )
     dots = (s.user_vectors[s.hidden_users] * s.item_vectors[s.hidden_items]).sum(1)
-    np.testing.assert_allclose(
-        s.logit, dots + s.user_bias[s.hidden_users] + s.item_bias[s.hidden_items], atol=1e-12
-    )
+    np.testing.assert_allclose(s.logit, dots + s.user_bias[s.hidden_users] + s.item_bias[s.hidden_items], atol=1e-12)
     np.testing.assert_array_equal(s.true_logit(s.hidden_users, s.hidden_items), s.logit)
     assert like_rate_by_logit(s) > 1e-3
     assert np.array_equal(s.users, s.hidden_users[s.liked])
     assert np.array_equal(s.items, s.hidden_items[s.liked])
     assert np.all(np.diff(s.hidden_users.astype(np.int64) * 500 + s.hidden_items) > 0)
     for values, tau in (
-        (s.user_vectors, 1.0),
+        (s.user_vectors, 3.0),
         (s.item_vectors, 2.0),
         (s.item_bias, 0.5),
         (s.user_bias, 4.0),
@@ -386,6 +381,14 @@ def test_popularity_makes_the_negatives_that_q_of_h_supposes() -> None:
     pi = s.popularity / s.popularity.sum()
     assert np.abs(share - pi).sum() / 2 < 0.12  # drawing without replacement flattens the head a little
     assert np.corrcoef(negatives, s.popularity)[0, 1] > 0.95
+
+
+def test_one_considered_item_each_is_drawn_by_popularity() -> None:
+    s = simulate_from_model(60_000, 50, 1, user_law=PowerLaw(1.0, maximum=1), item_law=PowerLaw(0.3, maximum=40))
+    assert s.popularity is not None
+    considered = np.bincount(s.hidden_items, minlength=50)
+    assert considered.sum() == 60_000
+    assert stats.chisquare(considered, 60_000 * s.popularity / s.popularity.sum()).pvalue > 1e-3
 
 
 def test_genres_keep_the_prior_and_gather_the_items() -> None:

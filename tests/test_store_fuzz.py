@@ -50,9 +50,7 @@ def template() -> tuple[dict[str, Any], bytes]:
         "format_version": "1",
         "library_version": "0",
         "header_sha256": "0" * 64,
-        "tensor_sha256": {
-            name: hashlib.sha256(array.tobytes()).hexdigest() for name, array in arrays.items()
-        },
+        "tensor_sha256": {name: hashlib.sha256(array.tobytes()).hexdigest() for name, array in arrays.items()},
         "considerate": {"v": {"kind": "string", "size": 2}, "k": [1, {"x": None}]},
     }
     header: dict[str, Any] = {"__metadata__": metadata}

@@ -132,9 +132,7 @@ class PowerLaw:
             if self.maximum is not None:
                 last = min(last, self.maximum)
         if last - self.minimum >= LARGEST_SUPPORT:
-            raise UsageError(
-                f"the law {self.describe()} has over {LARGEST_SUPPORT:,} degrees: give a lower maximum."
-            )
+            raise UsageError(f"the law {self.describe()} has over {LARGEST_SUPPORT:,} degrees: give a lower maximum.")
         return last
 
     def _endless(self) -> str:

@@ -96,9 +96,7 @@ def _target(path: PathLike) -> str:
         if not os.path.isfile(target):
             raise OutputError(f"{name}: is a device or a pipe, which cannot be replaced; give a file name.")
         if not os.access(target, os.W_OK):
-            raise OutputError(
-                f"{name}: the file there is read-only; make it writable or choose another name."
-            )
+            raise OutputError(f"{name}: the file there is read-only; make it writable or choose another name.")
     return target
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import TypeVar
 
 import numpy as np
@@ -64,7 +65,7 @@ def row_blocks(starts: NDArray[np.int64], block_edges: int = BLOCK_EDGES) -> NDA
 
 def ranges(boundaries: NDArray[np.int64]) -> list[Range]:
     """[a, b, c] -> [(a, b), (b, c)]"""
-    return [(int(a), int(b)) for a, b in zip(boundaries[:-1], boundaries[1:])]
+    return [(int(a), int(b)) for a, b in pairwise(boundaries)]
 
 
 def transpose(

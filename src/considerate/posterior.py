@@ -59,7 +59,9 @@ class Side:
         return self.bias_mean, self.bias_variance
 
     @classmethod
-    def of(cls, mean: NDArray[Any], variance: NDArray[Any], bias: tuple[NDArray[Any], NDArray[Any]] | None = None) -> Side:
+    def of(
+        cls, mean: NDArray[Any], variance: NDArray[Any], bias: tuple[NDArray[Any], NDArray[Any]] | None = None
+    ) -> Side:
         """A side from means and variances, [rows, K] each."""
         count, factors = mean.shape
         rows = np.zeros((count, 2 * padded(factors)), np.float32)
@@ -117,7 +119,12 @@ class Precisions:
 
     def means(self) -> dict[str, float]:
         """E[tau] by name."""
-        named = {"user": self.user, "item": self.item, "user_bias": self.user_bias, "item_bias": self.item_bias}
+        named = {
+            "user": self.user,
+            "item": self.item,
+            "user_bias": self.user_bias,
+            "item_bias": self.item_bias,
+        }
         return {name: gamma.mean for name, gamma in named.items() if gamma is not None}
 
 

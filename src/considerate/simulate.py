@@ -124,9 +124,7 @@ def _with_mean(law: PowerLaw, target: float) -> PowerLaw:
     return replace(law, cutoff=math.exp(-brentq(excess, gentlest, steepest, xtol=1e-13, rtol=1e-14)))
 
 
-def random_graph(
-    users: int, items: int, user_law: PowerLaw, item_law: PowerLaw, *, seed: int = 0
-) -> RandomGraph:
+def random_graph(users: int, items: int, user_law: PowerLaw, item_law: PowerLaw, *, seed: int = 0) -> RandomGraph:
     """A random graph of M users and N items with the given degree laws (section 2).
 
     Degrees are drawn from both laws, bounded by the other side's size. While the sums differ, one random user
@@ -165,15 +163,11 @@ def random_graph(
             homing,
         )
         if redraws > free:
-            log.info(
-                "degree sums agreed only after %d redraws; the last %d were guided", redraws, redraws - free
-            )
+            log.info("degree sums agreed only after %d redraws; the last %d were guided", redraws, redraws - free)
         if gap == 0 and is_graphical(user_degrees, item_degrees):
             edges = compiled.join_half_edges(user_degrees, item_degrees, seed, attempt)
             users_of, items_of, repairs, rebuilt = edges
-            return RandomGraph(
-                users_of, items_of, users, items, user_law, item_law, redraws, repairs, rebuilt
-            )
+            return RandomGraph(users_of, items_of, users, items, user_law, item_law, redraws, repairs, rebuilt)
     why = f"sums still {abs(gap)} apart" if gap else "degrees that no graph without double edges has"
     raise UsageError(
         f"{_ATTEMPTS} draws from {user_law.describe()} for {users} users and {item_law.describe()} for "

@@ -84,9 +84,7 @@ def _storable(name: str, tensor: NDArray[Any]) -> NDArray[Any]:
     if little not in _NAMES:
         raise UsageError(f"tensor {name!r} has dtype {array.dtype}; convert it to one of {sorted(DTYPES)}.")
     if array.ndim > _DIMENSIONS_LIMIT:
-        raise UsageError(
-            f"tensor {name!r} has {array.ndim} dimensions; at most {_DIMENSIONS_LIMIT} are stored."
-        )
+        raise UsageError(f"tensor {name!r} has {array.ndim} dimensions; at most {_DIMENSIONS_LIMIT} are stored.")
     return np.asarray(array, little, order="C")
 
 
@@ -97,15 +95,11 @@ def _bytes_of(array: NDArray[Any]) -> memoryview:
 def _described(metadata: Mapping[str, Any]) -> str:
     """The description as JSON text that `open_tensors` will accept."""
     try:
-        text = json.dumps(
-            dict(metadata), ensure_ascii=False, allow_nan=False, separators=(",", ":"), sort_keys=True
-        )
+        text = json.dumps(dict(metadata), ensure_ascii=False, allow_nan=False, separators=(",", ":"), sort_keys=True)
         text.encode()
         _parse(text)
     except (TypeError, ValueError, RecursionError) as error:
-        raise UsageError(
-            f"the metadata cannot be stored as JSON ({error}); use plain, finite values."
-        ) from error
+        raise UsageError(f"the metadata cannot be stored as JSON ({error}); use plain, finite values.") from error
     return text
 
 
@@ -200,10 +194,6 @@ class StoredTensors(Mapping[str, NDArray[Any]]):
         place = self._places[name]
         if name not in self._verified:
             self._check(name, place)
-        if place.start == place.stop:
-            empty = np.empty(place.shape, place.dtype)
-            empty.flags.writeable = False
-            return empty
         count = (place.stop - place.start) // place.dtype.itemsize
         return np.frombuffer(self._mapped, place.dtype, count, place.start).reshape(place.shape)
 
@@ -235,9 +225,7 @@ class StoredTensors(Mapping[str, NDArray[Any]]):
         )
         if not fits or place.dtype != np.dtype(dtype):
             wanted = f"{np.dtype(dtype)} [{', '.join('any' if n is None else str(n) for n in shape)}]"
-            raise self.refusal(
-                f"tensor {_shown(name)} is {place.dtype} {list(place.shape)} where {wanted} is expected"
-            )
+            raise self.refusal(f"tensor {_shown(name)} is {place.dtype} {list(place.shape)} where {wanted} is expected")
         return self[name]
 
     def refusal(self, reason: str) -> ModelFileError:
@@ -300,9 +288,7 @@ def _map(path: str) -> mmap.mmap:
     except PermissionError as error:
         raise ModelFileError(f"{path}: no permission to read it; change its permissions.") from error
     except OSError as error:
-        raise ModelFileError(
-            f"{path}: cannot be read ({error.strerror or error}); check the path."
-        ) from error
+        raise ModelFileError(f"{path}: cannot be read ({error.strerror or error}); check the path.") from error
     except ModelFileError:
         raise
     except ValueError as error:  # a null character or a lone surrogate in the path
@@ -314,10 +300,10 @@ def _raw_header(path: str, mapped: mmap.mmap) -> bytes:
     length = int.from_bytes(mapped[:8], "little")
     ours = mapped[8 : 8 + len(_START)] == _START[: max(size - 8, 0)] and size > 8
     if size < 8 or not 2 <= length <= min(size - 8, _HEADER_LIMIT):
+        if ours and _HEADER_LIMIT < length <= size - 8:
+            raise _damaged(path, f"its header of {length} bytes is longer than the limit of {_HEADER_LIMIT}")
         if ours:
-            raise _damaged(
-                path, f"it was cut short or its length was changed (header of {length} bytes in {size})"
-            )
+            raise _damaged(path, f"it was cut short or its length was changed (header of {length} bytes in {size})")
         raise _foreign(path)
     return mapped[8 : 8 + length]
 
@@ -387,9 +373,7 @@ def _place(name: str, entry: Any, sha256: Any, first: int) -> _Place:
     if stop - start != math.prod(shape) * dtype.itemsize:
         raise ValueError(f"tensor {_shown(name)} has shape {_shown(shape)} of {kind} in {stop - start} bytes")
     if start % dtype.itemsize:
-        raise ValueError(
-            f"tensor {_shown(name)} begins at byte {start}, not a multiple of its element's size"
-        )
+        raise ValueError(f"tensor {_shown(name)} begins at byte {start}, not a multiple of its element's size")
     if not isinstance(sha256, str) or not _SHA256.fullmatch(sha256):
         raise ValueError(f"tensor {_shown(name)} has no readable checksum")
     return _Place(dtype, tuple(shape), first + start, first + stop, sha256)

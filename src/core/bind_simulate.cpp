@@ -107,7 +107,8 @@ auto join(Input<std::int32_t> user_degrees, Input<std::int32_t> item_degrees, st
 auto consider(Input<std::int32_t> counts, Input<double> weights, std::uint64_t seed) {
   std::unique_ptr<std::int32_t[]> users, items;
   std::size_t edges = 0;
-  const auto positive = std::count_if(weights.data(), weights.data() + weights.size(), [](double w) { return w > 0; });
+  const auto positive =
+      std::count_if(weights.data(), weights.data() + weights.size(), [](double w) { return w > 0; });
   require(weights.size() && within(counts, static_cast<std::size_t>(positive)), "more items than positive weights");
   {
     nb::gil_scoped_release release;

@@ -68,11 +68,13 @@ class Expected:
         offset: float,
         groups: int,
         run: Any,
+        saturation: Saturation | None = None,
     ) -> None:
         self.by_user, self.user_blocks, self.weights, self.offset = by_user, user_blocks, weights, offset
         self.tastes = TASTES if groups >= 2 * TASTES else 1
         self.bins = max(1, groups // self.tastes)
-        self.saturation = Saturation(weights, by_user, user_blocks, negatives, run)
+        self.saturation = saturation or Saturation(weights)
+        self.temperature = self.saturation.temperatures(by_user, user_blocks, negatives, run)
         self._bin_of = popularity_bins(weights, self.bins)
         self.groups = self.bins * self.tastes
         self.alpha = np.zeros((by_user.rows, self.groups), np.float32)
@@ -114,7 +116,7 @@ class Expected:
             "first_bias": first_bias,
             "scalars": scalars,
             "sizes": sizes,
-            "temperature": self.saturation.temperature,
+            "temperature": self.temperature,
             "table": self._table,
             "grid_start": self.saturation.grid_start,
             "grid_step": GRID_STEP,
@@ -151,6 +153,6 @@ class Expected:
 
     def considered(self, user: int) -> NDArray[np.float64]:
         """E[h_mn] of one user for every item: 1 for what was liked, alpha_mb beta_n elsewhere."""
-        expected = self.alpha[user, self.group_of_item].astype(np.float64) * self.weights
+        expected = np.asarray(self.alpha[user, self.group_of_item] * self.weights, np.float64)
         expected[self.by_user.row(user)] = 1.0
         return expected

@@ -56,8 +56,8 @@ def correct_head(
     corrected = weights.copy()
     drawn = weights > 0
     for _ in range(rounds):
-        saturation = Saturation(corrected, by_user, user_blocks, negatives, run)
-        expected = saturation.expected_per_item(by_user)
+        saturation = Saturation(corrected)
+        expected = saturation.expected_per_item(by_user, saturation.temperatures(by_user, user_blocks, negatives, run))
         factor = np.ones_like(corrected)
         np.divide(target, expected, out=factor, where=drawn & (expected > 0))
         corrected *= np.clip(factor, 0.25, 4.0)

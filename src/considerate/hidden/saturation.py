@@ -21,32 +21,32 @@ GRID_STEP = 0.05
 
 
 class Saturation:
-    """T_m of every user, and the table of F(T) = sum over n of 1 - exp(-T pi_n)."""
+    """The table of F(T) = sum over n of 1 - exp(-T pi_n), and from it T_m of any user."""
 
-    def __init__(
-        self,
-        weights: NDArray[np.float64],
-        by_user: Adjacency,
-        user_blocks: NDArray[np.int64],
-        negatives: float,
-        run: Any,
-    ) -> None:
+    def __init__(self, weights: NDArray[np.float64]) -> None:
         self.weights = weights
         positive = weights[weights > 0]
+        self.support = len(positive)
         self.grid_start = float(np.log(1e-4 / positive.max()))
         grid_end = float(np.log(40.0 / positive.min()))
         self.grid = np.arange(int(np.ceil((grid_end - self.grid_start) / GRID_STEP)) + 2) * GRID_STEP
         self.grid += self.grid_start
         self.table = self.tabulate(np.zeros(len(weights), np.int64), 1)[0]
-        self.temperature = np.zeros(by_user.rows)
+
+    def temperatures(
+        self, by_user: Adjacency, user_blocks: NDArray[np.int64], negatives: float, run: Any
+    ) -> NDArray[np.float64]:
+        """T_m of every user, who gets c d_m unliked items, or all that there are."""
+        temperature = np.zeros(by_user.rows)
 
         def solve(block: Range) -> None:
             first, last = block
             starts = by_user.starts[first : last + 1]
-            liked = weights[by_user.indices[starts[0] : starts[-1]]]
-            self.temperature[first:last] = self._solve(starts - starts[0], liked, negatives)
+            liked = self.weights[by_user.indices[starts[0] : starts[-1]]]
+            temperature[first:last] = self._solve(starts - starts[0], liked, negatives)
 
         run(solve, ranges(user_blocks))
+        return temperature
 
     def tabulate(self, group: NDArray[Any], groups: int) -> NDArray[np.float64]:
         """F_b and its slope in log T, at every point of the grid: [groups, grid, 2]."""
@@ -72,7 +72,12 @@ class Saturation:
         t = np.clip(x - i, 0.0, 1.0)
         f0, g0 = self.table[i, 0], self.table[i, 1] * GRID_STEP
         f1, g1 = self.table[i + 1, 0], self.table[i + 1, 1] * GRID_STEP
-        value = (2 * t**3 - 3 * t**2 + 1) * f0 + (t**3 - 2 * t**2 + t) * g0 + (3 * t**2 - 2 * t**3) * f1 + (t**3 - t**2) * g1
+        value = (
+            (2 * t**3 - 3 * t**2 + 1) * f0
+            + (t**3 - 2 * t**2 + t) * g0
+            + (3 * t**2 - 2 * t**3) * f1
+            + (t**3 - t**2) * g1
+        )
         slope = (6 * t**2 - 6 * t) * (f0 - f1) + (3 * t**2 - 4 * t + 1) * g0 + (3 * t**2 - 2 * t) * g1
         below = x < 0
         first = np.exp(self.grid_start)
@@ -80,14 +85,11 @@ class Saturation:
         slope = np.where(below, self.table[0, 0] / first, slope / (GRID_STEP * temperature))
         return value, slope
 
-    def _solve(
-        self, starts: NDArray[np.int64], liked: NDArray[np.float64], negatives: float
-    ) -> NDArray[np.float64]:
+    def _solve(self, starts: NDArray[np.int64], liked: NDArray[np.float64], negatives: float) -> NDArray[np.float64]:
         """T of the users of a block by Newton's method, which for a concave sum rises to the root from below."""
         degree = np.diff(starts)
         users = np.repeat(np.arange(len(degree)), degree)
-        support = int((self.weights > 0).sum())
-        available = support - np.bincount(users, liked > 0, minlength=len(degree))
+        available = self.support - np.bincount(users, liked > 0, minlength=len(degree))
         target = np.minimum(negatives * degree, available)
         full = target >= available * (1 - 1e-9)
         most = np.exp(self.grid[-1])
@@ -108,9 +110,9 @@ class Saturation:
         temperature[target <= 0] = 1e-300
         return np.asarray(temperature, np.float64)
 
-    def expected_per_item(self, by_user: Adjacency) -> NDArray[np.float64]:
+    def expected_per_item(self, by_user: Adjacency, temperature: NDArray[np.float64]) -> NDArray[np.float64]:
         """sum over the users who have not liked n of w_mn, for every item; users of like T are taken together."""
-        used = self.temperature[self.temperature > 1e-290]
+        used = temperature[temperature > 1e-290]
         edges = np.unique(np.quantile(used, np.linspace(0, 1, 513))) if len(used) > 513 else np.sort(used)
         place = np.clip(np.searchsorted(edges, used), 0, len(edges) - 1)
         counts = np.bincount(place, minlength=len(edges))
@@ -121,6 +123,6 @@ class Saturation:
             if count:
                 expected -= count * np.expm1(-centre * self.weights)
         users = np.repeat(np.arange(by_user.rows), by_user.degrees)
-        product = self.temperature[users] * self.weights[by_user.indices]
+        product = temperature[users] * self.weights[by_user.indices]
         expected += np.bincount(by_user.indices, np.expm1(-product), minlength=len(self.weights))
         return np.maximum(expected, 0.0)

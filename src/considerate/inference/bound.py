@@ -35,7 +35,7 @@ class Bound:
 def gaussian_term(count: int, square: float, log_variance: float, tau: Gamma) -> float:
     """E[log N(x; 0, 1/tau)] + H[q(x)] over `count` coordinates.
 
-        count/2 (E[log tau] - log 2 pi) - E[tau]/2 sum E[x^2]  +  1/2 sum (1 + log 2 pi + log variance)
+    count/2 (E[log tau] - log 2 pi) - E[tau]/2 sum E[x^2]  +  1/2 sum (1 + log 2 pi + log variance)
     """
     return 0.5 * (count * (tau.mean_log + 1.0) - tau.mean * square + log_variance)
 
@@ -50,9 +50,7 @@ def gamma_term(tau: Gamma, prior_shape: float, prior_rate: float) -> float:
     return prior + entropy + (1.0 - tau.shape) * float(digamma(tau.shape))
 
 
-def side_terms(
-    rows: int, factors: int, moments: Moments, tau: Gamma, tau_bias: Gamma | None
-) -> tuple[float, float]:
+def side_terms(rows: int, factors: int, moments: Moments, tau: Gamma, tau_bias: Gamma | None) -> tuple[float, float]:
     """The terms of a side's vectors and of its biases."""
     vectors = gaussian_term(rows * factors, moments.square, moments.log_variance, tau)
     if tau_bias is None:

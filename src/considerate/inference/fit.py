@@ -24,6 +24,8 @@ from considerate.inference.sums import side_pass
 from considerate.inference.updates import Moments, Updated, heavy_rows, update_precision, update_side
 from considerate.posterior import Gamma, Posterior, Precisions, Side
 
+INITIAL_PRECISION = 10.0
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -36,7 +38,7 @@ class Settings:
     item_bias: bool = True
     prior_shape: float = 0.01  # alpha
     prior_rate: float = 0.01  # beta
-    step_delay: int = 5  # t_eps
+    step_delay: int = 10  # t_eps
     precision_delay: int = 5  # t_tau
     seed: int = 0
 
@@ -64,30 +66,34 @@ class Sweep:
 
 
 def initial_state(graph: Graph, settings: Settings) -> State:
-    """Items near zero, N(0, 0.1^2); users at zero, as the first pass is theirs. (Items at zero would stay there.)"""
+    """Items near zero, N(0, 0.1^2); users at zero, as the first pass is theirs. (Items at zero would stay there.)
+
+    The vectors' precisions are held at 10 until they are learned, those of biases at their prior's mean. Each Gamma
+    has the shape that eq. 20 will give it, or the first blend of its rate would be between two scales.
+    """
     random = np.random.Generator(np.random.Philox(key=settings.seed))
     factors = settings.factors
 
     def side(rows: int, spread: float, bias: bool) -> Side:
         mean = np.zeros((rows, factors), np.float32)
         if spread:
-            mean += spread * random.standard_normal((rows, factors), np.float32)
+            mean += np.float32(spread) * random.standard_normal((rows, factors), np.float32)
         biases = (np.zeros(rows), np.full(rows, 0.1)) if bias else None
-        return Side.of(mean, np.full((rows, factors), 0.1, np.float32), biases)
+        return Side.of(mean, np.full((rows, factors), 1 / INITIAL_PRECISION, np.float32), biases)
 
     users = side(graph.user_count, 0.0, settings.user_bias)
     items = side(graph.item_count, 0.1, settings.item_bias)
 
-    def held(count: int) -> Gamma:
-        # the prior's mean, with the shape that eq. 20 will have, so that the first blended rate is on its scale
+    def held(count: int, mean: float) -> Gamma:
         shape = settings.prior_shape + 0.5 * count
-        return Gamma(shape, shape * settings.prior_rate / settings.prior_shape)
+        return Gamma(shape, shape / mean)
 
+    prior_mean = settings.prior_shape / settings.prior_rate
     precisions = Precisions(
-        held(len(users) * factors),
-        held(len(items) * factors),
-        held(len(users)) if settings.user_bias else None,
-        held(len(items)) if settings.item_bias else None,
+        held(len(users) * factors, INITIAL_PRECISION),
+        held(len(items) * factors, INITIAL_PRECISION),
+        held(len(users), prior_mean) if settings.user_bias else None,
+        held(len(items), prior_mean) if settings.item_bias else None,
     )
     posterior = Posterior(users, items, precisions)
     return State(0, posterior, StepSize(settings.step_delay), Moments.of(users), Moments.of(items))
@@ -103,7 +109,14 @@ def bound_of(state: State, edges: float, settings: Settings) -> Bound:
     return Bound(edges, users, items, user_biases, item_biases, precisions)
 
 
-def update_precisions(old: Precisions, users: Moments, items: Moments, counts: tuple[int, int], settings: Settings, epsilon: float) -> Precisions:
+def update_precisions(
+    old: Precisions,
+    users: Moments,
+    items: Moments,
+    counts: tuple[int, int],
+    settings: Settings,
+    epsilon: float,
+) -> Precisions:
     """The four Gamma posteriors (eq. 20)."""
 
     def one(gamma: Gamma, count: int, square: float) -> Gamma:
@@ -118,7 +131,9 @@ def update_precisions(old: Precisions, users: Moments, items: Moments, counts: t
     )
 
 
-def sweeps(graph: Graph, estimator: Estimator, settings: Settings, backend: Backend, state: State | None = None) -> Iterator[Sweep]:
+def sweeps(
+    graph: Graph, estimator: Estimator, settings: Settings, backend: Backend, state: State | None = None
+) -> Iterator[Sweep]:
     """One sweep after the other, without end; whoever asks decides when to stop."""
     state = state or initial_state(graph, settings)
     heavy = heavy_rows(graph.by_item.degrees, graph.item_blocks)
@@ -128,7 +143,9 @@ def sweeps(graph: Graph, estimator: Estimator, settings: Settings, backend: Back
         state = done.state
 
 
-def _sweep(graph: Graph, estimator: Estimator, settings: Settings, backend: Backend, state: State, heavy: np.ndarray) -> Sweep:
+def _sweep(
+    graph: Graph, estimator: Estimator, settings: Settings, backend: Backend, state: State, heavy: np.ndarray
+) -> Sweep:
     number, q, taus = state.sweep + 1, state.posterior, state.posterior.precisions
     epsilon = 1.0 if estimator.deterministic else state.step_size.epsilon
     users = update_users(graph, estimator.user_terms(number, q, backend.map), settings, backend, q, epsilon)
@@ -159,7 +176,9 @@ def _sweep(graph: Graph, estimator: Estimator, settings: Settings, backend: Back
         counts = (graph.user_count, graph.item_count)
         taus = update_precisions(taus, users.moments, items.moments, counts, settings, epsilon)
     if not np.isfinite(bound.total):
-        raise DivergedError(f"The bound stopped being finite in sweep {number}; the posterior before it is kept.", state)
+        raise DivergedError(
+            f"The bound stopped being finite in sweep {number}; the posterior before it is kept.", state
+        )
     new = State(
         number,
         Posterior(users.side, items.side, taus),
@@ -170,7 +189,9 @@ def _sweep(graph: Graph, estimator: Estimator, settings: Settings, backend: Back
     return Sweep(new, bound, epsilon, estimator.settled(number))
 
 
-def update_users(graph: Graph, terms: Terms, settings: Settings, backend: Backend, q: Posterior, epsilon: float) -> Updated:
+def update_users(
+    graph: Graph, terms: Terms, settings: Settings, backend: Backend, q: Posterior, epsilon: float
+) -> Updated:
     """The users' pass: q(u_m) and q(b_m) of everyone, given the items."""
     taus = q.precisions
     reading = side_pass(

@@ -23,9 +23,9 @@ from considerate.posterior import Side
 class EdgeSums:
     """What the edges say of some rows: the message between blocks (eq. 21).
 
-        second = sum over edges of 2 lambda(xi) E[v v']      (the lower triangle)
-        first  = sum over edges of (g - 1/2 - 2 lambda(xi) E[b_m + b_n]) E[v]
-        bias   = the same two of the row's bias (eq. 19)
+    second = sum over edges of 2 lambda(xi) E[v v']      (the lower triangle)
+    first  = sum over edges of (g - 1/2 - 2 lambda(xi) E[b_m + b_n]) E[v]
+    bias   = the same two of the row's bias (eq. 19)
     """
 
     second: NDArray[np.float32]  # [rows, K (K + 1) / 2]
@@ -103,7 +103,12 @@ def side_pass(
 
 
 def edge_sums(
-    reading: compiled.Pass, rows: NDArray[np.int32], factors: int, low: int, high: int, closed_form: bool = False
+    reading: compiled.Pass,
+    rows: NDArray[np.int32],
+    factors: int,
+    low: int,
+    high: int,
+    closed_form: bool = False,
 ) -> EdgeSums:
     """The sums of some rows over their edges to the other side's rows low..high (eq. 15, 19)."""
     sums = EdgeSums.zeros(len(rows), factors)

@@ -56,7 +56,11 @@ class Updated:
 def heavy_rows(degrees: NDArray[np.int64], blocks: NDArray[np.int64]) -> NDArray[np.int32]:
     """Rows so heavy that they are split: more than twice the edges of a block."""
     parts = max(1, len(blocks) - 1)
-    return np.flatnonzero(degrees > 2 * max(1, int(degrees.sum()) // parts)).astype(np.int32) if parts > 1 else np.empty(0, np.int32)
+    return (
+        np.flatnonzero(degrees > 2 * max(1, int(degrees.sum()) // parts)).astype(np.int32)
+        if parts > 1
+        else np.empty(0, np.int32)
+    )
 
 
 def update_side(
@@ -80,7 +84,8 @@ def update_side(
     pieces = [piece for block in ranges(blocks) for piece in _without(block, heavy)]
 
     def update(piece: Range) -> tuple[float, int, Sequence[float]]:
-        return compiled.update_rows(reading, *piece, *out)
+        first, last = piece
+        return compiled.update_rows(reading, first, last, *out)
 
     done = run(update, pieces)
     bound = sum(part[0] for part in done)
@@ -125,7 +130,7 @@ def update_precision(
 ) -> Gamma:
     """q(tau) from the sum of E[x^2] over `count` coordinates (eq. 20), the rate blended like the rest.
 
-        shape = alpha + count / 2,    rate = beta + sum of E[x^2] / 2
+    shape = alpha + count / 2,    rate = beta + sum of E[x^2] / 2
     """
     shape = prior_shape + 0.5 * count
     rate = prior_rate + 0.5 * square

@@ -107,14 +107,10 @@ def guess_rating(names: Sequence[str]) -> str | None:
     return next((name for name in names if plain(name) in RATINGS), None)
 
 
-def pick_pair(
-    names: Sequence[str], user: str | None, item: str | None, source: str
-) -> tuple[str, str, list[str]]:
+def pick_pair(names: Sequence[str], user: str | None, item: str | None, source: str) -> tuple[str, str, list[str]]:
     """The columns of users and items: the ones named, else the usual names, else the two there are."""
     chosen = {
-        kind: find(given, names, source, f"--{kind}-column")
-        if given is not None
-        else guess(kind, names, source)
+        kind: find(given, names, source, f"--{kind}-column") if given is not None else guess(kind, names, source)
         for kind, given in (("user", user), ("item", item))
     }
     notes = []

@@ -171,9 +171,7 @@ class Encoder:
 
     def _check_size(self, size: int) -> None:
         if size > MOST_ROWS:
-            raise DataError(
-                f"{self.source}: {size} distinct {self.what}s; at most {MOST_ROWS} fit: take a sample."
-            )
+            raise DataError(f"{self.source}: {size} distinct {self.what}s; at most {MOST_ROWS} fit: take a sample.")
 
 
 def quoted(column: str) -> str:
@@ -202,11 +200,7 @@ def _as_integers(dictionary: Any) -> NDArray[np.int64] | None:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if (
-        len(dictionary)
-        and dictionary[0].as_py().endswith(".0")
-        and pc.all(pc.ends_with(dictionary, ".0")).as_py()
-    ):
+    if len(dictionary) and dictionary[0].as_py().endswith(".0") and pc.all(pc.ends_with(dictionary, ".0")).as_py():
         dictionary = pc.utf8_slice_codeunits(dictionary, 0, -2)
     for some in (dictionary.slice(0, 1000), dictionary):
         if not pc.all(pc.match_substring_regex(some, _CANONICAL)).as_py():

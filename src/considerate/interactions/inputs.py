@@ -176,9 +176,7 @@ def _open_arrow(source: Any) -> Input:
             if getattr(dtype, "kind", "") == "f" and pa.types.is_floating(table.schema.types[at]):
                 filled = table.column(at).fill_null(pa.scalar(float("nan"), table.schema.types[at]))
                 table = table.set_column(at, column, filled)
-        table = table.drop_columns(
-            [one for one in table.column_names if re.fullmatch(r"__index_level_\d+__", one)]
-        )
+        table = table.drop_columns([one for one in table.column_names if re.fullmatch(r"__index_level_\d+__", one)])
         return StreamInput(name, table.schema, table.to_batches(max_chunksize=BATCH_ROWS))
 
 
@@ -215,17 +213,13 @@ def _open_path(path: Path, headers: Sequence[str]) -> Input:
         if gzipped and held == "text":
             raise DataError(f"{name}: ends in .gz but is not gzip-compressed; rename it without .gz.")
         if not gzipped and held != "text" and promised in _TEXT_ENDINGS:
-            raise DataError(
-                f"{name}: ends in {promised} but holds {held}; rename it to end in {promised}.gz."
-            )
+            raise DataError(f"{name}: ends in {promised} but holds {held}; rename it to end in {promised}.gz.")
         from .text import open_text
 
         with reading(name):
             return open_text(path, held != "text", headers)
     advice = (
-        f"read it with sqlite:///{name} and a query or ?table="
-        if "SQLite" in held
-        else "convert it to Parquet or CSV"
+        f"read it with sqlite:///{name} and a query or ?table=" if "SQLite" in held else "convert it to Parquet or CSV"
     )
     raise DataError(f"{name}: holds {held}, which is not read directly; {advice}.")
 
@@ -253,11 +247,11 @@ def _open_folder(path: Path) -> Input:
 def _open_parquet(name: str, files: list[str], base: str | None) -> Input:
     import pyarrow.dataset as ds
 
+    parting = ds.partitioning(flavor="hive") if base else None
+    options = {"format": "parquet", "partitioning": parting, "partition_base_dir": base}
     with reading(name):
-        dataset = ds.dataset(
-            files,
-            format="parquet",
-            partitioning=ds.partitioning(flavor="hive") if base else None,
-            partition_base_dir=base,
-        )
-        return ParquetInput(name, dataset.replace_schema(_without_views(dataset.schema)))
+        dataset = ds.dataset(files, **options)
+        schema = _without_views(dataset.schema)
+        if schema.types != dataset.schema.types:
+            dataset = ds.dataset(files, schema=schema, **options)
+        return ParquetInput(name, dataset)

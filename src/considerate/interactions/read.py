@@ -77,9 +77,7 @@ def read_interactions(
     """
     names = [name for name in (user_column, item_column, rating_column, where, query) if name is not None]
     if titles is None and (title_id_column is not None or title_column is not None):
-        raise UsageError(
-            "--title-id-column and --title-column go with --titles, a table of items and titles."
-        )
+        raise UsageError("--title-id-column and --title-column go with --titles, a table of items and titles.")
     notes: list[str] = []
     if isinstance(source, Interactions):
         if names or titles is not None:
@@ -87,9 +85,7 @@ def read_interactions(
         return source
     if is_sparse(source):
         if names:
-            raise UsageError(
-                "a matrix has no columns to name and no rows to choose; leave these options out."
-            )
+            raise UsageError("a matrix has no columns to name and no rows to choose; leave these options out.")
         users, items = matrix_pairs(source)
         user_ids, item_ids = (Vocabulary.range(size) for size in source.shape)
         where_from, rows, item_column = "the given matrix", len(users), "item"
@@ -109,13 +105,9 @@ def read_interactions(
     return Interactions(users, items, user_ids, item_ids, found, where_from, rows, len(users), tuple(notes))
 
 
-def _rule(
-    table: Input, ids: tuple[str, str], rating_column: str | None, where: str | None
-) -> Compiled | None:
+def _rule(table: Input, ids: tuple[str, str], rating_column: str | None, where: str | None) -> Compiled | None:
     """The rule over the columns of a table; ratings without a rule are refused."""
-    rating = (
-        find(rating_column, table.names, table.name, "--rating-column") if rating_column is not None else None
-    )
+    rating = find(rating_column, table.names, table.name, "--rating-column") if rating_column is not None else None
     if where is None:
         rating = rating or guess_rating([name for name in table.names if name not in ids])
         if rating is None:
@@ -164,8 +156,7 @@ def _encode(
             for future in waiting:
                 future.result()
             waiting = [
-                pool.submit(encoder.add, [batch.column(at) for batch in group])
-                for at, encoder in enumerate(encoders)
+                pool.submit(encoder.add, [batch.column(at) for batch in group]) for at, encoder in enumerate(encoders)
             ]
         for future in waiting:
             future.result()
@@ -177,9 +168,7 @@ def _encode(
         if not table.rows:
             raise DataError(f"{table.name}: no rows; expected at least one like.")
         if not kept:
-            raise DataError(
-                f"{table.name}: the rule {where!r} keeps none of its {table.rows} rows; relax it."
-            )
+            raise DataError(f"{table.name}: the rule {where!r} keeps none of its {table.rows} rows; relax it.")
         return list(pool.map(lambda encoder: encoder.finish(), encoders))
 
 

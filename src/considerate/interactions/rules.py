@@ -236,8 +236,7 @@ def _balanced(terms: list[Any], word: str) -> Any:
     while len(terms) > 1:
         pairs = [terms[at : at + 2] for at in range(0, len(terms), 2)]
         terms = [
-            pair[0] if len(pair) == 1 else (pair[0] & pair[1] if word == "and" else pair[0] | pair[1])
-            for pair in pairs
+            pair[0] if len(pair) == 1 else (pair[0] & pair[1] if word == "and" else pair[0] | pair[1]) for pair in pairs
         ]
     return terms[0]
 
@@ -292,9 +291,7 @@ def _bind(name: str, kind: Any, node: Comparison) -> tuple[Any, list[Any]]:
         field = field.cast(kind)
 
     def refuse(expected: str) -> UsageError:
-        return UsageError(
-            f"--where: the column {node.column!r} holds {kind}, {expected}; found {values[0]!r}."
-        )
+        return UsageError(f"--where: the column {node.column!r} holds {kind}, {expected}; found {values[0]!r}.")
 
     numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
     texts = all(isinstance(value, str) for value in values)
@@ -341,7 +338,5 @@ def _moment(text: str, zone: str | None, node: Comparison) -> datetime:
             "write it as '2024-05-01' or '2024-05-01T18:30:00'."
         ) from None
     if zone is None and moment.tzinfo is not None:
-        raise UsageError(
-            f"--where: the times in {node.column!r} have no time zone; leave it out of {text!r}."
-        )
+        raise UsageError(f"--where: the times in {node.column!r} have no time zone; leave it out of {text!r}.")
     return moment.replace(tzinfo=UTC) if zone is not None and moment.tzinfo is None else moment

@@ -126,9 +126,7 @@ def open_text(path: Path, gzipped: bool, headers: Sequence[str]) -> TextInput:
     if width < 2:
         raise DataError(f"{name}: one column in each line; expected at least two, the users and the items.")
     quotes = '"' in sample and delimiter not in _TRANSLATED
-    notes = (
-        [] if header else [f"the first line is taken for data, so the columns are {names[0]} to {names[-1]}"]
-    )
+    notes = [] if header else [f"the first line is taken for data, so the columns are {names[0]} to {names[-1]}"]
     inferred = _infer(sample, delimiter, header, names, quotes, name)
     return TextInput(name, path, gzipped, delimiter, header, names, inferred, quotes, notes)
 
@@ -231,9 +229,7 @@ def _convert_options(types: Mapping[str, Any] | None) -> Any:
     )
 
 
-def _infer(
-    sample: str, delimiter: str, header: bool, names: list[str], quotes: bool, name: str
-) -> dict[str, Any]:
+def _infer(sample: str, delimiter: str, header: bool, names: list[str], quotes: bool, name: str) -> dict[str, Any]:
     """Types for the columns of a rule: numbers are double precision, dates stay, the rest is text."""
     import pyarrow as pa
     import pyarrow.csv as pc

@@ -70,9 +70,7 @@ def read_titles(
         codes, ids = encoder.finish()
         titles.validate(full=True)
         rows = _rows_of(ids, items)[codes]
-        known = np.flatnonzero(
-            (rows >= 0) & pc.not_equal(titles.fill_null(""), "").to_numpy(zero_copy_only=False)
-        )
+        known = np.flatnonzero((rows >= 0) & pc.not_equal(titles.fill_null(""), "").to_numpy(zero_copy_only=False))
         if not len(known):
             raise DataError(
                 f"{table.name}: none of its {len(ids)} ids in {id_column!r}{_such_as(ids)}, has a title and "
@@ -98,9 +96,7 @@ def _pick(table: Input, item_column: str, id_column: str | None, title_column: s
     if title_column is not None:
         title_column = find(title_column, table.names, table.name, "--title-column")
     else:
-        title_column = next(
-            (words[word] for word in TITLES if word in words and words[word] != id_column), None
-        )
+        title_column = next((words[word] for word in TITLES if word in words and words[word] != id_column), None)
     for what, name, option in (("item ids", id_column, "title-id"), ("titles", title_column, "title")):
         if name is None:
             raise DataError(

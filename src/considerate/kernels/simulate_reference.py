@@ -96,9 +96,7 @@ def equalise_degrees(
     return users, items, redraws, gap
 
 
-def join_half_edges(
-    user_degrees: Ints, item_degrees: Ints, seed: int, attempt: int
-) -> tuple[Ints, Ints, int, bool]:
+def join_half_edges(user_degrees: Ints, item_degrees: Ints, seed: int, attempt: int) -> tuple[Ints, Ints, int, bool]:
     """Edges (users, items) with these degrees, sorted, none twice; the swaps made; whether it was built.
 
     Half-edges are shuffled and joined, then each double edge is swapped with a uniformly drawn other edge,
@@ -123,9 +121,7 @@ def join_half_edges(
     return users, items, repairs, not repaired
 
 
-def _repair(
-    doubles: list[int], users: Ints, items: Ints, row: NDArray[np.int64], random: Random
-) -> tuple[bool, int]:
+def _repair(doubles: list[int], users: Ints, items: Ints, row: NDArray[np.int64], random: Random) -> tuple[bool, int]:
     tries, repairs = 2 * len(items) + 1000, 0
     for p in doubles:
         mine = items[row[users[p]] : row[users[p] + 1]]  # views: they follow the swaps

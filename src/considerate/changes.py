@@ -1,0 +1,62 @@
+"""Changes to a fitted model: users or items added or updated, the other side held fixed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from considerate.graph import Adjacency
+from considerate.interactions import Titles
+from considerate.model import Model
+from considerate.posterior import Side
+from considerate.rows import grown_ids, merged_side
+
+
+def with_users(model: Model, rows: NDArray[np.int64], liked: Adjacency) -> Model:
+    """The model with these users folded in; row i of `liked` is of user rows[i]."""
+    users = merged_side(model.posterior.users, rows, model.fold_in.users(liked), "userids", liked.rows)
+    place = {int(row): i for i, row in enumerate(rows)}
+    nothing = np.empty(0, np.int32)
+
+    def likes_of(row: int) -> NDArray[np.int32]:
+        if row in place:
+            return liked.row(place[row])
+        return model.liked.row(row) if row < model.user_count else nothing
+
+    lists = [likes_of(row) for row in range(len(users))]
+    starts = np.zeros(len(users) + 1, np.int64)
+    np.cumsum([len(one) for one in lists], out=starts[1:])
+    return replace(
+        model,
+        posterior=replace(model.posterior, users=users),
+        liked=Adjacency(starts, np.concatenate([nothing, *lists])),
+        user_ids=grown_ids(model.user_ids, len(users), "user"),
+    )
+
+
+def folded_items(model: Model, liked_by: Adjacency) -> Side:
+    """q of items liked by these users."""
+    return model.fold_in.items(liked_by, model.user_degree, model.gamma, model.settings.seed)
+
+
+def with_items(model: Model, rows: NDArray[np.int64], liked_by: Adjacency) -> Model:
+    """The model with these items folded in; row i of `liked_by` is of item rows[i]."""
+    items = merged_side(model.posterior.items, rows, folded_items(model, liked_by), "itemids", liked_by.rows)
+    added = len(items) - model.item_count
+    degree = np.concatenate([model.item_degree, np.zeros(added, np.int64)])
+    degree[rows] = liked_by.degrees
+    weights = np.concatenate([model.popularity, np.zeros(added)])
+    weights[rows] = np.where(degree[rows] > 0, np.maximum(degree[rows], 1).astype(np.float64) ** model.gamma, 0.0)
+    titles = model.titles
+    if titles is not None and added:
+        titles = Titles(np.concatenate([titles.offsets, np.full(added, titles.offsets[-1])]), titles.text)
+    return replace(
+        model,
+        posterior=replace(model.posterior, items=items),
+        item_degree=degree,
+        popularity=weights,
+        titles=titles,
+        item_ids=grown_ids(model.item_ids, len(items), "item"),
+    )

@@ -1,0 +1,1 @@
+"""How good it is: arrays in, figures out."""

@@ -1,0 +1,598 @@
+"""The facade: scikit-learn's habits, implicit's signatures."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import time
+import warnings
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from considerate.backends.local import LocalBackend
+from considerate.changes import folded_items, with_items, with_users
+from considerate.errors import NotFittedError, UnknownIdError, UsageError
+from considerate.evaluation.hidden_rank import mean_hidden_rank
+from considerate.graph import Graph
+from considerate.inference.fit import Settings, State, evaluate_bound
+from considerate.interactions import Interactions, read_interactions
+from considerate.model import Model
+from considerate.model_file import load_model, save_model
+from considerate.parameters import about, check_setting, field
+from considerate.posterior import Posterior, Side
+from considerate.predict import like_probability, logit_moments, share_of_update
+from considerate.rows import checked_rows, likes_adjacency, rows_of
+from considerate.serving import Choice, check_count, cold_message, most_similar
+from considerate.training import (
+    FitStep,
+    Hidden,
+    Popularity,
+    check_memory,
+    describe,
+    fit_steps,
+    make_popularity,
+)
+
+if TYPE_CHECKING:
+    import pyarrow
+
+logger = logging.getLogger("considerate")
+PathLike = str | os.PathLike[str]
+Rows = int | Sequence[int] | NDArray[Any]
+
+
+@dataclass(eq=False)
+class Recommender:
+    """One-class collaborative filtering with random graphs.
+
+    What a user liked is known; what was considered and not liked is a random graph H with the same kind of degrees.
+    `fit` infers a posterior over user and item vectors by variational Bayes; out comes p(like | considered), apart
+    from popularity, with its uncertainty.
+    """
+
+    factors: int = field(
+        default=20, metadata=about("length of the vectors, K in the paper", low=1, high=4096, integer=True)
+    )
+    hidden: str = field(
+        default="sampled",
+        metadata=about(
+            "how to average over the hidden graph: draw it (sampled, the paper's way) or in closed form (expected)",
+            choices=("sampled", "expected"),
+        ),
+    )
+    negatives: float = field(
+        default=3.0,
+        metadata=about("considered and not liked, per like; c. Fractions are allowed", above=0, high=1000),
+    )
+    rate: float = field(
+        default=1.0,
+        metadata=about("r: what the most popular item gets of its share of unliked edges", above=0, high=1),
+    )
+    gamma: float | None = field(
+        default=None,
+        metadata=about("exponent of the popularity histogram; from `rate` if not given", low=-2, high=2, optional=True),
+    )
+    head_correction: bool = field(
+        default=False,
+        metadata=about("give popular items the unliked edges that discarded draws take from them"),
+    )
+    groups: int = field(
+        default=32,
+        metadata=about("groups of items that share a bound, where hidden is expected", low=1, high=4096, integer=True),
+    )
+    likelihood_weight: float = field(
+        default=1.0,
+        metadata=about("rho: the power that the likelihood is raised to; 1 is Bayes", above=0, high=100),
+    )
+    user_bias: bool = field(default=False, metadata=about("whether users have biases; the paper clamps them at zero"))
+    sweeps: int = field(default=30, metadata=about("at most so many sweeps", low=1, high=100_000, integer=True))
+    tolerance: float = field(
+        default=5e-4,
+        metadata=about("stop when the bound's relative change per sweep is below this; 0 never stops", low=0, high=1),
+    )
+    step_delay: int = field(
+        default=10,
+        metadata=about("sweeps at full step before steps shrink; t_epsilon", low=0, high=100_000, integer=True),
+    )
+    precision_delay: int = field(
+        default=5,
+        metadata=about("sweeps before the precisions are learned; t_tau", low=0, high=100_000, integer=True),
+    )
+    prior_shape: float = field(default=0.01, metadata=about("alpha of the precisions' Gamma prior", above=0, high=1e6))
+    prior_rate: float = field(default=0.01, metadata=about("beta of the precisions' Gamma prior", above=0, high=1e6))
+    seed: int = field(default=0, metadata=about("seed of every draw", low=0, high=2**63 - 1, integer=True))
+    threads: int | None = field(
+        default=None,
+        metadata=about(
+            "threads; as many as there are processors if not given",
+            low=1,
+            high=4096,
+            integer=True,
+            optional=True,
+        ),
+    )
+
+    # --- scikit-learn's habits ---
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The settings by name, as they were given."""
+        return {one.name: getattr(self, one.name) for one in fields(self)}
+
+    def set_params(self, **params: Any) -> Recommender:
+        """Change settings by name; returns self."""
+        names = [one.name for one in fields(self)]
+        for name, value in params.items():
+            if name not in names:
+                raise UsageError(f"there is no setting {name!r}; the settings are {', '.join(names)}.")
+            setattr(self, name, value)
+        return self
+
+    def __sklearn_tags__(self) -> Any:
+        from sklearn.utils import Tags, TargetTags
+
+        return Tags(estimator_type=None, target_tags=TargetTags(required=False))
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_model")
+
+    def _check(self) -> None:
+        for one in fields(self):
+            check_setting(one, getattr(self, one.name))
+
+    # --- Fitting ---
+
+    def fit(
+        self,
+        user_items: Any,
+        show_progress: bool = False,
+        callback: Callable[[int, float, float], Any] | None = None,
+    ) -> Recommender:
+        """Fit to likes: a scipy sparse matrix of users by items, Interactions, or anything `read_interactions` reads.
+
+        Every stored value is one like and must be positive. `callback(sweep, seconds, bound)` is called after each
+        sweep, with the bound of the posterior before it. Ctrl-C ends the fit after the last finished sweep, whose
+        posterior is kept. Returns self.
+        """
+        begun = time.perf_counter()
+        steps = self.fit_steps(user_items)
+        try:
+            for step in _with_progress(steps, self.sweeps) if show_progress else steps:
+                if callback is not None:
+                    callback(step.sweep, time.perf_counter() - begun, step.bound.total)
+        except KeyboardInterrupt:
+            steps.close()
+            if not hasattr(self, "_model"):
+                raise
+            logger.warning("interrupted after sweep %d; its posterior is kept", self.n_iter_)
+        return self
+
+    def fit_steps(self, user_items: Any) -> Generator[FitStep]:
+        """Fit, one sweep at a time. After every step, and if the caller stops, this is fitted as far as it got."""
+        self._check()
+        interactions = read_interactions(user_items)
+        graph = make_graph(interactions)
+        hidden = Hidden(self.hidden, float(self.negatives), self.rate, self.gamma, self.head_correction, self.groups)
+        settings = self._settings()
+        check_memory(graph, hidden, self.factors)
+        if self.factors > min(graph.item_count, graph.user_count):
+            warnings.warn(
+                f"factors={self.factors} is more than the {min(graph.item_count, graph.user_count)} users or items "
+                "there are; the posterior is proper, but fewer factors would say as much.",
+                stacklevel=2,
+            )
+        if hasattr(self, "_model"):
+            del self._model
+        with LocalBackend(self.threads) as backend:
+            popularity = make_popularity(graph, hidden, backend)
+            bounds: list[dict[str, float]] = []
+            estimator = make_estimator(graph, hidden, popularity, settings.seed, backend)
+            steps = fit_steps(graph, estimator, settings, backend, most_sweeps=self.sweeps, tolerance=self.tolerance)
+            state: State | None = None
+            try:
+                for step in steps:
+                    state = step.state
+                    bounds.append(step.bound.terms())
+                    self._keep(interactions, graph, popularity, settings, state, bounds, step.converged)
+                    logger.info("%s", describe(step))
+                    yield step
+            finally:
+                if state is not None:
+                    last = evaluate_bound(graph, estimator, settings, backend, state)
+                    self._keep(
+                        interactions,
+                        graph,
+                        popularity,
+                        settings,
+                        state,
+                        [*bounds, last.terms()],
+                        self._model.converged,
+                    )
+
+    def _settings(self) -> Settings:
+        return Settings(
+            factors=int(self.factors),
+            offset=-math.log(self.negatives),
+            weight=float(self.likelihood_weight),
+            user_bias=self.user_bias,
+            prior_shape=float(self.prior_shape),
+            prior_rate=float(self.prior_rate),
+            step_delay=int(self.step_delay),
+            precision_delay=int(self.precision_delay),
+            seed=int(self.seed),
+        )
+
+    def _keep(
+        self,
+        interactions: Interactions,
+        graph: Graph,
+        popularity: Popularity,
+        settings: Settings,
+        state: State,
+        bounds: list[dict[str, float]],
+        converged: bool,
+    ) -> None:
+        self._model = Model(
+            posterior=state.posterior,
+            popularity=popularity.weights,
+            gamma=popularity.gamma,
+            liked=graph.by_user,
+            item_degree=graph.by_item.degrees,
+            user_ids=interactions.user_ids,
+            item_ids=interactions.item_ids,
+            titles=interactions.titles,
+            settings=settings,
+            negatives=float(self.negatives),
+            groups=int(self.groups),
+            bounds=tuple(bounds),
+            converged=converged,
+            parameters=self.get_params(),
+        )
+
+    @property
+    def model_(self) -> Model:
+        """The fitted model, or an error that says what to do."""
+        model = self.__dict__.get("_model")
+        if model is None:
+            raise NotFittedError("This recommender is not fitted yet; call fit(user_items), or Recommender.load(path).")
+        return model  # type: ignore[no-any-return]
+
+    @property
+    def posterior_(self) -> Posterior:
+        return self.model_.posterior
+
+    @property
+    def popularity_(self) -> NDArray[np.float64]:
+        """pi, the histogram that unliked edges are drawn from."""
+        return self.model_.popularity
+
+    @property
+    def precisions_(self) -> dict[str, float]:
+        """E[tau] by name. Only the product of the vectors' two is identified."""
+        return self.model_.posterior.precisions.means()
+
+    @property
+    def bound_(self) -> NDArray[np.float64]:
+        """L_xi: [0] of the start, [t] after t sweeps."""
+        return np.array([math.fsum(terms.values()) for terms in self.model_.bounds])
+
+    @property
+    def n_iter_(self) -> int:
+        """Sweeps done."""
+        return max(0, len(self.model_.bounds) - 1)
+
+    @property
+    def converged_(self) -> bool:
+        return self.model_.converged
+
+    @property
+    def user_factors(self) -> NDArray[np.float32]:
+        return self.model_.posterior.users.mean
+
+    @property
+    def item_factors(self) -> NDArray[np.float32]:
+        return self.model_.posterior.items.mean
+
+    # --- Prediction ---
+
+    def predict_logit(self, users: Rows, items: Rows) -> tuple[Any, Any]:
+        """Mean and standard deviation of the logit of pairs, on the fair-coin scale."""
+        model = self.model_
+        m, n = np.broadcast_arrays(self._user_rows(users), self._item_rows(items))
+        mean, variance = logit_moments(model.posterior.users, model.posterior.items, np.atleast_1d(m), np.atleast_1d(n))
+        deviation = np.sqrt(model.variance_scale * variance)
+        return (float(mean[0]), float(deviation[0])) if m.ndim == 0 else (mean, deviation)
+
+    def predict_proba(self, users: Rows, items: Rows) -> Any:
+        """p(like | considered) of pairs (eq. 22)."""
+        mean, deviation = self.predict_logit(users, items)
+        answer = like_probability(np.asarray(mean), np.asarray(deviation) ** 2)
+        return float(answer) if np.ndim(mean) == 0 else answer
+
+    def recommend(
+        self,
+        userid: Rows,
+        user_items: Any = None,
+        N: int = 10,
+        filter_already_liked_items: bool = True,
+        filter_items: Any = None,
+        recalculate_user: bool = False,
+        items: Any = None,
+        popularity: float | None = None,
+        *,
+        score: str | None = None,
+        explore_kappa: float = 0.0,
+        thompson_seed: int | None = None,
+    ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        """The N best items: (ids, scores), implicit's way.
+
+        `userid` is a row number or several. `user_items` are the likes to filter out (those of training if not
+        given), and with `recalculate_user` to fold in. `filter_items` are never recommended, `items` are the only
+        ones that may be. The score is the mean logit + `popularity` * log pi, or one of the paper's
+        (`score="like"`, `"popularity"`, `"popularity_x_like"`). `explore_kappa` adds standard deviations of the
+        logit, `thompson_seed` draws the logits. One user gets a list that may be shorter than N; of several, a short
+        row ends in id -1 and score NaN.
+        """
+        check_count(N)
+        scalar = np.ndim(userid) == 0
+        liked = None if user_items is None else likes_adjacency(user_items, self.model_.item_count)
+        rows = self._user_rows(userid, known=not recalculate_user).reshape(-1)
+        if liked is not None and liked.rows != len(rows):
+            raise UsageError(
+                f"user_items has {liked.rows} rows for {len(rows)} users; give one row of likes for each user."
+            )
+        if recalculate_user:
+            if liked is None:
+                raise UsageError("recalculate_user needs user_items, the likes to fold in.")
+            users, user_rows = self.model_.fold_in.users(liked), np.arange(len(rows))
+        else:
+            users, user_rows = self.model_.posterior.users, rows
+        if liked is None:
+            liked = rows_of(self.model_.liked, rows)
+        plan = Choice(
+            self.model_,
+            popularity=popularity,
+            score=score,
+            kappa=explore_kappa,
+            thompson=thompson_seed,
+            denied=filter_items,
+            allowed=items,
+        )
+        found = [
+            (ids, scores)
+            for ids, scores, _ in plan.rank(users, user_rows, liked if filter_already_liked_items else None, N, rows)
+        ]
+        if scalar:
+            ids, scores = found[0]
+            return ids.astype(np.int32), scores.astype(np.float32)
+        all_ids = np.full((len(rows), N), -1, np.int32)
+        all_scores = np.full((len(rows), N), np.nan, np.float32)
+        for row, (ids, scores) in enumerate(found):
+            all_ids[row, : len(ids)], all_scores[row, : len(ids)] = ids, scores
+        return all_ids, all_scores
+
+    def recommend_table(
+        self,
+        users: Any = None,
+        N: int = 10,
+        *,
+        popularity: float | None = None,
+        score: str | None = None,
+        cold: str = "error",
+        filter_already_liked_items: bool = True,
+        allow: Sequence[Any] | None = None,
+        deny: Sequence[Any] | None = None,
+        explore_kappa: float = 0.0,
+        thompson_seed: int | None = None,
+    ) -> pyarrow.Table:
+        """Recommendations by the data's own ids, as an Arrow table: user, rank, item, title (where there are any),
+        p_like, low, high (its 90 % interval), score, cold.
+
+        `users` is an id, several, or None for everyone. A user who is unknown, or liked nothing, is an error, or with
+        `cold="popular"` gets popular items and a true value in the column `cold`.
+        """
+        import pyarrow as pa
+
+        batches = list(
+            self.recommend_batches(
+                users,
+                N,
+                popularity=popularity,
+                score=score,
+                cold=cold,
+                filter_already_liked_items=filter_already_liked_items,
+                allow=allow,
+                deny=deny,
+                explore_kappa=explore_kappa,
+                thompson_seed=thompson_seed,
+            )
+        )
+        return pa.Table.from_batches(batches)
+
+    def recommend_batches(
+        self,
+        users: Any = None,
+        N: int = 10,
+        *,
+        popularity: float | None = None,
+        score: str | None = None,
+        cold: str = "error",
+        filter_already_liked_items: bool = True,
+        allow: Sequence[Any] | None = None,
+        deny: Sequence[Any] | None = None,
+        explore_kappa: float = 0.0,
+        thompson_seed: int | None = None,
+        batch: int = 4096,
+    ) -> Iterator[pyarrow.RecordBatch]:
+        """`recommend_table`, some users at a time."""
+        from considerate.tables import RecommendationTable
+
+        model = self.model_
+        check_count(N)
+        if cold not in ("error", "popular"):
+            raise UsageError(f"cold is {cold!r}; it must be 'error' or 'popular'.")
+        plan = Choice(
+            model,
+            popularity=popularity,
+            score=score,
+            kappa=explore_kappa,
+            thompson=thompson_seed,
+            denied=None if deny is None else self.item_rows(deny),
+            allowed=None if allow is None else self.item_rows(allow),
+        )
+        everyone = users is None
+        if everyone:
+            ids: Sequence[Any] = range(model.user_count)
+        else:
+            ids = [users] if isinstance(users, str | int | np.integer) else list(users)
+        table = RecommendationTable(model)
+        for start in range(0, max(1, len(ids)), batch):
+            part = ids[start : start + batch]
+            rows = np.asarray(part, np.int64) if everyone else model.user_ids.rows_of(part)
+            known = rows >= 0
+            warm = known.copy()
+            warm[known] = model.user_degree[rows[known]] > 0
+            if everyone and cold == "error":
+                rows, known, warm = rows[warm], known[warm], warm[warm]
+            elif cold == "error" and not warm.all():
+                first = part[int(np.flatnonzero(~warm)[0])]
+                raise UnknownIdError(cold_message(first, bool(known[np.flatnonzero(~warm)[0]]), model))
+            names = model.user_ids.ids_of(rows) if everyone else list(part)
+            liked = rows_of(model.liked, np.where(known, rows, -1)) if filter_already_liked_items else None
+            found = plan.rank(model.posterior.users, np.maximum(rows, 0), liked, N, rows, warm=warm)
+            yield table.batch(names, found, warm)
+
+    def item_rows(self, ids: Sequence[Any]) -> NDArray[np.int64]:
+        """Row numbers of items by the data's own ids."""
+        rows = self.model_.item_ids.rows_of(ids)
+        if (rows < 0).any():
+            unknown = list(ids)[int(np.flatnonzero(rows < 0)[0])]
+            raise UnknownIdError(f"item {unknown!r} is not in the model, which knows {self.model_.item_count} items.")
+        return rows
+
+    def fold_in(self, items: Any) -> Side:
+        """The posterior of a user who was not in training: from a list of item rows, or a matrix of users by items."""
+        return self.model_.fold_in.users(likes_adjacency(items, self.model_.item_count))
+
+    def similar_items(
+        self,
+        itemid: Rows,
+        N: int = 10,
+        recalculate_item: bool = False,
+        item_users: Any = None,
+        filter_items: Any = None,
+        items: Any = None,
+    ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        """The N items whose mean vectors have the largest cosine with this one's, itself first: (ids, cosines)."""
+        query = None
+        if recalculate_item:
+            if item_users is None:
+                raise UsageError("recalculate_item needs item_users, the users who liked each item, one row an item.")
+            query = folded_items(self.model_, likes_adjacency(item_users, self.model_.user_count)).mean
+        return most_similar(
+            self.model_.posterior.items.mean,
+            self._item_rows(itemid, known=not recalculate_item),
+            N,
+            query,
+            filter_items,
+            items,
+        )
+
+    def similar_users(
+        self, userid: Rows, N: int = 10, filter_users: Any = None, users: Any = None
+    ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        """The N users whose mean vectors have the largest cosine with this one's, itself first: (ids, cosines)."""
+        return most_similar(self.model_.posterior.users.mean, self._user_rows(userid), N, None, filter_users, users)
+
+    def explain(
+        self, userid: int, itemid: int, user_items: Any = None, N: int = 10
+    ) -> tuple[float, list[tuple[int, float]]]:
+        """Why: p(like), and the user's items that moved the logit most, by their share of the update."""
+        model = self.model_
+        if user_items is None:
+            row = int(self._user_rows(userid))
+            liked = model.liked.row(row).astype(np.int64)
+            rows = model.posterior.users.rows[row : row + 1]
+            biases = tuple(one[row : row + 1] for one in model.posterior.users.biases)
+            user = Side(model.posterior.factors, rows, *(biases if model.posterior.users.has_bias else ()))
+        else:
+            adjacency = likes_adjacency(user_items, model.item_count)
+            liked, user = adjacency.row(0).astype(np.int64), model.fold_in.users(adjacency)
+        item = int(self._item_rows(itemid))
+        mean, variance = logit_moments(user, model.posterior.items, np.zeros(1, np.int64), np.array([item]))
+        shares = share_of_update(liked, user, model.posterior, item, model.settings)
+        order = np.lexsort((liked, -np.abs(shares)))[:N]
+        probability = like_probability(mean, model.variance_scale * variance)
+        return float(probability[0]), [(int(liked[i]), float(shares[i])) for i in order]
+
+    def export_vectors(self, popularity: float | None = None) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """(users [M, K + 2], items [N, K + 2]) for a vector store: their inner product is the score of `recommend`.
+
+        The item's bias and `popularity` * log pi are its last two coordinates, against ones of the user.
+        """
+        model = self.model_
+        knob = model.popularity_weight if popularity is None else float(popularity)
+        users, items = model.posterior.users, model.posterior.items
+        ones = np.ones((len(users), 2), np.float32)
+        tail = np.stack([items.biases[0], np.float32(knob) * model.log_popularity], axis=1)
+        return np.concatenate([users.mean, ones], axis=1), np.concatenate([items.mean, tail], axis=1).astype(np.float32)
+
+    def score(self, user_items: Any, y: Any = None) -> float:
+        """Mean S_rank (eq. 23) of users by items: one like of each user is hidden, the others are folded in.
+
+        Users need not have been in training, so cross-validation over users works. A user of one like is left out.
+        The knob is the model's own; ties count half.
+        """
+        model = self.model_
+        return mean_hidden_rank(model, likes_adjacency(user_items, model.item_count), int(self.seed))
+
+    # --- Changes after the fit ---
+
+    def partial_fit_users(self, userids: Rows, user_items: Any) -> Recommender:
+        """Update or add users from their likes, the items held fixed; row i of user_items is of userids[i]."""
+        liked = likes_adjacency(user_items, self.model_.item_count)
+        self._model = with_users(self.model_, np.atleast_1d(np.asarray(userids, np.int64)), liked)
+        return self
+
+    def partial_fit_items(self, itemids: Rows, item_users: Any) -> Recommender:
+        """Update or add items from who liked them, the users held fixed; row i of item_users is of itemids[i]."""
+        liked_by = likes_adjacency(item_users, self.model_.user_count)
+        self._model = with_items(self.model_, np.atleast_1d(np.asarray(itemids, np.int64)), liked_by)
+        return self
+
+    # --- The model file ---
+
+    def save(self, fileobj_or_path: PathLike, *, likes: bool = True) -> None:
+        """Write the model to a file in safetensors' format, whole or not at all.
+
+        With `likes=False` what users liked is left out; the model then cannot filter it by itself.
+        """
+        save_model(self.model_, fileobj_or_path, likes=likes)
+
+    @classmethod
+    def load(cls, fileobj_or_path: PathLike, *, verify: bool | None = None) -> Recommender:
+        """A model from its file, mapped into memory. verify=True checks every tensor now, not when first used."""
+        model = load_model(fileobj_or_path, verify=verify)
+        names = {one.name for one in fields(cls)}
+        recommender = cls(**{name: value for name, value in model.parameters.items() if name in names})
+        recommender._check()
+        recommender._model = model
+        return recommender
+
+    # --- Checks ---
+
+    def _user_rows(self, users: Rows, known: bool = True) -> NDArray[np.int64]:
+        return checked_rows(users, self.model_.user_count if known else 2**62, "user")
+
+    def _item_rows(self, items: Rows, known: bool = True) -> NDArray[np.int64]:
+        return checked_rows(items, self.model_.item_count if known else 2**62, "item")
+
+
+def _with_progress(steps: Iterator[FitStep], most: int) -> Iterator[FitStep]:
+    from considerate.progress import progress
+
+    return progress(steps, most)

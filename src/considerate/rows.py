@@ -1,0 +1,80 @@
+"""Rows in, checked: row numbers, likes of some users, and sides with rows replaced or added."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from considerate.errors import UnknownIdError, UsageError
+from considerate.graph import Adjacency
+from considerate.posterior import Side
+from considerate.vocabulary import Vocabulary
+
+
+def likes_adjacency(likes: Any, columns: int) -> Adjacency:
+    """Rows of likes from a scipy sparse matrix, or one row from a list of indices."""
+    if hasattr(likes, "tocsr"):
+        matrix = likes.tocsr()
+        if matrix.shape[1] > columns:
+            raise UsageError(f"the matrix has {matrix.shape[1]} columns and the model knows {columns}.")
+        rows, items = matrix.nonzero()
+        starts = np.zeros(matrix.shape[0] + 1, np.int64)
+        unique = np.unique(rows.astype(np.int64) * columns + items)
+        np.cumsum(np.bincount(unique // columns, minlength=matrix.shape[0]), out=starts[1:])
+        return Adjacency(starts, (unique % columns).astype(np.int32))
+    row = np.unique(checked_rows(likes, columns, "item").reshape(-1))
+    return Adjacency(np.array([0, len(row)], np.int64), row.astype(np.int32))
+
+
+def rows_of(adjacency: Adjacency, rows: NDArray[np.int64]) -> Adjacency:
+    """Some rows of an adjacency; row -1 has nothing."""
+    pieces = [adjacency.row(int(row)) if row >= 0 else np.empty(0, np.int32) for row in rows]
+    starts = np.zeros(len(pieces) + 1, np.int64)
+    np.cumsum([len(piece) for piece in pieces], out=starts[1:])
+    return Adjacency(starts, np.concatenate(pieces) if pieces else np.empty(0, np.int32))
+
+
+def checked_rows(rows: Any, count: int, what: str) -> NDArray[np.int64]:
+    array = np.asarray(rows)
+    if array.size and (array.dtype.kind not in "iu"):
+        raise UsageError(
+            f"{what}s are row numbers here, and {array.dtype} was given; recommend_table takes the data's own ids."
+        )
+    array = array.astype(np.int64)
+    if array.size and (array.min() < 0 or array.max() >= count):
+        wrong = int(array[(array < 0) | (array >= count)].flat[0])
+        raise UnknownIdError(f"{what} {wrong} is not in the model, which has {what}s 0 to {count - 1}.")
+    return array
+
+
+def merged_side(side: Side, rows: NDArray[np.int64], new: Side, what: str, given: int) -> Side:
+    if len(rows) != given:
+        raise UsageError(f"{what} has {len(rows)} entries for {given} rows of likes; give one row for each.")
+    if len(np.unique(rows)) != len(rows) or (rows < 0).any():
+        raise UsageError(f"{what} must be distinct row numbers, 0 or larger.")
+    size = max(len(side), int(rows.max(initial=-1)) + 1)
+    if size > len(side) + len(rows):
+        raise UsageError(
+            f"{what} would leave rows between {len(side)} and {size - 1} without likes; add them in order."
+        )
+    merged = np.zeros((size, side.rows.shape[1]), np.float32)
+    merged[: len(side)] = side.rows
+    merged[rows] = new.rows
+    if side.bias_mean is None or side.bias_variance is None or new.bias_mean is None or new.bias_variance is None:
+        return Side(side.factors, merged)
+    bias = np.zeros((2, size), np.float32)
+    bias[:, : len(side)] = side.bias_mean, side.bias_variance
+    bias[:, rows] = new.bias_mean, new.bias_variance
+    return Side(side.factors, merged, bias[0].copy(), bias[1].copy())
+
+
+def grown_ids(ids: Vocabulary, size: int, what: str) -> Vocabulary:
+    if size == len(ids):
+        return ids
+    if ids.kind != "range":
+        raise UsageError(
+            f"new {what}s cannot be added by row number to a model whose {what}s have ids of their own; fit again."
+        )
+    return Vocabulary.range(size)
