@@ -35,6 +35,8 @@ from considerate.training import (
     check_memory,
     describe,
     fit_steps,
+    make_estimator,
+    make_graph,
     make_popularity,
 )
 

@@ -77,7 +77,7 @@ def make_graph(interactions: Interactions) -> Graph:
         logger.warning("%s: %d duplicate pairs were folded into one like each", interactions.source, graph.duplicates)
     if int((graph.by_item.degrees > 0).sum()) < 2:
         raise DataError(
-            f"{interactions.source}: there is only one item with likes; a recommender needs at least two to choose from."
+            f"{interactions.source}: there is only one item with likes; at least two are needed to choose from."
         )
     if int((graph.by_user.degrees > 0).sum()) < 2:
         raise DataError(
@@ -86,7 +86,7 @@ def make_graph(interactions: Interactions) -> Graph:
     if graph.item_count > 20 * graph.user_count and graph.item_count > 1000:
         warnings.warn(
             f"{interactions.source}: {graph.item_count} items for {graph.user_count} users. If users and items are "
-            "swapped, swap --user-column and --item-column (or transpose the matrix); `considerate inspect` shows both.",
+            "swapped, swap --user-column and --item-column (or transpose the matrix); see `considerate inspect`.",
             stacklevel=3,
         )
     return graph

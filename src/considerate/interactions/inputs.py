@@ -135,10 +135,33 @@ class ParquetInput:
         return dict(zip(self.dataset.schema.names, self.dataset.schema.types))
 
     def scan(self, ids: Sequence[str], columns: Mapping[str, Any], keep: Any) -> Iterator[Any]:
+        if keep is not None:
+            for file in self.dataset.files:
+                _check_footer(file)
         self.rows = self.dataset.count_rows()
         yield from self.dataset.to_batches(
             columns=dict(columns), filter=keep, batch_size=BATCH_ROWS, batch_readahead=8, fragment_readahead=1
         )
+
+
+def _check_footer(file: str) -> None:
+    """Look at all statistics of a Parquet file once, where a damaged one raises.
+
+    A filter looks at them inside Arrow's threads, where the same damage ends the process or never returns.
+    """
+    import pyarrow.parquet as pq
+
+    footer = pq.read_metadata(file)
+    kinds = [footer.schema.column(at).physical_type for at in range(footer.num_columns)]
+    groups = [footer.row_group(at) for at in range(footer.num_row_groups)]
+    for group in groups:
+        columns = [group.column(at) for at in range(group.num_columns)]
+        for column in columns:
+            _ = column.statistics.to_dict() if column.is_stats_set else None
+        if [column.physical_type for column in columns] != kinds or group.num_rows < 0:
+            raise DataError(f"{file}: its footer contradicts itself; the file is damaged: write it again.")
+    if sum(group.num_rows for group in groups) != footer.num_rows:
+        raise DataError(f"{file}: its row groups do not add up to {footer.num_rows} rows; write it again.")
 
 
 def open_input(source: Any, query: str | None = None, headers: Sequence[str] = ()) -> Input:
