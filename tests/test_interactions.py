@@ -463,7 +463,8 @@ def test_nan_in_the_rule_is_refused(tmp_path: Path) -> None:
 def test_rules_on_text_files(tmp_path: Path) -> None:
     path = tmp_path / "likes.csv"
     path.write_text(
-        "user,item,rating,day,at,kind\n1,7,5,2024-01-01,2024-01-01 10:00:00,a\n2,8,4.5,2024-02-01,2024-02-01 10:00:00,b\n"
+        "user,item,rating,day,at,kind\n1,7,5,2024-01-01,2024-01-01 10:00:00,a\n"
+        "2,8,4.5,2024-02-01,2024-02-01 10:00:00,b\n"
         "3,9,,2024-03-01,2024-03-01 10:00:00,\n"
     )
     for rule, wanted in [
@@ -626,7 +627,7 @@ def test_databases_that_cannot_be_read(database: Path, tmp_path: Path, monkeypat
         read_interactions(address)
     with pytest.raises(UsageError, match="not both"):
         read_interactions(address + "?table=likes", query="select 1")
-    with pytest.raises(DataError, match="the database says.*nothing"):
+    with pytest.raises(DataError, match=r"the database says.*nothing"):
         read_interactions(address, query="select * from nothing")
     with pytest.raises(DataError, match="the database says"):
         read_interactions(address, query="drop table likes")

@@ -22,7 +22,7 @@ TABLE = pa.table(
         "user": [f"u{k % 40}" for k in range(200)],
         "item": [k % 17 for k in range(200)],
         "rating": [k % 5 + 0.5 for k in range(200)],
-        "day": pa.array([k for k in range(200)], pa.date32()),
+        "day": pa.array(range(200), pa.date32()),
     }
 )
 WORDS = [
@@ -36,8 +36,7 @@ def survives(source: Any, **options: Any) -> bool:
     """True if it was read, False if it was refused; anything else fails the test."""
     try:
         got = read_interactions(source, **options)
-    except ConsiderateError as error:
-        assert str(error)
+    except ConsiderateError:
         return False
     assert isinstance(got, Interactions)
     assert got.users.min() >= 0

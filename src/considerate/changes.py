@@ -26,12 +26,15 @@ def with_users(model: Model, rows: NDArray[np.int64], liked: Adjacency) -> Model
         return model.liked.row(row) if row < model.user_count else nothing
 
     lists = [likes_of(row) for row in range(len(users))]
+    degree = np.concatenate([model.user_degree, np.zeros(len(users) - model.user_count, np.int64)])
+    degree[rows] = liked.degrees
     starts = np.zeros(len(users) + 1, np.int64)
     np.cumsum([len(one) for one in lists], out=starts[1:])
     return replace(
         model,
         posterior=replace(model.posterior, users=users),
         liked=Adjacency(starts, np.concatenate([nothing, *lists])),
+        user_degree=degree,
         user_ids=grown_ids(model.user_ids, len(users), "user"),
     )
 
@@ -49,14 +52,27 @@ def with_items(model: Model, rows: NDArray[np.int64], liked_by: Adjacency) -> Mo
     degree[rows] = liked_by.degrees
     weights = np.concatenate([model.popularity, np.zeros(added)])
     weights[rows] = np.where(degree[rows] > 0, np.maximum(degree[rows], 1).astype(np.float64) ** model.gamma, 0.0)
+    liked = _with_columns(model.liked, rows, liked_by)
     titles = model.titles
     if titles is not None and added:
         titles = Titles(np.concatenate([titles.offsets, np.full(added, titles.offsets[-1])]), titles.text)
     return replace(
         model,
         posterior=replace(model.posterior, items=items),
+        liked=liked,
+        user_degree=model.user_degree + liked.degrees - model.liked.degrees,
         item_degree=degree,
         popularity=weights,
         titles=titles,
         item_ids=grown_ids(model.item_ids, len(items), "item"),
     )
+
+
+def _with_columns(liked: Adjacency, items: NDArray[np.int64], liked_by: Adjacency) -> Adjacency:
+    """The likes of all users with those of some items replaced, so that a new like is filtered out like an old one."""
+    old = ~np.isin(liked.indices, items)
+    users = np.concatenate([np.repeat(np.arange(liked.rows), liked.degrees)[old], liked_by.indices])
+    columns = np.concatenate([liked.indices[old], np.repeat(items, liked_by.degrees)]).astype(np.int32)
+    starts = np.zeros(liked.rows + 1, np.int64)
+    np.cumsum(np.bincount(users, minlength=liked.rows), out=starts[1:])
+    return Adjacency(starts, columns[np.lexsort((columns, users))])

@@ -26,6 +26,7 @@ class Model:
     popularity: NDArray[np.float64]  # [items] pi
     gamma: float
     liked: Adjacency  # what each user liked in training
+    user_degree: NDArray[np.int64]  # [users], also where the likes themselves were left out of a file
     item_degree: NDArray[np.int64]  # [items]
     user_ids: Vocabulary
     item_ids: Vocabulary
@@ -47,8 +48,14 @@ class Model:
         return len(self.posterior.items)
 
     @property
-    def user_degree(self) -> NDArray[np.int64]:
-        return self.liked.degrees
+    def edges(self) -> int:
+        """Likes in the data."""
+        return int(self.user_degree.sum())
+
+    @property
+    def knows_likes(self) -> bool:
+        """Whether the likes are here, or were left out of the file."""
+        return self.liked.edges == self.edges
 
     @property
     def variance_scale(self) -> float:

@@ -31,6 +31,7 @@ GAMMAS = ("user", "item", "user_bias", "item_bias")
 def save_model(model: Model, path: PathLike, *, likes: bool = True) -> None:
     """Write a model to one file, whole or not at all. Without the likes it cannot tell what a user has seen."""
     q = model.posterior
+    likes = likes and model.knows_likes
     tensors: dict[str, NDArray[Any]] = {
         "popularity": model.popularity,
         "item_degree": np.asarray(model.item_degree, np.int64),
@@ -52,7 +53,7 @@ def save_model(model: Model, path: PathLike, *, likes: bool = True) -> None:
         "factors": q.factors,
         "users": model.user_count,
         "items": model.item_count,
-        "edges": model.liked.edges,
+        "edges": model.edges,
         "gamma": model.gamma,
         "negatives": model.negatives,
         "groups": model.groups,
@@ -60,7 +61,7 @@ def save_model(model: Model, path: PathLike, *, likes: bool = True) -> None:
         "converged": model.converged,
         "precisions": {name: [one.shape, one.rate] for name, one in named.items() if one is not None},
         "settings": asdict(model.settings),
-        "parameters": model.parameters,
+        "parameters": {name: _plain(value) for name, value in model.parameters.items()},
         "bounds": list(model.bounds),
         "user_ids": user_description,
         "item_ids": item_description,
@@ -92,20 +93,24 @@ def load_model(path: PathLike, *, verify: bool | None = None) -> Model:
     bounds = about.get("bounds", list)
     if not all(isinstance(one, dict) and all(_is_number(value) for value in one.values()) for one in bounds):
         raise stored.refusal("the history of the bound is not a list of terms")
+    popularity = stored.expect("popularity", np.float64, [items])
+    if not (np.isfinite(popularity) & (popularity >= 0)).all() or not popularity.any():
+        raise stored.refusal("the popularities are not those of a model")
     return Model(
         posterior=posterior,
-        popularity=stored.expect("popularity", np.float64, [items]),
-        gamma=about.number("gamma"),
+        popularity=popularity,
+        gamma=about.within("gamma", -2000, 100),
         liked=_likes(stored, about, users, items),
-        item_degree=stored.expect("item_degree", np.int64, [items]),
+        user_degree=_degrees(stored, "user_degree", users),
+        item_degree=_degrees(stored, "item_degree", items),
         user_ids=user_ids,
         item_ids=item_ids,
         titles=titles,
-        settings=about.settings(),
+        settings=about.settings(factors),
         negatives=about.positive("negatives"),
         groups=about.whole("groups", 1),
         bounds=tuple(bounds),
-        popularity_weight=about.number("popularity_weight"),
+        popularity_weight=about.within("popularity_weight", -1e6, 1e6),
         converged=about.get("converged", bool),
         parameters=about.get("parameters", dict),
     )
@@ -122,6 +127,13 @@ def _side(stored: StoredTensors, name: str, rows: int, factors: int, bias: bool)
         stored.expect(f"{name}.bias_mean", np.float32, [rows]),
         stored.expect(f"{name}.bias_variance", np.float32, [rows]),
     )
+
+
+def _degrees(stored: StoredTensors, name: str, rows: int) -> NDArray[np.int64]:
+    degrees: NDArray[np.int64] = stored.expect(name, np.int64, [rows])
+    if rows and not 0 <= int(degrees.min()) <= int(degrees.max()) < 2**31:
+        raise stored.refusal(f"the tensor {name!r} does not hold degrees")
+    return degrees
 
 
 def _likes(stored: StoredTensors, about: _Description, users: int, items: int) -> Adjacency:
@@ -167,6 +179,12 @@ class _Description:
             raise self.stored.refusal(f"its {name!r} is not positive")
         return value
 
+    def within(self, name: str, low: float, high: float) -> float:
+        value = self.number(name)
+        if not low <= value <= high:
+            raise self.stored.refusal(f"its {name!r} is out of range")
+        return value
+
     def precisions(self) -> Precisions:
         given, found = self.get("precisions", dict), {}
         for name in GAMMAS:
@@ -178,16 +196,26 @@ class _Description:
             found[name] = Gamma(float(pair[0]), float(pair[1]))
         return Precisions(**found)
 
-    def settings(self) -> Settings:
+    def settings(self, factors: int) -> Settings:
         given = self.get("settings", dict)
         values: dict[str, Any] = {}
         for one in fields(Settings):
             value = given.get(one.name, one.default)
-            fits = isinstance(value, bool) if isinstance(one.default, bool) else _is_number(value)
-            if not fits:
+            if isinstance(one.default, bool):
+                fits = isinstance(value, bool)
+            elif isinstance(one.default, int):
+                fits = type(value) is int and 0 <= value < 2**63
+            else:
+                fits = _is_number(value) and (value > 0 or one.name == "offset")
+            if not fits or (one.name == "factors" and value != factors):
                 raise self.stored.refusal(f"its setting {one.name!r} is out of range")
             values[one.name] = value if isinstance(one.default, bool | int) else float(value)
         return Settings(**values)
+
+
+def _plain(value: Any) -> Any:
+    """NumPy's scalars as Python's own, which JSON knows."""
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _is_number(value: object) -> bool:

@@ -4,7 +4,7 @@ these fields."""
 from __future__ import annotations
 
 import math
-from dataclasses import Field, field
+from dataclasses import Field, dataclass, field, fields
 from typing import Any
 
 from considerate.errors import UsageError
@@ -71,7 +71,7 @@ def _fits(one: Field[Any], value: Any) -> bool:
         return False
     try:
         number = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return False
     if not math.isfinite(number) or (meta["integer"] and number != int(number)):
         return False
@@ -82,4 +82,76 @@ def _fits(one: Field[Any], value: Any) -> bool:
     )
 
 
-__all__ = ["about", "check_setting", "described_range", "field"]
+@dataclass(eq=False)
+class Parameters:
+    """What a fit can be told; `Recommender` inherits these fields."""
+
+    factors: int = field(
+        default=20, metadata=about("length of the vectors, K in the paper", low=1, high=4096, integer=True)
+    )
+    hidden: str = field(
+        default="sampled",
+        metadata=about(
+            "how to average over the hidden graph: draw it (sampled, the paper's way) or in closed form (expected)",
+            choices=("sampled", "expected"),
+        ),
+    )
+    negatives: float = field(
+        default=3.0,
+        metadata=about("considered and not liked, per like; c. Fractions are allowed", above=0, high=1000),
+    )
+    rate: float = field(
+        default=1.0,
+        metadata=about("r: what the most popular item gets of its share of unliked edges", above=0, high=1),
+    )
+    gamma: float | None = field(
+        default=None,
+        metadata=about("exponent of the popularity histogram; from `rate` if not given", low=-2, high=2, optional=True),
+    )
+    head_correction: bool = field(
+        default=False,
+        metadata=about("give popular items the unliked edges that discarded draws take from them"),
+    )
+    groups: int = field(
+        default=32,
+        metadata=about("groups of items that share a bound, where hidden is expected", low=1, high=4096, integer=True),
+    )
+    likelihood_weight: float = field(
+        default=1.0,
+        metadata=about("rho: the power that the likelihood is raised to; 1 is Bayes", above=0, high=100),
+    )
+    user_bias: bool = field(default=False, metadata=about("whether users have biases; the paper clamps them at zero"))
+    sweeps: int = field(default=30, metadata=about("at most so many sweeps", low=1, high=100_000, integer=True))
+    tolerance: float = field(
+        default=5e-4,
+        metadata=about("stop when the bound's relative change per sweep is below this; 0 never stops", low=0, high=1),
+    )
+    step_delay: int = field(
+        default=10,
+        metadata=about("sweeps at full step before steps shrink; t_epsilon", low=0, high=100_000, integer=True),
+    )
+    precision_delay: int = field(
+        default=5,
+        metadata=about("sweeps before the precisions are learned; t_tau", low=0, high=100_000, integer=True),
+    )
+    prior_shape: float = field(default=0.01, metadata=about("alpha of the precisions' Gamma prior", above=0, high=1e6))
+    prior_rate: float = field(default=0.01, metadata=about("beta of the precisions' Gamma prior", above=0, high=1e6))
+    seed: int = field(default=0, metadata=about("seed of every draw", low=0, high=2**63 - 1, integer=True))
+    threads: int | None = field(
+        default=None,
+        metadata=about(
+            "threads; as many as there are processors if not given",
+            low=1,
+            high=4096,
+            integer=True,
+            optional=True,
+        ),
+    )
+
+    def check(self) -> None:
+        """One clear sentence for the first setting outside its range."""
+        for one in fields(self):
+            check_setting(one, getattr(self, one.name))
+
+
+__all__ = ["Parameters", "about", "check_setting", "described_range"]

@@ -130,7 +130,7 @@ class Precisions:
 
 @dataclass(frozen=True)
 class Posterior:
-    """All that was inferred."""
+    """All that was inferred: q(theta), factorised (eq. 6)."""
 
     users: Side
     items: Side

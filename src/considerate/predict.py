@@ -80,7 +80,7 @@ class ItemColumns:
 
 
 def sigmoid(a: NDArray[Any]) -> NDArray[Any]:
-    """1 / (1 + exp(-a)), without overflow."""
+    """sigma(a) = 1 / (1 + exp(-a)), the chance that a coin of the model shows a like (eq. 2); without overflow."""
     half = 0.5 * np.asarray(a)
     return 0.5 * (1.0 + np.tanh(half))
 

@@ -55,7 +55,8 @@ def explore(
     if thompson is not None:
         drawn = np.empty(scores.shape, np.float32)
         for i in range(len(scores)):
-            key = [thompson & (2**64 - 1), int(rows[i]) if rows is not None else i]
+            row = int(rows[i]) if rows is not None else i
+            key = np.array([int(thompson) & (2**64 - 1), row & (2**64 - 1)], np.uint64)
             drawn[i] = np.random.Generator(np.random.Philox(key=key)).standard_normal(scores.shape[1], np.float32)
         scores = scores + np.sqrt(variance) * drawn
     return scores if kappa == 0.0 else scores + np.float32(kappa) * np.sqrt(variance)

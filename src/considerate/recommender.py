@@ -16,18 +16,18 @@ from numpy.typing import NDArray
 
 from considerate.backends.local import LocalBackend
 from considerate.changes import folded_items, with_items, with_users
-from considerate.errors import NotFittedError, UnknownIdError, UsageError
+from considerate.errors import ModelFileError, NotFittedError, UnknownIdError, UsageError
 from considerate.evaluation.hidden_rank import mean_hidden_rank
 from considerate.graph import Graph
 from considerate.inference.fit import Settings, State, evaluate_bound
 from considerate.interactions import Interactions, read_interactions
 from considerate.model import Model
 from considerate.model_file import load_model, save_model
-from considerate.parameters import about, check_setting, field
+from considerate.parameters import Parameters
 from considerate.posterior import Posterior, Side
 from considerate.predict import like_probability, logit_moments, share_of_update
-from considerate.rows import checked_rows, likes_adjacency, rows_of
-from considerate.serving import Choice, check_count, cold_message, most_similar
+from considerate.rows import checked_rows, likes_adjacency, row_numbers, rows_of
+from considerate.serving import Choice, check_count, cold_message, finite, most_similar
 from considerate.training import (
     FitStep,
     Hidden,
@@ -49,75 +49,13 @@ Rows = int | Sequence[int] | NDArray[Any]
 
 
 @dataclass(eq=False)
-class Recommender:
+class Recommender(Parameters):
     """One-class collaborative filtering with random graphs.
 
     What a user liked is known; what was considered and not liked is a random graph H with the same kind of degrees.
     `fit` infers a posterior over user and item vectors by variational Bayes; out comes p(like | considered), apart
     from popularity, with its uncertainty.
     """
-
-    factors: int = field(
-        default=20, metadata=about("length of the vectors, K in the paper", low=1, high=4096, integer=True)
-    )
-    hidden: str = field(
-        default="sampled",
-        metadata=about(
-            "how to average over the hidden graph: draw it (sampled, the paper's way) or in closed form (expected)",
-            choices=("sampled", "expected"),
-        ),
-    )
-    negatives: float = field(
-        default=3.0,
-        metadata=about("considered and not liked, per like; c. Fractions are allowed", above=0, high=1000),
-    )
-    rate: float = field(
-        default=1.0,
-        metadata=about("r: what the most popular item gets of its share of unliked edges", above=0, high=1),
-    )
-    gamma: float | None = field(
-        default=None,
-        metadata=about("exponent of the popularity histogram; from `rate` if not given", low=-2, high=2, optional=True),
-    )
-    head_correction: bool = field(
-        default=False,
-        metadata=about("give popular items the unliked edges that discarded draws take from them"),
-    )
-    groups: int = field(
-        default=32,
-        metadata=about("groups of items that share a bound, where hidden is expected", low=1, high=4096, integer=True),
-    )
-    likelihood_weight: float = field(
-        default=1.0,
-        metadata=about("rho: the power that the likelihood is raised to; 1 is Bayes", above=0, high=100),
-    )
-    user_bias: bool = field(default=False, metadata=about("whether users have biases; the paper clamps them at zero"))
-    sweeps: int = field(default=30, metadata=about("at most so many sweeps", low=1, high=100_000, integer=True))
-    tolerance: float = field(
-        default=5e-4,
-        metadata=about("stop when the bound's relative change per sweep is below this; 0 never stops", low=0, high=1),
-    )
-    step_delay: int = field(
-        default=10,
-        metadata=about("sweeps at full step before steps shrink; t_epsilon", low=0, high=100_000, integer=True),
-    )
-    precision_delay: int = field(
-        default=5,
-        metadata=about("sweeps before the precisions are learned; t_tau", low=0, high=100_000, integer=True),
-    )
-    prior_shape: float = field(default=0.01, metadata=about("alpha of the precisions' Gamma prior", above=0, high=1e6))
-    prior_rate: float = field(default=0.01, metadata=about("beta of the precisions' Gamma prior", above=0, high=1e6))
-    seed: int = field(default=0, metadata=about("seed of every draw", low=0, high=2**63 - 1, integer=True))
-    threads: int | None = field(
-        default=None,
-        metadata=about(
-            "threads; as many as there are processors if not given",
-            low=1,
-            high=4096,
-            integer=True,
-            optional=True,
-        ),
-    )
 
     # --- scikit-learn's habits ---
 
@@ -142,10 +80,6 @@ class Recommender:
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_model")
 
-    def _check(self) -> None:
-        for one in fields(self):
-            check_setting(one, getattr(self, one.name))
-
     # --- Fitting ---
 
     def fit(
@@ -167,20 +101,24 @@ class Recommender:
                 if callback is not None:
                     callback(step.sweep, time.perf_counter() - begun, step.bound.total)
         except KeyboardInterrupt:
-            steps.close()
+            steps.close()  # which evaluates the last bound
             if not hasattr(self, "_model"):
                 raise
             logger.warning("interrupted after sweep %d; its posterior is kept", self.n_iter_)
+        finally:
+            steps.close()
         return self
 
     def fit_steps(self, user_items: Any) -> Generator[FitStep]:
         """Fit, one sweep at a time. After every step, and if the caller stops, this is fitted as far as it got."""
-        self._check()
+        self.check()
         interactions = read_interactions(user_items)
         graph = make_graph(interactions)
-        hidden = Hidden(self.hidden, float(self.negatives), self.rate, self.gamma, self.head_correction, self.groups)
+        hidden = Hidden(
+            self.hidden, float(self.negatives), self.rate, self.gamma, self.head_correction, int(self.groups)
+        )
         settings = self._settings()
-        check_memory(graph, hidden, self.factors)
+        check_memory(graph, hidden, settings.factors)
         if self.factors > min(graph.item_count, graph.user_count):
             warnings.warn(
                 f"factors={self.factors} is more than the {min(graph.item_count, graph.user_count)} users or items "
@@ -189,7 +127,7 @@ class Recommender:
             )
         if hasattr(self, "_model"):
             del self._model
-        with LocalBackend(self.threads) as backend:
+        with LocalBackend(None if self.threads is None else int(self.threads)) as backend:
             popularity = make_popularity(graph, hidden, backend)
             bounds: list[dict[str, float]] = []
             estimator = make_estimator(graph, hidden, popularity, settings.seed, backend)
@@ -243,6 +181,7 @@ class Recommender:
             popularity=popularity.weights,
             gamma=popularity.gamma,
             liked=graph.by_user,
+            user_degree=graph.by_user.degrees,
             item_degree=graph.by_item.degrees,
             user_ids=interactions.user_ids,
             item_ids=interactions.item_ids,
@@ -305,9 +244,11 @@ class Recommender:
         """Mean and standard deviation of the logit of pairs, on the fair-coin scale."""
         model = self.model_
         m, n = np.broadcast_arrays(self._user_rows(users), self._item_rows(items))
-        mean, variance = logit_moments(model.posterior.users, model.posterior.items, np.atleast_1d(m), np.atleast_1d(n))
+        mean, variance = logit_moments(model.posterior.users, model.posterior.items, m.reshape(-1), n.reshape(-1))
         deviation = np.sqrt(model.variance_scale * variance)
-        return (float(mean[0]), float(deviation[0])) if m.ndim == 0 else (mean, deviation)
+        if m.ndim == 0:
+            return float(mean[0]), float(deviation[0])
+        return mean.reshape(m.shape), deviation.reshape(m.shape)
 
     def predict_proba(self, users: Rows, items: Rows) -> Any:
         """p(like | considered) of pairs (eq. 22)."""
@@ -450,7 +391,8 @@ class Recommender:
         if everyone:
             ids: Sequence[Any] = range(model.user_count)
         else:
-            ids = [users] if isinstance(users, str | int | np.integer) else list(users)
+            several = users.to_pylist() if hasattr(users, "to_pylist") else users  # Arrow's arrays
+            ids = [several] if isinstance(several, str | int | np.integer) else list(several)
         table = RecommendationTable(model)
         for start in range(0, max(1, len(ids)), batch):
             part = ids[start : start + batch]
@@ -467,6 +409,43 @@ class Recommender:
             liked = rows_of(model.liked, np.where(known, rows, -1)) if filter_already_liked_items else None
             found = plan.rank(model.posterior.users, np.maximum(rows, 0), liked, N, rows, warm=warm)
             yield table.batch(names, found, warm)
+
+    def recommend_for(
+        self,
+        likes: Sequence[Any],
+        N: int = 10,
+        *,
+        popularity: float | None = None,
+        score: str | None = None,
+        filter_already_liked_items: bool = True,
+        allow: Sequence[Any] | None = None,
+        deny: Sequence[Any] | None = None,
+        explore_kappa: float = 0.0,
+        thompson_seed: int | None = None,
+    ) -> pyarrow.Table:
+        """`recommend_table` for someone who was not in training, from the ids of what they like; `user` is null."""
+        import pyarrow as pa
+
+        from considerate.tables import RecommendationTable
+
+        model = self.model_
+        check_count(N)
+        liked = likes_adjacency(self.item_rows(likes), model.item_count)
+        if liked.edges == 0:
+            raise UsageError("a new user is folded in from at least one liked item; none was given.")
+        plan = Choice(
+            model,
+            popularity=popularity,
+            score=score,
+            kappa=explore_kappa,
+            thompson=thompson_seed,
+            denied=None if deny is None else self.item_rows(deny),
+            allowed=None if allow is None else self.item_rows(allow),
+        )
+        user, row = model.fold_in.users(liked), np.zeros(1, np.int64)
+        found = plan.rank(user, row, liked if filter_already_liked_items else None, N, row)
+        batch = RecommendationTable(model).batch([None], found, np.ones(1, bool), users=user)
+        return pa.Table.from_batches([batch])
 
     def item_rows(self, ids: Sequence[Any]) -> NDArray[np.int64]:
         """Row numbers of items by the data's own ids."""
@@ -518,6 +497,8 @@ class Recommender:
         if user_items is None:
             row = int(self._user_rows(userid))
             liked = model.liked.row(row).astype(np.int64)
+            if len(liked) < model.user_degree[row]:
+                raise UsageError("this model was saved without the likes; give the user's as user_items.")
             rows = model.posterior.users.rows[row : row + 1]
             biases = tuple(one[row : row + 1] for one in model.posterior.users.biases)
             user = Side(model.posterior.factors, rows, *(biases if model.posterior.users.has_bias else ()))
@@ -534,14 +515,18 @@ class Recommender:
     def export_vectors(self, popularity: float | None = None) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """(users [M, K + 2], items [N, K + 2]) for a vector store: their inner product is the score of `recommend`.
 
-        The item's bias and `popularity` * log pi are its last two coordinates, against ones of the user.
+        The item's bias and `popularity` * log pi are its last two coordinates, against ones of the user. With user
+        biases there is a third, the user's bias against a one of the item.
         """
         model = self.model_
-        knob = model.popularity_weight if popularity is None else float(popularity)
+        knob = model.popularity_weight if popularity is None else finite("popularity", popularity)
         users, items = model.posterior.users, model.posterior.items
-        ones = np.ones((len(users), 2), np.float32)
-        tail = np.stack([items.biases[0], np.float32(knob) * model.log_popularity], axis=1)
-        return np.concatenate([users.mean, ones], axis=1), np.concatenate([items.mean, tail], axis=1).astype(np.float32)
+        of_users = [users.mean, np.ones((len(users), 2), np.float32)]
+        of_items = [items.mean, items.biases[0][:, None], (np.float32(knob) * model.log_popularity)[:, None]]
+        if users.has_bias:
+            of_users.append(users.biases[0][:, None])
+            of_items.append(np.ones((len(items), 1), np.float32))
+        return np.concatenate(of_users, axis=1), np.concatenate(of_items, axis=1)
 
     def score(self, user_items: Any, y: Any = None) -> float:
         """Mean S_rank (eq. 23) of users by items: one like of each user is hidden, the others are folded in.
@@ -557,13 +542,13 @@ class Recommender:
     def partial_fit_users(self, userids: Rows, user_items: Any) -> Recommender:
         """Update or add users from their likes, the items held fixed; row i of user_items is of userids[i]."""
         liked = likes_adjacency(user_items, self.model_.item_count)
-        self._model = with_users(self.model_, np.atleast_1d(np.asarray(userids, np.int64)), liked)
+        self._model = with_users(self.model_, np.atleast_1d(row_numbers(userids, "user")), liked)
         return self
 
     def partial_fit_items(self, itemids: Rows, item_users: Any) -> Recommender:
         """Update or add items from who liked them, the users held fixed; row i of item_users is of itemids[i]."""
         liked_by = likes_adjacency(item_users, self.model_.user_count)
-        self._model = with_items(self.model_, np.atleast_1d(np.asarray(itemids, np.int64)), liked_by)
+        self._model = with_items(self.model_, np.atleast_1d(row_numbers(itemids, "item")), liked_by)
         return self
 
     # --- The model file ---
@@ -573,15 +558,18 @@ class Recommender:
 
         With `likes=False` what users liked is left out; the model then cannot filter it by itself.
         """
-        save_model(self.model_, fileobj_or_path, likes=likes)
+        save_model(self.model_, _path(fileobj_or_path), likes=likes)
 
     @classmethod
     def load(cls, fileobj_or_path: PathLike, *, verify: bool | None = None) -> Recommender:
         """A model from its file, mapped into memory. verify=True checks every tensor now, not when first used."""
-        model = load_model(fileobj_or_path, verify=verify)
+        model = load_model(_path(fileobj_or_path), verify=verify)
         names = {one.name for one in fields(cls)}
         recommender = cls(**{name: value for name, value in model.parameters.items() if name in names})
-        recommender._check()
+        try:
+            recommender.check()
+        except UsageError as error:
+            raise ModelFileError(f"{fileobj_or_path}: its parameters are not possible ({error})") from error
         recommender._model = model
         return recommender
 
@@ -592,6 +580,14 @@ class Recommender:
 
     def _item_rows(self, items: Rows, known: bool = True) -> NDArray[np.int64]:
         return checked_rows(items, self.model_.item_count if known else 2**62, "item")
+
+
+def _path(path: Any) -> PathLike:
+    if not isinstance(path, str | os.PathLike):
+        raise UsageError(
+            f"a model file is named by its path, not by {type(path).__name__}: it is mapped, not streamed."
+        )
+    return path
 
 
 def _with_progress(steps: Iterator[FitStep], most: int) -> Iterator[FitStep]:

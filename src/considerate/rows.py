@@ -16,14 +16,20 @@ from considerate.vocabulary import Vocabulary
 def likes_adjacency(likes: Any, columns: int) -> Adjacency:
     """Rows of likes from a scipy sparse matrix, or one row from a list of indices."""
     if hasattr(likes, "tocsr"):
-        matrix = likes.tocsr()
+        matrix = (likes.reshape(1, -1) if len(likes.shape) == 1 else likes).tocsr()
         if matrix.shape[1] > columns:
             raise UsageError(f"the matrix has {matrix.shape[1]} columns and the model knows {columns}.")
+        if not (matrix.data > 0).all():
+            raise UsageError("the matrix stores values that are zero, negative or NaN; each stored value is one like.")
         rows, items = matrix.nonzero()
         starts = np.zeros(matrix.shape[0] + 1, np.int64)
         unique = np.unique(rows.astype(np.int64) * columns + items)
         np.cumsum(np.bincount(unique // columns, minlength=matrix.shape[0]), out=starts[1:])
         return Adjacency(starts, (unique % columns).astype(np.int32))
+    if np.ndim(likes) > 1:
+        raise UsageError(
+            f"likes of several rows are a scipy sparse matrix, and an array of {np.ndim(likes)} dimensions was given."
+        )
     row = np.unique(checked_rows(likes, columns, "item").reshape(-1))
     return Adjacency(np.array([0, len(row)], np.int64), row.astype(np.int32))
 
@@ -36,13 +42,19 @@ def rows_of(adjacency: Adjacency, rows: NDArray[np.int64]) -> Adjacency:
     return Adjacency(starts, np.concatenate(pieces) if pieces else np.empty(0, np.int32))
 
 
-def checked_rows(rows: Any, count: int, what: str) -> NDArray[np.int64]:
+def row_numbers(rows: Any, what: str) -> NDArray[np.int64]:
+    """Whole numbers, in whatever they come."""
     array = np.asarray(rows)
     if array.size and (array.dtype.kind not in "iu"):
         raise UsageError(
             f"{what}s are row numbers here, and {array.dtype} was given; recommend_table takes the data's own ids."
         )
-    array = array.astype(np.int64)
+    return array.astype(np.int64)
+
+
+def checked_rows(rows: Any, count: int, what: str) -> NDArray[np.int64]:
+    """Row numbers that the model has."""
+    array = row_numbers(rows, what)
     if array.size and (array.min() < 0 or array.max() >= count):
         wrong = int(array[(array < 0) | (array >= count)].flat[0])
         raise UnknownIdError(f"{what} {wrong} is not in the model, which has {what}s 0 to {count - 1}.")

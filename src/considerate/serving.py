@@ -35,6 +35,10 @@ class Choice:
         self.knob = model.popularity_weight if popularity is None else finite("popularity", popularity)
         if score is not None and popularity is not None:
             raise UsageError("score and popularity do not go together: the paper's scores have no knob.")
+        if score is not None and (kappa or thompson is not None):
+            raise UsageError("score does not go with explore_kappa or thompson_seed: exploring is about the logit.")
+        if thompson is not None and (not isinstance(thompson, int | np.integer) or isinstance(thompson, bool)):
+            raise UsageError(f"thompson_seed is {thompson!r}; it must be None or a whole number.")
         self.score, self.kappa, self.thompson = score, finite("explore_kappa", kappa), thompson
         self.excluded = np.zeros(model.item_count, bool)
         if allowed is not None:
@@ -123,6 +127,10 @@ def most_similar(
     scalar = rows.ndim == 0
     rows = np.atleast_1d(rows)
     queries = vectors[rows] if query is None else query
+    if len(queries) != len(rows):
+        raise UsageError(
+            f"item_users has {len(queries)} rows for {len(rows)} items; give one row of likes for each item."
+        )
     ids = np.full((len(rows), count), -1, np.int32)
     cosines = np.full((len(rows), count), np.nan, np.float32)
     for i in range(len(rows)):

@@ -37,8 +37,9 @@ class RecommendationTable:
         names: Sequence[Any],
         found: Iterable[tuple[NDArray[np.int64], NDArray[Any], int]],
         warm: NDArray[np.bool_],
+        users: Side | None = None,
     ) -> pyarrow.RecordBatch:
-        """One batch, `found` in the order of the names."""
+        """One batch, `found` in the order of the names; `users` are those of the model if not given."""
         import pyarrow as pa
 
         model = self.model
@@ -48,7 +49,9 @@ class RecommendationTable:
         scores = np.concatenate([values for _, values, _ in lists]) if lists else np.empty(0)
         rows = np.repeat([row for _, _, row in lists], counts).astype(np.int64)
         is_warm = np.repeat(warm, counts)
-        mean, variance = logit_moments(model.posterior.users, model.posterior.items, rows, items)
+        mean, variance = logit_moments(
+            model.posterior.users if users is None else users, model.posterior.items, rows, items
+        )
         if not is_warm.all():
             cold = logit_moments(self._stranger(), model.posterior.items, np.zeros(len(items), np.int64), items)
             mean, variance = np.where(is_warm, mean, cold[0]), np.where(is_warm, variance, cold[1])
@@ -71,12 +74,15 @@ class RecommendationTable:
         return pa.RecordBatch.from_pydict(columns, schema=self.schema)
 
     def _user(self, name: Any) -> Any:
+        if name is None:
+            return None
         if self.model.user_ids.kind == "string":
             return str(name)
         try:
-            return int(name)
-        except ValueError:
+            number = int(name)
+        except (TypeError, ValueError, OverflowError):
             return None
+        return number if -(2**63) <= number < 2**63 else None
 
     def _stranger(self) -> Side:
         """Someone of whom nothing is known: the prior."""

@@ -68,6 +68,11 @@ class FitStep:
     converged: bool
 
 
+def looks_swapped(users: int, items: int) -> bool:
+    """Whether there are so many items for the users that the two may have been exchanged."""
+    return items > 20 * users and items > 1000
+
+
 def make_graph(interactions: Interactions) -> Graph:
     """G, with what is odd about it said: duplicates, a single user or item, users and items swapped."""
     graph = Graph.from_pairs(
@@ -83,7 +88,7 @@ def make_graph(interactions: Interactions) -> Graph:
         raise DataError(
             f"{interactions.source}: there is only one user with likes; at least two are needed to learn from."
         )
-    if graph.item_count > 20 * graph.user_count and graph.item_count > 1000:
+    if looks_swapped(graph.user_count, graph.item_count):
         warnings.warn(
             f"{interactions.source}: {graph.item_count} items for {graph.user_count} users. If users and items are "
             "swapped, swap --user-column and --item-column (or transpose the matrix); see `considerate inspect`.",

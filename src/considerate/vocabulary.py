@@ -53,6 +53,9 @@ class Vocabulary:
     def __len__(self) -> int:
         return self.size
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_view"}  # a view does not pickle
+
     @cached_property
     def _view(self) -> memoryview:
         return np.ascontiguousarray(self.text).data if self.text is not None else memoryview(b"")

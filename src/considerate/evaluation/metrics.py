@@ -21,3 +21,16 @@ def rank_score(scores: NDArray[Any], held_out: int, seen: NDArray[Any]) -> float
     own = scores[held_out]
     below, ties = int((others < own).sum()), int((others == own).sum()) - 1
     return (below + 0.5 * ties) / len(others)
+
+
+def mean_by_bin(
+    values: NDArray[Any], by: NDArray[Any], edges: NDArray[Any]
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """(means, counts) of the values whose `by` is in [edges[i], edges[i + 1]); NaN where a bin is empty."""
+    place = np.searchsorted(edges, by, side="right") - 1
+    inside = (place >= 0) & (place < len(edges) - 1)
+    counts = np.bincount(place[inside], minlength=len(edges) - 1)
+    totals = np.bincount(place[inside], values[inside], minlength=len(edges) - 1)
+    means = np.full(len(counts), np.nan)
+    np.divide(totals, counts, out=means, where=counts > 0)
+    return means, counts

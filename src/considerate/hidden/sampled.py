@@ -14,7 +14,11 @@ from considerate.posterior import Posterior
 
 
 class Sampled:
-    """Unliked edges drawn from pi, without replacement; the draws are a function of (seed, sweep, user)."""
+    """Unliked edges drawn from pi, without replacement; the draws are a function of (seed, sweep, user).
+
+    A sum over all items weighted by E[h] is the average, over draws of H, of a sum over the edges drawn (eq. 14): one
+    draw gives an unbiased step.
+    """
 
     deterministic = False
 

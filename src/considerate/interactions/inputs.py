@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
+
 from ..errors import DataError, UsageError
 
 BATCH_ROWS = 131_072
@@ -46,8 +48,8 @@ class Input(Protocol):
     def types(self, ids: Sequence[str]) -> dict[str, Any]:
         """The Arrow type of every column if `ids` are read as ids."""
 
-    def scan(self, ids: Sequence[str], columns: Mapping[str, Any], keep: Any) -> Iterator[Any]:
-        """Batches of `columns` (name -> expression) in the order of the rows, those that the filter keeps."""
+    def scan(self, needed: Sequence[str], ids: Sequence[str], columns: Mapping[str, Any], keep: Any) -> Iterator[Any]:
+        """Batches of `columns` (name -> expression over the needed ones) of the rows that are kept, in order."""
 
 
 @contextmanager
@@ -104,22 +106,30 @@ class StreamInput:
     def types(self, ids: Sequence[str]) -> dict[str, Any]:
         return dict(zip(self.schema.names, self.schema.types))
 
-    def scan(self, ids: Sequence[str], columns: Mapping[str, Any], keep: Any) -> Iterator[Any]:
+    def scan(self, needed: Sequence[str], ids: Sequence[str], columns: Mapping[str, Any], keep: Any) -> Iterator[Any]:
+        import pyarrow as pa
         import pyarrow.dataset as ds
+
+        schema = pa.schema([self.schema.field(name) for name in needed])
 
         def counted() -> Iterator[Any]:
             for batch in self.batches:
                 self.rows += batch.num_rows
                 if batch.num_rows:
-                    yield batch if batch.schema.types == self.schema.types else batch.cast(self.schema)
+                    batch = batch.select(list(needed))
+                    yield batch if batch.schema.types == schema.types else batch.cast(schema)
 
-        scanner = ds.Scanner.from_batches(counted(), schema=self.schema, columns=dict(columns), filter=keep)
+        scanner = ds.Scanner.from_batches(counted(), schema=schema, columns=dict(columns), filter=keep)
         yield from scanner.to_batches()
 
 
 @dataclass
 class ParquetInput:
-    """A Parquet file or a folder of them; the filter is pushed down to their row groups."""
+    """A Parquet file or a folder of them; of each only the needed columns are read, batch by batch.
+
+    The rule is applied to the batches and not handed to Arrow's dataset scanner: with a filter, that one hung or
+    aborted the process on damaged footers (pyarrow 26.0.1, bit-flipped files), where this way raises.
+    """
 
     name: str
     dataset: Any
@@ -132,36 +142,35 @@ class ParquetInput:
         return list(self.dataset.schema.names)
 
     def types(self, ids: Sequence[str]) -> dict[str, Any]:
-        return dict(zip(self.dataset.schema.names, self.dataset.schema.types))
+        schema = _without_views(self.dataset.schema)
+        return dict(zip(schema.names, schema.types))
 
-    def scan(self, ids: Sequence[str], columns: Mapping[str, Any], keep: Any) -> Iterator[Any]:
-        if keep is not None:
-            for file in self.dataset.files:
-                _check_footer(file)
-        self.rows = self.dataset.count_rows()
-        yield from self.dataset.to_batches(
-            columns=dict(columns), filter=keep, batch_size=BATCH_ROWS, batch_readahead=8, fragment_readahead=1
-        )
+    def scan(self, needed: Sequence[str], ids: Sequence[str], columns: Mapping[str, Any], keep: Any) -> Iterator[Any]:
+        import pyarrow as pa
 
+        schema = pa.schema([self.dataset.schema.field(name) for name in needed])
+        stream = StreamInput(self.name, schema, self._batches(needed))
+        yield from stream.scan(needed, ids, columns, keep)
+        self.rows = stream.rows
 
-def _check_footer(file: str) -> None:
-    """Look at all statistics of a Parquet file once, where a damaged one raises.
+    def _batches(self, needed: Sequence[str]) -> Iterator[Any]:
+        import pyarrow as pa
+        import pyarrow.dataset as ds
+        import pyarrow.parquet as pq
 
-    A filter looks at them inside Arrow's threads, where the same damage ends the process or never returns.
-    """
-    import pyarrow.parquet as pq
-
-    footer = pq.read_metadata(file)
-    kinds = [footer.schema.column(at).physical_type for at in range(footer.num_columns)]
-    groups = [footer.row_group(at) for at in range(footer.num_row_groups)]
-    for group in groups:
-        columns = [group.column(at) for at in range(group.num_columns)]
-        for column in columns:
-            _ = column.statistics.to_dict() if column.is_stats_set else None
-        if [column.physical_type for column in columns] != kinds or group.num_rows < 0:
-            raise DataError(f"{file}: its footer contradicts itself; the file is damaged: write it again.")
-    if sum(group.num_rows for group in groups) != footer.num_rows:
-        raise DataError(f"{file}: its row groups do not add up to {footer.num_rows} rows; write it again.")
+        types = {name: self.dataset.schema.field(name).type for name in needed}
+        for fragment in self.dataset.get_fragments():
+            keys = ds.get_partition_keys(fragment.partition_expression)  # what the names of the folders say
+            file = pq.ParquetFile(fragment.path)
+            held = [name for name in needed if name in file.schema_arrow.names and name not in keys]
+            for batch in file.iter_batches(BATCH_ROWS, columns=held):
+                columns = [
+                    batch.column(held.index(name))
+                    if name in held
+                    else pa.array([keys.get(name)], kind).take(pa.array(np.zeros(batch.num_rows, np.int64)))
+                    for name, kind in types.items()
+                ]
+                yield pa.RecordBatch.from_arrays(columns, names=list(needed))
 
 
 def open_input(source: Any, query: str | None = None, headers: Sequence[str] = ()) -> Input:
@@ -273,8 +282,4 @@ def _open_parquet(name: str, files: list[str], base: str | None) -> Input:
     parting = ds.partitioning(flavor="hive") if base else None
     options = {"format": "parquet", "partitioning": parting, "partition_base_dir": base}
     with reading(name):
-        dataset = ds.dataset(files, **options)
-        schema = _without_views(dataset.schema)
-        if schema.types != dataset.schema.types:
-            dataset = ds.dataset(files, schema=schema, **options)
-        return ParquetInput(name, dataset)
+        return ParquetInput(name, ds.dataset(files, **options))

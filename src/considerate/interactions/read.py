@@ -137,9 +137,9 @@ def _encode(
     import pyarrow.compute as pc
 
     fields = {"user": pc.field(user), "item": pc.field(item)}
-    keep = None
+    keep, needed = None, [user, item]
     if rule is not None:
-        keep = rule.keep
+        keep, needed = rule.keep, list(dict.fromkeys((user, item, *rule.columns)))
         if rule.nan is not None:  # rows with NaN come along to be counted
             fields["nan"], keep = rule.nan, rule.keep | rule.nan
     encoders = [
@@ -149,7 +149,7 @@ def _encode(
     kept = nan = 0
     with reading(table.name), ThreadPoolExecutor(2) as pool:
         waiting: list[Future[None]] = []
-        for group in _groups(table.scan([user, item], fields, keep)):
+        for group in _groups(table.scan(needed, [user, item], fields, keep)):
             kept += sum(batch.num_rows for batch in group)
             if "nan" in fields:
                 nan += sum(pc.sum(batch.column(2)).as_py() or 0 for batch in group)

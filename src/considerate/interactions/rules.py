@@ -208,10 +208,11 @@ class Compiled:
 
     keep: Any
     nan: Any | None
+    columns: tuple[str, ...]  # by their names in the data
 
 
-def compile_rule(rule: Rule, types: Mapping[str, Any]) -> Compiled:
-    """The Arrow expression of a rule over columns of these types (by the names that the rule uses)."""
+def compile_rule(rule: Rule, types: Mapping[str, tuple[str, Any]]) -> Compiled:
+    """The Arrow expression of a rule given the real name and the type of each column that it names."""
     import pyarrow.compute as pc
 
     doubtful: list[Any] = []
@@ -228,7 +229,8 @@ def compile_rule(rule: Rule, types: Mapping[str, Any]) -> Compiled:
         return _compare(field, node.op, values)
 
     keep = build(rule.root)
-    return Compiled(keep, reduce(lambda a, b: a | b, doubtful) if doubtful else None)
+    nan = reduce(lambda a, b: a | b, doubtful) if doubtful else None
+    return Compiled(keep, nan, tuple(name for name, _ in types.values()))
 
 
 def _balanced(terms: list[Any], word: str) -> Any:

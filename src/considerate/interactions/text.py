@@ -47,12 +47,12 @@ class TextInput:
 
         return {name: pa.string() if name in ids else kind for name, kind in self.inferred.items()}
 
-    def scan(self, ids: Sequence[str], columns: Mapping[str, Any], keep: Any) -> Iterator[Any]:
+    def scan(self, needed: Sequence[str], ids: Sequence[str], columns: Mapping[str, Any], keep: Any) -> Iterator[Any]:
         import pyarrow as pa
 
-        types = self.types(ids)
+        types = {name: kind for name, kind in self.types(ids).items() if name in needed}
         stream = StreamInput(self.name, pa.schema(list(types.items())), self._batches(types))
-        yield from stream.scan(ids, columns, keep)
+        yield from stream.scan(needed, ids, columns, keep)
         self.rows = stream.rows
 
     def _batches(self, types: Mapping[str, Any]) -> Iterator[Any]:
@@ -223,6 +223,7 @@ def _convert_options(types: Mapping[str, Any] | None) -> Any:
 
     return pc.ConvertOptions(
         column_types=dict(types) if types is not None else None,
+        include_columns=list(types) if types is not None else None,
         null_values=MISSING,
         strings_can_be_null=True,
         quoted_strings_can_be_null=False,

@@ -59,10 +59,11 @@ def read_titles(
 
     id_column, title_column = _pick(table, item_column, id_column, title_column)
     encoder = Encoder("item", id_column, table.name, table.from_text)
+    both = list(dict.fromkeys((id_column, title_column)))
     parts = []
     with reading(table.name):
         fields = {"item": pc.field(id_column), "title": pc.field(title_column).cast(pa.large_string())}
-        for batch in table.scan([id_column, title_column], fields, pc.field(id_column).is_valid()):
+        for batch in table.scan(both, both, fields, pc.field(id_column).is_valid()):
             if batch.num_rows:
                 encoder.add([batch.column(0)])
                 parts.append(batch.column(1))

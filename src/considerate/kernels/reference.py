@@ -16,6 +16,14 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 
 
+def log_likelihood(g: Array | float, a: Array | float, h: Array | float) -> Array:
+    """log p(g | a, h) (eq. 3): of what was considered, the coin's (eq. 2); of what was not, 0, for g can only be 0.
+
+    log p = h (g log sigma(a) + (1 - g) log(1 - sigma(a)))
+    """
+    return np.asarray(-h * (g * np.logaddexp(0.0, -np.asarray(a)) + (1 - g) * np.logaddexp(0.0, np.asarray(a))))
+
+
 def logistic_curvature(xi: Array | float) -> Array:
     """lambda(xi) = tanh(xi / 2) / (4 xi), and 1/8 at 0 (eq. 11)."""
     xi = np.abs(np.asarray(xi, np.float64))
@@ -81,7 +89,7 @@ def row_sums(
     considered: Sequence[float] | None = None,
     xi: Sequence[float] | None = None,
 ) -> RowSums:
-    """Sums over the edges of H at one vertex (eq. 15, 19), each at its best xi (eq. 16) or the one given.
+    """Sums over the edges of H at one vertex (eq. 13, 15, 19), each at its best xi (eq. 16) or the one given.
 
         P = sum 2 lambda(xi) E[v v'],    z = sum (g - 1/2 - 2 lambda(xi) E[b]) E[v]
 

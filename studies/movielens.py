@@ -1,0 +1,111 @@
+"""MovieLens-1M as in the paper: likes are ratings of 4 and 5, one edge per user held out, the mean over splits.
+
+    python -m studies.movielens [--splits 5] [--data FOLDER]
+
+Prints mean S_rank (eq. 23) at three settings of the knob, the paper's scores, S_rank by the item's degree in
+training, and the classification error on held-out likes by the user's degree.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from considerate import Recommender, read_interactions
+from considerate.evaluation.metrics import mean_by_bin, rank_score
+from considerate.evaluation.split import HeldOut, one_per_user
+from considerate.graph import Graph
+from considerate.ranking import paper_score, utility
+
+ITEM_BINS = np.array([1, 10, 32, 100, 316, 1000, 10**9])
+USER_BINS = np.array([1, 10, 20, 80, 10**9])
+KNOBS = (0.0, 0.5, 1.0)
+MODELS: dict[str, dict[str, Any]] = {
+    "sampled, r = 1, c = 1": {"negatives": 1.0},
+    "sampled, r = 1/2, c = 1": {"negatives": 1.0, "rate": 0.5},
+    "sampled, c = 3": {"negatives": 3.0},
+    "expected, c = 3": {"negatives": 3.0, "hidden": "expected"},
+}
+
+
+def default_folder() -> Path:
+    """CONSIDERATE_DATA, else ../shared/data."""
+    return Path(os.environ.get("CONSIDERATE_DATA", Path(__file__).parents[1] / ".." / "shared" / "data"))
+
+
+def evaluate(model: Recommender, split: HeldOut) -> dict[str, NDArray[Any]]:
+    """S_rank of every held-out edge by every score, and its p(like)."""
+    fitted = model.model_
+    ranks: dict[str, list[float]] = {}
+    for user, item in zip(split.users, split.items):
+        mean = fitted.columns.means(fitted.posterior.users, np.array([user]))[0]
+        variance = fitted.columns.variances(fitted.posterior.users, np.array([user]))[0]
+        scores = {f"knob {knob:g}": utility(mean, fitted.log_popularity, knob) for knob in KNOBS}
+        for name in ("like", "popularity", "popularity_x_like"):
+            scores[name] = paper_score(name, mean, variance, fitted.popularity)
+        seen = split.train.by_user.row(int(user))
+        for name, values in scores.items():
+            ranks.setdefault(name, []).append(rank_score(values, int(item), seen))
+    result = {name: np.array(values) for name, values in ranks.items()}
+    return result | {"p_like": model.predict_proba(split.users, split.items)}
+
+
+def run(graph: Graph, name: str, splits: int) -> None:
+    """Fit and evaluate one model on every split, and print the means."""
+    import scipy.sparse
+
+    settings = MODELS[name]
+    means: dict[str, list[float]] = {}
+    by_item: dict[str, list[NDArray[np.float64]]] = {}
+    errors, tail, seconds, sweeps, taus = [], [], [], [], []
+    for seed in range(splits):
+        split = one_per_user(graph, seed)
+        shape = (graph.user_count, graph.item_count)
+        users, items = split.train.pairs()
+        matrix = scipy.sparse.csr_matrix((np.ones(len(users), np.float32), (users, items)), shape)
+        begun = time.perf_counter()
+        model = Recommender(**settings).fit(matrix)
+        seconds.append(time.perf_counter() - begun)
+        sweeps.append(model.n_iter_)
+        taus.append(list(model.precisions_.values()))
+        found = evaluate(model, split)
+        item_degree = split.train.by_item.degrees[split.items]
+        user_degree = split.train.by_user.degrees[split.users]
+        p_like = found.pop("p_like")
+        errors.append(mean_by_bin((p_like < 0.5).astype(float), user_degree, USER_BINS)[0])
+        tail.append(float(found["knob 0"][item_degree < 32].mean()))
+        for score, ranks in found.items():
+            means.setdefault(score, []).append(float(ranks.mean()))
+            by_item.setdefault(score, []).append(mean_by_bin(ranks, item_degree, ITEM_BINS)[0])
+    print(f"\n{name}: {splits} splits, {np.mean(sweeps):.0f} sweeps, {np.mean(seconds):.1f} s a fit")
+    print("  E[tau] " + " ".join(f"{k} {v:.2f}" for k, v in zip(model.precisions_, np.mean(taus, axis=0))))
+    print(f"  {'score':18} {'S_rank':>7} {'sd':>6}   items of degree <10 / 10-32 / 32-100 / 100-316 / 316-1000 / more")
+    for score, values in means.items():
+        bins = " ".join(f"{value:.3f}" for value in np.nanmean(by_item[score], axis=0))
+        print(f"  {score:18} {np.mean(values):7.4f} {np.std(values):6.4f}   {bins}")
+    print(f"  S_rank at knob 0 on items of degree under 32: {np.mean(tail):.4f}")
+    rates = " / ".join(f"{100 * value:.1f} %" for value in np.nanmean(errors, axis=0))
+    print(f"  classification error, users of degree <10 / 10-20 / 20-80 / more: {rates}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--data", type=Path, default=default_folder())
+    parser.add_argument("--splits", type=int, default=5)
+    parser.add_argument("--model", choices=list(MODELS), action="append")
+    options = parser.parse_args()
+    likes = read_interactions(options.data / "ml-1m" / "ratings.parquet", where="rating >= 4")
+    graph = Graph.from_pairs(likes.users, likes.items, len(likes.user_ids), len(likes.item_ids))
+    print(f"MovieLens-1M, rated 4 or 5: {graph.user_count} users, {graph.item_count} items, {graph.edges} edges")
+    for name in options.model or MODELS:
+        run(graph, name, options.splits)
+
+
+if __name__ == "__main__":
+    main()
