@@ -2,7 +2,7 @@
 // Included by kernels.cpp inside the namespace of its instruction set.
 #pragma once
 
-constexpr int kPanel = 32;          // edges gathered at a time
+constexpr int kPanel = 64;             // edges gathered at a time, at most
 constexpr std::int64_t kChunk = 2048;  // edges in a leaf of the tree
 
 struct Shape {
@@ -10,6 +10,11 @@ struct Shape {
   explicit Shape(std::int64_t factors) : K(factors), KP(padded(factors)), K4((factors + 3) / 4 * 4) {}
   std::int64_t second() const { return K4 * KP; }
   std::int64_t size() const { return second() + KP + 8; }
+  // Edges in a panel, such that its two copies of the gathered means stay in the first cache.
+  int panel() const {
+    const std::int64_t edges = 3072 / KP / 8 * 8;
+    return static_cast<int>(edges > kPanel ? kPanel : edges < 16 ? 16 : edges);
+  }
 };
 
 // The sums of one node of the tree, in one buffer: the lower triangle by rows of KP, then z, then the bias's two.
@@ -28,6 +33,14 @@ static inline void add_into(const Shape& shape, float* left, const float* right)
   for (std::int64_t j = shape.second(); j < shape.size(); j += 8) store8(left + j, load8(left + j) + load8(right + j));
 }
 
+static inline float* new_node(const Shape& shape) {
+  const std::size_t bytes = (static_cast<std::size_t>(shape.size()) * sizeof(float) + 63) / 64 * 64;
+  void* data = std::aligned_alloc(64, bytes);
+  if (!data) throw std::bad_alloc();
+  std::memset(data, 0, bytes);
+  return static_cast<float*>(data);
+}
+
 // A stack that adds leaves, which come in ascending order of their places, along the binary trie of those places.
 class Tree {
  public:
@@ -39,27 +52,23 @@ class Tree {
     for (std::int64_t i = 0; i < made_; ++i) std::free(nodes_[i].data);
   }
 
-  // The buffer for the next leaf, zeroed, pushed at `place`.
+  // The buffer for the next leaf, pushed at `place`. What is in it is old: the leaf's first panel overwrites it.
   float* leaf(std::uint64_t place) {
     while (depth_ >= 2 && joins_before(place)) merge();
-    const std::size_t bytes = (static_cast<std::size_t>(shape_.size()) * sizeof(float) + 63) / 64 * 64;
-    if (depth_ == made_) {
-      nodes_[made_].data = static_cast<float*>(std::aligned_alloc(64, bytes));
-      if (!nodes_[made_].data) throw std::bad_alloc();
-      ++made_;
-    }
+    if (depth_ == made_) nodes_[made_++].data = new_node(shape_);
     Node& top = nodes_[depth_++];
     top.place = place;
-    std::memset(top.data, 0, bytes);
     return top.data;
   }
 
-  // The sum of all; null where there was no leaf. The stack is empty afterwards.
-  const float* total() {
+  // The sum of all, which the caller gets in exchange for another buffer; null where there was no leaf.
+  float* take(float* in_exchange) {
     while (depth_ >= 2) merge();
-    const bool any = depth_ == 1;
+    if (depth_ == 0) return nullptr;
     depth_ = 0;
-    return any ? nodes_[0].data : nullptr;
+    float* total = nodes_[0].data;
+    nodes_[0].data = in_exchange;
+    return total;
   }
 
  private:
@@ -79,8 +88,8 @@ class Tree {
 
 // What is read again and again of the row that is being summed.
 struct Own {
-  const float* mean;
-  const float* variance;
+  const float* mean = nullptr;
+  const float* variance = nullptr;
   Buffer<float> square_plus;  // mean^2 + variance
   float bias = 0, bias_variance = 0;
 
@@ -88,85 +97,127 @@ struct Own {
   void load(const Shape& shape, const Side& side, std::int64_t row) {
     mean = side.rows + row * 2 * shape.KP;
     variance = mean + shape.KP;
-    for (std::int64_t k = 0; k < shape.KP; ++k)
-      square_plus[k] = mean[k] * mean[k] + variance[k];
+    for (std::int64_t k = 0; k < shape.KP; k += 8)
+      store8(&square_plus[k], load8(mean + k) * load8(mean + k) + load8(variance + k));
     bias = side.bias_mean ? side.bias_mean[row] : 0.0f;
     bias_variance = side.bias_variance ? side.bias_variance[row] : 0.0f;
   }
 };
 
-// E[a] without the offset and biases, and the variance of u'v, for eight edges (eq. 16).
-//   mean = eta_u' eta_v;  variance = sum_k (eta_u^2 + s_u) s_v + eta_v^2 s_u
-static inline void moments8(const Shape& shape, const Own& own, const float* const* rows, v8& mean, v8& variance) {
-  v8 dots[8], spreads[8];
-  for (int e = 0; e < 8; ++e) {
-    const float* other = rows[e];
-    v8 dot = splat(0.0f), spread = splat(0.0f);
-    for (std::int64_t k = 0; k < shape.KP; k += 8) {
-      const v8 v = load8(other + k), s = load8(other + shape.KP + k);
-      dot += load8(own.mean + k) * v;
-      spread += load8(own.square_plus.data() + k) * s;
-      spread += (v * v) * load8(own.variance + k);
-    }
-    dots[e] = dot;
-    spreads[e] = spread;
-  }
-  mean = sum_rows(dots);
-  variance = sum_rows(spreads);
-}
-
-template <int V>
+// Four (or eight) rows of the triangle by V vectors of columns, over all edges of a panel.
+template <int R, int V, bool First>
 static inline void tile(std::int64_t KP, int edges, const float* weighted, const float* means, float* out) {
-  v8 sums[4][V];
-  for (int i = 0; i < 4; ++i)
+  v8 sums[R][V];
+  for (int i = 0; i < R; ++i)
     for (int j = 0; j < V; ++j) sums[i][j] = splat(0.0f);
   for (int e = 0; e < edges; ++e) {
     v8 columns[V];
     for (int j = 0; j < V; ++j) columns[j] = load8(means + e * KP + 8 * j);
-    for (int i = 0; i < 4; ++i) {
+    for (int i = 0; i < R; ++i) {
       const v8 w = splat(weighted[e * KP + i]);
       for (int j = 0; j < V; ++j) sums[i][j] += w * columns[j];
     }
   }
-  for (int i = 0; i < 4; ++i)
-    for (int j = 0; j < V; ++j) store8(out + i * KP + 8 * j, load8(out + i * KP + 8 * j) + sums[i][j]);
+  for (int i = 0; i < R; ++i)
+    for (int j = 0; j < V; ++j) {
+      float* at = out + i * KP + 8 * j;
+      store8(at, First ? sums[i][j] : load8(at) + sums[i][j]);
+    }
 }
 
-// Scratch for a panel of edges: gathered means and variances, and their coefficients.
+// A panel of edges: gathered means, the same weighted, and the coefficients of each edge.
 struct Panel {
   explicit Panel(const Shape& shape)
       : shape(shape), storage(2 * kPanel * shape.KP), means(storage.data()), weighted(means + kPanel * shape.KP) {}
 
+  // E[u'v] and var[u'v] of the panel's edges (eq. 16), eight at a time; the means are kept.
+  //   mean = eta_u' eta_v;  variance = sum_k (eta_u^2 + s_u) s_v + eta_v^2 s_u
+  template <int V>
+  void moments(const Own& own, int edges) {
+    const std::int64_t KP = V ? 8 * V : shape.KP;
+    v8 m[V ? V : 1], s[V ? V : 1], q[V ? V : 1];
+    for (int j = 0; j < V; ++j) {
+      m[j] = load8(own.mean + 8 * j);
+      s[j] = load8(own.variance + 8 * j);
+      q[j] = load8(own.square_plus.data() + 8 * j);
+    }
+    for (int e0 = 0; e0 < edges; e0 += 8) {
+      v8 dots[8], spreads[8];
+      for (int e = 0; e < 8; ++e) {
+        const float* other = rows[e0 + e];
+        float* copy = means + (e0 + e) * KP;
+        v8 dot = splat(0.0f), spread = splat(0.0f);
+        if constexpr (V > 0) {
+          for (int j = 0; j < V; ++j) {
+            const v8 v = load8(other + 8 * j);
+            store8(copy + 8 * j, v);
+            dot += m[j] * v;
+            spread += q[j] * load8(other + KP + 8 * j);
+            spread += (v * v) * s[j];
+          }
+        } else {
+          for (std::int64_t k = 0; k < KP; k += 8) {
+            const v8 v = load8(other + k);
+            store8(copy + k, v);
+            dot += load8(own.mean + k) * v;
+            spread += load8(own.square_plus.data() + k) * load8(other + KP + k);
+            spread += (v * v) * load8(own.variance + k);
+          }
+        }
+        dots[e] = dot;
+        spreads[e] = spread;
+      }
+      store8(mean + e0, sum_rows(dots));
+      store8(variance + e0, sum_rows(spreads));
+    }
+  }
+
   // Add the panel's edges to a node: P += p (v v' + diag(s)), z += y v, for coefficients p and y per edge.
+  template <int V, bool First>
   void add_to(float* node, int edges) {
-    const std::int64_t KP = shape.KP;
+    const std::int64_t KP = V ? 8 * V : shape.KP;
     float* z = node + shape.second();
     for (std::int64_t k = 0; k < KP; k += 8) {
-      v8 zs = load8(z + k), spread = splat(0.0f);
+      v8 zs = First ? splat(0.0f) : load8(z + k), spread = splat(0.0f);
       for (int e = 0; e < edges; ++e) {
-        const v8 v = load8(rows[e] + k), p = splat(precision[e]);
-        store8(means + e * KP + k, v);
+        const v8 v = load8(means + e * KP + k), p = splat(precision[e]);
         store8(weighted + e * KP + k, p * v);
         zs += splat(pull[e]) * v;
         spread += p * load8(rows[e] + KP + k);
       }
       store8(z + k, zs);
-      for (std::int64_t i = k; i < least(k + 8, shape.K); ++i) node[i * KP + i] += spread[i - k];
+      store8(spreads + k, spread);
     }
-    for (std::int64_t i = 0; i < shape.K4; i += 4) {
-      const std::int64_t vectors = (i + 4 + 7) / 8;
-      std::int64_t j = 0;
-      for (; j + 3 <= vectors; j += 3) tile<3>(KP, edges, weighted + i, means + 8 * j, node + i * KP + 8 * j);
-      if (vectors - j == 2) tile<2>(KP, edges, weighted + i, means + 8 * j, node + i * KP + 8 * j);
-      if (vectors - j == 1) tile<1>(KP, edges, weighted + i, means + 8 * j, node + i * KP + 8 * j);
+    const std::int64_t rows4 = shape.K4;
+    std::int64_t i = 0;
+    for (; i + 8 <= rows4 && i < 8; i += 8) tile<8, 1, First>(KP, edges, weighted + i, means, node + i * KP);
+    for (; i < rows4; i += 4) {
+      std::int64_t vectors = (i + 4 + 7) / 8, j = 0;
+      while (vectors - j >= 3 && vectors - j != 4) {  // threes, but no single one left over: it would wait on itself
+        tile<4, 3, First>(KP, edges, weighted + i, means + 8 * j, node + i * KP + 8 * j);
+        j += 3;
+      }
+      for (; vectors - j >= 2; j += 2) tile<4, 2, First>(KP, edges, weighted + i, means + 8 * j, node + i * KP + 8 * j);
+      if (vectors > j) tile<4, 1, First>(KP, edges, weighted + i, means + 8 * j, node + i * KP + 8 * j);
     }
+    for (std::int64_t k = 0; k < shape.K; ++k) node[k * KP + k] += spreads[k];
   }
 
   Shape shape;
   Buffer<float> storage;
   float* means;
   float* weighted;
+  Buffer<float> spread_storage{shape.KP};
+  float* spreads = spread_storage.data();
   const float* rows[kPanel];
+  alignas(32) float mean[kPanel];
+  alignas(32) float variance[kPanel];
   alignas(32) float precision[kPanel];
   alignas(32) float pull[kPanel];
+  // of the other end of each edge, and of the edge itself
+  alignas(32) float bias[kPanel];
+  alignas(32) float bias_variance[kPanel];
+  alignas(32) float half[kPanel];  // g - 1/2
+  alignas(32) float w[kPanel];     // E[h] of the pair that a group's sums hold, and the same times l
+  alignas(32) float wl[kPanel];
 };

@@ -1,7 +1,6 @@
 // The arithmetic of a sweep, built once per instruction set (CONSIDERATE_ISA names the build).
 //
-// A row's sum is a sum over the leaves of a fixed tree: (block of the other side, liked or not, chunk of 2048
-// edges). Leaves are summed in float32 and added pairwise along the tree, so that a vertex of 10^5 edges loses
+// A row's sum is a sum over the leaves of a fixed tree: (block of the other side, chunk of 2048 edges). Leaves are summed in float32 and added pairwise along the tree, so that a vertex of 10^5 edges loses
 // nothing, and so that parts summed elsewhere and added along the same tree give the same bits.
 #include "kernels.hpp"
 

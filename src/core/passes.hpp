@@ -35,15 +35,15 @@ class RowSummer {
         groups_(pass.expected ? pass.expected->groups : 0, pass.expected ? pass.factors : 0),
         scratch_(pass.factors) {}
 
-  // The sums of a row over its edges to other[low, high), and with the closed-form part where asked for; null where
-  // there is nothing to add.
-  const float* sum(std::int64_t row, std::int64_t low, std::int64_t high, bool with_groups) {
+  // The sums of a row over its edges to other[low, high), and with the closed-form part where asked for, in exchange
+  // for another buffer; null where there is nothing to add.
+  float* sum(std::int64_t row, std::int64_t low, std::int64_t high, bool with_groups, float* in_exchange) {
     own_.load(shape_, pass_.own, row);
     row_ = row;
     if (pass_.expected && pass_.own_is_user) prepare_groups(row);
     walk(row, low, high);
     if (pass_.expected && with_groups) add_groups(row);
-    return tree_.total();
+    return tree_.take(in_exchange);
   }
 
   double bound() const { return bound_; }
@@ -51,108 +51,150 @@ class RowSummer {
  private:
   static constexpr std::uint64_t kGroupsPlace = ~std::uint64_t{0};
 
+  struct Part {  // edges of one row to one block
+    const std::int32_t* liked;
+    const std::int32_t* unliked;
+    std::int64_t liked_count, count;
+  };
+
   // Visit the leaves in the order of their places.
   void walk(std::int64_t row, std::int64_t low, std::int64_t high) {
-    std::int64_t at[2], end[2];
+    std::int64_t at[2] = {0, 0}, end[2] = {0, 0};
     const Adjacency* edges[2] = {&pass_.liked, &pass_.unliked};
-    for (int side = 0; side < 2; ++side) {
-      at[side] = edges[side]->starts ? edges[side]->starts[row] : 0;
-      end[side] = edges[side]->starts ? edges[side]->starts[row + 1] : 0;
-    }
+    for (int side = 0; side < 2; ++side)
+      if (edges[side]->starts) {
+        at[side] = edges[side]->starts[row];
+        end[side] = edges[side]->starts[row + 1];
+      }
     if (!pass_.splits) {
-      for (int side = 0; side < 2; ++side) leaves(0, side, *edges[side], at[side], end[side]);
+      leaves(0, {edges[0]->indices + at[0], edges[1]->indices + at[1], end[0] - at[0], end[0] - at[0] + end[1] - at[1]});
       return;
     }
     for (int side = 0; side < 2; ++side) {
       const std::int32_t* indices = edges[side]->indices;
-      at[side] = first_not_below(indices, at[side], end[side], low);
-      end[side] = first_not_below(indices, at[side], end[side], high);
+      if (low > 0) at[side] = first_not_below(indices, at[side], end[side], low);
+      if (high < INT32_MAX) end[side] = first_not_below(indices, at[side], end[side], high);
     }
     while (at[0] < end[0] || at[1] < end[1]) {
       std::int64_t next = INT64_MAX;
       for (int side = 0; side < 2; ++side)
         if (at[side] < end[side]) next = least(next, edges[side]->indices[at[side]]);
       const std::int64_t block = first_not_below(pass_.splits, 0, pass_.leaves + 1, next + 1) - 1;
+      std::int64_t stop[2];
       for (int side = 0; side < 2; ++side) {
-        std::int64_t stop = at[side];
+        stop[side] = at[side];
         const std::int32_t* indices = edges[side]->indices;
-        while (stop < end[side] && indices[stop] < pass_.splits[block + 1]) ++stop;
-        leaves(block, side, *edges[side], at[side], stop);
-        at[side] = stop;
+        while (stop[side] < end[side] && indices[stop[side]] < pass_.splits[block + 1]) ++stop[side];
       }
+      const std::int64_t liked = stop[0] - at[0], unliked = stop[1] - at[1];
+      leaves(block, {edges[0]->indices + at[0], edges[1]->indices + at[1], liked, liked + unliked});
+      at[0] = stop[0];
+      at[1] = stop[1];
     }
   }
 
-  // The edges of one block, liked (side 0) or not (side 1), a chunk to a leaf.
-  void leaves(std::int64_t block, int side, const Adjacency& edges, std::int64_t begin, std::int64_t end) {
-    for (std::int64_t start = begin; start < end; start += kChunk) {
-      const auto chunk = static_cast<std::uint64_t>((start - begin) / kChunk);
-      float* node = tree_.leaf((static_cast<std::uint64_t>(block) << 32) | (static_cast<std::uint64_t>(side) << 31) | chunk);
-      const std::int64_t stop = least(end, start + kChunk);
-      for (std::int64_t e = start; e < stop; e += kPanel)
-        panel(node, edges.indices + e, static_cast<int>(least(kPanel, stop - e)), side == 0);
+  // The edges of one block, first the liked ones, a chunk to a leaf.
+  void leaves(std::int64_t block, const Part& part) {
+    for (std::int64_t start = 0; start < part.count; start += kChunk) {
+      const std::uint64_t place = (static_cast<std::uint64_t>(block) << 32) | static_cast<std::uint64_t>(start / kChunk);
+      leaf(tree_.leaf(place), part, start, least(part.count, start + kChunk));
     }
   }
 
-  void panel(float* node, const std::int32_t* indices, int edges, bool liked) {
-    for (int e = 0; e < edges; ++e) {
-      panel_.rows[e] = pass_.other.rows + static_cast<std::int64_t>(indices[e]) * 2 * shape_.KP;
-      for (std::int64_t k = 0; k < 2 * shape_.KP; k += 16) __builtin_prefetch(panel_.rows[e] + k);
+  void leaf(float* node, const Part& part, std::int64_t start, std::int64_t stop) {
+    switch (shape_.KP / 8) {
+      case 1: return panels<1>(node, part, start, stop);
+      case 2: return panels<2>(node, part, start, stop);
+      case 3: return panels<3>(node, part, start, stop);
+      case 4: return panels<4>(node, part, start, stop);
+      default: return panels<0>(node, part, start, stop);
     }
-    const float half = liked ? 0.5f : -0.5f;
-    v8 precision_sum = splat(0.0f), pull_sum = splat(0.0f), height = splat(0.0f);
+  }
+
+  template <int V>
+  void panels(float* node, const Part& part, std::int64_t start, std::int64_t stop) {
+    const std::int64_t size = shape_.panel();
+    for (std::int64_t e = start; e < stop; e += size) {
+      const int edges = static_cast<int>(least(size, stop - e));
+      gather(part, e, edges);
+      panel_.moments<V>(own_, edges);
+      float bias_sums[2];
+      coefficients(edges, bias_sums);
+      float* bias = node + shape_.second() + shape_.KP;
+      if (e == start) {
+        panel_.add_to<V, true>(node, edges);
+        bias[0] = bias[1] = 0.0f;
+      } else {
+        panel_.add_to<V, false>(node, edges);
+      }
+      bias[0] += bias_sums[0];
+      bias[1] += bias_sums[1];
+    }
+  }
+
+  // The rows at the other ends of a panel's edges; the last eight are filled up with the last edge.
+  void gather(const Part& part, std::int64_t start, int edges) {
+    const int filled = (edges + 7) / 8 * 8;
+    for (int e = 0; e < filled; ++e) {
+      const std::int64_t of = start + (e < edges ? e : edges - 1);
+      const bool liked = of < part.liked_count;
+      const std::int32_t index = liked ? part.liked[of] : part.unliked[of - part.liked_count];
+      const float* row = panel_.rows[e] = pass_.other.rows + static_cast<std::int64_t>(index) * 2 * shape_.KP;
+      for (std::int64_t k = 0; k < 2 * shape_.KP; k += 16) __builtin_prefetch(row + k);
+      panel_.half[e] = liked ? 0.5f : -0.5f;
+      panel_.bias[e] = pass_.other.bias_mean ? pass_.other.bias_mean[index] : 0.0f;
+      panel_.bias_variance[e] = pass_.other.bias_variance ? pass_.other.bias_variance[index] : 0.0f;
+      if (pass_.expected) correction(index, panel_.w[e], panel_.wl[e]);
+    }
+  }
+
+  // p and y - p b of each edge: P gets p v v', z gets (y - p b) v, the row's own bias p and y - p (a - b_own), with
+  //   p = rho (2 lambda - w l),    y = rho (g - 1/2 + w / 2)
+  void coefficients(int edges, float* bias_sums) {
+    const v8 own_bias = splat(own_.bias), shift = splat(own_.bias + pass_.offset), rho = splat(pass_.weight);
+    const v8 own_variance = splat(own_.bias_variance);
+    v8 precision_sum = splat(0.0f), pull_sum = splat(0.0f), heights = splat(0.0f);
     for (int e = 0; e < edges; e += 8) {
-      const int live = edges - e < 8 ? edges - e : 8;
-      const float* rows[8];
-      v8 bias, bias_variance, mean, variance, w = splat(0.0f), wl = splat(0.0f);
-      for (int lane = 0; lane < 8; ++lane) {
-        const int of = lane < live ? e + lane : e;
-        const std::int32_t index = indices[of];
-        rows[lane] = panel_.rows[of];
-        bias[lane] = pass_.other.bias_mean ? pass_.other.bias_mean[index] : 0.0f;
-        bias_variance[lane] = pass_.other.bias_variance ? pass_.other.bias_variance[index] : 0.0f;
-        if (pass_.expected) correction(index, w, wl, lane);
+      const v8 bias = load8(panel_.bias + e) + shift, half = load8(panel_.half + e);
+      const v8 logit = load8(panel_.mean + e) + bias;
+      const v8 xi_squared = logit * logit + load8(panel_.variance + e) + load8(panel_.bias_variance + e) + own_variance;
+      const v8 xi = sqrt8(xi_squared), t = exp_minus(xi);
+      v8 p = curvature8(xi, xi_squared, t), y = half;
+      if (pass_.expected) {
+        p -= load8(panel_.wl + e);
+        y += splat(0.5f) * load8(panel_.w + e);
       }
-      bias += splat(own_.bias + pass_.offset);
-      bias_variance += splat(own_.bias_variance);
-      moments8(shape_, own_, rows, mean, variance);
-      const v8 logit = mean + bias;
-      const Logistic logistic = logistic_bound(logit * logit + variance + bias_variance);
-      // P gets p v v', z gets (y - p b) v, the own bias y - p (a - b_own); y = rho (g - 1/2 + w/2), p = rho (2 lambda - w l)
-      v8 p = splat(pass_.weight) * (logistic.curvature - wl);
-      v8 y = splat(pass_.weight) * (splat(half) + splat(0.5f) * w);
-      v8 edge = logistic.height + splat(half) * logit;
-      if (live < 8) {
-        i8 mask;
-        for (int lane = 0; lane < 8; ++lane) mask[lane] = lane < live ? -1 : 0;
-        p = select8(mask, p, splat(0.0f));
-        y = select8(mask, y, splat(0.0f));
-        edge = select8(mask, edge, splat(0.0f));
+      p *= rho;
+      y *= rho;
+      v8 height = pass_.own_is_user ? height8(xi, t) + half * logit : splat(0.0f);
+      if (e + 8 > edges) {
+        const i8 live = i8{0, 1, 2, 3, 4, 5, 6, 7} < (edges - e);
+        p = select8(live, p, splat(0.0f));
+        y = select8(live, y, splat(0.0f));
+        height = select8(live, height, splat(0.0f));
       }
       store8(panel_.precision + e, p);
       store8(panel_.pull + e, y - p * bias);
       precision_sum += p;
-      pull_sum += y - p * (logit - splat(own_.bias));
-      height += edge;
+      pull_sum += y - p * (logit - own_bias);
+      heights += height;
     }
-    panel_.add_to(node, edges);
-    float* bias_sums = node + shape_.second() + shape_.KP;
-    bias_sums[0] += static_cast<float>(sum_lanes(precision_sum));
-    bias_sums[1] += static_cast<float>(sum_lanes(pull_sum));
-    bound_ += sum_lanes(height);
+    bias_sums[0] = static_cast<float>(sum_lanes(precision_sum));
+    bias_sums[1] = static_cast<float>(sum_lanes(pull_sum));
+    if (pass_.own_is_user) bound_ += sum_lanes(heights);
   }
 
   // w_mn and w_mn l_mb of a liked edge, which the group sums hold and must give back.
-  void correction(std::int32_t index, v8& w, v8& wl, int lane) const {
+  void correction(std::int32_t index, float& w, float& wl) const {
     const Expected& ex = *pass_.expected;
     if (pass_.own_is_user) {
       const std::int64_t group = ex.group_of_item[index];
-      w[lane] = static_cast<float>(groups_.alpha[group] * ex.beta[index]);
-      wl[lane] = static_cast<float>(groups_.alpha[group] * ex.beta[index] * groups_.l[group]);
+      w = static_cast<float>(groups_.alpha[group] * ex.beta[index]);
+      wl = static_cast<float>(groups_.alpha[group] * ex.beta[index] * groups_.l[group]);
     } else {
       const std::int64_t at = static_cast<std::int64_t>(index) * ex.groups + ex.group_of_item[row_];
-      w[lane] = static_cast<float>(static_cast<double>(ex.alpha[at]) * ex.beta[row_]);
-      wl[lane] = static_cast<float>(static_cast<double>(ex.alpha_l[at]) * ex.beta[row_]);
+      w = static_cast<float>(static_cast<double>(ex.alpha[at]) * ex.beta[row_]);
+      wl = static_cast<float>(static_cast<double>(ex.alpha_l[at]) * ex.beta[row_]);
     }
   }
 
@@ -270,6 +312,7 @@ class RowSummer {
       bias[0] = beta * scalars[1];
       bias[1] = -beta * (0.5 * scalars[0] + dot + pass_.offset * scalars[1] + scalars[2]);
     }
+    std::memset(node, 0, static_cast<std::size_t>(shape_.size()) * sizeof(float));
     std::int64_t at = 0;
     for (std::int64_t i = 0; i < K; ++i)
       for (std::int64_t j = 0; j <= i; ++j, ++at)
@@ -294,7 +337,8 @@ class RowSummer {
 static void update_rows(const Pass& pass, RowsOut& out) {
   RowSummer summer(pass);
   Solver solver(pass, out);
-  for (std::int64_t row = pass.first; row < pass.last; ++row) solver.push(row, summer.sum(row, 0, INT32_MAX, true));
+  for (std::int64_t row = pass.first; row < pass.last; ++row)
+    solver.push(row, summer.sum(row, 0, INT32_MAX, true, solver.spare()));
   solver.flush();
   out.bound = pass.weight * summer.bound();
 }
@@ -304,14 +348,17 @@ static void sum_rows_of(const Pass& pass, const std::int32_t* which, std::int64_
   RowSummer summer(pass);
   const Shape shape(pass.factors);
   const std::int64_t K = shape.K, T = triangle(K);
+  float* spare = new_node(shape);
   for (std::int64_t r = 0; r < count; ++r) {
-    const float* node = summer.sum(which[r], low, high, with_groups);
+    float* node = summer.sum(which[r], low, high, with_groups, spare);
     float* second = out.second + r * T;
     for (std::int64_t i = 0; i < K; ++i)
       for (std::int64_t j = 0; j <= i; ++j) *second++ = node ? node[i * shape.KP + j] : 0.0f;
     for (std::int64_t k = 0; k < K; ++k) out.first[r * K + k] = node ? node[shape.second() + k] : 0.0f;
     for (int b = 0; b < 2; ++b) out.bias[r * 2 + b] = node ? node[shape.second() + shape.KP + b] : 0.0f;
+    if (node) spare = node;
   }
+  std::free(spare);
 }
 
 static void solve_rows_of(const Pass& pass, const std::int32_t* which, std::int64_t count, const SumsOut& sums, RowsOut& out) {
@@ -389,7 +436,11 @@ static void logistic_of_squares(std::int64_t count, const float* xi_squared, flo
     float buffer[8] = {0};
     const std::int64_t live = least(8, count - e);
     for (std::int64_t lane = 0; lane < live; ++lane) buffer[lane] = xi_squared[e + lane];
-    const Logistic one = logistic_bound(load8(buffer));
-    for (std::int64_t lane = 0; lane < live; ++lane) curvature_out[e + lane] = one.curvature[lane], height[e + lane] = one.height[lane];
+    const v8 squared = load8(buffer), xi = sqrt8(squared), t = exp_minus(xi);
+    const v8 curvature = curvature8(xi, squared, t), heights = height8(xi, t);
+    for (std::int64_t lane = 0; lane < live; ++lane) {
+      curvature_out[e + lane] = curvature[lane];
+      height[e + lane] = heights[lane];
+    }
   }
 }

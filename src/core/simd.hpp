@@ -39,10 +39,32 @@ static inline double sum_lanes(v8 x) {
   return total;
 }
 
+#if defined(__AVX__)
+static inline v8 sqrt8(v8 x) { return __builtin_ia32_sqrtps256(x); }
+#else
 static inline v8 sqrt8(v8 x) {
   v8 y;
   for (int lane = 0; lane < kLanes; ++lane) y[lane] = __builtin_sqrtf(x[lane]);
   return y;
+}
+#endif
+
+// Eight rows of eight become eight columns.
+static inline void transpose8(v8* r) {
+  v8 a[8], b[8];
+  for (int i = 0; i < 4; ++i) {
+    a[2 * i] = __builtin_shufflevector(r[2 * i], r[2 * i + 1], 0, 8, 2, 10, 4, 12, 6, 14);
+    a[2 * i + 1] = __builtin_shufflevector(r[2 * i], r[2 * i + 1], 1, 9, 3, 11, 5, 13, 7, 15);
+  }
+  for (int i = 0; i < 8; i += 4)
+    for (int j = 0; j < 2; ++j) {
+      b[i + j] = __builtin_shufflevector(a[i + j], a[i + j + 2], 0, 1, 8, 9, 4, 5, 12, 13);
+      b[i + j + 2] = __builtin_shufflevector(a[i + j], a[i + j + 2], 2, 3, 10, 11, 6, 7, 14, 15);
+    }
+  for (int i = 0; i < 4; ++i) {
+    r[i] = __builtin_shufflevector(b[i], b[i + 4], 0, 1, 2, 3, 8, 9, 10, 11);
+    r[i + 4] = __builtin_shufflevector(b[i], b[i + 4], 4, 5, 6, 7, 12, 13, 14, 15);
+  }
 }
 
 static inline v8 select8(i8 mask, v8 yes, v8 no) {
@@ -79,19 +101,15 @@ static inline v8 log1p_unit(v8 t) {
   return splat(2.0f) * s * (p * s2 + splat(1.0f));
 }
 
-struct Logistic {
-  v8 curvature;  // 2 lambda(xi) = tanh(xi / 2) / (2 xi); 1/4 at 0
-  v8 height;     // log sigma(xi) - xi / 2
-};
-
-// Both halves of the logistic bound at xi (eq. 11), from xi^2 (eq. 16).
-static inline Logistic logistic_bound(v8 xi_squared) {
-  const v8 xi = sqrt8(xi_squared);
-  const v8 t = exp_minus(xi);
+// 2 lambda(xi) = tanh(xi / 2) / (2 xi), 1/4 at 0, from xi, xi^2 and t = exp(-xi) (eq. 11, 16).
+static inline v8 curvature8(v8 xi, v8 xi_squared, v8 t) {
   const v8 far = (splat(1.0f) - t) / ((splat(1.0f) + t) * splat(2.0f) * xi);
   v8 near = splat(31.0f / 1451520) * xi_squared - splat(17.0f / 80640);
   near = near * xi_squared + splat(1.0f / 480);
   near = near * xi_squared - splat(1.0f / 48);
   near = near * xi_squared + splat(0.25f);
-  return {select8(xi < splat(0.4f), near, far), -log1p_unit(t) - splat(0.5f) * xi};
+  return select8(xi < splat(0.4f), near, far);
 }
+
+// log sigma(xi) - xi / 2
+static inline v8 height8(v8 xi, v8 t) { return -log1p_unit(t) - splat(0.5f) * xi; }

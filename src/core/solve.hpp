@@ -5,45 +5,48 @@
 class Solver {
  public:
   Solver(const Pass& pass, RowsOut& out)
-      : pass_(pass), out_(out), shape_(pass.factors), buffer_((triangle(shape_.K) + 2 * shape_.K) * 8),
-        P_(buffer_.data()), z_(P_ + triangle(shape_.K) * 8), diagonal_(z_ + shape_.K * 8) {}
+      : pass_(pass), out_(out), shape_(pass.factors), buffer_((triangle(shape_.KP) + 2 * shape_.KP) * 8),
+        P_(buffer_.data()), z_(P_ + triangle(shape_.KP) * 8), diagonal_(z_ + shape_.KP * 8) {
+    for (auto& node : nodes_) node = new_node(shape_);
+  }
+  Solver(const Solver&) = delete;
+  Solver& operator=(const Solver&) = delete;
+  ~Solver() {
+    for (float* node : nodes_) std::free(node);
+  }
 
-  // Take a row's sums in the node's form; null for a row without edges.
-  void push(std::int64_t row, const float* node) {
-    const std::int64_t K = shape_.K, KP = shape_.KP;
-    float* p = P_ + lane_;
+  // A buffer to sum the next row into, or to give in exchange for one.
+  float* spare() { return nodes_[lane_]; }
+
+  // Take a row's sums in the node's form, in exchange for the spare; null for a row without edges.
+  void push(std::int64_t row, float* node) {
     if (node) {
-      for (std::int64_t i = 0; i < K; ++i)
-        for (std::int64_t j = 0; j <= i; ++j, p += 8) *p = node[i * KP + j];
-      for (std::int64_t k = 0; k < K; ++k) z_[k * 8 + lane_] = node[shape_.second() + k];
-      step_bias(row, node[shape_.second() + KP], node[shape_.second() + KP + 1]);
+      nodes_[lane_] = node;
     } else {
-      for (std::int64_t i = 0; i < triangle(K); ++i, p += 8) *p = 0.0f;
-      for (std::int64_t k = 0; k < K; ++k) z_[k * 8 + lane_] = 0.0f;
-      step_bias(row, 0.0f, 0.0f);
+      std::memset(nodes_[lane_], 0, static_cast<std::size_t>(shape_.size()) * sizeof(float));
     }
+    const float* bias = nodes_[lane_] + shape_.second() + shape_.KP;
+    step_bias(row, bias[0], bias[1]);
     rows_[lane_++] = row;
     if (lane_ == 8) flush();
   }
 
   // The same from packed sums.
   void push_packed(std::int64_t row, const float* second, const float* first, const float* bias) {
-    const std::int64_t K = shape_.K;
-    for (std::int64_t i = 0; i < triangle(K); ++i) P_[i * 8 + lane_] = second[i];
-    for (std::int64_t k = 0; k < K; ++k) z_[k * 8 + lane_] = first[k];
-    step_bias(row, bias[0], bias[1]);
-    rows_[lane_++] = row;
-    if (lane_ == 8) flush();
+    const std::int64_t K = shape_.K, KP = shape_.KP;
+    float* node = nodes_[lane_];
+    for (std::int64_t i = 0; i < K; ++i)
+      for (std::int64_t j = 0; j <= i; ++j) node[i * KP + j] = *second++;
+    for (std::int64_t k = 0; k < K; ++k) node[shape_.second() + k] = first[k];
+    node[shape_.second() + KP] = bias[0];
+    node[shape_.second() + KP + 1] = bias[1];
+    push(row, node);
   }
 
   void flush() {
     if (lane_ == 0) return;
-    const std::int64_t K = shape_.K;
-    for (int lane = lane_; lane < 8; ++lane) {  // idle lanes solve the identity
-      for (std::int64_t i = 0; i < triangle(K); ++i) P_[i * 8 + lane] = 0.0f;
-      for (std::int64_t k = 0; k < K; ++k) z_[k * 8 + lane] = 0.0f;
-      rows_[lane] = rows_[0];
-    }
+    for (int lane = lane_; lane < 8; ++lane) rows_[lane] = rows_[0];  // idle lanes solve the first row again
+    to_lanes();
     blend();
     factorise();
     back_solve();
@@ -66,44 +69,117 @@ class Solver {
     out_.moments[3] += std::log(variance);
   }
 
+  // Eight nodes, a row each, become one triangle with a row in each lane.
+  void to_lanes() {
+    const std::int64_t K = shape_.K, KP = shape_.KP;
+    const float* nodes[8];
+    for (int lane = 0; lane < 8; ++lane) nodes[lane] = nodes_[lane < lane_ ? lane : 0];
+    v8 block[8];
+    for (std::int64_t i = 0; i < K; ++i) {
+      float* Pi = P_ + triangle(i) * 8;
+      for (std::int64_t j = 0; j <= i; j += 8) {
+        for (int lane = 0; lane < 8; ++lane) block[lane] = load8(nodes[lane] + i * KP + j);
+        transpose8(block);
+        const std::int64_t width = least(8, i - j + 1);
+        for (std::int64_t c = 0; c < width; ++c) store8(Pi + (j + c) * 8, block[c]);
+      }
+    }
+    for (std::int64_t k = 0; k < K; k += 8) {
+      for (int lane = 0; lane < 8; ++lane) block[lane] = load8(nodes[lane] + shape_.second() + k);
+      transpose8(block);
+      for (std::int64_t c = 0; c < 8; ++c) store8(z_ + (k + c) * 8, block[c]);
+    }
+  }
+
   // eq. 17: P = e (sums + tau I) + (1 - e) diag(omega), z = e z + (1 - e) omega eta
   void blend() {
     const std::int64_t K = shape_.K, KP = shape_.KP;
     const v8 e = splat(pass_.epsilon), rest = splat(1.0f - pass_.epsilon), tau = splat(pass_.tau);
-    std::int64_t at = 0;
-    for (std::int64_t i = 0; i < K; ++i) {
-      v8 mean, omega;
-      for (int lane = 0; lane < 8; ++lane) {
-        const float* row = pass_.own.rows + rows_[lane] * 2 * KP;
-        mean[lane] = row[i];
-        omega[lane] = 1.0f / row[KP + i];
+    if (pass_.epsilon != 1.0f)
+      for (std::int64_t at = 0; at < triangle(K); ++at) store8(P_ + at * 8, e * load8(P_ + at * 8));
+    for (std::int64_t k = 0; k < K; k += 8) {
+      v8 mean[8], omega[8];
+      if (pass_.epsilon != 1.0f) {
+        for (int lane = 0; lane < 8; ++lane) {
+          const float* row = pass_.own.rows + rows_[lane] * 2 * KP;
+          mean[lane] = load8(row + k);
+          omega[lane] = load8(row + KP + k);
+        }
+        transpose8(mean);
+        transpose8(omega);
       }
-      for (std::int64_t j = 0; j < i; ++j, ++at) store8(P_ + at * 8, e * load8(P_ + at * 8));
-      const v8 diagonal = e * (load8(P_ + at * 8) + tau) + rest * omega;
-      store8(P_ + at * 8, diagonal);
-      store8(diagonal_ + i * 8, diagonal);
-      ++at;
-      store8(z_ + i * 8, e * load8(z_ + i * 8) + rest * omega * mean);
+      for (std::int64_t i = k; i < least(k + 8, K); ++i) {
+        float* at = P_ + (triangle(i) + i) * 8;
+        v8 diagonal = load8(at) + e * tau;
+        if (pass_.epsilon != 1.0f) {
+          const v8 old = rest / omega[i - k];
+          diagonal += old;
+          store8(z_ + i * 8, e * load8(z_ + i * 8) + old * mean[i - k]);
+        }
+        store8(at, diagonal);
+        store8(diagonal_ + i * 8, diagonal);
+      }
     }
   }
 
-  // Cholesky, L in place; the diagonal holds 1 / L_ii.
+  // Cholesky, L in place; the diagonal holds 1 / L_ii. Tiles of four rows by two columns.
   void factorise() {
     const std::int64_t K = shape_.K;
-    for (std::int64_t i = 0; i < K; ++i) {
-      float* Li = P_ + triangle(i) * 8;
-      for (std::int64_t j = 0; j <= i; ++j) {
-        const float* Lj = P_ + triangle(j) * 8;
-        v8 a = load8(Li + j * 8), b = splat(0.0f);
-        std::int64_t k = 0;
-        for (; k + 1 < j; k += 2) {
-          a -= load8(Li + k * 8) * load8(Lj + k * 8);
-          b -= load8(Li + k * 8 + 8) * load8(Lj + k * 8 + 8);
-        }
-        if (k < j) a -= load8(Li + k * 8) * load8(Lj + k * 8);
-        a += b;
-        store8(Li + j * 8, j < i ? a * load8(Lj + j * 8) : splat(1.0f) / sqrt8(a));
+    std::int64_t i = 0;
+    for (; i + 4 <= K; i += 4) rows_of_factor<4>(i);
+    switch (K - i) {
+      case 3: rows_of_factor<3>(i); break;
+      case 2: rows_of_factor<2>(i); break;
+      case 1: rows_of_factor<1>(i); break;
+      default: break;
+    }
+  }
+
+  template <int R>
+  void rows_of_factor(std::int64_t i) {
+    float* L[R];
+    for (int r = 0; r < R; ++r) L[r] = P_ + triangle(i + r) * 8;
+    std::int64_t j = 0;
+    for (; j + 2 <= i; j += 2) {  // columns left of the diagonal block
+      const float *A = P_ + triangle(j) * 8, *B = P_ + triangle(j + 1) * 8;
+      v8 a[R], b[R];
+      for (int r = 0; r < R; ++r) {
+        a[r] = load8(L[r] + j * 8);
+        b[r] = load8(L[r] + j * 8 + 8);
       }
+      for (std::int64_t k = 0; k < j; ++k) {
+        const v8 Ak = load8(A + k * 8), Bk = load8(B + k * 8);
+        for (int r = 0; r < R; ++r) {
+          const v8 Lk = load8(L[r] + k * 8);
+          a[r] -= Lk * Ak;
+          b[r] -= Lk * Bk;
+        }
+      }
+      const v8 inverse_a = load8(A + j * 8), corner = load8(B + j * 8), inverse_b = load8(B + j * 8 + 8);
+      for (int r = 0; r < R; ++r) {
+        a[r] *= inverse_a;
+        store8(L[r] + j * 8, a[r]);
+        store8(L[r] + j * 8 + 8, (b[r] - a[r] * corner) * inverse_b);
+      }
+    }
+    // the diagonal block: i is a multiple of four, so all columns left of it are done
+    v8 block[R][R];
+    for (int r = 0; r < R; ++r)
+      for (int c = 0; c <= r; ++c) block[r][c] = load8(L[r] + (i + c) * 8);
+    for (std::int64_t k = 0; k < i; ++k) {
+      v8 Lk[R];
+      for (int r = 0; r < R; ++r) Lk[r] = load8(L[r] + k * 8);
+      for (int r = 0; r < R; ++r)
+        for (int c = 0; c <= r; ++c) block[r][c] -= Lk[r] * Lk[c];
+    }
+    for (int r = 0; r < R; ++r) {
+      for (int c = 0; c < r; ++c) {
+        for (int k = 0; k < c; ++k) block[r][c] -= block[r][k] * block[c][k];
+        block[r][c] *= block[c][c];
+      }
+      for (int k = 0; k < r; ++k) block[r][r] -= block[r][k] * block[r][k];
+      block[r][r] = splat(1.0f) / sqrt8(block[r][r]);
+      for (int c = 0; c <= r; ++c) store8(L[r] + (i + c) * 8, block[r][c]);
     }
   }
 
@@ -111,9 +187,14 @@ class Solver {
     const std::int64_t K = shape_.K;
     for (std::int64_t i = 0; i < K; ++i) {
       const float* Li = P_ + triangle(i) * 8;
-      v8 a = load8(z_ + i * 8);
-      for (std::int64_t k = 0; k < i; ++k) a -= load8(Li + k * 8) * load8(z_ + k * 8);
-      store8(z_ + i * 8, a * load8(Li + i * 8));
+      v8 a = load8(z_ + i * 8), b = splat(0.0f);
+      std::int64_t k = 0;
+      for (; k + 2 <= i; k += 2) {
+        a -= load8(Li + k * 8) * load8(z_ + k * 8);
+        b -= load8(Li + k * 8 + 8) * load8(z_ + k * 8 + 8);
+      }
+      if (k < i) a -= load8(Li + k * 8) * load8(z_ + k * 8);
+      store8(z_ + i * 8, (a + b) * load8(Li + i * 8));
     }
     for (std::int64_t i = K - 1; i >= 0; --i) {
       const float* Li = P_ + triangle(i) * 8;
@@ -126,24 +207,36 @@ class Solver {
   // eq. 18: the means of q~, the diagonal of its precision
   void write() {
     const std::int64_t K = shape_.K, KP = shape_.KP;
-    for (int lane = 0; lane < lane_; ++lane) {
-      float* row = out_.rows + rows_[lane] * 2 * KP;
-      bool finite = true;
-      double square = 0, product = 1;
-      for (std::int64_t k = 0; k < K; ++k) {
-        row[k] = z_[k * 8 + lane];
-        row[KP + k] = 1.0f / diagonal_[k * 8 + lane];
-        finite = finite && __builtin_isfinite(row[k]) && row[KP + k] > 0.0f && __builtin_isfinite(row[KP + k]);
-        square += static_cast<double>(row[k]) * row[k] + row[KP + k];
-        product *= row[KP + k];
-        if (k % 8 == 7 || k == K - 1) {  // a logarithm for eight factors, whose product a double holds
-          out_.moments[1] += std::log(product);
-          product = 1;
-        }
+    v8 square = splat(0.0f), check = splat(0.0f);
+    double products[8] = {1, 1, 1, 1, 1, 1, 1, 1};
+    for (std::int64_t k = 0; k < KP; k += 8) {
+      v8 mean[8], variance[8];
+      for (std::int64_t c = 0; c < 8; ++c) {
+        const bool real = k + c < K;
+        mean[c] = real ? load8(z_ + (k + c) * 8) : splat(0.0f);
+        variance[c] = real ? splat(1.0f) / load8(diagonal_ + (k + c) * 8) : splat(0.0f);
+        square += mean[c] * mean[c] + variance[c];
+        // 0 where finite and positive, else NaN
+        if (real) check += (mean[c] + variance[c]) * splat(0.0f) + (sqrt8(variance[c]) - sqrt8(variance[c]));
+        if (real)
+          for (int lane = 0; lane < lane_; ++lane) products[lane] *= static_cast<double>(variance[c][lane]);
       }
-      out_.moments[0] += square;
-      for (std::int64_t k = K; k < KP; ++k) row[k] = row[KP + k] = 0.0f;
-      if (!finite) note_bad(rows_[lane]);
+      for (int lane = 0; lane < lane_; ++lane)
+        if (k + 8 >= KP || products[lane] < 1e-200 || products[lane] > 1e200) {
+          out_.moments[1] += std::log(products[lane]);
+          products[lane] = 1;
+        }
+      transpose8(mean);
+      transpose8(variance);
+      for (int lane = 0; lane < lane_; ++lane) {
+        float* row = out_.rows + rows_[lane] * 2 * KP;
+        store8(row + k, mean[lane]);
+        store8(row + KP + k, variance[lane]);
+      }
+    }
+    for (int lane = 0; lane < lane_; ++lane) {
+      out_.moments[0] += static_cast<double>(square[lane]);
+      if (!(check[lane] == 0.0f)) note_bad(rows_[lane]);
     }
   }
 
@@ -156,6 +249,7 @@ class Solver {
   Shape shape_;
   Buffer<float> buffer_;
   float *P_, *z_, *diagonal_;
+  float* nodes_[8];
   std::int64_t rows_[8];
   int lane_ = 0;
 };
