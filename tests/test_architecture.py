@@ -13,11 +13,11 @@ PACKAGE = ROOT / "src" / "considerate"
 
 # Rooms from the top down; those on one line do not import one another.
 ROOMS = [
-    ["errors"],
+    ["errors", "text_charts"],
     ["kernels", "vocabulary", "files", "parameters"],
-    ["interactions", "graph", "degrees", "store", "demo_catalogue"],
+    ["interactions", "graph", "degrees", "store", "demo_catalogue", "output"],
     ["posterior", "simulate"],
-    ["hidden"],
+    ["hidden", "simulated_files"],
     ["backends"],
     ["inference"],
     ["predict"],
@@ -27,7 +27,7 @@ ROOMS = [
     ["evaluation"],
     ["model_file", "serving", "tables", "changes", "progress"],
     ["recommender"],
-    ["demo"],
+    ["demo", "inspection"],
     ["cli"],
 ]
 LEVEL = {room: level for level, rooms in enumerate(ROOMS) for room in rooms}

@@ -13,14 +13,15 @@ from numpy.typing import NDArray
 from considerate.degrees import PowerLaw
 from considerate.demo_catalogue import GENRES, readable_titles
 from considerate.interactions import Interactions, Titles
-from considerate.predict import INTERVAL, like_interval, sigmoid
+from considerate.predict import INTERVAL, sigmoid
 from considerate.recommender import Recommender
 from considerate.simulate import ModelSample, simulate_from_model
 from considerate.vocabulary import Vocabulary
 
-USERS, ITEMS, FACTORS = 8000, 600, 6
-TAU = 0.75  # of users and items: logits spread by sqrt(K) / tau
+USERS, ITEMS, FACTORS = 10_000, 400, 5
+TAU = 1.2  # of users and items: logits spread by sqrt(K) / tau
 KNOBS = (0.0, 0.5, 1.0)
+SHOWN = 5  # films for each
 BINS = 10  # of the calibration table
 
 
@@ -48,7 +49,8 @@ def make_catalogue(users: int = USERS, items: int = ITEMS, *, seed: int = 0) -> 
         FACTORS,
         tau_user=TAU,
         tau_item=TAU,
-        user_law=PowerLaw(1.4, cutoff=70.0, minimum=min(16, items)),
+        user_law=PowerLaw(1.4, cutoff=70.0, minimum=min(60, items)),
+        item_law=PowerLaw(1.0),
         genres=len(GENRES),
         seed=seed,
     )
@@ -74,10 +76,10 @@ def make_recommender(*, seed: int = 0, threads: int | None = None) -> Recommende
 
 
 def instructive_user(recommender: Recommender, catalogue: Catalogue) -> int:
-    """Someone with enough likes to have a taste and few enough to show, whose taste is the most of one genre."""
+    """Someone with a taste, most likes in two genres, for whom the ends of the knob say different things."""
     model = recommender.model_
     degree = model.user_degree
-    candidates = np.flatnonzero((degree >= 10) & (degree <= 14))
+    candidates = np.flatnonzero((degree >= 20) & (degree <= 40))
     if len(candidates) == 0:
         return int(np.argmax(degree))
 
@@ -85,7 +87,21 @@ def instructive_user(recommender: Recommender, catalogue: Catalogue) -> int:
         counts = Counter(catalogue.genre(int(item)) for item in model.liked.row(user))
         return sum(count for _, count in counts.most_common(2)) / int(degree[user])
 
-    return int(max(candidates, key=lambda user: (share(int(user)), -int(user))))
+    shares = np.array([share(int(user)) for user in candidates])
+    candidates = candidates[np.lexsort((candidates, -shares))[:100]]
+    alone, _ = recommender.recommend(candidates, N=SHOWN, popularity=KNOBS[0])
+    popular, _ = recommender.recommend(candidates, N=SHOWN, popularity=KNOBS[-1])
+    common = (alone[:, :, None] == popular[:, None, :]).sum(axis=(1, 2))
+    return int(candidates[np.argmin(common)])
+
+
+def tastes(recommender: Recommender, catalogue: Catalogue, user: int) -> dict[str, list[str]]:
+    """The titles that someone liked by genre, the genre with most first."""
+    model = recommender.model_
+    by_genre: dict[str, list[str]] = {}
+    for item in model.liked.row(user):
+        by_genre.setdefault(catalogue.genre(int(item)), []).append(model.title(int(item)))
+    return dict(sorted(by_genre.items(), key=lambda pair: (-len(pair[1]), pair[0])))
 
 
 @dataclass(frozen=True)
@@ -155,7 +171,7 @@ def calibration_bins(
 
 
 def recommendations(
-    recommender: Recommender, catalogue: Catalogue, user: int, count: int = 5
+    recommender: Recommender, catalogue: Catalogue, user: int, count: int = SHOWN
 ) -> dict[float, list[dict[str, Any]]]:
     """For each setting of the knob the best films, with p(like), its 90 % interval and the truth."""
     answer = {}
@@ -180,9 +196,9 @@ __all__ = [
     "Recovery",
     "calibration_bins",
     "instructive_user",
-    "like_interval",
     "make_catalogue",
     "make_recommender",
     "recommendations",
     "recovery",
+    "tastes",
 ]

@@ -21,7 +21,6 @@ from considerate.degrees import (
 from considerate.graph import Graph
 from considerate.hidden import Sampled, positives_to_negatives
 from considerate.interactions import Interactions
-from considerate.model import Model
 from considerate.model_file import load_model
 from considerate.store import FORMAT_VERSION, open_tensors
 from considerate.training import Hidden, looks_swapped, make_popularity
@@ -77,7 +76,7 @@ def describe_model(path: PathLike) -> dict[str, Any]:
     totals = [math.fsum(terms.values()) for terms in model.bounds]
     return {
         "path": os.fspath(path),
-        "bytes": os.stat(path).st_size,
+        "megabytes": os.stat(path).st_size / 1e6,
         "format_version": FORMAT_VERSION,
         "library_version": stored.library_version,
         "users": model.user_count,
@@ -204,10 +203,3 @@ def _by_degree(liked: NDArray[Any], unliked: NDArray[Any]) -> list[dict[str, Any
             }
         )
     return rows
-
-
-def likes_of(model: Model, user: int, count: int | None = None) -> list[int]:
-    """The items that a user liked in training, the least popular first: those say most."""
-    liked = model.liked.row(user).astype(np.int64)
-    order = np.lexsort((liked, model.item_degree[liked]))
-    return [int(liked[i]) for i in order[:count]]

@@ -32,7 +32,12 @@ def save_model(model: Model, path: PathLike, *, likes: bool = True) -> None:
     """Write a model to one file, whole or not at all. Without the likes it cannot tell what a user has seen."""
     q = model.posterior
     likes = likes and model.knows_likes
+    terms = list(model.bounds[0]) if model.bounds else []
+    history = [
+        [one[term] for term in terms] for one in model.bounds
+    ]  # a tensor: the header has no room for 10^5 sweeps
     tensors: dict[str, NDArray[Any]] = {
+        "bounds": np.array(history, np.float64).reshape(len(history), len(terms)),
         "popularity": model.popularity,
         "item_degree": np.asarray(model.item_degree, np.int64),
         "user_degree": np.asarray(model.user_degree, np.int64),
@@ -62,7 +67,7 @@ def save_model(model: Model, path: PathLike, *, likes: bool = True) -> None:
         "precisions": {name: [one.shape, one.rate] for name, one in named.items() if one is not None},
         "settings": asdict(model.settings),
         "parameters": {name: _plain(value) for name, value in model.parameters.items()},
-        "bounds": list(model.bounds),
+        "bound_terms": terms,
         "user_ids": user_description,
         "item_ids": item_description,
         "likes": likes,
@@ -90,9 +95,10 @@ def load_model(path: PathLike, *, verify: bool | None = None) -> Model:
     if about.get("titles", bool):
         texts = unpack_texts(stored, "titles", items)
         titles = Titles(texts.offsets, texts.text)
-    bounds = about.get("bounds", list)
-    if not all(isinstance(one, dict) and all(_is_number(value) for value in one.values()) for one in bounds):
-        raise stored.refusal("the history of the bound is not a list of terms")
+    terms = about.get("bound_terms", list)
+    history = stored.expect("bounds", np.float64, [None, len(terms)])
+    if not all(isinstance(term, str) for term in terms) or not (np.abs(history) < 1e300).all():
+        raise stored.refusal("the history of the bound is not one of terms")
     popularity = stored.expect("popularity", np.float64, [items])
     if not (np.isfinite(popularity) & (popularity >= 0)).all() or not popularity.any():
         raise stored.refusal("the popularities are not those of a model")
@@ -109,7 +115,7 @@ def load_model(path: PathLike, *, verify: bool | None = None) -> Model:
         settings=about.settings(factors),
         negatives=about.positive("negatives"),
         groups=about.whole("groups", 1),
-        bounds=tuple(bounds),
+        bounds=tuple(dict(zip(terms, row)) for row in history.tolist()),
         popularity_weight=about.within("popularity_weight", -1e6, 1e6),
         converged=about.get("converged", bool),
         parameters=about.get("parameters", dict),

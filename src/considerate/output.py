@@ -28,6 +28,16 @@ def check_ending(path: PathLike, endings: tuple[str, ...] = ENDINGS) -> None:
         raise UsageError(f"{os.fspath(path)}: the ending says how to write it; end it in {' or '.join(endings)}.")
 
 
+def check_apart(path: PathLike, source: PathLike) -> None:
+    """UsageError where writing `path` would replace the file that is read."""
+    try:
+        same = os.path.samefile(path, source)
+    except (OSError, ValueError):  # one of them is no file
+        return
+    if same:
+        raise UsageError(f"{os.fspath(path)}: is the file that is read, and would be replaced; choose another name.")
+
+
 def write_batches(path: PathLike, schema: pyarrow.Schema, batches: Iterable[pyarrow.RecordBatch]) -> int:
     """Write batches as they come; returns how many rows there were. If one fails, nothing is left behind."""
     import pyarrow.csv as csv

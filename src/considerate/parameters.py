@@ -42,13 +42,26 @@ def described_range(one: Field[Any]) -> str:
     kind = "a whole number" if meta["integer"] else "a number"
     parts = []
     if meta["above"] is not None:
-        parts.append(f"above {meta['above']:g}")
+        parts.append(f"above {_shown(meta['above'])}")
     if meta["low"] is not None:
-        parts.append(f"at least {meta['low']:g}")
+        parts.append(f"at least {_shown(meta['low'])}")
     if meta["high"] is not None:
-        parts.append(f"at most {meta['high']:g}")
+        parts.append(f"at most {_shown(meta['high'])}")
     words = f"{kind} {' and '.join(parts)}".strip()
     return f"None or {words}" if meta["optional"] else words
+
+
+def short_range(one: Field[Any]) -> str:
+    """The range of a setting for a line of help: `1 to 4096`, `above 0, up to 1`, `sampled or expected`."""
+    meta = one.metadata
+    if meta["choices"]:
+        return " or ".join(meta["choices"])
+    least = f"above {_shown(meta['above'])}, up to" if meta["above"] is not None else f"{_shown(meta['low'])} to"
+    return f"{least} {_shown(meta['high'])}"
+
+
+def _shown(limit: float) -> str:
+    return f"{limit}" if isinstance(limit, int) else f"{limit:g}"
 
 
 def check_setting(one: Field[Any], value: Any) -> None:
@@ -70,10 +83,10 @@ def _fits(one: Field[Any], value: Any) -> bool:
     if isinstance(value, bool | str):
         return False
     try:
-        number = float(value)
+        number = value if isinstance(value, int) else float(value)  # 2^63 - 1 is no float
     except (TypeError, ValueError, OverflowError):
         return False
-    if not math.isfinite(number) or (meta["integer"] and number != int(number)):
+    if isinstance(number, float) and (not math.isfinite(number) or (meta["integer"] and number != int(number))):
         return False
     return (
         (meta["above"] is None or number > meta["above"])
@@ -154,4 +167,4 @@ class Parameters:
             check_setting(one, getattr(self, one.name))
 
 
-__all__ = ["Parameters", "about", "check_setting", "described_range"]
+__all__ = ["Parameters", "about", "check_setting", "described_range", "short_range"]

@@ -72,6 +72,15 @@ class Side:
         return cls(factors, rows, np.array(bias[0], np.float32), np.array(bias[1], np.float32))
 
     @classmethod
+    def constant(cls, rows: int, factors: int, variance: float, bias_variance: float | None = None) -> Side:
+        """A side whose means are zero and whose variances are all the same."""
+        packed = np.zeros((rows, 2 * padded(factors)), np.float32)
+        packed[:, padded(factors) : padded(factors) + factors] = variance
+        if bias_variance is None:
+            return cls(factors, packed)
+        return cls(factors, packed, np.zeros(rows, np.float32), np.full(rows, bias_variance, np.float32))
+
+    @classmethod
     def from_natural(cls, precision: NDArray[Any], z: NDArray[Any]) -> Side:
         """A side from natural parameters: omega and omega * eta, [rows, K] each."""
         return cls.of(z / precision, 1.0 / precision)

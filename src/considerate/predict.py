@@ -17,7 +17,7 @@ from considerate.inference.fit import Settings
 from considerate.inference.schedule import StepSize
 from considerate.inference.sums import Step, side_pass
 from considerate.inference.updates import update_side
-from considerate.posterior import Posterior, Precisions, Side
+from considerate.posterior import Posterior, Side
 
 INTERVAL = 1.6448536269514722  # standard deviations on either side that hold 90 %
 CHUNK = 1 << 20
@@ -96,6 +96,13 @@ def like_interval(mean: NDArray[Any], variance: NDArray[Any]) -> tuple[NDArray[A
     return sigmoid(mean - width), sigmoid(mean + width)
 
 
+def strangers(rows: int, posterior: Posterior) -> Side:
+    """Users of whom nothing is known: the prior, at the precisions learned."""
+    taus = posterior.precisions
+    bias = None if taus.user_bias is None else 1.0 / taus.user_bias.mean
+    return Side.constant(rows, posterior.factors, 1.0 / taus.user.mean, bias)
+
+
 @dataclass
 class FoldIn:
     """New users or items by the same updates, the other side held fixed.
@@ -119,11 +126,7 @@ class FoldIn:
     def users(self, liked: Adjacency) -> Side:
         """q(u) and q(b) of users who liked these items; one who liked nothing gets the prior."""
         taus = self.posterior.precisions
-        bias = None
-        if taus.user_bias is not None:
-            bias = (np.zeros(liked.rows), np.full(liked.rows, 1.0 / taus.user_bias.mean))
-        shape = (liked.rows, self.posterior.factors)
-        users = Side.of(np.zeros(shape), np.full(shape, 1.0 / taus.user.mean), bias)
+        users = strangers(liked.rows, self.posterior)
         blocks = row_blocks(liked.starts)
         estimator = Expected(
             liked,
@@ -158,9 +161,7 @@ class FoldIn:
         """q(v) and q(b) of items liked by these users."""
         taus = self.posterior.precisions
         assert taus.item_bias is not None
-        shape = (liked_by.rows, self.posterior.factors)
-        biases = (np.zeros(liked_by.rows), np.full(liked_by.rows, 1.0 / taus.item_bias.mean))
-        items = Side.of(np.zeros(shape), np.full(shape, 1.0 / taus.item.mean), biases)
+        items = Side.constant(liked_by.rows, self.posterior.factors, 1.0 / taus.item.mean, 1.0 / taus.item_bias.mean)
         temperature = self._user_temperatures(user_degree)
         random = np.random.Generator(np.random.Philox(key=seed))
         step_size = StepSize(delay=4)
@@ -219,15 +220,3 @@ def share_of_update(
     P += np.diag(1.0 / users.variance[0].astype(np.float64) - np.diag(P)).clip(min=0.0)
     pull = (settings.weight * 0.5 - curvature * bias)[:, None] * v
     return np.asarray(pull @ np.linalg.solve(P, posterior.items.mean[item].astype(np.float64)))
-
-
-__all__ = [
-    "FoldIn",
-    "ItemColumns",
-    "Precisions",
-    "like_interval",
-    "like_probability",
-    "logit_moments",
-    "share_of_update",
-    "sigmoid",
-]

@@ -15,7 +15,7 @@ def progress(steps: Iterator[FitStep], most: int, console: Any = None) -> Iterat
     columns = (
         TextColumn("sweep {task.completed:.0f}/{task.total:.0f}"),
         BarColumn(bar_width=24),
-        TextColumn("{task.fields[numbers]}"),
+        TextColumn("{task.fields[numbers]}", markup=False),
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=console) as bar:
@@ -29,6 +29,8 @@ def progress(steps: Iterator[FitStep], most: int, console: Any = None) -> Iterat
 
 def summary(step: FitStep) -> str:
     """One line of numbers of a step."""
-    taus = " ".join(f"{name} {value:.3g}" for name, value in step.state.posterior.precisions.means().items())
+    taus = " ".join(
+        f"{name.replace('_', ' ')} {value:.3g}" for name, value in step.state.posterior.precisions.means().items()
+    )
     speed = step.edges / max(step.seconds, 1e-9) / 1e6
     return f"bound {step.bound.total:,.0f}  E[tau] {taus}  {speed:.1f} M edges/s"

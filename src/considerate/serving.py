@@ -135,9 +135,11 @@ def most_similar(
     cosines = np.full((len(rows), count), np.nan, np.float32)
     for i in range(len(rows)):
         length = float(np.sqrt((queries[i] ** 2).sum()))
-        cosine = vectors @ queries[i] / np.maximum(norms * length, 1e-30)
+        cosine = np.minimum(vectors @ queries[i] / np.maximum(norms * length, 1e-30), 1.0)
+        if query is None:
+            cosine[rows[i]] = 2.0  # itself first, whatever rounding says of its equals
         found = best(cosine, count, excluded)
-        ids[i, : len(found)], cosines[i, : len(found)] = found, cosine[found]
+        ids[i, : len(found)], cosines[i, : len(found)] = found, np.minimum(cosine[found], 1.0)
     if scalar:
         size = int((ids[0] >= 0).sum())
         return ids[0, :size], cosines[0, :size]

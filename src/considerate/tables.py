@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from considerate.model import Model
 from considerate.posterior import Side
-from considerate.predict import like_interval, like_probability, logit_moments
+from considerate.predict import like_interval, like_probability, logit_moments, strangers
 
 if TYPE_CHECKING:
     import pyarrow
@@ -53,7 +54,8 @@ class RecommendationTable:
             model.posterior.users if users is None else users, model.posterior.items, rows, items
         )
         if not is_warm.all():
-            cold = logit_moments(self._stranger(), model.posterior.items, np.zeros(len(items), np.int64), items)
+            nobody = np.zeros(len(items), np.int64)
+            cold = logit_moments(strangers(1, model.posterior), model.posterior.items, nobody, items)
             mean, variance = np.where(is_warm, mean, cold[0]), np.where(is_warm, variance, cold[1])
         variance = model.variance_scale * variance
         low, high = like_interval(mean, variance)
@@ -79,14 +81,7 @@ class RecommendationTable:
         if self.model.user_ids.kind == "string":
             return str(name)
         try:
-            number = int(name)
+            number = int(name) if isinstance(name, str) else operator.index(name)
         except (TypeError, ValueError, OverflowError):
             return None
         return number if -(2**63) <= number < 2**63 else None
-
-    def _stranger(self) -> Side:
-        """Someone of whom nothing is known: the prior."""
-        taus = self.model.posterior.precisions
-        shape = (1, self.model.posterior.factors)
-        bias = None if taus.user_bias is None else (np.zeros(1), np.full(1, 1.0 / taus.user_bias.mean))
-        return Side.of(np.zeros(shape), np.full(shape, 1.0 / taus.user.mean), bias)

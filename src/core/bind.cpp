@@ -5,6 +5,7 @@ namespace considerate {
 void bind_graph(nanobind::module_& m);
 void bind_draws(nanobind::module_& m);
 void bind_sums(nanobind::module_& m);
+void bind_score(nanobind::module_& m);
 void bind_simulate(nanobind::module_& m);
 }  // namespace considerate
 
@@ -13,5 +14,6 @@ NB_MODULE(compiled, m) {
   considerate::bind_graph(m);
   considerate::bind_draws(m);
   considerate::bind_sums(m);
+  considerate::bind_score(m);
   considerate::bind_simulate(m);
 }

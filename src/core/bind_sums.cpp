@@ -129,7 +129,7 @@ void bind_sums(nb::module_& m) {
             require(own.size() % static_cast<std::size_t>(width) == 0, "own: rows of another width");
             require(other.size() % static_cast<std::size_t>(width) == 0, "other: rows of another width");
             raw.factors = factors;
-            const std::int64_t rows = self->own_rows = static_cast<std::int64_t>(own.size()) / width;
+            const std::int64_t rows = raw.rows = self->own_rows = static_cast<std::int64_t>(own.size()) / width;
             const std::int64_t others = self->other_rows = static_cast<std::int64_t>(other.size()) / width;
             raw.own.rows = hold(held, own, rows * width, "own");
             raw.other.rows = hold(held, other, others * width, "other");
@@ -286,6 +286,19 @@ void bind_sums(nb::module_& m) {
         return std::make_tuple(curvature, height);
       },
       nb::arg("xi_squared"), "(2 lambda(xi), log sigma(xi) - xi / 2) of the square roots.");
+  m.def(
+      "fma_loop",
+      [](std::int64_t rounds) {
+        nb::gil_scoped_release release;
+#if defined(__x86_64__)
+        const std::uint64_t begun = __builtin_ia32_rdtsc();
+        const float value = kernels_in_use()->fma_loop(rounds);
+        return std::make_tuple(value, static_cast<std::int64_t>(__builtin_ia32_rdtsc() - begun));
+#else
+        return std::make_tuple(kernels_in_use()->fma_loop(rounds), std::int64_t{0});
+#endif
+      },
+      nb::arg("rounds"), "192 flops a round of independent multiply-adds, for benchmarks: (a value, clock ticks or 0).");
   m.def("instruction_set", [] { return std::string(kernels_in_use()->name); }, "The build of the kernels in use.");
   m.def(
       "instruction_sets",

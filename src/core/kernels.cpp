@@ -1,7 +1,8 @@
 // The arithmetic of a sweep, built once per instruction set (CONSIDERATE_ISA names the build).
 //
-// A row's sum is a sum over the leaves of a fixed tree: (block of the other side, chunk of 2048 edges). Leaves are summed in float32 and added pairwise along the tree, so that a vertex of 10^5 edges loses
-// nothing, and so that parts summed elsewhere and added along the same tree give the same bits.
+// A row's sum is a sum over the leaves of a fixed tree: (block of the other side, chunk of 2048 edges). Leaves are
+// summed in float32 and added pairwise along the tree, so that a vertex of 10^5 edges loses nothing, and so that parts
+// summed elsewhere and added along the same tree give the same bits.
 #include "kernels.hpp"
 
 #include <bit>
@@ -27,6 +28,8 @@ namespace CONSIDERATE_ISA {
 #include "accumulate.hpp"
 #include "solve.hpp"
 #include "passes.hpp"
+#include "score.hpp"
+#include "peak.hpp"
 
 }  // namespace CONSIDERATE_ISA
 
@@ -34,7 +37,8 @@ extern const KernelTable CONSIDERATE_TABLE(CONSIDERATE_ISA);
 const KernelTable CONSIDERATE_TABLE(CONSIDERATE_ISA) = {
     CONSIDERATE_NAME(CONSIDERATE_ISA), CONSIDERATE_ISA::update_rows, CONSIDERATE_ISA::sum_rows_of,
     CONSIDERATE_ISA::solve_rows_of,    CONSIDERATE_ISA::group_sums,  CONSIDERATE_ISA::item_group_sums,
-    CONSIDERATE_ISA::logistic_of_squares,
+    CONSIDERATE_ISA::top_items,        CONSIDERATE_ISA::pair_moments,
+    CONSIDERATE_ISA::fma_loop,         CONSIDERATE_ISA::logistic_of_squares,
 };
 
 }  // namespace considerate

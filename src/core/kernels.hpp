@@ -52,7 +52,7 @@ struct Expected {
 
 // One pass over rows [first, last) of a side: sums over edges (eq. 15, 16, 19), then the step (eq. 17-19).
 struct Pass {
-  std::int64_t factors = 0, first = 0, last = 0;
+  std::int64_t factors = 0, rows = 0, first = 0, last = 0;  // rows: of the whole side
   Side own, other;
   Adjacency liked, unliked;  // the edges of H with g = 1 and with g = 0
   const std::int64_t* splits = nullptr;  // [leaves + 1] the other side's blocks, the leaves of the tree of sums
@@ -82,6 +82,20 @@ struct SumsOut {
   float* bias = nullptr;    // [rows, 2] precision, precision times mean
 };
 
+// The best items of some users by base_n + u'v_n. Items lie in strips of sixteen, [strips, K, 16]; where an item is
+// excluded, or there is none, base is -infinity.
+struct TopK {
+  std::int64_t factors = 0, strips = 0, count = 0, k = 0, user_stride = 0;
+  const float* users = nullptr;
+  const std::int64_t* rows = nullptr;  // [count] of users
+  const float* items = nullptr;        // [strips, K, 16]
+  const float* base = nullptr;         // [strips * 16]
+  const std::int64_t* seen_starts = nullptr;  // [count + 1], or null
+  const std::int32_t* seen = nullptr;
+  float* scores_out = nullptr;       // [count, k], NaN where fewer remain
+  std::int32_t* items_out = nullptr; // [count, k], -1 where fewer remain
+};
+
 struct KernelTable {
   const char* name;
   void (*update_rows)(const Pass&, RowsOut&);
@@ -92,6 +106,10 @@ struct KernelTable {
   void (*group_sums)(const Pass&, double* second, double* first, double* scalars);
   void (*item_group_sums)(const Pass&, const double* beta, const std::int32_t* group_of_item, std::int64_t items,
                           double* second, double* first, double* first_bias, double* scalars, std::int64_t* sizes);
+  void (*top_items)(const TopK&);
+  void (*pair_moments)(const Pass&, std::int64_t count, const std::int64_t* own, const std::int32_t* other, float* mean,
+                       float* variance);
+  float (*fma_loop)(std::int64_t rounds);
   void (*logistic)(std::int64_t count, const float* xi_squared, float* curvature, float* height);
 };
 

@@ -33,7 +33,10 @@ class RowSummer {
   explicit RowSummer(const Pass& pass)
       : pass_(pass), shape_(pass.factors), own_(shape_), panel_(shape_), tree_(shape_),
         groups_(pass.expected ? pass.expected->groups : 0, pass.expected ? pass.factors : 0),
-        scratch_(pass.factors) {}
+        scratch_(pass.factors) {
+    if (pass.liked.starts) liked_end_ = pass.liked.indices + pass.liked.starts[pass.rows];
+    if (pass.unliked.starts) unliked_end_ = pass.unliked.indices + pass.unliked.starts[pass.rows];
+  }
 
   // The sums of a row over its edges to other[low, high), and with the closed-form part where asked for, in exchange
   // for another buffer; null where there is nothing to add.
@@ -50,6 +53,7 @@ class RowSummer {
 
  private:
   static constexpr std::uint64_t kGroupsPlace = ~std::uint64_t{0};
+  static constexpr std::int64_t kAhead = 40;  // edges between a prefetch and its use
 
   struct Part {  // edges of one row to one block
     const std::int32_t* liked;
@@ -138,14 +142,21 @@ class RowSummer {
     for (int e = 0; e < filled; ++e) {
       const std::int64_t of = start + (e < edges ? e : edges - 1);
       const bool liked = of < part.liked_count;
-      const std::int32_t index = liked ? part.liked[of] : part.unliked[of - part.liked_count];
-      const float* row = panel_.rows[e] = pass_.other.rows + static_cast<std::int64_t>(index) * 2 * shape_.KP;
-      for (std::int64_t k = 0; k < 2 * shape_.KP; k += 16) __builtin_prefetch(row + k);
+      const std::int32_t* at = liked ? part.liked + of : part.unliked + (of - part.liked_count);
+      const std::int32_t index = *at;
+      panel_.rows[e] = pass_.other.rows + static_cast<std::int64_t>(index) * 2 * shape_.KP;
+      if (at + kAhead < (liked ? liked_end_ : unliked_end_)) prefetch(at[kAhead]);
       panel_.half[e] = liked ? 0.5f : -0.5f;
       panel_.bias[e] = pass_.other.bias_mean ? pass_.other.bias_mean[index] : 0.0f;
       panel_.bias_variance[e] = pass_.other.bias_variance ? pass_.other.bias_variance[index] : 0.0f;
       if (pass_.expected) correction(index, panel_.w[e], panel_.wl[e]);
     }
+  }
+
+  // Bring a row near, some edges before it is needed; the lists of consecutive leaves and rows follow one another.
+  void prefetch(std::int32_t index) const {
+    const float* row = pass_.other.rows + static_cast<std::int64_t>(index) * 2 * shape_.KP;
+    for (std::int64_t k = 0; k < 2 * shape_.KP; k += 16) __builtin_prefetch(row + k);
   }
 
   // p and y - p b of each edge: P gets p v v', z gets (y - p b) v, the row's own bias p and y - p (a - b_own), with
@@ -330,6 +341,7 @@ class RowSummer {
   Tree tree_;
   UserGroups groups_;
   Buffer<double> scratch_;
+  const std::int32_t *liked_end_ = nullptr, *unliked_end_ = nullptr;
   std::int64_t row_ = 0;
   double bound_ = 0;
 };

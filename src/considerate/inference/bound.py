@@ -14,8 +14,11 @@ from considerate.posterior import Gamma
 
 @dataclass(frozen=True)
 class Bound:
-    """L_xi (eq. 12) and its terms, below L (eq. 10), which is below log p(G | H). `edges` is E[log p_xi(G | H, ...)] at the best xi, times rho; the others are
-    E[log p] + entropy of one factor each, that is, less its Kullback-Leibler divergence from the prior."""
+    """L_xi (eq. 12) and its terms: below L (eq. 10), which is below log p(G | H).
+
+    `edges` is E[log p_xi(G | H, ...)] at the best xi, times rho; the others are E[log p] + entropy of one factor each,
+    that is, less its Kullback-Leibler divergence from the prior.
+    """
 
     edges: float
     users: float

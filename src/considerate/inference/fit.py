@@ -74,15 +74,10 @@ def initial_state(graph: Graph, settings: Settings) -> State:
     random = np.random.Generator(np.random.Philox(key=settings.seed))
     factors = settings.factors
 
-    def side(rows: int, spread: float, bias: bool) -> Side:
-        mean = np.zeros((rows, factors), np.float32)
-        if spread:
-            mean += np.float32(spread) * random.standard_normal((rows, factors), np.float32)
-        biases = (np.zeros(rows), np.full(rows, 0.1)) if bias else None
-        return Side.of(mean, np.full((rows, factors), 1 / INITIAL_PRECISION, np.float32), biases)
-
-    users = side(graph.user_count, 0.0, settings.user_bias)
-    items = side(graph.item_count, 0.1, settings.item_bias)
+    start = 1 / INITIAL_PRECISION
+    users = Side.constant(graph.user_count, factors, start, start if settings.user_bias else None)
+    items = Side.constant(graph.item_count, factors, start, start if settings.item_bias else None)
+    items.mean[:] = np.float32(0.1) * random.standard_normal(items.mean.shape, np.float32)
 
     def held(count: int, mean: float) -> Gamma:
         shape = settings.prior_shape + 0.5 * count

@@ -27,12 +27,15 @@ class Moments:
     @classmethod
     def of(cls, side: Side) -> Moments:
         """The same from the rows themselves."""
-        mean, variance = side.mean.astype(np.float64), side.variance.astype(np.float64)
-        bias = (0.0, 0.0)
-        if side.has_bias:
-            bias_mean, bias_variance = (one.astype(np.float64) for one in side.biases)
-            bias = float((bias_mean**2 + bias_variance).sum()), float(np.log(bias_variance).sum())
-        return cls(float((mean**2 + variance).sum()), float(np.log(variance).sum()), *bias)
+        parts = []
+        for start in range(0, len(side), 1 << 16):
+            part = slice(start, start + (1 << 16))
+            mean, variance = side.mean[part].astype(np.float64), side.variance[part].astype(np.float64)
+            parts.append([float((mean**2 + variance).sum()), float(np.log(variance).sum()), 0.0, 0.0])
+            if side.has_bias:
+                bias_mean, bias_variance = (one[part].astype(np.float64) for one in side.biases)
+                parts[-1][2:] = float((bias_mean**2 + bias_variance).sum()), float(np.log(bias_variance).sum())
+        return cls.total(parts)
 
     @classmethod
     def total(cls, parts: Sequence[Sequence[float]]) -> Moments:

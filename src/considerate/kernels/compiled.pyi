@@ -92,7 +92,30 @@ def item_group_sums(
     group_of_item: NDArray[np.int32],
     groups: int,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]: ...
+def top_items(
+    factors: int,
+    users: NDArray[np.float32],
+    user_stride: int,
+    rows: NDArray[np.int64],
+    items: NDArray[np.float32],
+    base: NDArray[np.float32],
+    k: int,
+    seen_starts: NDArray[np.int64] | None = None,
+    seen: NDArray[np.int32] | None = None,
+) -> tuple[NDArray[np.int32], NDArray[np.float32]]: ...
+def pair_moments(
+    factors: int,
+    own: NDArray[np.float32],
+    own_bias_mean: NDArray[np.float32] | None,
+    own_bias_variance: NDArray[np.float32] | None,
+    other: NDArray[np.float32],
+    other_bias_mean: NDArray[np.float32] | None,
+    other_bias_variance: NDArray[np.float32] | None,
+    own_rows: NDArray[np.int64],
+    other_rows: NDArray[np.int32],
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]: ...
 def logistic(xi_squared: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]: ...
+def fma_loop(rounds: int) -> tuple[float, int]: ...
 def instruction_set() -> str: ...
 def instruction_sets() -> list[str]: ...
 def use_instruction_set(name: str) -> None: ...

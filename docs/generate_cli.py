@@ -1,0 +1,123 @@
+"""Writes docs/cli.md from the program itself; `--print` prints it instead.
+
+    python docs/generate_cli.py
+
+A test compares the page with what this prints.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from typer.main import get_command
+
+from considerate.cli import app
+
+PAGE = Path(__file__).with_name("cli.md")
+EXAMPLES = {
+    "fit": (
+        "considerate fit likes.parquet -o model.safetensors",
+        'considerate fit ratings.csv --where "rating >= 4" --titles movies.csv -o model.safetensors',
+        'considerate fit sqlite:///shop.db --query "select customer, product from orders" -o model.safetensors',
+    ),
+    "recommend": (
+        "considerate recommend model.safetensors 42",
+        "considerate recommend model.safetensors 42 43 --count 5 --popularity 0 --explain",
+        "considerate recommend model.safetensors --items 1193 --items 2028",
+        "considerate recommend model.safetensors --all-users -o recommendations.parquet",
+        "considerate recommend model.safetensors --export-vectors vectors.parquet",
+    ),
+    "inspect": (
+        "considerate inspect likes.parquet --hidden",
+        "considerate inspect model.safetensors --json",
+    ),
+    "simulate": (
+        "considerate simulate --users 100000 --items 5000 -o likes.parquet",
+        "considerate simulate --from-model --genres 8 -o likes.csv",
+        "considerate simulate --xbox -o xbox.parquet",
+    ),
+    "demo": ("considerate demo",),
+}
+ENDS = """## Exit codes and messages
+
+0: it worked. 1: the run failed (the disk, the memory, a fit that diverged). 2: bad use, bad data or an unknown id.
+130: Ctrl-C. What went wrong is one line on stderr that begins with `considerate:`. Answers go to stdout;
+notes, warnings and progress to stderr. A file is written beside its place and renamed: it is the old one or the new
+one, never half.
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    program: Any = get_command(app)
+    parts = [
+        "# The shell",
+        "<!-- Made by docs/generate_cli.py; do not edit. -->",
+        f"{_plain(program.help)}",
+        "\n".join(
+            f"- [`considerate {name}`](#considerate-{name}): {_first(c)}" for name, c in program.commands.items()
+        ),
+        "`considerate --version` prints the version, `--help` or `-h` after any command its options.",
+    ]
+    for name, command in program.commands.items():
+        parts.append(_command(name, command))
+    return "\n\n".join([*parts, ENDS.strip()]) + "\n"
+
+
+def _first(command: Any) -> str:
+    return _plain(command.help).split("\n\n")[0]
+
+
+def _command(name: str, command: Any) -> str:
+    arguments = [one for one in command.params if one.param_type_name == "argument"]
+    options = [one for one in command.params if one.param_type_name == "option" and "--help" not in one.opts]
+    usage = " ".join(
+        ["considerate", name, "[OPTIONS]", *(f"{_name(one)}{'...' if one.nargs == -1 else ''}" for one in arguments)]
+    )
+    parts = [f"## considerate {name}", f"```\n{usage}\n```", _plain(command.help)]
+    parts.append("```\n" + "\n".join(EXAMPLES[name]) + "\n```")
+    if arguments:
+        parts.append("\n".join(f"- `{_name(one)}`: {_plain(one.help)}" for one in arguments))
+    panels: dict[str, list[Any]] = {}
+    for one in options:
+        panels.setdefault(one.rich_help_panel or "Options", []).append(one)
+    for panel, members in panels.items():
+        rows = [f"| {_flags(one)} | {_cell(one.help)} | {_default(one)} |" for one in members]
+        parts.append("\n".join([f"### {panel} (`{name}`)", "", "| option | | default |", "|---|---|---|", *rows]))
+    return "\n\n".join(parts)
+
+
+def _name(argument: Any) -> str:
+    name = argument.name.upper()
+    return name if argument.required else f"[{name}]"
+
+
+def _flags(option: Any) -> str:
+    return ", ".join(f"`{flag}`" for flag in sorted(option.opts, key=len, reverse=True))
+
+
+def _default(option: Any) -> str:
+    if option.required:
+        return "needed"
+    default = getattr(option.default, "value", option.default)
+    return "" if default is None or default is False or default == [] or default == () else f"`{default}`"
+
+
+def _cell(text: str | None) -> str:
+    return _plain(text).replace("|", "\\|").replace("\n", " ")
+
+
+def _plain(text: str | None) -> str:
+    """Help without rich's escapes, each paragraph on one line."""
+    paragraphs = re.split(r"\n\s*\n", (text or "").replace("\\[", "[").strip())
+    return "\n\n".join(" ".join(one.split()) for one in paragraphs)
+
+
+if __name__ == "__main__":
+    if "--print" in sys.argv:
+        sys.stdout.write(page())
+    else:
+        PAGE.write_text(page(), encoding="utf-8")

@@ -1,0 +1,139 @@
+"""Options that several commands share. Those of a fit are made from the fields of `Parameters`, where they are
+written once; those of the reader are the arguments of `read_interactions`."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable
+from dataclasses import Field, fields
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+from considerate.errors import UsageError
+from considerate.parameters import Parameters, short_range
+
+READER = {
+    "user_column": "Column of the users; guessed from the usual names if not given.",
+    "item_column": "Column of the items; guessed if not given.",
+    "rating_column": "Column of ratings under an unusual name; `rating` in the rule means it.",
+    "where": 'Which rows are likes, such as "rating >= 4"; needed where there are ratings.',
+    "titles": "A file of item ids and titles.",
+    "title_id_column": "Its column of item ids; guessed if not given.",
+    "title_column": "Its column of titles; guessed if not given.",
+    "query": "What to ask a database, such as sqlite:///likes.db.",
+}
+READER_PANEL, SETTINGS_PANEL, OUTPUT_PANEL = "Reading the data", "The model", "Output"
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.", rich_help_panel=OUTPUT_PANEL)]
+Quiet = Annotated[
+    bool, typer.Option("--quiet", "-q", help="No progress, notes or summaries.", rich_help_panel=OUTPUT_PANEL)
+]
+Seed = Annotated[int, typer.Option(help="Seed of every draw; a whole number at least 0.")]
+
+
+def with_reader(command: Callable[..., Any]) -> Callable[..., Any]:
+    """A command whose argument `reader`, a dictionary, comes from the reader's options."""
+    options = [
+        _keyword(name, str | None, None, typer.Option(help=text, rich_help_panel=READER_PANEL, show_default=False))
+        for name, text in READER.items()
+    ]
+    return _widened(command, "reader", options)
+
+
+def with_settings(names: Iterable[str] | None = None) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """A command whose argument `settings`, a dictionary, comes from options made of fields of `Parameters`."""
+    chosen = [one for one in fields(Parameters) if names is None or one.name in set(names)]
+
+    def widen(command: Callable[..., Any]) -> Callable[..., Any]:
+        return _widened(command, "settings", [_setting(one) for one in chosen])
+
+    return widen
+
+
+def _setting(one: Field[Any]) -> inspect.Parameter:
+    """The option of one setting. Ranges are checked by `Parameters.check`, so that there is one message for each."""
+    meta = one.metadata
+    flag = "--" + one.name.replace("_", "-")
+    about: dict[str, Any] = {"rich_help_panel": SETTINGS_PANEL}
+    if isinstance(one.default, bool):
+        option = typer.Option(flag, help=_sentence(meta["text"]), **about)
+        return _keyword(one.name, bool, one.default, option)
+    kind: Any = str if meta["choices"] else int if meta["integer"] else float
+    text = _sentence(meta["text"])
+    if not meta["choices"]:
+        text += f" {short_range(one).capitalize()}."
+    option = typer.Option(flag, help=text, show_default=one.default is not None, **about)
+    return _keyword(one.name, kind | None if meta["optional"] else kind, one.default, option)
+
+
+def _sentence(text: str) -> str:
+    """With a capital and a full stop; a symbol of the paper keeps its case."""
+    words = text.replace("[", r"\[")
+    first = words.split(" ", 1)[0]
+    return (words if len(first.rstrip(":")) == 1 or first == "rho:" else words[0].upper() + words[1:]) + "."
+
+
+def _keyword(name: str, kind: Any, default: Any, option: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option])
+
+
+def _widened(command: Callable[..., Any], dictionary: str, options: list[inspect.Parameter]) -> Callable[..., Any]:
+    """The command with one argument, a dictionary, replaced by the options that fill it."""
+    signature = inspect.signature(command, eval_str=True)
+    names = [option.name for option in options]
+
+    @functools.wraps(command)
+    def widened(**given: Any) -> Any:
+        given[dictionary] = {name: given.pop(name) for name in names}
+        return command(**given)
+
+    parameters: list[inspect.Parameter] = []
+    for one in signature.parameters.values():
+        parameters += options if one.name == dictionary else [one.replace(kind=inspect.Parameter.KEYWORD_ONLY)]
+    del widened.__wrapped__  # what typer is to see is the signature below
+    widened.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    widened.__annotations__ = {one.name: one.annotation for one in parameters}
+    return widened
+
+
+def given_ids(values: list[str] | None) -> list[str] | None:
+    """Ids given one by one, or with @FILE one a line; None where there are none."""
+    if not values:
+        return None
+    ids: list[str] = []
+    for value in values:
+        if not value.startswith("@"):
+            ids.append(value)
+            continue
+        try:
+            with open(value[1:], encoding="utf-8") as file:
+                ids += [line.strip() for line in file if line.strip()]
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+            raise UsageError(f"{value[1:]}: cannot be read ({reason}); @FILE is a text with one id a line.") from error
+    return ids
+
+
+class Score(StrEnum):
+    """The paper's three scores."""
+
+    like = "like"
+    popularity = "popularity"
+    popularity_x_like = "popularity_x_like"
+
+
+class Cold(StrEnum):
+    """What becomes of a user of whom nothing is known."""
+
+    error = "error"
+    popular = "popular"
+
+
+class HiddenGraph(StrEnum):
+    """How a simulated H is made."""
+
+    popularity = "popularity"
+    random_graph = "random_graph"

@@ -1,0 +1,111 @@
+"""What is printed where: answers on stdout, all that is about them on stderr."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+
+def complain(message: str, code: int) -> int:
+    """One line on stderr; returns the exit code."""
+    print(f"considerate: {' '.join(message.split())}", file=sys.stderr)
+    return code
+
+
+def stdout() -> Console:
+    from rich.console import Console
+
+    return Console(highlight=False)
+
+
+def stderr() -> Console:
+    from rich.console import Console
+
+    return Console(stderr=True, highlight=False)
+
+
+def say(kind: str, message: str) -> None:
+    """A note or a warning: one line on stderr, however long."""
+    from rich.text import Text
+
+    style = "yellow" if kind == "warning" else "dim"
+    text = Text.assemble((f"{kind}: ", style), " ".join(message.split()))
+    stderr().print(text, soft_wrap=True)
+
+
+def print_json(value: Any) -> None:
+    """Plain JSON, one document; where the terminal knows no Unicode, in ASCII."""
+    unicode = (sys.stdout.encoding or "").lower().startswith("utf")
+    print(json.dumps(value, ensure_ascii=not unicode, indent=2, allow_nan=False))
+
+
+@contextmanager
+def told(quiet: bool = False) -> Iterator[None]:
+    """What the library logs and warns of inside is said as one line each; warnings also when quiet."""
+    logger = logging.getLogger("considerate")
+    handler = _Lines(logging.WARNING)
+    propagate, logger.propagate = logger.propagate, False
+    logger.addHandler(handler)
+    handler.quiet = quiet
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("always", UserWarning)
+            warnings.showwarning = lambda message, *_, **__: say("warning", str(message))
+            yield
+    finally:
+        logger.removeHandler(handler)
+        logger.propagate = propagate
+
+
+class _Lines(logging.Handler):
+    quiet = False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if not self.quiet:
+            say("note", record.getMessage())
+
+
+def table(*columns: str, right: tuple[str, ...] = (), **options: Any) -> Table:
+    """A light table; columns named in `right` are flush right."""
+    from rich import box
+    from rich.table import Table
+
+    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, title_justify="left", title_style="bold", **options)
+    for name in columns:
+        made.add_column(name, justify="right" if name in right else "left", no_wrap=name in right, overflow="fold")
+    return made
+
+
+def facts(title: str | None = None) -> Table:
+    """Names and values in two columns."""
+    from rich.table import Table
+
+    made = Table.grid(padding=(0, 2))
+    made.title, made.title_justify, made.title_style = title, "left", "bold"
+    made.add_column(style="dim", no_wrap=True)
+    made.add_column(overflow="fold")
+    return made
+
+
+def number(value: float) -> str:
+    """Thousands parted, and no more digits than one reads."""
+    if isinstance(value, int) or (abs(value) < 1e15 and value == int(value)):
+        return f"{int(value):,}"
+    return f"{value:,.0f}" if abs(value) >= 1e4 else f"{value:.4g}"
+
+
+def percent(value: float) -> str:
+    return f"{value:.0%}" if value >= 0.1 else f"{value:.1%}" if value >= 0.001 else f"{value:.2g}"
+
+
+def precisions(values: dict[str, float]) -> str:
+    return ", ".join(f"{name.replace('_', ' ')} {value:.3g}" for name, value in values.items())

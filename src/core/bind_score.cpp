@@ -1,0 +1,89 @@
+#include "arrays.hpp"
+#include "dispatch.hpp"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/tuple.h>
+
+#include <optional>
+
+namespace considerate {
+
+void bind_score(nb::module_& m) {
+  m.def(
+      "top_items",
+      [](std::int64_t factors, In<float> users, std::int64_t user_stride, In<std::int64_t> rows, In<float> items,
+         In<float> base, std::int64_t k, std::optional<In<std::int64_t>> seen_starts, std::optional<In<std::int32_t>> seen) {
+        TopK task;
+        task.factors = factors;
+        task.user_stride = user_stride;
+        task.strips = static_cast<std::int64_t>(base.size()) / 16;
+        task.count = static_cast<std::int64_t>(rows.size());
+        task.k = k;
+        require(factors > 0 && k > 0 && user_stride >= factors, "factors, k or user_stride");
+        require(base.size() % 16 == 0 && static_cast<std::int64_t>(items.size()) == task.strips * factors * 16, "strips");
+        const std::int64_t user_count = static_cast<std::int64_t>(users.size()) / user_stride;
+        for (std::int64_t i = 0; i < task.count; ++i)
+          require(rows.data()[i] >= 0 && rows.data()[i] < user_count, "a row is out of range");
+        task.users = users.data();
+        task.rows = rows.data();
+        task.items = items.data();
+        task.base = base.data();
+        if (seen_starts) {
+          require(seen && static_cast<std::int64_t>(seen_starts->size()) == task.count + 1, "seen");
+          require(seen_starts->data()[task.count] <= static_cast<std::int64_t>(seen->size()), "seen");
+          task.seen_starts = seen_starts->data();
+          task.seen = seen->data();
+        }
+        auto ids = new_array<std::int32_t>({rows.size(), static_cast<std::size_t>(k)});
+        auto scores = new_array<float>({rows.size(), static_cast<std::size_t>(k)});
+        task.items_out = ids.data();
+        task.scores_out = scores.data();
+        {
+          nb::gil_scoped_release release;
+          kernels_in_use()->top_items(task);
+        }
+        return std::make_tuple(ids, scores);
+      },
+      nb::arg("factors"), nb::arg("users"), nb::arg("user_stride"), nb::arg("rows"), nb::arg("items"), nb::arg("base"),
+      nb::arg("k"), nb::arg("seen_starts") = nb::none(), nb::arg("seen") = nb::none(),
+      "The k best items of some users by base + u'v, those seen left out: (ids, scores), -1 and NaN where fewer remain.");
+  m.def(
+      "pair_moments",
+      [](std::int64_t factors, In<float> own, std::optional<In<float>> own_bias_mean,
+         std::optional<In<float>> own_bias_variance, In<float> other, std::optional<In<float>> other_bias_mean,
+         std::optional<In<float>> other_bias_variance, In<std::int64_t> own_rows, In<std::int32_t> other_rows) {
+        Pass pass;
+        const std::int64_t width = 2 * padded(factors);
+        const std::int64_t owns = static_cast<std::int64_t>(own.size()) / width;
+        const std::int64_t others = static_cast<std::int64_t>(other.size()) / width;
+        require(own_rows.size() == other_rows.size(), "own_rows and other_rows differ in length");
+        for (std::size_t e = 0; e < own_rows.size(); ++e) {
+          require(own_rows.data()[e] >= 0 && own_rows.data()[e] < owns, "a row of own is out of range");
+          require(other_rows.data()[e] >= -1 && other_rows.data()[e] < others, "a row of other is out of range");
+        }
+        pass.factors = factors;
+        pass.own.rows = own.data();
+        pass.other.rows = other.data();
+        if (own_bias_mean && own_bias_variance) {
+          pass.own.bias_mean = own_bias_mean->data();
+          pass.own.bias_variance = own_bias_variance->data();
+        }
+        if (other_bias_mean && other_bias_variance) {
+          pass.other.bias_mean = other_bias_mean->data();
+          pass.other.bias_variance = other_bias_variance->data();
+        }
+        auto mean = new_array<float>({own_rows.size()});
+        auto variance = new_array<float>({own_rows.size()});
+        {
+          nb::gil_scoped_release release;
+          kernels_in_use()->pair_moments(pass, static_cast<std::int64_t>(own_rows.size()), own_rows.data(),
+                                         other_rows.data(), mean.data(), variance.data());
+        }
+        return std::make_tuple(mean, variance);
+      },
+      nb::arg("factors"), nb::arg("own"), nb::arg("own_bias_mean").none(), nb::arg("own_bias_variance").none(),
+      nb::arg("other"), nb::arg("other_bias_mean").none(), nb::arg("other_bias_variance").none(), nb::arg("own_rows"),
+      nb::arg("other_rows"), "(E[a], var[a]) of pairs, without the offset; NaN where other_rows is -1.");
+}
+
+}  // namespace considerate

@@ -1,0 +1,190 @@
+"""Does data simulated from the model give back its like-probabilities?
+
+    python -m studies.recovery
+
+Vectors and coins come from `simulate_from_model(hidden="popularity")`: a user considers items in proportion to their
+popularity, and likes each with the chance sigma(a). The fit sees the likes alone. p(like) is then held against the
+*known* coins on every considered edge, liked or not, and against sigma(a) itself.
+
+q(H) draws what was considered and not liked from pi, whatever the user's taste. Given the likes that is right only
+where a user considered most of the catalogue: P(considered | not liked) = w (1 - sigma(a)) / (1 - w sigma(a)), which
+forgets a as w goes to 1. Where w is small the drawn negatives hold items that the user would have liked, and the
+fitted odds tend to 2 sigma(a) in place of exp(a): half the slope at a = 0, and never above 2. Rows "drawn" show both
+ends of this; rows "known" are fitted to the true H and tell what is due to q(H) and what to mean-field inference.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from considerate import Recommender
+from considerate.backends.local import LocalBackend
+from considerate.degrees import PowerLaw
+from considerate.graph import Adjacency, Graph, transpose
+from considerate.hidden import Terms
+from considerate.inference.fit import Settings, sweeps
+from considerate.posterior import Posterior
+from considerate.predict import INTERVAL, like_probability, logit_moments, sigmoid
+from considerate.simulate import ModelSample, simulate_from_model
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is simulated."""
+
+    name: str
+    users: int = 4000
+    items: int = 200
+    factors: int = 3
+    tau_user: float = 1.0
+    tau_item: float = 1.0
+    tau_item_bias: float = math.inf
+    user_law: PowerLaw | None = None
+
+    def sample(self, seed: int = 0) -> ModelSample:
+        return simulate_from_model(
+            self.users,
+            self.items,
+            self.factors,
+            tau_user=self.tau_user,
+            tau_item=self.tau_item,
+            tau_item_bias=self.tau_item_bias,
+            hidden="popularity",
+            user_law=self.user_law,
+            seed=seed,
+        )
+
+
+NEARLY_ALL = PowerLaw(0.5, minimum=180)  # of 200 items: w is near 1, and q(H) is right
+CASES = (
+    Case("most considered", user_law=NEARLY_ALL),
+    Case("most considered, item biases", user_law=NEARLY_ALL, tau_item_bias=2.0),
+    Case("an eighth considered", items=500, user_law=PowerLaw(1.4, cutoff=70.0, minimum=40)),
+    Case("a twentieth considered", items=500),
+    Case("a twentieth, the paper's taus", items=500, tau_user=2.0, tau_item=3.5),
+    Case("a twentieth, item biases", items=500, tau_item_bias=2.0),
+)
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Over the considered edges."""
+
+    edges: int
+    liked: float  # share
+    ece_coins: float  # expected calibration error of p(like) against the coins
+    ece_truth: float  # the same against sigma(a)
+    auc: float  # of p(like), liked against considered and not liked
+    rmse: float  # of the logit
+    spread: float  # standard deviation of the true logit: the RMSE of knowing nothing
+    coverage: float  # of the logit's 90 % interval
+    widening: float  # by how much the interval would have to be wider to hold 90 %
+
+
+def calibration_error(p: Floats, outcome: NDArray[Any], bins: int = 20) -> float:
+    """sum over bins of |mean p - mean outcome|, weighted by the bins' shares."""
+    place = np.minimum((p * bins).astype(np.int64), bins - 1)
+    gaps = np.bincount(place, p, minlength=bins) - np.bincount(place, outcome, minlength=bins)
+    return float(np.abs(gaps).sum() / len(p))
+
+
+def area_under_curve(score: Floats, positive: NDArray[np.bool_]) -> float:
+    from scipy.stats import rankdata
+
+    ranks, count = rankdata(score)[positive].sum(), int(positive.sum())
+    return float((ranks - count * (count + 1) / 2) / (count * (len(score) - count)))
+
+
+def figures(sample: ModelSample, mean: Floats, deviation: Floats) -> Figures:
+    p = like_probability(mean, deviation**2)
+    off = np.abs(mean - sample.logit) / deviation
+    return Figures(
+        edges=len(p),
+        liked=float(sample.liked.mean()),
+        ece_coins=calibration_error(p, sample.liked),
+        ece_truth=calibration_error(p, sigmoid(sample.logit)),
+        auc=area_under_curve(p, sample.liked),
+        rmse=float(np.sqrt(np.mean((mean - sample.logit) ** 2))),
+        spread=float(sample.logit.std()),
+        coverage=float((off <= INTERVAL).mean()),
+        widening=float(np.quantile(off, 0.9) / INTERVAL),
+    )
+
+
+def fit_drawn(sample: ModelSample, **settings: Any) -> Figures:
+    """The likes alone, negatives drawn (or expected) under q(H), c = 1."""
+    from scipy import sparse
+
+    shape = (sample.user_count, sample.item_count)
+    likes = sparse.csr_matrix((np.ones(len(sample.users)), (sample.users, sample.items)), shape=shape)
+    factors = sample.user_vectors.shape[1]
+    fitted = Recommender(**{"negatives": 1, "factors": factors, "sweeps": 40, "tolerance": 0, **settings}).fit(likes)
+    mean, deviation = fitted.predict_logit(sample.hidden_users, sample.hidden_items)
+    return figures(sample, mean.astype(np.float64), deviation.astype(np.float64))
+
+
+class KnownH:
+    """The true H in every sweep: what q(H) would have to know."""
+
+    deterministic = True
+
+    def __init__(self, graph: Graph, sample: ModelSample) -> None:
+        counts = np.bincount(sample.hidden_users[~sample.liked], minlength=sample.user_count)
+        starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        self.by_user = Adjacency(starts, sample.hidden_items[~sample.liked].astype(np.int32))
+        self.by_item = transpose(self.by_user, graph.item_count, graph.user_blocks)
+
+    def user_terms(self, sweep: int, posterior: Posterior, run: Any) -> Terms:
+        return Terms(unliked=self.by_user)
+
+    def item_terms(self, sweep: int, posterior: Posterior, run: Any) -> Terms:
+        return Terms(unliked=self.by_item)
+
+    def settled(self, sweep: int) -> bool:
+        return True
+
+
+def fit_known(sample: ModelSample, count: int = 40) -> Figures:
+    """The likes and the true negatives."""
+    users, items = sample.users.astype(np.int32), sample.items.astype(np.int32)
+    graph = Graph.from_pairs(users, items, sample.user_count, sample.item_count)
+    settings = Settings(factors=sample.user_vectors.shape[1])
+    with LocalBackend() as backend:
+        for done in sweeps(graph, KnownH(graph, sample), settings, backend):
+            if done.state.sweep == count:
+                break
+    q = done.state.posterior
+    mean, variance = logit_moments(q.users, q.items, sample.hidden_users, sample.hidden_items)
+    return figures(sample, mean.astype(np.float64), np.sqrt(variance.astype(np.float64)))
+
+
+COLUMNS = ("case", "H", *Figures.__dataclass_fields__)
+
+
+def line(case: str, hidden: str, found: Figures) -> str:
+    cells = [f"{value:>9.4f}" if isinstance(value, float) else f"{value:>9d}" for value in asdict(found).values()]
+    return f"{case:<30} {hidden:<9}" + " ".join(cells)
+
+
+def header() -> str:
+    return f"{'case':<30} {'H':<9}" + " ".join(f"{name:>9}" for name in Figures.__dataclass_fields__)
+
+
+def main() -> None:
+    print(header())
+    for case in CASES:
+        sample = case.sample()
+        print(line(case.name, "drawn", fit_drawn(sample)))
+        print(line(case.name, "expected", fit_drawn(sample, hidden="expected")))
+        print(line(case.name, "known", fit_known(sample)), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,167 @@
+"""The docs are true: their Python runs, their `considerate` lines run, their links and names lead somewhere."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import sqlite3
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+
+from considerate import Recommender
+from likes import skewed
+
+ROOT = Path(__file__).parents[1]
+PAGES = ["README.md", "docs/quickstart.md", "docs/coming-from-implicit.md", "docs/data.md"]
+EVERY_PAGE = sorted(
+    str(path.relative_to(ROOT)) for path in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")] if path.is_file()
+)
+
+
+def python_blocks(page: str) -> list[tuple[int, str]]:
+    """(line, code) of every ```python block."""
+    text = (ROOT / page).read_text()
+    return [
+        (text[: found.start(1)].count("\n"), found.group(1))
+        for found in re.finditer(r"^```python\n(.*?)^```", text, re.M | re.S)
+    ]
+
+
+def shell_lines(page: str) -> list[str]:
+    """Every line of a ```sh block or an indented block that calls `considerate`."""
+    text = (ROOT / page).read_text()
+    lines = [line for block in re.findall(r"^```sh\n(.*?)^```", text, re.M | re.S) for line in block.splitlines()]
+    lines += re.findall(r"^    (considerate .*)$", text, re.M)
+    return [line for line in lines if line.startswith("considerate ")]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The files that the pages speak of: ratings with their titles, as Parquet, CSV and SQLite."""
+    likes = skewed(users=120, items=30)
+    users, items = likes.nonzero()
+    random = np.random.default_rng(0)
+    people = ["ann", "bob", *(f"user {m}" for m in range(2, 120))]
+    ratings = pa.table(
+        {
+            "user": [people[m] for m in users],
+            "item": [f"item {n}" for n in items],
+            "rating": random.choice([2.0, 3.0, 4.0, 5.0], len(users), p=[0.1, 0.1, 0.4, 0.4]),
+            "when": pa.array(random.integers(1_690_000_000, 1_715_000_000, len(users)), pa.timestamp("s")),
+        }
+    )
+    pyarrow.parquet.write_table(ratings, tmp_path / "ratings.parquet")
+    pyarrow.csv.write_csv(ratings, tmp_path / "ratings.csv")
+    titles = pa.table({"item": [f"item {n}" for n in range(30)], "title": [f"The Title of {n}" for n in range(30)]})
+    pyarrow.parquet.write_table(titles, tmp_path / "items.parquet")
+    with sqlite3.connect(tmp_path / "likes.db") as database:
+        database.execute("create table likes (user text, item text)")
+        pairs = zip(ratings["user"].to_pylist(), ratings["item"].to_pylist())
+        database.executemany("insert into likes values (?, ?)", pairs)
+    database.close()
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.filterwarnings("error::UserWarning")
+def test_python_blocks_run_in_order(page: str, folder: Path) -> None:
+    blocks = python_blocks(page)
+    assert blocks, f"{page} has no Python"
+    namespace: dict[str, Any] = {"__name__": "__docs__"}
+    for line, code in blocks:
+        exec(compile("\n" * line + code, str(ROOT / page), "exec"), namespace)  # tracebacks show the page's line
+
+
+def test_the_quickstart_says_what_comes_out(folder: Path) -> None:
+    namespace: dict[str, Any] = {}
+    for _, code in python_blocks("docs/quickstart.md"):
+        exec(code, namespace)
+    rows = (ROOT / "docs/quickstart.md").read_text().partition("| column |")[2].partition("\n\n")[0].splitlines()
+    documented = [name for row in rows for name in re.findall(r"`(\w+)`", row.split(" | ")[0])]
+    assert namespace["table"].column_names == documented
+    assert namespace["table"].num_rows == 10
+    tail = [namespace[name]["item"].to_pylist() for name in ("by_taste", "between", "as_observed")]
+    popularity = dict(zip(namespace["model"].model_.item_ids.ids_of(range(30)), namespace["model"].popularity_))
+    assert np.mean([popularity[one] for one in tail[0]]) <= np.mean([popularity[one] for one in tail[2]])
+    assert np.array_equal(namespace["again"].user_factors, namespace["model"].user_factors)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if shell_lines(page)])
+def test_shell_lines_run_in_order(page: str, folder: Path) -> None:
+    program = Path(sys.executable).parent / "considerate"
+    if not program.exists():
+        pytest.skip("the package's script is not installed")
+    environment = {**os.environ, "COLUMNS": "120", "NO_COLOR": "1"}
+    for line in shell_lines(page):
+        command = [str(program), *shlex.split(line, comments=True)[1:]]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+        assert done.returncode == 0, f"{page}: {line}\n{done.stdout}\n{done.stderr}"
+        assert "-o" in command or done.stdout, line
+
+
+@pytest.mark.parametrize("page", EVERY_PAGE)
+def test_links_lead_to_files(page: str) -> None:
+    text = re.sub(r"^```.*?^```", "", (ROOT / page).read_text(), flags=re.M | re.S)
+    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", text):
+        if not target.startswith(("http://", "https://", "mailto:")):
+            assert (ROOT / page).parent.joinpath(target).exists(), f"{page} links to {target}, which is not there"
+
+
+SOURCES = "\n".join(
+    path.read_text()
+    for path in [*(ROOT / "src").rglob("*.py"), *(ROOT / "src").rglob("*.pyi"), *(ROOT / "src").rglob("*.hpp")]
+)
+
+
+def test_the_glossarys_names_are_in_the_code() -> None:
+    rows = re.findall(r"^\| (.+?) \| (.+?) \| ", (ROOT / "GLOSSARY.md").read_text(), re.M)
+    names = {name for symbol, column in rows for name in re.findall(r"`(\w+)`", column) if symbol != "symbol"}
+    assert len(names) > 50
+    missing = [name for name in sorted(names) if not re.search(rf"\b{name}\b", SOURCES)]
+    assert not missing
+    parameters = {one.name for one in fields(Recommender)} - {
+        "sweeps",
+        "tolerance",
+        "seed",
+        "threads",
+        "head_correction",
+    }
+    assert parameters <= names, "a setting of the model that the glossary does not have"
+
+
+def test_files_that_contributing_names_are_there() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    for name in re.findall(r"`((?:src|tests|docs)/[\w./]+)`", text):
+        assert (ROOT / name).exists(), name
+    for pattern in re.findall(r"`(test_\w+\*?\.py)`", text):
+        assert list((ROOT / "tests").glob(pattern)), pattern
+
+
+def test_the_page_for_implicits_users_names_what_there_is() -> None:
+    text = (ROOT / "docs/coming-from-implicit.md").read_text()
+    for name in (
+        "predict_proba",
+        "predict_logit",
+        "recommend_table",
+        "recommend_for",
+        "export_vectors",
+        "fold_in",
+        "score",
+    ):
+        assert f"`{name}" in text
+        assert hasattr(Recommender, name)
+    parameters = {one.name for one in fields(Recommender)}
+    for name in ("factors", "sweeps", "negatives", "rate", "gamma", "seed", "threads", "tolerance"):
+        assert f"`{name}" in text
+        assert name in parameters

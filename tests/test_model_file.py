@@ -1,0 +1,513 @@
+"""A model to its file and back: the same answers bit for bit; what does not hold a model is refused."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from considerate import Recommender, read_interactions
+from considerate.errors import ConsiderateError, ModelFileError, OutputError, UsageError
+from considerate.model_file import load_model
+from considerate.store import open_tensors, write_tensors
+from likes import as_table, planted
+
+SETTINGS: list[dict[str, Any]] = [
+    {},
+    {"hidden": "expected", "groups": 8},
+    {"user_bias": True, "likelihood_weight": 2.0},
+    {"gamma": 0.5, "negatives": 0.7, "factors": 9},
+    {"head_correction": True, "rate": 0.5, "threads": 1},
+]
+
+
+def small(**settings: Any) -> Recommender:
+    return Recommender(**{"factors": 3, "sweeps": 5, **settings})
+
+
+def answers(recommender: Recommender) -> list[Any]:
+    likes = planted(seed=3)[:20]
+    return [
+        *recommender.recommend(np.arange(30), N=12),
+        *recommender.recommend(np.arange(20), likes, recalculate_user=True),
+        *recommender.recommend(4, thompson_seed=5),
+        recommender.predict_proba(np.arange(30)[:, None], np.arange(40)[None, :]),
+        *recommender.predict_logit(3, 4),
+        *recommender.similar_items(np.arange(5)),
+        *recommender.similar_users(7),
+        *recommender.export_vectors(),
+        np.array(recommender.explain(2, 3)[1]),
+        recommender.recommend_table(N=3, cold="popular").to_pydict(),
+        recommender.popularity_,
+        recommender.bound_,
+        recommender.precisions_,
+        recommender.n_iter_,
+        recommender.converged_,
+        recommender.get_params(),
+        recommender.score(likes),
+        recommender.model_.settings,
+    ]
+
+
+def assert_same(one: Recommender, other: Recommender) -> None:
+    for a, b in zip(answers(one), answers(other), strict=True):
+        if isinstance(a, np.ndarray):
+            np.testing.assert_array_equal(a, b)
+        else:
+            assert a == b
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model with everything that a file can hold: string ids, titles, user biases, likes."""
+    path = tmp_path_factory.mktemp("model") / "model.safetensors"
+    titles = pa.table({"item": [f"i{n}" for n in range(40)], "title": [f"Title {n}" for n in range(40)]})
+    likes = read_interactions(as_table(planted(users=60)), titles=titles)
+    Recommender(factors=3, sweeps=3, user_bias=True).fit(likes).save(path)
+    return path
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+@pytest.mark.parametrize("ids", ["range", "strings", "integers"])
+def test_round_trip_bit_for_bit(tmp_path: Path, settings: dict[str, Any], ids: str) -> None:
+    likes: Any = planted()
+    if ids != "range":
+        likes = as_table(planted(), *(("u{}", "i{}") if ids == "strings" else ("9{}", "-4{}")))
+    recommender = small(**settings).fit(likes)
+    path = tmp_path / "model.safetensors"
+    assert recommender.save(path) is None
+    for verify in (None, True, False):
+        assert_same(Recommender.load(path, verify=verify), recommender)
+    loaded = Recommender.load(str(path))
+    again = tmp_path / "again"
+    loaded.save(again)
+    assert again.read_bytes() == path.read_bytes()
+    assert loaded.model_.user_ids.ids_of(range(200)) == recommender.model_.user_ids.ids_of(range(200))
+
+
+def test_strings_titles_and_the_history(saved: Path) -> None:
+    loaded = Recommender.load(saved)
+    table = loaded.recommend_table(["u7"], N=2)
+    assert [f"Title {item[1:]}" for item in table["item"].to_pylist()] == table["title"].to_pylist()
+    assert loaded.bound_.shape == (4,)
+    assert loaded.user_bias is True
+    terms = {"edges", "users", "items", "user_biases", "item_biases", "precisions"}
+    assert all(set(one) == terms for one in loaded.model_.bounds)
+    stored = open_tensors(saved)
+    assert stored.metadata["users"] == 60
+    assert stored.metadata["parameters"]["factors"] == 3
+
+
+def test_arrays_are_mapped_and_stay_when_the_file_goes(tmp_path: Path) -> None:
+    recommender = small().fit(planted())
+    path = tmp_path / "model"
+    recommender.save(path)
+    loaded = Recommender.load(path)
+    assert not loaded.user_factors.flags.writeable
+    assert not loaded.popularity_.flags.writeable
+    path.unlink()
+    assert_same(loaded, recommender)
+
+
+def test_saving_over_the_mapped_file(tmp_path: Path) -> None:
+    """The file that is replaced is the one whose pages are being read."""
+    path = tmp_path / "model"
+    small().fit(planted()).save(path)
+    before = path.read_bytes()
+    loaded = Recommender.load(path)
+    loaded.save(path)
+    assert path.read_bytes() == before
+    loaded.partial_fit_users([200], planted()[:1])
+    loaded.save(path)
+    again = Recommender.load(path)
+    assert len(again.user_factors) == 201
+    assert np.array_equal(again.recommend(200)[0], loaded.recommend(200)[0])
+    assert os.listdir(tmp_path) == ["model"]
+
+
+@pytest.mark.parametrize("hidden", ["sampled", "expected"])
+def test_a_mapped_model_can_be_changed_and_fitted(tmp_path: Path, hidden: str) -> None:
+    likes = planted()
+    recommender = small(hidden=hidden).fit(likes)
+    recommender.save(tmp_path / "model")
+    loaded = Recommender.load(tmp_path / "model")
+    for one in (recommender, loaded):
+        one.partial_fit_users([3, 200], likes[[4, 5]])
+        one.partial_fit_items([7, 40], likes.T.tocsr()[[8, 9]].tocsr())
+    assert np.array_equal(loaded.user_factors, recommender.user_factors)
+    assert np.array_equal(loaded.item_factors, recommender.item_factors)
+    assert np.array_equal(loaded.recommend(np.arange(201))[0], recommender.recommend(np.arange(201))[0])
+    loaded.save(tmp_path / "changed")
+    changed = Recommender.load(tmp_path / "changed")
+    assert np.array_equal(changed.recommend(np.arange(201))[0], recommender.recommend(np.arange(201))[0])
+    assert np.array_equal(loaded.fit(likes).user_factors, small(hidden=hidden).fit(likes).user_factors)
+
+
+def test_without_the_likes(tmp_path: Path) -> None:
+    """Everything but what users liked: known users stay known, given likes are filtered, explain says what it needs."""
+    likes = planted()
+    recommender = small().fit(as_table(likes))
+    recommender.save(tmp_path / "model", likes=False)
+    recommender.save(tmp_path / "whole")
+    assert (tmp_path / "model").stat().st_size < (tmp_path / "whole").stat().st_size
+    assert not any(name.startswith("likes") for name in open_tensors(tmp_path / "model"))
+    loaded = Recommender.load(tmp_path / "model")
+    assert np.array_equal(loaded.user_factors, recommender.user_factors)
+    assert len(loaded.recommend(0, N=40)[0]) == 40
+    row = recommender.model_.liked.row(0)
+    assert np.array_equal(loaded.recommend(0, row, N=40)[0], recommender.recommend(0, N=40)[0])
+    assert loaded.recommend_table(["u5"], N=3).num_rows == 3
+    assert not any(loaded.recommend_table(N=1, cold="popular")["cold"].to_pylist())
+    with pytest.raises(UsageError, match="saved without the likes; give the user's as user_items"):
+        loaded.explain(0, 1)
+    assert loaded.explain(0, 1, user_items=row)[1]
+    loaded.save(tmp_path / "again")  # it does not come to have likes by being saved again
+    assert (tmp_path / "again").read_bytes() == (tmp_path / "model").read_bytes()
+
+
+def test_loading_needs_no_pickle_and_no_training_code(saved: Path) -> None:
+    """With pickle made unusable a model loads and answers; nothing in a model file is code."""
+    program = """
+import sys, pickle
+def refuse(*_, **__):
+    raise SystemExit("pickle was used")
+pickle.load = pickle.loads = pickle.Unpickler = refuse
+import numpy as np
+np.load = refuse
+from considerate import Recommender
+loaded = Recommender.load(sys.argv[1])
+print(loaded.recommend(0, N=3)[0].shape, loaded.recommend_table("u5", N=2).num_rows)
+"""
+    done = subprocess.run([sys.executable, "-c", program, str(saved)], capture_output=True, text=True, check=False)
+    assert done.stdout == "(3,) 2\n", done.stderr
+
+
+def test_paths_that_are_none(tmp_path: Path, saved: Path) -> None:
+    recommender = Recommender.load(saved)
+    with pytest.raises(OutputError, match="its folder does not exist"):
+        recommender.save(tmp_path / "nowhere" / "model")
+    with pytest.raises(OutputError, match="is a folder"):
+        recommender.save(tmp_path)
+    with pytest.raises(ModelFileError, match="no such file"):
+        Recommender.load(tmp_path / "nothing")
+    with pytest.raises(ModelFileError, match="is a folder"):
+        Recommender.load(tmp_path)
+    with (
+        (tmp_path / "file").open("wb") as file,
+        pytest.raises(UsageError, match="named by its path, not by BufferedWriter"),
+    ):
+        recommender.save(file)  # type: ignore[arg-type]
+    with saved.open("rb") as file, pytest.raises(UsageError, match="named by its path, not by BufferedReader"):
+        Recommender.load(file)  # type: ignore[arg-type]
+
+
+# --- Damage ---
+
+
+def test_flipped_bits_and_truncation(saved: Path, tmp_path: Path) -> None:
+    content = saved.read_bytes()
+    path = tmp_path / "damaged"
+    places = random.Random(0)
+    for _ in range(150):
+        damaged = bytearray(content)
+        damaged[places.randrange(len(content))] ^= 1 << places.randrange(8)
+        path.write_bytes(damaged)
+        with pytest.raises(ModelFileError):
+            Recommender.load(path)
+    for _ in range(60):
+        path.write_bytes(content[: places.randrange(len(content))])
+        with pytest.raises(ModelFileError):
+            Recommender.load(path)
+    path.write_bytes(content + b"\0")
+    with pytest.raises(ModelFileError, match="bytes added at its end"):
+        Recommender.load(path)
+    path.write_bytes(content)
+    Recommender.load(path)
+
+
+Parts = tuple[dict[str, Any], dict[str, Any]]
+
+
+def parts_of(path: Path) -> Parts:
+    stored = open_tensors(path)
+    return {name: stored[name].copy() for name in stored}, copy.deepcopy(stored.metadata)
+
+
+def refused(path: Path, parts: Parts) -> str:
+    """The reason why a valid container with these parts is no model."""
+    write_tensors(path, *parts)
+    with pytest.raises(ModelFileError) as caught:
+        Recommender.load(path)
+    return str(caught.value)
+
+
+def test_the_parts_as_they_are_make_a_model(saved: Path, tmp_path: Path) -> None:
+    write_tensors(tmp_path / "same", *parts_of(saved))
+    assert (tmp_path / "same").read_bytes() == saved.read_bytes()
+
+
+def test_every_tensor_is_needed_with_its_shape_and_type(saved: Path, tmp_path: Path) -> None:
+    names = list(open_tensors(saved))
+    assert set(names) >= {"user.rows", "item.rows", "popularity", "likes.starts", "user_ids.text", "titles.offsets"}
+    changes: list[Callable[[Any], Any]] = [
+        lambda array: array[:-1],
+        lambda array: np.concatenate([array, array[:1]]),
+        lambda array: array[None],
+        lambda array: array.reshape(-1, 1),
+        lambda array: array.astype(np.float64 if array.dtype != np.float64 else np.float32),
+        lambda array: array.astype(np.uint8 if array.dtype != np.uint8 else np.int32),
+        lambda array: array[:0],
+        lambda array: array.reshape(-1)[0],
+    ]
+    for name in names:
+        tensors, metadata = parts_of(saved)
+        del tensors[name]
+        assert name in refused(tmp_path / "changed", (tensors, metadata)) or "text" in name
+        for change in changes:
+            tensors, metadata = parts_of(saved)
+            tensors[name] = change(tensors[name])
+            if name == "bounds" and tensors[name].shape[1:] == (6,) and tensors[name].dtype == np.float64:
+                continue  # a history may be of any length
+            refused(tmp_path / "changed", (tensors, metadata))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("popularity", np.nan, "popularities"),
+        ("popularity", np.inf, "popularities"),
+        ("popularity", -1.0, "popularities"),
+        ("user_degree", -1, "does not hold degrees"),
+        ("item_degree", 2**40, "does not hold degrees"),
+        ("likes.items", 40, "an item that is not there"),
+        ("likes.items", -1, "an item that is not there"),
+        ("likes.starts", 2**50, "not divided into users"),
+        ("likes.starts", -5, "not divided into users"),
+        ("user_ids.offsets", 2**50, ""),
+        ("titles.offsets", -7, ""),
+    ],
+)
+def test_values_that_no_model_has(saved: Path, tmp_path: Path, name: str, value: Any, message: str) -> None:
+    tensors, metadata = parts_of(saved)
+    tensors[name][5] = value
+    assert message in refused(tmp_path / "changed", (tensors, metadata))
+
+
+def test_a_popularity_of_nothing(saved: Path, tmp_path: Path) -> None:
+    tensors, metadata = parts_of(saved)
+    tensors["popularity"][:] = 0
+    assert "popularities" in refused(tmp_path / "changed", (tensors, metadata))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"users": 59}, "user.rows"),
+        ({"users": -1}, "'users' is out of range"),
+        ({"items": 41}, "item.rows"),
+        ({"factors": 4}, "setting 'factors'"),
+        ({"factors": 9}, "user.rows"),
+        ({"factors": 0}, "'factors' is out of range"),
+        ({"gamma": "1"}, "no number 'gamma'"),
+        ({"gamma": 1e200}, "'gamma' is out of range"),
+        ({"negatives": 0}, "'negatives' is not positive"),
+        ({"groups": 0}, "'groups' is out of range"),
+        ({"popularity_weight": 1e200}, "'popularity_weight' is out of range"),
+        ({"converged": 1}, "'converged'"),
+        ({"bound_terms": ["edges"]}, "bounds"),
+        ({"bound_terms": [1, 2, 3, 4, 5, 6]}, "history of the bound"),
+        ({"precisions": {}}, "precision 'user'"),
+        ({"precisions": {"user": [1, 1], "item": [1, 0]}}, "precision 'item'"),
+        ({"settings": None}, "'settings'"),
+        ({"likes": 1}, "'likes'"),
+        ({"edges": 3}, "likes.items"),
+        ({"user_ids": {"kind": "range", "size": 59}}, "another size"),
+        ({"parameters": []}, "'parameters'"),
+        ({"parameters": {"factors": -1}}, "its parameters are not possible .factors is -1; it must be"),
+        ({"parameters": {"hidden": "guessed"}}, "its parameters are not possible"),
+    ],
+    ids=str,
+)
+def test_descriptions_that_lie(saved: Path, tmp_path: Path, change: dict[str, Any], message: str) -> None:
+    tensors, metadata = parts_of(saved)
+    reason = refused(tmp_path / "changed", (tensors, metadata | change))
+    assert re.search(message, reason), reason
+    assert str(tmp_path / "changed") in reason
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("factors", 3.0),
+        ("seed", 1.5),
+        ("seed", -1),
+        ("seed", 2**63),
+        ("weight", 0.0),
+        ("weight", -1),
+        ("prior_shape", 0),
+        ("user_bias", 1),
+        ("step_delay", "10"),
+        ("offset", None),
+    ],
+)
+def test_settings_that_lie(saved: Path, tmp_path: Path, name: str, value: Any) -> None:
+    tensors, metadata = parts_of(saved)
+    metadata["settings"][name] = value
+    assert f"setting {name!r} is out of range" in refused(tmp_path / "changed", (tensors, metadata))
+
+
+def test_parameters_of_another_version_are_left_aside(saved: Path, tmp_path: Path) -> None:
+    tensors, metadata = parts_of(saved)
+    metadata["parameters"] |= {"invented": 7}
+    del metadata["parameters"]["rate"]
+    write_tensors(tmp_path / "changed", tensors, metadata)
+    loaded = Recommender.load(tmp_path / "changed")
+    assert loaded.rate == 1.0
+    assert not hasattr(loaded, "invented")
+
+
+STRANGE: list[Any] = [
+    *(None, True, False, 0, 1, -1, 2, 3, 7, 40, 60, 2**31, 2**40, 2**63, -(2**63), 10**99, 0.5, -0.5, 1e-320, 1e299),
+    *(
+        -1e308,
+        "",
+        "x",
+        "range",
+        "string",
+        "integer",
+        [],
+        [0],
+        [1, 1],
+        [[]],
+        {},
+        {"kind": "range", "size": 60},
+        {"x": 1},
+    ),
+]
+
+
+def mutated(value: Any, draw: random.Random) -> Any:
+    """The same JSON with one thing in it removed, replaced, repeated, added or exchanged."""
+    if isinstance(value, dict) and value and draw.random() < 0.8:
+        value, key = dict(value), draw.choice(sorted(value))
+        action = draw.randrange(6)
+        if action == 0:
+            del value[key]
+        elif action == 1:
+            value[key] = draw.choice(STRANGE)
+        elif action == 2:
+            value[draw.choice(sorted(value))] = value[key]
+        else:
+            value[key] = mutated(value[key], draw)
+        return value
+    if isinstance(value, list) and value and draw.random() < 0.8:
+        value, place = list(value), draw.randrange(len(value))
+        action = draw.randrange(4)
+        if action == 0:
+            del value[place]
+        elif action == 1:
+            value.insert(place, draw.choice(STRANGE))
+        else:
+            value[place] = mutated(value[place], draw)
+        return value
+    if isinstance(value, int | float) and not isinstance(value, bool) and draw.random() < 0.5:
+        return draw.choice([value + 1, value - 1, -value, value * 2, value / 3, float(value), str(value)])
+    return draw.choice(STRANGE)
+
+
+def use(recommender: Recommender) -> None:
+    """Questions to a model that was accepted: it may say no in our words, and must not break."""
+    recommender.recommend([0, 1], N=3)
+    recommender.recommend(0, [1, 2], recalculate_user=True)
+    recommender.predict_proba(0, 1)
+    recommender.recommend_table(N=1, cold="popular")
+    recommender.explain(0, 1)
+    recommender.bound_  # noqa: B018
+    recommender.partial_fit_items([0], planted(users=60).T.tocsr()[:1])
+
+
+def test_mutated_descriptions(saved: Path, tmp_path: Path) -> None:
+    """Whatever the JSON says: a model that answers, or ModelFileError."""
+    tensors, metadata = parts_of(saved)
+    draw = random.Random(20)
+    path = tmp_path / "mutated"
+    loaded = 0
+    for case in range(500):
+        changed = metadata
+        for _ in range(draw.choice([1, 1, 1, 2, 4])):
+            changed = mutated(changed, draw)
+        if not isinstance(changed, dict):
+            continue
+        write_tensors(path, tensors, changed)
+        try:
+            load_model(path)
+            recommender = Recommender.load(path)
+        except ModelFileError:
+            continue
+        loaded += 1
+        try:
+            with np.errstate(all="ignore"):
+                use(recommender)
+        except ConsiderateError:
+            pass
+        except Exception as error:
+            raise AssertionError(f"case {case}: {json.dumps(changed)[:3000]}") from error
+    assert 10 < loaded < 400  # both happen
+
+
+def test_mutated_tensors(saved: Path, tmp_path: Path) -> None:
+    """Valid containers whose arrays are of other shapes, types and values."""
+    original, metadata = parts_of(saved)
+    draw = random.Random(21)
+    path = tmp_path / "mutated"
+    refusals = 0
+    for case in range(200):
+        tensors = {name: array.copy() for name, array in original.items()}
+        name = draw.choice(sorted(tensors))
+        array = tensors[name]
+        action = draw.randrange(5)
+        if action == 0:
+            tensors[name] = tensors[draw.choice(sorted(tensors))]
+        elif action == 1:
+            tensors[name] = np.resize(array, (draw.randrange(100),))
+        elif action == 2:
+            tensors[name] = array.astype(draw.choice([np.float32, np.int32, np.int64, np.uint8]))
+        elif action == 3 and array.dtype.kind != "f":
+            array.reshape(-1)[draw.randrange(array.size)] = draw.choice([0, 1, 255, np.iinfo(array.dtype).max])
+        else:
+            draw.shuffle(rows := list(range(len(array))))
+            tensors[name] = array[rows]
+        write_tensors(path, tensors, metadata)
+        try:
+            recommender = Recommender.load(path)
+        except ModelFileError:
+            refusals += 1
+            continue
+        try:
+            use(recommender)
+        except ConsiderateError:
+            pass
+        except Exception as error:
+            raise AssertionError(f"case {case}: {name}, action {action}") from error
+    assert 50 < refusals < 200
+
+
+def test_the_history_of_the_longest_fit_is_saved(tmp_path: Path) -> None:
+    """100,000 sweeps are allowed; their bounds are a tensor, as the header would have no room."""
+    recommender = small().fit(planted())
+    model = recommender.model_
+    recommender._model = replace(model, bounds=model.bounds[:1] * 100_001)
+    recommender.save(tmp_path / "model")
+    assert Recommender.load(tmp_path / "model").n_iter_ == 100_000

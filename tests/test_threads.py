@@ -1,0 +1,184 @@
+"""The same bits for any number of threads, split or not, fused or by messages between blocks (eq. 21)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from considerate.backends.local import LocalBackend
+from considerate.graph import Graph, ranges, run_serially
+from considerate.hidden import Expected, Sampled, popularity_weights
+from considerate.inference.fit import Settings, State, initial_state, sweeps, update_users
+from considerate.inference.sums import EdgeSums, Step, add_blocks, edge_sums, side_pass
+from considerate.inference.updates import heavy_rows, update_side
+from considerate.kernels import compiled
+
+USERS, ITEMS, NEGATIVES = 2000, 150, 1.5
+
+
+def pairs() -> tuple[np.ndarray, np.ndarray]:
+    random = np.random.default_rng(0)
+    same_taste = (np.arange(USERS)[:, None] % 3) == (np.arange(ITEMS) % 3)
+    liked = random.random((USERS, ITEMS)) < np.clip(3.0 / np.arange(1, ITEMS + 1), 0.05, 0.2) * (0.1 + 2.5 * same_taste)
+    liked[:, 7] = random.random(USERS) < 0.97  # one item that nearly everyone likes
+    users, items = np.nonzero(liked)
+    return users.astype(np.int32), items.astype(np.int32)
+
+
+@pytest.fixture(scope="module")
+def graph() -> Graph:
+    made = Graph.from_pairs(*pairs(), USERS, ITEMS, block_edges=500)
+    assert len(made.user_blocks) - 1 >= 16
+    assert len(made.item_blocks) - 1 >= 16
+    assert 7 in heavy_rows(made.by_item.degrees, made.item_blocks).tolist()
+    return made
+
+
+def settings_of(user_bias: bool) -> Settings:
+    return Settings(
+        factors=9, offset=-np.log(NEGATIVES), user_bias=user_bias, step_delay=1, precision_delay=1, weight=1.3
+    )
+
+
+def estimator_of(kind: str, graph: Graph, settings: Settings, run=run_serially):
+    weights = popularity_weights(graph.by_item.degrees, 1.0)
+    if kind == "sampled":
+        return Sampled(graph.by_user, graph.user_blocks, weights, NEGATIVES, 3)
+    return Expected(graph.by_user, graph.user_blocks, weights, NEGATIVES, settings.offset, 16, run)
+
+
+def fitted(kind: str, graph: Graph, user_bias: bool, threads: int, count: int = 6) -> tuple[State, list[float]]:
+    settings, bounds = settings_of(user_bias), []
+    with LocalBackend(threads) as backend:
+        estimator = estimator_of(kind, graph, settings, backend.map)
+        for done in sweeps(graph, estimator, settings, backend):
+            bounds.append(done.bound.total)
+            if done.state.sweep == count:
+                return done.state, bounds
+    raise AssertionError
+
+
+def assert_same_bits(one: State, two: State) -> None:
+    for mine, other in ((one.posterior.users, two.posterior.users), (one.posterior.items, two.posterior.items)):
+        np.testing.assert_array_equal(mine.rows, other.rows)
+        np.testing.assert_array_equal(mine.biases, other.biases)
+    assert one.posterior.precisions == two.posterior.precisions
+
+
+kinds = pytest.mark.parametrize("kind", ["sampled", "expected"])
+biases = pytest.mark.parametrize("user_bias", [False, True])
+
+
+@kinds
+@biases
+def test_posteriors_have_the_same_bits_for_any_number_of_threads(graph, kind, user_bias, monkeypatch):
+    split = []
+    solve = compiled.solve_rows
+    monkeypatch.setattr(compiled, "solve_rows", lambda *a: split.append(int(a[1][0])) or solve(*a))
+    one, bounds = fitted(kind, graph, user_bias, 1)
+    assert split.count(7) == 6, "the heavy item was split in every sweep"
+    assert np.abs(one.posterior.items.mean).max() > 0.05, "something was learned"
+    for threads in (2, 3):
+        other, others = fitted(kind, graph, user_bias, threads)
+        assert_same_bits(one, other)
+        assert bounds == others
+
+
+@kinds
+def test_permuted_input_has_the_same_bits(graph, kind):
+    users, items = pairs()
+    order = np.random.default_rng(1).permutation(len(users))
+    again = Graph.from_pairs(users[order], items[order], USERS, ITEMS, block_edges=500)
+    assert_same_bits(fitted(kind, graph, False, 1, 2)[0], fitted(kind, again, False, 2, 2)[0])
+
+
+def item_pass(kind: str, graph: Graph, user_bias: bool):
+    """The items' pass of the third sweep, ready to be read."""
+    settings = settings_of(user_bias)
+    state, _ = fitted(kind, graph, user_bias, 1, 2)
+    estimator = estimator_of(kind, graph, settings)
+    q = state.posterior
+    with LocalBackend(1) as backend:
+        terms = estimator.user_terms(3, q, run_serially)
+        q = replace(q, users=update_users(graph, terms, settings, backend, q, 1.0).side)
+    terms = estimator.item_terms(3, q, run_serially)
+    step = Step(settings.offset, settings.weight, q.precisions.item.mean, q.precisions.item_bias.mean, 0.7)
+    reading = side_pass(q.items, q.users, graph.by_item, terms, step, own_is_user=False, splits=graph.user_blocks)
+    return reading, q.items, terms
+
+
+@kinds
+@biases
+def test_a_row_that_is_split_has_the_bits_of_one_that_is_not(graph, kind, user_bias):
+    reading, items, terms = item_pass(kind, graph, user_bias)
+    closed_form = terms.expected is not None
+    whole = update_side(reading, items, graph.item_blocks, run_serially, closed_form=closed_form)
+    for heavy in (heavy_rows(graph.by_item.degrees, graph.item_blocks), np.arange(0, ITEMS, 7, dtype=np.int32)):
+        split = update_side(
+            reading,
+            items,
+            graph.item_blocks,
+            run_serially,
+            split=heavy,
+            splits=graph.user_blocks,
+            closed_form=closed_form,
+        )
+        np.testing.assert_array_equal(split.side.rows, whole.side.rows)
+        np.testing.assert_array_equal(split.side.biases, whole.side.biases)
+
+
+def same_sums(one: EdgeSums, two: EdgeSums) -> bool:
+    return all(np.array_equal(getattr(one, name), getattr(two, name)) for name in ("second", "first", "bias"))
+
+
+@kinds
+@biases
+@pytest.mark.parametrize("name", compiled.instruction_sets())
+def test_messages_of_blocks_add_up_to_the_fused_pass(graph, kind, user_bias, name):
+    """Eq. 21, bit for bit; and another order of adding does change bits, so this can fail."""
+    before = compiled.instruction_set()
+    compiled.use_instruction_set(name)
+    try:
+        reading, items, terms = item_pass(kind, graph, user_bias)
+        everyone, factors = np.arange(ITEMS, dtype=np.int32), items.factors
+        parts = [edge_sums(reading, everyone, factors, low, high) for low, high in ranges(graph.user_blocks)]
+        assert len(parts) >= 16
+        fused = edge_sums(reading, everyone, factors, 0, USERS)
+        assert same_sums(add_blocks(parts), fused)
+        assert not same_sums(add_blocks(parts[::-1]), fused)
+        in_sequence = parts[0]
+        for part in parts[1:]:
+            in_sequence = in_sequence.merge(part)
+        assert not same_sums(in_sequence, fused)
+        np.testing.assert_allclose(in_sequence.second, fused.second, rtol=1e-4, atol=1e-4)
+
+        sums = add_blocks(parts)
+        if terms.expected is not None:
+            sums = sums.merge(edge_sums(reading, everyone, factors, 0, 0, closed_form=True))
+        out, whole = items.empty_like(), items.empty_like()
+        compiled.solve_rows(
+            reading, everyone, sums.second, sums.first, sums.bias, out.rows, out.bias_mean, out.bias_variance
+        )
+        compiled.update_rows(reading, 0, ITEMS, whole.rows, whole.bias_mean, whole.bias_variance)
+        np.testing.assert_array_equal(out.rows, whole.rows)
+        np.testing.assert_array_equal(out.biases, whole.biases)
+    finally:
+        compiled.use_instruction_set(before)
+
+
+def test_another_order_of_adding_changes_the_posterior(graph):
+    """The same sums from fewer, larger blocks are as right, and have other bits."""
+    users, items = pairs()
+    coarser = Graph.from_pairs(users, items, USERS, ITEMS, block_edges=5000)
+    fine, coarse = fitted("sampled", graph, False, 1, 2)[0], fitted("sampled", coarser, False, 1, 2)[0]
+    assert not np.array_equal(fine.posterior.items.rows, coarse.posterior.items.rows)
+    np.testing.assert_allclose(fine.posterior.items.rows, coarse.posterior.items.rows, atol=1e-3)
+
+
+def test_the_start_does_not_depend_on_blocks(graph):
+    users, items = pairs()
+    coarser = Graph.from_pairs(users, items, USERS, ITEMS)
+    assert len(coarser.user_blocks) == 2
+    assert_same_bits(initial_state(graph, settings_of(True)), initial_state(coarser, settings_of(True)))
