@@ -69,9 +69,7 @@ def main() -> None:
     options = parser.parse_args()
     print(f"instruction set {compiled.instruction_set()}, {os.cpu_count()} processors, numpy {np.__version__}")
     graphs = {"MovieLens-1M": movielens(), "simulated": simulated()}
-    print(
-        f"{'graph':14} {'edges':>9} {'estimator':10} {'c':>3} {'K':>4} {'threads':>7} {'CPU ns/edge/side':>17} {'s/sweep':>8}"
-    )
+    print("graph              edges estimator    c    K threads  CPU ns/edge/side  s/sweep")
     for name, graph in graphs.items():
         if graph is None:
             print(f"{name:14} not found: set CONSIDERATE_DATA")

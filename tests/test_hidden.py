@@ -351,7 +351,8 @@ def test_a_user_who_likes_everything_has_no_mass_in_closed_form():
 @pytest.mark.parametrize("weight", [1.0, 2.0])
 @pytest.mark.parametrize("groups", [1, 8])
 def test_closed_form_sums_equal_brute_force(name, user_bias, weight, groups):
-    graph = skewed_graph(users=40, items=30)
+    graph = skewed_graph(users=40, items=30, block_edges=90)
+    assert len(graph.user_blocks) - 1 >= 5, "sums over users are added over several blocks"
     settings = Settings(factors=3, offset=-np.log(2.0), weight=weight, user_bias=user_bias)
     before = compiled.instruction_set()
     compiled.use_instruction_set(name)
@@ -376,6 +377,32 @@ def test_closed_form_sums_equal_brute_force(name, user_bias, weight, groups):
         compare_sums(reading, users, items, g, considered, prior, xi, of_user=False)
     finally:
         compiled.use_instruction_set(before)
+
+
+def test_groups_separate_popularity_and_taste_and_freeze_after_the_eighth_sweep():
+    graph = skewed_graph(users=100)
+    settings = Settings(factors=2)
+    estimator, q, *_ = expected_state(graph, settings, 1.0, 32)
+    assert (estimator.bins, estimator.tastes) == (8, 4)
+    directions = np.array([[1.0, 0.1], [0.1, 1.0], [-1.0, -0.1], [-0.1, -1.0]])
+
+    def items(shift: int) -> Posterior:
+        mean = directions[(np.arange(graph.item_count) // 2 + shift * np.arange(graph.item_count)) % 4]
+        return Posterior(q.users, Side.of(mean, np.full(mean.shape, 0.1), q.items.biases), q.precisions)
+
+    estimator.user_terms(8, items(0), run_serially)
+    taste = np.arange(graph.item_count) // 2 % 4
+    found = estimator.group_of_item % 4
+    assert len({(a, b) for a, b in zip(taste.tolist(), found.tolist())}) == 4, "one cluster for each direction"
+    for low, high in zip(range(8), range(1, 8)):
+        of = estimator.group_of_item // 4
+        if (of == low).any() and (of == high).any():
+            assert estimator.weights[of == low].max() <= estimator.weights[of == high].min()
+    before = estimator.group_of_item.copy()
+    estimator.user_terms(9, items(1), run_serially)
+    np.testing.assert_array_equal(estimator.group_of_item, before)
+    estimator.user_terms(8, items(1), run_serially)
+    assert (estimator.group_of_item != before).any()
 
 
 def compare_sums(reading, users, items, g, considered, prior, xi, *, of_user):

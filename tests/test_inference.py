@@ -15,6 +15,7 @@ import pytest
 from scipy import optimize
 
 import naive
+from considerate import Recommender
 from considerate.backends.local import LocalBackend
 from considerate.errors import DivergedError
 from considerate.graph import Adjacency, Graph, run_serially, transpose
@@ -33,6 +34,7 @@ from considerate.inference.sums import Step, side_pass
 from considerate.inference.updates import Moments, Updated, update_precision, update_side
 from considerate.kernels import reference
 from considerate.posterior import Gamma, Posterior, Precisions, Side
+from considerate.training import Hidden, make_estimator, make_popularity
 
 BACKEND = LocalBackend(1)
 
@@ -629,6 +631,16 @@ def test_every_number_of_factors_from_1_to_40_runs(kind):
         for side in (state.posterior.users, state.posterior.items):
             assert np.isfinite(side.rows).all()
             assert (side.variance > 0).all()
+
+
+@pytest.mark.parametrize("negatives", [1.0, 3.0])
+def test_the_estimator_and_the_passes_have_one_offset(negatives):
+    """-log c goes into the logit in two places, the closed-form sums and the edges."""
+    graph = planted()
+    hidden = Hidden("expected", negatives, 1.0, None, False, 8)
+    estimator = make_estimator(graph, hidden, make_popularity(graph, hidden, BACKEND), 0, BACKEND)
+    assert estimator.offset == Recommender(negatives=negatives)._settings().offset
+    assert estimator.offset == -math.log(negatives)
 
 
 def test_precisions_of_clamped_biases_are_dropped():

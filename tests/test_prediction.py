@@ -171,6 +171,7 @@ def test_rank_score_by_hand():
     assert rank_score(scores, 2, np.array([4])) == pytest.approx((1 + 0.5) / 4)
     assert rank_score(scores, 0, np.array([4])) == pytest.approx(3 / 4)
     assert rank_score(scores, 1, np.array([], np.int64)) == 0.0
+    assert rank_score(scores, 0, np.array([0, 4])) == pytest.approx(3 / 4), "it is in its own denominator, seen or not"
 
 
 # --- Fold-in ---

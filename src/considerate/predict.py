@@ -17,10 +17,11 @@ from considerate.inference.fit import Settings
 from considerate.inference.schedule import StepSize
 from considerate.inference.sums import Step, side_pass
 from considerate.inference.updates import update_side
+from considerate.kernels import compiled
 from considerate.posterior import Posterior, Side
 
 INTERVAL = 1.6448536269514722  # standard deviations on either side that hold 90 %
-CHUNK = 1 << 20
+STRIP = 16  # items that the kernel scores side by side
 
 
 def logit_moments(
@@ -30,18 +31,17 @@ def logit_moments(
 
     mu = eta_u'eta_v + b,    sigma^2 = sum_k (eta_u^2 s_v + eta_v^2 s_u + s_u s_v) + var b
     """
-    count = len(user_rows)
-    mean, variance = np.empty(count, np.float32), np.empty(count, np.float32)
-    (user_bias, user_bias_variance), (item_bias, item_bias_variance) = users.biases, items.biases
-    step = max(1, CHUNK // users.factors)
-    for start in range(0, count, step):
-        part = slice(start, start + step)
-        m, n = user_rows[part], item_rows[part]
-        u, us, v, vs = users.mean[m], users.variance[m], items.mean[n], items.variance[n]
-        mean[part] = (u * v).sum(axis=1) + user_bias[m] + item_bias[n]
-        spread = ((u * u + us) * vs + v * v * us).sum(axis=1)
-        variance[part] = spread + user_bias_variance[m] + item_bias_variance[n]
-    return mean, variance
+    return compiled.pair_moments(
+        users.factors,
+        users.rows,
+        users.bias_mean,
+        users.bias_variance,
+        items.rows,
+        items.bias_mean,
+        items.bias_variance,
+        np.ascontiguousarray(user_rows, np.int64),
+        np.ascontiguousarray(item_rows, np.int32),
+    )
 
 
 class ItemColumns:
@@ -60,6 +60,14 @@ class ItemColumns:
         """[2 K + 1, N]: variances, squared means, and the bias's variance."""
         parts = [self.items.variance.T, self.items.mean.T**2, self.items.biases[1][None, :]]
         return np.ascontiguousarray(np.concatenate(parts), np.float32)
+
+    @cached_property
+    def strips(self) -> NDArray[np.float32]:
+        """[strips, K, 16]: the vectors for the kernel that scores and chooses in one pass."""
+        count = -(-len(self.items) // STRIP)
+        padded_items = np.zeros((count * STRIP, self.items.factors), np.float32)
+        padded_items[: len(self.items)] = self.items.mean
+        return np.ascontiguousarray(padded_items.reshape(count, STRIP, -1).transpose(0, 2, 1))
 
     def means(self, users: Side, rows: NDArray[Any]) -> NDArray[np.float32]:
         """mu of users against all items: [users, N]."""

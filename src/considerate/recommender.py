@@ -27,7 +27,7 @@ from considerate.parameters import Parameters
 from considerate.posterior import Posterior, Side
 from considerate.predict import like_probability, logit_moments, share_of_update
 from considerate.rows import checked_rows, likes_adjacency, row_numbers, rows_of
-from considerate.serving import Choice, check_count, cold_message, finite, most_similar
+from considerate.serving import BLOCK, Choice, check_count, cold_message, finite, most_similar
 from considerate.training import (
     FitStep,
     Hidden,
@@ -305,18 +305,13 @@ class Recommender(Parameters):
             denied=filter_items,
             allowed=items,
         )
-        found = [
-            (ids, scores)
-            for ids, scores, _ in plan.rank(users, user_rows, liked if filter_already_liked_items else None, N, rows)
-        ]
-        if scalar:
-            ids, scores = found[0]
-            return ids.astype(np.int32), scores.astype(np.float32)
-        all_ids = np.full((len(rows), N), -1, np.int32)
-        all_scores = np.full((len(rows), N), np.nan, np.float32)
-        for row, (ids, scores) in enumerate(found):
-            all_ids[row, : len(ids)], all_scores[row, : len(ids)] = ids, scores
-        return all_ids, all_scores
+        with LocalBackend(self.threads if len(rows) > BLOCK else 1) as backend:
+            seen = liked if filter_already_liked_items else None
+            ranked = plan.rank(users, user_rows, seen, N, rows, run=backend.map)
+        if not scalar:
+            return ranked.ids, ranked.scores
+        found = ranked.ids[0] >= 0
+        return ranked.ids[0, found], ranked.scores[0, found]
 
     def recommend_table(
         self,
@@ -369,7 +364,7 @@ class Recommender(Parameters):
         deny: Sequence[Any] | None = None,
         explore_kappa: float = 0.0,
         thompson_seed: int | None = None,
-        batch: int = 4096,
+        batch: int = 16_384,
     ) -> Iterator[pyarrow.RecordBatch]:
         """`recommend_table`, some users at a time."""
         from considerate.tables import RecommendationTable
@@ -405,10 +400,12 @@ class Recommender(Parameters):
             elif cold == "error" and not warm.all():
                 first = part[int(np.flatnonzero(~warm)[0])]
                 raise UnknownIdError(cold_message(first, bool(known[np.flatnonzero(~warm)[0]]), model))
-            names = model.user_ids.ids_of(rows) if everyone else list(part)
+            names = rows if everyone else list(part)
             liked = rows_of(model.liked, np.where(known, rows, -1)) if filter_already_liked_items else None
-            found = plan.rank(model.posterior.users, np.maximum(rows, 0), liked, N, rows, warm=warm)
-            yield table.batch(names, found, warm)
+            user_rows = np.maximum(rows, 0)
+            with LocalBackend(self.threads if len(rows) > BLOCK else 1) as backend:
+                ranked = plan.rank(model.posterior.users, user_rows, liked, N, rows, warm, backend.map)
+            yield table.batch(names, user_rows, ranked, warm)
 
     def recommend_for(
         self,
@@ -443,8 +440,8 @@ class Recommender(Parameters):
             allowed=None if allow is None else self.item_rows(allow),
         )
         user, row = model.fold_in.users(liked), np.zeros(1, np.int64)
-        found = plan.rank(user, row, liked if filter_already_liked_items else None, N, row)
-        batch = RecommendationTable(model).batch([None], found, np.ones(1, bool), users=user)
+        ranked = plan.rank(user, row, liked if filter_already_liked_items else None, N, row)
+        batch = RecommendationTable(model).batch([None], row, ranked, np.ones(1, bool), users=user)
         return pa.Table.from_batches([batch])
 
     def item_rows(self, ids: Sequence[Any]) -> NDArray[np.int64]:

@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from considerate.errors import UsageError
-from considerate.graph import Adjacency
+from considerate.graph import Adjacency, Range, run_serially
+from considerate.kernels import compiled
 from considerate.model import Model
 from considerate.posterior import Side
+from considerate.predict import STRIP
 from considerate.ranking import best, explore, paper_score, utility
 from considerate.rows import checked_rows
+
+BLOCK = 192  # users ranked in one task; a multiple of the kernel's tile
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """The best items of some users, highest first; -1 and NaN where fewer remain."""
+
+    ids: NDArray[np.int32]  # [users, count]
+    scores: NDArray[np.float32]  # [users, count]
 
 
 class Choice:
@@ -55,37 +68,93 @@ class Choice:
         count: int,
         keys: NDArray[np.int64],
         warm: NDArray[np.bool_] | None = None,
-    ) -> Iterator[tuple[NDArray[np.int64], NDArray[Any], int]]:
-        """(item rows, scores, row) of every user; of one who is not warm, the popular items."""
-        model = self.model
-        width = max(1, (1 << 22) // max(1, model.item_count))
-        for start in range(0, len(rows), width):
-            part = rows[start : start + width]
-            mean = model.columns.means(users, part)
-            needs_variance = (
-                self.score in ("like", "popularity_x_like") or self.kappa != 0.0 or self.thompson is not None
-            )
-            variance = model.variance_scale * model.columns.variances(users, part) if needs_variance else mean
-            if self.score is None:
-                scores = utility(mean, model.log_popularity, self.knob)
-            else:
-                scores = paper_score(self.score, mean, variance, model.popularity)
-            if needs_variance and (self.kappa != 0.0 or self.thompson is not None):
-                scores = explore(
-                    scores,
-                    variance,
-                    kappa=self.kappa,
-                    thompson=self.thompson,
-                    rows=keys[start : start + width],
+        run: Any = run_serially,
+    ) -> Ranked:
+        """The best items of every user; of one who is not warm, the popular ones. Row i of `liked` is left out for
+        user i; `keys` tell users apart in Thompson draws; blocks of users are mapped by `run`."""
+        ids = np.full((len(rows), count), -1, np.int32)
+        scores = np.full((len(rows), count), np.nan, np.float32)
+        plain = self.score is None and self.kappa == 0.0 and self.thompson is None
+        width = min(count, self.model.item_count)
+
+        def fill(block: Range) -> None:
+            part = slice(*block)
+            if plain:
+                seen = (
+                    None
+                    if liked is None
+                    else (np.ascontiguousarray(liked.starts[block[0] : block[1] + 1]), liked.indices)
                 )
-            for i in range(len(part)):
-                excluded = self.excluded
-                if liked is not None:
-                    excluded = excluded.copy()
-                    excluded[liked.row(start + i)] = True
-                values = scores[i] if warm is None or warm[start + i] else model.log_popularity
-                ids = best(values, count, excluded)
-                yield ids, values[ids], int(part[i])
+                ids[part, :width], scores[part, :width] = self._best_by_logit(users, rows[part], width, seen)
+            else:
+                self._best_by_any(users, rows[part], liked, keys, block, ids, scores)
+
+        starts = range(0, len(rows), BLOCK)
+        run(fill, [(start, min(start + BLOCK, len(rows))) for start in starts])
+        for i in [] if warm is None else np.flatnonzero(~warm):
+            found = best(self.model.log_popularity, count, self._excluded(liked, int(i)))
+            ids[i], scores[i] = -1, np.nan
+            ids[i, : len(found)], scores[i, : len(found)] = found, self.model.log_popularity[found]
+        return Ranked(ids, scores)
+
+    @cached_property
+    def _base(self) -> NDArray[np.float32]:
+        """What an item's score is for everyone: bias and popularity, -infinity where it is excluded; by strips."""
+        items = self.model.posterior.items
+        base = np.full(self.model.columns.strips.shape[0] * STRIP, -np.inf, np.float32)
+        base[: len(items)] = utility(items.biases[0], self.model.log_popularity, self.knob)
+        base[: len(items)][self.excluded] = -np.inf
+        return base
+
+    def _best_by_logit(
+        self, users: Side, rows: NDArray[np.int64], count: int, seen: tuple[NDArray[Any], NDArray[Any]] | None
+    ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        """The mean logit + popularity * log pi: scored and chosen in one pass."""
+        starts, indices = (None, None) if seen is None else seen
+        ids, scores = compiled.top_items(
+            users.factors,
+            users.rows,
+            users.rows.shape[1],
+            rows,
+            self.model.columns.strips,
+            self._base,
+            count,
+            starts,
+            indices,
+        )
+        if users.bias_mean is not None:
+            scores += users.bias_mean[rows][:, None]
+        return ids, scores
+
+    def _best_by_any(
+        self,
+        users: Side,
+        rows: NDArray[np.int64],
+        liked: Adjacency | None,
+        keys: NDArray[np.int64],
+        block: Range,
+        ids: NDArray[np.int32],
+        scores: NDArray[np.float32],
+    ) -> None:
+        """The paper's scores and exploration, from the whole rows of means and variances."""
+        model = self.model
+        mean = model.columns.means(users, rows)
+        variance = model.variance_scale * model.columns.variances(users, rows)
+        if self.score is None:
+            values = utility(mean, model.log_popularity, self.knob)
+            values = explore(values, variance, kappa=self.kappa, thompson=self.thompson, rows=keys[slice(*block)])
+        else:
+            values = paper_score(self.score, mean, variance, model.popularity)
+        for i, row in enumerate(range(*block)):
+            found = best(values[i], ids.shape[1], self._excluded(liked, row))
+            ids[row, : len(found)], scores[row, : len(found)] = found, values[i][found]
+
+    def _excluded(self, liked: Adjacency | None, row: int) -> NDArray[np.bool_]:
+        if liked is None:
+            return self.excluded
+        excluded = self.excluded.copy()
+        excluded[liked.row(row)] = True
+        return excluded
 
 
 def check_count(count: Any) -> None:

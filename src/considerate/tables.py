@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from considerate.model import Model
 from considerate.posterior import Side
 from considerate.predict import like_interval, like_probability, logit_moments, strangers
+from considerate.serving import Ranked
+from considerate.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     import pyarrow
@@ -35,23 +37,24 @@ class RecommendationTable:
 
     def batch(
         self,
-        names: Sequence[Any],
-        found: Iterable[tuple[NDArray[np.int64], NDArray[Any], int]],
+        names: Sequence[Any] | NDArray[np.int64],
+        rows: NDArray[np.int64],
+        ranked: Ranked,
         warm: NDArray[np.bool_],
         users: Side | None = None,
     ) -> pyarrow.RecordBatch:
-        """One batch, `found` in the order of the names; `users` are those of the model if not given."""
+        """One batch: names (or an array of row numbers), rows among `users`, which are the model's if not given."""
         import pyarrow as pa
+        import pyarrow.compute as pc
 
         model = self.model
-        lists = list(found)
-        counts = [len(ids) for ids, _, _ in lists]
-        items = np.concatenate([ids for ids, _, _ in lists]) if lists else np.empty(0, np.int64)
-        scores = np.concatenate([values for _, values, _ in lists]) if lists else np.empty(0)
-        rows = np.repeat([row for _, _, row in lists], counts).astype(np.int64)
-        is_warm = np.repeat(warm, counts)
+        there = ranked.ids >= 0
+        counts = there.sum(axis=1)
+        items = ranked.ids[there]
+        of = np.repeat(np.arange(len(rows)), counts)
+        is_warm = warm[of]
         mean, variance = logit_moments(
-            model.posterior.users if users is None else users, model.posterior.items, rows, items
+            model.posterior.users if users is None else users, model.posterior.items, rows[of], items
         )
         if not is_warm.all():
             nobody = np.zeros(len(items), np.int64)
@@ -59,20 +62,23 @@ class RecommendationTable:
             mean, variance = np.where(is_warm, mean, cold[0]), np.where(is_warm, variance, cold[1])
         variance = model.variance_scale * variance
         low, high = like_interval(mean, variance)
-        ranks = np.concatenate([np.arange(1, count + 1) for count in counts]) if lists else np.empty(0)
-        user_of = [name for name, count in zip(names, counts) for _ in range(count)]
+        if isinstance(names, np.ndarray):
+            user_ids = _ids(model.user_ids, names)
+        else:
+            user_ids = pa.array([self._user(one) for one in names], self.user_type)
         columns: dict[str, Any] = {
-            "user": pa.array([self._user(one) for one in user_of], self.user_type),
-            "rank": ranks.astype(np.int32),
-            "item": pa.array(model.item_ids.ids_of(items), self.item_type),
+            "user": user_ids.take(pa.array(of)),
+            "rank": np.broadcast_to(np.arange(1, there.shape[1] + 1, dtype=np.int32), there.shape)[there],
+            "item": _ids(model.item_ids, items),
             "p_like": like_probability(mean, variance).astype(np.float32),
             "low": low.astype(np.float32),
             "high": high.astype(np.float32),
-            "score": scores.astype(np.float32),
+            "score": ranked.scores[there],
             "cold": ~is_warm,
         }
         if model.titles is not None:
-            columns["title"] = pa.array([model.titles.of(int(item)) for item in items], pa.string())
+            texts = _strings(model.titles.offsets, model.titles.text).take(pa.array(items)).cast(pa.string())
+            columns["title"] = pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)
         return pa.RecordBatch.from_pydict(columns, schema=self.schema)
 
     def _user(self, name: Any) -> Any:
@@ -85,3 +91,25 @@ class RecommendationTable:
         except (TypeError, ValueError, OverflowError):
             return None
         return number if -(2**63) <= number < 2**63 else None
+
+
+def _strings(offsets: NDArray[np.int64], text: NDArray[np.uint8]) -> pyarrow.StringArray:
+    """Texts laid end to end as an Arrow array, without a copy."""
+    import pyarrow as pa
+
+    places, letters = (pa.py_buffer(np.ascontiguousarray(one)) for one in (offsets, text))
+    return pa.LargeStringArray.from_buffers(len(offsets) - 1, places, letters)
+
+
+def _ids(vocabulary: Vocabulary, rows: NDArray[Any]) -> pyarrow.Array:
+    """The ids of rows as an Arrow array."""
+    import pyarrow as pa
+
+    if vocabulary.kind == "range":
+        return pa.array(np.asarray(rows, np.int64))
+    if vocabulary.kind == "integer":
+        assert vocabulary.integers is not None
+        return pa.array(vocabulary.integers[rows])
+    assert vocabulary.offsets is not None
+    assert vocabulary.text is not None
+    return _strings(vocabulary.offsets, vocabulary.text).take(pa.array(rows)).cast(pa.string())

@@ -105,7 +105,7 @@ def recommend(
     if export_vectors is not None:
         _export(model, export_vectors, popularity, names or likes or all_users, quiet, json)
         return
-    _check(names, likes, all_users, output, explain, json)
+    _check(names, likes, all_users, output, explain)
     from considerate.recommender import Recommender
 
     recommender = Recommender.load(model)
@@ -126,15 +126,10 @@ def recommend(
     if likes is not None:
         answers = {"the new user": recommender.recommend_for(likes, count, **how).to_pylist()}
     else:
-        every = recommender.recommend_table(names, count, cold=cold.value, **how).to_pylist() if json else None
-        answers = (
-            {"": every}
-            if every is not None
-            else {
-                f"user {name}": recommender.recommend_table([name], count, cold=cold.value, **how).to_pylist()
-                for name in names or []
-            }
-        )
+        answers = {
+            f"user {name}": recommender.recommend_table([name], count, cold=cold.value, **how).to_pylist()
+            for name in names or []
+        }
     if explain:
         for rows in answers.values():
             _explain(recommender, rows, likes)
@@ -145,9 +140,7 @@ def recommend(
         _show(title, rows)
 
 
-def _check(
-    names: list[str] | None, likes: list[str] | None, everyone: bool, output: str | None, explain: bool, json: bool
-) -> None:
+def _check(names: list[str] | None, likes: list[str] | None, everyone: bool, output: str | None, explain: bool) -> None:
     if (names is not None) + (likes is not None) + everyone != 1:
         raise UsageError("say for whom: give ids of users, or --items for a new user, or --all-users with -o FILE.")
     if everyone and output is None:

@@ -96,16 +96,5 @@ def facts(title: str | None = None) -> Table:
     return made
 
 
-def number(value: float) -> str:
-    """Thousands parted, and no more digits than one reads."""
-    if isinstance(value, int) or (abs(value) < 1e15 and value == int(value)):
-        return f"{int(value):,}"
-    return f"{value:,.0f}" if abs(value) >= 1e4 else f"{value:.4g}"
-
-
-def percent(value: float) -> str:
-    return f"{value:.0%}" if value >= 0.1 else f"{value:.1%}" if value >= 0.001 else f"{value:.2g}"
-
-
 def precisions(values: dict[str, float]) -> str:
     return ", ".join(f"{name.replace('_', ' ')} {value:.3g}" for name, value in values.items())
