@@ -12,9 +12,10 @@ $(VENV)/.installed: $(SOURCES)
 	$(BIN)/python -m pip install --quiet -e .
 	touch $@
 
-$(VENV)/.dev: $(VENV)/.installed
+$(VENV)/.dev: $(SOURCES)
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet -e '.[dev]'
-	touch $@
+	touch $(VENV)/.installed $@
 
 demo: $(VENV)/.installed
 	$(BIN)/considerate demo

@@ -295,6 +295,11 @@ class Recommender(Parameters):
         else:
             users, user_rows = self.model_.posterior.users, rows
         if liked is None:
+            if filter_already_liked_items and not self.model_.knows_likes:
+                warnings.warn(
+                    "this model was saved without likes, so what a user has liked is not filtered; give user_items.",
+                    stacklevel=2,
+                )
             liked = rows_of(self.model_.liked, rows)
         plan = Choice(
             self.model_,
