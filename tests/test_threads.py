@@ -76,7 +76,7 @@ biases = pytest.mark.parametrize("user_bias", [False, True])
 def test_posteriors_have_the_same_bits_for_any_number_of_threads(graph, kind, user_bias, monkeypatch):
     split = []
     solve = compiled.solve_rows
-    monkeypatch.setattr(compiled, "solve_rows", lambda *a: split.append(int(a[1][0])) or solve(*a))
+    monkeypatch.setattr(compiled, "solve_rows", lambda *a, **k: split.append(int(a[1][0])) or solve(*a, **k))
     one, bounds = fitted(kind, graph, user_bias, 1)
     assert split.count(7) == 6, "the heavy item was split in every sweep"
     assert np.abs(one.posterior.items.mean).max() > 0.05, "something was learned"

@@ -6,8 +6,12 @@ constexpr int kPanel = 64;             // edges gathered at a time, at most
 constexpr std::int64_t kChunk = 2048;  // edges in a leaf of the tree
 
 struct Shape {
-  std::int64_t K, KP, K4;  // factors; padded to 8; rows of the triangle, padded to 4
-  explicit Shape(std::int64_t factors) : K(factors), KP(padded(factors)), K4((factors + 3) / 4 * 4) {}
+  std::int64_t K, KP, K4;   // coordinates that are summed; padded to 8; rows of the triangle, padded to 4
+  std::int64_t row, first;  // a whole row's means, padded; where in it the coordinates begin
+  explicit Shape(const Pass& pass)
+      : K(pass.block_size ? pass.block_size : pass.factors), KP(padded(K)), K4((K + 3) / 4 * 4), row(padded(pass.factors)),
+        first(pass.block_first) {}
+  bool whole() const { return KP == row; }
   std::int64_t second() const { return K4 * KP; }
   std::int64_t size() const { return second() + KP + 8; }
   // Edges in a panel, such that its two copies of the gathered means stay in the first cache.
@@ -90,14 +94,14 @@ class Tree {
 struct Own {
   const float* mean = nullptr;
   const float* variance = nullptr;
-  Buffer<float> square_plus;  // mean^2 + variance
+  Buffer<float> square_plus;  // mean^2 + variance, of the whole row
   float bias = 0, bias_variance = 0;
 
-  explicit Own(const Shape& shape) : square_plus(shape.KP) {}
+  explicit Own(const Shape& shape) : square_plus(shape.row) {}
   void load(const Shape& shape, const Side& side, std::int64_t row) {
-    mean = side.rows + row * 2 * shape.KP;
-    variance = mean + shape.KP;
-    for (std::int64_t k = 0; k < shape.KP; k += 8)
+    mean = side.rows + row * 2 * shape.row;
+    variance = mean + shape.row;
+    for (std::int64_t k = 0; k < shape.row; k += 8)
       store8(&square_plus[k], load8(mean + k) * load8(mean + k) + load8(variance + k));
     bias = side.bias_mean ? side.bias_mean[row] : 0.0f;
     bias_variance = side.bias_variance ? side.bias_variance[row] : 0.0f;
@@ -130,11 +134,13 @@ struct Panel {
   explicit Panel(const Shape& shape)
       : shape(shape), storage(2 * kPanel * shape.KP), means(storage.data()), weighted(means + kPanel * shape.KP) {}
 
-  // E[u'v] and var[u'v] of the panel's edges (eq. 16), eight at a time; the means are kept.
+  // E[u'v] and var[u'v] of the panel's edges (eq. 16), eight at a time; the means of the block are kept, and of E[u'v]
+  // the part that comes from coordinates outside the block.
   //   mean = eta_u' eta_v;  variance = sum_k (eta_u^2 + s_u) s_v + eta_v^2 s_u
   template <int V>
   void moments(const Own& own, int edges) {
-    const std::int64_t KP = V ? 8 * V : shape.KP;
+    const std::int64_t row = V ? 8 * V : shape.row, KP = V ? 8 * V : shape.KP;
+    const std::int64_t block_end = shape.first + shape.KP;
     v8 m[V ? V : 1], s[V ? V : 1], q[V ? V : 1];
     for (int j = 0; j < V; ++j) {
       m[j] = load8(own.mean + 8 * j);
@@ -142,7 +148,7 @@ struct Panel {
       q[j] = load8(own.square_plus.data() + 8 * j);
     }
     for (int e0 = 0; e0 < edges; e0 += 8) {
-      v8 dots[8], spreads[8];
+      v8 dots[8], spreads[8], rests[V ? 1 : 8];
       for (int e = 0; e < 8; ++e) {
         const float* other = rows[e0 + e];
         float* copy = means + (e0 + e) * KP;
@@ -152,22 +158,31 @@ struct Panel {
             const v8 v = load8(other + 8 * j);
             store8(copy + 8 * j, v);
             dot += m[j] * v;
-            spread += q[j] * load8(other + KP + 8 * j);
+            spread += q[j] * load8(other + row + 8 * j);
             spread += (v * v) * s[j];
           }
         } else {
-          for (std::int64_t k = 0; k < KP; k += 8) {
-            const v8 v = load8(other + k);
-            store8(copy + k, v);
-            dot += load8(own.mean + k) * v;
-            spread += load8(own.square_plus.data() + k) * load8(other + KP + k);
+          v8 rest = splat(0.0f);
+          for (std::int64_t k = 0; k < row; k += 8) {
+            const v8 v = load8(other + k), product = load8(own.mean + k) * v;
+            if (k >= shape.first && k < block_end) {
+              store8(copy + k - shape.first, v);
+              dot += product;
+            } else {
+              rest += product;
+            }
+            spread += load8(own.square_plus.data() + k) * load8(other + row + k);
             spread += (v * v) * load8(own.variance + k);
           }
+          rests[e] = rest;
         }
         dots[e] = dot;
         spreads[e] = spread;
       }
-      store8(mean + e0, sum_rows(dots));
+      v8 outside = splat(0.0f);
+      if constexpr (V == 0) outside = sum_rows(rests);
+      store8(rest_of_mean + e0, outside);
+      store8(mean + e0, sum_rows(dots) + outside);
       store8(variance + e0, sum_rows(spreads));
     }
   }
@@ -183,7 +198,7 @@ struct Panel {
         const v8 v = load8(means + e * KP + k), p = splat(precision[e]);
         store8(weighted + e * KP + k, p * v);
         zs += splat(pull[e]) * v;
-        spread += p * load8(rows[e] + KP + k);
+        spread += p * load8(rows[e] + shape.row + shape.first + k);
       }
       store8(z + k, zs);
       store8(spreads + k, spread);
@@ -211,6 +226,7 @@ struct Panel {
   float* spreads = spread_storage.data();
   const float* rows[kPanel];
   alignas(32) float mean[kPanel];
+  alignas(32) float rest_of_mean[kPanel];
   alignas(32) float variance[kPanel];
   alignas(32) float precision[kPanel];
   alignas(32) float pull[kPanel];

@@ -53,9 +53,18 @@ static RowsOut rows_out(const PyPass& pass, const InOut<float>& rows, const std:
   return out;
 }
 
-static SumsOut sums_out(const PyPass& pass, std::size_t count, const InOut<float>& second, const InOut<float>& first,
+// The pass over one block of coordinates, reading the rows that earlier blocks stepped where they are given.
+static Pass block_of(const PyPass& pass, std::int64_t block, const std::optional<InOut<float>>& rows,
+                     const std::optional<InOut<float>>& bias_mean, const std::optional<InOut<float>>& bias_variance) {
+  require(block >= 0 && block < block_count(pass.raw.factors), "block");
+  require(block == 0 || rows.has_value(), "a block after the first reads the rows of the one before");
+  return nth_block(pass.raw, block, rows ? rows->data() : nullptr, bias_mean ? bias_mean->data() : nullptr,
+                   bias_variance ? bias_variance->data() : nullptr);
+}
+
+static SumsOut sums_out(const Pass& pass, std::size_t count, const InOut<float>& second, const InOut<float>& first,
                         const InOut<float>& bias) {
-  const auto K = static_cast<std::size_t>(pass.raw.factors);
+  const auto K = static_cast<std::size_t>(pass.block_size ? pass.block_size : pass.factors);
   require(second.size() == count * K * (K + 1) / 2 && first.size() == count * K && bias.size() == count * 2,
           "sums of another shape");
   return {second.data(), first.data(), bias.data()};
@@ -195,31 +204,38 @@ void bind_sums(nb::module_& m) {
   m.def(
       "sum_rows",
       [](const PyPass& pass, In<std::int32_t> which, std::int64_t low, std::int64_t high, bool with_groups,
-         InOut<float> second, InOut<float> first, InOut<float> bias) {
+         InOut<float> second, InOut<float> first, InOut<float> bias, std::int64_t block,
+         std::optional<InOut<float>> rows, std::optional<InOut<float>> bias_mean,
+         std::optional<InOut<float>> bias_variance) {
+        const Pass raw = block_of(pass, block, rows, bias_mean, bias_variance);
         for (std::size_t r = 0; r < which.size(); ++r)
           require(which.data()[r] >= 0 && which.data()[r] < pass.own_rows, "a row is out of range");
-        SumsOut out = sums_out(pass, which.size(), second, first, bias);
+        SumsOut out = sums_out(raw, which.size(), second, first, bias);
         nb::gil_scoped_release release;
-        kernels_in_use()->sum_rows(pass.raw, which.data(), static_cast<std::int64_t>(which.size()), low, high, with_groups, out);
+        kernels_in_use()->sum_rows(raw, which.data(), static_cast<std::int64_t>(which.size()), low, high, with_groups, out);
       },
       nb::arg("pass_"), nb::arg("which"), nb::arg("low"), nb::arg("high"), nb::arg("with_groups"), nb::arg("second"),
-      nb::arg("first"), nb::arg("bias"), "Sums alone, of the rows `which`, over their edges to other[low, high).");
+      nb::arg("first"), nb::arg("bias"), nb::arg("block") = 0, nb::arg("rows") = nb::none(), nb::arg("bias_mean") = nb::none(),
+      nb::arg("bias_variance") = nb::none(),
+      "Sums alone, of the rows `which`, over their edges to other[low, high), for one block of coordinates.");
   m.def(
       "solve_rows",
       [](const PyPass& pass, In<std::int32_t> which, InOut<float> second, InOut<float> first, InOut<float> bias,
-         InOut<float> rows, std::optional<InOut<float>> bias_mean, std::optional<InOut<float>> bias_variance) {
+         InOut<float> rows, std::optional<InOut<float>> bias_mean, std::optional<InOut<float>> bias_variance,
+         std::int64_t block) {
+        const Pass raw = block_of(pass, block, rows, bias_mean, bias_variance);
         for (std::size_t r = 0; r < which.size(); ++r)
           require(which.data()[r] >= 0 && which.data()[r] < pass.own_rows, "a row is out of range");
-        const SumsOut sums = sums_out(pass, which.size(), second, first, bias);
+        const SumsOut sums = sums_out(raw, which.size(), second, first, bias);
         RowsOut out = rows_out(pass, rows, bias_mean, bias_variance);
         {
           nb::gil_scoped_release release;
-          kernels_in_use()->solve_rows(pass.raw, which.data(), static_cast<std::int64_t>(which.size()), sums, out);
+          kernels_in_use()->solve_rows(raw, which.data(), static_cast<std::int64_t>(which.size()), sums, out);
         }
         return std::make_tuple(out.bad, moments_of(out));
       },
       nb::arg("pass_"), nb::arg("which"), nb::arg("second"), nb::arg("first"), nb::arg("bias"), nb::arg("rows"),
-      nb::arg("bias_mean") = nb::none(), nb::arg("bias_variance") = nb::none(), "Steps from sums that are given: (a bad row or -1, moments of the new rows).");
+      nb::arg("bias_mean") = nb::none(), nb::arg("bias_variance") = nb::none(), nb::arg("block") = 0, "Steps from sums that are given: (a bad row or -1, moments of the new rows).");
   m.def(
       "group_sums",
       [](const PyPass& pass, std::int64_t first, std::int64_t last) {
@@ -299,6 +315,15 @@ void bind_sums(nb::module_& m) {
 #endif
       },
       nb::arg("rounds"), "192 flops a round of independent multiply-adds, for benchmarks: (a value, clock ticks or 0).");
+  m.def(
+      "coordinate_blocks",
+      [](std::int64_t factors) {
+        std::vector<std::int64_t> sizes;
+        const std::int64_t width = block_width(factors);
+        for (std::int64_t first = 0; first < factors; first += width) sizes.push_back(std::min(width, factors - first));
+        return sizes;
+      },
+      nb::arg("factors"), "The sizes of the blocks of coordinates that a row is stepped in.");
   m.def("instruction_set", [] { return std::string(kernels_in_use()->name); }, "The build of the kernels in use.");
   m.def(
       "instruction_sets",

@@ -64,7 +64,37 @@ struct Pass {
   float epsilon = 1;
   const Expected* expected = nullptr;
   bool own_is_user = true;
+  std::int64_t block_first = 0, block_size = 0;  // the coordinates that are stepped; size 0 means all of them
 };
+
+// Above 64 factors a row is stepped in blocks of coordinates, one after the other, the rest held (the paper's kappa):
+// sums and solve then grow like K, not K^2 and K^3.
+constexpr std::int64_t kMostTogether = 64;
+static inline std::int64_t block_count(std::int64_t factors) { return (factors + kMostTogether - 1) / kMostTogether; }
+static inline std::int64_t block_width(std::int64_t factors) {
+  const std::int64_t blocks = block_count(factors);
+  return blocks == 1 ? factors : padded((factors + blocks - 1) / blocks);
+}
+
+// The pass over one block of coordinates. From the second on it reads rows that the blocks before have stepped, and the
+// biases, stepped in the first, are held.
+static inline Pass nth_block(const Pass& pass, std::int64_t block, const float* rows, const float* bias_mean,
+                             const float* bias_variance) {
+  Pass part = pass;
+  if (block_count(pass.factors) == 1) return part;
+  const std::int64_t width = block_width(pass.factors), rest = pass.factors - block * width;
+  part.block_first = block * width;
+  part.block_size = rest < width ? rest : width;
+  if (block > 0) {
+    part.own.rows = rows;
+    if (pass.bias) {
+      part.own.bias_mean = bias_mean;
+      part.own.bias_variance = bias_variance;
+    }
+    part.bias = false;
+  }
+  return part;
+}
 
 struct RowsOut {
   float* rows = nullptr;  // [rows, 2 * padded], indexed like own

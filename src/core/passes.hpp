@@ -31,7 +31,7 @@ static double curvature(double xi) { return xi < 1e-3 ? 0.25 - xi * xi / 48 : st
 class RowSummer {
  public:
   explicit RowSummer(const Pass& pass)
-      : pass_(pass), shape_(pass.factors), own_(shape_), panel_(shape_), tree_(shape_),
+      : pass_(pass), shape_(pass), own_(shape_), panel_(shape_), tree_(shape_),
         groups_(pass.expected ? pass.expected->groups : 0, pass.expected ? pass.factors : 0),
         scratch_(pass.factors) {
     if (pass.liked.starts) liked_end_ = pass.liked.indices + pass.liked.starts[pass.rows];
@@ -106,7 +106,7 @@ class RowSummer {
   }
 
   void leaf(float* node, const Part& part, std::int64_t start, std::int64_t stop) {
-    switch (shape_.KP / 8) {
+    switch (shape_.whole() ? shape_.KP / 8 : 0) {
       case 1: return panels<1>(node, part, start, stop);
       case 2: return panels<2>(node, part, start, stop);
       case 3: return panels<3>(node, part, start, stop);
@@ -144,7 +144,7 @@ class RowSummer {
       const bool liked = of < part.liked_count;
       const std::int32_t* at = liked ? part.liked + of : part.unliked + (of - part.liked_count);
       const std::int32_t index = *at;
-      panel_.rows[e] = pass_.other.rows + static_cast<std::int64_t>(index) * 2 * shape_.KP;
+      panel_.rows[e] = pass_.other.rows + static_cast<std::int64_t>(index) * 2 * shape_.row;
       if (at + kAhead < (liked ? liked_end_ : unliked_end_)) prefetch(at[kAhead]);
       panel_.half[e] = liked ? 0.5f : -0.5f;
       panel_.bias[e] = pass_.other.bias_mean ? pass_.other.bias_mean[index] : 0.0f;
@@ -155,11 +155,12 @@ class RowSummer {
 
   // Bring a row near, some edges before it is needed; the lists of consecutive leaves and rows follow one another.
   void prefetch(std::int32_t index) const {
-    const float* row = pass_.other.rows + static_cast<std::int64_t>(index) * 2 * shape_.KP;
-    for (std::int64_t k = 0; k < 2 * shape_.KP; k += 16) __builtin_prefetch(row + k);
+    const float* row = pass_.other.rows + static_cast<std::int64_t>(index) * 2 * shape_.row;
+    for (std::int64_t k = 0; k < 2 * shape_.row; k += 16) __builtin_prefetch(row + k);
   }
 
-  // p and y - p b of each edge: P gets p v v', z gets (y - p b) v, the row's own bias p and y - p (a - b_own), with
+  // p and y - p b of each edge: P gets p v v', z gets (y - p b) v, the row's own bias p and y - p (a - b_own), with b the
+  // biases, and what coordinates outside the block add to the logit, and
   //   p = rho (2 lambda - w l),    y = rho (g - 1/2 + w / 2)
   void coefficients(int edges, float* bias_sums) {
     const v8 own_bias = splat(own_.bias), shift = splat(own_.bias + pass_.offset), rho = splat(pass_.weight);
@@ -185,7 +186,7 @@ class RowSummer {
         height = select8(live, height, splat(0.0f));
       }
       store8(panel_.precision + e, p);
-      store8(panel_.pull + e, y - p * bias);
+      store8(panel_.pull + e, y - p * (bias + load8(panel_.rest_of_mean + e)));
       precision_sum += p;
       pull_sum += y - p * (logit - own_bias);
       heights += height;
@@ -213,7 +214,7 @@ class RowSummer {
   // pairs that were not liked.
   void prepare_groups(std::int64_t user) {
     const Expected& ex = *pass_.expected;
-    const std::int64_t K = shape_.K, begin = pass_.liked.starts[user], end = pass_.liked.starts[user + 1];
+    const std::int64_t K = pass_.factors, begin = pass_.liked.starts[user], end = pass_.liked.starts[user + 1];
     const double T = ex.temperature[user], own_bias = own_.bias;
     groups_.liked_beta.zero();
     groups_.liked_mass.zero();
@@ -225,10 +226,10 @@ class RowSummer {
       const double beta = ex.beta[item];
       if (!(beta > 0)) continue;
       const std::int64_t group = ex.group_of_item[item];
-      const float* row = pass_.other.rows + static_cast<std::int64_t>(item) * 2 * shape_.KP;
+      const float* row = pass_.other.rows + static_cast<std::int64_t>(item) * 2 * shape_.row;
       double dot = 0, spread = 0;
       for (std::int64_t k = 0; k < K; ++k) {
-        const double u = own_.mean[k], s = own_.variance[k], v = row[k], r = row[shape_.KP + k];
+        const double u = own_.mean[k], s = own_.variance[k], v = row[k], r = row[shape_.row + k];
         dot += u * v;
         spread += (u * u + s) * r + v * v * s;
       }
@@ -282,7 +283,7 @@ class RowSummer {
   // What the groups add to a row: the closed-form sums, liked pairs included (their part is taken back per edge).
   void add_groups(std::int64_t row) {
     const Expected& ex = *pass_.expected;
-    const std::int64_t K = shape_.K, KP = shape_.KP;
+    const std::int64_t K = pass_.factors, KP = shape_.KP, low = shape_.first, high = low + shape_.K;
     float* node = tree_.leaf(kGroupsPlace);
     Buffer<double>& second = groups_.outer;
     second.zero();
@@ -324,12 +325,14 @@ class RowSummer {
       bias[1] = -beta * (0.5 * scalars[0] + dot + pass_.offset * scalars[1] + scalars[2]);
     }
     std::memset(node, 0, static_cast<std::size_t>(shape_.size()) * sizeof(float));
-    std::int64_t at = 0;
-    for (std::int64_t i = 0; i < K; ++i)
-      for (std::int64_t j = 0; j <= i; ++j, ++at)
-        node[i * KP + j] = static_cast<float>(pass_.weight * second[at]);
-    for (std::int64_t k = 0; k < K; ++k)
-      node[shape_.second() + k] = static_cast<float>(pass_.weight * scratch_[k]);
+    for (std::int64_t i = low; i < high; ++i) {
+      for (std::int64_t j = low; j <= i; ++j)
+        node[(i - low) * KP + j - low] = static_cast<float>(pass_.weight * second[triangle(i) + j]);
+      double pull = scratch_[i];  // less what the coordinates outside the block take
+      for (std::int64_t j = 0; j < K; ++j)
+        if (j < low || j >= high) pull -= second[j < i ? triangle(i) + j : triangle(j) + i] * own_.mean[j];
+      node[shape_.second() + i - low] = static_cast<float>(pass_.weight * pull);
+    }
     node[shape_.second() + KP] = static_cast<float>(pass_.weight * bias[0]);
     node[shape_.second() + KP + 1] = static_cast<float>(pass_.weight * bias[1]);
   }
@@ -346,7 +349,7 @@ class RowSummer {
   double bound_ = 0;
 };
 
-static void update_rows(const Pass& pass, RowsOut& out) {
+static void update_block(const Pass& pass, RowsOut& out) {
   RowSummer summer(pass);
   Solver solver(pass, out);
   for (std::int64_t row = pass.first; row < pass.last; ++row)
@@ -355,10 +358,30 @@ static void update_rows(const Pass& pass, RowsOut& out) {
   out.bound = pass.weight * summer.bound();
 }
 
+// A row depends on itself and the other side alone, so the blocks after the first read what the ones before wrote.
+static void update_rows(const Pass& pass, RowsOut& out) {
+  const std::int64_t blocks = block_count(pass.factors);
+  if (blocks == 1) return update_block(pass, out);
+  double bound = 0, bias_moments[2] = {0, 0};
+  for (std::int64_t block = 0; block < blocks; ++block) {
+    const Pass part = nth_block(pass, block, block ? out.rows : nullptr, out.bias_mean, out.bias_variance);
+    for (double& moment : out.moments) moment = 0;
+    update_block(part, out);
+    if (block == 0) {
+      bound = out.bound;
+      bias_moments[0] = out.moments[2];
+      bias_moments[1] = out.moments[3];
+    }
+  }
+  out.bound = bound;
+  out.moments[2] = bias_moments[0];
+  out.moments[3] = bias_moments[1];
+}
+
 static void sum_rows_of(const Pass& pass, const std::int32_t* which, std::int64_t count, std::int64_t low,
                         std::int64_t high, bool with_groups, SumsOut& out) {
   RowSummer summer(pass);
-  const Shape shape(pass.factors);
+  const Shape shape(pass);
   const std::int64_t K = shape.K, T = triangle(K);
   float* spare = new_node(shape);
   for (std::int64_t r = 0; r < count; ++r) {
@@ -375,7 +398,7 @@ static void sum_rows_of(const Pass& pass, const std::int32_t* which, std::int64_
 
 static void solve_rows_of(const Pass& pass, const std::int32_t* which, std::int64_t count, const SumsOut& sums, RowsOut& out) {
   Solver solver(pass, out);
-  const std::int64_t K = pass.factors, T = triangle(K);
+  const std::int64_t K = Shape(pass).K, T = triangle(K);
   for (std::int64_t r = 0; r < count; ++r)
     solver.push_packed(which[r], sums.second + r * T, sums.first + r * K, sums.bias + r * 2);
   solver.flush();
@@ -384,11 +407,11 @@ static void solve_rows_of(const Pass& pass, const std::int32_t* which, std::int6
 // The users' sums for every group, over rows [first, last) of the new users with the alpha and l of the pass before.
 static void group_sums(const Pass& pass, double* second, double* first, double* scalars) {
   const Expected& ex = *pass.expected;
-  const Shape shape(pass.factors);
-  const std::int64_t K = shape.K, T = triangle(K);
+  const Shape shape(pass);
+  const std::int64_t K = pass.factors, T = triangle(K);
   Buffer<double> outer(T);
   for (std::int64_t user = pass.first; user < pass.last; ++user) {
-    const float *mean = pass.own.rows + user * 2 * shape.KP, *variance = mean + shape.KP;
+    const float *mean = pass.own.rows + user * 2 * shape.row, *variance = mean + shape.row;
     const double bias = pass.own.bias_mean ? pass.own.bias_mean[user] : 0.0;
     std::int64_t at = 0;
     for (std::int64_t i = 0; i < K; ++i)
@@ -416,13 +439,13 @@ static void group_sums(const Pass& pass, double* second, double* first, double* 
 // The items' sums for every group, weighted by beta; b~ = b_n + offset. Fields as in Expected.
 static void item_group_sums(const Pass& pass, const double* beta, const std::int32_t* group_of_item, std::int64_t items,
                             double* second, double* first, double* first_bias, double* scalars, std::int64_t* sizes) {
-  const Shape shape(pass.factors);
-  const std::int64_t K = shape.K;
+  const Shape shape(pass);
+  const std::int64_t K = pass.factors;
   for (std::int64_t item = 0; item < items; ++item) {
     const double weight = beta[item];
     if (!(weight > 0)) continue;
     const std::int64_t b = group_of_item[item];
-    const float *mean = pass.own.rows + item * 2 * shape.KP, *variance = mean + shape.KP;
+    const float *mean = pass.own.rows + item * 2 * shape.row, *variance = mean + shape.row;
     const double bias = (pass.own.bias_mean ? pass.own.bias_mean[item] : 0.0) + static_cast<double>(pass.offset);
     double* into = second + b * triangle(K);
     for (std::int64_t i = 0; i < K; ++i, ++into) {

@@ -109,16 +109,16 @@ static void top_items(const TopK& task) {
 // E[u'v] and var[u'v] of pairs of packed rows; a pair with item -1 gets NaN.
 static void pair_moments(const Pass& pass, std::int64_t count, const std::int64_t* own, const std::int32_t* other,
                          float* mean, float* variance) {
-  const Shape shape(pass.factors);
+  const std::int64_t KP = padded(pass.factors);
   for (std::int64_t e = 0; e < count; ++e) {
     if (other[e] < 0) {
       mean[e] = variance[e] = __builtin_nanf("");
       continue;
     }
-    const float *u = pass.own.rows + own[e] * 2 * shape.KP, *v = pass.other.rows + other[e] * 2 * shape.KP;
+    const float *u = pass.own.rows + own[e] * 2 * KP, *v = pass.other.rows + other[e] * 2 * KP;
     v8 dot = splat(0.0f), spread = splat(0.0f);
-    for (std::int64_t k = 0; k < shape.KP; k += 8) {
-      const v8 um = load8(u + k), us = load8(u + shape.KP + k), vm = load8(v + k), vs = load8(v + shape.KP + k);
+    for (std::int64_t k = 0; k < KP; k += 8) {
+      const v8 um = load8(u + k), us = load8(u + KP + k), vm = load8(v + k), vs = load8(v + KP + k);
       dot += um * vm;
       spread += (um * um + us) * vs + vm * vm * us;
     }

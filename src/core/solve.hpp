@@ -5,7 +5,7 @@
 class Solver {
  public:
   Solver(const Pass& pass, RowsOut& out)
-      : pass_(pass), out_(out), shape_(pass.factors), buffer_((triangle(shape_.KP) + 2 * shape_.KP) * 8),
+      : pass_(pass), out_(out), shape_(pass), buffer_((triangle(shape_.KP) + 2 * shape_.KP) * 8),
         P_(buffer_.data()), z_(P_ + triangle(shape_.KP) * 8), diagonal_(z_ + shape_.KP * 8) {
     for (auto& node : nodes_) node = new_node(shape_);
   }
@@ -93,7 +93,7 @@ class Solver {
 
   // eq. 17: P = e (sums + tau I) + (1 - e) diag(omega), z = e z + (1 - e) omega eta
   void blend() {
-    const std::int64_t K = shape_.K, KP = shape_.KP;
+    const std::int64_t K = shape_.K;
     const v8 e = splat(pass_.epsilon), rest = splat(1.0f - pass_.epsilon), tau = splat(pass_.tau);
     if (pass_.epsilon != 1.0f)
       for (std::int64_t at = 0; at < triangle(K); ++at) store8(P_ + at * 8, e * load8(P_ + at * 8));
@@ -101,9 +101,9 @@ class Solver {
       v8 mean[8], omega[8];
       if (pass_.epsilon != 1.0f) {
         for (int lane = 0; lane < 8; ++lane) {
-          const float* row = pass_.own.rows + rows_[lane] * 2 * KP;
+          const float* row = pass_.own.rows + rows_[lane] * 2 * shape_.row + shape_.first;
           mean[lane] = load8(row + k);
-          omega[lane] = load8(row + KP + k);
+          omega[lane] = load8(row + shape_.row + k);
         }
         transpose8(mean);
         transpose8(omega);
@@ -229,14 +229,29 @@ class Solver {
       transpose8(mean);
       transpose8(variance);
       for (int lane = 0; lane < lane_; ++lane) {
-        float* row = out_.rows + rows_[lane] * 2 * KP;
+        float* row = out_.rows + rows_[lane] * 2 * shape_.row + shape_.first;
         store8(row + k, mean[lane]);
-        store8(row + KP + k, variance[lane]);
+        store8(row + shape_.row + k, variance[lane]);
       }
     }
     for (int lane = 0; lane < lane_; ++lane) {
+      if (!shape_.whole()) carry_over(rows_[lane]);
       out_.moments[0] += static_cast<double>(square[lane]);
       if (!(check[lane] == 0.0f)) note_bad(rows_[lane]);
+    }
+  }
+
+  // The coordinates outside the block, as they are.
+  void carry_over(std::int64_t row) {
+    const float* from = pass_.own.rows + row * 2 * shape_.row;
+    float* to = out_.rows + row * 2 * shape_.row;
+    for (std::int64_t k = 0; k < shape_.row; ++k) {
+      if (k >= shape_.first && k < shape_.first + shape_.KP) continue;
+      to[k] = from[k];
+      to[shape_.row + k] = from[shape_.row + k];
+      if (k >= pass_.factors) continue;
+      out_.moments[0] += static_cast<double>(from[k]) * from[k] + from[shape_.row + k];
+      out_.moments[1] += std::log(static_cast<double>(from[shape_.row + k]));
     }
   }
 

@@ -109,8 +109,16 @@ def edge_sums(
     low: int,
     high: int,
     closed_form: bool = False,
+    *,
+    block: int = 0,
+    stepped: Side | None = None,
 ) -> EdgeSums:
-    """The sums of some rows over their edges to the other side's rows low..high (eq. 15, 19)."""
+    """The sums of some rows over their edges to the other side's rows low..high (eq. 15, 19).
+
+    Where rows are stepped in blocks of coordinates, those of one block, of `factors` coordinates; blocks after the
+    first read the rows that the ones before have `stepped`.
+    """
     sums = EdgeSums.zeros(len(rows), factors)
-    compiled.sum_rows(reading, rows, low, high, closed_form, sums.second, sums.first, sums.bias)
+    out = (None, None, None) if stepped is None else (stepped.rows, stepped.bias_mean, stepped.bias_variance)
+    compiled.sum_rows(reading, rows, low, high, closed_form, sums.second, sums.first, sums.bias, block, *out)
     return sums

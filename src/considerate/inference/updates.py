@@ -94,27 +94,39 @@ def update_side(
     bound = sum(part[0] for part in done)
     bad = [part[1] for part in done if part[1] >= 0]
     moments = [part[2] for part in done]
-    if len(heavy):
+    for row in heavy:
         assert splits is not None
-
-        def sums_of(task: tuple[NDArray[np.int32], Range]) -> EdgeSums:
-            rows, (low, high) = task
-            return edge_sums(reading, rows, own.factors, low, high)
-
-        tasks = [(heavy[i : i + 1], block) for i in range(len(heavy)) for block in ranges(splits)]
-        parts = run(sums_of, tasks)
-        each = len(splits) - 1
-        for i in range(len(heavy)):
-            sums = add_blocks(parts[i * each : (i + 1) * each])
-            if closed_form:
-                sums = sums.merge(edge_sums(reading, heavy[i : i + 1], own.factors, 0, 0, closed_form=True))
-            row_bad, row_moments = compiled.solve_rows(
-                reading, heavy[i : i + 1], sums.second, sums.first, sums.bias, *out
-            )
-            moments.append(row_moments)
-            if row_bad >= 0:
-                bad.append(row_bad)
+        row_bad, row_moments = _update_split_row(reading, np.array([row], np.int32), new, splits, closed_form, run)
+        moments.append(row_moments)
+        if row_bad >= 0:
+            bad.append(row_bad)
     return Updated(new, Moments.total(moments), bound, min(bad, default=-1))
+
+
+def _update_split_row(
+    reading: compiled.Pass,
+    row: NDArray[np.int32],
+    new: Side,
+    splits: NDArray[np.int64],
+    closed_form: bool,
+    run: Any,
+) -> tuple[int, Sequence[float]]:
+    """One heavy row: its sums over each block of the other side, added along the tree, then its step. Where there are
+    many factors, one block of coordinates after the other."""
+    out = (new.rows, new.bias_mean, new.bias_variance)
+    bad, bias_moments, moments = -1, [0.0, 0.0], [0.0, 0.0, 0.0, 0.0]
+    for number, size in enumerate(compiled.coordinate_blocks(new.factors)):
+
+        def sums_of(edges: Range, number: int = number, size: int = size) -> EdgeSums:
+            return edge_sums(reading, row, size, *edges, block=number, stepped=new)
+
+        sums = add_blocks(run(sums_of, ranges(splits)))
+        if closed_form:
+            sums = sums.merge(edge_sums(reading, row, size, 0, 0, closed_form=True, block=number, stepped=new))
+        block_bad, moments = compiled.solve_rows(reading, row, sums.second, sums.first, sums.bias, *out, block=number)
+        bad = max(bad, block_bad)
+        bias_moments = moments[2:] if number == 0 else bias_moments
+    return bad, [*moments[:2], *bias_moments]
 
 
 def _without(block: Range, heavy: NDArray[np.int32]) -> list[Range]:

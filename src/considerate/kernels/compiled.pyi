@@ -68,6 +68,10 @@ def sum_rows(
     second: NDArray[np.float32],
     first: NDArray[np.float32],
     bias: NDArray[np.float32],
+    block: int = 0,
+    rows: NDArray[np.float32] | None = None,
+    bias_mean: NDArray[np.float32] | None = None,
+    bias_variance: NDArray[np.float32] | None = None,
 ) -> None: ...
 def solve_rows(
     pass_: Pass,
@@ -78,6 +82,7 @@ def solve_rows(
     rows: NDArray[np.float32],
     bias_mean: NDArray[np.float32] | None = None,
     bias_variance: NDArray[np.float32] | None = None,
+    block: int = 0,
 ) -> tuple[int, Moments]: ...
 def group_sums(
     pass_: Pass, first: int, last: int
@@ -115,6 +120,7 @@ def pair_moments(
     other_rows: NDArray[np.int32],
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]: ...
 def logistic(xi_squared: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]: ...
+def coordinate_blocks(factors: int) -> list[int]: ...
 def fma_loop(rounds: int) -> tuple[float, int]: ...
 def instruction_set() -> str: ...
 def instruction_sets() -> list[str]: ...

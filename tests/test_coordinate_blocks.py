@@ -1,0 +1,159 @@
+"""Above 64 factors a row is stepped in blocks of coordinates (the paper's kappa), each an exact step given the rest."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from considerate.backends.local import LocalBackend
+from considerate.graph import Graph, run_serially
+from considerate.hidden import Expected, Sampled, Terms, popularity_weights
+from considerate.inference.fit import Settings, State, evaluate_bound, initial_state, sweeps
+from considerate.inference.sums import Step, side_pass
+from considerate.inference.updates import heavy_rows, update_side
+from considerate.kernels import compiled
+from considerate.kernels.reference import Row, bias_step, natural_step, recover_factorised, row_sums
+from considerate.posterior import Side
+
+
+def planted(users: int = 240, items: int = 120, seed: int = 0) -> Graph:
+    """Three clusters, and one item that nearly everybody likes."""
+    random = np.random.default_rng(seed)
+    chance = np.where(np.arange(users)[:, None] % 3 == np.arange(items)[None, :] % 3, 0.35, 0.02)
+    chance[:, 0] = 0.95
+    m, n = np.nonzero(random.random((users, items)) < chance)
+    return Graph.from_pairs(m.astype(np.int32), n.astype(np.int32), users, items, block_edges=80)
+
+
+@pytest.mark.parametrize(
+    ("factors", "sizes"),
+    [(1, [1]), (64, [64]), (65, [40, 25]), (96, [48, 48]), (128, [64, 64]), (200, [56, 56, 56, 32])],
+)
+def test_blocks_cover_the_coordinates(factors: int, sizes: list[int]) -> None:
+    assert compiled.coordinate_blocks(factors) == sizes
+
+
+@pytest.mark.parametrize("isa", compiled.instruction_sets())
+@pytest.mark.parametrize("epsilon", [1.0, 0.4])
+@pytest.mark.parametrize("factors", [70, 96])
+def test_a_row_is_stepped_block_by_block_as_the_reference_would(isa: str, epsilon: float, factors: int) -> None:
+    random = np.random.default_rng(1)
+    graph, best = planted(30, 20), compiled.instruction_set()
+
+    def side(rows: int) -> Side:
+        mean = 0.2 * random.standard_normal((rows, factors))
+        variance = random.uniform(0.05, 0.2, (rows, factors))
+        return Side.of(mean, variance, (0.3 * random.standard_normal(rows), random.uniform(0.1, 0.3, rows)))
+
+    users, items = side(30), side(20)
+    unliked = Sampled(graph.by_user, graph.user_blocks, popularity_weights(graph.by_item.degrees, 1.0), 1.0, 0).draw(1)
+    step = Step(-0.5, 1.5, 2.0, 1.3, epsilon)
+    compiled.use_instruction_set(isa)
+    try:
+        reading = side_pass(users, items, graph.by_user, Terms(unliked=unliked), step, own_is_user=True)
+        new = update_side(reading, users, graph.user_blocks, run_serially)
+    finally:
+        compiled.use_instruction_set(best)
+
+    def row(side: Side, i: int) -> Row:
+        return Row(
+            side.mean[i].astype(float),
+            side.variance[i].astype(float),
+            float(side.biases[0][i]),
+            float(side.biases[1][i]),
+        )
+
+    for user in range(5):
+        own = row(users, user)
+        ends = [*graph.by_user.row(user), *unliked.row(user)]
+        liked = [True] * len(graph.by_user.row(user)) + [False] * len(unliked.row(user))
+        others, first = [row(items, n) for n in ends], 0
+        for number, size in enumerate(compiled.coordinate_blocks(factors)):
+            sums = row_sums(own, others, liked, offset=-0.5, weight=1.5)
+            block = slice(first, first + size)
+            rest = np.r_[0:first, first + size : factors]
+            P, z = natural_step(own, sums, 2.0, epsilon)
+            z = z[block] - epsilon * sums.P[block][:, rest] @ own.mean[rest]
+            mean, variance = own.mean.copy(), own.variance.copy()
+            mean[block], variance[block] = recover_factorised(P[block, block], z)
+            bias = bias_step(own, sums, 1.3, epsilon) if number == 0 else (own.bias, own.bias_variance)
+            own, first = Row(mean, variance, *bias), first + size
+        np.testing.assert_allclose(new.side.mean[user], own.mean, rtol=2e-3, atol=2e-5)
+        np.testing.assert_allclose(new.side.variance[user], own.variance, rtol=2e-5)
+        np.testing.assert_allclose(new.side.biases[0][user], own.bias, rtol=1e-3, atol=1e-5)
+    square = (new.side.mean.astype(float) ** 2 + new.side.variance.astype(float)).sum()
+    assert new.moments.square == pytest.approx(square, rel=1e-5)
+    assert new.moments.log_variance == pytest.approx(np.log(new.side.variance.astype(float)).sum(), rel=1e-5)
+
+
+class Fixed:
+    """A drawn H that stays."""
+
+    deterministic = True
+
+    def __init__(self, sampled: Sampled) -> None:
+        self.sampled = sampled
+
+    def user_terms(self, sweep, posterior, run):
+        return self.sampled.user_terms(1, posterior, run)
+
+    def item_terms(self, sweep, posterior, run):
+        return self.sampled.item_terms(1, posterior, run)
+
+    def settled(self, sweep):
+        return True
+
+
+def states(graph: Graph, estimator, settings: Settings, threads: int, count: int) -> list[State]:
+    with LocalBackend(threads) as backend:
+        found = [initial_state(graph, settings)]
+        for done in sweeps(graph, estimator, settings, backend):
+            found.append(done.state)
+            if done.state.sweep == count:
+                return found
+    raise AssertionError
+
+
+@pytest.mark.parametrize("kind", ["fixed", "expected"])
+def test_the_bound_never_falls(kind: str) -> None:
+    graph, settings = planted(), Settings(factors=100, offset=-math.log(2.0), precision_delay=0, user_bias=True)
+    weights = popularity_weights(graph.by_item.degrees, 1.0)
+    if kind == "fixed":
+        estimator = Fixed(Sampled(graph.by_user, graph.user_blocks, weights, 2.0, 0))
+    else:
+        estimator = Expected(graph.by_user, graph.user_blocks, weights, 2.0, settings.offset, 8, run_serially)
+        estimator.regroup(initial_state(graph, settings).posterior.items)
+        estimator.regroup = lambda items: None
+    with LocalBackend(1) as backend:
+        bounds = [
+            evaluate_bound(graph, estimator, settings, backend, state).total
+            for state in states(graph, estimator, settings, 1, 12)
+        ]
+    rises = np.diff(bounds)
+    assert rises.min() > -1e-5 * abs(bounds[-1])
+    assert rises.sum() > 100
+
+
+@pytest.mark.parametrize("kind", ["sampled", "expected"])
+def test_the_same_bits_for_any_number_of_threads_and_for_a_split_row(kind: str) -> None:
+    graph, settings = planted(), Settings(factors=80, precision_delay=1)
+    assert 0 in heavy_rows(graph.by_item.degrees, graph.item_blocks)
+    weights = popularity_weights(graph.by_item.degrees, 1.0)
+
+    def estimator():
+        if kind == "sampled":
+            return Sampled(graph.by_user, graph.user_blocks, weights, 1.0, 0)
+        return Expected(graph.by_user, graph.user_blocks, weights, 1.0, 0.0, 8, run_serially)
+
+    one, two = (states(graph, estimator(), settings, threads, 4)[-1].posterior for threads in (1, 2))
+    np.testing.assert_array_equal(one.users.rows, two.users.rows)
+    np.testing.assert_array_equal(one.items.rows, two.items.rows)
+    assert one.precisions == two.precisions
+    unsplit = Graph(graph.by_user, graph.by_item, graph.user_blocks, np.array([0, graph.item_count]))
+    assert len(heavy_rows(unsplit.by_item.degrees, unsplit.item_blocks)) == 0
+    whole = states(unsplit, estimator(), Settings(factors=80, precision_delay=100), 1, 2)[-1].posterior
+    split = states(graph, estimator(), Settings(factors=80, precision_delay=100), 2, 2)[-1].posterior
+    np.testing.assert_array_equal(whole.items.rows, split.items.rows)
+    np.testing.assert_array_equal(whole.items.biases, split.items.biases)
