@@ -231,9 +231,8 @@ struct Panel {
   alignas(32) float precision[kPanel];
   alignas(32) float pull[kPanel];
   // of the other end of each edge, and of the edge itself
-  alignas(32) float bias[kPanel];
-  alignas(32) float bias_variance[kPanel];
-  alignas(32) float half[kPanel];  // g - 1/2
-  alignas(32) float w[kPanel];     // E[h] of the pair that a group's sums hold, and the same times l
+  alignas(32) float bias[kPanel] = {};
+  alignas(32) float bias_variance[kPanel] = {};
+  alignas(32) float w[kPanel];  // E[h] of the pair that a group's sums hold, and the same times l
   alignas(32) float wl[kPanel];
 };

@@ -139,7 +139,7 @@ void bind_sums(nb::module_& m) {
             require(other.size() % static_cast<std::size_t>(width) == 0, "other: rows of another width");
             raw.factors = factors;
             const std::int64_t rows = raw.rows = self->own_rows = static_cast<std::int64_t>(own.size()) / width;
-            const std::int64_t others = self->other_rows = static_cast<std::int64_t>(other.size()) / width;
+            const std::int64_t others = raw.other_rows = self->other_rows = static_cast<std::int64_t>(other.size()) / width;
             raw.own.rows = hold(held, own, rows * width, "own");
             raw.other.rows = hold(held, other, others * width, "other");
             if (own_bias_mean && own_bias_variance) {

@@ -52,7 +52,7 @@ struct Expected {
 
 // One pass over rows [first, last) of a side: sums over edges (eq. 15, 16, 19), then the step (eq. 17-19).
 struct Pass {
-  std::int64_t factors = 0, rows = 0, first = 0, last = 0;  // rows: of the whole side
+  std::int64_t factors = 0, rows = 0, other_rows = 0, first = 0, last = 0;  // rows: of the whole side
   Side own, other;
   Adjacency liked, unliked;  // the edges of H with g = 1 and with g = 0
   const std::int64_t* splits = nullptr;  // [leaves + 1] the other side's blocks, the leaves of the tree of sums

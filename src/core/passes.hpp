@@ -36,6 +36,7 @@ class RowSummer {
         scratch_(pass.factors) {
     if (pass.liked.starts) liked_end_ = pass.liked.indices + pass.liked.starts[pass.rows];
     if (pass.unliked.starts) unliked_end_ = pass.unliked.indices + pass.unliked.starts[pass.rows];
+    far_ = pass.other_rows * 2 * shape_.row * static_cast<std::int64_t>(sizeof(float)) > kNear;
   }
 
   // The sums of a row over its edges to other[low, high), and with the closed-form part where asked for, in exchange
@@ -53,7 +54,8 @@ class RowSummer {
 
  private:
   static constexpr std::uint64_t kGroupsPlace = ~std::uint64_t{0};
-  static constexpr std::int64_t kAhead = 40;  // edges between a prefetch and its use
+  static constexpr std::int64_t kAhead = 40;         // edges between a prefetch and its use
+  static constexpr std::int64_t kNear = 768 << 10;  // bytes of the other side that need no prefetching
 
   struct Part {  // edges of one row to one block
     const std::int32_t* liked;
@@ -136,21 +138,33 @@ class RowSummer {
     }
   }
 
-  // The rows at the other ends of a panel's edges; the last eight are filled up with the last edge.
+  // The rows at the other ends of a panel's edges, the liked ones first; the last eight are filled up with the last edge.
   void gather(const Part& part, std::int64_t start, int edges) {
-    const int filled = (edges + 7) / 8 * 8;
-    for (int e = 0; e < filled; ++e) {
-      const std::int64_t of = start + (e < edges ? e : edges - 1);
-      const bool liked = of < part.liked_count;
-      const std::int32_t* at = liked ? part.liked + of : part.unliked + (of - part.liked_count);
-      const std::int32_t index = *at;
-      panel_.rows[e] = pass_.other.rows + static_cast<std::int64_t>(index) * 2 * shape_.row;
-      if (at + kAhead < (liked ? liked_end_ : unliked_end_)) prefetch(at[kAhead]);
-      panel_.half[e] = liked ? 0.5f : -0.5f;
-      panel_.bias[e] = pass_.other.bias_mean ? pass_.other.bias_mean[index] : 0.0f;
-      panel_.bias_variance[e] = pass_.other.bias_variance ? pass_.other.bias_variance[index] : 0.0f;
-      if (pass_.expected) correction(index, panel_.w[e], panel_.wl[e]);
+    const int liked = static_cast<int>(start >= part.liked_count ? 0 : least(edges, part.liked_count - start));
+    gather_some(part.liked + start, liked_end_, 0, liked);
+    gather_some(part.unliked + (start + liked - part.liked_count), unliked_end_, liked, edges);
+    liked_ = liked;
+    for (int e = edges; e % 8 != 0; ++e) {
+      panel_.rows[e] = panel_.rows[edges - 1];
+      panel_.bias[e] = panel_.bias_variance[e] = panel_.w[e] = panel_.wl[e] = 0.0f;
     }
+  }
+
+  void gather_some(const std::int32_t* indices, const std::int32_t* end, int first, int last) {
+    const float* base = pass_.other.rows;
+    const std::int64_t stride = 2 * shape_.row;
+    for (int e = first; e < last; ++e, ++indices) panel_.rows[e] = base + *indices * stride;
+    indices -= last - first;
+    if (far_)
+      for (const std::int32_t* ahead = indices + kAhead; ahead < indices + kAhead + (last - first) && ahead < end; ++ahead)
+        prefetch(*ahead);
+    if (pass_.other.bias_mean)
+      for (int e = first; e < last; ++e) {
+        panel_.bias[e] = pass_.other.bias_mean[indices[e - first]];
+        panel_.bias_variance[e] = pass_.other.bias_variance[indices[e - first]];
+      }
+    if (pass_.expected)
+      for (int e = first; e < last; ++e) correction(indices[e - first], panel_.w[e], panel_.wl[e]);
   }
 
   // Bring a row near, some edges before it is needed; the lists of consecutive leaves and rows follow one another.
@@ -167,7 +181,8 @@ class RowSummer {
     const v8 own_variance = splat(own_.bias_variance);
     v8 precision_sum = splat(0.0f), pull_sum = splat(0.0f), heights = splat(0.0f);
     for (int e = 0; e < edges; e += 8) {
-      const v8 bias = load8(panel_.bias + e) + shift, half = load8(panel_.half + e);
+      const v8 bias = load8(panel_.bias + e) + shift;
+      const v8 half = select8(i8{0, 1, 2, 3, 4, 5, 6, 7} < (liked_ - e), splat(0.5f), splat(-0.5f));
       const v8 logit = load8(panel_.mean + e) + bias;
       const v8 xi_squared = logit * logit + load8(panel_.variance + e) + load8(panel_.bias_variance + e) + own_variance;
       const v8 xi = sqrt8(xi_squared), t = exp_minus(xi);
@@ -346,6 +361,8 @@ class RowSummer {
   Buffer<double> scratch_;
   const std::int32_t *liked_end_ = nullptr, *unliked_end_ = nullptr;
   std::int64_t row_ = 0;
+  int liked_ = 0;     // of the panel's edges
+  bool far_ = false;  // whether the other side is larger than the second cache
   double bound_ = 0;
 };
 
@@ -354,7 +371,7 @@ static void update_block(const Pass& pass, RowsOut& out) {
   Solver solver(pass, out);
   for (std::int64_t row = pass.first; row < pass.last; ++row)
     solver.push(row, summer.sum(row, 0, INT32_MAX, true, solver.spare()));
-  solver.flush();
+  solver.finish();
   out.bound = pass.weight * summer.bound();
 }
 
@@ -401,7 +418,7 @@ static void solve_rows_of(const Pass& pass, const std::int32_t* which, std::int6
   const std::int64_t K = Shape(pass).K, T = triangle(K);
   for (std::int64_t r = 0; r < count; ++r)
     solver.push_packed(which[r], sums.second + r * T, sums.first + r * K, sums.bias + r * 2);
-  solver.flush();
+  solver.finish();
 }
 
 // The users' sums for every group, over rows [first, last) of the new users with the alpha and l of the pass before.

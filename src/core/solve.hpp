@@ -11,6 +11,12 @@ class Solver {
   }
   Solver(const Solver&) = delete;
   Solver& operator=(const Solver&) = delete;
+  // To be called when all rows are in.
+  void finish() {
+    flush();
+    for (int lane = 0; lane < 8; ++lane) out_.moments[1] += std::log(products_[lane / 4][lane % 4]);
+    out_.moments[3] += std::log(bias_product_);
+  }
   ~Solver() {
     for (float* node : nodes_) std::free(node);
   }
@@ -66,7 +72,11 @@ class Solver {
     if (!(precision > 0.0f) || !__builtin_isfinite(z / precision)) note_bad(row);
     const double mean = out_.bias_mean[row], variance = out_.bias_variance[row];
     out_.moments[2] += mean * mean + variance;
-    out_.moments[3] += std::log(variance);
+    bias_product_ *= variance;
+    if (!(bias_product_ > 1e-200 && bias_product_ < 1e200)) {
+      out_.moments[3] += std::log(bias_product_);
+      bias_product_ = 1;
+    }
   }
 
   // Eight nodes, a row each, become one triangle with a row in each lane.
@@ -187,14 +197,12 @@ class Solver {
     const std::int64_t K = shape_.K;
     for (std::int64_t i = 0; i < K; ++i) {
       const float* Li = P_ + triangle(i) * 8;
-      v8 a = load8(z_ + i * 8), b = splat(0.0f);
+      v8 part[4] = {load8(z_ + i * 8), splat(0.0f), splat(0.0f), splat(0.0f)};
       std::int64_t k = 0;
-      for (; k + 2 <= i; k += 2) {
-        a -= load8(Li + k * 8) * load8(z_ + k * 8);
-        b -= load8(Li + k * 8 + 8) * load8(z_ + k * 8 + 8);
-      }
-      if (k < i) a -= load8(Li + k * 8) * load8(z_ + k * 8);
-      store8(z_ + i * 8, (a + b) * load8(Li + i * 8));
+      for (; k + 4 <= i; k += 4)
+        for (int p = 0; p < 4; ++p) part[p] -= load8(Li + (k + p) * 8) * load8(z_ + (k + p) * 8);
+      for (; k < i; ++k) part[0] -= load8(Li + k * 8) * load8(z_ + k * 8);
+      store8(z_ + i * 8, ((part[0] + part[1]) + (part[2] + part[3])) * load8(Li + i * 8));
     }
     for (std::int64_t i = K - 1; i >= 0; --i) {
       const float* Li = P_ + triangle(i) * 8;
@@ -208,7 +216,8 @@ class Solver {
   void write() {
     const std::int64_t K = shape_.K, KP = shape_.KP;
     v8 square = splat(0.0f), check = splat(0.0f);
-    double products[8] = {1, 1, 1, 1, 1, 1, 1, 1};
+    // idle lanes repeat the first row: they are taken out of the products
+    const i8 live = i8{0, 1, 2, 3, 4, 5, 6, 7} < lane_;
     for (std::int64_t k = 0; k < KP; k += 8) {
       v8 mean[8], variance[8];
       for (std::int64_t c = 0; c < 8; ++c) {
@@ -218,14 +227,20 @@ class Solver {
         square += mean[c] * mean[c] + variance[c];
         // 0 where finite and positive, else NaN
         if (real) check += (mean[c] + variance[c]) * splat(0.0f) + (sqrt8(variance[c]) - sqrt8(variance[c]));
-        if (real)
-          for (int lane = 0; lane < lane_; ++lane) products[lane] *= static_cast<double>(variance[c][lane]);
-      }
-      for (int lane = 0; lane < lane_; ++lane)
-        if (k + 8 >= KP || products[lane] < 1e-200 || products[lane] > 1e200) {
-          out_.moments[1] += std::log(products[lane]);
-          products[lane] = 1;
+        if (real) {
+          const v8 factor = select8(live, variance[c], splat(1.0f));
+          products_[0] *= __builtin_convertvector(__builtin_shufflevector(factor, factor, 0, 1, 2, 3), d4);
+          products_[1] *= __builtin_convertvector(__builtin_shufflevector(factor, factor, 4, 5, 6, 7), d4);
         }
+      }
+      // one logarithm for many factors, before their product leaves what a double holds
+      for (int lane = 0; lane < 8; ++lane) {
+        const double product = products_[lane / 4][lane % 4];
+        if (!(product > 1e-150 && product < 1e150)) {
+          out_.moments[1] += std::log(product);
+          products_[lane / 4][lane % 4] = 1;
+        }
+      }
       transpose8(mean);
       transpose8(variance);
       for (int lane = 0; lane < lane_; ++lane) {
@@ -267,4 +282,6 @@ class Solver {
   float* nodes_[8];
   std::int64_t rows_[8];
   int lane_ = 0;
+  d4 products_[2] = {{1, 1, 1, 1}, {1, 1, 1, 1}};  // of variances, by lane, their logarithms not yet taken
+  double bias_product_ = 1;
 };

@@ -1,0 +1,192 @@
+"""Growth: ns an edge and peak memory as the graph grows to the paper's Xbox sample, and as K grows.
+
+    python -m benchmarks growth
+
+Graphs have the laws and the items of the Xbox sample and fewer users, the items' cut-off rebalanced. Each fit runs in
+a process of its own that reads the pairs from a file and goes the public way: Recommender(...).fit_steps(...).
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.data import movielens_or_simulated, xbox_like
+from benchmarks.report import THREADS, Row, Section, command, median, peak_bytes
+from considerate.graph import Graph
+from considerate.simulate import XBOX_SAMPLE
+
+USERS = {"10^5": 13_600, "10^6": 136_000, "10^7": 1_360_000, "Xbox sample": XBOX_SAMPLE.users}
+FACTORS = (8, 16, 20, 32, 64, 128)
+
+
+def fit_file(path: str, factors: int, sweeps: int) -> Row:
+    """In a fresh process: a few sweeps, sampled c = 1. The first sweep pays for memory and is not in the median."""
+    from considerate import Interactions, Recommender
+    from considerate.vocabulary import Vocabulary
+
+    with np.load(path) as file:
+        users, items = file["users"], file["items"]
+        shape = [int(size) for size in file["shape"]]
+    likes = Interactions(
+        users,
+        items,
+        Vocabulary.range(shape[0]),
+        Vocabulary.range(shape[1]),
+        None,
+        path,
+        len(users),
+        len(users),
+        (),
+    )
+    read = peak_bytes()
+    cpu = time.process_time()
+    model = Recommender(factors=factors, negatives=1.0, sweeps=sweeps, tolerance=0.0, threads=THREADS)
+    seconds, cpus = [], []
+    begun = time.perf_counter()
+    for step in model.fit_steps(likes):
+        cpus.append(time.process_time() - cpu)
+        seconds.append(step.seconds)
+        cpu = time.process_time()
+    edges = 2 * 2 * len(users)  # |H| = 2 |G|, and both sides
+    return {
+        "users": shape[0],
+        "edges": len(users),
+        "K": factors,
+        "s/sweep": median(seconds[1:]),
+        "ns/edge/side": 1e9 * median(seconds[1:]) / edges,
+        "CPU ns/edge/side": 1e9 * median(cpus[1:]) / edges,
+        "first sweep s": seconds[0],
+        "graph, fit and bound s": time.perf_counter() - begun,
+        "peak GB": peak_bytes() / 1e9,
+        "of that before the fit": read / 1e9,
+        "sweeps": seconds,
+    }
+
+
+def measure(path: Path, factors: int, sweeps: int) -> Row:
+    """`fit_file` in a process of its own."""
+    code = "import json, sys; from benchmarks.growth import fit_file; print(json.dumps(fit_file(*json.loads(sys.argv[1]))))"
+    arguments = json.dumps([str(path), factors, sweeps])
+    done = subprocess.run([sys.executable, "-c", code, arguments], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"the fit of {path.name} at K = {factors} failed:\n{done.stderr}")
+    return json.loads(done.stdout)  # type: ignore[no-any-return]
+
+
+def quality(graph: Graph, factors: int, sweeps: int) -> tuple[float, float]:
+    """(seconds a sweep, S_rank at knob 1/2) of a fit at some K, sampled c = 1."""
+    import scipy.sparse
+
+    from benchmarks.peers_fit import KNOB, mean_rank
+    from considerate import Recommender
+    from considerate.evaluation.split import one_per_user
+
+    split = one_per_user(graph, seed=0)
+    users, items = split.train.pairs()
+    shape = (graph.user_count, graph.item_count)
+    matrix = scipy.sparse.csr_matrix((np.ones(len(users), np.float32), (users, items)), shape)
+    model = Recommender(factors=factors, negatives=1.0, sweeps=sweeps, tolerance=0.0, threads=THREADS)
+    seconds = [step.seconds for step in model.fit_steps(matrix)]
+    q = model.model_.posterior
+    base = q.items.biases[0] + np.float32(KNOB) * model.model_.log_popularity
+    return median(seconds[1:]), mean_rank(split, q.users.mean, q.items.mean, base)
+
+
+def plot(section: Section, folder: Path) -> str:
+    """growth.svg and factors.svg, or why there are none."""
+    try:
+        import matplotlib
+
+        matplotlib.use("svg")
+        import matplotlib.pyplot as plt
+    except ImportError:
+        return "no plots: matplotlib is not installed"
+    sizes, factors = list(section.tables.values())[:2]
+    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
+    edges = [row["edges"] for row in sizes]
+    left.semilogx(edges, [row["ns/edge/side"] for row in sizes], "o-")
+    left.set(xlabel="edges", ylabel="ns an edge and side", ylim=(0, None), title=f"K = 20, {THREADS} threads")
+    right.loglog(edges, [row["peak GB"] for row in sizes], "o-")
+    right.set(xlabel="edges", ylabel="peak memory, GB")
+    figure.savefig(folder / "growth.svg", metadata={"Date": None})
+    plt.close(figure)
+    figure, axes = plt.subplots(figsize=(4.5, 3.4), layout="constrained")
+    axes.loglog([row["K"] for row in factors], [row["ns/edge/side"] for row in factors], "o-", base=2)
+    axes.set(xlabel="K", ylabel="ns an edge and side", title=f"{factors[0]['edges']:,} edges, {THREADS} threads")
+    figure.savefig(folder / "factors.svg", metadata={"Date": None})
+    plt.close(figure)
+    return "Plots: benchmarks/growth.svg, benchmarks/factors.svg"
+
+
+def run(quick: bool = False) -> Section:
+    section = Section(f"Growth: sampled, c = 1, {THREADS} threads")
+    names = ["10^5", "10^6"] if quick else list(USERS)
+    repeats, sweeps = (1, 3) if quick else (3, 4)
+    with tempfile.TemporaryDirectory() as folder:
+        paths = {}
+        for name in names:
+            users, items = xbox_like(USERS[name])
+            paths[name] = Path(folder) / f"{name.replace(' ', '-')}.npz"
+            shape = np.array([USERS[name], XBOX_SAMPLE.items])
+            np.savez(paths[name], users=users, items=items, shape=shape)
+            del users, items
+        found: dict[Any, list[Row]] = {}
+        for _ in range(repeats):
+            for name in names:
+                # small graphs get more sweeps: theirs are short
+                found.setdefault(name, []).append(measure(paths[name], 20, sweeps if len(name) > 4 else 4 * sweeps))
+            for K in FACTORS:
+                found.setdefault(K, []).append(measure(paths["10^6"], K, sweeps))
+    section.raw = {str(key): rows for key, rows in found.items()}
+    medians = {key: _median(rows) for key, rows in found.items()}
+    section.tables[f"Edges, K = 20, medians of {repeats} fresh processes"] = [
+        {"graph": name, **medians[name]} for name in names
+    ]
+    section.tables["K, 10^6 edges"] = [medians[K] for K in FACTORS]
+    name, graph = movielens_or_simulated()
+    count = 2 if quick else 15
+    learned = section.tables[f"K and S_rank after {count} sweeps on {name}"] = []
+    for K in (20, 64, 128):
+        seconds, rank = quality(graph, K, count)
+        ns = 1e9 * seconds / (4 * (graph.edges - graph.user_count))
+        learned.append({"K": K, "s/sweep": seconds, "ns/edge/side": ns, "S_rank at knob 0.5": rank})
+    section.notes = [
+        "Graphs by the laws of the paper's Xbox sample: 12,000 items, user law of exponent 1.4 cut off at 70, item law "
+        "of exponent 0.77 with its cut-off rebalanced for the number of users. Simulating and reading are not counted.",
+        "ns/edge/side is wall time of a sweep / (2 |H|), |H| = 2 |G|; the first sweep, which pays for memory, is not "
+        "in the median. The peak is of the whole process, with the pairs that were read.",
+        plot(section, Path(__file__).parent) if not quick else "no plots in a quick run",
+    ]
+    xbox = medians.get("Xbox sample")
+    section.must("Xbox size, K = 20: s a sweep", xbox and xbox["s/sweep"], most=6)
+    section.must("Xbox size, K = 20: GB at the peak", xbox and xbox["peak GB"], most=4)
+    ratio = xbox and xbox["ns/edge/side"] / medians["10^6"]["ns/edge/side"]
+    section.must("Xbox size: ns an edge, times that of 10^6 edges", ratio, most=1.5)
+    ratio = medians[128]["ns/edge/side"] / medians[64]["ns/edge/side"]
+    section.must("K = 128: cost of an edge, times that of K = 64 (10^6 edges)", ratio, most=3)
+    ratio = learned[2]["ns/edge/side"] / learned[1]["ns/edge/side"]
+    section.must(f"K = 128: cost of an edge, times that of K = 64 ({name})", ratio, most=3)
+    loss = learned[2]["S_rank at knob 0.5"] - learned[1]["S_rank at knob 0.5"]
+    section.must("K = 128: S_rank - S_rank at K = 64", loss, least=-0.001)
+    return section
+
+
+def _median(rows: list[Row]) -> Row:
+    kept = {key: value for key, value in rows[0].items() if not isinstance(value, list)}
+    return {key: value if isinstance(value, int) else median([row[key] for row in rows]) for key, value in kept.items()}
+
+
+def main() -> None:
+    command("growth", run)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,93 @@
+"""Load: imports in fresh processes, opening a model of 1 GB, and the first recommendation after opening.
+
+python -m benchmarks load
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from benchmarks.data import random_model
+from benchmarks.recommend import recommender
+from benchmarks.report import Row, Section, command, median
+
+HEAVY = ("pyarrow", "scipy", "matplotlib")
+IMPORT = """
+import json, sys, time
+begun = time.perf_counter()
+exec(sys.argv[1])
+seconds = time.perf_counter() - begun
+print(json.dumps([seconds, sorted({name.partition(".")[0] for name in sys.modules})]))
+"""
+OPEN = """
+import json, sys, time
+start = time.perf_counter()
+from considerate import Recommender
+imported = time.perf_counter()
+model = Recommender.load(sys.argv[1])
+opened = time.perf_counter()
+model.recommend(12345)
+first = time.perf_counter()
+model.recommend(54321)
+second = time.perf_counter()
+from benchmarks.report import peak_bytes
+print(json.dumps([imported - start, opened - imported, first - opened, second - first, peak_bytes()]))
+"""
+
+
+def fresh(code: str, *arguments: str) -> Any:
+    """The JSON that a fresh interpreter prints."""
+    done = subprocess.run([sys.executable, "-c", code, *arguments], check=True, capture_output=True, text=True)
+    return json.loads(done.stdout)
+
+
+def run(quick: bool = False) -> Section:
+    repeats = 3 if quick else 11
+    statements = ("pass", "import numpy", "import considerate", "from considerate import Recommender", "import implicit")
+    seconds: dict[str, list[float]] = {}
+    loaded: dict[str, list[str]] = {}
+    for repeat in range(repeats + 1):
+        for statement in statements:
+            took, loaded[statement] = fresh(IMPORT, statement)
+            if repeat:
+                seconds.setdefault(statement, []).append(took)
+    section = Section("Load and import, in fresh processes")
+    section.raw = {"import": seconds}
+    section.tables[f"Imports, medians of {repeats} interleaved processes"] = [
+        {
+            "statement": statement,
+            "ms": 1e3 * median(seconds[statement]),
+            "best ms": 1e3 * min(seconds[statement]),
+            "loads of " + ", ".join(HEAVY): ", ".join(one for one in HEAVY if one in loaded[statement]) or "none",
+        }
+        for statement in statements
+    ]
+    users = 50_000 if quick else 3_900_000
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.safetensors"
+        recommender(random_model(users, 12_000, likes=10)).save(path)
+        size = path.stat().st_size
+        runs = [fresh(OPEN, str(path)) for _ in range(3 if quick else 5)]
+    section.raw["open"] = runs
+    names = ("import s", "open s", "first recommendation s", "second s", "peak bytes")
+    row: Row = {name: median([one[i] for one in runs]) for i, name in enumerate(names)}
+    row["peak GB"] = row.pop("peak bytes") / 1e9
+    section.tables["A model file"] = [{"users": users, "items": 12_000, "K": 20, "GB": size / 1e9, **row}]
+    section.notes = ["The model file has just been written, so it is read from the system's cache, not from a disk."]
+    for name in HEAVY:
+        count = sum(name in loaded[statement] for statement in ("import considerate",))
+        section.must(f"`import considerate`: {name} loaded (0 = no)", float(count), most=0)
+    return section
+
+
+def main() -> None:
+    command("load", run)
+
+
+if __name__ == "__main__":
+    main()
