@@ -10,9 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.report import THREADS
+from considerate import Recommender, read_interactions
 from considerate.degrees import PowerLaw
 from considerate.graph import Adjacency, Graph
 from considerate.inference.fit import Settings
+from considerate.kernels import compiled
 from considerate.model import Model
 from considerate.posterior import Gamma, Posterior, Precisions, Side
 from considerate.simulate import XBOX_SAMPLE, balanced_item_law, random_graph, simulate_from_model
@@ -21,8 +24,6 @@ from considerate.vocabulary import Vocabulary
 
 def movielens() -> Graph | None:
     """MovieLens-1M, likes of 4 and 5, or None where the data is not."""
-    from considerate import read_interactions
-
     folder = Path(os.environ.get("CONSIDERATE_DATA", Path(__file__).parents[1] / ".." / "shared" / "data"))
     path = folder / "ml-1m" / "ratings.parquet"
     if not path.exists():
@@ -71,8 +72,6 @@ def xbox_like(users: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
 
 def drawn_likes(degrees: NDArray[Any], popularity: NDArray[np.float64], seed: int = 0) -> Adjacency:
     """Users of these degrees who drew their items by popularity, none twice."""
-    from considerate.kernels import compiled
-
     users, items = compiled.draw_considered(np.asarray(degrees, np.int32), popularity, seed)
     starts = np.zeros(len(degrees) + 1, np.int64)
     np.cumsum(np.bincount(users, minlength=len(degrees)), out=starts[1:])
@@ -111,3 +110,10 @@ def random_model(users: int, items: int, factors: int = 20, likes: int = 20) -> 
         groups=32,
         bounds=(),
     )
+
+
+def recommender(model: Model) -> Recommender:
+    """A recommender with this model, as if it had been loaded."""
+    made = Recommender(factors=model.posterior.factors, threads=THREADS)
+    made._model = model
+    return made

@@ -1,6 +1,6 @@
 """Speed of a fit: CPU nanoseconds per edge of H and side, everything in a sweep counted.
 
-    python -m benchmarks.fit [--sweeps 20] [--repeats 3]
+    python -m benchmarks fit
 
 CPU seconds / (2 |H| sweeps): draws, both sides, biases, precisions and the bound. MovieLens-1M where it is found, and a
 random graph of the same size.
@@ -8,42 +8,17 @@ random graph of the same size.
 
 from __future__ import annotations
 
-import argparse
 import math
-import os
-import statistics
 import time
-from pathlib import Path
 
-import numpy as np
-
+from benchmarks.data import movielens, simulated
+from benchmarks.report import Section, command, median
 from considerate.backends.local import LocalBackend
-from considerate.degrees import PowerLaw
 from considerate.graph import Graph
 from considerate.inference.fit import Settings, sweeps
-from considerate.kernels import compiled
-from considerate.simulate import balanced_item_law, random_graph
 from considerate.training import Hidden, make_estimator, make_popularity
 
-
-def movielens() -> Graph | None:
-    """MovieLens-1M, likes of 4 and 5, or None where the data is not."""
-    from considerate import read_interactions
-
-    folder = Path(os.environ.get("CONSIDERATE_DATA", Path(__file__).parents[1] / ".." / "shared" / "data"))
-    path = folder / "ml-1m" / "ratings.parquet"
-    if not path.exists():
-        return None
-    likes = read_interactions(path, where="rating >= 4")
-    return Graph.from_pairs(likes.users, likes.items, len(likes.user_ids), len(likes.item_ids))
-
-
-def simulated(users: int = 6000, items: int = 3500) -> Graph:
-    """A random graph of about the same size."""
-    user_law = PowerLaw(0.5, cutoff=250.0, minimum=10, maximum=items // 2)
-    item_law = balanced_item_law(user_law, PowerLaw(0.7, maximum=users // 2), users=users, items=items)
-    drawn = random_graph(users, items, user_law, item_law, seed=1)
-    return Graph.from_pairs(drawn.users, drawn.items, users, items)
+MODELS = (("sampled", 1, 20), ("sampled", 3, 20), ("expected", 3, 20), ("sampled", 1, 64))
 
 
 def measure(graph: Graph, kind: str, negatives: float, factors: int, count: int, threads: int) -> tuple[float, float]:
@@ -62,33 +37,51 @@ def measure(graph: Graph, kind: str, negatives: float, factors: int, count: int,
     return 1e9 * cpu / (2 * edges * count), wall / count
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--sweeps", type=int, default=20)
-    parser.add_argument("--repeats", type=int, default=3)
-    options = parser.parse_args()
-    print(f"instruction set {compiled.instruction_set()}, {os.cpu_count()} processors, numpy {np.__version__}")
+def run(quick: bool = False) -> Section:
+    count, repeats = (2, 1) if quick else (10, 3)
     graphs = {"MovieLens-1M": movielens(), "simulated": simulated()}
-    print("graph              edges estimator    c    K threads  CPU ns/edge/side  s/sweep")
-    for name, graph in graphs.items():
-        if graph is None:
-            print(f"{name:14} not found: set CONSIDERATE_DATA")
-            continue
-        for kind, negatives, factors in (
-            ("sampled", 1, 20),
-            ("sampled", 3, 20),
-            ("expected", 3, 20),
-            ("sampled", 1, 64),
-        ):
-            for threads in (1, 2):
-                found = [
-                    measure(graph, kind, negatives, factors, options.sweeps, threads) for _ in range(options.repeats)
-                ]
-                nanoseconds, seconds = (statistics.median(values) for values in zip(*found))
-                print(
-                    f"{name:14} {graph.edges:9,} {kind:10} {negatives:3} {factors:4} {threads:7} "
-                    f"{nanoseconds:17.1f} {seconds:8.3f}"
-                )
+    section = Section("A sweep of a fit: CPU ns per edge of H and side")
+    cases = [
+        (name, *model, threads)
+        for name, graph in graphs.items()
+        if graph is not None
+        for model in MODELS
+        for threads in (1, 2)
+        if name == "MovieLens-1M" or model == MODELS[0]
+    ]
+    found: dict[str, list[tuple[float, float]]] = {}
+    for _ in range(repeats):
+        for case in cases:
+            name, kind, negatives, factors, threads = case
+            measured = measure(graphs[name], kind, negatives, factors, count, threads)
+            found.setdefault(" ".join(map(str, case)), []).append(measured)
+    section.raw = {"CPU ns and wall s": found}
+    rows = section.tables[f"Medians of {repeats} interleaved repeats of {count} sweeps"] = []
+    for case, several in zip(cases, found.values()):
+        name, kind, negatives, factors, threads = case
+        cpu, wall = (median(values) for values in zip(*several))
+        rows.append(
+            {
+                "graph": name,
+                "edges": graphs[name].edges,
+                "estimator": kind,
+                "c": negatives,
+                "K": factors,
+                "threads": threads,
+                "CPU ns/edge/side": cpu,
+                "s/sweep": wall,
+            }
+        )
+    section.notes = ["Draws, both sides, biases, precisions and the bound are counted; reading and the graph are not."]
+    if graphs["MovieLens-1M"] is None:
+        section.notes.append("MovieLens-1M was not found: set CONSIDERATE_DATA.")
+    mine = [row["CPU ns/edge/side"] for row in rows if row["graph"] == "MovieLens-1M"]
+    section.must("MovieLens-1M, K = 20, c = 1: CPU ns an edge and side", max(mine[:2]) if mine else None, most=100)
+    return section
+
+
+def main() -> None:
+    command("fit", run)
 
 
 if __name__ == "__main__":

@@ -19,16 +19,14 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from benchmarks.data import movielens_or_simulated
+from benchmarks.quality import KNOB, check_mean_rank, mean_rank, our_rank, training_matrix
 from benchmarks.report import THREADS, Row, Section, command, median
 from considerate import Recommender
-from considerate.evaluation.metrics import rank_score
 from considerate.evaluation.split import HeldOut, one_per_user
 
 K = 20
-KNOB = 0.5
 NEAR = 0.001  # of its best S_rank: the plateau
 OURS: dict[str, list[dict[str, Any]]] = {
     "considerate expected": [{"hidden": "expected"}],  # c = 3 and 32 groups are the defaults
@@ -71,10 +69,11 @@ class Curve:
         self.spent = 0.0
         self.begun = time.perf_counter()
 
-    def mark(self, users: NDArray[Any], items: NDArray[Any], base: NDArray[Any] | None = None) -> None:
+    def mark(self, rank: Callable[..., float], *arguments: Any) -> None:
+        """An iteration is over; rank(split, ...) is its S_rank."""
         self.spent += time.perf_counter() - self.begun
         self.seconds.append(self.spent)
-        self.ranks.append(mean_rank(self.split, users, items, base))
+        self.ranks.append(rank(self.split, *arguments))
         self.begun = time.perf_counter()
 
     def stop(self) -> None:
@@ -100,47 +99,19 @@ class Curve:
         }
 
 
-def mean_rank(split: HeldOut, users: NDArray[Any], items: NDArray[Any], base: NDArray[Any] | None = None) -> float:
-    """Mean S_rank of users' scores u'v + base, ties counted half; `rank_score` for many users at a time."""
-    total, by_user = 0.0, split.train.by_user
-    for start in range(0, len(split.users), 512):
-        rows, held = split.users[start : start + 512], split.items[start : start + 512]
-        scores = users[rows] @ items.T
-        if base is not None:
-            scores += base
-        own = scores[np.arange(len(rows)), held]
-        degrees = by_user.degrees[rows]
-        seen = np.concatenate([by_user.row(int(row)) for row in rows])
-        scores[np.repeat(np.arange(len(rows)), degrees), seen] = np.nan  # neither below nor equal
-        below = (scores < own[:, None]).sum(axis=1)
-        ties = (scores == own[:, None]).sum(axis=1) - 1
-        total += float(((below + 0.5 * ties) / (scores.shape[1] - degrees)).sum())
-    return total / len(split.users)
-
-
-def check_mean_rank(split: HeldOut) -> None:
-    """The fast form agrees with the library's."""
-    random = np.random.default_rng(0)
-    few = HeldOut(split.train, split.users[:50], split.items[:50])
-    users = random.standard_normal((split.train.user_count, 3)).astype(np.float32)
-    items = random.standard_normal((split.train.item_count, 3)).astype(np.float32).round(1)
-    found = mean_rank(few, users, items)
-    slow = [rank_score(users[m] @ items.T, int(n), split.train.by_user.row(int(m))) for m, n in zip(few.users, few.items)]
-    if not np.isclose(found, np.mean(slow), atol=1e-4):
-        raise AssertionError(f"mean_rank gives {found}, rank_score {np.mean(slow)}")
-
-
 def fit_ours(split: HeldOut, matrix: Any, settings: dict[str, Any], iterations: int | None) -> Curve:
     """The public way: the sweeps of Recommender(...).fit_steps(matrix), stopped by its own rule."""
     limit = {} if iterations is None else {"sweeps": iterations}
     model = Recommender(factors=K, threads=THREADS, **settings, **limit)
     curve = Curve(split)
-    for step in model.fit_steps(matrix):
-        q = step.state.posterior
-        base = q.items.biases[0] + np.float32(KNOB) * model.model_.log_popularity
-        curve.mark(q.users.mean, q.items.mean, base)
+    for _ in model.fit_steps(matrix):
+        curve.mark(our_rank, model)
     curve.stop()
     return curve
+
+
+def mark_factors(curve: Curve, model: Any) -> None:
+    curve.mark(mean_rank, model.user_factors, model.item_factors)
 
 
 def fit_implicit_als(split: HeldOut, matrix: Any, settings: dict[str, Any], iterations: int, cg: bool) -> Curve:
@@ -150,9 +121,7 @@ def fit_implicit_als(split: HeldOut, matrix: Any, settings: dict[str, Any], iter
         factors=K, iterations=iterations, num_threads=THREADS, use_cg=cg, random_state=0, **settings
     )
     curve = Curve(split)
-    model.fit(
-        matrix, show_progress=False, callback=lambda *_: curve.mark(model.user_factors, model.item_factors)
-    )
+    model.fit(matrix, show_progress=False, callback=lambda *_: mark_factors(curve, model))
     curve.stop()
     return curve
 
@@ -165,9 +134,7 @@ def fit_implicit_bpr(split: HeldOut, matrix: Any, settings: dict[str, Any], iter
         factors=K, iterations=iterations, num_threads=THREADS, random_state=0, **settings
     )
     curve = Curve(split)
-    model.fit(
-        matrix, show_progress=False, callback=lambda *_: curve.mark(model.user_factors, model.item_factors)
-    )
+    model.fit(matrix, show_progress=False, callback=lambda *_: mark_factors(curve, model))
     curve.stop()
     return curve
 
@@ -180,7 +147,7 @@ def fit_cornac(split: HeldOut, data: Any, settings: dict[str, Any], iterations: 
     class Watched(WBPR if weighted else BPR):  # type: ignore[misc]
         def _fit_sgd(self, *arguments: Any) -> Any:
             done = super()._fit_sgd(*arguments)
-            curve.mark(self.u_factors, self.i_factors, self.i_biases)
+            curve.mark(mean_rank, self.u_factors, self.i_factors, self.i_biases)
             return done
 
     model = Watched(k=K, max_iter=iterations, num_threads=THREADS, **settings)
@@ -191,30 +158,25 @@ def fit_cornac(split: HeldOut, data: Any, settings: dict[str, Any], iterations: 
 
 
 def cornac_data(split: HeldOut) -> Any:
-    """cornac numbers users and items by their first appearance, so each gets its first like in order of its own
-    number: then its numbers are ours, and held-out items without a like keep theirs."""
-    import collections
+    """cornac's Dataset with our numbers of users and items, also of items that have no like left in training."""
+    from collections import OrderedDict
 
     from cornac.data import Dataset
 
     users, items = split.train.pairs()
     shape = split.train.user_count, split.train.item_count
-    uid = collections.OrderedDict((row, row) for row in range(shape[0]))
-    iid = collections.OrderedDict((row, row) for row in range(shape[1]))
+    uid = OrderedDict((row, row) for row in range(shape[0]))
+    iid = OrderedDict((row, row) for row in range(shape[1]))
     uir = (users.astype(np.int64), items.astype(np.int64), np.ones(len(users), np.float32))
     return Dataset(shape[0], shape[1], uid, iid, uir, seed=0)
 
 
 def run(quick: bool = False) -> Section:
-    import scipy.sparse
-
     warnings.filterwarnings("ignore", module="implicit")
     name, graph = movielens_or_simulated()
     split = one_per_user(graph, seed=0)
     check_mean_rank(split)
-    users, items = split.train.pairs()
-    shape = (graph.user_count, graph.item_count)
-    matrix = scipy.sparse.csr_matrix((np.ones(len(users), np.float32), (users, items)), shape)
+    matrix = training_matrix(split)
     data = cornac_data(split)
     few = 2 if quick else None
     fits: dict[str, Callable[[dict[str, Any]], Curve]] = {}

@@ -1,13 +1,12 @@
 """Ten million likes with string ids: how long the reader takes and how much memory, from CSV and from Parquet.
 
-    python -m benchmarks.reader
+    python -m benchmarks reader
 
 Each read runs in a process of its own, so that the peak is that of the read. To beat: 6 seconds, 2 GB.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import sys
@@ -16,15 +15,16 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.report import Section, command, median
+
 READ = """
-import json, resource, sys, time
+import json, sys, time
 start = time.perf_counter()
 from considerate.interactions import read_interactions
 likes = read_interactions(sys.argv[1])
 seconds = time.perf_counter() - start
-unit = 1 if sys.platform == "darwin" else 1024
-peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-print(json.dumps([seconds, peak, likes.rows_kept, len(likes.user_ids), len(likes.item_ids)]))
+from benchmarks.report import peak_bytes
+print(json.dumps([seconds, peak_bytes(), likes.rows_kept, len(likes.user_ids), len(likes.item_ids)]))
 """
 
 
@@ -56,24 +56,34 @@ def measure(path: Path) -> tuple[float, float, int, int, int]:
     return seconds, peak, rows, users, items
 
 
-def main() -> None:
-    """Print one line per format."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=10_000_000)
-    parser.add_argument("--users", type=int, default=1_000_000)
-    parser.add_argument("--items", type=int, default=50_000)
-    parser.add_argument("--repeat", type=int, default=3)
-    options = parser.parse_args()
+def run(quick: bool = False) -> Section:
+    rows, users, items, repeats = (200_000, 20_000, 1_000, 1) if quick else (10_000_000, 1_000_000, 50_000, 3)
+    section = Section(f"Reader: {rows:,} likes with string ids")
+    lines = section.tables[f"Medians of {repeats} interleaved fresh processes, imports counted"] = []
     with tempfile.TemporaryDirectory() as folder:
-        for path in make_files(Path(folder), options.rows, options.users, options.items):
-            runs = [measure(path) for _ in range(options.repeat)]
-            _, _, rows, users, items = runs[0]
-            seconds = ", ".join(f"{run[0]:.2f}" for run in runs)
-            print(
-                f"{path.suffix[1:]:8} {rows:,} rows, {users:,} users, {items:,} items: "
-                f"{seconds} s, peak {max(run[1] for run in runs) / 2**20:,.0f} MB",
-                flush=True,
-            )
+        paths = make_files(Path(folder), rows, users, items)
+        found = [[measure(path) for path in paths] for _ in range(repeats)]
+    for path, runs in zip(paths, zip(*found)):
+        seconds, peak = median([run[0] for run in runs]), max(run[1] for run in runs) / 1e9
+        lines.append(
+            {
+                "format": path.suffix[1:],
+                "rows": runs[0][2],
+                "users": runs[0][3],
+                "items": runs[0][4],
+                "s": seconds,
+                "most s": max(run[0] for run in runs),
+                "peak GB": peak,
+            }
+        )
+        section.must(f"{path.suffix[1:]}: s", seconds, most=6)
+        section.must(f"{path.suffix[1:]}: GB at the peak", peak, most=2)
+    section.raw = {"seconds and bytes": found}
+    return section
+
+
+def main() -> None:
+    command("reader", run)
 
 
 if __name__ == "__main__":

@@ -152,6 +152,8 @@ def command(name: str, run: Callable[[bool], Section]) -> None:
     begun = time.perf_counter()
     section = run(options.quick)
     section.seconds = time.perf_counter() - begun
+    if options.quick:
+        section.notes.insert(0, "A smoke run (--quick): sizes and repeats are too small for the figures to mean much.")
     if options.json:
         options.json.write_text(json.dumps(asdict(section)))
     print(markdown(name, section), flush=True)

@@ -1,29 +1,37 @@
-"""A random graph of the size of the paper's Xbox sample: `python -m benchmarks.simulation`."""
+"""A random graph of the size of the paper's Xbox sample: `python -m benchmarks simulation`."""
 
 from __future__ import annotations
 
-import resource
-import sys
 import time
+from dataclasses import replace
 
+from benchmarks.report import Section, command, peak_bytes
 from considerate.simulate import XBOX_SAMPLE, balanced_item_law, random_graph
 
 
-def main() -> None:
-    size = XBOX_SAMPLE
+def run(quick: bool = False) -> Section:
+    size = replace(XBOX_SAMPLE, users=100_000) if quick else XBOX_SAMPLE
     start = time.perf_counter()
     item_law = balanced_item_law(size.user_law, size.item_law, users=size.users, items=size.items)
     solved = time.perf_counter()
     graph = random_graph(size.users, size.items, size.user_law, item_law, seed=0)
     end = time.perf_counter()
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-    print(f"users     {graph.user_count:>12,}  {graph.user_law.describe()}")
-    print(f"items     {graph.item_count:>12,}  {graph.item_law.describe()}")
-    print(f"edges     {len(graph.users):>12,}")
-    print(f"redraws   {graph.redraws:>12,}")
-    print(f"repairs   {graph.repairs:>12,}")
-    print(f"seconds   {end - start:>12.1f}  ({solved - start:.1f} of them for the item law's cut-off)")
-    print(f"peak RSS  {peak / 2**20:>12,.0f}  MiB")
+    row = {
+        "users": graph.user_count,
+        "items": graph.item_count,
+        "edges": len(graph.users),
+        "redraws": graph.redraws,
+        "repairs": graph.repairs,
+        "s": end - start,
+        "of that the item law's cut-off": solved - start,
+        "peak GB": peak_bytes() / 1e9,
+    }
+    notes = [f"users {graph.user_law.describe()}; items {graph.item_law.describe()}"]
+    return Section("Simulation: a random graph of the size of the Xbox sample", {"One run": [row]}, notes)
+
+
+def main() -> None:
+    command("simulation", run)
 
 
 if __name__ == "__main__":

@@ -1,14 +1,14 @@
 """How long `considerate --help` takes: the median of five warm runs. To beat: 0.4 seconds.
 
-python -m benchmarks.startup
+python -m benchmarks startup
 """
 
 from __future__ import annotations
 
-import statistics
 import subprocess
 import sys
-import time
+
+from benchmarks.report import Section, command, interleaved, median
 
 COMMAND = [
     sys.executable,
@@ -17,21 +17,17 @@ COMMAND = [
 ]
 
 
-def measure(runs: int = 5) -> list[float]:
-    """Seconds of each run, after one that warms the caches."""
-    seconds = []
-    for run in range(runs + 1):
-        start = time.perf_counter()
-        subprocess.run(COMMAND, check=True, capture_output=True)
-        if run:
-            seconds.append(time.perf_counter() - start)
-    return seconds
+def run(quick: bool = False) -> Section:
+    repeats = 2 if quick else 5
+    found = interleaved({"help": lambda: subprocess.run(COMMAND, check=True, capture_output=True)}, repeats)["help"]
+    section = Section("Start of the shell: `considerate --help`", raw={"seconds": found})
+    section.tables["Warm runs"] = [{"runs": repeats, "median s": median(found), "best s": min(found)}]
+    section.must("`considerate --help`, s", median(found), most=0.4)
+    return section
 
 
 def main() -> None:
-    """Print one line."""
-    seconds = measure()
-    print(f"considerate --help  {statistics.median(seconds):.2f} s (median of {len(seconds)}; at most 0.4)")
+    command("startup", run)
 
 
 if __name__ == "__main__":

@@ -52,7 +52,7 @@ def with_items(model: Model, rows: NDArray[np.int64], liked_by: Adjacency) -> Mo
     degree[rows] = liked_by.degrees
     weights = np.concatenate([model.popularity, np.zeros(added)])
     weights[rows] = np.where(degree[rows] > 0, np.maximum(degree[rows], 1).astype(np.float64) ** model.gamma, 0.0)
-    liked = _with_columns(model.liked, rows, liked_by)
+    liked = _with_columns(model.liked, rows, liked_by) if model.knows_likes else model.liked
     titles = model.titles
     if titles is not None and added:
         titles = Titles(np.concatenate([titles.offsets, np.full(added, titles.offsets[-1])]), titles.text)

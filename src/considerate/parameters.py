@@ -77,7 +77,7 @@ def check_setting(one: Field[Any], value: Any) -> None:
 def _fits(one: Field[Any], value: Any) -> bool:
     meta = one.metadata
     if meta["choices"]:
-        return value in meta["choices"]
+        return isinstance(value, str) and value in meta["choices"]
     if isinstance(one.default, bool):
         return isinstance(value, bool)
     if isinstance(value, bool | str):
@@ -115,7 +115,7 @@ class Parameters:
     )
     rate: float = field(
         default=1.0,
-        metadata=about("r: what the most popular item gets of its share of unliked edges", above=0, high=1),
+        metadata=about("r: what the most popular item gets of its share of unliked edges", low=1e-9, high=1),
     )
     gamma: float | None = field(
         default=None,

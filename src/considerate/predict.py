@@ -191,8 +191,11 @@ class FoldIn:
         """T_m from the degrees alone: users of one degree share it."""
         degrees, place = np.unique(np.asarray(user_degree, np.int64), return_inverse=True)
         wanted = np.minimum(self.negatives * degrees, self.saturation.support * 0.999)
-        table = self.saturation.table[:, 0]
-        return np.asarray(np.exp(np.interp(wanted, table, self.saturation.grid))[place] * (degrees[place] > 0))
+        table, grid = self.saturation.table[:, 0], self.saturation.grid
+        temperature = np.exp(np.interp(wanted, table, grid))
+        below = wanted < table[0]  # where the sum is linear in T
+        temperature[below] = np.exp(grid[0]) * wanted[below] / table[0]
+        return np.asarray(temperature[place], np.float64)
 
     def _passed_over(
         self, liked_by: Adjacency, temperature: NDArray[np.float64], gamma: float, random: np.random.Generator
@@ -214,12 +217,12 @@ def share_of_update(
     """How much each liked item moves the logit of `item`, by its share of the user's update (eq. 15).
 
     The user's mean is P^-1 z, and z is a sum over items; so u'v_item = sum over n of v_item' P^-1 z_n. Given are the
-    z_n of the liked items with the P that all of them and the prior make.
+    shares of the liked items, with P's diagonal that of the posterior and off it the liked items' part alone.
     """
     from considerate.kernels.reference import logistic_curvature
 
     v, vs = posterior.items.mean[liked].astype(np.float64), posterior.items.variance[liked].astype(np.float64)
-    bias = posterior.items.biases[0][liked].astype(np.float64) + settings.offset
+    bias = posterior.items.biases[0][liked].astype(np.float64) + float(users.biases[0][0]) + settings.offset
     rows = np.zeros(len(liked), np.int64)
     mean, variance = logit_moments(users, posterior.items, rows, liked)
     xi = np.sqrt((mean.astype(np.float64) + settings.offset) ** 2 + variance)

@@ -26,7 +26,7 @@ from considerate.model_file import load_model, save_model
 from considerate.parameters import Parameters
 from considerate.posterior import Posterior, Side
 from considerate.predict import like_probability, logit_moments, share_of_update
-from considerate.rows import checked_rows, likes_adjacency, row_numbers, rows_of
+from considerate.rows import checked_rows, id_list, likes_adjacency, row_numbers, rows_of
 from considerate.serving import BLOCK, Choice, check_count, cold_message, finite, most_similar
 from considerate.training import (
     FitStep,
@@ -94,15 +94,16 @@ class Recommender(Parameters):
         sweep, with the bound of the posterior before it. Ctrl-C ends the fit after the last finished sweep, whose
         posterior is kept. Returns self.
         """
-        begun = time.perf_counter()
+        begun, finished = time.perf_counter(), 0
         steps = self.fit_steps(user_items)
         try:
             for step in _with_progress(steps, self.sweeps) if show_progress else steps:
+                finished = step.sweep
                 if callback is not None:
                     callback(step.sweep, time.perf_counter() - begun, step.bound.total)
         except KeyboardInterrupt:
             steps.close()  # which evaluates the last bound
-            if not hasattr(self, "_model"):
+            if not finished:
                 raise
             logger.warning("interrupted after sweep %d; its posterior is kept", self.n_iter_)
         finally:
@@ -133,15 +134,16 @@ class Recommender(Parameters):
             estimator = make_estimator(graph, hidden, popularity, settings.seed, backend)
             steps = fit_steps(graph, estimator, settings, backend, most_sweeps=self.sweeps, tolerance=self.tolerance)
             state: State | None = None
+            kept: Model | None = None
             try:
                 for step in steps:
                     state = step.state
                     bounds.append(step.bound.terms())
-                    self._keep(interactions, graph, popularity, settings, state, bounds, step.converged)
+                    kept = self._keep(interactions, graph, popularity, settings, state, bounds, step.converged)
                     logger.info("%s", describe(step))
                     yield step
             finally:
-                if state is not None:
+                if state is not None and self.__dict__.get("_model") is kept:  # no other fit has begun meanwhile
                     last = evaluate_bound(graph, estimator, settings, backend, state)
                     self._keep(
                         interactions,
@@ -175,7 +177,7 @@ class Recommender(Parameters):
         state: State,
         bounds: list[dict[str, float]],
         converged: bool,
-    ) -> None:
+    ) -> Model:
         self._model = Model(
             posterior=state.posterior,
             popularity=popularity.weights,
@@ -193,6 +195,7 @@ class Recommender(Parameters):
             converged=converged,
             parameters=self.get_params(),
         )
+        return self._model
 
     @property
     def model_(self) -> Model:
@@ -243,7 +246,13 @@ class Recommender(Parameters):
     def predict_logit(self, users: Rows, items: Rows) -> tuple[Any, Any]:
         """Mean and standard deviation of the logit of pairs, on the fair-coin scale."""
         model = self.model_
-        m, n = np.broadcast_arrays(self._user_rows(users), self._item_rows(items))
+        m, n = self._user_rows(users), self._item_rows(items)
+        try:
+            m, n = np.broadcast_arrays(m, n)
+        except ValueError:
+            raise UsageError(
+                f"users of shape {m.shape} and items of shape {n.shape} do not make pairs; give as many of each."
+            ) from None
         mean, variance = logit_moments(model.posterior.users, model.posterior.items, m.reshape(-1), n.reshape(-1))
         deviation = np.sqrt(model.variance_scale * variance)
         if m.ndim == 0:
@@ -376,6 +385,8 @@ class Recommender(Parameters):
 
         model = self.model_
         check_count(N)
+        if not isinstance(batch, int) or batch < 1:
+            raise UsageError(f"batch is {batch!r}; it must be a whole number at least 1.")
         if cold not in ("error", "popular"):
             raise UsageError(f"cold is {cold!r}; it must be 'error' or 'popular'.")
         plan = Choice(
@@ -391,8 +402,7 @@ class Recommender(Parameters):
         if everyone:
             ids: Sequence[Any] = range(model.user_count)
         else:
-            several = users.to_pylist() if hasattr(users, "to_pylist") else users  # Arrow's arrays
-            ids = [several] if isinstance(several, str | int | np.integer) else list(several)
+            ids = id_list(users, "users")
         table = RecommendationTable(model)
         for start in range(0, max(1, len(ids)), batch):
             part = ids[start : start + batch]
@@ -451,9 +461,10 @@ class Recommender(Parameters):
 
     def item_rows(self, ids: Sequence[Any]) -> NDArray[np.int64]:
         """Row numbers of items by the data's own ids."""
+        ids = id_list(ids, "items")
         rows = self.model_.item_ids.rows_of(ids)
         if (rows < 0).any():
-            unknown = list(ids)[int(np.flatnonzero(rows < 0)[0])]
+            unknown = ids[int(np.flatnonzero(rows < 0)[0])]
             raise UnknownIdError(f"item {unknown!r} is not in the model, which knows {self.model_.item_count} items.")
         return rows
 

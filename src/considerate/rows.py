@@ -34,6 +34,17 @@ def likes_adjacency(likes: Any, columns: int) -> Adjacency:
     return Adjacency(np.array([0, len(row)], np.int64), row.astype(np.int32))
 
 
+def id_list(ids: Any, what: str) -> list[Any]:
+    """One id or several, of any kind of sequence, as a list."""
+    several = ids.to_pylist() if hasattr(ids, "to_pylist") else ids  # Arrow's arrays
+    if isinstance(several, str | int | np.integer):
+        return [several]
+    try:
+        return list(several)
+    except TypeError:
+        raise UsageError(f"{what} is {ids!r}; give an id or a list of ids.") from None
+
+
 def rows_of(adjacency: Adjacency, rows: NDArray[np.int64]) -> Adjacency:
     """Some rows of an adjacency; row -1 has nothing."""
     pieces = [adjacency.row(int(row)) if row >= 0 else np.empty(0, np.int32) for row in rows]

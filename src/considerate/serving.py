@@ -16,9 +16,10 @@ from considerate.kernels import compiled
 from considerate.model import Model
 from considerate.posterior import Side
 from considerate.predict import STRIP
-from considerate.ranking import best, explore, paper_score, utility
+from considerate.ranking import SCORES, best, explore, paper_score, utility
 from considerate.rows import checked_rows
 
+MOST = 10_000_000  # items in a list of recommendations
 BLOCK = 192  # users ranked in one task; a multiple of the kernel's tile
 
 
@@ -46,6 +47,8 @@ class Choice:
     ) -> None:
         self.model = model
         self.knob = model.popularity_weight if popularity is None else finite("popularity", popularity)
+        if score is not None and score not in SCORES:
+            raise UsageError(f"score is {score!r}; it may be one of {', '.join(SCORES)}.")
         if score is not None and popularity is not None:
             raise UsageError("score and popularity do not go together: the paper's scores have no knob.")
         if score is not None and (kappa or thompson is not None):
@@ -158,8 +161,8 @@ class Choice:
 
 
 def check_count(count: Any) -> None:
-    if not isinstance(count, int | np.integer) or isinstance(count, bool) or count < 1:
-        raise UsageError(f"N is {count!r}; it must be a whole number at least 1.")
+    if not isinstance(count, int | np.integer) or isinstance(count, bool) or not 1 <= count <= MOST:
+        raise UsageError(f"N is {count!r}; it must be a whole number from 1 to {MOST}.")
 
 
 def finite(name: str, value: Any) -> float:
@@ -167,8 +170,8 @@ def finite(name: str, value: Any) -> float:
         number = float(value)
     except (TypeError, ValueError):
         number = math.nan
-    if not math.isfinite(number):
-        raise UsageError(f"{name} is {value!r}; it must be a finite number.")
+    if not abs(number) <= 1e6:
+        raise UsageError(f"{name} is {value!r}; it must be a number from -1e6 to 1e6.")
     return number
 
 

@@ -34,6 +34,7 @@ void bind_draws(nb::module_& m) {
          std::int64_t last, InOut<std::int64_t> counts) {
         const DrawSettings settings = settings_from(seed, sweep, rate, weights, thresholds, aliases);
         require(first >= 0 && first <= last && last < static_cast<std::int64_t>(starts.size()), "rows out of range");
+        require(static_cast<std::int64_t>(counts.size()) >= last, "counts is too short");
         nb::gil_scoped_release release;
         for (std::int64_t user = first; user < last; ++user) {
           const std::int64_t begin = starts.data()[user];
@@ -41,7 +42,7 @@ void bind_draws(nb::module_& m) {
         }
       },
       nb::arg("seed"), nb::arg("sweep"), nb::arg("rate"), nb::arg("weights"), nb::arg("thresholds"), nb::arg("aliases"),
-      nb::arg("starts"), nb::arg("liked"), nb::arg("first"), nb::arg("last"), nb::arg("counts"),
+      nb::arg("starts"), nb::arg("liked"), nb::arg("first"), nb::arg("last"), nb::arg("counts").noconvert(),
       "How many items each of the users first..last has considered and not liked.");
   m.def(
       "draw_negatives",
@@ -50,6 +51,8 @@ void bind_draws(nb::module_& m) {
          std::int64_t last, In<std::int64_t> out_starts, InOut<std::int32_t> out) {
         const DrawSettings settings = settings_from(seed, sweep, rate, weights, thresholds, aliases);
         require(first >= 0 && first <= last && last < static_cast<std::int64_t>(starts.size()), "rows out of range");
+        require(out_starts.size() == starts.size(), "out_starts is of another length");
+        require(static_cast<std::int64_t>(out.size()) >= out_starts.data()[last], "out is too short");
         nb::gil_scoped_release release;
         Drawer drawer(settings);
         for (std::int64_t user = first; user < last; ++user) {
@@ -60,7 +63,7 @@ void bind_draws(nb::module_& m) {
         return std::make_tuple(drawer.rejected(), drawer.from_tree());
       },
       nb::arg("seed"), nb::arg("sweep"), nb::arg("rate"), nb::arg("weights"), nb::arg("thresholds"), nb::arg("aliases"),
-      nb::arg("starts"), nb::arg("liked"), nb::arg("first"), nb::arg("last"), nb::arg("out_starts"), nb::arg("out"),
+      nb::arg("starts"), nb::arg("liked"), nb::arg("first"), nb::arg("last"), nb::arg("out_starts"), nb::arg("out").noconvert(),
       "Draw them, without replacement and never a liked one: (rejections, draws that needed the tree).");
 }
 

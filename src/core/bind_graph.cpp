@@ -35,7 +35,7 @@ void bind_graph(nb::module_& m) {
         nb::gil_scoped_release release;
         count_columns(indices.data(), static_cast<std::int64_t>(indices.size()), counts.data());
       },
-      nb::arg("indices"), nb::arg("counts"), "counts += bincount(indices)");
+      nb::arg("indices"), nb::arg("counts").noconvert(), "counts += bincount(indices)");
   m.def(
       "scatter_rows",
       [](In<std::int64_t> starts, In<std::int32_t> indices, std::int64_t first, std::int64_t last,
@@ -44,7 +44,7 @@ void bind_graph(nb::module_& m) {
         nb::gil_scoped_release release;
         scatter_rows(starts.data(), indices.data(), first, last, places.data(), rows_out.data());
       },
-      nb::arg("starts"), nb::arg("indices"), nb::arg("first"), nb::arg("last"), nb::arg("places"), nb::arg("rows_out"),
+      nb::arg("starts"), nb::arg("indices"), nb::arg("first"), nb::arg("last"), nb::arg("places").noconvert(), nb::arg("rows_out").noconvert(),
       "Put rows first..last under their columns; places moves on.");
 }
 

@@ -117,8 +117,8 @@ void bind_sums(nb::module_& m) {
               ex.user_scalars = hold(self->held, *user_scalars, groups * 3, "user_scalars");
             }
           },
-          nb::kw_only(), nb::arg("factors"), nb::arg("group_of_item"), nb::arg("beta"), nb::arg("alpha"),
-          nb::arg("alpha_l"), nb::arg("second"), nb::arg("first"), nb::arg("first_bias"), nb::arg("scalars"),
+          nb::kw_only(), nb::arg("factors"), nb::arg("group_of_item"), nb::arg("beta"), nb::arg("alpha").noconvert(),
+          nb::arg("alpha_l").noconvert(), nb::arg("second"), nb::arg("first"), nb::arg("first_bias"), nb::arg("scalars"),
           nb::arg("sizes"), nb::arg("temperature"), nb::arg("table"), nb::arg("grid_start"), nb::arg("grid_step"),
           nb::arg("user_second") = nb::none(), nb::arg("user_first") = nb::none(), nb::arg("user_scalars") = nb::none());
 
@@ -198,8 +198,8 @@ void bind_sums(nb::module_& m) {
         }
         return std::make_tuple(out.bound, out.bad, moments_of(out));
       },
-      nb::arg("pass_"), nb::arg("first"), nb::arg("last"), nb::arg("rows"), nb::arg("bias_mean") = nb::none(),
-      nb::arg("bias_variance") = nb::none(),
+      nb::arg("pass_"), nb::arg("first"), nb::arg("last"), nb::arg("rows").noconvert(), nb::arg("bias_mean").noconvert() = nb::none(),
+      nb::arg("bias_variance").noconvert() = nb::none(),
       "Sums and steps of rows first..last, written into rows: (the edges' part of the bound before, a bad row or -1, moments of the new rows).");
   m.def(
       "sum_rows",
@@ -214,9 +214,9 @@ void bind_sums(nb::module_& m) {
         nb::gil_scoped_release release;
         kernels_in_use()->sum_rows(raw, which.data(), static_cast<std::int64_t>(which.size()), low, high, with_groups, out);
       },
-      nb::arg("pass_"), nb::arg("which"), nb::arg("low"), nb::arg("high"), nb::arg("with_groups"), nb::arg("second"),
-      nb::arg("first"), nb::arg("bias"), nb::arg("block") = 0, nb::arg("rows") = nb::none(), nb::arg("bias_mean") = nb::none(),
-      nb::arg("bias_variance") = nb::none(),
+      nb::arg("pass_"), nb::arg("which"), nb::arg("low"), nb::arg("high"), nb::arg("with_groups"), nb::arg("second").noconvert(),
+      nb::arg("first").noconvert(), nb::arg("bias").noconvert(), nb::arg("block") = 0, nb::arg("rows").noconvert() = nb::none(), nb::arg("bias_mean").noconvert() = nb::none(),
+      nb::arg("bias_variance").noconvert() = nb::none(),
       "Sums alone, of the rows `which`, over their edges to other[low, high), for one block of coordinates.");
   m.def(
       "solve_rows",
@@ -234,8 +234,8 @@ void bind_sums(nb::module_& m) {
         }
         return std::make_tuple(out.bad, moments_of(out));
       },
-      nb::arg("pass_"), nb::arg("which"), nb::arg("second"), nb::arg("first"), nb::arg("bias"), nb::arg("rows"),
-      nb::arg("bias_mean") = nb::none(), nb::arg("bias_variance") = nb::none(), nb::arg("block") = 0, "Steps from sums that are given: (a bad row or -1, moments of the new rows).");
+      nb::arg("pass_"), nb::arg("which"), nb::arg("second").noconvert(), nb::arg("first").noconvert(), nb::arg("bias").noconvert(), nb::arg("rows").noconvert(),
+      nb::arg("bias_mean").noconvert() = nb::none(), nb::arg("bias_variance").noconvert() = nb::none(), nb::arg("block") = 0, "Steps from sums that are given: (a bad row or -1, moments of the new rows).");
   m.def(
       "group_sums",
       [](const PyPass& pass, std::int64_t first, std::int64_t last) {

@@ -369,8 +369,12 @@ class RowSummer {
 static void update_block(const Pass& pass, RowsOut& out) {
   RowSummer summer(pass);
   Solver solver(pass, out);
-  for (std::int64_t row = pass.first; row < pass.last; ++row)
+  const std::int64_t width = 2 * padded(pass.factors);
+  for (std::int64_t row = pass.first; row < pass.last; ++row) {
+    const float* soon = pass.own.rows + least(row + 8, pass.last - 1) * width;
+    for (std::int64_t k = 0; k < width; k += 16) __builtin_prefetch(soon + k);
     solver.push(row, summer.sum(row, 0, INT32_MAX, true, solver.spare()));
+  }
   solver.finish();
   out.bound = pass.weight * summer.bound();
 }

@@ -8,6 +8,13 @@ typedef double d4 __attribute__((vector_size(32)));
 
 constexpr int kLanes = 8;
 
+// Lanes of a (0-7) and b (8-15) in any order. GCC has Clang's builtin since 12.
+#if defined(__clang__) || __GNUC__ >= 12
+#define SHUFFLE8(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define SHUFFLE8(a, b, ...) __builtin_shuffle(a, b, i8{__VA_ARGS__})
+#endif
+
 static inline v8 load8(const float* p) {
   v8 x;
   std::memcpy(&x, p, sizeof x);
@@ -21,16 +28,16 @@ static inline v8 sum_rows(const v8* rows) {
   v8 half[4], quarter[2];
   for (int e = 0; e < 4; ++e) {
     const v8 a = rows[2 * e], b = rows[2 * e + 1];
-    half[e] = __builtin_shufflevector(a, b, 0, 8, 2, 10, 4, 12, 6, 14) +
-              __builtin_shufflevector(a, b, 1, 9, 3, 11, 5, 13, 7, 15);
+    half[e] = SHUFFLE8(a, b, 0, 8, 2, 10, 4, 12, 6, 14) +
+              SHUFFLE8(a, b, 1, 9, 3, 11, 5, 13, 7, 15);
   }
   for (int e = 0; e < 2; ++e) {
     const v8 a = half[2 * e], b = half[2 * e + 1];
-    quarter[e] = __builtin_shufflevector(a, b, 0, 1, 8, 9, 4, 5, 12, 13) +
-                 __builtin_shufflevector(a, b, 2, 3, 10, 11, 6, 7, 14, 15);
+    quarter[e] = SHUFFLE8(a, b, 0, 1, 8, 9, 4, 5, 12, 13) +
+                 SHUFFLE8(a, b, 2, 3, 10, 11, 6, 7, 14, 15);
   }
-  return __builtin_shufflevector(quarter[0], quarter[1], 0, 1, 2, 3, 8, 9, 10, 11) +
-         __builtin_shufflevector(quarter[0], quarter[1], 4, 5, 6, 7, 12, 13, 14, 15);
+  return SHUFFLE8(quarter[0], quarter[1], 0, 1, 2, 3, 8, 9, 10, 11) +
+         SHUFFLE8(quarter[0], quarter[1], 4, 5, 6, 7, 12, 13, 14, 15);
 }
 
 static inline double sum_lanes(v8 x) {
@@ -53,17 +60,17 @@ static inline v8 sqrt8(v8 x) {
 static inline void transpose8(v8* r) {
   v8 a[8], b[8];
   for (int i = 0; i < 4; ++i) {
-    a[2 * i] = __builtin_shufflevector(r[2 * i], r[2 * i + 1], 0, 8, 2, 10, 4, 12, 6, 14);
-    a[2 * i + 1] = __builtin_shufflevector(r[2 * i], r[2 * i + 1], 1, 9, 3, 11, 5, 13, 7, 15);
+    a[2 * i] = SHUFFLE8(r[2 * i], r[2 * i + 1], 0, 8, 2, 10, 4, 12, 6, 14);
+    a[2 * i + 1] = SHUFFLE8(r[2 * i], r[2 * i + 1], 1, 9, 3, 11, 5, 13, 7, 15);
   }
   for (int i = 0; i < 8; i += 4)
     for (int j = 0; j < 2; ++j) {
-      b[i + j] = __builtin_shufflevector(a[i + j], a[i + j + 2], 0, 1, 8, 9, 4, 5, 12, 13);
-      b[i + j + 2] = __builtin_shufflevector(a[i + j], a[i + j + 2], 2, 3, 10, 11, 6, 7, 14, 15);
+      b[i + j] = SHUFFLE8(a[i + j], a[i + j + 2], 0, 1, 8, 9, 4, 5, 12, 13);
+      b[i + j + 2] = SHUFFLE8(a[i + j], a[i + j + 2], 2, 3, 10, 11, 6, 7, 14, 15);
     }
   for (int i = 0; i < 4; ++i) {
-    r[i] = __builtin_shufflevector(b[i], b[i + 4], 0, 1, 2, 3, 8, 9, 10, 11);
-    r[i + 4] = __builtin_shufflevector(b[i], b[i + 4], 4, 5, 6, 7, 12, 13, 14, 15);
+    r[i] = SHUFFLE8(b[i], b[i + 4], 0, 1, 2, 3, 8, 9, 10, 11);
+    r[i + 4] = SHUFFLE8(b[i], b[i + 4], 4, 5, 6, 7, 12, 13, 14, 15);
   }
 }
 

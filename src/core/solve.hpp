@@ -108,21 +108,21 @@ class Solver {
     if (pass_.epsilon != 1.0f)
       for (std::int64_t at = 0; at < triangle(K); ++at) store8(P_ + at * 8, e * load8(P_ + at * 8));
     for (std::int64_t k = 0; k < K; k += 8) {
-      v8 mean[8], omega[8];
+      v8 mean[8], variance[8];
       if (pass_.epsilon != 1.0f) {
         for (int lane = 0; lane < 8; ++lane) {
           const float* row = pass_.own.rows + rows_[lane] * 2 * shape_.row + shape_.first;
           mean[lane] = load8(row + k);
-          omega[lane] = load8(row + shape_.row + k);
+          variance[lane] = load8(row + shape_.row + k);
         }
         transpose8(mean);
-        transpose8(omega);
+        transpose8(variance);
       }
       for (std::int64_t i = k; i < least(k + 8, K); ++i) {
         float* at = P_ + (triangle(i) + i) * 8;
         v8 diagonal = load8(at) + e * tau;
         if (pass_.epsilon != 1.0f) {
-          const v8 old = rest / omega[i - k];
+          const v8 old = rest / variance[i - k];
           diagonal += old;
           store8(z_ + i * 8, e * load8(z_ + i * 8) + old * mean[i - k]);
         }
@@ -229,8 +229,8 @@ class Solver {
         if (real) check += (mean[c] + variance[c]) * splat(0.0f) + (sqrt8(variance[c]) - sqrt8(variance[c]));
         if (real) {
           const v8 factor = select8(live, variance[c], splat(1.0f));
-          products_[0] *= __builtin_convertvector(__builtin_shufflevector(factor, factor, 0, 1, 2, 3), d4);
-          products_[1] *= __builtin_convertvector(__builtin_shufflevector(factor, factor, 4, 5, 6, 7), d4);
+          products_[0] *= d4{factor[0], factor[1], factor[2], factor[3]};
+          products_[1] *= d4{factor[4], factor[5], factor[6], factor[7]};
         }
       }
       // one logarithm for many factors, before their product leaves what a double holds
