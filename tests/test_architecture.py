@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -131,3 +133,12 @@ def test_the_map_names_a_function_that_cites_its_equation_and_is_tested(number: 
 
 def test_the_equation_reader() -> None:
     assert equations_in("(eq. 15-18), eq. 3 and 5, see eq. 20. eqs. 1, 2") == {15, 16, 17, 18, 3, 5, 20, 1, 2}
+
+
+@pytest.mark.parametrize("statement", ["import considerate", "from considerate import Recommender, read_interactions"])
+def test_importing_loads_nothing_heavy(statement: str) -> None:
+    code = (
+        f"{statement}; import sys; print([n for n in ('pyarrow', 'scipy', 'matplotlib', 'pandas') if n in sys.modules])"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
