@@ -30,6 +30,7 @@ NAMES = (
     "recommend",
     "load",
     "startup",
+    "checksums",
     "reader",
     "simulation",
 )

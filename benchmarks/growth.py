@@ -174,6 +174,7 @@ def run(quick: bool = False) -> Section:
 
 
 def _median(rows: list[Row]) -> Row:
+    """Medians of the figures; sizes are the same in every repeat."""
     kept = {key: value for key, value in rows[0].items() if not isinstance(value, list)}
     return {key: value if isinstance(value, int) else median([row[key] for row in rows]) for key, value in kept.items()}
 

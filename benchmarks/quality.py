@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.report import THREADS
 from considerate import Recommender
 from considerate.evaluation.metrics import rank_score
 from considerate.evaluation.split import HeldOut
@@ -25,20 +27,22 @@ def training_matrix(split: HeldOut) -> Any:
 
 def mean_rank(split: HeldOut, users: NDArray[Any], items: NDArray[Any], base: NDArray[Any] | None = None) -> float:
     """Mean S_rank of users' scores u'v + base, ties counted half; `rank_score` for many users at a time."""
-    total, by_user = 0.0, split.train.by_user
-    for start in range(0, len(split.users), 512):
-        rows, held = split.users[start : start + 512], split.items[start : start + 512]
+    by_user = split.train.by_user
+
+    def ranks(start: int) -> float:
+        rows, held = split.users[start : start + 128], split.items[start : start + 128]
         scores = users[rows] @ items.T
         if base is not None:
             scores += base
-        own = scores[np.arange(len(rows)), held]
+        own = scores[np.arange(len(rows)), held][:, None]
         degrees = by_user.degrees[rows]
         seen = np.concatenate([by_user.row(int(row)) for row in rows])
         scores[np.repeat(np.arange(len(rows)), degrees), seen] = np.nan  # neither below nor equal
-        below = (scores < own[:, None]).sum(axis=1)
-        ties = (scores == own[:, None]).sum(axis=1) - 1
-        total += float(((below + 0.5 * ties) / (scores.shape[1] - degrees)).sum())
-    return total / len(split.users)
+        below, ties = np.count_nonzero(scores < own, axis=1), np.count_nonzero(scores == own, axis=1) - 1
+        return float(((below + 0.5 * ties) / (scores.shape[1] - degrees)).sum())
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        return sum(pool.map(ranks, range(0, len(split.users), 128))) / len(split.users)
 
 
 def our_rank(split: HeldOut, model: Recommender) -> float:

@@ -124,6 +124,16 @@ def test_a_setting_without_a_range_would_be_seen() -> None:
         assert ranged or meta["choices"] or isinstance(one.default, bool), one.name
 
 
+def test_a_user_who_is_named_twice_is_answered_twice(folder: Path, tmp_path: Path) -> None:
+    model = folder / "model.safetensors"
+    twice = answer("recommend", model, "u03", "u04", "u03", "-n", 2)
+    assert [row["user"] for row in twice] == ["u03"] * 2 + ["u04"] * 2 + ["u03"] * 2
+    assert twice[:2] == twice[4:]
+    assert run("recommend", model, "u03", "u04", "u03", "-n", 2).stdout.count("user u03") == 2
+    assert run("recommend", model, "u03", "u04", "u03", "-n", 2, "-o", tmp_path / "two.parquet").exit_code == 0
+    assert pq.read_table(tmp_path / "two.parquet").to_pylist() == twice
+
+
 def test_an_output_that_nobody_reads_is_no_traceback(folder: Path) -> None:
     command = [sys.executable, "-c", "from considerate.cli import main; main()"]
     command += ["recommend", str(folder / "model.safetensors"), *(f"u{n:02d}" for n in range(60)), "-n", "20"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import subprocess
 import sys
 from dataclasses import fields
@@ -111,6 +112,76 @@ def test_the_data_is_never_replaced_by_the_model(likes: Path) -> None:
     before = likes.read_bytes()
     refused(run("fit", likes, "-o", likes), 2, "is the file that is read")
     assert likes.read_bytes() == before
+
+
+def test_no_input_of_a_fit_is_replaced(likes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = likes.parent
+    titles = write(likes, "titles.csv", "item,title\n10,a\n20,b\n30,c\n")
+    with sqlite3.connect(folder / "my likes.db") as connection:
+        connection.execute("create table likes (user integer, item integer)")
+        connection.executemany("insert into likes values (?, ?)", list(zip(*LIKES.values())))
+    connection.close()
+    (folder / "link").symlink_to(titles)
+    os.link(titles, folder / "hard")
+    (folder / "parts" / "day=1").mkdir(parents=True)
+    part = folder / "parts" / "day=1" / "a.parquet"
+    pq.write_table(pa.table(LIKES), part)
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("HOME", str(folder))
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    read = "is the file that is read"
+    for output in ("titles.csv", "link", "hard", "parts/../titles.csv"):
+        refused(run("fit", likes, "--titles", titles, "-o", output), 2, read)
+    refused(run("fit", "~/likes.parquet", "-o", "likes.parquet"), 2, read)
+    for address in ("sqlite:///my%20likes.db", f"sqlite:///{folder}/my likes.db", f"SQLITE:////{folder}/my likes.db"):
+        refused(run("fit", f"{address}?table=likes", "-o", "my likes.db"), 2, read)
+        refused(run("fit", address, "--query", "select * from likes", "-o", "my likes.db"), 2, read)
+    refused(run("fit", "parts", "-o", part), 2, read)
+    refused(run("fit", "parts", "-o", "parts/day=1/new.parquet"), 2, "a folder whose Parquet files are read")
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+    assert run("fit", "parts", "-o", "parts/model", "--factors", 2, "--sweeps", 2).exit_code == 0
+    assert sorted(os.listdir("parts")) == ["day=1", "model"]
+
+
+def test_no_input_of_recommend_is_replaced(likes: Path) -> None:
+    assert fit(likes).exit_code == 0
+    model = likes.with_name("model.parquet")
+    (likes.parents[1] / "out" / "model.safetensors").rename(model)
+    users, items = write(likes, "users.csv", "1\n2\n"), write(likes, "items.csv", "10\n20\n")
+    before = {path: path.read_bytes() for path in likes.parent.iterdir()}
+    read = "is the file that is read"
+    refused(run("recommend", model, 1, "-o", model), 2, read)
+    refused(run("recommend", model, "--export-vectors", model), 2, read)
+    refused(run("recommend", model, f"@{users}", "-o", users), 2, read)
+    for option in ("--allow", "--deny"):
+        refused(run("recommend", model, 1, option, f"@{items}", "-o", items), 2, read)
+    refused(run("recommend", model, "--items", f"@{items}", "-o", items), 2, read)
+    assert {path: path.read_bytes() for path in likes.parent.iterdir()} == before
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["-n", "99999999999999999999"], ["N is 99999999999999999999", "from 1 to"]),
+        (["-n", "9" * 5000], ["--count"]),
+        (["--popularity", "1e38"], ["popularity is 1e+38"]),
+        (["--popularity", "nan"], ["popularity is nan"]),
+        (["--explore-kappa", "1e300"], ["explore_kappa is 1e+300"]),
+        (["--explore-kappa", "-1e300"], ["explore_kappa is -1e+300"]),
+    ],
+)
+def test_numbers_beyond_sense(likes: Path, options: list[str], words: list[str]) -> None:
+    assert fit(likes).exit_code == 0
+    model = likes.parents[1] / "out" / "model.safetensors"
+    for more in ([], ["--json"], ["-o", str(model.with_name("out.csv"))]):
+        refused(run("recommend", model, 1, *options, *more), 2, *words)
+        refused(run("recommend", model, "--items", 10, *options, *more), 2, *words)
+    assert not model.with_name("out.csv").exists()
+
+
+def test_text_ids_compared_with_a_number(likes: Path) -> None:
+    path = write(likes, "texts.csv", "user,item\nal,x\nbo,y\n")
+    refused(fit(path, "--where", "user > 3"), 2, "compares 'user' with a number", "user = '3'")
 
 
 def test_a_user_who_likes_everything_is_fitted(likes: Path) -> None:

@@ -18,7 +18,8 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
-from considerate import Recommender
+from considerate import Recommender, store
+from considerate.store import open_tensors
 from likes import skewed
 
 ROOT = Path(__file__).parents[1]
@@ -146,6 +147,40 @@ def test_files_that_contributing_names_are_there() -> None:
         assert (ROOT / name).exists(), name
     for pattern in re.findall(r"`(test_\w+\*?\.py)`", text):
         assert list((ROOT / "tests").glob(pattern)), pattern
+
+
+def test_contributing_names_every_file_of_tests() -> None:
+    named = re.findall(r"`(test_\w+\*?\.py)`", (ROOT / "CONTRIBUTING.md").read_text())
+    listed = {path.name for pattern in named for path in (ROOT / "tests").glob(pattern)}
+    assert {path.name for path in (ROOT / "tests").glob("test_*.py")} == listed
+
+
+def test_the_page_on_the_model_file_names_the_tensors_that_there_are(tmp_path: Path) -> None:
+    """Of a model with all that a file can hold, both ways; and the sizes that it speaks of are the code's."""
+    text = (ROOT / "docs/model-file.md").read_text()
+    table = text.partition("## What a model holds")[2].partition("\n\nThe description")[0]
+    named = {name for row in table.splitlines()[4:] for name in re.findall(r"`([\w.*]+)`", row.split(" | ")[0])}
+    likes = skewed(users=40, items=20)
+    Recommender(factors=3, sweeps=1, user_bias=True).fit(likes).save(tmp_path / "model")
+    stored = open_tensors(tmp_path / "model")
+    assert {name for name in stored if not name.startswith("user.bias")} == {
+        name for name in named if not name.endswith("*")
+    }
+    for example in re.findall(r'^ +\{?"([a-z_.]+)": \{"dtype"', text, re.M):
+        assert example in stored, f"the page shows a tensor {example!r}"
+    assert f"up to {store.VERIFY_WHOLE / 1e6:g} MB" in text
+    assert f"tensors of up to {store.HASH_AT_ONCE / 1e6:g} MB" in text
+
+
+@pytest.mark.parametrize("page", EVERY_PAGE)
+def test_modules_that_the_pages_run_are_there(page: str) -> None:
+    for module, section in re.findall(r"python -m (benchmarks(?:\.\w+)?)(?: (\w+))?", (ROOT / page).read_text()):
+        name = module.partition(".")[2] or section or "__main__"
+        assert (ROOT / "benchmarks" / f"{name}.py").exists(), f"{page}: python -m {module} {section}"
+
+
+def test_the_quickstart_sends_to_where_the_ranges_are() -> None:
+    assert "help(Recommender)" not in (ROOT / "docs/quickstart.md").read_text()
 
 
 def test_the_page_for_implicits_users_names_what_there_is() -> None:

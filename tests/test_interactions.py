@@ -24,6 +24,7 @@ import scipy.sparse as sp
 from considerate.errors import DataError, UsageError
 from considerate.interactions import Interactions, Titles, read_interactions
 from considerate.interactions import read as reader
+from considerate.vocabulary import Vocabulary
 
 PAIRS = [("bo", "x"), ("al", "y"), ("al", "x"), ("cy", "z"), ("al", "y")]
 
@@ -144,8 +145,100 @@ def test_text_ids_are_integers_only_if_all_are(tmp_path: Path) -> None:
 
 def test_text_quotes_bom_crlf_and_newlines(tmp_path: Path) -> None:
     path = tmp_path / "likes.csv"
-    path.write_bytes('\ufeffuser,item\r\n"a, b","x\ny"\r\n"c ""d""",z\r\n'.encode())
-    check(read_interactions(path), [("a, b", "x\ny"), ('c "d"', "z")])
+    path.write_bytes('\ufeffuser,item,text\r\n"a, b","x","1\n2"\r\n"c ""d""",z,3\r\n'.encode())
+    got = read_interactions(path)
+    check(got, [("a, b", "x"), ('c "d"', "z")])
+    assert "1 rows go over several lines" in got.notes[0]
+
+
+LONG = [f"u{k}\ti{k % 7}\tx" for k in range(40_000)]  # more than the sample
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
+def test_quotes_long_after_the_sample(tmp_path: Path, delimiter: str) -> None:
+    path = tmp_path / "likes.txt"
+    lines = ["user\titem\ttitle", *LONG, '"new"\t"i8"\t"t"']
+    path.write_text("\n".join(lines).replace("\t", delimiter) + "\n")
+    if delimiter in ",;":
+        got = read_interactions(path)
+        assert pairs(got)[-1] == ("new", "i8")
+        assert got.user_ids.row_of('"new"') < 0
+    else:
+        with pytest.raises(DataError, match=r"""the user '"new"' in 'user' is in quotes"""):
+            read_interactions(path)
+
+
+@pytest.mark.parametrize("delimiter", ["\t", "|"])
+@pytest.mark.parametrize("end", ['"bar', 'bar"', "bar"])
+def test_a_stray_quote_swallows_no_rows(tmp_path: Path, delimiter: str, end: str) -> None:
+    path = tmp_path / "likes.txt"
+    text = f'user\titem\ttitle\nu1\ti1\t"Hello\nu2\ti2\tfoo\nu3\ti3\t{end}\nu4\ti4\tz\n'
+    path.write_text(text.replace("\t", delimiter))
+    check(read_interactions(path), [(f"u{k}", f"i{k}") for k in (1, 2, 3, 4)])
+    text = "user\titem\n" + f'u1\t"i1\nu2\ti2\nu3\t{end}\nu4\ti4\n'
+    path.write_text(text.replace("\t", delimiter))
+    check(read_interactions(path), [("u1", '"i1'), ("u2", "i2"), ("u3", end), ("u4", "i4")])
+
+
+@pytest.mark.parametrize(
+    ("delimiter", "lines"),
+    [
+        (",", ['q1\t"i9\tx', "q2\ti8\tx", 'q3\t"i7\tx']),
+        (",", ['q1\ti9\t"x', "q2\ti8\tx", 'q3\ti7\t"x']),
+        (";", ['q1\ti9\t"x', "q2\ti8\tx"]),
+        (",", ['q1\ti9\t"x', "q2\ti8\tx", *LONG * 60]),  # longer than two blocks
+        ("\t", ['q1\ti9\t"x', "q2\ti8\tx", 'q3\ti7\tx"']),
+    ],
+)
+@pytest.mark.parametrize("ending", ["", "\n"])
+def test_a_stray_quote_long_after_the_sample_is_refused(
+    tmp_path: Path, delimiter: str, lines: list[str], ending: str
+) -> None:
+    path = tmp_path / "likes.txt"
+    head = ["user\titem\ttitle", '"a"\ti1\tx']
+    path.write_text("\n".join([*head, *LONG, *lines]).replace("\t", delimiter) + ending)
+    with pytest.raises(DataError, match=r"a quote is opened that is not closed"):
+        read_interactions(path)
+
+
+def test_values_of_several_lines_between_tabs(tmp_path: Path) -> None:
+    path = tmp_path / "likes.tsv"
+    path.write_text('user\titem\ttitle\na\tx\t"one\ntwo"\nb\ty\t"three"\n')
+    check(read_interactions(path), [("a", "x"), ("b", "y")])
+    path.write_text("user\titem\ttitle\n" + 'a\tx\t"one\ntwo"\n' * 40_000)  # the sample ends within a value
+    assert read_interactions(path).rows_kept == 40_000
+
+
+def test_ids_of_several_lines_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "likes.csv"
+    path.write_text('user,item\na,"x\ny"\nb,z\n')
+    with pytest.raises(DataError, match=r"the item 'x\\ny' in 'item' goes over several lines") as caught:
+        read_interactions(path)
+    assert "\n" not in str(caught.value)
+    (tmp_path / "likes.dat").write_text('"a"::"x"\n"b"::"y"\n')
+    with pytest.raises(DataError, match="is in quotes"):
+        read_interactions(tmp_path / "likes.dat")
+
+
+def test_only_an_empty_id_is_missing(tmp_path: Path) -> None:
+    path = tmp_path / "likes.csv"
+    words = ["NA", "null", "NULL", "N/A", "\\N", "nan", " a "]
+    path.write_text("user,item,rating,kind\n" + "".join(f"{one},{one},NA,{one}\n" for one in words) + "b,c,4,d\n")
+    options = {"where": "rating is null or rating > 3"}
+    check(read_interactions(path, **options), [*((one, one) for one in words), ("b", "c")])  # type: ignore[arg-type]
+    check(read_interactions(path, where="kind is null"), [(one, one) for one in words[:5]])
+    path.write_text('user,item\na,b\n"",c\n')
+    with pytest.raises(DataError, match="1 rows have no user"):
+        read_interactions(path)
+
+
+@pytest.mark.parametrize("text", [" 10", "10 ", "1_0", "+10", "010", "١٠", "1" * 5000, "10.0", "-0", "10\n"])
+def test_only_canonical_texts_find_integers(text: str) -> None:
+    for ids in (Vocabulary.of_integers(np.array([-7, 0, 10])), Vocabulary.range(11)):
+        assert ids.row_of(text) == -1
+        assert ids.id_of(ids.row_of("10")) == 10
+        assert ids.id_of(ids.row_of("0")) == 0
+    assert Vocabulary.of_integers(np.array([-7, 0, 10])).row_of("-7") == 0
 
 
 def test_arrow_sources() -> None:
@@ -435,8 +528,10 @@ def test_rules_that_fail_on_the_data() -> None:
         read_interactions(table(**EXTRA), where="rating > 100")
     with pytest.raises(DataError, match="no column 'stars'"):
         read_interactions(table(**EXTRA), where="stars > 100")
-    with pytest.raises(DataError, match="cannot be read"):
+    with pytest.raises(DataError, match=r"'Star Sign' with a number.*text '.+'; compare.*`Star Sign` = '100'"):
         read_interactions(table(**EXTRA), where="`Star Sign` > 100")
+    with pytest.raises(DataError, match=r"compares 'cat' with a number.*compare text with quoted text"):
+        read_interactions(table(**EXTRA), where="rating > 1 and cat in (1, 2)")
     with pytest.raises(UsageError, match="text such as"):
         read_interactions(table(**EXTRA), where=4)  # type: ignore[arg-type]
 

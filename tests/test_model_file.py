@@ -18,9 +18,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from considerate import Recommender, read_interactions
+from considerate import Recommender, read_interactions, store
 from considerate.errors import ConsiderateError, ModelFileError, OutputError, UsageError
 from considerate.model_file import load_model
+from considerate.simulate import simulate_from_model
+from considerate.simulated_files import write_sample
 from considerate.store import open_tensors, write_tensors
 from likes import as_table, planted
 
@@ -289,6 +291,15 @@ def test_every_tensor_is_needed_with_its_shape_and_type(saved: Path, tmp_path: P
         ("popularity", np.nan, "popularities"),
         ("popularity", np.inf, "popularities"),
         ("popularity", -1.0, "popularities"),
+        ("popularity", 5e-324, "popularities"),
+        ("popularity", 1e200, "popularities"),
+        ("user_degree", 39, "not as many as 'user_degree' says"),
+        *((f"{side}.bias_mean", value, "not finite") for side in ("user", "item") for value in (np.nan, -np.inf)),
+        *(
+            (f"{side}.bias_variance", value, "a variance that is not positive")
+            for side in ("user", "item")
+            for value in (np.nan, np.inf, 0.0, -1.0)
+        ),
         ("user_degree", -1, "does not hold degrees"),
         ("item_degree", 2**40, "does not hold degrees"),
         ("likes.items", 40, "an item that is not there"),
@@ -305,6 +316,113 @@ def test_values_that_no_model_has(saved: Path, tmp_path: Path, name: str, value:
     assert message in refused(tmp_path / "changed", (tensors, metadata))
 
 
+@pytest.mark.parametrize("name", ["user.rows", "item.rows"])
+@pytest.mark.parametrize(
+    ("column", "value", "message"),
+    [
+        (0, np.nan, "not finite"),
+        (2, np.inf, "not finite"),
+        (8, np.nan, "not finite"),
+        (8, 0.0, "a variance that is not positive"),
+        (10, -1e-3, "a variance that is not positive"),
+        (3, 1.0, "not padded with zeros"),
+        (11, 1.0, "not padded with zeros"),
+    ],
+)
+def test_rows_that_no_posterior_has(
+    saved: Path, tmp_path: Path, name: str, column: int, value: float, message: str
+) -> None:
+    """Three factors: means in columns 0 to 2, variances in 8 to 10, zeros in the others."""
+    tensors, metadata = parts_of(saved)
+    tensors[name][-1, column] = value
+    assert f"{name}' " in (reason := refused(tmp_path / "changed", (tensors, metadata)))
+    assert message in reason
+
+
+@pytest.mark.parametrize("how", ["descending", "repeated"])
+def test_likes_ascend_within_a_user(saved: Path, tmp_path: Path, how: str) -> None:
+    """The kernel bisects them: in another order, what a user liked would be recommended."""
+    tensors, metadata = parts_of(saved)
+    starts, items = tensors["likes.starts"], tensors["likes.items"]
+    user = int(np.flatnonzero(np.diff(starts) > 2)[-1])
+    row = items[starts[user] : starts[user + 1]]
+    row[:] = row[::-1].copy() if how == "descending" else row[[0, 0, *range(2, len(row))]]
+    assert "not distinct and in ascending order" in refused(tmp_path / "changed", (tensors, metadata))
+
+
+def test_string_ids_ascend(saved: Path, tmp_path: Path) -> None:
+    tensors, metadata = parts_of(saved)
+    tensors["user_ids.text"][:] = np.frombuffer(b"z" * len(tensors["user_ids.text"]), np.uint8)
+    assert "the ids of 'user_ids' are not distinct" in refused(tmp_path / "changed", (tensors, metadata))
+
+
+def test_large_files_are_read_in_part_unless_verified(
+    saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What would read the whole file waits for verify=True; what keeps a question safe to ask does not."""
+    monkeypatch.setattr(store, "VERIFY_WHOLE", 0)
+    monkeypatch.setattr(store, "HASH_AT_ONCE", 200)
+
+    def with_change(change: Callable[[dict[str, Any]], Any]) -> Path:
+        tensors, metadata = parts_of(saved)
+        change(tensors)
+        write_tensors(tmp_path / "large", tensors, metadata)
+        return tmp_path / "large"
+
+    expensive: dict[str, Callable[[dict[str, Any]], Any]] = {
+        "not finite": lambda tensors: tensors["user.rows"].__setitem__((5, 0), np.nan),
+        "variance": lambda tensors: tensors["item.rows"].__setitem__((5, 8), 0.0),
+        "the likes of a user": lambda tensors: tensors["likes.items"].__setitem__(slice(0, 2), 39),
+        "the ids of 'item_ids'": lambda tensors: tensors["item_ids.text"].__setitem__(slice(None), ord("z")),
+        "not UTF-8": lambda tensors: tensors["titles.text"].__setitem__(3, 255),
+    }
+    for message, change in expensive.items():
+        path = with_change(change)
+        load_model(path)
+        with pytest.raises(ModelFileError, match=message):
+            load_model(path, verify=True)
+    cheap: dict[str, Callable[[dict[str, Any]], Any]] = {
+        "popularities": lambda tensors: tensors["popularity"].__setitem__(5, 5e-324),
+        "not as many": lambda tensors: tensors["user_degree"].__setitem__(5, 39),
+        "not there": lambda tensors: tensors["likes.items"].__setitem__(5, 40),
+        "not divided": lambda tensors: tensors["likes.starts"].__setitem__(5, 2**50),
+        "do not divide": lambda tensors: tensors["titles.offsets"].__setitem__(5, 2**50),
+        "bias_mean": lambda tensors: tensors["item.bias_mean"].__setitem__(5, np.nan),
+    }
+    for message, change in cheap.items():
+        path = with_change(change)
+        with pytest.raises(ModelFileError, match=message):
+            load_model(path)
+
+
+def test_loading_a_large_file_hashes_only_its_little_tensors(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = {name: array.nbytes for name, array in open_tensors(saved).items()}
+    hashed: list[int] = []
+    sha256 = store.hashlib.sha256
+
+    def counting(data: Any) -> Any:
+        hashed.append(len(data))
+        return sha256(data)
+
+    monkeypatch.setattr(store.hashlib, "sha256", counting)
+    monkeypatch.setattr(store, "VERIFY_WHOLE", 0)
+    monkeypatch.setattr(store, "HASH_AT_ONCE", 200)
+    load_model(saved)
+    assert sorted(hashed[1:]) == sorted(size for size in sizes.values() if size <= 200)  # [0] is the header
+    assert 0 < len(hashed[1:]) < len(sizes)
+    hashed.clear()
+    load_model(saved, verify=True)
+    assert sorted(hashed[1:]) == sorted(sizes.values())
+
+
+def test_the_truth_of_a_simulation_is_not_taken_for_a_model(tmp_path: Path) -> None:
+    said = write_sample(tmp_path / "likes.parquet", simulate_from_model(60, 20, 3, seed=0), seed=0)
+    for load in (Recommender.load, load_model):
+        with pytest.raises(ModelFileError, match="is the truth of a simulation, not a model; give a file") as caught:
+            load(said["truth"])
+        assert "save the model again" not in str(caught.value)
+
+
 def test_a_popularity_of_nothing(saved: Path, tmp_path: Path) -> None:
     tensors, metadata = parts_of(saved)
     tensors["popularity"][:] = 0
@@ -318,12 +436,16 @@ def test_a_popularity_of_nothing(saved: Path, tmp_path: Path) -> None:
         ({"users": -1}, "'users' is out of range"),
         ({"items": 41}, "item.rows"),
         ({"factors": 4}, "setting 'factors'"),
-        ({"factors": 9}, "user.rows"),
+        ({"factors": 9}, "setting 'factors'"),
         ({"factors": 0}, "'factors' is out of range"),
         ({"gamma": "1"}, "no number 'gamma'"),
         ({"gamma": 1e200}, "'gamma' is out of range"),
-        ({"negatives": 0}, "'negatives' is not positive"),
+        ({"negatives": 0}, "'negatives' is out of range"),
+        ({"negatives": 1001.0}, "'negatives' is out of range .negatives is 1001.0; it must be"),
+        ({"negatives": 2.0}, "'offset' is out of range .it must be -log of 'negatives'"),
         ({"groups": 0}, "'groups' is out of range"),
+        ({"groups": 2**39}, "'groups' is out of range .* at most 4096"),
+        ({"groups": 8.5}, "'groups' is out of range"),
         ({"popularity_weight": 1e200}, "'popularity_weight' is out of range"),
         ({"converged": 1}, "'converged'"),
         ({"bound_terms": ["edges"]}, "bounds"),
@@ -335,7 +457,8 @@ def test_a_popularity_of_nothing(saved: Path, tmp_path: Path) -> None:
         ({"edges": 3}, "likes.items"),
         ({"user_ids": {"kind": "range", "size": 59}}, "another size"),
         ({"parameters": []}, "'parameters'"),
-        ({"parameters": {"factors": -1}}, "its parameters are not possible .factors is -1; it must be"),
+        ({"parameters": {"sweeps": -1}}, "its parameters are not possible .sweeps is -1; it must be"),
+        ({"parameters": {"factors": 4}}, "not those of a model of 3 factors"),
         ({"parameters": {"hidden": "guessed"}}, "its parameters are not possible"),
     ],
     ids=str,
@@ -356,6 +479,11 @@ def test_descriptions_that_lie(saved: Path, tmp_path: Path, change: dict[str, An
         ("seed", 2**63),
         ("weight", 0.0),
         ("weight", -1),
+        ("weight", 100.5),
+        ("offset", 50.0),
+        ("offset", -1e9),
+        ("prior_rate", 1e7),
+        ("step_delay", 10**9),
         ("prior_shape", 0),
         ("user_bias", 1),
         ("step_delay", "10"),

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,10 @@ from numpy.typing import NDArray
 from considerate import files, store
 from considerate.errors import ModelFileError, OutputError, UsageError
 from considerate.files import atomic_write, check_writable
+from considerate.interactions import Titles
 from considerate.store import (
     StoredTensors,
     open_tensors,
-    pack_texts,
     pack_vocabulary,
     unpack_texts,
     unpack_vocabulary,
@@ -512,18 +513,10 @@ def test_vocabularies_come_back(tmp_path: Path, vocabulary: Vocabulary) -> None:
 
 def test_texts_come_back_in_their_order(tmp_path: Path) -> None:
     titles = ["Zardoz", "", "Amélie", "千と千尋の神隠し", "", "🎬", ""]
-    write_tensors(tmp_path / "m", pack_texts("titles", titles) | pack_texts("none", []), {})
-    stored = open_tensors(tmp_path / "m")
-    again = unpack_texts(stored, "titles", 7)
-    assert list(again) == titles
-    assert again[-2] == "🎬"
-    assert again[1:3] == titles[1:3]
-    assert again.index("Amélie") == 2
-    with pytest.raises(IndexError):
-        again[7]
-    assert list(unpack_texts(stored, "none", 0)) == []
-    with pytest.raises(UsageError, match="not Unicode"):
-        pack_texts("titles", ["\ud800"])
+    tensors = {f"titles.{part}": array for part, array in Titles.of_strings(titles).tensors().items()}
+    write_tensors(tmp_path / "m", tensors, {})
+    again = Titles(*unpack_texts(open_tensors(tmp_path / "m"), "titles", 7))
+    assert [again.of(row) or "" for row in range(7)] == titles
 
 
 def opened(path: Path, **tensors: Any) -> StoredTensors:
@@ -566,11 +559,62 @@ def test_expect_names_what_is_missing_or_wrong(tmp_path: Path) -> None:
             {"v_offsets": [0, 1, 2], "v_text": np.frombuffer("é".encode(), np.uint8)},
             "cut a character in two",
         ),
+        ({"kind": "string", "size": 2}, {"v_offsets": [0, 1, 2], "v_text": np.frombuffer(b"ba", np.uint8)}, "distinct"),
+        ({"kind": "string", "size": 2}, {"v_offsets": [0, 1, 2], "v_text": np.frombuffer(b"aa", np.uint8)}, "distinct"),
+        ({"kind": "string", "size": 2}, {"v_offsets": [0, 0, 0], "v_text": np.zeros(0, np.uint8)}, "distinct"),
     ],
 )
 def test_vocabularies_that_lie(tmp_path: Path, description: Any, tensors: dict[str, Any], expected: str) -> None:
     with pytest.raises(ModelFileError, match=expected):
         unpack_vocabulary(opened(tmp_path / "m", **tensors), "v", description)
+
+
+def test_ascending_texts_as_python_compares_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Short and long, with zeros inside and at the end, equal up to and beyond the 64 bytes that are vectorised."""
+    monkeypatch.setattr(store, "_ROWS", 3)  # several chunks, and a pair across two of them
+    random = np.random.default_rng(0)
+    heads = [b"", b"user ", b"\0" * 9, b"x" * 63, b"x" * 64, b"x" * 70]
+    seen = {True: 0, False: 0}
+    for _ in range(3000):
+        texts = [
+            heads[random.integers(len(heads))] + bytes(random.integers(0, 3, random.integers(0, 4)).astype(np.uint8))
+            for _ in range(random.integers(0, 9))
+        ]
+        if random.random() < 0.7:
+            texts = sorted(set(texts) if random.random() < 0.7 else texts)
+        offsets = np.cumsum([0, *map(len, texts)]).astype(np.int64)
+        expected = all(a < b for a, b in pairwise(texts))
+        assert store.ascending_texts(offsets, np.frombuffer(b"".join(texts), np.uint8)) is expected, texts
+        seen[expected] += 1
+    assert min(seen.values()) > 500
+
+
+def test_expect_leaves_the_large_tensors_of_a_large_file_unread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "m"
+    write_tensors(path, {"large": np.arange(100.0), "little": np.arange(4.0)}, {})
+    content = bytearray(path.read_bytes())
+    content[-40] ^= 1  # the last of "large"; "little" has 32 bytes
+    path.write_bytes(content)
+    monkeypatch.setattr(store, "VERIFY_WHOLE", 0)
+    monkeypatch.setattr(store, "HASH_AT_ONCE", 32)
+    stored = open_tensors(path)
+    assert not stored.thorough
+    assert len(stored.expect("large", np.float64, [100])) == 100
+    assert not stored._verified
+    stored.expect("little", np.float64, [4])
+    assert stored._verified == {"little"}
+    with pytest.raises(ModelFileError, match=r"float64 \[100\] where"):
+        stored.expect("large", np.float64, [99])
+    with pytest.raises(ModelFileError, match="'large' does not match its checksum"):
+        stored["large"]
+    with pytest.raises(ModelFileError, match="'large' does not match its checksum"):
+        open_tensors(path, verify=True)
+    monkeypatch.setattr(store, "VERIFY_WHOLE", 10**6)
+    assert open_tensors(path, verify=False).thorough
+    with pytest.raises(ModelFileError, match="'large' does not match its checksum"):
+        open_tensors(path)
 
 
 # --- Saving: the old file or the new one --------------------------------------------------------------------

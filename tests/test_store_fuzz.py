@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from considerate.errors import ModelFileError
+from considerate.interactions import Titles
 from considerate.store import DTYPES, open_tensors, unpack_texts, unpack_vocabulary, write_tensors
 
 Outcome = Counter[str]
@@ -91,7 +92,8 @@ def attempt(path: Path, content: bytes) -> str:
             json.dumps(stored.metadata, ensure_ascii=False).encode()
             vocabulary = unpack_vocabulary(stored, "v", stored.metadata.get("v"))
             vocabulary.ids_of(range(min(len(vocabulary), 100)))
-            list(unpack_texts(stored, "v", 2))
+            titles = Titles(*unpack_texts(stored, "v", 2))
+            assert [titles.of(row) for row in range(2)]
             outcome = "used"
         except ModelFileError as error:
             message = str(error)

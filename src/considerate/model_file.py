@@ -10,12 +10,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from considerate.errors import ModelFileError, UsageError
 from considerate.graph import Adjacency
 from considerate.inference.fit import Settings
 from considerate.interactions import Titles
 from considerate.model import Model
-from considerate.posterior import Gamma, Posterior, Precisions, Side
+from considerate.parameters import Parameters, check_setting
+from considerate.posterior import Gamma, Posterior, Precisions, Side, padded
 from considerate.store import (
+    TRUTH,
     StoredTensors,
     open_tensors,
     pack_vocabulary,
@@ -26,6 +29,9 @@ from considerate.store import (
 
 PathLike = str | os.PathLike[str]
 GAMMAS = ("user", "item", "user_bias", "item_bias")
+PARAMETERS = {one.name: one for one in fields(Parameters)}
+POPULARITY_RANGE = 1e-100, 1e100  # of an item that was liked; far beyond any d_n^gamma of data
+_ROWS = 1 << 14  # of a side that are checked at once
 
 
 def save_model(model: Model, path: PathLike, *, likes: bool = True) -> None:
@@ -77,10 +83,23 @@ def save_model(model: Model, path: PathLike, *, likes: bool = True) -> None:
 
 
 def load_model(path: PathLike, *, verify: bool | None = None) -> Model:
-    """A model from its file, mapped into memory. What does not hold a whole model is refused with a reason."""
+    """A model from its file, mapped into memory. What does not hold a whole model is refused with a reason.
+
+    A file of up to 64 MB is checked whole. Of a larger one the description, shapes and types are checked, the
+    checksums of tensors of up to 1 MB, and of the larger tensors what makes them safe to use: the division of likes
+    and texts, the range of the likes, degrees, integer ids. verify=True checks it whole too: every checksum, every
+    row of the posterior, the order of the likes and of string ids. verify=False looks at no tensor's checksum.
+    """
     stored = open_tensors(path, verify=verify)
+    if stored.metadata.get("kind") == TRUTH:
+        raise ModelFileError(
+            f"{stored.path}: is the truth of a simulation, not a model; give a file that a model was saved to, such as "
+            "one that `considerate fit` writes from the simulated likes."
+        )
     about = _Description(stored)
     users, items, factors = (about.whole(name, 0 if name != "factors" else 1) for name in ("users", "items", "factors"))
+    negatives = about.setting("negatives")
+    settings, parameters = about.settings(factors, negatives), about.parameters(factors)
     precisions = about.precisions()
     posterior = Posterior(
         _side(stored, "user", users, factors, precisions.user_bias is not None),
@@ -93,46 +112,64 @@ def load_model(path: PathLike, *, verify: bool | None = None) -> Model:
         raise stored.refusal("the vocabularies are of another size than the posterior")
     titles = None
     if about.get("titles", bool):
-        texts = unpack_texts(stored, "titles", items)
-        titles = Titles(texts.offsets, texts.text)
+        titles = Titles(*unpack_texts(stored, "titles", items))
     terms = about.get("bound_terms", list)
     history = stored.expect("bounds", np.float64, [None, len(terms)])
     if not all(isinstance(term, str) for term in terms) or not (np.abs(history) < 1e300).all():
         raise stored.refusal("the history of the bound is not one of terms")
     popularity = stored.expect("popularity", np.float64, [items])
-    if not (np.isfinite(popularity) & (popularity >= 0)).all() or not popularity.any():
-        raise stored.refusal("the popularities are not those of a model")
+    low, high = POPULARITY_RANGE
+    if not ((popularity == 0) | ((popularity >= low) & (popularity <= high))).all() or not popularity.any():
+        raise stored.refusal(f"the popularities are not those of a model: zero, or from {low:g} to {high:g}")
+    user_degree = _degrees(stored, "user_degree", users)
     return Model(
         posterior=posterior,
         popularity=popularity,
         gamma=about.within("gamma", -2000, 100),
-        liked=_likes(stored, about, users, items),
-        user_degree=_degrees(stored, "user_degree", users),
+        liked=_likes(stored, about, user_degree, items),
+        user_degree=user_degree,
         item_degree=_degrees(stored, "item_degree", items),
         user_ids=user_ids,
         item_ids=item_ids,
         titles=titles,
-        settings=about.settings(factors),
-        negatives=about.positive("negatives"),
-        groups=about.whole("groups", 1),
+        settings=settings,
+        negatives=negatives,
+        groups=int(about.setting("groups")),
         bounds=tuple(dict(zip(terms, row)) for row in history.tolist()),
         popularity_weight=about.within("popularity_weight", -1e6, 1e6),
         converged=about.get("converged", bool),
-        parameters=about.get("parameters", dict),
+        parameters=parameters,
     )
 
 
 def _side(stored: StoredTensors, name: str, rows: int, factors: int, bias: bool) -> Side:
-    width = 2 * (-(-factors // 8) * 8)
-    packed = stored.expect(f"{name}.rows", np.float32, [rows, width])
+    packed = stored.expect(f"{name}.rows", np.float32, [rows, 2 * padded(factors)])
+    if stored.thorough:
+        for first in range(0, rows, _ROWS):
+            wrong = _wrong_rows(packed[first : first + _ROWS], factors)
+            if wrong is not None:
+                raise stored.refusal(f"the tensor {f'{name}.rows'!r} {wrong}")
     if not bias:
         return Side(factors, packed)
-    return Side(
-        factors,
-        packed,
-        stored.expect(f"{name}.bias_mean", np.float32, [rows]),
-        stored.expect(f"{name}.bias_variance", np.float32, [rows]),
-    )
+    mean = stored.expect(f"{name}.bias_mean", np.float32, [rows])
+    variance = stored.expect(f"{name}.bias_variance", np.float32, [rows])
+    if not np.isfinite(mean).all():
+        raise stored.refusal(f"the tensor {f'{name}.bias_mean'!r} holds a value that is not finite")
+    if not (np.isfinite(variance) & (variance > 0)).all():
+        raise stored.refusal(f"the tensor {f'{name}.bias_variance'!r} holds a variance that is not positive and finite")
+    return Side(factors, packed, mean, variance)
+
+
+def _wrong_rows(packed: NDArray[np.float32], factors: int) -> str | None:
+    """What keeps these rows from being [mean | variance], each padded with zeros; None if nothing does."""
+    half = packed.shape[1] // 2
+    if not np.isfinite(packed).all():
+        return "holds a value that is not finite"
+    if not (packed[:, half : half + factors] > 0).all():
+        return "holds a variance that is not positive"
+    if packed[:, factors:half].any() or packed[:, half + factors :].any():
+        return "is not padded with zeros"
+    return None
 
 
 def _degrees(stored: StoredTensors, name: str, rows: int) -> NDArray[np.int64]:
@@ -142,7 +179,8 @@ def _degrees(stored: StoredTensors, name: str, rows: int) -> NDArray[np.int64]:
     return degrees
 
 
-def _likes(stored: StoredTensors, about: _Description, users: int, items: int) -> Adjacency:
+def _likes(stored: StoredTensors, about: _Description, user_degree: NDArray[np.int64], items: int) -> Adjacency:
+    users = len(user_degree)
     if not about.get("likes", bool):
         return Adjacency(np.zeros(users + 1, np.int64), np.empty(0, np.int32))
     edges = about.whole("edges", 0)
@@ -152,7 +190,19 @@ def _likes(stored: StoredTensors, about: _Description, users: int, items: int) -
         raise stored.refusal("the likes are not divided into users")
     if edges and (int(indices.min()) < 0 or int(indices.max()) >= items):
         raise stored.refusal("the likes name an item that is not there")
+    if not np.array_equal(np.diff(starts), user_degree):
+        raise stored.refusal("the likes of a user are not as many as 'user_degree' says")
+    if stored.thorough and not _ascending_in_rows(starts, indices):
+        raise stored.refusal("the likes of a user are not distinct and in ascending order")
     return Adjacency(starts, indices)
+
+
+def _ascending_in_rows(starts: NDArray[np.int64], indices: NDArray[np.int32]) -> bool:
+    """Whether the indices rise within every row, none of them twice."""
+    rises = indices[1:] > indices[:-1]
+    between = starts[(starts > 0) & (starts < len(indices))] - 1  # the last of a row and the first of the next
+    rises[between] = True
+    return bool(rises.all())
 
 
 class _Description:
@@ -179,11 +229,21 @@ class _Description:
             raise self.stored.refusal(f"its description has no number {name!r}")
         return float(value)  # type: ignore[arg-type]
 
-    def positive(self, name: str) -> float:
+    def setting(self, name: str) -> float:
+        """A number in the range that the parameter of this name has."""
         value = self.number(name)
-        if value <= 0:
-            raise self.stored.refusal(f"its {name!r} is not positive")
+        try:
+            check_setting(PARAMETERS[name], value)
+        except UsageError as error:
+            raise self.stored.refusal(f"its {name!r} is out of range ({_sentence(error)})") from error
         return value
+
+    def parameters(self, factors: int) -> dict[str, Any]:
+        """The estimator's parameters; the estimator checks the range of each."""
+        given: dict[str, Any] = self.get("parameters", dict)
+        if given.get("factors", factors) != factors:
+            raise self.stored.refusal(f"its parameters are not those of a model of {factors} factors")
+        return given
 
     def within(self, name: str, low: float, high: float) -> float:
         value = self.number(name)
@@ -202,7 +262,8 @@ class _Description:
             found[name] = Gamma(float(pair[0]), float(pair[1]))
         return Precisions(**found)
 
-    def settings(self, factors: int) -> Settings:
+    def settings(self, factors: int, negatives: float) -> Settings:
+        """The settings of inference, each in the range of the parameter that it came from."""
         given = self.get("settings", dict)
         values: dict[str, Any] = {}
         for one in fields(Settings):
@@ -212,11 +273,23 @@ class _Description:
             elif isinstance(one.default, int):
                 fits = type(value) is int and 0 <= value < 2**63
             else:
-                fits = _is_number(value) and (value > 0 or one.name == "offset")
+                fits = _is_number(value)
             if not fits or (one.name == "factors" and value != factors):
                 raise self.stored.refusal(f"its setting {one.name!r} is out of range")
+            if one.name == "offset" and not math.isclose(value, -math.log(negatives), abs_tol=1e-6):
+                raise self.stored.refusal("its setting 'offset' is out of range (it must be -log of 'negatives')")
+            parameter = PARAMETERS.get({"weight": "likelihood_weight"}.get(one.name, one.name))
+            try:
+                if parameter is not None:
+                    check_setting(parameter, value)
+            except UsageError as error:
+                raise self.stored.refusal(f"its setting {one.name!r} is out of range ({_sentence(error)})") from error
             values[one.name] = value if isinstance(one.default, bool | int) else float(value)
         return Settings(**values)
+
+
+def _sentence(error: UsageError) -> str:
+    return str(error).removesuffix(".")
 
 
 def _plain(value: Any) -> Any:

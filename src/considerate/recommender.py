@@ -575,7 +575,11 @@ class Recommender(Parameters):
 
     @classmethod
     def load(cls, fileobj_or_path: PathLike, *, verify: bool | None = None) -> Recommender:
-        """A model from its file, mapped into memory. verify=True checks every tensor now, not when first used."""
+        """A model from its file, mapped into memory.
+
+        A file of up to 64 MB is checked whole. In a larger one the checksums of tensors above 1 MB (rows, likes,
+        texts) are not looked at, nor their every value, unless verify=True; verify=False looks at no checksum.
+        """
         model = load_model(_path(fileobj_or_path), verify=verify)
         names = {one.name for one in fields(cls)}
         recommender = cls(**{name: value for name, value in model.parameters.items() if name in names})

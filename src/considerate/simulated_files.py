@@ -13,7 +13,7 @@ from considerate.demo_catalogue import readable_titles
 from considerate.files import check_writable
 from considerate.output import write_likes, write_titles
 from considerate.simulate import ModelSample
-from considerate.store import write_tensors
+from considerate.store import TRUTH, write_tensors
 
 PathLike = str | os.PathLike[str]
 
@@ -34,7 +34,7 @@ def write_sample(path: PathLike, sample: ModelSample, seed: int) -> dict[str, An
     for one in (truth, titles):
         if one is not None:
             check_writable(one)
-    write_tensors(truth, truth_tensors(sample), {"kind": "truth", "seed": seed})
+    write_tensors(truth, truth_tensors(sample), {"kind": TRUTH, "seed": seed})
     if titles is not None:
         write_titles(titles, readable_titles(sample.item_count, seed, genres=sample.genres))
     write_likes(path, sample.users, sample.items)

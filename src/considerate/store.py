@@ -5,9 +5,9 @@
     the rest     the arrays, end to end in the header's order, largest elements first
 
 Opening maps the file and reads only the header. Every byte is covered by a checksum: sha256 of each array and
-of the header itself. (Measured on one core with SHA instructions: sha256 1.3 GiB/s, blake2b 0.65, crc32 3.0.
-sha256 verifies 64 MB in 50 ms, every language has it, and crc32 would miss one damage in 4e9.) A checksum
-finds accidents. Against malice, everything that the file claims is checked, and nothing in it is code.
+of the header itself. (Every language has sha256, `python -m benchmarks.checksums` prints how fast it is, and crc32
+would miss one damage in 4e9.) A checksum finds accidents. Against malice, everything that the file claims is checked,
+and nothing in it is code.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import re
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn, overload
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -32,7 +32,9 @@ from considerate.vocabulary import Vocabulary
 
 FORMAT = "considerate-model"
 FORMAT_VERSION = 1
+TRUTH = "truth"  # the "kind" in the description of a simulation's truth, which is no model
 VERIFY_WHOLE = 64_000_000  # bytes; a file up to this size is verified when it is opened
+HASH_AT_ONCE = 1_000_000  # bytes; in a larger file `expect` verifies a tensor up to this size
 
 DTYPES: dict[str, np.dtype[Any]] = {
     "F64": np.dtype("<f8"),
@@ -50,6 +52,7 @@ _HEADER_LIMIT = 8 << 20  # bytes; what a hostile header can make the JSON reader
 _DIMENSIONS_LIMIT = 32  # NumPy 1's
 _DIGITS_LIMIT = 100  # of an integer in the JSON
 _CHUNK = 16 << 20  # bytes per write, so that Ctrl-C is answered soon
+_ROWS = 1 << 16  # strings that are compared at once
 _START = f'{{"__metadata__":{{"format":"{FORMAT}","format_version":"'.encode()  # how our headers begin
 _KEYS = {"format", "format_version", "library_version", "header_sha256", "tensor_sha256", "considerate"}
 _SHA256 = re.compile("[0-9a-f]{64}")
@@ -167,7 +170,9 @@ class _Place:
 
 
 class StoredTensors(Mapping[str, NDArray[Any]]):
-    """The arrays of an open file: read-only views of the mapped bytes, verified before they are handed out.
+    """The arrays of an open file: read-only views of the mapped bytes. `stored[name]` verifies a tensor before it is
+    handed out; `expect` leaves the large tensors of a large file unread. `thorough` says whether whoever reads the
+    values should check each of them: in a small file always, in a large one if verify=True was asked for.
 
     The views stay valid when the file is replaced or removed. (Writing into it in place is another matter:
     no process that uses `atomic_write` does so.)
@@ -181,10 +186,12 @@ class StoredTensors(Mapping[str, NDArray[Any]]):
         metadata: dict[str, Any],
         library_version: str,
         verify: bool,
+        thorough: bool,
     ) -> None:
         self.path = path
         self.metadata = metadata
         self.library_version = library_version  # of the library that wrote the file
+        self.thorough = thorough
         self._mapped = mapped
         self._places = places
         self._verify = verify
@@ -194,6 +201,9 @@ class StoredTensors(Mapping[str, NDArray[Any]]):
         place = self._places[name]
         if name not in self._verified:
             self._check(name, place)
+        return self._view(place)
+
+    def _view(self, place: _Place) -> NDArray[Any]:
         count = (place.stop - place.start) // place.dtype.itemsize
         return np.frombuffer(self._mapped, place.dtype, count, place.start).reshape(place.shape)
 
@@ -216,7 +226,11 @@ class StoredTensors(Mapping[str, NDArray[Any]]):
         return f"StoredTensors({self.path!r}, {len(self)} tensors)"
 
     def expect(self, name: str, dtype: DTypeLike, shape: Sequence[int | None]) -> NDArray[Any]:
-        """A tensor that must be there with this dtype and shape (None: any length), or ModelFileError."""
+        """A tensor that must be there with this dtype and shape (None: any length), or ModelFileError.
+
+        Its checksum is verified, unless the tensor is larger than 1 MB, the file larger than 64 MB, and verify=True
+        was not asked for: an array is handed out, whose first use cannot be seen, and to hash it would read it all.
+        """
         place = self._places.get(name)
         if place is None:
             raise self.refusal(f"has no tensor {_shown(name)}")
@@ -226,7 +240,8 @@ class StoredTensors(Mapping[str, NDArray[Any]]):
         if not fits or place.dtype != np.dtype(dtype):
             wanted = f"{np.dtype(dtype)} [{', '.join('any' if n is None else str(n) for n in shape)}]"
             raise self.refusal(f"tensor {_shown(name)} is {place.dtype} {list(place.shape)} where {wanted} is expected")
-        return self[name]
+        large = not self.thorough and place.stop - place.start > HASH_AT_ONCE and place.dtype != np.bool_
+        return self._view(place) if large else self[name]
 
     def refusal(self, reason: str) -> ModelFileError:
         """The error to raise where a file that is whole does not hold what a model needs."""
@@ -250,8 +265,9 @@ class StoredTensors(Mapping[str, NDArray[Any]]):
 def open_tensors(path: PathLike, *, verify: bool | None = None) -> StoredTensors:
     """Map a file that `write_tensors` made; ModelFileError says why another is refused.
 
-    verify: None checks a file of up to 64 MB whole, and in a larger one each tensor on its first use; True
-    checks everything now; False leaves the tensors' checksums alone (the header's is always checked).
+    verify: None checks a file of up to 64 MB whole, and in a larger one each tensor when it is first taken by its
+    name (`expect`, by which a model is loaded, does so up to 1 MB a tensor); True checks everything now; False leaves
+    the tensors' checksums alone (the header's is always checked).
     """
     shown = os.fspath(path)
     mapped = _map(shown)
@@ -268,8 +284,9 @@ def open_tensors(path: PathLike, *, verify: bool | None = None) -> StoredTensors
     if promised != len(mapped):
         how = "was cut short" if len(mapped) < promised else "has bytes added at its end"
         raise _damaged(shown, f"it {how}: {len(mapped)} bytes where its header promises {promised}")
-    stored = StoredTensors(shown, mapped, places, metadata, meta["library_version"], verify is not False)
-    if verify or (verify is None and len(mapped) <= VERIFY_WHOLE):
+    thorough = verify is True or len(mapped) <= VERIFY_WHOLE
+    stored = StoredTensors(shown, mapped, places, metadata, meta["library_version"], verify is not False, thorough)
+    if thorough and verify is not False:
         stored.verify()
     return stored
 
@@ -447,51 +464,56 @@ def _damaged(path: str, what: str) -> ModelFileError:
 # --- Texts and vocabularies as tensors ----------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class Texts(Sequence[str]):
-    """Strings laid end to end in UTF-8, decoded when asked for: titles by row, in a mapped file."""
+def unpack_texts(stored: StoredTensors, prefix: str, size: int) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+    """(offsets, text) of `size` strings laid end to end, `<prefix>.offsets` and `<prefix>.text`.
 
-    offsets: NDArray[np.int64]  # [size + 1]
-    text: NDArray[np.uint8]  # [offsets[-1]]
-
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
-
-    @overload
-    def __getitem__(self, row: int) -> str: ...
-    @overload
-    def __getitem__(self, row: slice) -> list[str]: ...
-    def __getitem__(self, row: int | slice) -> str | list[str]:
-        if isinstance(row, slice):
-            return [self[one] for one in range(*row.indices(len(self)))]
-        row = range(len(self))[row]
-        return self.text[self.offsets[row] : self.offsets[row + 1]].tobytes().decode()
-
-
-def pack_texts(prefix: str, texts: Sequence[str]) -> dict[str, NDArray[Any]]:
-    """Strings in their order as two tensors, `<prefix>.offsets` and `<prefix>.text`."""
-    if not all(isinstance(one, str) and _is_unicode(one) for one in texts):
-        raise UsageError(f"{prefix}: one of the texts is not Unicode text; correct it before saving.")
-    encoded = [one.encode() for one in texts]
-    offsets = np.zeros(len(encoded) + 1, np.int64)
-    np.cumsum([len(one) for one in encoded], out=offsets[1:])
-    return {f"{prefix}.offsets": offsets, f"{prefix}.text": np.frombuffer(b"".join(encoded), np.uint8)}
-
-
-def unpack_texts(stored: StoredTensors, prefix: str, size: int) -> Texts:
-    """The `size` strings that `pack_texts` stored, every one of them decodable."""
+    The offsets divide the text; that each string is UTF-8 is checked where the file is read thoroughly.
+    """
     offsets = stored.expect(f"{prefix}.offsets", np.int64, [size + 1])
     text = stored.expect(f"{prefix}.text", np.uint8, [None])
     if offsets[0] != 0 or offsets[-1] != len(text) or bool(np.any(offsets[1:] < offsets[:-1])):
         raise stored.refusal(f"the offsets of {_shown(prefix)} do not divide its text")
-    try:
-        str(text.data, "utf-8")
-    except UnicodeDecodeError as error:
-        raise stored.refusal(f"{_shown(prefix)} is not UTF-8 text") from error
-    starts = offsets[:-1][offsets[:-1] < len(text)]
-    if bool(np.any((text[starts] & 0xC0) == 0x80)):  # 10xxxxxx continues a character
-        raise stored.refusal(f"the offsets of {_shown(prefix)} cut a character in two")
-    return Texts(offsets, text)
+    if stored.thorough:
+        try:
+            str(text.data, "utf-8")
+        except UnicodeDecodeError as error:
+            raise stored.refusal(f"{_shown(prefix)} is not UTF-8 text") from error
+        starts = offsets[:-1][offsets[:-1] < len(text)]
+        if bool(np.any((text[starts] & 0xC0) == 0x80)):  # 10xxxxxx continues a character
+            raise stored.refusal(f"the offsets of {_shown(prefix)} cut a character in two")
+    return offsets, text
+
+
+def ascending_texts(offsets: NDArray[np.int64], text: NDArray[np.uint8]) -> bool:
+    """Whether each string is above the one before it by its bytes: `all(a < b for a, b in pairwise(strings))`.
+
+    Neighbours are compared eight bytes at a time, as integers; the few that agree in 64 bytes, one by one.
+    """
+    pairs = len(offsets) - 2
+    if not len(text):
+        return pairs < 1
+    for first in range(0, pairs, _ROWS):
+        tied = np.arange(first, min(first + _ROWS, pairs))
+        for depth in range(0, 64, 8):
+            low, high = (_eight_bytes(offsets, text, rows, depth) for rows in (tied, tied + 1))
+            if bool(np.any(low > high)):
+                return False
+            tied = tied[low == high]
+        for row in tied.tolist():
+            start, middle, stop = offsets[row : row + 3].tolist()
+            if text[start:middle].tobytes() >= text[middle:stop].tobytes():
+                return False
+    return True
+
+
+def _eight_bytes(
+    offsets: NDArray[np.int64], text: NDArray[np.uint8], rows: NDArray[np.int64], depth: int
+) -> NDArray[np.uint64]:
+    """Bytes depth to depth + 8 of some strings as big-endian integers, with zeros behind a string's end."""
+    places = (offsets[rows] + depth)[:, None] + np.arange(8)
+    inside = places < offsets[rows + 1][:, None]
+    letters = np.where(inside, text[np.minimum(places, len(text) - 1)], np.uint8(0))
+    return np.ascontiguousarray(letters).view(">u8").reshape(-1).astype(np.uint64)
 
 
 def pack_vocabulary(prefix: str, vocabulary: Vocabulary) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
@@ -501,7 +523,10 @@ def pack_vocabulary(prefix: str, vocabulary: Vocabulary) -> tuple[dict[str, NDAr
 
 
 def unpack_vocabulary(stored: StoredTensors, prefix: str, description: object) -> Vocabulary:
-    """The vocabulary that `pack_vocabulary` stored, its ids readable and, if integers, ascending."""
+    """The vocabulary that `pack_vocabulary` stored, its ids distinct and ascending.
+
+    Of strings that is checked where the file is read thoroughly; in a larger one no string is read here.
+    """
     if not isinstance(description, dict) or description.keys() != {"kind", "size"}:
         raise stored.refusal(f"the vocabulary {_shown(prefix)} is not described by kind and size")
     kind, size = description["kind"], description["size"]
@@ -511,9 +536,11 @@ def unpack_vocabulary(stored: StoredTensors, prefix: str, description: object) -
     if kind == "integer":
         ids = stored.expect(f"{prefix}.integers", np.int64, [size])
         if bool(np.any(ids[1:] <= ids[:-1])):
-            raise stored.refusal(f"the ids of {_shown(prefix)} are not in ascending order")
+            raise stored.refusal(f"the ids of {_shown(prefix)} are not distinct and in ascending order")
         tensors = {"integers": ids}
     elif kind == "string":
-        texts = unpack_texts(stored, prefix, size)
-        tensors = {"offsets": texts.offsets, "text": texts.text}
+        offsets, text = unpack_texts(stored, prefix, size)
+        if stored.thorough and not ascending_texts(offsets, text):
+            raise stored.refusal(f"the ids of {_shown(prefix)} are not distinct and in ascending order")
+        tensors = {"offsets": offsets, "text": text}
     return Vocabulary.from_tensors(kind, size, tensors)

@@ -6,6 +6,7 @@ order of its lines, and one id is found by bisection in a mapped file without bu
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Id = int | str
+_CANONICAL = re.compile(r"0|-?[1-9][0-9]{0,18}")  # an integer of 64 bits the way Python prints it
 
 
 @dataclass(frozen=True)
@@ -78,14 +80,13 @@ class Vocabulary:
         return [self.id_of(int(row)) for row in rows]
 
     def row_of(self, one: object) -> int:
-        """The row of an id, or -1. A string of digits finds an integer id, as a shell would give it."""
+        """The row of an id, or -1. An integer as Python prints it finds an integer id: a shell gives text."""
         if self.kind == "string":
             return self._row_of_text(str(one))
         if isinstance(one, str):
-            try:
-                one = int(one)
-            except ValueError:
+            if not _CANONICAL.fullmatch(one):
                 return -1
+            one = int(one)
         if not isinstance(one, int | np.integer) or isinstance(one, bool):
             return -1
         number = int(one)

@@ -114,6 +114,7 @@ static inline void tile(std::int64_t KP, int edges, const float* weighted, const
   v8 sums[R][V];
   for (int i = 0; i < R; ++i)
     for (int j = 0; j < V; ++j) sums[i][j] = splat(0.0f);
+#pragma GCC unroll 2
   for (int e = 0; e < edges; ++e) {
     v8 columns[V];
     for (int j = 0; j < V; ++j) columns[j] = load8(means + e * KP + 8 * j);
@@ -149,11 +150,11 @@ struct Panel {
     }
     for (int e0 = 0; e0 < edges; e0 += 8) {
       v8 dots[8], spreads[8], rests[V ? 1 : 8];
-      for (int e = 0; e < 8; ++e) {
-        const float* other = rows[e0 + e];
-        float* copy = means + (e0 + e) * KP;
-        v8 dot = splat(0.0f), spread = splat(0.0f);
-        if constexpr (V > 0) {
+      if constexpr (V > 0) {
+        for (int e = 0; e < 8; ++e) {
+          const float* other = rows[e0 + e];
+          float* copy = means + (e0 + e) * KP;
+          v8 dot = splat(0.0f), spread = splat(0.0f);
           for (int j = 0; j < V; ++j) {
             const v8 v = load8(other + 8 * j);
             store8(copy + 8 * j, v);
@@ -161,28 +162,41 @@ struct Panel {
             spread += q[j] * load8(other + row + 8 * j);
             spread += (v * v) * s[j];
           }
-        } else {
-          v8 rest = splat(0.0f);
-          for (std::int64_t k = 0; k < row; k += 8) {
-            const v8 v = load8(other + k), product = load8(own.mean + k) * v;
-            if (k >= shape.first && k < block_end) {
-              store8(copy + k - shape.first, v);
-              dot += product;
-            } else {
-              rest += product;
-            }
-            spread += load8(own.square_plus.data() + k) * load8(other + row + k);
-            spread += (v * v) * load8(own.variance + k);
-          }
-          rests[e] = rest;
+          dots[e] = dot;
+          spreads[e] = spread;
         }
-        dots[e] = dot;
-        spreads[e] = spread;
+        store8(rest_of_mean + e0, splat(0.0f));
+        store8(mean + e0, sum_rows(dots));
+      } else {
+        const v8 zero = splat(0.0f);
+        for (int e = 0; e < 8; e += 4) {  // four edges share what is read of the own row
+          const float *const *others = rows + e0 + e;
+          v8 dot[4] = {zero, zero, zero, zero}, spread[4] = {zero, zero, zero, zero}, rest[4] = {zero, zero, zero, zero};
+          for (std::int64_t k = 0; k < row; k += 8) {
+            const v8 mk = load8(own.mean + k), qk = load8(own.square_plus.data() + k), sk = load8(own.variance + k);
+            const bool inside = k >= shape.first && k < block_end;
+            for (int f = 0; f < 4; ++f) {
+              const v8 v = load8(others[f] + k);
+              spread[f] += qk * load8(others[f] + row + k);
+              spread[f] += (v * v) * sk;
+              if (inside) {
+                store8(means + (e0 + e + f) * KP + k - shape.first, v);
+                dot[f] += mk * v;
+              } else {
+                rest[f] += mk * v;
+              }
+            }
+          }
+          for (int f = 0; f < 4; ++f) {
+            dots[e + f] = dot[f];
+            spreads[e + f] = spread[f];
+            rests[e + f] = rest[f];
+          }
+        }
+        const v8 outside = sum_rows(rests);
+        store8(rest_of_mean + e0, outside);
+        store8(mean + e0, sum_rows(dots) + outside);
       }
-      v8 outside = splat(0.0f);
-      if constexpr (V == 0) outside = sum_rows(rests);
-      store8(rest_of_mean + e0, outside);
-      store8(mean + e0, sum_rows(dots) + outside);
       store8(variance + e0, sum_rows(spreads));
     }
   }

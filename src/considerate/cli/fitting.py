@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from considerate.cli import screen
-from considerate.cli.options import OUTPUT_PANEL, Json, Quiet, with_reader, with_settings
+from considerate.cli.options import OUTPUT_PANEL, Json, Quiet, check_inputs_kept, with_reader, with_settings
 
 if TYPE_CHECKING:
     from considerate.interactions import Interactions
@@ -44,12 +44,11 @@ def fit(
     from considerate.files import check_writable
     from considerate.inspection import describe_fit
     from considerate.interactions import read_interactions
-    from considerate.output import check_apart
     from considerate.recommender import Recommender
 
     recommender = Recommender(**settings)
     recommender.check()
-    check_apart(output, data)
+    check_inputs_kept(output, data, reader["titles"])
     check_writable(output)
     begun = time.perf_counter()
     with screen.told(quiet):

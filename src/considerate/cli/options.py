@@ -117,6 +117,25 @@ def given_ids(values: list[str] | None) -> list[str] | None:
     return ids
 
 
+def check_inputs_kept(output: str, *sources: str | None) -> None:
+    """UsageError where writing `output` would replace a file that is read, or add one to a folder that is."""
+    from considerate.interactions.inputs import files_of, would_be_read
+    from considerate.output import check_apart
+
+    for source in sources:
+        if source is None:
+            continue
+        for file in files_of(source):
+            check_apart(output, file)
+        if would_be_read(output, source):
+            raise UsageError(f"{output}: is in {source}, a folder whose Parquet files are read; choose another place.")
+
+
+def id_files(*options: list[str] | None) -> list[str]:
+    """The files that @FILE names in lists of ids."""
+    return [value[1:] for values in options for value in values or [] if value.startswith("@")]
+
+
 class Score(StrEnum):
     """The paper's three scores."""
 

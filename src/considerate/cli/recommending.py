@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from considerate.cli import screen
-from considerate.cli.options import OUTPUT_PANEL, Cold, Json, Quiet, Score, given_ids
+from considerate.cli.options import (
+    OUTPUT_PANEL,
+    Cold,
+    Json,
+    Quiet,
+    Score,
+    check_inputs_kept,
+    given_ids,
+    id_files,
+)
 from considerate.errors import UsageError
 
 if TYPE_CHECKING:
@@ -101,6 +110,9 @@ def recommend(
 
     For users by their ids, for a new user by the items that they like, or for everyone into a file.
     """
+    for path in (output, export_vectors):
+        if path is not None:
+            check_inputs_kept(path, model, *id_files(users, items, allow, deny))
     names, likes = given_ids(users), given_ids(items)
     if export_vectors is not None:
         _export(model, export_vectors, popularity, names or likes or all_users, quiet, json)
@@ -124,19 +136,19 @@ def recommend(
         _write(recommender, names, likes, count, how | {"cold": cold.value}, output, quiet, json)
         return
     if likes is not None:
-        answers = {"the new user": recommender.recommend_for(likes, count, **how).to_pylist()}
+        answers = [("the new user", recommender.recommend_for(likes, count, **how).to_pylist())]
     else:
-        answers = {
-            f"user {name}": recommender.recommend_table([name], count, cold=cold.value, **how).to_pylist()
+        answers = [
+            (f"user {name}", recommender.recommend_table([name], count, cold=cold.value, **how).to_pylist())
             for name in names or []
-        }
+        ]
     if explain:
-        for rows in answers.values():
+        for _, rows in answers:
             _explain(recommender, rows, likes)
     if json:
-        screen.print_json([row for rows in answers.values() for row in rows])
+        screen.print_json([row for _, rows in answers for row in rows])
         return
-    for title, rows in answers.items():
+    for title, rows in answers:
         _show(title, rows)
 
 
@@ -153,11 +165,10 @@ def _export(model: str, path: str, popularity: float | None, users: object, quie
     if users:
         raise UsageError("--export-vectors is for all users and items; leave out users, --items and --all-users.")
     from considerate.files import check_writable
-    from considerate.output import check_apart, check_ending, write_vectors
+    from considerate.output import check_ending, write_vectors
     from considerate.recommender import Recommender
 
     check_ending(path, (".parquet",))
-    check_apart(path, model)
     check_writable(path)
     recommender = Recommender.load(model)
     of_users, of_items = recommender.export_vectors(popularity)

@@ -30,6 +30,7 @@ class Encoder:
     column: str
     source: str
     from_text: bool  # a text file has no types: ids that are all whole numbers become integers at the end
+    quotes: bool = True  # quotes around a value were taken off when it was read
     missing: int = 0
     parts: list[NDArray[Any]] = field(default_factory=list)  # codes of a group, or its integers
     dictionaries: list[Any] = field(default_factory=list)  # distinct strings of a group; empty for integers
@@ -148,6 +149,8 @@ class Encoder:
                 f"{self.source}: the {self.what}s in {self.column!r} are not valid UTF-8 text; "
                 "the file may be damaged: write it again."
             ) from error
+        if self.from_text:
+            self._check_text(dictionary)
         integers = _as_integers(dictionary) if self.from_text else None
         if integers is None:
             order = pc.sort_indices(dictionary).to_numpy()
@@ -158,6 +161,27 @@ class Encoder:
             vocabulary = Vocabulary.of_integers(integers[order])
         rank = _inverse(order)
         return self._mapped([rank[one] for one in np.split(merged, sizes)]), vocabulary
+
+    def _check_text(self, dictionary: Any) -> None:
+        """Refuse ids that only a misplaced quote can have made."""
+        import pyarrow.compute as pc
+
+        broken = dictionary.filter(pc.match_substring_regex(dictionary, r"[\r\n]"))
+        if len(broken):
+            raise DataError(
+                f"{self.source}: the {self.what} {_shown(broken[0])} in {self.column!r} goes over several lines, so a "
+                "quote before it may not be closed; close or double that quote: an id is on one line."
+            )
+        kept = (
+            dictionary.slice(0, 0)
+            if self.quotes
+            else dictionary.filter(pc.match_substring_regex(dictionary, r'(?s)^".*"$'))
+        )
+        if len(kept):
+            raise DataError(
+                f"{self.source}: the {self.what} {_shown(kept[0])} in {self.column!r} is in quotes, and quotes are not "
+                "parsed in this file; take them off, or write it with commas between the fields."
+            )
 
     def _mapped(self, ranks: list[NDArray[np.int32]], place: Any = None) -> NDArray[np.int32]:
         """All codes after each part went through its ranks; the parts are let go one by one."""
@@ -172,6 +196,12 @@ class Encoder:
     def _check_size(self, size: int) -> None:
         if size > MOST_ROWS:
             raise DataError(f"{self.source}: {size} distinct {self.what}s; at most {MOST_ROWS} fit: take a sample.")
+
+
+def _shown(text: Any) -> str:
+    """The start of an id for a message."""
+    whole = str(text.as_py())
+    return repr(whole if len(whole) <= 60 else whole[:60] + "...")
 
 
 def quoted(column: str) -> str:

@@ -39,6 +39,7 @@ class Input(Protocol):
     name: str  # for messages
     notes: list[str]
     from_text: bool  # columns of ids come as strings, whatever they hold
+    quotes: bool  # there are no quotes around values, or they have been taken off
     rows: int  # rows read, once the scan is over
 
     @property
@@ -93,6 +94,7 @@ class StreamInput:
     schema: Any
     batches: Iterable[Any]
     from_text: bool = False
+    quotes: bool = True
     notes: list[str] = field(default_factory=list)
     rows: int = 0
 
@@ -134,6 +136,7 @@ class ParquetInput:
     name: str
     dataset: Any
     from_text: bool = False
+    quotes: bool = True
     notes: list[str] = field(default_factory=list)
     rows: int = 0
 
@@ -189,6 +192,28 @@ def open_input(source: Any, query: str | None = None, headers: Sequence[str] = (
         f"cannot read likes from {type(source).__name__!r}; give a path, an Arrow table, a data frame with "
         "__arrow_c_stream__ (pandas 2.2, polars), a scipy sparse matrix or the address of a database."
     )
+
+
+def would_be_read(path: str, folder: str) -> bool:
+    """Whether a file of this name is one that reading the folder takes."""
+    inside = os.path.realpath(path).startswith(os.path.join(os.path.realpath(os.path.expanduser(folder)), ""))
+    return inside and Path(path).suffix.lower() in _PARQUET_ENDINGS
+
+
+def files_of(source: str) -> list[Path]:
+    """The files that are there and would be read: one, those of a folder, an SQLite database; none on a server."""
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", source):
+        from .sql import address_file
+
+        path = address_file(source)
+    else:
+        path = Path(source).expanduser()
+    try:
+        if path is not None and path.is_dir():
+            return _parquet_files(path)
+        return [path] if path is not None and path.exists() else []
+    except (OSError, ValueError):  # reading it will say what is wrong
+        return []
 
 
 def _open_arrow(source: Any) -> Input:
@@ -256,13 +281,17 @@ def _open_path(path: Path, headers: Sequence[str]) -> Input:
     raise DataError(f"{name}: holds {held}, which is not read directly; {advice}.")
 
 
-def _open_folder(path: Path) -> Input:
-    files = sorted(
+def _parquet_files(folder: Path) -> list[Path]:
+    return sorted(
         file
-        for file in path.rglob("*")
+        for file in folder.rglob("*")
         if file.suffix.lower() in _PARQUET_ENDINGS
-        and not any(part.startswith((".", "_")) for part in file.relative_to(path).parts)
+        and not any(part.startswith((".", "_")) for part in file.relative_to(folder).parts)
     )
+
+
+def _open_folder(path: Path) -> Input:
+    files = _parquet_files(path)
     full = [str(file) for file in files if file.stat().st_size > 0]
     if len(full) < len(files):
         empty = next(str(file) for file in files if file.stat().st_size == 0)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -143,11 +145,11 @@ def _encode(
         if rule.nan is not None:  # rows with NaN come along to be counted
             fields["nan"], keep = rule.nan, rule.keep | rule.nan
     encoders = [
-        Encoder("user", user, table.name, table.from_text),
-        Encoder("item", item, table.name, table.from_text),
+        Encoder("user", user, table.name, table.from_text, table.quotes),
+        Encoder("item", item, table.name, table.from_text, table.quotes),
     ]
     kept = nan = 0
-    with reading(table.name), ThreadPoolExecutor(2) as pool:
+    with reading(table.name), _comparing(table, rule, where), ThreadPoolExecutor(2) as pool:
         waiting: list[Future[None]] = []
         for group in _groups(table.scan(needed, [user, item], fields, keep)):
             kept += sum(batch.num_rows for batch in group)
@@ -170,6 +172,25 @@ def _encode(
         if not kept:
             raise DataError(f"{table.name}: the rule {where!r} keeps none of its {table.rows} rows; relax it.")
         return list(pool.map(lambda encoder: encoder.finish(), encoders))
+
+
+@contextmanager
+def _comparing(table: Input, rule: Compiled | None, where: str | None) -> Iterator[None]:
+    """A rule that compares text with a number where the text is none, as a sentence about the rule."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except pa.ArrowInvalid as error:
+        seen = re.match(r"Failed to parse string: '(.*)' as a scalar of type double", str(error), re.DOTALL)
+        if seen is None or rule is None or not rule.parsed:
+            raise
+        column, literal = rule.parsed[0]
+        columns = " or ".join(repr(name) for name, _ in rule.parsed)
+        raise DataError(
+            f"{table.name}: the rule {where!r} compares {columns} with a number, but finds the text "
+            f"{seen[1][:100]!r}; compare text with quoted text, such as {quoted(column)} = '{literal}'."
+        ) from error
 
 
 def _groups(batches: Iterator[Any]) -> Iterator[list[Any]]:

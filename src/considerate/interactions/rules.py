@@ -209,6 +209,7 @@ class Compiled:
     keep: Any
     nan: Any | None
     columns: tuple[str, ...]  # by their names in the data
+    parsed: tuple[tuple[str, str], ...] = ()  # texts read as numbers: the column and a literal it is compared with
 
 
 def compile_rule(rule: Rule, types: Mapping[str, tuple[str, Any]]) -> Compiled:
@@ -216,6 +217,7 @@ def compile_rule(rule: Rule, types: Mapping[str, tuple[str, Any]]) -> Compiled:
     import pyarrow.compute as pc
 
     doubtful: list[Any] = []
+    parsed: dict[str, str] = {}
 
     def build(node: Node) -> Any:
         if isinstance(node, Negation):
@@ -226,11 +228,13 @@ def compile_rule(rule: Rule, types: Mapping[str, tuple[str, Any]]) -> Compiled:
         field, values = _bind(name, kind, node) if node.op != "null" else (pc.field(name), [])
         if _is_float(kind) or (values and _is_float(values[0].type)):
             doubtful.append(pc.is_nan(_number(pc.field(name), kind)))
+        if values and _is_float(values[0].type) and _is_text(kind):
+            parsed.setdefault(name, str(node.values[0]))
         return _compare(field, node.op, values)
 
     keep = build(rule.root)
     nan = reduce(lambda a, b: a | b, doubtful) if doubtful else None
-    return Compiled(keep, nan, tuple(name for name, _ in types.values()))
+    return Compiled(keep, nan, tuple(name for name, _ in types.values()), tuple(parsed.items()))
 
 
 def _balanced(terms: list[Any], word: str) -> Any:
@@ -247,6 +251,13 @@ def _is_float(kind: Any) -> bool:
     import pyarrow as pa
 
     return bool(pa.types.is_floating(kind))
+
+
+def _is_text(kind: Any) -> bool:
+    import pyarrow as pa
+
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def _number(field: Any, kind: Any) -> Any:

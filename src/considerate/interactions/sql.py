@@ -61,12 +61,25 @@ def _select_all(table: str) -> str:
     return "SELECT * FROM " + ".".join('"' + part.replace('"', '""') + '"' for part in table.split("."))
 
 
+def address_file(address: str) -> Path | None:
+    """The file behind the address of an SQLite database, None for any other."""
+    try:
+        parts = urlsplit(address)
+    except ValueError:
+        return None
+    return sqlite_file(parts.path) if parts.scheme.lower() == "sqlite" else None
+
+
+def sqlite_file(place: str) -> Path:
+    """The file that the path of an address means: relative, or absolute where only that is there."""
+    path = Path(unquote(place)[1:])
+    return Path("/", path) if not path.is_file() and Path("/", path).is_file() else path
+
+
 def _sqlite_uri(place: str, name: str) -> str:
     """The address of an SQLite file that is there, opened for reading only."""
-    path = Path(unquote(place)[1:])
     with reading(name):
-        if not path.is_file() and Path("/", path).is_file():
-            path = Path("/", path)
+        path = sqlite_file(place)
         if not path.is_file():
             raise DataError(f"{name}: there is no file {str(path)!r}; check the path (now in {Path.cwd()}).")
         with path.open("rb") as file:

@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ..errors import DataError
 from .columns import is_known, plain
 from .inputs import StreamInput, reading
@@ -23,7 +25,8 @@ from .inputs import StreamInput, reading
 SAMPLE = 1 << 18  # bytes from which the layout is found out
 BLOCK = 1 << 23
 DELIMITERS = ("::", "\t", ";", "|", ",", " ")  # of equally good ones the first; " " is any white space
-MISSING = ["", "NULL", "null", "NA", "N/A", "\\N"]  # NaN is left out: it is a number that a rule must refuse
+# Of numbers, dates and texts of a rule; of ids only the empty text. NaN is a number that a rule must refuse.
+MISSING = ["", "NULL", "null", "NA", "N/A", "\\N"]
 
 
 @dataclass
@@ -41,6 +44,7 @@ class TextInput:
     notes: list[str] = field(default_factory=list)
     from_text: bool = True
     rows: int = 0
+    quoted: bool = False  # a quote was seen, once the scan is over
 
     def types(self, ids: Sequence[str]) -> dict[str, Any]:
         import pyarrow as pa
@@ -51,32 +55,137 @@ class TextInput:
         import pyarrow as pa
 
         types = {name: kind for name, kind in self.types(ids).items() if name in needed}
-        stream = StreamInput(self.name, pa.schema(list(types.items())), self._batches(types))
+        stream = StreamInput(self.name, pa.schema(list(types.items())), self._batches(types, ids))
         yield from stream.scan(needed, ids, columns, keep)
         self.rows = stream.rows
+        if self.quotes and self.quoted:
+            self._check_quotes()
 
-    def _batches(self, types: Mapping[str, Any]) -> Iterator[Any]:
+    def _batches(self, types: Mapping[str, Any], ids: Sequence[str]) -> Iterator[Any]:
+        import pyarrow as pa
         import pyarrow.csv as pc
 
-        with self._open() as file:
-            yield from pc.open_csv(
-                file,
-                pc.ReadOptions(block_size=BLOCK, column_names=self.names, skip_rows=1 if self.header else 0),
-                _parse_options(self.delimiter, self.quotes),
-                _convert_options(types),
-            )
+        gaps = {
+            at: [""] if name in ids else MISSING
+            for at, (name, kind) in enumerate(types.items())
+            if pa.types.is_string(kind)
+        }
+        try:
+            with self._open() as file:
+                for batch in pc.open_csv(
+                    file,
+                    pc.ReadOptions(block_size=BLOCK, column_names=self.names, skip_rows=1 if self.header else 0),
+                    _parse_options(self.delimiter, self.quotes),
+                    _convert_options(types),
+                ):
+                    yield _without(batch, gaps)
+        except pa.ArrowInvalid as error:
+            if "straddling" not in str(error):
+                raise
+            raise DataError(f"{self.name}: {_UNCLOSED.format(f'a line longer than {BLOCK} bytes')}") from error
+
+    def _check_quotes(self) -> None:
+        """A quote that is not closed takes the lines after it for one value: refuse that, and tell of long values.
+
+        Only where quotes were seen and there are fewer rows than lines is the file looked at with a strict parser.
+        """
+        with self._bytes() as file:
+            ends = np.zeros(2, np.int64)
+            for block in iter(lambda: file.read(1 << 20), b""):
+                ends += block.count(b"\n"), block.count(b"\r")
+                last = block[-1:]
+        lines = int(ends.max()) + (last not in b"\r\n")
+        if lines <= self.rows + self.header:
+            return
+        with io.TextIOWrapper(self._bytes(), "utf-8-sig", errors="replace", newline="") as text:
+            parser = csv.reader(text, delimiter=self.delimiter, strict=True)
+            long = before = 0
+            try:
+                for row in parser:
+                    if parser.line_num > before + 1:
+                        long += 1
+                        if self.delimiter not in _ALWAYS_QUOTED and _swallowed(row, self.delimiter):
+                            raise csv.Error
+                    before = parser.line_num
+            except csv.Error as error:
+                raise DataError(f"{self.name}: {_UNCLOSED.format(f'line {before + 1}')}") from error
+        if long:
+            self.notes.append(f"{long:,} rows go over several lines, as values in quotes may")
+
+    def _bytes(self) -> Any:
+        return gzip.open(self.path) if self.gzipped else self.path.open("rb")
 
     def _open(self) -> Any:
         """The bytes of the file with a delimiter of one letter."""
         import pyarrow as pa
 
         if self.delimiter in _TRANSLATED:
-            raw = gzip.GzipFile(self.path) if self.gzipped else self.path.open("rb")
-            return pa.PythonFile(io.BufferedReader(_Translated(raw, self.delimiter), 1 << 20), mode="r")
-        return pa.input_stream(str(self.path), compression="gzip" if self.gzipped else None)
+            return pa.PythonFile(io.BufferedReader(_Translated(self._bytes(), self.delimiter), 1 << 20), mode="r")
+        file = pa.input_stream(str(self.path), compression="gzip" if self.gzipped else None)
+        return pa.PythonFile(_Watched(file, self), mode="r")
 
 
 _TRANSLATED = {"::": "\x1f", " ": "\x1f"}  # what Arrow is given for a delimiter that it does not know
+
+
+_ALWAYS_QUOTED = (",", ";")  # elsewhere a quote may be a letter as any other
+_UNCLOSED = "at {} a quote is opened that is not closed as it should be, so rows may be lost; close or double it."
+
+
+class _Watched:
+    """A file that notes whether a quote was in it, for less than a thousandth of what parsing takes."""
+
+    def __init__(self, file: Any, owner: TextInput) -> None:
+        self.file, self.owner = file, owner
+
+    @property
+    def closed(self) -> bool:
+        return bool(self.file.closed)
+
+    def close(self) -> None:
+        self.file.close()
+
+    def read(self, size: int = -1) -> Any:
+        block = self.file.read(size)
+        self.owner.quoted = self.owner.quoted or b'"' in block
+        return block
+
+
+def _without(batch: Any, gaps: Mapping[int, list[str]]) -> Any:
+    """A batch with null where a column of texts has one of those that stand for nothing."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    for at, words in gaps.items():
+        column = batch.column(at)
+        empty = pc.equal(column, "") if words == [""] else pc.is_in(column, pa.array(words))
+        if empty.true_count:
+            column = pc.if_else(empty, pa.scalar(None, column.type), column)
+            batch = batch.set_column(at, batch.schema.field(at), column)
+    return batch
+
+
+def _swallowed(row: list[str], delimiter: str) -> bool:
+    """Whether a value has both line ends and delimiters, as one has that began with a stray quote."""
+    return any(delimiter in value and ("\n" in value or "\r" in value) for value in row)
+
+
+def _are_quotes(sample: str, delimiter: str, cut: bool) -> bool:
+    """Whether quotes enclose values. With tabs and bars only if each that begins a value has its pair at the end."""
+    if delimiter in _TRANSLATED:
+        return False
+    if delimiter in _ALWAYS_QUOTED:
+        return True
+    if '"' not in sample:
+        return False
+    for text in (sample, sample + '"\n') if cut else (sample,):  # the sample may end within a value
+        try:
+            rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+            if not any(_swallowed(row, delimiter) for row in rows):
+                return True
+        except csv.Error:
+            continue
+    return False
 
 
 def _translate(lines: bytes, delimiter: str) -> bytes:
@@ -119,13 +228,14 @@ def open_text(path: Path, gzipped: bool, headers: Sequence[str]) -> TextInput:
     with gzip.open(path) if gzipped else path.open("rb") as file:
         start = file.read(SAMPLE)
     sample = _decoded(start, name)
-    delimiter, rows = _find_delimiter(sample, path, name)
+    cut = len(start) == SAMPLE
+    delimiter, rows = _find_delimiter(sample, path, name, cut)
     width = len(rows[0])
     header = _has_header(rows, headers)
     names = _unique(rows[0] if header else [""] * width)
     if width < 2:
         raise DataError(f"{name}: one column in each line; expected at least two, the users and the items.")
-    quotes = '"' in sample and delimiter not in _TRANSLATED
+    quotes = _are_quotes(sample, delimiter, cut)
     notes = [] if header else [f"the first line is taken for data, so the columns are {names[0]} to {names[-1]}"]
     inferred = _infer(sample, delimiter, header, names, quotes, name)
     return TextInput(name, path, gzipped, delimiter, header, names, inferred, quotes, notes)
@@ -151,26 +261,30 @@ def _decoded(start: bytes, name: str) -> str:
         ) from error
 
 
-def _split(sample: str, delimiter: str) -> list[list[str]]:
+def _split(sample: str, delimiter: str, cut: bool) -> list[list[str]]:
     if delimiter == "::":
         rows = [line.split("::") for line in sample.splitlines()]
     elif delimiter == " ":
         rows = [line.split() for line in sample.splitlines()]
     else:
+        text = io.StringIO(sample, newline="")
         try:
-            rows = list(csv.reader(io.StringIO(sample, newline=""), delimiter=delimiter))
+            if _are_quotes(sample, delimiter, cut):
+                rows = list(csv.reader(text, delimiter=delimiter))
+            else:
+                rows = list(csv.reader(text, delimiter=delimiter, quoting=csv.QUOTE_NONE))
         except csv.Error:
             return []
     return [row for row in rows if any(row)][:200]
 
 
-def _find_delimiter(sample: str, path: Path, name: str) -> tuple[str, list[list[str]]]:
+def _find_delimiter(sample: str, path: Path, name: str, cut: bool) -> tuple[str, list[list[str]]]:
     """The delimiter that cuts most of the first lines to the same number of fields, two at least."""
     ending = [one.lower() for one in path.suffixes if one.lower() != ".gz"][-1:]
     first = {".csv": ",", ".tsv": "\t", ".tab": "\t"}.get(ending[0] if ending else "", "")
     best: tuple[float, str, list[list[str]]] = (0.0, "", [])
     for delimiter in sorted(DELIMITERS, key=lambda one: one != first):
-        rows = _split(sample, delimiter)
+        rows = _split(sample, delimiter, cut)
         width, count = Counter(map(len, rows)).most_common(1)[0] if rows else (0, 0)
         if width >= 2 and count / len(rows) > best[0] and len(rows[0]) == width:
             best = (count / len(rows), delimiter, rows)
@@ -225,7 +339,7 @@ def _convert_options(types: Mapping[str, Any] | None) -> Any:
         column_types=dict(types) if types is not None else None,
         include_columns=list(types) if types is not None else None,
         null_values=MISSING,
-        strings_can_be_null=True,
+        strings_can_be_null=types is None,  # where there are types, `_without` makes them
         quoted_strings_can_be_null=False,
     )
 

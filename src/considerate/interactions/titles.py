@@ -58,7 +58,7 @@ def read_titles(
     import pyarrow.compute as pc
 
     id_column, title_column = _pick(table, item_column, id_column, title_column)
-    encoder = Encoder("item", id_column, table.name, table.from_text)
+    encoder = Encoder("item", id_column, table.name, table.from_text, table.quotes)
     both = list(dict.fromkeys((id_column, title_column)))
     parts = []
     with reading(table.name):
