@@ -90,7 +90,8 @@ class RecommendationTable:
             number = int(name) if isinstance(name, str) else operator.index(name)
         except (TypeError, ValueError, OverflowError):
             return None
-        return number if -(2**63) <= number < 2**63 else None
+        canonical = not isinstance(name, str) or str(number) == name
+        return number if canonical and -(2**63) <= number < 2**63 else None
 
 
 def _strings(offsets: NDArray[np.int64], text: NDArray[np.uint8]) -> pyarrow.StringArray:
