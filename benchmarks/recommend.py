@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from benchmarks.data import random_model, recommender
 from benchmarks.report import THREADS, Section, command, interleaved, median
 from considerate import Recommender
+from considerate.model import Model
 from considerate.predict import like_probability, logit_moments
 
 K, N = 20, 10
@@ -34,6 +35,18 @@ def with_p_like(ours: Recommender, users: NDArray[np.int64]) -> tuple[NDArray[An
     q = model.posterior
     mean, variance = logit_moments(q.users, q.items, np.repeat(users, N), ids.reshape(-1))
     return ids, like_probability(mean, model.variance_scale * variance).reshape(ids.shape)
+
+
+def implicit_model(model: Model) -> tuple[Any, Any]:
+    """(implicit's model with the same vectors, the likes as it wants them)."""
+    import scipy.sparse
+    from implicit.cpu.als import AlternatingLeastSquares
+
+    peer = AlternatingLeastSquares(factors=K, num_threads=THREADS)
+    peer.user_factors = np.ascontiguousarray(model.posterior.users.mean)
+    peer.item_factors = np.ascontiguousarray(model.posterior.items.mean)
+    values, liked = np.ones(model.liked.edges, np.float32), model.liked
+    return peer, scipy.sparse.csr_matrix((values, liked.indices, liked.starts), (model.user_count, model.item_count))
 
 
 def product(left: NDArray[np.float32], right: NDArray[np.float32], batch: int) -> Callable[[], None]:
@@ -65,22 +78,17 @@ def quantiles(function: Callable[[int], Any], calls: int, users: int) -> dict[st
 
 
 def run(quick: bool = False) -> Section:
-    import faiss
-    import scipy.sparse
-    from implicit.cpu.als import AlternatingLeastSquares
+    users, items, repeats, calls = (5_000, 2_000, 2, 200) if quick else (100_000, 12_000, 3, 2000)
+    many = 50_000 if quick else 1_000_000
+    everyone = np.arange(users)
+    model, large = random_model(users, items, K), random_model(1_000, many, K)
+    ours, ours_large = recommender(model), recommender(large)
+    q = model.posterior
+    (peer, liked), (peer_large, liked_large) = implicit_model(model), implicit_model(large)
+
+    import faiss  # after implicit's models, which would warn of the threads of faiss's own BLAS
     from threadpoolctl import threadpool_limits
 
-    users, items, repeats, calls = (5_000, 2_000, 2, 200) if quick else (100_000, 12_000, 3, 2000)
-    everyone = np.arange(users)
-    model = random_model(users, items, K)
-    ours = recommender(model)
-    q = model.posterior
-
-    peer = AlternatingLeastSquares(factors=K, num_threads=THREADS)
-    peer.user_factors = np.ascontiguousarray(q.users.mean)
-    peer.item_factors = np.ascontiguousarray(q.items.mean)
-    values = np.ones(model.liked.edges, np.float32)
-    liked = scipy.sparse.csr_matrix((values, model.liked.indices, model.liked.starts), (users, items))
     faiss.omp_set_num_threads(THREADS)
     index = faiss.IndexFlatIP(K)
     index.add(peer.item_factors)
@@ -142,17 +150,9 @@ def run(quick: bool = False) -> Section:
         one.append({"": name, "items": items, **quantiles(function, calls, users)})
     del mean, variance, products
 
-    many = 50_000 if quick else 1_000_000
-    large = random_model(1_000, many, K)
-    ours_large = recommender(large)
     begun = time.perf_counter()
     ours_large.recommend(0, N=N)
     first = time.perf_counter() - begun
-    peer_large = AlternatingLeastSquares(factors=K, num_threads=THREADS)
-    peer_large.user_factors = np.ascontiguousarray(large.posterior.users.mean)
-    peer_large.item_factors = np.ascontiguousarray(large.posterior.items.mean)
-    values = np.ones(large.liked.edges, np.float32)
-    liked_large = scipy.sparse.csr_matrix((values, large.liked.indices, large.liked.starts), (1_000, many))
     single = {
         "considerate: ids and p(like)": lambda user: ours_large.predict_proba(user, ours_large.recommend(user, N=N)[0]),
         "implicit recommend": lambda user: peer_large.recommend(user, liked_large[user], N=N),

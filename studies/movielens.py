@@ -56,19 +56,24 @@ def evaluate(model: Recommender, split: HeldOut) -> dict[str, NDArray[Any]]:
     return result | {"p_like": model.predict_proba(split.users, split.items)}
 
 
-def run(graph: Graph, name: str, splits: int) -> None:
-    """Fit and evaluate one model on every split, and print the means."""
+def matrix_of(split: HeldOut) -> Any:
+    """The training likes as a scipy matrix, as a user of implicit would have them."""
     import scipy.sparse
 
+    users, items = split.train.pairs()
+    shape = (split.train.user_count, split.train.item_count)
+    return scipy.sparse.csr_matrix((np.ones(len(users), np.float32), (users, items)), shape)
+
+
+def run(graph: Graph, name: str, splits: int) -> None:
+    """Fit and evaluate one model on every split, and print the means."""
     settings = MODELS[name]
     means: dict[str, list[float]] = {}
     by_item: dict[str, list[NDArray[np.float64]]] = {}
     errors, tail, seconds, sweeps, taus = [], [], [], [], []
     for seed in range(splits):
         split = one_per_user(graph, seed)
-        shape = (graph.user_count, graph.item_count)
-        users, items = split.train.pairs()
-        matrix = scipy.sparse.csr_matrix((np.ones(len(users), np.float32), (users, items)), shape)
+        matrix = matrix_of(split)
         begun = time.perf_counter()
         model = Recommender(**settings).fit(matrix)
         seconds.append(time.perf_counter() - begun)
