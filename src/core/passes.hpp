@@ -122,7 +122,7 @@ class RowSummer {
     const std::int64_t size = shape_.panel();
     for (std::int64_t e = start; e < stop; e += size) {
       const int edges = static_cast<int>(least(size, stop - e));
-      gather(part, e, edges);
+      gather(part, e, edges, pass_.expected != nullptr);
       panel_.moments<V>(own_, edges);
       float bias_sums[2];
       coefficients(edges, bias_sums);
@@ -139,10 +139,11 @@ class RowSummer {
   }
 
   // The rows at the other ends of a panel's edges, the liked ones first; the last eight are filled up with the last edge.
-  void gather(const Part& part, std::int64_t start, int edges) {
+  void gather(const Part& part, std::int64_t start, int edges, bool corrections) {
     const int liked = static_cast<int>(start >= part.liked_count ? 0 : least(edges, part.liked_count - start));
-    gather_some(part.liked + start, liked_end_, 0, liked);
-    gather_some(part.unliked + (start + liked - part.liked_count), unliked_end_, liked, edges);
+    gather_some(part.liked + start, liked_end_, 0, liked, corrections);
+    if (liked < edges)
+      gather_some(part.unliked + (start + liked - part.liked_count), unliked_end_, liked, edges, corrections);
     liked_ = liked;
     for (int e = edges; e % 8 != 0; ++e) {
       panel_.rows[e] = panel_.rows[edges - 1];
@@ -150,7 +151,7 @@ class RowSummer {
     }
   }
 
-  void gather_some(const std::int32_t* indices, const std::int32_t* end, int first, int last) {
+  void gather_some(const std::int32_t* indices, const std::int32_t* end, int first, int last, bool corrections) {
     const float* base = pass_.other.rows;
     const std::int64_t stride = 2 * shape_.row;
     for (int e = first; e < last; ++e, ++indices) panel_.rows[e] = base + *indices * stride;
@@ -163,7 +164,7 @@ class RowSummer {
         panel_.bias[e] = pass_.other.bias_mean[indices[e - first]];
         panel_.bias_variance[e] = pass_.other.bias_variance[indices[e - first]];
       }
-    if (pass_.expected)
+    if (corrections)
       for (int e = first; e < last; ++e) correction(indices[e - first], panel_.w[e], panel_.wl[e]);
   }
 
@@ -236,27 +237,7 @@ class RowSummer {
     groups_.liked_square.zero();
     groups_.liked_mean.zero();
     groups_.liked_count.zero();
-    for (std::int64_t e = begin; e < end; ++e) {
-      const std::int32_t item = pass_.liked.indices[e];
-      const double beta = ex.beta[item];
-      if (!(beta > 0)) continue;
-      const std::int64_t group = ex.group_of_item[item];
-      const float* row = pass_.other.rows + static_cast<std::int64_t>(item) * 2 * shape_.row;
-      double dot = 0, spread = 0;
-      for (std::int64_t k = 0; k < K; ++k) {
-        const double u = own_.mean[k], s = own_.variance[k], v = row[k], r = row[shape_.row + k];
-        dot += u * v;
-        spread += (u * u + s) * r + v * v * s;
-      }
-      const double bias = pass_.other.bias_mean ? pass_.other.bias_mean[item] : 0.0;
-      const double logit = dot + bias + own_bias + pass_.offset;
-      spread += own_.bias_variance + (pass_.other.bias_variance ? pass_.other.bias_variance[item] : 0.0);
-      groups_.liked_beta[group] += beta;
-      groups_.liked_mass[group] -= std::expm1(-T * beta);
-      groups_.liked_square[group] += beta * (logit * logit + spread);
-      groups_.liked_mean[group] += beta * logit;
-      groups_.liked_count[group] += 1;
-    }
+    sum_liked(begin, end, T);
     std::int64_t at = 0;
     for (std::int64_t i = 0; i < K; ++i)
       for (std::int64_t j = 0; j <= i; ++j, ++at)
@@ -272,12 +253,13 @@ class RowSummer {
         alpha = mass / beta < 1.0 / scalars[3] ? mass / beta : 1.0 / scalars[3];
         double square = -groups_.liked_square[group], mean = -groups_.liked_mean[group];
         const double* second = ex.second + b * triangle(K);
-        double parts[4] = {0, 0, 0, 0};
+        d4 parts[4] = {};
         std::int64_t i = 0;
-        for (; i + 4 <= triangle(K); i += 4)
-          for (int p = 0; p < 4; ++p) parts[p] += second[i + p] * groups_.outer[i + p];
-        for (; i < triangle(K); ++i) parts[0] += second[i] * groups_.outer[i];
-        square += (parts[0] + parts[1]) + (parts[2] + parts[3]);
+        for (; i + 16 <= triangle(K); i += 16)
+          for (int p = 0; p < 4; ++p) parts[p] += load4(second + i + 4 * p) * load4(&groups_.outer[i + 4 * p]);
+        for (; i < triangle(K); ++i) square += second[i] * groups_.outer[i];
+        const d4 sum = (parts[0] + parts[1]) + (parts[2] + parts[3]);
+        square += (sum[0] + sum[1]) + (sum[2] + sum[3]);
         for (std::int64_t k = 0; k < K; ++k) {
           square += 2 * own_.mean[k] * (ex.first_bias[b * K + k] + own_bias * ex.first[b * K + k]);
           mean += own_.mean[k] * ex.first[b * K + k];
@@ -292,6 +274,45 @@ class RowSummer {
       groups_.l[group] = l;
       ex.alpha[user * ex.groups + b] = static_cast<float>(alpha);
       ex.alpha_l[user * ex.groups + b] = static_cast<float>(alpha * l);
+    }
+  }
+
+  // What the group sums hold of a user's liked items: their beta, E[h], and first two moments of the logit.
+  void sum_liked(std::int64_t begin, std::int64_t end, double T) {
+    const Expected& ex = *pass_.expected;
+    const Part part{pass_.liked.indices + begin, nullptr, end - begin, end - begin};
+    const v8 shift = splat(own_.bias + pass_.offset), own_variance = splat(own_.bias_variance);
+    alignas(32) float beta[kPanel], mass[kPanel], logit[kPanel], square[kPanel];
+    const int size = shape_.panel();
+    for (std::int64_t start = 0; start < part.count; start += size) {
+      const int edges = static_cast<int>(least(size, part.count - start));
+      gather(part, start, edges, false);
+      switch (shape_.whole() ? shape_.KP / 8 : 0) {
+        case 1: panel_.moments<1>(own_, edges); break;
+        case 2: panel_.moments<2>(own_, edges); break;
+        case 3: panel_.moments<3>(own_, edges); break;
+        case 4: panel_.moments<4>(own_, edges); break;
+        default: panel_.moments<0>(own_, edges); break;
+      }
+      for (int e = 0; e < edges; ++e) beta[e] = static_cast<float>(T * ex.beta[part.liked[start + e]]);
+      for (int e = edges; e % 8 != 0; ++e) beta[e] = 0.0f;
+      for (int e = 0; e < edges; e += 8) {
+        const v8 a = load8(panel_.mean + e) + load8(panel_.bias + e) + shift;
+        store8(logit + e, a);
+        store8(square + e, a * a + load8(panel_.variance + e) + load8(panel_.bias_variance + e) + own_variance);
+        store8(mass + e, one_minus_exp(load8(beta + e)));
+      }
+      for (int e = 0; e < edges; ++e) {
+        const std::int32_t item = part.liked[start + e];
+        const double weight = ex.beta[item];
+        if (!(weight > 0)) continue;
+        const std::int64_t group = ex.group_of_item[item];
+        groups_.liked_beta[group] += weight;
+        groups_.liked_mass[group] += static_cast<double>(mass[e]);
+        groups_.liked_square[group] += weight * static_cast<double>(square[e]);
+        groups_.liked_mean[group] += weight * static_cast<double>(logit[e]);
+        groups_.liked_count[group] += 1;
+      }
     }
   }
 

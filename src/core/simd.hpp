@@ -21,6 +21,11 @@ static inline v8 load8(const float* p) {
   return x;
 }
 static inline void store8(float* p, v8 x) { std::memcpy(p, &x, sizeof x); }
+static inline d4 load4(const double* p) {
+  d4 x;
+  std::memcpy(&x, p, sizeof x);
+  return x;
+}
 static inline v8 splat(float x) { return v8{x, x, x, x, x, x, x, x}; }
 
 // Row e of the answer's lanes: the sum of the eight lanes of rows[e].
@@ -94,6 +99,12 @@ static inline v8 exp_minus(v8 x) {
   p = p * r * r + r + splat(1.0f);
   const i8 exponent = (__builtin_convertvector(n, i8) + 127) << 23;
   return select8(x < splat(87.0f), p * reinterpret_cast<v8>(exponent), splat(0.0f));
+}
+
+// 1 - exp(-x) for x >= 0, to an absolute accuracy of float32.
+static inline v8 one_minus_exp(v8 x) {
+  const v8 near = x * (splat(1.0f) - x * (splat(0.5f) - x * splat(1.0f / 6)));
+  return select8(x < splat(0.03f), near, splat(1.0f) - exp_minus(x));
 }
 
 // log(1 + t) for 0 <= t <= 1: 2 atanh(t / (2 + t)).
