@@ -33,10 +33,10 @@ OURS: dict[str, list[dict[str, Any]]] = {
     "considerate sampled": [{"hidden": "sampled"}],
 }
 ALS = [
-    {"alpha": 1.0, "regularization": 0.01},  # its defaults
-    {"alpha": 10.0, "regularization": 100.0},
     {"alpha": 40.0, "regularization": 100.0},
     {"alpha": 40.0, "regularization": 200.0},
+    {"alpha": 10.0, "regularization": 100.0},
+    {"alpha": 1.0, "regularization": 0.01},  # its defaults: likes weigh as much as non-likes, so no work per like
 ]
 PEERS: dict[str, list[dict[str, Any]]] = {
     "implicit ALS, CG": ALS,

@@ -31,6 +31,7 @@ class Section:
     must_show: list[Row] = field(default_factory=list)
     raw: dict[str, Any] = field(default_factory=dict)  # for the JSON alone: every repeat, curves
     seconds: float = 0.0  # that the section took
+    measured: str = ""  # when, and how busy the machine was
 
     def must(self, what: str, measured: float | None, *, most: float | None = None, least: float | None = None) -> None:
         """Hold a figure against its target; None is a figure that this run does not have."""
@@ -101,8 +102,6 @@ def machine() -> Row:
         "system": platform.platform(),
         "instruction_set": compiled.instruction_set(),
         "threads": THREADS,
-        "load_average_at_start": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
-        "date": time.strftime("%Y-%m-%d %H:%M %z"),
         "versions": versions,
     }
 
@@ -135,7 +134,7 @@ def table(rows: Sequence[Row]) -> str:
 
 def markdown(name: str, section: Section) -> str:
     """One section of results.md."""
-    parts = [f"## {section.title}", f"`python -m benchmarks {name}`, {section.seconds:.0f} s"]
+    parts = [f"## {section.title}", f"`python -m benchmarks {name}`, {section.seconds:.0f} s, {section.measured}"]
     parts += ["\n".join(f"- {note}" for note in section.notes)] if section.notes else []
     for heading, rows in section.tables.items():
         parts += [f"**{heading}**", table(rows)] if rows else []
@@ -149,8 +148,12 @@ def command(name: str, run: Callable[[bool], Section]) -> None:
     parser.add_argument("--quick", action="store_true", help="small and few: a smoke run, not a measurement")
     parser.add_argument("--json", type=Path, help="also write the section here")
     options = parser.parse_args()
+    measured = time.strftime("%Y-%m-%d %H:%M %z")
+    if hasattr(os, "getloadavg"):
+        measured += f", load average before it {os.getloadavg()[0]:.1f}"
     begun = time.perf_counter()
     section = run(options.quick)
+    section.measured = measured
     section.seconds = time.perf_counter() - begun
     if options.quick:
         section.notes.insert(0, "A smoke run (--quick): sizes and repeats are too small for the figures to mean much.")

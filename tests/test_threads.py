@@ -182,3 +182,13 @@ def test_the_start_does_not_depend_on_blocks(graph):
     coarser = Graph.from_pairs(users, items, USERS, ITEMS)
     assert len(coarser.user_blocks) == 2
     assert_same_bits(initial_state(graph, settings_of(True)), initial_state(coarser, settings_of(True)))
+
+
+@kinds
+def test_the_padding_of_new_rows_is_zero(graph, kind):
+    state, _ = fitted(kind, graph, False, 2)
+    for side in (state.posterior.users, state.posterior.items):
+        half = side.rows.shape[1] // 2
+        assert side.factors < half
+        assert not side.rows[:, side.factors : half].any()
+        assert not side.rows[:, half + side.factors :].any()

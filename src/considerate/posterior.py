@@ -91,8 +91,8 @@ class Side:
         return omega, omega * self.mean
 
     def empty_like(self) -> Side:
-        """Room for new rows; padding is zero."""
-        rows = np.zeros_like(self.rows)
+        """Room for new rows, which a pass fills, padding too."""
+        rows = np.empty_like(self.rows)
         if self.bias_mean is None:
             return Side(self.factors, rows)
         return Side(self.factors, rows, np.empty_like(self.bias_mean), np.empty_like(self.bias_mean))
