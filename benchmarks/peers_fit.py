@@ -300,6 +300,7 @@ def run(quick: bool = False) -> Section:
                     "ours": ours,
                     "s/iteration": each[fit] / each[f"considerate {ours}"],
                     "s to plateau": rows[fit]["s to plateau"] / row["s to plateau"],
+                    "s to the peer's plateau S_rank": _ratio_to_reach(rows[fit], curves[f"considerate {ours}"]),
                     "peer's plateau / our whole fit": rows[fit]["s to plateau"] / row["s in all"],
                     "S_rank, ours - peer": row["best S_rank"] - rows[fit]["best S_rank"],
                 }
@@ -321,6 +322,12 @@ def run(quick: bool = False) -> Section:
 def _median_row(several: list[Curve]) -> Row:
     rows = [curve.row() for curve in several]
     return {key: median([row[key] for row in rows]) for key in rows[0]}
+
+
+def _ratio_to_reach(peer: Row, ours: list[Curve]) -> float | None:
+    """The peer's seconds to its plateau, over ours until S_rank is what the peer has there; None where it never is."""
+    reached = [next((s for s, r in zip(c.seconds, c.ranks) if r >= peer["S_rank at plateau"]), None) for c in ours]
+    return None if None in reached else peer["s to plateau"] / median([one for one in reached if one is not None])
 
 
 def _words(settings: dict[str, Any]) -> str:
