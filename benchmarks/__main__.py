@@ -56,7 +56,8 @@ def write(results: dict[str, Any], folder: Path) -> None:
     parts = [
         "# Benchmarks",
         "Written by `python -m benchmarks` (`make bench`); what the figures mean is in "
-        "[docs/performance.md](../docs/performance.md). Times are medians of interleaved repeats unless a table says otherwise.",
+        "[docs/performance.md](../docs/performance.md). "
+        "Times are medians of interleaved repeats unless a table says otherwise.",
         "\n".join(f"- {line}" for line in [*about, versions]),
         "## Targets",
         table(shown) if shown else "none measured",

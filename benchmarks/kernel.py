@@ -2,7 +2,8 @@
 
     python -m benchmarks kernel
 
-Rows of degree 40, half of it liked; one thread. Flops are the useful ones (docs/performance.md): lower triangle, K as given.
+Rows of degree 40, half of it liked; one thread. Flops are the useful ones
+(docs/performance.md): lower triangle, K as given.
 """
 
 from __future__ import annotations
