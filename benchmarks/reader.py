@@ -1,8 +1,8 @@
-"""Ten million likes with string ids: how long the reader takes and how much memory, from CSV and from Parquet.
+"""Ten million likes with string ids become G: how long it takes and how much memory, from CSV and from Parquet.
 
     python -m benchmarks reader
 
-Each read runs in a process of its own, so that the peak is that of the read. To beat: 6 seconds, 2 GB.
+Each read runs in a process of its own, so that the peak is that of the read. To beat: 8 seconds, 2 GB.
 """
 
 from __future__ import annotations
@@ -22,9 +22,12 @@ import json, sys, time
 start = time.perf_counter()
 from considerate.interactions import read_interactions
 likes = read_interactions(sys.argv[1])
+read = time.perf_counter() - start
+from considerate.graph import Graph
+graph = Graph.from_pairs(likes.users, likes.items, len(likes.user_ids), len(likes.item_ids))
 seconds = time.perf_counter() - start
 from benchmarks.report import peak_bytes
-print(json.dumps([seconds, peak_bytes(), likes.rows_kept, len(likes.user_ids), len(likes.item_ids)]))
+print(json.dumps([seconds, peak_bytes(), likes.rows_kept, graph.user_count, graph.item_count, read]))
 """
 
 
@@ -49,11 +52,11 @@ def make_files(folder: Path, rows: int, users: int, items: int) -> list[Path]:
     return paths
 
 
-def measure(path: Path) -> tuple[float, float, int, int, int]:
-    """Seconds (with the imports), peak bytes, and the sizes of what was read, in a fresh process."""
+def measure(path: Path) -> tuple[float, float, int, int, int, float]:
+    """Seconds to G (with the imports), peak bytes, the sizes, and the seconds of the read, in a fresh process."""
     out = subprocess.run([sys.executable, "-c", READ, str(path)], check=True, capture_output=True, text=True)
-    seconds, peak, rows, users, items = json.loads(out.stdout)
-    return seconds, peak, rows, users, items
+    seconds, peak, rows, users, items, read = json.loads(out.stdout)
+    return seconds, peak, rows, users, items, read
 
 
 def run(quick: bool = False) -> Section:
@@ -71,12 +74,13 @@ def run(quick: bool = False) -> Section:
                 "rows": runs[0][2],
                 "users": runs[0][3],
                 "items": runs[0][4],
-                "s": seconds,
-                "most s": max(run[0] for run in runs),
+                "s to read": median([run[5] for run in runs]),
+                "s to G": seconds,
+                "most s to G": max(run[0] for run in runs),
                 "peak GB": peak,
             }
         )
-        section.must(f"{path.suffix[1:]}: s", seconds, most=6)
+        section.must(f"{path.suffix[1:]}: s to G", seconds, most=8)
         section.must(f"{path.suffix[1:]}: GB at the peak", peak, most=2)
     section.raw = {"seconds and bytes": found}
     return section
