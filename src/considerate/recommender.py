@@ -344,8 +344,8 @@ class Recommender(Parameters):
         """Recommendations by the data's own ids, as an Arrow table: user, rank, item, title (where there are any),
         p_like, low, high (its 90 % interval), score, cold.
 
-        `users` is an id, several, or None for everyone. A user who is unknown, or liked nothing, is an error, or with
-        `cold="popular"` gets popular items and a true value in the column `cold`.
+        `users` is an id, several, or None for everyone. A user who is unknown, or liked nothing, is an error (of
+        everyone, those who liked nothing are left out), or with `cold="popular"` gets popular items and a true value in `cold`.
         """
         import pyarrow as pa
 
@@ -389,15 +389,7 @@ class Recommender(Parameters):
             raise UsageError(f"batch is {batch!r}; it must be a whole number at least 1.")
         if cold not in ("error", "popular"):
             raise UsageError(f"cold is {cold!r}; it must be 'error' or 'popular'.")
-        plan = Choice(
-            model,
-            popularity=popularity,
-            score=score,
-            kappa=explore_kappa,
-            thompson=thompson_seed,
-            denied=None if deny is None else self.item_rows(deny),
-            allowed=None if allow is None else self.item_rows(allow),
-        )
+        plan = self._choice(popularity, score, explore_kappa, thompson_seed, allow, deny)
         everyone = users is None
         if everyone:
             ids: Sequence[Any] = range(model.user_count)
@@ -445,19 +437,31 @@ class Recommender(Parameters):
         liked = likes_adjacency(self.item_rows(likes), model.item_count)
         if liked.edges == 0:
             raise UsageError("a new user is folded in from at least one liked item; none was given.")
-        plan = Choice(
-            model,
-            popularity=popularity,
-            score=score,
-            kappa=explore_kappa,
-            thompson=thompson_seed,
-            denied=None if deny is None else self.item_rows(deny),
-            allowed=None if allow is None else self.item_rows(allow),
-        )
+        plan = self._choice(popularity, score, explore_kappa, thompson_seed, allow, deny)
         user, row = model.fold_in.users(liked), np.zeros(1, np.int64)
         ranked = plan.rank(user, row, liked if filter_already_liked_items else None, N, row)
         batch = RecommendationTable(model).batch([None], row, ranked, np.ones(1, bool), users=user)
         return pa.Table.from_batches([batch])
+
+    def _choice(
+        self,
+        popularity: float | None,
+        score: str | None,
+        kappa: float,
+        thompson: int | None,
+        allow: Sequence[Any] | None,
+        deny: Sequence[Any] | None,
+    ) -> Choice:
+        """A way to choose, with lists of the data's own ids."""
+        return Choice(
+            self.model_,
+            popularity=popularity,
+            score=score,
+            kappa=kappa,
+            thompson=thompson,
+            denied=None if deny is None else self.item_rows(deny),
+            allowed=None if allow is None else self.item_rows(allow),
+        )
 
     def item_rows(self, ids: Sequence[Any]) -> NDArray[np.int64]:
         """Row numbers of items by the data's own ids."""

@@ -28,6 +28,7 @@ namespace CONSIDERATE_ISA {
 #include "accumulate.hpp"
 #include "solve.hpp"
 #include "passes.hpp"
+#include "groups.hpp"
 #include "score.hpp"
 #include "peak.hpp"
 
