@@ -345,7 +345,8 @@ class Recommender(Parameters):
         p_like, low, high (its 90 % interval), score, cold.
 
         `users` is an id, several, or None for everyone. A user who is unknown, or liked nothing, is an error (of
-        everyone, those who liked nothing are left out), or with `cold="popular"` gets popular items and a true value in `cold`.
+        everyone, those who liked nothing are left out), or with `cold="popular"` gets popular items and a true
+        value in `cold`.
         """
         import pyarrow as pa
 
