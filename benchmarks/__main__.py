@@ -28,6 +28,7 @@ NAMES = (
     "peers_fit",
     "growth",
     "recommend",
+    "evaluation",
     "load",
     "startup",
     "checksums",

@@ -29,8 +29,8 @@ from considerate.evaluation.split import HeldOut, one_per_user
 K = 20
 NEAR = 0.001  # of its best S_rank: the plateau
 OURS: dict[str, list[dict[str, Any]]] = {
-    "considerate expected": [{"hidden": "expected"}],  # c = 3 and 32 groups are the defaults
-    "considerate sampled": [{"hidden": "sampled"}],
+    "considerate expected": [{"hidden": "expected", "negatives": 3.0}],  # 32 groups are the default
+    "considerate sampled": [{"hidden": "sampled", "negatives": 3.0}],
 }
 ALS = [
     {"alpha": 40.0, "regularization": 100.0},

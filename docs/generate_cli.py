@@ -30,9 +30,19 @@ EXAMPLES = {
         "considerate recommend model.safetensors --all-users -o recommendations.parquet",
         "considerate recommend model.safetensors --export-vectors vectors.parquet",
     ),
+    "evaluate": (
+        "considerate evaluate model.safetensors test.parquet",
+        'considerate evaluate model.safetensors test.parquet --where "rating >= 4" -k 20 --popularity 1 --json',
+        'considerate evaluate model.safetensors test.parquet --where "rating >= 4" --recalibrate better.safetensors',
+    ),
     "inspect": (
         "considerate inspect likes.parquet --hidden",
         "considerate inspect model.safetensors --json",
+    ),
+    "study": (
+        "considerate study likes.parquet -o report/",
+        'considerate study ratings.parquet --where "rating >= 4" -o report/',
+        'considerate study train.parquet --where "rating >= 4" --judged test.parquet -o report/',
     ),
     "simulate": (
         "considerate simulate --users 100000 --items 5000 -o likes.parquet",

@@ -125,7 +125,9 @@ def fit_drawn(sample: ModelSample, **settings: Any) -> Figures:
     shape = (sample.user_count, sample.item_count)
     likes = sparse.csr_matrix((np.ones(len(sample.users)), (sample.users, sample.items)), shape=shape)
     factors = sample.user_vectors.shape[1]
-    fitted = Recommender(**{"negatives": 1, "factors": factors, "sweeps": 40, "tolerance": 0, **settings}).fit(likes)
+    fitted = Recommender(
+        **{"negatives": 1, "likelihood_weight": 1, "factors": factors, "sweeps": 40, "tolerance": 0, **settings}
+    ).fit(likes)
     mean, deviation = fitted.predict_logit(sample.hidden_users, sample.hidden_items)
     return figures(sample, mean.astype(np.float64), deviation.astype(np.float64))
 

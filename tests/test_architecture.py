@@ -16,7 +16,7 @@ PACKAGE = ROOT / "src" / "considerate"
 # Rooms from the top down; those on one line do not import one another.
 ROOMS = [
     ["errors", "text_charts"],
-    ["kernels", "vocabulary", "files", "parameters"],
+    ["kernels", "arrays", "vocabulary", "files", "parameters"],
     ["interactions", "graph", "degrees", "store", "demo_catalogue", "output"],
     ["posterior", "simulate"],
     ["hidden", "simulated_files"],
@@ -27,10 +27,11 @@ ROOMS = [
     ["model"],
     ["rows", "training"],
     ["evaluation"],
-    ["model_file", "serving", "changes", "progress"],
+    ["model_file", "serving", "changes", "progress", "tuning"],
     ["tables"],
     ["recommender"],
-    ["demo", "inspection"],
+    ["demo", "inspection", "peers"],
+    ["study"],
     ["cli"],
 ]
 LEVEL = {room: level for level, rooms in enumerate(ROOMS) for room in rooms}

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 from considerate import Recommender, __version__, read_interactions
 from considerate.cli import app
-from considerate.cli.options import READER
+from considerate.cli.options import READER, TIME
 from considerate.parameters import Parameters, about
 from considerate.store import open_tensors
 from likes import planted
@@ -113,7 +113,7 @@ def test_the_options_of_fit_are_the_fields_of_the_recommender() -> None:
 def test_the_options_of_the_reader_are_the_arguments_of_read_interactions() -> None:
     import inspect
 
-    assert [*READER] == [*inspect.signature(read_interactions).parameters][1:]
+    assert [*READER, *TIME] == [*inspect.signature(read_interactions).parameters][1:]
 
 
 def test_a_setting_without_a_range_would_be_seen() -> None:
@@ -202,6 +202,7 @@ def test_every_setting_reaches_the_model(folder: Path, tmp_path: Path) -> None:
         "head_correction": True,
         "groups": 5,
         "likelihood_weight": 0.5,
+        "popularity": 0.25,
         "user_bias": True,
         "sweeps": 4,
         "tolerance": 0.01,

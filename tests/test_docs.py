@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
@@ -23,7 +24,14 @@ from considerate.store import open_tensors
 from likes import skewed
 
 ROOT = Path(__file__).parents[1]
-PAGES = ["README.md", "docs/quickstart.md", "docs/coming-from-implicit.md", "docs/data.md"]
+PAGES = [
+    "README.md",
+    "docs/quickstart.md",
+    "docs/coming-from-implicit.md",
+    "docs/data.md",
+    "docs/evaluation.md",
+    "docs/study.md",
+]
 EVERY_PAGE = sorted(
     str(path.relative_to(ROOT)) for path in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")] if path.is_file()
 )
@@ -63,6 +71,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     )
     pyarrow.parquet.write_table(ratings, tmp_path / "ratings.parquet")
     pyarrow.csv.write_csv(ratings, tmp_path / "ratings.csv")
+    tested = pa.array(random.random(len(users)) < 0.3)
+    pyarrow.parquet.write_table(ratings.filter(pa.compute.invert(tested)), tmp_path / "train.parquet")
+    pyarrow.parquet.write_table(ratings.filter(tested), tmp_path / "test.parquet")
+    users, items = np.nonzero(likes.toarray() == 0)
+    names = {"user": [people[m] for m in users], "item": [f"item {n}" for n in items]}
+    pyarrow.parquet.write_table(
+        pa.table(names | {"rating": random.integers(1, 6, len(users))}), tmp_path / "later.parquet"
+    )
     titles = pa.table({"item": [f"item {n}" for n in range(30)], "title": [f"The Title of {n}" for n in range(30)]})
     pyarrow.parquet.write_table(titles, tmp_path / "items.parquet")
     with sqlite3.connect(tmp_path / "likes.db") as database:

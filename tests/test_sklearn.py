@@ -20,8 +20,28 @@ from considerate.errors import NotFittedError, UsageError
 from likes import as_table, planted
 
 PARAMETERS = (
-    *("factors", "hidden", "negatives", "rate", "gamma", "head_correction", "groups", "likelihood_weight", "user_bias"),
-    *("sweeps", "tolerance", "step_delay", "precision_delay", "prior_shape", "prior_rate", "seed", "threads"),
+    *(
+        "factors",
+        "hidden",
+        "negatives",
+        "rate",
+        "gamma",
+        "head_correction",
+        "groups",
+        "likelihood_weight",
+        "popularity",
+    ),
+    *(
+        "user_bias",
+        "sweeps",
+        "tolerance",
+        "step_delay",
+        "precision_delay",
+        "prior_shape",
+        "prior_rate",
+        "seed",
+        "threads",
+    ),
 )
 
 

@@ -15,11 +15,13 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from considerate.arrays import Spare, empty
 from considerate.errors import DataError
 from considerate.kernels import compiled
 
 BLOCK_EDGES = 32_768
-MOST_BLOCKS = 256
+MOST_BLOCKS = 256  # of users
+MOST_ITEM_BLOCKS = 64  # fewer: the items of a block are summed together, a block of users at a time
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -55,10 +57,10 @@ class Adjacency:
         return self.indices[self.starts[row] : self.starts[row + 1]]
 
 
-def row_blocks(starts: NDArray[np.int64], block_edges: int = BLOCK_EDGES) -> NDArray[np.int64]:
+def row_blocks(starts: NDArray[np.int64], block_edges: int = BLOCK_EDGES, most: int = MOST_BLOCKS) -> NDArray[np.int64]:
     """Boundaries of blocks of rows that hold about as many edges each: [blocks + 1], from 0 to the rows."""
     rows, edges = len(starts) - 1, int(starts[-1])
-    count = int(np.clip(-(-edges // block_edges), 1, MOST_BLOCKS))
+    count = int(np.clip(-(-edges // block_edges), 1, most))
     inner = np.searchsorted(starts, np.arange(1, count) * edges / count, side="left")
     return np.unique(np.concatenate([[0], np.minimum(inner, rows), [rows]])).astype(np.int64)
 
@@ -69,7 +71,11 @@ def ranges(boundaries: NDArray[np.int64]) -> list[Range]:
 
 
 def transpose(
-    adjacency: Adjacency, columns: int, blocks: NDArray[np.int64], run: Run[Range, None] = run_serially
+    adjacency: Adjacency,
+    columns: int,
+    blocks: NDArray[np.int64],
+    run: Run[Range, None] = run_serially,
+    spare: Spare | None = None,
 ) -> Adjacency:
     """The other orientation, rows ascending under each column: a counting sort that blocks share."""
     parts = ranges(blocks)
@@ -87,7 +93,7 @@ def transpose(
     before = np.cumsum(places, axis=0)
     before -= places
     before += starts[:-1]
-    out = np.empty(adjacency.edges, np.int32)
+    out = empty((adjacency.edges,), np.int32, spare)
 
     def scatter(task: Range) -> None:
         first, last = parts[task[0]]
@@ -144,7 +150,8 @@ class Graph:
         """The graph of sorted rows without double entries."""
         user_blocks = row_blocks(by_user.starts, block_edges)
         by_item = transpose(by_user, item_count, user_blocks)
-        return cls(by_user, by_item, user_blocks, row_blocks(by_item.starts, block_edges), duplicates)
+        item_blocks = row_blocks(by_item.starts, block_edges, MOST_ITEM_BLOCKS)
+        return cls(by_user, by_item, user_blocks, item_blocks, duplicates)
 
     def pairs(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """(users, items) of all edges, by user."""

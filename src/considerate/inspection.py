@@ -91,6 +91,7 @@ def describe_model(path: PathLike) -> dict[str, Any]:
         "prior_spread": model.posterior.prior_spread(),
         "popularity_exponent": model.gamma,
         "popularity_weight": model.popularity_weight,
+        "recalibration": asdict(model.recalibration),
         "sweeps": max(0, len(totals) - 1),
         "converged": model.converged,
         "bound": totals,

@@ -13,7 +13,7 @@ from considerate.graph import Adjacency
 from considerate.inference.fit import Settings
 from considerate.interactions import Titles
 from considerate.posterior import Posterior
-from considerate.predict import FoldIn, ItemColumns
+from considerate.predict import UNCHANGED, FoldIn, ItemColumns, Recalibration, like_interval, like_probability
 from considerate.ranking import log_popularity
 from considerate.vocabulary import Vocabulary
 
@@ -38,6 +38,7 @@ class Model:
     popularity_weight: float = 0.5  # the knob, where nothing else is said
     converged: bool = False
     parameters: dict[str, Any] = field(default_factory=dict)  # as the estimator was given them
+    recalibration: Recalibration = UNCHANGED  # of p(like), where one was fitted
 
     @property
     def user_count(self) -> int:
@@ -61,6 +62,14 @@ class Model:
     def variance_scale(self) -> float:
         """A likelihood raised to the power rho makes the variance too small by rho; predictions multiply it back."""
         return self.settings.weight
+
+    def like_probability(self, mean: NDArray[Any], variance: NDArray[Any]) -> NDArray[Any]:
+        """p(like) (eq. 22) of logits by their moments, the variance scaled; recalibrated where the model was."""
+        return like_probability(mean, variance, self.recalibration)
+
+    def like_interval(self, mean: NDArray[Any], variance: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Its 90 % interval; recalibrated where the model was."""
+        return like_interval(mean, variance, self.recalibration)
 
     @cached_property
     def log_popularity(self) -> NDArray[np.float32]:

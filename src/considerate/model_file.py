@@ -17,6 +17,7 @@ from considerate.interactions import Titles
 from considerate.model import Model
 from considerate.parameters import Parameters, check_setting
 from considerate.posterior import Gamma, Posterior, Precisions, Side, padded
+from considerate.predict import UNCHANGED, Recalibration
 from considerate.store import (
     TRUTH,
     StoredTensors,
@@ -70,6 +71,7 @@ def save_model(model: Model, path: PathLike, *, likes: bool = True) -> None:
         "groups": model.groups,
         "popularity_weight": model.popularity_weight,
         "converged": model.converged,
+        "recalibration": asdict(model.recalibration),
         "precisions": {name: [one.shape, one.rate] for name, one in named.items() if one is not None},
         "settings": asdict(model.settings),
         "parameters": {name: _plain(value) for name, value in model.parameters.items()},
@@ -139,6 +141,7 @@ def load_model(path: PathLike, *, verify: bool | None = None) -> Model:
         popularity_weight=about.within("popularity_weight", -1e6, 1e6),
         converged=about.get("converged", bool),
         parameters=parameters,
+        recalibration=about.recalibration(),
     )
 
 
@@ -261,6 +264,16 @@ class _Description:
                 raise self.stored.refusal(f"the precision {name!r} is not a shape and a rate")
             found[name] = Gamma(float(pair[0]), float(pair[1]))
         return Precisions(**found)
+
+    def recalibration(self) -> Recalibration:
+        """A slope and a shift; a file from before there were any has none."""
+        if "recalibration" not in self.metadata:
+            return UNCHANGED
+        given = self.get("recalibration", dict)
+        slope, shift = given.get("slope"), given.get("shift")
+        if set(given) != {"slope", "shift"} or not _is_number(slope) or not _is_number(shift) or not slope > 0:
+            raise self.stored.refusal("its recalibration is not a finite shift and a slope above zero")
+        return Recalibration(float(slope), float(shift))
 
     def settings(self, factors: int, negatives: float) -> Settings:
         """The settings of inference, each in the range of the parameter that it came from."""

@@ -9,6 +9,8 @@ from typing import Any
 
 from considerate.errors import UsageError
 
+AUTO, AUTO_TOP = "auto", "auto-top"  # settings that are chosen on likes held out
+
 
 def about(
     text: str,
@@ -19,6 +21,7 @@ def about(
     choices: tuple[str, ...] = (),
     integer: bool = False,
     optional: bool = False,
+    words: tuple[str, ...] = (),
 ) -> dict[str, Any]:
     """What is to be known of a setting, beside its name, type and default."""
     return {
@@ -29,6 +32,7 @@ def about(
         "choices": choices,
         "integer": integer,
         "optional": optional,
+        "words": words,  # that may stand in place of a number
     }
 
 
@@ -47,8 +51,9 @@ def described_range(one: Field[Any]) -> str:
         parts.append(f"at least {_shown(meta['low'])}")
     if meta["high"] is not None:
         parts.append(f"at most {_shown(meta['high'])}")
-    words = f"{kind} {' and '.join(parts)}".strip()
-    return f"None or {words}" if meta["optional"] else words
+    range_ = f"{kind} {' and '.join(parts)}".strip()
+    answers = [*(["None"] if meta["optional"] else []), range_, *(repr(word) for word in meta["words"])]
+    return " or ".join(answers)
 
 
 def short_range(one: Field[Any]) -> str:
@@ -57,7 +62,7 @@ def short_range(one: Field[Any]) -> str:
     if meta["choices"]:
         return " or ".join(meta["choices"])
     least = f"above {_shown(meta['above'])}, up to" if meta["above"] is not None else f"{_shown(meta['low'])} to"
-    return f"{least} {_shown(meta['high'])}"
+    return " or ".join([f"{least} {_shown(meta['high'])}", *meta["words"]])
 
 
 def _shown(limit: float) -> str:
@@ -81,7 +86,7 @@ def _fits(one: Field[Any], value: Any) -> bool:
     if isinstance(one.default, bool):
         return isinstance(value, bool)
     if isinstance(value, bool | str):
-        return False
+        return isinstance(value, str) and value in meta["words"]
     try:
         number = value if isinstance(value, int) else float(value)  # 2^63 - 1 is no float
     except (TypeError, ValueError, OverflowError):
@@ -100,7 +105,7 @@ class Parameters:
     """What a fit can be told; `Recommender` inherits these fields."""
 
     factors: int = field(
-        default=20, metadata=about("length of the vectors, K in the paper", low=1, high=4096, integer=True)
+        default=32, metadata=about("length of the vectors, K in the paper", low=1, high=4096, integer=True)
     )
     hidden: str = field(
         default="sampled",
@@ -110,7 +115,7 @@ class Parameters:
         ),
     )
     negatives: float = field(
-        default=3.0,
+        default=5.0,
         metadata=about("considered and not liked, per like; c. Fractions are allowed", above=0, high=1000),
     )
     rate: float = field(
@@ -129,9 +134,24 @@ class Parameters:
         default=32,
         metadata=about("groups of items that share a bound, where hidden is expected", low=1, high=4096, integer=True),
     )
-    likelihood_weight: float = field(
-        default=1.0,
-        metadata=about("rho: the power that the likelihood is raised to; 1 is Bayes", above=0, high=100),
+    likelihood_weight: float | str = field(
+        default=1.5,
+        metadata=about(
+            "rho: the power that the likelihood is raised to; 1 is Bayes, auto tries some on likes held out",
+            above=0,
+            high=100,
+            words=(AUTO,),
+        ),
+    )
+    popularity: float | str = field(
+        default=0.5,
+        metadata=about(
+            "the knob, where a recommendation does not say its own: the weight of log popularity beside liking. auto "
+            "fits it to the whole ranking of likes held out, auto-top to its first 20",
+            low=-1_000_000,
+            high=1_000_000,
+            words=(AUTO, AUTO_TOP),
+        ),
     )
     user_bias: bool = field(default=False, metadata=about("whether users have biases; the paper clamps them at zero"))
     sweeps: int = field(default=30, metadata=about("at most so many sweeps", low=1, high=100_000, integer=True))
@@ -167,4 +187,4 @@ class Parameters:
             check_setting(one, getattr(self, one.name))
 
 
-__all__ = ["Parameters", "about", "check_setting", "described_range", "short_range"]
+__all__ = ["AUTO", "AUTO_TOP", "Parameters", "about", "check_setting", "described_range", "short_range"]

@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from considerate.arrays import Spare, empty
+
 Floats = NDArray[np.float32]
 
 
@@ -64,7 +66,8 @@ class Side:
     ) -> Side:
         """A side from means and variances, [rows, K] each."""
         count, factors = mean.shape
-        rows = np.zeros((count, 2 * padded(factors)), np.float32)
+        rows = empty((count, 2 * padded(factors)), np.float32)
+        rows[:] = 0.0
         rows[:, :factors] = mean
         rows[:, padded(factors) : padded(factors) + factors] = variance
         if bias is None:
@@ -72,9 +75,17 @@ class Side:
         return cls(factors, rows, np.array(bias[0], np.float32), np.array(bias[1], np.float32))
 
     @classmethod
-    def constant(cls, rows: int, factors: int, variance: float, bias_variance: float | None = None) -> Side:
+    def constant(
+        cls,
+        rows: int,
+        factors: int,
+        variance: float,
+        bias_variance: float | None = None,
+        spare: Spare | None = None,
+    ) -> Side:
         """A side whose means are zero and whose variances are all the same."""
-        packed = np.zeros((rows, 2 * padded(factors)), np.float32)
+        packed = empty((rows, 2 * padded(factors)), np.float32, spare)
+        packed[:] = 0.0
         packed[:, padded(factors) : padded(factors) + factors] = variance
         if bias_variance is None:
             return cls(factors, packed)
@@ -90,9 +101,9 @@ class Side:
         omega = 1.0 / self.variance.astype(np.float64)
         return omega, omega * self.mean
 
-    def empty_like(self) -> Side:
-        """Room for new rows, which a pass fills, padding too."""
-        rows = np.empty_like(self.rows)
+    def empty_like(self, spare: Spare | None = None) -> Side:
+        """Room for new rows, which a pass fills, padding too; in memory that is spare where there is some."""
+        rows = empty(self.rows.shape, np.float32, spare)
         if self.bias_mean is None:
             return Side(self.factors, rows)
         return Side(self.factors, rows, np.empty_like(self.bias_mean), np.empty_like(self.bias_mean))

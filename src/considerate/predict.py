@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from considerate.errors import UsageError
 from considerate.graph import Adjacency, row_blocks, run_serially
 from considerate.hidden import Expected, Terms
 from considerate.hidden.saturation import Saturation
@@ -93,15 +94,63 @@ def sigmoid(a: NDArray[Any]) -> NDArray[Any]:
     return 0.5 * (1.0 + np.tanh(half))
 
 
-def like_probability(mean: NDArray[Any], variance: NDArray[Any]) -> NDArray[Any]:
-    """p(like | considered) (eq. 22): sigma(mu / sqrt(1 + pi sigma^2 / 8))."""
-    return sigmoid(mean / np.sqrt(1.0 + (math.pi / 8.0) * variance))
+def logit(p: NDArray[Any]) -> NDArray[np.float64]:
+    """log(p / (1 - p)), the inverse of `sigmoid`; 0 and 1 are taken for the nearest numbers between them."""
+    inside = np.clip(np.asarray(p, np.float64), 1e-15, 1.0 - 1e-15)
+    return np.asarray(np.log(inside) - np.log1p(-inside))
 
 
-def like_interval(mean: NDArray[Any], variance: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """The 90 % interval of sigma(a): the logit's own, seen through the sigmoid."""
+@dataclass(frozen=True)
+class Recalibration:
+    """A straight line through the logit of p(like), fitted to pairs that are known to have been considered.
+
+        p' = sigma(slope logit(p) + shift),    logit(p) = mu / sqrt(1 + pi sigma^2 / 8) (eq. 22)
+
+    A slope above zero keeps the order of all pairs; 1 and 0 change nothing. An extension, not in the paper.
+    """
+
+    slope: float = 1.0
+    shift: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.slope) and math.isfinite(self.shift) and self.slope > 0.0):
+            raise UsageError(
+                f"a recalibration of slope {self.slope} and shift {self.shift}; both must be finite, the slope above 0."
+            )
+
+    def line(self, a: NDArray[Any]) -> NDArray[Any]:
+        """slope a + shift."""
+        return np.asarray(self.slope * a + self.shift)
+
+    def apply(self, p: NDArray[Any]) -> NDArray[np.float64]:
+        """p' of probabilities."""
+        return np.asarray(sigmoid(self.line(logit(p))))
+
+
+UNCHANGED = Recalibration()
+
+
+def moderated(mean: NDArray[Any], variance: NDArray[Any]) -> NDArray[Any]:
+    """The logit of p(like) (eq. 22), drawn towards zero by its spread: mu / sqrt(1 + pi sigma^2 / 8)."""
+    return np.asarray(mean / np.sqrt(1.0 + (math.pi / 8.0) * variance))
+
+
+def like_probability(
+    mean: NDArray[Any], variance: NDArray[Any], recalibration: Recalibration = UNCHANGED
+) -> NDArray[Any]:
+    """p(like | considered) (eq. 22): sigma(mu / sqrt(1 + pi sigma^2 / 8)), recalibrated where asked."""
+    a = moderated(mean, variance)
+    return sigmoid(a if recalibration == UNCHANGED else recalibration.line(a))
+
+
+def like_interval(
+    mean: NDArray[Any], variance: NDArray[Any], recalibration: Recalibration = UNCHANGED
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """The 90 % interval of sigma(a): the logit's own, seen through the sigmoid, and the recalibration where asked."""
     width = INTERVAL * np.sqrt(variance)
-    return sigmoid(mean - width), sigmoid(mean + width)
+    ends = mean - width, mean + width
+    low, high = ends if recalibration == UNCHANGED else (recalibration.line(one) for one in ends)
+    return sigmoid(low), sigmoid(high)
 
 
 def strangers(rows: int, posterior: Posterior) -> Side:

@@ -24,7 +24,7 @@ def log_popularity(weights: NDArray[np.float64], gamma: float) -> NDArray[np.flo
     return np.asarray(np.log(np.where(weights > 0, weights, floor)), np.float32)
 
 
-def paper_score(name: str, mean: NDArray[Any], variance: NDArray[Any], weights: NDArray[np.float64]) -> NDArray[Any]:
+def paper_score(name: str, mean: NDArray[Any], variance: NDArray[Any], weights: NDArray[Any]) -> NDArray[Any]:
     """The paper's three scores: *like* (eq. 22), *popularity* pi_n, and *popularity x like* (eq. 4)."""
     if name == "like":
         return like_probability(mean, variance)

@@ -8,7 +8,7 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from considerate.backends.local import LocalBackend
 from considerate.changes import folded_items, with_items, with_users
 from considerate.errors import ModelFileError, NotFittedError, UnknownIdError, UsageError
+from considerate.evaluation.calibration import EQUAL, fit_recalibration
 from considerate.evaluation.hidden_rank import mean_hidden_rank
 from considerate.graph import Graph
 from considerate.inference.fit import Settings, State, evaluate_bound
@@ -25,7 +26,7 @@ from considerate.model import Model
 from considerate.model_file import load_model, save_model
 from considerate.parameters import Parameters
 from considerate.posterior import Posterior, Side
-from considerate.predict import like_probability, logit_moments, share_of_update
+from considerate.predict import UNCHANGED, Recalibration, like_probability, logit_moments, share_of_update
 from considerate.rows import checked_rows, id_list, likes_adjacency, row_numbers, rows_of
 from considerate.serving import BLOCK, Choice, check_count, cold_message, finite, most_similar
 from considerate.training import (
@@ -39,6 +40,7 @@ from considerate.training import (
     make_graph,
     make_popularity,
 )
+from considerate.tuning import asks_for_tuning, tune
 
 if TYPE_CHECKING:
     import pyarrow
@@ -115,10 +117,7 @@ class Recommender(Parameters):
         self.check()
         interactions = read_interactions(user_items)
         graph = make_graph(interactions)
-        hidden = Hidden(
-            self.hidden, float(self.negatives), self.rate, self.gamma, self.head_correction, int(self.groups)
-        )
-        settings = self._settings()
+        hidden, settings = self._hidden(), self._settings()
         check_memory(graph, hidden, settings.factors)
         if self.factors > min(graph.item_count, graph.user_count):
             warnings.warn(
@@ -129,6 +128,7 @@ class Recommender(Parameters):
         if hasattr(self, "_model"):
             del self._model
         with LocalBackend(None if self.threads is None else int(self.threads)) as backend:
+            knob, settings = self._tuned(graph, hidden, settings, backend)
             popularity = make_popularity(graph, hidden, backend)
             bounds: list[dict[str, float]] = []
             estimator = make_estimator(graph, hidden, popularity, settings.seed, backend)
@@ -139,7 +139,7 @@ class Recommender(Parameters):
                 for step in steps:
                     state = step.state
                     bounds.append(step.bound.terms())
-                    kept = self._keep(interactions, graph, popularity, settings, state, bounds, step.converged)
+                    kept = self._keep(interactions, graph, popularity, knob, settings, state, bounds, step.converged)
                     logger.info("%s", describe(step))
                     yield step
             finally:
@@ -149,17 +149,21 @@ class Recommender(Parameters):
                         interactions,
                         graph,
                         popularity,
+                        knob,
                         settings,
                         state,
                         [*bounds, last.terms()],
                         self._model.converged,
                     )
 
+    def _hidden(self) -> Hidden:
+        return Hidden(self.hidden, float(self.negatives), self.rate, self.gamma, self.head_correction, int(self.groups))
+
     def _settings(self) -> Settings:
         return Settings(
             factors=int(self.factors),
             offset=-math.log(self.negatives),
-            weight=float(self.likelihood_weight),
+            weight=1.0 if isinstance(self.likelihood_weight, str) else float(self.likelihood_weight),
             user_bias=self.user_bias,
             prior_shape=float(self.prior_shape),
             prior_rate=float(self.prior_rate),
@@ -168,11 +172,20 @@ class Recommender(Parameters):
             seed=int(self.seed),
         )
 
+    def _tuned(self, graph: Graph, hidden: Hidden, settings: Settings, backend: LocalBackend) -> tuple[float, Settings]:
+        """The knob and the settings, those that are words chosen on likes held out."""
+        knob, weight = self.popularity, self.likelihood_weight
+        if not asks_for_tuning(knob, weight):
+            return float(knob), settings
+        tuned = tune(graph, hidden, settings, backend, knob, weight)
+        return tuned.knob, replace(settings, weight=tuned.weight)
+
     def _keep(
         self,
         interactions: Interactions,
         graph: Graph,
         popularity: Popularity,
+        knob: float,
         settings: Settings,
         state: State,
         bounds: list[dict[str, float]],
@@ -192,6 +205,7 @@ class Recommender(Parameters):
             negatives=float(self.negatives),
             groups=int(self.groups),
             bounds=tuple(bounds),
+            popularity_weight=knob,
             converged=converged,
             parameters=self.get_params(),
         )
@@ -259,11 +273,29 @@ class Recommender(Parameters):
             return float(mean[0]), float(deviation[0])
         return mean.reshape(m.shape), deviation.reshape(m.shape)
 
-    def predict_proba(self, users: Rows, items: Rows) -> Any:
-        """p(like | considered) of pairs (eq. 22)."""
+    def predict_proba(self, users: Rows, items: Rows, *, recalibrated: bool = True) -> Any:
+        """p(like | considered) of pairs (eq. 22), recalibrated if the model was, unless `recalibrated` is False."""
         mean, deviation = self.predict_logit(users, items)
-        answer = like_probability(np.asarray(mean), np.asarray(deviation) ** 2)
+        line = self.model_.recalibration if recalibrated else UNCHANGED
+        answer = like_probability(np.asarray(mean), np.asarray(deviation) ** 2, line)
         return float(answer) if np.ndim(mean) == 0 else answer
+
+    def recalibrate(self, users: Rows, items: Rows, liked: Any, equal_classes: bool = True) -> Recommender:
+        """Fit a recalibration of p(like) to pairs that are known to have been considered, `liked` or not.
+
+        p' = sigma(slope logit(p) + shift) by maximum likelihood; with `equal_classes` the liked and the not liked pairs
+        weigh the same, as the model's fair coin does, else every pair does. It replaces an earlier one, is saved with
+        the model, and p(like) and its interval are recalibrated from then on; no ranking changes. Returns self.
+        """
+        p = np.atleast_1d(self.predict_proba(users, items, recalibrated=False))
+        line = fit_recalibration(p, np.atleast_1d(np.asarray(liked)), EQUAL if equal_classes else None)
+        self._model = replace(self.model_, recalibration=line)
+        return self
+
+    @property
+    def recalibration_(self) -> Recalibration:
+        """The slope and shift on the logit of p(like); 1 and 0 where none was fitted."""
+        return self.model_.recalibration
 
     def recommend(
         self,
@@ -527,7 +559,7 @@ class Recommender(Parameters):
         mean, variance = logit_moments(user, model.posterior.items, np.zeros(1, np.int64), np.array([item]))
         shares = share_of_update(liked, user, model.posterior, item, model.settings)
         order = np.lexsort((liked, -np.abs(shares)))[:N]
-        probability = like_probability(mean, model.variance_scale * variance)
+        probability = model.like_probability(mean, model.variance_scale * variance)
         return float(probability[0]), [(int(liked[i]), float(shares[i])) for i in order]
 
     def export_vectors(self, popularity: float | None = None) -> tuple[NDArray[np.float32], NDArray[np.float32]]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from considerate.model import Model
 from considerate.posterior import Side
-from considerate.predict import like_interval, like_probability, logit_moments, strangers
+from considerate.predict import logit_moments, strangers
 from considerate.serving import Ranked
 from considerate.vocabulary import Vocabulary
 
@@ -61,7 +61,7 @@ class RecommendationTable:
             cold = logit_moments(strangers(1, model.posterior), model.posterior.items, nobody, items)
             mean, variance = np.where(is_warm, mean, cold[0]), np.where(is_warm, variance, cold[1])
         variance = model.variance_scale * variance
-        low, high = like_interval(mean, variance)
+        low, high = model.like_interval(mean, variance)
         if isinstance(names, np.ndarray):
             user_ids = _ids(model.user_ids, names)
         else:
@@ -70,7 +70,7 @@ class RecommendationTable:
             "user": user_ids.take(pa.array(of)),
             "rank": np.broadcast_to(np.arange(1, there.shape[1] + 1, dtype=np.int32), there.shape)[there],
             "item": _ids(model.item_ids, items),
-            "p_like": like_probability(mean, variance).astype(np.float32),
+            "p_like": model.like_probability(mean, variance).astype(np.float32),
             "low": low.astype(np.float32),
             "high": high.astype(np.float32),
             "score": ranked.scores[there],

@@ -49,7 +49,7 @@ static inline float* new_node(const Shape& shape) {
 class Tree {
  public:
   static constexpr std::int64_t kDepth = 66;  // one node for each bit of a place, and two
-  explicit Tree(const Shape& shape) : shape_(shape) {}
+  Tree() = default;
   Tree(const Tree&) = delete;
   Tree& operator=(const Tree&) = delete;
   ~Tree() {
@@ -57,17 +57,17 @@ class Tree {
   }
 
   // The buffer for the next leaf, pushed at `place`. What is in it is old: the leaf's first panel overwrites it.
-  float* leaf(std::uint64_t place) {
-    while (depth_ >= 2 && joins_before(place)) merge();
-    if (depth_ == made_) nodes_[made_++].data = new_node(shape_);
+  float* leaf(const Shape& shape, std::uint64_t place) {
+    while (depth_ >= 2 && joins_before(place)) merge(shape);
+    if (depth_ == made_) nodes_[made_++].data = new_node(shape);
     Node& top = nodes_[depth_++];
     top.place = place;
     return top.data;
   }
 
   // The sum of all, which the caller gets in exchange for another buffer; null where there was no leaf.
-  float* take(float* in_exchange) {
-    while (depth_ >= 2) merge();
+  float* take(const Shape& shape, float* in_exchange) {
+    while (depth_ >= 2) merge(shape);
     if (depth_ == 0) return nullptr;
     depth_ = 0;
     float* total = nodes_[0].data;
@@ -80,14 +80,26 @@ class Tree {
     const std::uint64_t a = nodes_[depth_ - 2].place, b = nodes_[depth_ - 1].place;
     return std::bit_width(a ^ b) < std::bit_width(b ^ place);
   }
-  void merge() {
-    add_into(shape_, nodes_[depth_ - 2].data, nodes_[depth_ - 1].data);
+  void merge(const Shape& shape) {
+    add_into(shape, nodes_[depth_ - 2].data, nodes_[depth_ - 1].data);
     --depth_;
   }
 
-  Shape shape_;
   std::int64_t depth_ = 0, made_ = 0;
   Node nodes_[kDepth];
+};
+
+// A tree for each of some rows.
+class Forest {
+ public:
+  explicit Forest(std::int64_t count) : trees_(new Tree[static_cast<std::size_t>(count)]) {}
+  Forest(const Forest&) = delete;
+  Forest& operator=(const Forest&) = delete;
+  ~Forest() { delete[] trees_; }
+  Tree* data() { return trees_; }
+
+ private:
+  Tree* trees_;
 };
 
 // What is read again and again of the row that is being summed.
@@ -153,6 +165,8 @@ struct Panel {
       if constexpr (V > 0) {
         for (int e = 0; e < 8; ++e) {
           const float* other = rows[e0 + e];
+          if (far && e0 + e < edges)
+            for (int j = 0; j < V; ++j) __builtin_prefetch(soon[e0 + e] + 16 * j);
           float* copy = means + (e0 + e) * KP;
           v8 dot = splat(0.0f), spread = splat(0.0f);
           for (int j = 0; j < V; ++j) {
@@ -175,6 +189,8 @@ struct Panel {
           for (std::int64_t k = 0; k < row; k += 8) {
             const v8 mk = load8(own.mean + k), qk = load8(own.square_plus.data() + k), sk = load8(own.variance + k);
             const bool inside = k >= shape.first && k < block_end;
+            if (far && e0 + e + 3 < edges)
+              for (int f = 0; f < 4; ++f) __builtin_prefetch(soon[e0 + e + f] + 2 * k);
             for (int f = 0; f < 4; ++f) {
               const v8 v = load8(others[f] + k);
               spread[f] += qk * load8(others[f] + row + k);
@@ -201,21 +217,44 @@ struct Panel {
     }
   }
 
+  // The weighted means p v, z += y v and the sums of p s, in W vectors of columns from k on.
+  template <int W, bool First>
+  void weigh(float* node, std::int64_t k, int edges) {
+    const std::int64_t KP = shape.KP, variances = shape.row + shape.first + k;
+    const float* from = means + k;
+    float *to = weighted + k, *z = node + shape.second() + k;
+    v8 zs[W], spread[W];
+    for (int j = 0; j < W; ++j) {
+      zs[j] = First ? splat(0.0f) : load8(z + 8 * j);
+      spread[j] = splat(0.0f);
+    }
+    for (int e = 0; e < edges; ++e, from += KP, to += KP) {
+      const v8 p = splat(precision[e]), y = splat(pull[e]);
+      const float* variance_of = rows[e] + variances;
+      for (int j = 0; j < W; ++j) {
+        const v8 v = load8(from + 8 * j);
+        store8(to + 8 * j, p * v);
+        zs[j] += y * v;
+        spread[j] += p * load8(variance_of + 8 * j);
+      }
+    }
+    for (int j = 0; j < W; ++j) {
+      store8(z + 8 * j, zs[j]);
+      store8(spreads + k + 8 * j, spread[j]);
+    }
+  }
+
   // Add the panel's edges to a node: P += p (v v' + diag(s)), z += y v, for coefficients p and y per edge.
   template <int V, bool First>
   void add_to(float* node, int edges) {
     const std::int64_t KP = V ? 8 * V : shape.KP;
-    float* z = node + shape.second();
-    for (std::int64_t k = 0; k < KP; k += 8) {
-      v8 zs = First ? splat(0.0f) : load8(z + k), spread = splat(0.0f);
-      for (int e = 0; e < edges; ++e) {
-        const v8 v = load8(means + e * KP + k), p = splat(precision[e]);
-        store8(weighted + e * KP + k, p * v);
-        zs += splat(pull[e]) * v;
-        spread += p * load8(rows[e] + shape.row + shape.first + k);
-      }
-      store8(z + k, zs);
-      store8(spreads + k, spread);
+    if constexpr (V > 0) {
+      weigh<V, First>(node, 0, edges);
+    } else {
+      std::int64_t k = 0;
+      for (; k + 32 <= KP; k += 32) weigh<4, First>(node, k, edges);
+      for (; k + 16 <= KP; k += 16) weigh<2, First>(node, k, edges);
+      for (; k < KP; k += 8) weigh<1, First>(node, k, edges);
     }
     const std::int64_t rows4 = shape.K4;
     std::int64_t i = 0;
@@ -239,6 +278,8 @@ struct Panel {
   Buffer<float> spread_storage{shape.KP};
   float* spreads = spread_storage.data();
   const float* rows[kPanel];
+  const float* soon[kPanel];  // rows that a later panel reads
+  bool far = false;           // whether to bring them near
   alignas(32) float mean[kPanel];
   alignas(32) float rest_of_mean[kPanel];
   alignas(32) float variance[kPanel];

@@ -6,6 +6,7 @@ void bind_graph(nanobind::module_& m);
 void bind_draws(nanobind::module_& m);
 void bind_sums(nanobind::module_& m);
 void bind_score(nanobind::module_& m);
+void bind_rank(nanobind::module_& m);
 void bind_simulate(nanobind::module_& m);
 }  // namespace considerate
 
@@ -15,5 +16,6 @@ NB_MODULE(compiled, m) {
   considerate::bind_draws(m);
   considerate::bind_sums(m);
   considerate::bind_score(m);
+  considerate::bind_rank(m);
   considerate::bind_simulate(m);
 }

@@ -1,5 +1,6 @@
 #include "arrays.hpp"
 #include "draws.hpp"
+#include "saturation.hpp"
 
 #include <nanobind/stl/tuple.h>
 
@@ -65,6 +66,33 @@ void bind_draws(nb::module_& m) {
       nb::arg("seed"), nb::arg("sweep"), nb::arg("rate"), nb::arg("weights"), nb::arg("thresholds"), nb::arg("aliases"),
       nb::arg("starts"), nb::arg("liked"), nb::arg("first"), nb::arg("last"), nb::arg("out_starts"), nb::arg("out").noconvert(),
       "Draw them, without replacement and never a liked one: (rejections, draws that needed the tree).");
+  m.def(
+      "solve_temperatures",
+      [](In<double> table, double grid_start, double grid_step, In<double> weights, In<std::int64_t> starts,
+         In<std::int32_t> liked, std::int64_t first, std::int64_t last, double negatives, InOut<double> out) {
+        require(first >= 0 && first <= last && last < static_cast<std::int64_t>(starts.size()), "rows out of range");
+        require(static_cast<std::int64_t>(out.size()) >= last, "out is too short");
+        require(table.size() >= 4 && table.size() % 2 == 0, "table");
+        require(starts.data()[first] >= 0 && starts.data()[last] <= static_cast<std::int64_t>(liked.size()), "starts");
+        for (std::int64_t e = starts.data()[first]; e < starts.data()[last]; ++e)
+          require(liked.data()[e] >= 0 && liked.data()[e] < static_cast<std::int64_t>(weights.size()), "an item is out of range");
+        const SaturationTable of{table.data(), static_cast<std::int64_t>(table.size() / 2), grid_start, grid_step};
+        nb::gil_scoped_release release;
+        double total = 0;
+        std::int64_t support = 0;
+        for (std::size_t n = 0; n < weights.size(); ++n) {
+          total += weights.data()[n];
+          support += weights.data()[n] > 0;
+        }
+        for (std::int64_t user = first; user < last; ++user) {
+          const std::int64_t begin = starts.data()[user];
+          out.data()[user] = solve_temperature(of, weights.data(), total, support, liked.data() + begin,
+                                               starts.data()[user + 1] - begin, negatives);
+        }
+      },
+      nb::arg("table"), nb::arg("grid_start"), nb::arg("grid_step"), nb::arg("weights"), nb::arg("starts"), nb::arg("liked"),
+      nb::arg("first"), nb::arg("last"), nb::arg("negatives"), nb::arg("out").noconvert(),
+      "T of users first..last, such that 1 - exp(-T weight) over what they have not liked adds up to negatives x degree.");
 }
 
 }  // namespace considerate

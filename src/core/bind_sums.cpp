@@ -202,6 +202,22 @@ void bind_sums(nb::module_& m) {
       nb::arg("bias_variance").noconvert() = nb::none(),
       "Sums and steps of rows first..last, written into rows: (the edges' part of the bound before, a bad row or -1, moments of the new rows).");
   m.def(
+      "edge_bound",
+      [](const PyPass& pass, std::int64_t first, std::int64_t last) {
+        require(first >= 0 && first <= last && last <= pass.own_rows, "rows out of range");
+        require(pass.raw.own_is_user && !pass.raw.splits, "the bound is summed by users");
+        Pass raw = pass.raw;
+        raw.first = first;
+        raw.last = last;
+        RowsOut out;
+        {
+          nb::gil_scoped_release release;
+          kernels_in_use()->update_rows(raw, out);
+        }
+        return out.bound;
+      },
+      nb::arg("pass_"), nb::arg("first"), nb::arg("last"), "The edges' part of the bound, of users first..last, with no step.");
+  m.def(
       "sum_rows",
       [](const PyPass& pass, In<std::int32_t> which, std::int64_t low, std::int64_t high, bool with_groups,
          InOut<float> second, InOut<float> first, InOut<float> bias, std::int64_t block,

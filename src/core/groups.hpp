@@ -1,37 +1,326 @@
-// Sums over a whole side for every group of items, which the closed form of the expectation over q(H) needs.
+// The closed form of the expectation over q(H): what groups of items add to the sums of users, and users to those of
+// items. In float64, as what the sums hold of liked items is taken back.
 // Included by kernels.cpp inside the namespace of its instruction set.
 #pragma once
 
-// The users' sums for every group, over rows [first, last) of the new users with the alpha and l of the pass before.
-static void group_sums(const Pass& pass, double* second, double* first, double* scalars) {
-  const Expected& ex = *pass.expected;
-  const Shape shape(pass);
-  const std::int64_t K = pass.factors, T = triangle(K);
-  Buffer<double> outer(T);
-  for (std::int64_t user = pass.first; user < pass.last; ++user) {
-    const float *mean = pass.own.rows + user * 2 * shape.row, *variance = mean + shape.row;
-    const double bias = pass.own.bias_mean ? pass.own.bias_mean[user] : 0.0;
-    std::int64_t at = 0;
-    for (std::int64_t i = 0; i < K; ++i)
-      for (std::int64_t j = 0; j <= i; ++j, ++at)
-        outer[at] =
-            static_cast<double>(mean[i]) * mean[j] + (i == j ? static_cast<double>(variance[i]) : 0.0);
-    for (std::int64_t b = 0; b < ex.groups; ++b) {
-      const double alpha = ex.alpha[user * ex.groups + b], al = ex.alpha_l[user * ex.groups + b];
-      if (alpha == 0) continue;
-      double* into = second + b * T;
-      for (std::int64_t i = 0; i < T; ++i) into[i] += al * outer[i];
-      double *plain = first + b * 3 * K, *curved = plain + K, *biased = curved + K;
-      for (std::int64_t k = 0; k < K; ++k) {
-        plain[k] += alpha * mean[k];
-        curved[k] += al * mean[k];
-        biased[k] += al * bias * mean[k];
+static inline std::int64_t padded4(std::int64_t count) { return (count + 3) / 4 * 4; }
+
+// E[x x'] of one row, lower triangle.
+static inline void outer_product(std::int64_t K, const float* mean, const float* variance, double* out) {
+  for (std::int64_t i = 0; i < K; ++i) {
+    const double x = mean[i];
+    for (std::int64_t j = 0; j < i; ++j) *out++ = x * mean[j];
+    *out++ = x * x + static_cast<double>(variance[i]);
+  }
+}
+
+// alpha_mb and l_mb of some users, from the items' sums by group, less what these hold of the liked items; and what
+// the groups add to the users' P and z. Users are taken together so that the groups' sums are read once for all.
+class UserGroups {
+ public:
+  static constexpr int kTogether = 4;
+  struct Liked {  // what a group's sums hold of a user's liked items: beta, E[h], moments of the logit; and their number
+    double beta, mass, square, mean, count;
+  };
+
+  explicit UserGroups(const Pass& pass)
+      : pass_(pass), groups_(pass.expected && pass.own_is_user ? pass.expected->groups : 0), K_(groups_ ? pass.factors : 0),
+        T_(triangle(K_)), width_(padded4(T_ + 2 * K_)), matrix_((groups_ + 1) / 2 * 2 * width_), vectors_(kTogether * width_),
+        sums_(kTogether * width_), plain_(kTogether * K_), squares_(kTogether * (groups_ + 1)), liked_(kTogether * groups_),
+        alpha_(kTogether * groups_), alpha_l_(kTogether * groups_), xi_squared_(padded(groups_)), l_(padded(groups_)),
+        height_(padded(groups_)) {
+    for (std::int64_t b = 0; b < groups_; ++b) {
+      const Expected& ex = *pass.expected;
+      double* row = &matrix_[b * width_];
+      for (std::int64_t i = 0; i < T_; ++i) row[i] = ex.second[b * T_ + i];
+      for (std::int64_t k = 0; k < K_; ++k) {
+        row[T_ + k] = ex.first[b * K_ + k];
+        row[T_ + K_ + k] = ex.first_bias[b * K_ + k];
       }
-      scalars[3 * b] += alpha;
-      scalars[3 * b + 1] += al;
-      scalars[3 * b + 2] += al * bias;
     }
   }
+
+  bool holds(std::int64_t row) const { return row >= first_ && row < first_ + count_; }
+  const double* alpha(std::int64_t row) const { return &alpha_[(row - first_) * groups_]; }
+  const double* alpha_l(std::int64_t row) const { return &alpha_l_[(row - first_) * groups_]; }
+  const double* second(std::int64_t row) const { return &sums_[(row - first_) * width_]; }  // off-diagonals doubled
+
+  // Begin with rows first .. first + count - 1; each one's `liked` is then to be filled in.
+  void begin(std::int64_t first, int count) {
+    first_ = first;
+    count_ = count;
+    liked_.zero();
+  }
+  Liked* liked(std::int64_t row) { return &liked_[(row - first_) * groups_]; }
+
+  // alpha, l and the sums over groups; the bound of the pairs that were not liked.
+  double finish() {
+    for (int r = 0; r < count_; ++r) {
+      const Own own = own_of(r);
+      double* vector = &vectors_[r * width_];
+      outer_product(K_, own.mean, own.variance, vector);
+      for (std::int64_t k = 0; k < K_; ++k) {
+        vector[T_ + k] = 2 * own.bias * own.mean[k];
+        vector[T_ + K_ + k] = 2 * static_cast<double>(own.mean[k]);
+      }
+    }
+    multiply();
+    double bound = 0;
+    for (int r = 0; r < count_; ++r) bound += weigh(r);
+    add_up();
+    return bound;
+  }
+
+  // What the groups add to z, and to the two sums of the row's bias.
+  void first(std::int64_t row, double* z, double* bias) const {
+    const auto r = static_cast<int>(row - first_);
+    const Own own = own_of(r);
+    const double *curved = &sums_[r * width_ + T_], *biased = curved + K_, *plain = &plain_[r * K_];
+    double dot = 0;
+    for (std::int64_t k = 0; k < K_; ++k) {
+      z[k] = -(0.5 * plain[k] + biased[k] + own.bias * curved[k]);
+      dot += curved[k] * own.mean[k];
+    }
+    bias[0] = 0;
+    bias[1] = -dot;
+    for (std::int64_t b = 0; b < groups_; ++b) {
+      const double *scalars = pass_.expected->scalars + 4 * b, al = alpha_l_[r * groups_ + b];
+      bias[0] += al * scalars[0];
+      bias[1] -= 0.5 * alpha_[r * groups_ + b] * scalars[0] + al * scalars[1];
+    }
+  }
+
+ private:
+  struct Own {
+    const float *mean, *variance;
+    double bias, bias_variance;
+  };
+  Own own_of(int r) const {
+    const std::int64_t row = first_ + r;
+    const float* mean = pass_.own.rows + row * 2 * padded(pass_.factors);
+    return {mean, mean + padded(pass_.factors), pass_.own.bias_mean ? pass_.own.bias_mean[row] : 0.0,
+            pass_.own.bias_variance ? pass_.own.bias_variance[row] : 0.0};
+  }
+
+  // Every group's sums times every user's vector, two by four at a time.
+  void multiply() {
+    for (std::int64_t b = 0; b < groups_; b += 2) {
+      const double* rows = &matrix_[b * width_];
+      d4 parts[2][kTogether] = {};
+      for (std::int64_t i = 0; i < width_; i += 4) {
+        const d4 one = load4(rows + i), two = load4(rows + width_ + i);
+        for (int r = 0; r < kTogether; ++r) {
+          const d4 vector = load4(&vectors_[r * width_ + i]);
+          parts[0][r] += one * vector;
+          parts[1][r] += two * vector;
+        }
+      }
+      for (int c = 0; c < 2; ++c)
+        for (int r = 0; r < kTogether; ++r) {
+          const d4 sum = parts[c][r];
+          squares_[r * (groups_ + 1) + b + c] = (sum[0] + sum[1]) + (sum[2] + sum[3]);
+        }
+    }
+  }
+
+  // alpha, l and xi of one user in every group.
+  double weigh(int r) {
+    const Expected& ex = *pass_.expected;
+    const Own own = own_of(r);
+    const Liked* liked = &liked_[r * groups_];
+    const Mass mass(ex, ex.temperature[first_ + r]);
+    double *alpha = &alpha_[r * groups_], *alpha_l = &alpha_l_[r * groups_], *squares = &squares_[r * (groups_ + 1)];
+    for (std::int64_t b = 0; b < groups_; ++b) {
+      const double* scalars = ex.scalars + 4 * b;
+      alpha[b] = 0;
+      xi_squared_[b] = 0;
+      if (!(static_cast<double>(ex.sizes[b]) > liked[b].count)) continue;
+      const double beta = greater_of(scalars[0] - liked[b].beta, 1e-12 * scalars[0]);
+      const double ratio = greater_of(0.0, mass.of(b) - liked[b].mass) / beta;
+      alpha[b] = ratio * scalars[3] < 1.0 ? ratio : 1.0 / scalars[3];
+      const double square = squares[b] - liked[b].square + scalars[2] + 2 * own.bias * scalars[1] +
+                            (own.bias * own.bias + own.bias_variance) * scalars[0];
+      xi_squared_[b] = static_cast<float>(greater_of(0.0, square / beta));
+      squares[b] = beta;
+    }
+    for (std::int64_t b = 0; b < groups_; b += 8) {
+      const v8 squared = load8(&xi_squared_[b]), xi = sqrt8(squared), t = exp_minus(xi);
+      store8(&l_[b], curvature8(xi, squared, t));
+      store8(&height_[b], height8(xi, t));
+    }
+    double bound = 0;
+    float *alpha_out = ex.alpha + (first_ + r) * groups_, *alpha_l_out = ex.alpha_l + (first_ + r) * groups_;
+    for (std::int64_t b = 0; b < groups_; ++b) {
+      alpha_l[b] = alpha[b] * static_cast<double>(l_[b]);
+      alpha_out[b] = static_cast<float>(alpha[b]);
+      alpha_l_out[b] = static_cast<float>(alpha_l[b]);
+      if (alpha[b] == 0) continue;
+      const double *scalars = ex.scalars + 4 * b, *first = &matrix_[b * width_ + T_];
+      double mean = scalars[1] + own.bias * scalars[0] - liked[b].mean;
+      for (std::int64_t k = 0; k < K_; ++k) mean += own.mean[k] * first[k];
+      bound += alpha[b] * (squares[b] * static_cast<double>(height_[b]) - 0.5 * mean);
+    }
+    return bound;
+  }
+
+  // The sums over groups: all weighted by alpha l, the first moments also by alpha.
+  void add_up() {
+    std::int64_t i = 0;
+    for (; i + 8 <= width_; i += 8) add_columns<2>(i);
+    for (; i < width_; i += 4) add_columns<1>(i);
+    plain_.zero();
+    for (int r = 0; r < count_; ++r)
+      for (std::int64_t b = 0; b < groups_; ++b) {
+        const double *first = &matrix_[b * width_ + T_], alpha = alpha_[r * groups_ + b];
+        for (std::int64_t k = 0; k < K_; ++k) plain_[r * K_ + k] += alpha * first[k];
+      }
+  }
+
+  template <int C>
+  void add_columns(std::int64_t i) {
+    d4 totals[kTogether][C] = {};
+    for (std::int64_t b = 0; b < groups_; ++b) {
+      d4 columns[C];
+      for (int c = 0; c < C; ++c) columns[c] = load4(&matrix_[b * width_ + i + 4 * c]);
+      for (int r = 0; r < kTogether; ++r) {
+        const double al = alpha_l_[r * groups_ + b];
+        for (int c = 0; c < C; ++c) totals[r][c] += d4{al, al, al, al} * columns[c];
+      }
+    }
+    for (int r = 0; r < kTogether; ++r)
+      for (int c = 0; c < C; ++c) std::memcpy(&sums_[r * width_ + i + 4 * c], &totals[r][c], sizeof(d4));
+  }
+
+  // F_b at x = log T: cubic Hermite between grid points; linear in T below the grid, constant above.
+  struct Mass {
+    Mass(const Expected& ex, double temperature) : table(ex.table), stride(2 * ex.grid) {
+      const double x = (std::log(temperature) - ex.grid_start) / ex.grid_step;
+      if (!(x > 0)) {
+        f0 = temperature / std::exp(ex.grid_start);
+        return;
+      }
+      const std::int64_t last = ex.grid - 2;
+      const std::int64_t i = x >= static_cast<double>(last + 1) ? last : static_cast<std::int64_t>(x);
+      const double t = x >= static_cast<double>(last + 1) ? 1.0 : x - static_cast<double>(i), t2 = t * t, t3 = t2 * t;
+      table += 2 * i;
+      f0 = 2 * t3 - 3 * t2 + 1;
+      g0 = (t3 - 2 * t2 + t) * ex.grid_step;
+      f1 = 3 * t2 - 2 * t3;
+      g1 = (t3 - t2) * ex.grid_step;
+    }
+    double of(std::int64_t group) const {
+      const double* at = table + group * stride;
+      return f0 * at[0] + g0 * at[1] + f1 * at[2] + g1 * at[3];
+    }
+    const double* table;
+    std::int64_t stride;
+    double f0 = 0, g0 = 0, f1 = 0, g1 = 0;
+  };
+
+  const Pass& pass_;
+  std::int64_t groups_, K_, T_, width_, first_ = 0;
+  int count_ = 0;
+  Buffer<double> matrix_;          // [groups, and one of zeros where they are odd; width]: second, first, first_bias
+  Buffer<double> vectors_, sums_;  // [kTogether, width]
+  Buffer<double> plain_;           // [kTogether, K]
+  Buffer<double> squares_;         // [kTogether, groups + 1]
+  Buffer<Liked> liked_;            // [kTogether, groups]
+  Buffer<double> alpha_, alpha_l_;
+  Buffer<float> xi_squared_, l_, height_;  // of one user
+};
+
+// The users' sums for every group, over rows [first, last) of the new users with the alpha and l of the pass before:
+// second [groups, T], first [groups, 3, K] and scalars [groups, 3]. Some users at a time, so that sums stay in registers.
+class GroupSums {
+ public:
+  static constexpr int kTogether = 16;
+
+  explicit GroupSums(const Pass& pass)
+      : pass_(pass), ex_(*pass.expected), K_(pass.factors), T_(triangle(K_)), rows_((ex_.groups + 3) / 4 * 4),
+        width_(padded4(T_ + 2 * K_ + 2)), vectors_(kTogether * width_), plain_(kTogether * padded4(K_ + 1)),
+        alpha_(kTogether * rows_), alpha_l_(kTogether * rows_), curved_sums_(rows_ * width_), plain_sums_(rows_ * padded4(K_ + 1)) {}
+
+  void add(std::int64_t first, int count) {
+    if (count < kTogether) {
+      alpha_.zero();
+      alpha_l_.zero();
+    }
+    const std::int64_t row = padded(K_), plain_width = padded4(K_ + 1);
+    for (int u = 0; u < count; ++u) {
+      const std::int64_t user = first + u;
+      const float* mean = pass_.own.rows + user * 2 * row;
+      const double bias = pass_.own.bias_mean ? pass_.own.bias_mean[user] : 0.0;
+      double *vector = &vectors_[u * width_], *plain = &plain_[u * plain_width];
+      outer_product(K_, mean, mean + row, vector);
+      for (std::int64_t k = 0; k < K_; ++k) {
+        plain[k] = vector[T_ + k] = mean[k];
+        vector[T_ + K_ + k] = bias * mean[k];
+      }
+      plain[K_] = vector[T_ + 2 * K_] = 1.0;
+      vector[T_ + 2 * K_ + 1] = bias;
+      for (std::int64_t b = 0; b < ex_.groups; ++b) {
+        alpha_[u * rows_ + b] = ex_.alpha[user * ex_.groups + b];
+        alpha_l_[u * rows_ + b] = ex_.alpha_l[user * ex_.groups + b];
+      }
+    }
+    add_weighted(alpha_l_.data(), vectors_.data(), width_, curved_sums_.data());
+    add_weighted(alpha_.data(), plain_.data(), plain_width, plain_sums_.data());
+  }
+
+  void write(double* second, double* first, double* scalars) const {
+    for (std::int64_t b = 0; b < ex_.groups; ++b) {
+      const double *curved = &curved_sums_[b * width_], *plain = &plain_sums_[b * padded4(K_ + 1)];
+      for (std::int64_t i = 0; i < T_; ++i) second[b * T_ + i] = curved[i];
+      for (std::int64_t k = 0; k < K_; ++k) {
+        first[(3 * b) * K_ + k] = plain[k];
+        first[(3 * b + 1) * K_ + k] = curved[T_ + k];
+        first[(3 * b + 2) * K_ + k] = curved[T_ + K_ + k];
+      }
+      scalars[3 * b] = plain[K_];
+      scalars[3 * b + 1] = curved[T_ + 2 * K_];
+      scalars[3 * b + 2] = curved[T_ + 2 * K_ + 1];
+    }
+  }
+
+ private:
+  // sums [groups, width] += weights [users, groups]' vectors [users, width], four groups by two vectors at a time
+  void add_weighted(const double* weights, const double* vectors, std::int64_t width, double* sums) const {
+    for (std::int64_t b = 0; b < rows_; b += 4) {
+      std::int64_t i = 0;
+      for (; i + 8 <= width; i += 8) add_tile<2>(weights + b, vectors + i, width, sums + b * width + i);
+      for (; i < width; i += 4) add_tile<1>(weights + b, vectors + i, width, sums + b * width + i);
+    }
+  }
+  template <int C>
+  void add_tile(const double* weights, const double* vectors, std::int64_t width, double* sums) const {
+    d4 totals[4][C];
+    for (int b = 0; b < 4; ++b)
+      for (int c = 0; c < C; ++c) totals[b][c] = load4(sums + b * width + 4 * c);
+    for (int u = 0; u < kTogether; ++u) {
+      d4 columns[C];
+      for (int c = 0; c < C; ++c) columns[c] = load4(vectors + u * width + 4 * c);
+      for (int b = 0; b < 4; ++b) {
+        const double w = weights[u * rows_ + b];
+        for (int c = 0; c < C; ++c) totals[b][c] += d4{w, w, w, w} * columns[c];
+      }
+    }
+    for (int b = 0; b < 4; ++b)
+      for (int c = 0; c < C; ++c) std::memcpy(sums + b * width + 4 * c, &totals[b][c], sizeof(d4));
+  }
+
+  const Pass& pass_;
+  const Expected& ex_;
+  std::int64_t K_, T_, rows_, width_;
+  Buffer<double> vectors_, plain_;  // [kTogether, width]: E[u u'], E[u], b E[u], 1, b; and E[u], 1
+  Buffer<double> alpha_, alpha_l_;  // [kTogether, rows]
+  Buffer<double> curved_sums_, plain_sums_;  // [rows, width]
+};
+
+static void group_sums(const Pass& pass, double* second, double* first, double* scalars) {
+  GroupSums sums(pass);
+  for (std::int64_t user = pass.first; user < pass.last; user += GroupSums::kTogether)
+    sums.add(user, static_cast<int>(least(GroupSums::kTogether, pass.last - user)));
+  sums.write(second, first, scalars);
 }
 
 // The items' sums for every group, weighted by beta; b~ = b_n + offset. Fields as in Expected.

@@ -27,9 +27,11 @@ namespace CONSIDERATE_ISA {
 #include "buffer.hpp"
 #include "accumulate.hpp"
 #include "solve.hpp"
-#include "passes.hpp"
+#include "few.hpp"
 #include "groups.hpp"
+#include "passes.hpp"
 #include "score.hpp"
+#include "rank.hpp"
 #include "peak.hpp"
 
 }  // namespace CONSIDERATE_ISA
@@ -40,6 +42,7 @@ const KernelTable CONSIDERATE_TABLE(CONSIDERATE_ISA) = {
     CONSIDERATE_ISA::solve_rows_of,    CONSIDERATE_ISA::group_sums,  CONSIDERATE_ISA::item_group_sums,
     CONSIDERATE_ISA::top_items,        CONSIDERATE_ISA::pair_moments,
     CONSIDERATE_ISA::fma_loop,         CONSIDERATE_ISA::logistic_of_squares,
+    CONSIDERATE_ISA::count_ranks,      CONSIDERATE_ISA::best_of_rows,
 };
 
 }  // namespace considerate

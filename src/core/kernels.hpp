@@ -97,7 +97,7 @@ static inline Pass nth_block(const Pass& pass, std::int64_t block, const float* 
 }
 
 struct RowsOut {
-  float* rows = nullptr;  // [rows, 2 * padded], indexed like own
+  float* rows = nullptr;  // [rows, 2 * padded], indexed like own; null where only the users' bound is asked for
   float* bias_mean = nullptr;
   float* bias_variance = nullptr;
   double bound = 0;            // sum over the edges of H of their part of L_xi, at xi's optimum before the step
@@ -126,6 +126,20 @@ struct TopK {
   std::int32_t* items_out = nullptr; // [count, k], -1 where fewer remain
 };
 
+// Rows of scores: where held-out items are ranked in them, or the best of each row. What was seen does not count.
+struct RankRows {
+  std::int64_t rows = 0, items = 0, k = 0;
+  bool is_double = false;
+  const void* scores = nullptr;               // [rows, items] of float or double
+  const std::int64_t* starts = nullptr;       // [rows + 1] of held
+  const std::int32_t* held = nullptr;
+  const std::int64_t* seen_starts = nullptr;  // [rows + 1] of seen
+  const std::int32_t* seen = nullptr;         // ascending within a row
+  std::int64_t* above = nullptr;              // [held] others with a higher score
+  std::int64_t* ties = nullptr;               // [held] others with the same score
+  std::int32_t* best = nullptr;               // [rows, k], -1 where fewer remain
+};
+
 struct KernelTable {
   const char* name;
   void (*update_rows)(const Pass&, RowsOut&);
@@ -141,6 +155,8 @@ struct KernelTable {
                        float* variance);
   float (*fma_loop)(std::int64_t rounds);
   void (*logistic)(std::int64_t count, const float* xi_squared, float* curvature, float* height);
+  std::int64_t (*count_ranks)(const RankRows&);  // the first row with a NaN, or -1
+  std::int64_t (*best_of_rows)(const RankRows&);
 };
 
 }  // namespace considerate

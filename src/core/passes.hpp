@@ -1,53 +1,97 @@
 // The passes over rows that Python calls. Included by kernels.cpp inside the namespace of its instruction set.
 #pragma once
 
-// A user's share of the expectation in closed form: alpha_mb and l_mb per group, and what they add to P and z.
-struct UserGroups {
-  explicit UserGroups(std::int64_t groups, std::int64_t K)
-      : alpha(groups), l(groups), liked_beta(groups), liked_mass(groups),
-        liked_square(groups), liked_mean(groups), liked_count(groups), outer(triangle(K)) {}
-  Buffer<double> alpha, l, liked_beta, liked_mass, liked_square, liked_mean;
-  Buffer<std::int64_t> liked_count;
-  Buffer<double> outer;
-};
-
-// F_b at x = log T: cubic Hermite between grid points; linear in T below the grid, constant above.
-static inline double interpolate(const Expected& ex, std::int64_t group, double temperature) {
-  const double* table = ex.table + group * ex.grid * 2;
-  const double x = (std::log(temperature) - ex.grid_start) / ex.grid_step;
-  if (!(x > 0)) return table[0] * temperature / std::exp(ex.grid_start);
-  if (x >= static_cast<double>(ex.grid - 1)) return table[2 * (ex.grid - 1)];
-  const auto i = static_cast<std::int64_t>(x);
-  const double t = x - static_cast<double>(i), h = ex.grid_step;
-  const double f0 = table[2 * i], g0 = table[2 * i + 1] * h, f1 = table[2 * i + 2], g1 = table[2 * i + 3] * h;
-  const double t2 = t * t, t3 = t2 * t;
-  return (2 * t3 - 3 * t2 + 1) * f0 + (t3 - 2 * t2 + t) * g0 + (3 * t2 - 2 * t3) * f1 + (t3 - t2) * g1;
-}
-
-static double log_sigmoid_height(double xi) { return -std::log1p(std::exp(-xi)) - 0.5 * xi; }
-
-static double curvature(double xi) { return xi < 1e-3 ? 0.25 - xi * xi / 48 : std::tanh(0.5 * xi) / (2 * xi); }
-
 class RowSummer {
  public:
   explicit RowSummer(const Pass& pass)
-      : pass_(pass), shape_(pass), own_(shape_), panel_(shape_), tree_(shape_),
-        groups_(pass.expected ? pass.expected->groups : 0, pass.expected ? pass.factors : 0),
-        scratch_(pass.factors) {
+      : pass_(pass), shape_(pass), own_(shape_), panel_(shape_),
+        groups_(pass), second_(pass.expected && !pass.own_is_user ? triangle(pass.factors) : 0),
+        scratch_(pass.expected ? pass.factors : 0) {
     if (pass.liked.starts) liked_end_ = pass.liked.indices + pass.liked.starts[pass.rows];
     if (pass.unliked.starts) unliked_end_ = pass.unliked.indices + pass.unliked.starts[pass.rows];
-    far_ = pass.other_rows * 2 * shape_.row * static_cast<std::int64_t>(sizeof(float)) > kNear;
+    panel_.far = far_ = bytes_of_other() > kNear;
   }
 
   // The sums of a row over its edges to other[low, high), and with the closed-form part where asked for, in exchange
   // for another buffer; null where there is nothing to add.
   float* sum(std::int64_t row, std::int64_t low, std::int64_t high, bool with_groups, float* in_exchange) {
-    own_.load(shape_, pass_.own, row);
-    row_ = row;
-    if (pass_.expected && pass_.own_is_user) prepare_groups(row);
+    if (pass_.expected && pass_.own_is_user && !groups_.holds(row)) prepare(row, 1);
+    begin(row, &own_tree_);
     walk(row, low, high);
     if (pass_.expected && with_groups) add_groups(row);
-    return tree_.take(in_exchange);
+    return own_tree_.take(shape_, in_exchange);
+  }
+
+  // The row's part of the bound alone.
+  void add_bound(std::int64_t row) {
+    if (pass_.expected && !groups_.holds(row)) prepare(row, 1);
+    begin(row, nullptr);
+    walk(row, 0, INT32_MAX);
+  }
+
+  // alpha, l and the closed-form sums of some users, at most UserGroups::kTogether.
+  void prepare(std::int64_t first, int count) {
+    groups_.begin(first, count);
+    for (std::int64_t row = first; row < first + count; ++row) {
+      begin(row, nullptr);
+      sum_liked(row, groups_.liked(row));
+    }
+    bound_ += groups_.finish();
+  }
+
+  // Whether the other side is so large that rows are better summed together, a block of the other side at a time.
+  bool by_blocks() const { return pass_.splits && bytes_of_other() > kFar; }
+  // How many rows' trees take little memory.
+  std::int64_t rows_together() const {
+    const auto tree = static_cast<std::int64_t>(std::bit_width(static_cast<std::uint64_t>(pass_.leaves))) + 1;
+    const std::int64_t rows = kTrees / (tree * shape_.size() * static_cast<std::int64_t>(sizeof(float)));
+    return rows < 1 ? 1 : rows;
+  }
+
+  // The leaves of rows first .. last - 1, a tree each: the same as row by row, but those of one block of the other side
+  // come together, so that its rows are read while they are near.
+  void walk_by_blocks(std::int64_t first, std::int64_t last, Tree* trees) {
+    const std::int64_t rows = last - first;
+    const Adjacency* edges[2] = {&pass_.liked, &pass_.unliked};
+    Buffer<std::int64_t> at(2 * rows);
+    for (std::int64_t r = 0; r < rows; ++r)
+      for (int side = 0; side < 2; ++side) at[2 * r + side] = edges[side]->starts ? edges[side]->starts[first + r] : 0;
+    Batch batch;
+    for (std::int64_t block = 0; block < pass_.leaves; ++block) {
+      for (std::int64_t r = 0; r < rows; ++r) {
+        std::int64_t *from = &at[2 * r], stop[2] = {0, 0};
+        for (int side = 0; side < 2; ++side)
+          if (edges[side]->starts)
+            stop[side] = first_not_below_near(edges[side]->indices, from[side], edges[side]->starts[first + r + 1],
+                                              pass_.splits[block + 1]);
+        const Part part{edges[0]->indices + from[0], edges[1]->indices + from[1], stop[0] - from[0],
+                        stop[0] - from[0] + stop[1] - from[1]};
+        from[0] = stop[0];
+        from[1] = stop[1];
+        if (part.count == 0) continue;
+        if (!batch.fits(part)) sum_batch(batch, block, first, trees);
+        if (batch.fits(part)) {
+          batch.add(r, part);
+        } else {  // so long that it looks ahead to its own edges
+          begin(first + r, trees + r);
+          leaves(block, part);
+        }
+      }
+      sum_batch(batch, block, first, trees);
+    }
+  }
+
+  // The sum of a row whose leaves are in its tree, with the closed-form part.
+  float* take(std::int64_t row, Tree* tree, float* in_exchange) {
+    begin(row, tree);
+    if (pass_.expected) add_groups(row);
+    return tree->take(shape_, in_exchange);
+  }
+
+  std::int64_t edges_of(std::int64_t row) const {
+    std::int64_t edges = pass_.liked.starts[row + 1] - pass_.liked.starts[row];
+    if (pass_.unliked.starts) edges += pass_.unliked.starts[row + 1] - pass_.unliked.starts[row];
+    return edges;
   }
 
   double bound() const { return bound_; }
@@ -55,6 +99,8 @@ class RowSummer {
  private:
   static constexpr std::uint64_t kGroupsPlace = ~std::uint64_t{0};
   static constexpr std::int64_t kAhead = 40;         // edges between a prefetch and its use
+  static constexpr std::int64_t kFar = 4 << 20;      // bytes of the other side that are read a block at a time
+  static constexpr std::int64_t kTrees = 16 << 20;  // bytes of trees that are held at a time
   static constexpr std::int64_t kNear = 768 << 10;  // bytes of the other side that need no prefetching
 
   struct Part {  // edges of one row to one block
@@ -62,6 +108,48 @@ class RowSummer {
     const std::int32_t* unliked;
     std::int64_t liked_count, count;
   };
+
+  std::int64_t bytes_of_other() const {
+    return pass_.other_rows * 2 * shape_.row * static_cast<std::int64_t>(sizeof(float));
+  }
+
+  // The edges of some rows to one block of the other side, one row's after the other's, in the order of their use.
+  struct Batch {
+    static constexpr std::int64_t kEdges = 4096, kLeaves = 1024;
+    struct Leaf {
+      std::int64_t row, start, liked_count, count;
+    };
+    std::int64_t used = 0, count = 0;
+    Leaf leaves[kLeaves];
+    std::int32_t edges[kEdges];
+
+    bool fits(const Part& part) const { return count < kLeaves && used + part.count <= kEdges; }
+    void add(std::int64_t row, const Part& part) {
+      leaves[count++] = {row, used, part.liked_count, part.count};
+      for (std::int64_t e = 0; e < part.liked_count; ++e) edges[used++] = part.liked[e];
+      for (std::int64_t e = 0; e < part.count - part.liked_count; ++e) edges[used++] = part.unliked[e];
+    }
+  };
+
+  void begin(std::int64_t row, Tree* tree) {
+    own_.load(shape_, pass_.own, row);
+    row_ = row;
+    tree_ = tree;
+  }
+
+  void sum_batch(Batch& batch, std::int64_t block, std::int64_t first, Tree* trees) {
+    const std::int32_t *liked_end = liked_end_, *unliked_end = unliked_end_;
+    liked_end_ = unliked_end_ = batch.edges + batch.used;
+    for (std::int64_t i = 0; i < batch.count; ++i) {
+      const Batch::Leaf& leaf = batch.leaves[i];
+      const std::int32_t* edges = batch.edges + leaf.start;
+      begin(first + leaf.row, trees + leaf.row);
+      leaves(block, {edges, edges + leaf.liked_count, leaf.liked_count, leaf.count});
+    }
+    liked_end_ = liked_end;
+    unliked_end_ = unliked_end;
+    batch.used = batch.count = 0;
+  }
 
   // Visit the leaves in the order of their places.
   void walk(std::int64_t row, std::int64_t low, std::int64_t high) {
@@ -103,7 +191,7 @@ class RowSummer {
   void leaves(std::int64_t block, const Part& part) {
     for (std::int64_t start = 0; start < part.count; start += kChunk) {
       const std::uint64_t place = (static_cast<std::uint64_t>(block) << 32) | static_cast<std::uint64_t>(start / kChunk);
-      leaf(tree_.leaf(place), part, start, least(part.count, start + kChunk));
+      leaf(tree_ ? tree_->leaf(shape_, place) : nullptr, part, start, least(part.count, start + kChunk));
     }
   }
 
@@ -126,6 +214,7 @@ class RowSummer {
       panel_.moments<V>(own_, edges);
       float bias_sums[2];
       coefficients(edges, bias_sums);
+      if (!node) continue;  // the bound was all that was asked for
       float* bias = node + shape_.second() + shape_.KP;
       if (e == start) {
         panel_.add_to<V, true>(node, edges);
@@ -157,8 +246,10 @@ class RowSummer {
     for (int e = first; e < last; ++e, ++indices) panel_.rows[e] = base + *indices * stride;
     indices -= last - first;
     if (far_)
-      for (const std::int32_t* ahead = indices + kAhead; ahead < indices + kAhead + (last - first) && ahead < end; ++ahead)
-        prefetch(*ahead);
+      for (int e = first; e < last; ++e) {
+        const std::int32_t* ahead = indices + (e - first) + kAhead;
+        panel_.soon[e] = base + (ahead < end ? *ahead : *indices) * stride;
+      }
     if (pass_.other.bias_mean)
       for (int e = first; e < last; ++e) {
         panel_.bias[e] = pass_.other.bias_mean[indices[e - first]];
@@ -166,12 +257,6 @@ class RowSummer {
       }
     if (corrections)
       for (int e = first; e < last; ++e) correction(indices[e - first], panel_.w[e], panel_.wl[e]);
-  }
-
-  // Bring a row near, some edges before it is needed; the lists of consecutive leaves and rows follow one another.
-  void prefetch(std::int32_t index) const {
-    const float* row = pass_.other.rows + static_cast<std::int64_t>(index) * 2 * shape_.row;
-    for (std::int64_t k = 0; k < 2 * shape_.row; k += 16) __builtin_prefetch(row + k);
   }
 
   // p and y - p b of each edge: P gets p v v', z gets (y - p b) v, the row's own bias p and y - p (a - b_own), with b the
@@ -217,8 +302,8 @@ class RowSummer {
     const Expected& ex = *pass_.expected;
     if (pass_.own_is_user) {
       const std::int64_t group = ex.group_of_item[index];
-      w = static_cast<float>(groups_.alpha[group] * ex.beta[index]);
-      wl = static_cast<float>(groups_.alpha[group] * ex.beta[index] * groups_.l[group]);
+      w = static_cast<float>(groups_.alpha(row_)[group] * ex.beta[index]);
+      wl = static_cast<float>(groups_.alpha_l(row_)[group] * ex.beta[index]);
     } else {
       const std::int64_t at = static_cast<std::int64_t>(index) * ex.groups + ex.group_of_item[row_];
       w = static_cast<float>(static_cast<double>(ex.alpha[at]) * ex.beta[row_]);
@@ -226,60 +311,11 @@ class RowSummer {
     }
   }
 
-  // alpha_mb, xi_mb and l_mb of a user, from the group sums less the liked items' own terms; and the bound of the
-  // pairs that were not liked.
-  void prepare_groups(std::int64_t user) {
-    const Expected& ex = *pass_.expected;
-    const std::int64_t K = pass_.factors, begin = pass_.liked.starts[user], end = pass_.liked.starts[user + 1];
-    const double T = ex.temperature[user], own_bias = own_.bias;
-    groups_.liked_beta.zero();
-    groups_.liked_mass.zero();
-    groups_.liked_square.zero();
-    groups_.liked_mean.zero();
-    groups_.liked_count.zero();
-    sum_liked(begin, end, T);
-    std::int64_t at = 0;
-    for (std::int64_t i = 0; i < K; ++i)
-      for (std::int64_t j = 0; j <= i; ++j, ++at)
-        groups_.outer[at] =
-            static_cast<double>(own_.mean[i]) * own_.mean[j] + (i == j ? static_cast<double>(own_.variance[i]) : 0.0);
-    for (std::int64_t b = 0; b < ex.groups; ++b) {
-      const std::int64_t group = b;
-      const double* scalars = ex.scalars + 4 * b;
-      double alpha = 0, l = 0;
-      if (ex.sizes[b] > groups_.liked_count[group]) {
-        const double beta = greater_of(scalars[0] - groups_.liked_beta[group], 1e-12 * scalars[0]);
-        const double mass = greater_of(0.0, interpolate(ex, b, T) - groups_.liked_mass[group]);
-        alpha = mass / beta < 1.0 / scalars[3] ? mass / beta : 1.0 / scalars[3];
-        double square = -groups_.liked_square[group], mean = -groups_.liked_mean[group];
-        const double* second = ex.second + b * triangle(K);
-        d4 parts[4] = {};
-        std::int64_t i = 0;
-        for (; i + 16 <= triangle(K); i += 16)
-          for (int p = 0; p < 4; ++p) parts[p] += load4(second + i + 4 * p) * load4(&groups_.outer[i + 4 * p]);
-        for (; i < triangle(K); ++i) square += second[i] * groups_.outer[i];
-        const d4 sum = (parts[0] + parts[1]) + (parts[2] + parts[3]);
-        square += (sum[0] + sum[1]) + (sum[2] + sum[3]);
-        for (std::int64_t k = 0; k < K; ++k) {
-          square += 2 * own_.mean[k] * (ex.first_bias[b * K + k] + own_bias * ex.first[b * K + k]);
-          mean += own_.mean[k] * ex.first[b * K + k];
-        }
-        square += scalars[2] + 2 * own_bias * scalars[1] + (own_bias * own_bias + own_.bias_variance) * scalars[0];
-        mean += scalars[1] + own_bias * scalars[0];
-        const double xi = std::sqrt(greater_of(0.0, square / beta));
-        l = curvature(xi);
-        bound_ += alpha * (beta * log_sigmoid_height(xi) - 0.5 * mean);
-      }
-      groups_.alpha[group] = alpha;
-      groups_.l[group] = l;
-      ex.alpha[user * ex.groups + b] = static_cast<float>(alpha);
-      ex.alpha_l[user * ex.groups + b] = static_cast<float>(alpha * l);
-    }
-  }
-
   // What the group sums hold of a user's liked items: their beta, E[h], and first two moments of the logit.
-  void sum_liked(std::int64_t begin, std::int64_t end, double T) {
+  void sum_liked(std::int64_t row, UserGroups::Liked* liked) {
     const Expected& ex = *pass_.expected;
+    const std::int64_t begin = pass_.liked.starts[row], end = pass_.liked.starts[row + 1];
+    const double T = ex.temperature[row];
     const Part part{pass_.liked.indices + begin, nullptr, end - begin, end - begin};
     const v8 shift = splat(own_.bias + pass_.offset), own_variance = splat(own_.bias_variance);
     alignas(32) float beta[kPanel], mass[kPanel], logit[kPanel], square[kPanel];
@@ -306,12 +342,12 @@ class RowSummer {
         const std::int32_t item = part.liked[start + e];
         const double weight = ex.beta[item];
         if (!(weight > 0)) continue;
-        const std::int64_t group = ex.group_of_item[item];
-        groups_.liked_beta[group] += weight;
-        groups_.liked_mass[group] += static_cast<double>(mass[e]);
-        groups_.liked_square[group] += weight * static_cast<double>(square[e]);
-        groups_.liked_mean[group] += weight * static_cast<double>(logit[e]);
-        groups_.liked_count[group] += 1;
+        UserGroups::Liked& of = liked[ex.group_of_item[item]];
+        of.beta += weight;
+        of.mass += static_cast<double>(mass[e]);
+        of.square += weight * static_cast<double>(square[e]);
+        of.mean += weight * static_cast<double>(logit[e]);
+        of.count += 1;
       }
     }
   }
@@ -320,36 +356,18 @@ class RowSummer {
   void add_groups(std::int64_t row) {
     const Expected& ex = *pass_.expected;
     const std::int64_t K = pass_.factors, KP = shape_.KP, low = shape_.first, high = low + shape_.K;
-    float* node = tree_.leaf(kGroupsPlace);
-    Buffer<double>& second = groups_.outer;
-    second.zero();
-    scratch_.zero();
+    float* node = tree_->leaf(shape_, kGroupsPlace);
     double bias[2] = {0, 0};
+    const double* second;
     if (pass_.own_is_user) {
-      for (std::int64_t b = 0; b < ex.groups; ++b) {
-        const std::int64_t group = b;
-        const double alpha = groups_.alpha[group], l = groups_.l[group], al = alpha * l;
-        if (alpha == 0) continue;
-        const double* of = ex.second + b * triangle(K);
-        for (std::int64_t i = 0; i < triangle(K); ++i) second[i] += al * of[i];
-        double dot = 0;
-        for (std::int64_t k = 0; k < K; ++k) {
-          const double s = ex.first[b * K + k];
-          scratch_[k] -= 0.5 * alpha * s + al * (ex.first_bias[b * K + k] + own_.bias * s);
-          dot += s * own_.mean[k];
-        }
-        bias[0] += al * ex.scalars[4 * b];
-        bias[1] -= 0.5 * alpha * ex.scalars[4 * b] + al * (dot + ex.scalars[4 * b + 1]);
-      }
-      std::int64_t at = 0;  // the items' sums have their off-diagonals doubled
-      for (std::int64_t i = 0; i < K; ++i)
-        for (std::int64_t j = 0; j <= i; ++j, ++at)
-          if (j < i) second[at] *= 0.5;
+      second = groups_.second(row);
+      groups_.first(row, scratch_.data(), bias);
     } else {
       const std::int64_t b = ex.group_of_item[row];
       const double beta = ex.beta[row], constant = static_cast<double>(own_.bias) + pass_.offset;
       const double* of = ex.user_second + b * triangle(K);
-      for (std::int64_t i = 0; i < triangle(K); ++i) second[i] = beta * of[i];
+      for (std::int64_t i = 0; i < triangle(K); ++i) second_[i] = beta * of[i];
+      second = second_.data();
       const double *plain = ex.user_first + b * 3 * K, *curved = plain + K, *biased = curved + K;
       double dot = 0;
       for (std::int64_t k = 0; k < K; ++k) {
@@ -361,13 +379,16 @@ class RowSummer {
       bias[1] = -beta * (0.5 * scalars[0] + dot + pass_.offset * scalars[1] + scalars[2]);
     }
     std::memset(node, 0, static_cast<std::size_t>(shape_.size()) * sizeof(float));
+    const double rho = pass_.weight, off = pass_.own_is_user ? 0.5 * rho : rho;  // the items' sums are doubled there
     for (std::int64_t i = low; i < high; ++i) {
-      for (std::int64_t j = low; j <= i; ++j)
-        node[(i - low) * KP + j - low] = static_cast<float>(pass_.weight * second[triangle(i) + j]);
-      double pull = scratch_[i];  // less what the coordinates outside the block take
+      const double* from = second + triangle(i);
+      float* to = node + (i - low) * KP;
+      for (std::int64_t j = low; j < i; ++j) to[j - low] = static_cast<float>(off * from[j]);
+      to[i - low] = static_cast<float>(rho * from[i]);
+      double pull = rho * scratch_[i];  // less what the coordinates outside the block take
       for (std::int64_t j = 0; j < K; ++j)
-        if (j < low || j >= high) pull -= second[j < i ? triangle(i) + j : triangle(j) + i] * own_.mean[j];
-      node[shape_.second() + i - low] = static_cast<float>(pass_.weight * pull);
+        if (j < low || j >= high) pull -= off * second[j < i ? triangle(i) + j : triangle(j) + i] * own_.mean[j];
+      node[shape_.second() + i - low] = static_cast<float>(pull);
     }
     node[shape_.second() + KP] = static_cast<float>(pass_.weight * bias[0]);
     node[shape_.second() + KP + 1] = static_cast<float>(pass_.weight * bias[1]);
@@ -377,9 +398,10 @@ class RowSummer {
   Shape shape_;
   Own own_;
   Panel panel_;
-  Tree tree_;
+  Tree own_tree_;
+  Tree* tree_ = nullptr;  // of the row that is being summed
   UserGroups groups_;
-  Buffer<double> scratch_;
+  Buffer<double> second_, scratch_;
   const std::int32_t *liked_end_ = nullptr, *unliked_end_ = nullptr;
   std::int64_t row_ = 0;
   int liked_ = 0;     // of the panel's edges
@@ -390,19 +412,54 @@ class RowSummer {
 static void update_block(const Pass& pass, RowsOut& out) {
   RowSummer summer(pass);
   Solver solver(pass, out);
-  const std::int64_t width = 2 * padded(pass.factors);
+  if (summer.by_blocks()) {
+    const std::int64_t together = summer.rows_together();
+    for (std::int64_t first = pass.first; first < pass.last; first += together) {
+      const std::int64_t last = least(first + together, pass.last);
+      Forest trees(last - first);
+      summer.walk_by_blocks(first, last, trees.data());
+      for (std::int64_t row = first; row < last; ++row)
+        solver.push(row, summer.take(row, trees.data() + (row - first), solver.spare()));
+    }
+    solver.finish();
+    out.bound = pass.weight * summer.bound();
+    return;
+  }
+  const bool groups = pass.expected && pass.own_is_user;
+  FewEdges few(pass, out, solver);
+  const std::int64_t width = 2 * padded(pass.factors), most = FewEdges::most(pass);
   for (std::int64_t row = pass.first; row < pass.last; ++row) {
+    constexpr int together = UserGroups::kTogether;
+    if (groups && (row - pass.first) % together == 0)
+      summer.prepare(row, static_cast<int>(least(together, pass.last - row)));
     const float* soon = pass.own.rows + least(row + 8, pass.last - 1) * width;
     for (std::int64_t k = 0; k < width; k += 16) __builtin_prefetch(soon + k);
-    solver.push(row, summer.sum(row, 0, INT32_MAX, true, solver.spare()));
+    if (summer.edges_of(row) <= most) {
+      few.push(row);
+    } else {
+      solver.push(row, summer.sum(row, 0, INT32_MAX, true, solver.spare()));
+    }
   }
+  few.finish();
   solver.finish();
+  out.bound = pass.weight * (summer.bound() + few.bound());
+}
+
+static void add_bounds(const Pass& pass, RowsOut& out) {
+  RowSummer summer(pass);
+  constexpr int together = UserGroups::kTogether;
+  for (std::int64_t row = pass.first; row < pass.last; ++row) {
+    if (pass.expected && (row - pass.first) % together == 0)
+      summer.prepare(row, static_cast<int>(least(together, pass.last - row)));
+    summer.add_bound(row);
+  }
   out.bound = pass.weight * summer.bound();
 }
 
 // A row depends on itself and the other side alone, so the blocks after the first read what the ones before wrote.
 static void update_rows(const Pass& pass, RowsOut& out) {
   const std::int64_t blocks = block_count(pass.factors);
+  if (!out.rows) return add_bounds(nth_block(pass, 0, nullptr, nullptr, nullptr), out);
   if (blocks == 1) return update_block(pass, out);
   double bound = 0, bias_moments[2] = {0, 0};
   for (std::int64_t block = 0; block < blocks; ++block) {
@@ -428,12 +485,19 @@ static void sum_rows_of(const Pass& pass, const std::int32_t* which, std::int64_
   float* spare = new_node(shape);
   for (std::int64_t r = 0; r < count; ++r) {
     float* node = summer.sum(which[r], low, high, with_groups, spare);
+    if (node) {
+      spare = node;
+    } else {
+      std::memset(spare, 0, static_cast<std::size_t>(shape.size()) * sizeof(float));
+    }
+    const float* sums = spare;
     float* second = out.second + r * T;
-    for (std::int64_t i = 0; i < K; ++i)
-      for (std::int64_t j = 0; j <= i; ++j) *second++ = node ? node[i * shape.KP + j] : 0.0f;
-    for (std::int64_t k = 0; k < K; ++k) out.first[r * K + k] = node ? node[shape.second() + k] : 0.0f;
-    for (int b = 0; b < 2; ++b) out.bias[r * 2 + b] = node ? node[shape.second() + shape.KP + b] : 0.0f;
-    if (node) spare = node;
+    std::int64_t i = 0;
+    for (; triangle(i) + (i + 8) / 8 * 8 <= T; second += ++i)  // the next row overwrites what is too much
+      for (std::int64_t j = 0; j <= i; j += 8) store8(second + j, load8(sums + i * shape.KP + j));
+    for (; i < K; second += ++i) std::memcpy(second, sums + i * shape.KP, static_cast<std::size_t>(i + 1) * sizeof(float));
+    for (std::int64_t k = 0; k < K; ++k) out.first[r * K + k] = sums[shape.second() + k];
+    for (int b = 0; b < 2; ++b) out.bias[r * 2 + b] = sums[shape.second() + shape.KP + b];
   }
   std::free(spare);
 }

@@ -60,7 +60,6 @@ class Solver {
     lane_ = 0;
   }
 
- private:
   // eq. 19
   void step_bias(std::int64_t row, float precision_sum, float pull_sum) {
     if (!pass_.bias) return;
@@ -79,6 +78,11 @@ class Solver {
     }
   }
 
+  void note_bad(std::int64_t row) {
+    if (out_.bad < 0 || row < out_.bad) out_.bad = row;
+  }
+
+ private:
   // Eight nodes, a row each, become one triangle with a row in each lane.
   void to_lanes() {
     const std::int64_t K = shape_.K, KP = shape_.KP;
@@ -268,10 +272,6 @@ class Solver {
       out_.moments[0] += static_cast<double>(from[k]) * from[k] + from[shape_.row + k];
       out_.moments[1] += std::log(static_cast<double>(from[shape_.row + k]));
     }
-  }
-
-  void note_bad(std::int64_t row) {
-    if (out_.bad < 0 || row < out_.bad) out_.bad = row;
   }
 
   const Pass& pass_;

@@ -4,7 +4,7 @@ app.py         the program: its commands, its errors as one sentence, its exit c
 options.py     options that several commands share; those of a fit are made from `Parameters`
 screen.py      what is printed where
 fitting.py     fit
-recommending.py, inspecting.py, simulating.py, demonstrating.py
+recommending.py, inspecting.py, simulating.py, demonstrating.py, studying.py
 """
 
 from considerate.cli.app import app, main

@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from considerate import __version__
-from considerate.cli import demonstrating, fitting, inspecting, recommending, simulating
+from considerate.cli import demonstrating, evaluating, fitting, inspecting, recommending, simulating, studying
 from considerate.cli.screen import complain
 from considerate.errors import ConsiderateError
 
@@ -105,7 +105,9 @@ def program(
 
 app.command("fit")(fitting.fit)
 app.command("recommend")(recommending.recommend)
+app.command("evaluate")(evaluating.evaluate)
 app.command("inspect")(inspecting.inspect)
+app.command("study")(studying.study)
 app.command("simulate")(simulating.simulate)
 app.command("demo")(demonstrating.demo)
 

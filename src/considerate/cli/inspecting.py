@@ -170,6 +170,9 @@ def _show_model(said: dict[str, Any]) -> None:
     facts.add_row("E\\[tau]", screen.precisions(said["precisions"]))
     facts.add_row("prior spread", f"{said['prior_spread']:.3g}, the standard deviation of u'v")
     facts.add_row("popularity", f"pi = degree^{said['popularity_exponent']:.4g}, knob {said['popularity_weight']:g}")
+    if said["recalibration"] != {"slope": 1.0, "shift": 0.0}:
+        line = said["recalibration"]
+        facts.add_row("recalibration", f"logit of p(like) times {line['slope']:.4g}, plus {line['shift']:.4g}")
     ended = "converged" if said["converged"] else "not converged"
     facts.add_row("sweeps", f"{said['sweeps']}, {ended}")
     if said["bound"]:

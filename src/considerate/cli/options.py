@@ -25,6 +25,7 @@ READER = {
     "title_column": "Its column of titles; guessed if not given.",
     "query": "What to ask a database, such as sqlite:///likes.db.",
 }
+TIME = {"time_column": "Column of times, for a split by time: dates, moments or numbers."}
 READER_PANEL, SETTINGS_PANEL, OUTPUT_PANEL = "Reading the data", "The model", "Output"
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.", rich_help_panel=OUTPUT_PANEL)]
@@ -36,9 +37,23 @@ Seed = Annotated[int, typer.Option(help="Seed of every draw; a whole number at l
 
 def with_reader(command: Callable[..., Any]) -> Callable[..., Any]:
     """A command whose argument `reader`, a dictionary, comes from the reader's options."""
+    return _with_reader(command, READER)
+
+
+def with_timed_reader(command: Callable[..., Any]) -> Callable[..., Any]:
+    """`with_reader`, and the column of times."""
+    return _with_reader(command, READER | TIME)
+
+
+def with_untitled_reader(command: Callable[..., Any]) -> Callable[..., Any]:
+    """`with_reader` without what is about titles."""
+    return _with_reader(command, {name: text for name, text in READER.items() if "title" not in name})
+
+
+def _with_reader(command: Callable[..., Any], texts: dict[str, str]) -> Callable[..., Any]:
     options = [
         _keyword(name, str | None, None, typer.Option(help=text, rich_help_panel=READER_PANEL, show_default=False))
-        for name, text in READER.items()
+        for name, text in texts.items()
     ]
     return _widened(command, "reader", options)
 
@@ -62,11 +77,22 @@ def _setting(one: Field[Any]) -> inspect.Parameter:
         option = typer.Option(flag, help=_sentence(meta["text"]), **about)
         return _keyword(one.name, bool, one.default, option)
     kind: Any = str if meta["choices"] else int if meta["integer"] else float
+    parser: dict[str, Any] = (
+        {"parser": _number_or_word, "metavar": "NUMBER|" + "|".join(meta["words"])} if meta["words"] else {}
+    )
     text = _sentence(meta["text"])
     if not meta["choices"]:
         text += f" {short_range(one).capitalize()}."
-    option = typer.Option(flag, help=text, show_default=one.default is not None, **about)
+    option = typer.Option(flag, help=text, show_default=one.default is not None, **about, **parser)
     return _keyword(one.name, kind | None if meta["optional"] else kind, one.default, option)
+
+
+def _number_or_word(text: str | float) -> Any:
+    """A number where it is one; of a word, `Parameters.check` says whether it is allowed."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 def _sentence(text: str) -> str:

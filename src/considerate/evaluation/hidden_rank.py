@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from considerate.errors import DataError
-from considerate.evaluation.metrics import rank_score
-from considerate.graph import Adjacency
+from considerate.evaluation.ranks import held_ranks
+from considerate.evaluation.scorer import ModelScorer
+from considerate.evaluation.split import HeldOut
+from considerate.graph import Adjacency, Graph
 from considerate.model import Model
-from considerate.ranking import utility
 
 STREAM = 0x5C0E  # which like is hidden is drawn from this stream
 
@@ -25,11 +26,7 @@ def mean_hidden_rank(model: Model, liked: Adjacency, seed: int) -> float:
     keep[places] = False
     starts = np.zeros(len(users) + 1, np.int64)
     np.cumsum(degrees[users] - 1, out=starts[1:])
-    rest = Adjacency(starts, np.ascontiguousarray(liked.indices[keep]))
-    folded = model.fold_in.users(rest)
-    total = 0.0
-    for row, hidden in enumerate(liked.indices[places]):
-        mean = model.columns.means(folded, np.array([row]))[0]
-        scores = utility(mean, model.log_popularity, model.popularity_weight)
-        total += rank_score(scores, int(hidden), rest.row(row))
-    return total / len(users)
+    rest = Graph.from_adjacency(Adjacency(starts, np.ascontiguousarray(liked.indices[keep])), model.item_count)
+    held = HeldOut(rest, np.arange(len(users), dtype=np.int64), liked.indices[places].astype(np.int64))
+    scorer = ModelScorer(model, users=model.fold_in.users(rest.by_user))
+    return float(held_ranks(scorer, held).scores.mean())

@@ -44,12 +44,15 @@ def taste_clusters(mean: NDArray[Any], tastes: int, rounds: int = 10) -> NDArray
     while len(centres) < tastes:
         nearest = np.einsum("nk,ck->nc", vectors, centres).max(axis=1)
         centres = np.concatenate([centres, vectors[[int(np.argmin(np.where(norms > 0, nearest, 2.0)))]]])
-    cluster = np.zeros(len(vectors), np.int32)
+    cluster = np.full(len(vectors), -1, np.int32)
     for _ in range(rounds):
-        cluster = np.argmax(np.einsum("nk,ck->nc", vectors, centres), axis=1).astype(np.int32)
+        before, cluster = cluster, np.argmax(np.einsum("nk,ck->nc", vectors, centres), axis=1).astype(np.int32)
+        if (cluster == before).all():
+            break
         for c in range(tastes):
-            if (cluster == c).any():
-                centre = vectors[cluster == c].mean(axis=0)
+            mine = vectors[cluster == c]
+            if len(mine):
+                centre = mine.mean(axis=0)
                 centres[c] = centre / max(float(np.sqrt((centre**2).sum())), 1e-12)
     return cluster
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from considerate.arrays import Spare, empty
 from considerate.graph import Adjacency, Graph, Range, ranges, run_serially, transpose
 from considerate.hidden.estimator import Terms
 from considerate.kernels import compiled
@@ -34,21 +35,23 @@ class Sampled:
         self.weights, self.negatives, self.seed = weights, negatives, seed
         self.thresholds, self.aliases = compiled.alias_table(weights)
         self._unliked: Adjacency | None = None
+        self._spare = Spare()
         self.rejections = 0  # draws that hit something liked or drawn already, in the last sweep
         self.tree_draws = 0  # draws that the weighted tree made, in the last sweep
 
     def draw(self, sweep: int, run: Any = run_serially) -> Adjacency:
         """The unliked edges of H^(sweep), by user."""
-        counts = np.zeros(self.by_user.rows + 1, np.int64)
+        starts = empty((self.by_user.rows + 1,), np.int64, self._spare)
+        starts[0] = 0
         key = (self.seed, sweep, self.negatives, self.weights, self.thresholds, self.aliases)
         edges = (self.by_user.starts, self.by_user.indices)
 
         def count(block: Range) -> None:
-            compiled.count_negatives(*key, *edges, *block, counts[1:])
+            compiled.count_negatives(*key, *edges, *block, starts[1:])
 
         run(count, ranges(self.user_blocks))
-        starts = np.cumsum(counts)
-        out = np.empty(int(starts[-1]), np.int32)
+        np.cumsum(starts, out=starts)
+        out = empty((int(starts[-1]),), np.int32, self._spare)
 
         def fill(block: Range) -> tuple[int, int]:
             return compiled.draw_negatives(*key, *edges, *block, starts, out)
@@ -64,7 +67,7 @@ class Sampled:
     def item_terms(self, sweep: int, posterior: Posterior, run: Any) -> Terms:
         assert self._unliked is not None
         unliked, self._unliked = self._unliked, None
-        return Terms(unliked=transpose(unliked, len(self.weights), self.user_blocks, run))
+        return Terms(unliked=transpose(unliked, len(self.weights), self.user_blocks, run, self._spare))
 
     def settled(self, sweep: int) -> bool:
         return True

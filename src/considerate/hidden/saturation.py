@@ -16,8 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from considerate.graph import Adjacency, Range, ranges
+from considerate.kernels import compiled
 
 GRID_STEP = 0.05
+MOST_KEPT = 1 << 20  # terms of the sums that are kept, 16 bytes each, rather than made again for other groups
 
 
 class Saturation:
@@ -31,6 +33,10 @@ class Saturation:
         grid_end = float(np.log(40.0 / positive.min()))
         self.grid = np.arange(int(np.ceil((grid_end - self.grid_start) / GRID_STEP)) + 2) * GRID_STEP
         self.grid += self.grid_start
+        self._distinct, self._which = np.unique(weights, return_inverse=True)
+        self._kept: NDArray[np.float64] | None = None
+        if len(self._distinct) * len(self.grid) <= MOST_KEPT:
+            self._kept = self._terms(np.arange(len(self._distinct)))
         self.table = self.tabulate(np.zeros(len(weights), np.int64), 1)[0]
 
     def temperatures(
@@ -38,77 +44,35 @@ class Saturation:
     ) -> NDArray[np.float64]:
         """T_m of every user, who gets c d_m unliked items, or all that there are."""
         temperature = np.zeros(by_user.rows)
+        edges = (by_user.starts, by_user.indices)
 
         def solve(block: Range) -> None:
-            first, last = block
-            starts = by_user.starts[first : last + 1]
-            liked = self.weights[by_user.indices[starts[0] : starts[-1]]]
-            temperature[first:last] = self._solve(starts - starts[0], liked, negatives)
+            compiled.solve_temperatures(
+                self.table, self.grid_start, GRID_STEP, self.weights, *edges, *block, negatives, temperature
+            )
 
         run(solve, ranges(user_blocks))
         return temperature
 
     def tabulate(self, group: NDArray[Any], groups: int) -> NDArray[np.float64]:
         """F_b and its slope in log T, at every point of the grid: [groups, grid, 2]."""
-        drawn = self.weights > 0
-        keys, counts = np.unique(np.stack([group[drawn], self.weights[drawn]]), axis=1, return_counts=True)
+        distinct = len(self._distinct)
+        often = np.bincount(group.astype(np.int64) * distinct + self._which, minlength=groups * distinct)
         table = np.zeros((groups, len(self.grid), 2))
-        temperature = np.exp(self.grid)
-        for b in range(groups):
-            mine = keys[0] == b
-            weights, often = keys[1][mine], counts[mine]
-            for start in range(0, len(weights), 4096):
-                part = slice(start, start + 4096)
-                product = temperature[:, None] * weights[part]
-                decay = np.exp(-product)
-                table[b, :, 0] -= (np.expm1(-product) * often[part]).sum(axis=1)
-                table[b, :, 1] += (product * decay * often[part]).sum(axis=1)
+        for b, counts in enumerate(often.reshape(groups, distinct)):
+            mine = np.flatnonzero(counts)
+            for start in range(0, len(mine), 4096):
+                part = mine[start : start + 4096]
+                table[b] += np.einsum("w,wgs->gs", counts[part], self._terms(part))
         return table
 
-    def _total(self, temperature: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """F and dF/dT by cubic Hermite interpolation in log T; linear in T below the grid."""
-        x = (np.log(temperature) - self.grid_start) / GRID_STEP
-        i = np.clip(x.astype(np.int64), 0, len(self.grid) - 2)
-        t = np.clip(x - i, 0.0, 1.0)
-        f0, g0 = self.table[i, 0], self.table[i, 1] * GRID_STEP
-        f1, g1 = self.table[i + 1, 0], self.table[i + 1, 1] * GRID_STEP
-        value = (
-            (2 * t**3 - 3 * t**2 + 1) * f0
-            + (t**3 - 2 * t**2 + t) * g0
-            + (3 * t**2 - 2 * t**3) * f1
-            + (t**3 - t**2) * g1
-        )
-        slope = (6 * t**2 - 6 * t) * (f0 - f1) + (3 * t**2 - 4 * t + 1) * g0 + (3 * t**2 - 2 * t) * g1
-        below = x < 0
-        first = np.exp(self.grid_start)
-        value = np.where(below, self.table[0, 0] * temperature / first, value)
-        slope = np.where(below, self.table[0, 0] / first, slope / (GRID_STEP * temperature))
-        return value, slope
-
-    def _solve(self, starts: NDArray[np.int64], liked: NDArray[np.float64], negatives: float) -> NDArray[np.float64]:
-        """T of the users of a block by Newton's method, which for a concave sum rises to the root from below."""
-        degree = np.diff(starts)
-        users = np.repeat(np.arange(len(degree)), degree)
-        available = self.support - np.bincount(users, liked > 0, minlength=len(degree))
-        target = np.minimum(negatives * degree, available)
-        full = target >= available * (1 - 1e-9)
-        most = np.exp(self.grid[-1])
-        mass = self.weights.sum() - np.bincount(users, liked, minlength=len(degree))
-        temperature = np.where(full | (target <= 0), 1.0, target / np.maximum(mass, 1e-300))
-        temperature = np.clip(temperature, 1e-300, most)
-        for _ in range(100):
-            value, slope = self._total(temperature)
-            product = temperature[users] * liked
-            value -= np.bincount(users, -np.expm1(-product), minlength=len(degree))
-            slope -= np.bincount(users, liked * np.exp(-product), minlength=len(degree))
-            gap = np.where(full | (target <= 0), 0.0, target - value)
-            if (np.abs(gap) <= 1e-9 * np.maximum(target, 1e-9)).all():
-                break
-            step = gap / np.maximum(slope, 1e-300)
-            temperature = np.clip(temperature + np.maximum(step, -0.5 * temperature), 1e-300, most)
-        temperature[full] = most
-        temperature[target <= 0] = 1e-300
-        return np.asarray(temperature, np.float64)
+    def _terms(self, which: NDArray[np.int64]) -> NDArray[np.float64]:
+        """1 - exp(-T pi) and its slope in log T for some of the distinct weights: [weights, grid, 2]."""
+        if self._kept is not None:
+            return self._kept[which]
+        product = self._distinct[which, None] * np.exp(self.grid)
+        decay = np.exp(-product)
+        return np.stack([1.0 - decay, product * decay], axis=2)
 
     def expected_per_item(self, by_user: Adjacency, temperature: NDArray[np.float64]) -> NDArray[np.float64]:
         """sum over the users who have not liked n of w_mn, for every item; users of like T are taken together."""

@@ -13,15 +13,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from considerate.arrays import Spare
 from considerate.backends.local import Backend
 from considerate.errors import DivergedError
-from considerate.graph import Graph
+from considerate.graph import Graph, Range, ranges
 from considerate.hidden import Estimator, Terms
 from considerate.inference.bound import Bound, gamma_term, side_terms
 from considerate.inference.schedule import StepSize
 from considerate.inference.sums import Step as PassStep
 from considerate.inference.sums import side_pass
 from considerate.inference.updates import Moments, Updated, heavy_rows, update_precision, update_side
+from considerate.kernels import compiled
 from considerate.posterior import Gamma, Posterior, Precisions, Side
 
 INITIAL_PRECISION = 10.0
@@ -65,7 +67,7 @@ class Sweep:
     settled: bool
 
 
-def initial_state(graph: Graph, settings: Settings) -> State:
+def initial_state(graph: Graph, settings: Settings, spare: Spare | None = None) -> State:
     """Items near zero, N(0, 0.1^2); users at zero, as the first pass is theirs. (Items at zero would stay there.)
 
     The vectors' precisions are held at 10 until they are learned, those of biases at their prior's mean. Each Gamma
@@ -75,8 +77,8 @@ def initial_state(graph: Graph, settings: Settings) -> State:
     factors = settings.factors
 
     start = 1 / INITIAL_PRECISION
-    users = Side.constant(graph.user_count, factors, start, start if settings.user_bias else None)
-    items = Side.constant(graph.item_count, factors, start, start if settings.item_bias else None)
+    users = Side.constant(graph.user_count, factors, start, start if settings.user_bias else None, spare)
+    items = Side.constant(graph.item_count, factors, start, start if settings.item_bias else None, spare)
     items.mean[:] = np.float32(0.1) * random.standard_normal(items.mean.shape, np.float32)
 
     def held(count: int, mean: float) -> Gamma:
@@ -130,20 +132,28 @@ def sweeps(
     graph: Graph, estimator: Estimator, settings: Settings, backend: Backend, state: State | None = None
 ) -> Iterator[Sweep]:
     """One sweep after the other, without end; whoever asks decides when to stop."""
-    state = state or initial_state(graph, settings)
+    spare = Spare()
+    state = state or initial_state(graph, settings, spare)
     heavy = heavy_rows(graph.by_item.degrees, graph.item_blocks)
     while True:
-        done = _sweep(graph, estimator, settings, backend, state, heavy)
+        done = _sweep(graph, estimator, settings, backend, state, heavy, spare)
         yield done
         state = done.state
+        del done
 
 
 def _sweep(
-    graph: Graph, estimator: Estimator, settings: Settings, backend: Backend, state: State, heavy: np.ndarray
+    graph: Graph,
+    estimator: Estimator,
+    settings: Settings,
+    backend: Backend,
+    state: State,
+    heavy: np.ndarray,
+    spare: Spare,
 ) -> Sweep:
     number, q, taus = state.sweep + 1, state.posterior, state.posterior.precisions
     epsilon = 1.0 if estimator.deterministic else state.step_size.epsilon
-    users = update_users(graph, estimator.user_terms(number, q, backend.map), settings, backend, q, epsilon)
+    users = update_users(graph, estimator.user_terms(number, q, backend.map), settings, backend, q, epsilon, spare)
     bound = bound_of(state, users.edge_bound, settings)
     _check(users.bad_row, "user", number, state)
     q = replace(q, users=users.side)
@@ -165,6 +175,7 @@ def _sweep(
         split=heavy,
         splits=graph.user_blocks,
         closed_form=terms.expected is not None,
+        spare=spare,
     )
     _check(items.bad_row, "item", number, state)
     if number > settings.precision_delay:
@@ -184,26 +195,36 @@ def _sweep(
     return Sweep(new, bound, epsilon, estimator.settled(number))
 
 
+def users_pass(graph: Graph, terms: Terms, settings: Settings, q: Posterior, epsilon: float) -> compiled.Pass:
+    """What the users' pass reads: the items, H and the constants."""
+    taus = q.precisions
+    step = PassStep(settings.offset, settings.weight, taus.user.mean, _mean(taus.user_bias), epsilon)
+    return side_pass(q.users, q.items, graph.by_user, terms, step, own_is_user=True)
+
+
 def update_users(
-    graph: Graph, terms: Terms, settings: Settings, backend: Backend, q: Posterior, epsilon: float
+    graph: Graph,
+    terms: Terms,
+    settings: Settings,
+    backend: Backend,
+    q: Posterior,
+    epsilon: float,
+    spare: Spare | None = None,
 ) -> Updated:
     """The users' pass: q(u_m) and q(b_m) of everyone, given the items."""
-    taus = q.precisions
-    reading = side_pass(
-        q.users,
-        q.items,
-        graph.by_user,
-        terms,
-        PassStep(settings.offset, settings.weight, taus.user.mean, _mean(taus.user_bias), epsilon),
-        own_is_user=True,
-    )
-    return update_side(reading, q.users, graph.user_blocks, backend.map)
+    reading = users_pass(graph, terms, settings, q, epsilon)
+    return update_side(reading, q.users, graph.user_blocks, backend.map, spare=spare)
 
 
 def evaluate_bound(graph: Graph, estimator: Estimator, settings: Settings, backend: Backend, state: State) -> Bound:
     """L_xi of a state, on the H of the sweep that would come next."""
     terms = estimator.user_terms(state.sweep + 1, state.posterior, backend.map)
-    return bound_of(state, update_users(graph, terms, settings, backend, state.posterior, 1.0).edge_bound, settings)
+    reading = users_pass(graph, terms, settings, state.posterior, 1.0)
+
+    def edges(block: Range) -> float:
+        return compiled.edge_bound(reading, *block)
+
+    return bound_of(state, sum(backend.map(edges, ranges(graph.user_blocks))), settings)
 
 
 def _mean(gamma: Gamma | None) -> float:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from considerate.arrays import Spare
 from considerate.graph import Range, ranges
 from considerate.inference.sums import EdgeSums, add_blocks, edge_sums
 from considerate.kernels import compiled
@@ -75,13 +76,14 @@ def update_side(
     split: NDArray[np.int32] | None = None,
     splits: NDArray[np.int64] | None = None,
     closed_form: bool = False,
+    spare: Spare | None = None,
 ) -> Updated:
     """Every row's sums (eq. 15, 16), step (eq. 17, 19) and recovery of the factorised q (eq. 18).
 
     Blocks of rows are mapped by `run`. The rows `split` are summed block by block of the other side, and those
     sums added along the tree that the kernel follows within a row, so the bits are the same either way.
     """
-    new = own.empty_like()
+    new = own.empty_like(spare)
     out = (new.rows, new.bias_mean, new.bias_variance)
     heavy = np.empty(0, np.int32) if split is None or splits is None else split
     pieces = [piece for block in ranges(blocks) for piece in _without(block, heavy)]

@@ -9,11 +9,12 @@
     rules.py     the small language of `where`
     encode.py    a column of ids -> row numbers of a sorted vocabulary
     titles.py    a title per item
+    times.py     a time per like
 
 pyarrow and scipy are imported inside functions, so that `considerate --help` answers at once.
 """
 
-from .read import Interactions, read_interactions
+from .read import Interactions, read_interactions, read_judged
 from .titles import Titles
 
-__all__ = ["Interactions", "Titles", "read_interactions"]
+__all__ = ["Interactions", "Titles", "read_interactions", "read_judged"]

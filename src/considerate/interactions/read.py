@@ -19,10 +19,15 @@ from .encode import Encoder, quoted
 from .inputs import Input, open_input, reading
 from .matrix import is_sparse, matrix_pairs
 from .rules import Compiled, compile_rule, parse
+from .times import Clock
 from .titles import Titles, read_titles
 
 GROUP_ROWS = 5_000_000  # rows that go through one hash table
 GROUP_BYTES = 1 << 29
+
+
+class NothingKeptError(DataError):
+    """A rule that no row satisfies."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +43,7 @@ class Interactions:
     rows_read: int
     rows_kept: int  # after the rule
     notes: tuple[str, ...]  # for the user: which columns were guessed, how many titles were found
+    times: NDArray[np.float64] | None = None  # [likes] seconds since 1970 UTC, or the column's numbers; NaN: not known
 
     def __post_init__(self) -> None:
         if not len(self.users) == len(self.items) == self.rows_kept <= self.rows_read:
@@ -45,6 +51,8 @@ class Interactions:
                 f"{self.source}: {len(self.users)} users and {len(self.items)} items in {self.rows_kept} "
                 f"kept of {self.rows_read} rows; expected one of each per row."
             )
+        if self.times is not None and len(self.times) != self.rows_kept:
+            raise DataError(f"{self.source}: {len(self.times)} times for {self.rows_kept} likes; expected one each.")
         if self.titles is not None and len(self.titles) != len(self.item_ids):
             raise DataError(f"{self.source}: {len(self.titles)} titles for {len(self.item_ids)} items.")
 
@@ -60,6 +68,7 @@ def read_interactions(
     title_id_column: str | None = None,
     title_column: str | None = None,
     query: str | None = None,
+    time_column: str | None = None,
 ) -> Interactions:
     """Likes from any source.
 
@@ -73,11 +82,12 @@ def read_interactions(
     title_id_column  its columns, guessed if not given
     title_column
     query            what to ask a database
+    time_column      when each like was: dates, moments or numbers; for splits by time (see times.py)
 
     Vocabularies are sorted and hold the ids that the rule keeps, so that row numbers do not depend on the
     order of the rows.
     """
-    names = [name for name in (user_column, item_column, rating_column, where, query) if name is not None]
+    names = [name for name in (user_column, item_column, rating_column, where, query, time_column) if name is not None]
     if titles is None and (title_id_column is not None or title_column is not None):
         raise UsageError("--title-id-column and --title-column go with --titles, a table of items and titles.")
     notes: list[str] = []
@@ -90,21 +100,43 @@ def read_interactions(
             raise UsageError("a matrix has no columns to name and no rows to choose; leave these options out.")
         users, items = matrix_pairs(source)
         user_ids, item_ids = (Vocabulary.range(size) for size in source.shape)
-        where_from, rows, item_column = "the given matrix", len(users), "item"
+        where_from, rows, item_column, times = "the given matrix", len(users), "item", None
     else:
-        headers = [name for name in (user_column, item_column, rating_column) if isinstance(name, str)]
+        headers = [one for one in (user_column, item_column, rating_column, time_column) if isinstance(one, str)]
         table = open_input(source, query, headers)
         user_column, item_column, notes = pick_pair(table.names, user_column, item_column, table.name)
         compiled = _rule(table, (user_column, item_column), rating_column, where)
-        (users, user_ids), (items, item_ids) = _encode(table, user_column, item_column, compiled, where)
-        where_from, rows, notes = table.name, table.rows, [*table.notes, *notes]
+        clock = None
+        if time_column is not None:
+            time_column = find(time_column, table.names, table.name, "--time-column")
+            clock = Clock(time_column, table.name, table.types((user_column, item_column))[time_column])
+        (users, user_ids), (items, item_ids) = _encode(table, user_column, item_column, compiled, where, clock)
+        times = None if clock is None else clock.finish()
+        where_from, rows, notes = table.name, table.rows, [*table.notes, *notes, *(clock.notes if clock else [])]
     found = None
     if titles is not None:
         headers = [name for name in (title_id_column, title_column) if isinstance(name, str)]
         catalogue = open_input(titles, None, headers)
         found, note = read_titles(catalogue, item_ids, item_column, title_id_column, title_column)
         notes.append(note)
-    return Interactions(users, items, user_ids, item_ids, found, where_from, rows, len(users), tuple(notes))
+    return Interactions(users, items, user_ids, item_ids, found, where_from, rows, len(users), tuple(notes), times)
+
+
+def read_judged(source: Any, *, where: str, **options: Any) -> tuple[Interactions, Interactions | None]:
+    """(liked, not liked): the rows that satisfy the rule, and those that fail it, which were considered and not liked.
+
+    A row of which the rule cannot tell, such as one without a rating, is in neither. None where no row fails. The
+    source is read twice: a path, a table or a data frame, not a stream.
+    """
+    parse(where)
+    liked = read_interactions(source, where=where, **options)
+    if liked.rows_kept == liked.rows_read:
+        return liked, None
+    options["titles"] = options["title_id_column"] = options["title_column"] = None
+    try:
+        return liked, read_interactions(source, where=f"not ({where})", **options)
+    except NothingKeptError:
+        return liked, None
 
 
 def _rule(table: Input, ids: tuple[str, str], rating_column: str | None, where: str | None) -> Compiled | None:
@@ -133,7 +165,7 @@ def _rule(table: Input, ids: tuple[str, str], rating_column: str | None, where: 
 
 
 def _encode(
-    table: Input, user: str, item: str, rule: Compiled | None, where: str | None
+    table: Input, user: str, item: str, rule: Compiled | None, where: str | None, clock: Clock | None = None
 ) -> list[tuple[NDArray[np.int32], Vocabulary]]:
     """Codes and vocabularies of the two columns, read once, each encoded in its own thread."""
     import pyarrow.compute as pc
@@ -144,6 +176,9 @@ def _encode(
         keep, needed = rule.keep, list(dict.fromkeys((user, item, *rule.columns)))
         if rule.nan is not None:  # rows with NaN come along to be counted
             fields["nan"], keep = rule.nan, rule.keep | rule.nan
+    if clock is not None:
+        fields["time"] = pc.field(clock.column)
+        needed = list(dict.fromkeys((*needed, clock.column)))
     encoders = [
         Encoder("user", user, table.name, table.from_text, table.quotes),
         Encoder("item", item, table.name, table.from_text, table.quotes),
@@ -154,12 +189,14 @@ def _encode(
         for group in _groups(table.scan(needed, [user, item], fields, keep)):
             kept += sum(batch.num_rows for batch in group)
             if "nan" in fields:
-                nan += sum(pc.sum(batch.column(2)).as_py() or 0 for batch in group)
+                nan += sum(pc.sum(batch.column("nan")).as_py() or 0 for batch in group)
             for future in waiting:
                 future.result()
             waiting = [
                 pool.submit(encoder.add, [batch.column(at) for batch in group]) for at, encoder in enumerate(encoders)
             ]
+            if clock is not None:
+                clock.add([batch.column("time") for batch in group])
         for future in waiting:
             future.result()
         if nan:
@@ -170,7 +207,7 @@ def _encode(
         if not table.rows:
             raise DataError(f"{table.name}: no rows; expected at least one like.")
         if not kept:
-            raise DataError(f"{table.name}: the rule {where!r} keeps none of its {table.rows} rows; relax it.")
+            raise NothingKeptError(f"{table.name}: the rule {where!r} keeps none of its {table.rows} rows; relax it.")
         return list(pool.map(lambda encoder: encoder.finish(), encoders))
 
 

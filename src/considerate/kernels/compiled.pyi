@@ -51,6 +51,18 @@ def draw_negatives(
     out_starts: NDArray[np.int64],
     out: NDArray[np.int32],
 ) -> tuple[int, int]: ...
+def solve_temperatures(
+    table: NDArray[np.float64],
+    grid_start: float,
+    grid_step: float,
+    weights: NDArray[np.float64],
+    starts: NDArray[np.int64],
+    liked: NDArray[np.int32],
+    first: int,
+    last: int,
+    negatives: float,
+    out: NDArray[np.float64],
+) -> None: ...
 def update_rows(
     pass_: Pass,
     first: int,
@@ -59,6 +71,7 @@ def update_rows(
     bias_mean: NDArray[np.float32] | None = None,
     bias_variance: NDArray[np.float32] | None = None,
 ) -> tuple[float, int, Moments]: ...
+def edge_bound(pass_: Pass, first: int, last: int) -> float: ...
 def sum_rows(
     pass_: Pass,
     which: NDArray[np.int32],
@@ -108,6 +121,19 @@ def top_items(
     seen_starts: NDArray[np.int64] | None = None,
     seen: NDArray[np.int32] | None = None,
 ) -> tuple[NDArray[np.int32], NDArray[np.float32]]: ...
+def count_ranks(
+    scores: NDArray[np.float32] | NDArray[np.float64],
+    starts: NDArray[np.int64],
+    held: NDArray[np.int32],
+    seen_starts: NDArray[np.int64],
+    seen: NDArray[np.int32],
+) -> tuple[NDArray[np.int64], NDArray[np.int64], int]: ...
+def best_of_rows(
+    scores: NDArray[np.float32] | NDArray[np.float64],
+    k: int,
+    seen_starts: NDArray[np.int64],
+    seen: NDArray[np.int32],
+) -> tuple[NDArray[np.int32], int]: ...
 def pair_moments(
     factors: int,
     own: NDArray[np.float32],

@@ -1,0 +1,65 @@
+"""Large arrays: they begin at a cache line, and the memory of one that nobody holds any more is used again.
+
+A sweep makes arrays as large as those of the sweep before it. Fresh memory for them would cost as much as a good part
+of the arithmetic: the system clears each page when it is touched first, and a virtual machine may ask its host for it.
+"""
+
+from __future__ import annotations
+
+import math
+import weakref
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+LINE = 64  # bytes; a row that straddles lines is read in one more
+LARGE = 1 << 20  # bytes; less is not worth keeping
+
+
+def empty(shape: tuple[int, ...], dtype: Any, spare: Spare | None = None) -> NDArray[Any]:
+    """An array that is not filled; in memory that is spare where there is some."""
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    if spare is not None and size >= LARGE:
+        return np.asarray(_Loan(spare, spare.find(size + LINE), shape, dtype))
+    memory = np.empty(size + LINE, np.uint8)
+    start = -memory.ctypes.data % LINE
+    made: NDArray[Any] = memory[start : start + size].view(dtype).reshape(shape)
+    return made
+
+
+class Spare:
+    """Memory that was given back, for as long as whoever sweeps holds this; arrays may live longer."""
+
+    def __init__(self) -> None:
+        self._memory: list[NDArray[np.uint8]] = []
+
+    def find(self, size: int) -> NDArray[np.uint8]:
+        """Memory of that many bytes or a few more, old or new."""
+        for i, memory in enumerate(self._memory):
+            if size <= memory.nbytes <= 1.25 * size:
+                return self._memory.pop(i)
+        self._memory.clear()  # or it could come to hold more than is in use
+        return np.empty(size + size // 64, np.uint8)
+
+    def take_back(self, memory: NDArray[np.uint8]) -> None:
+        self._memory.append(memory)
+
+
+class _Loan:
+    """The base of an array, which gives the memory back when no view of it is left."""
+
+    def __init__(self, spare: Spare, memory: NDArray[np.uint8], shape: tuple[int, ...], dtype: Any) -> None:
+        self._spare, self._memory = weakref.ref(spare), memory
+        address = memory.ctypes.data
+        self.__array_interface__ = {
+            "version": 3,
+            "shape": shape,
+            "typestr": np.dtype(dtype).str,
+            "data": (address + -address % LINE, False),
+        }
+
+    def __del__(self) -> None:
+        spare = self._spare()
+        if spare is not None:
+            spare.take_back(self._memory)

@@ -1,0 +1,96 @@
+"""Intervals by bootstrap over users: users are drawn with replacement, each with all values that belong to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from considerate.errors import UsageError
+
+RESAMPLES = 1000
+STREAM = 0xB007
+CHUNK = 1 << 22  # weights held at a time
+
+Interval = tuple[float, float]
+Floats = NDArray[np.float64]
+
+
+def interval(
+    values: NDArray[Any],
+    seed: int = 0,
+    level: float = 0.95,
+    resamples: int = RESAMPLES,
+    groups: NDArray[Any] | None = None,
+) -> Interval:
+    """The percentile interval of the mean of one value per user, a function of the values and the seed.
+
+    `groups` says whose each value is where a user has several (edges of a stratum, several splits): users are then
+    resampled with all their values, and the mean is over values. A single user gives an interval of no width.
+    """
+    return intervals({"": np.asarray(values)}, seed, level, resamples, groups)[""]
+
+
+def paired_interval(
+    a: NDArray[Any],
+    b: NDArray[Any],
+    seed: int = 0,
+    level: float = 0.95,
+    resamples: int = RESAMPLES,
+    groups: NDArray[Any] | None = None,
+) -> Interval:
+    """The interval of the mean of a - b, where a[i] and b[i] are of the same user: above zero, a is better."""
+    if np.shape(a) != np.shape(b):
+        raise UsageError(f"{np.shape(a)} and {np.shape(b)} values do not make pairs; evaluate both on the same split.")
+    return interval(np.asarray(a, np.float64) - np.asarray(b, np.float64), seed, level, resamples, groups)
+
+
+def intervals(
+    values: Mapping[str, NDArray[Any]],
+    seed: int = 0,
+    level: float = 0.95,
+    resamples: int = RESAMPLES,
+    groups: NDArray[Any] | None = None,
+) -> dict[str, Interval]:
+    """The intervals of several means over the same users, from the same resamples."""
+    if not values:
+        return {}
+    if not 0.0 < level < 1.0:
+        raise UsageError(f"level is {level!r}; it must be between 0 and 1.")
+    means = resampled_means(
+        np.stack([np.asarray(one, np.float64) for one in values.values()], 1), seed, resamples, groups
+    )
+    low, high = np.quantile(means, [(1.0 - level) / 2.0, (1.0 + level) / 2.0], axis=0)
+    return {name: (float(low[at]), float(high[at])) for at, name in enumerate(values)}
+
+
+def resampled_means(table: Floats, seed: int, resamples: int = RESAMPLES, groups: NDArray[Any] | None = None) -> Floats:
+    """[resamples, columns]: means of the columns of `table` [values, columns] over users drawn with replacement."""
+    if len(table) == 0 or resamples < 1:
+        raise UsageError(
+            f"a bootstrap of {len(table)} values and {resamples} resamples; expected at least one of each."
+        )
+    if not np.isfinite(table).all():
+        raise UsageError("a bootstrap needs finite values; leave out users without one.")
+    sums = np.concatenate([table, np.ones((len(table), 1))], axis=1)
+    if groups is not None:
+        if np.shape(groups) != (len(table),):
+            raise UsageError(f"groups has {np.size(groups)} entries for {len(table)} values; expected one each.")
+        _, place = np.unique(groups, return_inverse=True)
+        sums = np.stack([np.bincount(place, column) for column in sums.T], axis=1)
+    users = len(sums)
+    random = np.random.Generator(np.random.Philox(key=[seed, STREAM]))
+    totals = np.empty((resamples, sums.shape[1]))
+    step = max(1, CHUNK // users)
+    for first in range(0, resamples, step):
+        drawn = random.integers(0, users, (min(step, resamples - first), users), dtype=np.int32)
+        weights = np.stack([np.bincount(one, minlength=users) for one in drawn]).astype(np.float64)
+        totals[first : first + step] = weights @ sums
+    return np.asarray(totals[:, :-1] / totals[:, -1:])
+
+
+def pooled(parts: Sequence[tuple[NDArray[Any], NDArray[Any]]]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """(groups, values) of several splits, each (users, values), for `interval`: a user's splits stay together."""
+    return np.concatenate([users for users, _ in parts]), np.concatenate([values for _, values in parts])

@@ -1,0 +1,197 @@
+"""Is p(like) honest? Against what was seen where it is known who considered and did not like; and recalibration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from considerate.errors import DataError, UsageError
+from considerate.evaluation.strata import Stratum, strata
+from considerate.predict import Recalibration, logit
+
+EQUAL = "equal classes"
+STEPS = 100  # of Newton, at most
+STREAM = 0xCA1B  # which users are in which fold
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class ReliabilityTable:
+    """p(like) against what was seen, in bins of equal width; NaN where a bin is empty."""
+
+    edges: Floats  # [bins + 1]
+    predicted: Floats  # [bins] weighted mean of p(like)
+    observed: Floats  # [bins] weighted share of likes
+    count: NDArray[np.int64]  # [bins] pairs
+    weight: Floats  # [bins] share of the weight
+    calibration_error: float  # sum over bins of weight * |observed - predicted|
+    brier: float  # weighted mean of (p - liked)^2
+    log_loss: float  # weighted mean of -log p of what was seen
+    auc: float  # chance that a liked pair has the higher p than a considered and not liked one; ties count half
+
+
+def reliability(
+    p: NDArray[Any], liked: NDArray[Any], weights: str | NDArray[Any] | None = EQUAL, bins: int = 10
+) -> ReliabilityTable:
+    """The reliability of probabilities of pairs that were considered, `liked` or not.
+
+    weights   "equal classes": the liked and the not liked pairs weigh the same in total, the model's fair coin;
+              None: every pair the same; or one weight for each pair
+    bins      of equal width over [0, 1]; the last holds 1 too
+
+    The denominator of every mean is the sum of the weights. The AUC has no weights: it is over pairs of pairs.
+    """
+    p, liked = _checked(p, liked)
+    w = class_weights(liked, weights)
+    if bins < 1:
+        raise UsageError(f"bins is {bins}; give at least 1.")
+    edges = np.linspace(0.0, 1.0, bins + 1)
+    place = np.minimum((p * bins).astype(np.int64), bins - 1)
+    mass = np.bincount(place, w, minlength=bins)
+    predicted, observed = np.full((2, bins), np.nan)
+    np.divide(np.bincount(place, w * p, minlength=bins), mass, out=predicted, where=mass > 0)
+    np.divide(np.bincount(place, w * liked, minlength=bins), mass, out=observed, where=mass > 0)
+    gaps = np.where(mass > 0, np.abs(observed - predicted), 0.0)
+    seen = np.clip(np.where(liked, p, 1.0 - p), 1e-15, None)
+    total = w.sum()
+    return ReliabilityTable(
+        edges,
+        predicted,
+        observed,
+        np.bincount(place, minlength=bins).astype(np.int64),
+        mass / total,
+        float((mass * gaps).sum() / total),
+        float((w * (p - liked) ** 2).sum() / total),
+        float(-(w * np.log(seen)).sum() / total),
+        auc(p, liked),
+    )
+
+
+def auc(p: NDArray[Any], liked: NDArray[Any]) -> float:
+    """The share of (liked, not liked) pairs of pairs in which the liked one has the higher p; ties count half. NaN
+    where there are none. Denominator: liked pairs times not liked ones."""
+    p, liked = np.asarray(p), np.asarray(liked, bool)
+    positives, negatives = np.sort(p[liked]), np.sort(p[~liked])
+    if len(positives) == 0 or len(negatives) == 0:
+        return float("nan")
+    below = np.searchsorted(negatives, positives, side="left").sum()
+    ties = np.searchsorted(negatives, positives, side="right").sum() - below
+    return float((below + 0.5 * ties) / (len(positives) * len(negatives)))
+
+
+def class_weights(liked: NDArray[Any], weights: str | NDArray[Any] | None = EQUAL) -> Floats:
+    """One weight for each pair; with "equal classes" each class weighs 1/2 in total."""
+    liked = np.asarray(liked, bool)
+    if weights is None:
+        return np.ones(len(liked))
+    if isinstance(weights, str):
+        if weights != EQUAL:
+            raise UsageError(f"weights is {weights!r}; it may be {EQUAL!r}, None or one weight for each pair.")
+        positives = int(liked.sum())
+        if positives == 0 or positives == len(liked):
+            raise DataError(
+                f"{positives} of {len(liked)} pairs are liked; equal class weights need both liked and not liked ones."
+            )
+        return np.where(liked, 0.5 / positives, 0.5 / (len(liked) - positives))
+    given = np.asarray(weights, np.float64)
+    if given.shape != liked.shape or not (np.isfinite(given) & (given >= 0)).all() or not given.sum() > 0:
+        raise UsageError("weights must be one finite number of at least 0 for each pair, and not all 0.")
+    return given
+
+
+def fit_recalibration(
+    p: NDArray[Any], liked: NDArray[Any], weights: str | NDArray[Any] | None = EQUAL
+) -> Recalibration:
+    """The slope and shift that make p' = sigma(slope logit(p) + shift) most likely, by Newton's method.
+
+    A weight of one half for each class keeps the model's fair coin: p' = 1/2 is said where liked and not liked are as
+    likely. Where the classes can be told apart without error no finite slope is best, and the pairs are refused.
+    """
+    p, liked = _checked(p, liked)
+    if liked.all() or not liked.any():
+        raise DataError(f"{int(liked.sum())} of {len(liked)} pairs are liked; a recalibration needs both kinds.")
+    w = class_weights(liked, weights)
+    w = w / w.sum()
+    x, y = logit(p), liked.astype(np.float64)
+    if np.ptp(x) < 1e-9:
+        raise DataError("p(like) is the same for all pairs; a slope cannot be fitted to it.")
+    if x[liked].min() >= x[~liked].max():
+        raise DataError(
+            "p(like) tells these pairs apart without error, so that no finite slope is best; give more pairs."
+        )
+    scale = float(np.sqrt((w * (x - (w * x).sum()) ** 2).sum())) or 1.0
+    centre = float((w * x).sum())
+    A = np.stack([(x - centre) / scale, np.ones(len(x))], axis=1)
+    at = np.zeros(2)
+    for _ in range(STEPS):
+        a = A @ at
+        q = 0.5 * (1.0 + np.tanh(0.5 * a))
+        gradient = A.T @ (w * (q - y))
+        curvature = (A * (w * q * (1.0 - q))[:, None]).T @ A + 1e-12 * np.eye(2)
+        step = np.linalg.solve(curvature, gradient)
+        loss = _loss(A @ at, y, w)
+        size = 1.0
+        while size > 1e-10 and _loss(A @ (at - size * step), y, w) > loss:  # back until it falls
+            size *= 0.5
+        at = at - size * step
+        if float(np.abs(gradient).max()) < 1e-12 or float(np.abs(size * step).max()) < 1e-12:
+            break
+    slope, shift = float(at[0] / scale), float(at[1] - at[0] * centre / scale)
+    if slope <= 0:
+        raise DataError(
+            f"the best slope is {slope:.3g}: p(like) is no higher for the liked pairs than for the others; check which "
+            "pairs are liked."
+        )
+    return Recalibration(slope, shift)
+
+
+def recalibrated_by_others(
+    p: NDArray[Any],
+    liked: NDArray[Any],
+    users: NDArray[Any],
+    seed: int = 0,
+    folds: int = 2,
+    weights: str | None = EQUAL,
+) -> Floats:
+    """p' of every pair by a recalibration that was fitted to the pairs of other users, which the seed divides into
+    folds: what a recalibration is worth on people that it has not seen."""
+    p, liked = _checked(p, liked)
+    people, place = np.unique(users, return_inverse=True)
+    if folds < 2 or len(people) < folds:
+        raise UsageError(
+            f"{len(people)} users do not make {folds} folds; expected at least two folds, one user in each."
+        )
+    random = np.random.Generator(np.random.Philox(key=[seed, STREAM]))
+    fold = (random.permutation(len(people)) % folds)[place]
+    answer = np.empty(len(p))
+    for one in range(folds):
+        own = fold == one
+        answer[own] = fit_recalibration(p[~own], liked[~own], weights).apply(p[own])
+    return answer
+
+
+def _loss(a: Floats, y: Floats, w: Floats) -> float:
+    return float((w * (np.logaddexp(0.0, a) - y * a)).sum())
+
+
+def errors_by_degree(
+    p_like: NDArray[Any], user_degree: NDArray[Any], users: NDArray[Any] | None = None, **options: Any
+) -> list[Stratum]:
+    """Classification error on held-out likes by the user's degree in training (the paper's figure 4): the share of them
+    with p(like) < 1/2, and half of those at exactly 1/2. Denominator: the held-out likes of the stratum."""
+    p = np.asarray(p_like, np.float64)
+    return strata((p < 0.5) + 0.5 * (p == 0.5), user_degree, users, **options)
+
+
+def _checked(p: NDArray[Any], liked: NDArray[Any]) -> tuple[Floats, NDArray[np.bool_]]:
+    p, liked = np.asarray(p, np.float64), np.asarray(liked)
+    if p.shape != liked.shape or p.ndim != 1 or len(p) == 0:
+        raise UsageError(f"p has the shape {p.shape} and liked {liked.shape}; expected one row of each, and not empty.")
+    if not ((p >= 0.0) & (p <= 1.0)).all():
+        raise DataError("a probability is NaN or outside 0 to 1.")
+    if liked.dtype != bool and not np.isin(liked, (0, 1)).all():
+        raise DataError("liked must be true or false, or 1 or 0, for each pair.")
+    return p, liked.astype(bool)

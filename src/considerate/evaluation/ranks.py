@@ -1,0 +1,168 @@
+"""Where held-out likes are ranked among all items that their user did not like in training; and the best of each list.
+
+Rankings are full, never sampled. Scores come from a Scorer in blocks of users, whose size depends on the number of
+items alone; the kernels count in them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from considerate.errors import DataError, UsageError
+from considerate.evaluation.scorer import Scorer, Scores
+from considerate.evaluation.split import HeldOut
+from considerate.graph import Adjacency, Run, run_serially
+from considerate.kernels import compiled
+
+BLOCK_SCORES = 1 << 22  # scores in one block of users, about
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """Where each held-out like is ranked. Its candidates are all items that its user did not like in training, itself
+    and the user's other held-out items among them."""
+
+    users: NDArray[np.int64]  # [test edges]
+    items: NDArray[np.int64]  # [test edges]
+    above: NDArray[np.int64]  # [test edges] candidates with a higher score
+    ties: NDArray[np.int64]  # [test edges] other candidates with the same score
+    candidates: NDArray[np.int64]  # [test edges]
+
+    @property
+    def scores(self) -> NDArray[np.float64]:
+        """S_rank of each edge (eq. 23): the share of its candidates that it is ranked above; ties count half."""
+        return np.asarray((self.candidates - 1 - self.above - 0.5 * self.ties) / self.candidates)
+
+    @cached_property
+    def people(self) -> NDArray[np.int64]:
+        """[tested users] ascending: what the arrays of the metrics are aligned with."""
+        return np.unique(self.users)
+
+    @cached_property
+    def place(self) -> NDArray[np.int64]:
+        """[test edges] the place of each edge's user among the tested ones."""
+        return np.searchsorted(self.people, self.users).astype(np.int64)
+
+    @cached_property
+    def held(self) -> NDArray[np.int64]:
+        """[tested users] how many likes of each are held out."""
+        return np.bincount(self.place, minlength=len(self.people)).astype(np.int64)
+
+
+def held_ranks(scorer: Scorer, held: HeldOut, run: Run[Any, Any] = run_serially) -> Ranks:
+    """The ranks of all held-out likes; `run` maps blocks of users (LocalBackend().map)."""
+    return ranks_and_lists(scorer, held, None, run)[0]
+
+
+def top_lists(
+    scorer: Scorer,
+    users: NDArray[Any],
+    k: int,
+    seen: Adjacency | None,
+    item_count: int | None = None,
+    run: Run[Any, Any] = run_serially,
+) -> NDArray[np.int32]:
+    """The k best items of each user, [users, k], those of `seen` (by row numbers of users) left out; -1 where fewer
+    remain. Of equal scores the lower row comes first, as in `recommend`."""
+    users = np.asarray(users, np.int64)
+    if item_count is None:
+        item_count = int(np.asarray(scorer.scores(users[:1])).shape[-1])
+
+    def best(part: slice) -> NDArray[np.int32]:
+        scores = block_scores(scorer, users[part], item_count)
+        return best_of_rows(scores, k, *_rows_of(seen, users[part]), scorer.name)
+
+    parts = run(best, _blocks(len(users), item_count))
+    return np.concatenate([np.empty((0, k), np.int32), *parts])
+
+
+def ranks_and_lists(
+    scorer: Scorer, held: HeldOut, k: int | None, run: Run[Any, Any] = run_serially
+) -> tuple[Ranks, NDArray[np.int32] | None]:
+    """The ranks, and with k the lists of the tested users (rows of `Ranks.people`), from one scoring of each user."""
+    if k is not None and k < 1:
+        raise UsageError(f"k is {k}; a list has at least one item.")
+    order = np.lexsort((held.items, held.users))
+    users, items = held.users[order], held.items[order]
+    people, first = np.unique(users, return_index=True)
+    starts = np.append(first, len(users)).astype(np.int64)
+    item_count = held.train.item_count
+
+    def count(part: slice) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int32] | None]:
+        own = people[part]
+        scores = block_scores(scorer, own, item_count)
+        seen_starts, seen = _rows_of(held.seen, own)
+        edges = slice(int(starts[part.start]), int(starts[part.stop]))
+        places = starts[part.start : part.stop + 1] - starts[part.start]
+        above, ties = count_ranks(scores, places, items[edges], seen_starts, seen, scorer.name)
+        lists = None if k is None else best_of_rows(scores, k, seen_starts, seen, scorer.name)
+        return above, ties, lists
+
+    parts = run(count, _blocks(len(people), item_count))
+    above, ties = np.empty((2, len(users)), np.int64)
+    above[order] = np.concatenate([one[0] for one in parts])
+    ties[order] = np.concatenate([one[1] for one in parts])
+    candidates = item_count - held.seen.degrees[held.users]
+    ranks = Ranks(held.users, held.items, above, ties, candidates.astype(np.int64))
+    return ranks, None if k is None else np.concatenate([one[2] for one in parts if one[2] is not None])
+
+
+def block_scores(scorer: Scorer, users: NDArray[np.int64], item_count: int) -> Scores:
+    """The scores of some users, of the right shape and one of the two types that the kernels take."""
+    scores = np.asarray(scorer.scores(users))
+    if scores.shape != (len(users), item_count):
+        raise DataError(
+            f"{scorer.name} gives scores of shape {scores.shape} for {len(users)} users; expected "
+            f"({len(users)}, {item_count}), one for each item."
+        )
+    if scores.dtype not in (np.float32, np.float64):
+        scores = scores.astype(np.float64)
+    return np.ascontiguousarray(scores)
+
+
+def count_ranks(
+    scores: Scores,
+    starts: NDArray[np.int64],
+    held: NDArray[np.int64],
+    seen_starts: NDArray[np.int64],
+    seen: NDArray[np.int32],
+    name: str,
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """(above, ties) of held-out items, row by row of the scores; NaN is refused."""
+    above, ties, bad = compiled.count_ranks(scores, starts, held.astype(np.int32), seen_starts, seen)
+    _refuse_nan(bad, name)
+    return above, ties
+
+
+def best_of_rows(
+    scores: Scores, k: int, seen_starts: NDArray[np.int64], seen: NDArray[np.int32], name: str
+) -> NDArray[np.int32]:
+    """The k best items of each row of scores."""
+    ids, bad = compiled.best_of_rows(scores, k, seen_starts, seen)
+    _refuse_nan(bad, name)
+    return ids
+
+
+def _refuse_nan(row: int, name: str) -> None:
+    if row >= 0:
+        raise DataError(f"{name} gives a score that is NaN (row {row} of a block of users); a NaN has no rank.")
+
+
+def _blocks(users: int, item_count: int) -> list[slice]:
+    size = int(np.clip(BLOCK_SCORES // max(item_count, 1), 64, 1024))
+    return [slice(first, min(first + size, users)) for first in range(0, users, size)]
+
+
+def _rows_of(seen: Adjacency | None, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """Some rows of an adjacency, laid end to end."""
+    if seen is None:
+        return np.zeros(len(rows) + 1, np.int64), np.empty(0, np.int32)
+    degrees = seen.degrees[rows]
+    starts = np.concatenate([[0], np.cumsum(degrees)]).astype(np.int64)
+    places = np.arange(starts[-1]) + np.repeat(seen.starts[rows] - starts[:-1], degrees)
+    return starts, np.ascontiguousarray(seen.indices[places], np.int32)

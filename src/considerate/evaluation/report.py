@@ -1,0 +1,111 @@
+"""All there is to say of a scorer on held-out likes, as plain values for the shell, the study and JSON."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from considerate.evaluation.bootstrap import RESAMPLES, interval, intervals
+from considerate.evaluation.calibration import ReliabilityTable, errors_by_degree
+from considerate.evaluation.metrics import coverage, gini, mean_popularity, novelty, user_metrics
+from considerate.evaluation.ranks import Ranks, ranks_and_lists
+from considerate.evaluation.scorer import Scorer
+from considerate.evaluation.split import HeldOut
+from considerate.evaluation.strata import Stratum, strata
+from considerate.graph import Run, run_serially
+
+TAIL = 100  # items of a lower degree are the tail
+
+
+def evaluate(
+    scorer: Scorer,
+    held: HeldOut,
+    k: tuple[int, ...] = (10, 20),
+    *,
+    p_like: NDArray[Any] | None = None,
+    seed: int = 0,
+    resamples: int = RESAMPLES,
+    run: Run[Any, Any] = run_serially,
+    user_degree: NDArray[Any] | None = None,
+    item_degree: NDArray[Any] | None = None,
+) -> dict[str, Any]:
+    """Metrics with their intervals, lists, and S_rank in strata of degree; with `p_like` of the held-out likes also the
+    classification error by the user's degree. Lists are of the largest k.
+
+    Degrees are those of training, which may be given where the training graph itself is not at hand.
+    Every metric is {"mean", "low", "high", "users"}: a mean over users, its 95 % interval by bootstrap over users.
+    """
+    ranks, lists = ranks_and_lists(scorer, held, max(k), run)
+    assert lists is not None
+    item_degree = held.train.by_item.degrees if item_degree is None else item_degree
+    user_degree = held.train.by_user.degrees if user_degree is None else user_degree
+    per_user = user_metrics(ranks, k)
+    per_user |= {
+        f"popularity@{max(k)}": mean_popularity(lists, item_degree),
+        f"novelty@{max(k)}": novelty(lists, item_degree, held.train.user_count),
+    }
+    per_user = {name: values for name, values in per_user.items() if np.isfinite(values).all()}
+    bounds = intervals(per_user, seed, resamples=resamples)
+    metrics = {name: _figure(values, bounds[name]) for name, values in per_user.items()}
+    tail = item_degree[held.items] < TAIL
+    if tail.any():
+        own = ranks.scores[tail]
+        users = held.users[tail]
+        within = interval(own, seed, resamples=resamples, groups=users)
+        metrics["S_rank tail"] = _figure(own, within) | {"users": len(np.unique(users))}
+    found: dict[str, Any] = {
+        "name": scorer.name,
+        "users": len(ranks.people),
+        "held_out": len(ranks.users),
+        "items": held.train.item_count,
+        "mean_candidates": float(ranks.candidates.mean()),
+        "metrics": metrics,
+        "lists": {
+            "k": max(k),
+            "coverage": coverage(lists, held.train.item_count),
+            "gini": gini(lists, held.train.item_count) if (lists >= 0).any() else None,
+        },
+        "strata": rank_strata(ranks, user_degree, item_degree, seed=seed, resamples=resamples),
+    }
+    if p_like is not None:
+        rows = errors_by_degree(p_like, user_degree[held.users], held.users, seed=seed, resamples=resamples)
+        found["errors"] = [plain_stratum(one) for one in rows]
+    return found
+
+
+def rank_strata(
+    ranks: Ranks,
+    user_degree: NDArray[Any],
+    item_degree: NDArray[Any],
+    *,
+    seed: int = 0,
+    resamples: int = RESAMPLES,
+) -> dict[str, list[dict[str, Any]]]:
+    """S_rank of held-out likes by the degrees in training of the user and of the item: {"user": rows, "item": rows}."""
+    by = {"user": user_degree[ranks.users], "item": item_degree[ranks.items]}
+    return {
+        side: [plain_stratum(one) for one in strata(ranks.scores, degrees, ranks.users, seed=seed, resamples=resamples)]
+        for side, degrees in by.items()
+    }
+
+
+def plain_stratum(one: Stratum) -> dict[str, Any]:
+    return asdict(one) | {"interval": list(one.interval)}
+
+
+def plain_table(table: ReliabilityTable) -> dict[str, Any]:
+    """A reliability table as lists and numbers; None for NaN."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, np.ndarray):
+            return [plain(one) for one in value.tolist()]
+        return None if isinstance(value, float) and np.isnan(value) else value
+
+    return {name: plain(value) for name, value in vars(table).items()}
+
+
+def _figure(values: NDArray[Any], bounds: tuple[float, float]) -> dict[str, Any]:
+    return {"mean": float(np.mean(values)), "low": bounds[0], "high": bounds[1], "users": len(values)}

@@ -1,0 +1,144 @@
+"""One protocol for all that can be evaluated: scores of users against every item, the higher the better."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from considerate.errors import DataError, UsageError
+from considerate.graph import Adjacency
+from considerate.model import Model
+from considerate.posterior import Side
+from considerate.ranking import SCORES
+
+Users = NDArray[np.int64]
+Scores = NDArray[np.float32] | NDArray[np.float64]
+
+
+@runtime_checkable
+class Scorer(Protocol):
+    """Anything that scores all items for some users. It may be asked from several threads at once."""
+
+    name: str
+
+    def scores(self, users: Users) -> Scores:
+        """[users, items]; the higher the better, none of them NaN. -infinity is allowed: last, and tied there."""
+
+
+class ModelScorer:
+    """Ours: the mean logit + the knob * log pi, or one of the paper's scores.
+
+    `users` are users folded in, in place of those of the model (strong generalisation).
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        popularity: float | None = None,
+        score: str | None = None,
+        name: str | None = None,
+        users: Side | None = None,
+    ) -> None:
+        if score is not None and score not in SCORES:
+            raise UsageError(f"score is {score!r}; it may be one of {', '.join(SCORES)}.")
+        if score is not None and popularity is not None:
+            raise UsageError("score and popularity do not go together: the paper's scores have no knob.")
+        if popularity is not None and not np.isfinite(popularity):
+            raise UsageError(f"popularity is {popularity!r}; it must be a finite number.")
+        self.model, self.score = model, score
+        self.knob = model.popularity_weight if popularity is None else float(popularity)
+        self.name = name or (score.replace("_", " ") if score is not None else f"popularity weight {self.knob:g}")
+        self.users = model.posterior.users if users is None else users
+        columns = model.columns.mean  # made here, before there are threads
+        if score is None:
+            self._columns = columns.copy() if self.knob else columns
+            if self.knob:
+                self._columns[-1] += np.float32(self.knob) * model.log_popularity
+        elif score != "popularity":
+            _ = model.columns.variance
+        self._half_weights = np.asarray(0.5 * model.popularity, np.float32)
+
+    def scores(self, users: Users) -> Scores:
+        if self.score is None:
+            rows = np.ones((len(users), self.users.factors + 1), np.float32)
+            rows[:, :-1] = self.users.mean[users]
+            answer = rows @ self._columns
+            if self.users.has_bias:
+                answer += self.users.biases[0][users, None]
+            return np.asarray(answer, np.float32)
+        if self.score == "popularity":
+            return np.ascontiguousarray(np.broadcast_to(self.model.popularity, (len(users), self.model.item_count)))
+        mean = self.model.columns.means(self.users, users)
+        variance = self.model.columns.variances(self.users, users)
+        variance *= np.float32(self.model.variance_scale * math.pi / 8.0)  # from here in place, for speed: eq. 22
+        variance += np.float32(1.0)
+        mean /= np.sqrt(variance, out=variance)
+        if self.score == "like":  # in the order of p(like), and p's that differ do not become equal
+            return mean
+        mean *= np.float32(0.5)
+        np.tanh(mean, out=mean)
+        mean += np.float32(1.0)
+        mean *= self._half_weights
+        return mean
+
+
+class FunctionScorer:
+    """A function users -> scores."""
+
+    def __init__(self, function: Callable[[Users], Any], name: str) -> None:
+        self.function, self.name = function, name
+
+    def scores(self, users: Users) -> Scores:
+        answer = np.asarray(self.function(users))
+        return answer if answer.dtype == np.float32 else answer.astype(np.float64, copy=False)
+
+
+class OrderScorer:
+    """An object with implicit's `recommend`: its order over all items. What it leaves out ties at the bottom."""
+
+    def __init__(self, recommender: Any, item_count: int, name: str, train: Adjacency | None = None) -> None:
+        self.recommender, self.item_count, self.name, self.train = recommender, item_count, name, train
+
+    def scores(self, users: Users) -> Scores:
+        likes = None if self.train is None else self._likes(self.train, users)
+        ids, _ = self.recommender.recommend(users, likes, N=self.item_count, filter_already_liked_items=False)
+        ids = np.asarray(ids).reshape(len(users), -1)
+        if ids.size and int(ids.max()) >= self.item_count:
+            raise DataError(
+                f"{self.name} recommends item {int(ids.max())}; there are items 0 to {self.item_count - 1}."
+            )
+        answer = np.full((len(users), self.item_count), -float(self.item_count), np.float32)
+        rows, places = np.nonzero(ids >= 0)
+        answer[rows, ids[rows, places]] = -places
+        return answer
+
+    def _likes(self, train: Adjacency, users: Users) -> Any:
+        from scipy.sparse import csr_matrix
+
+        whole = csr_matrix(
+            (np.ones(train.edges, np.float32), train.indices, train.starts), (train.rows, self.item_count)
+        )
+        return whole[users]
+
+
+def as_scorer(thing: Any, item_count: int, name: str | None = None, train: Adjacency | None = None) -> Scorer:
+    """A scorer from a scorer, a model or a fitted Recommender of ours, any object with implicit's `recommend`
+    (`train` is then handed to it as `user_items`), or a function users -> scores."""
+    model = thing if isinstance(thing, Model) else getattr(thing, "model_", None)
+    if isinstance(model, Model):
+        return ModelScorer(model, name=name)
+    if isinstance(thing, Scorer):
+        return thing
+    called = name or getattr(thing, "name", None) or getattr(thing, "__name__", None) or type(thing).__name__
+    if hasattr(thing, "recommend"):
+        return OrderScorer(thing, item_count, str(called), train)
+    if callable(thing):
+        return FunctionScorer(thing, str(called))
+    raise UsageError(
+        f"{type(thing).__name__} cannot be evaluated; give an object with scores(users) and a name, one with "
+        "implicit's recommend, or a function from row numbers of users to scores [users, items]."
+    )

@@ -1,0 +1,182 @@
+"""Figures of the fit: what the knob does, the bound and E[tau] by sweep, quality against time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from considerate.study.figures.style import (
+    COLUMN,
+    INK,
+    SOFT,
+    Floats,
+    Looks,
+    any_finite,
+    floats,
+    new_figure,
+    plain,
+    plain_log_axis,
+    shared_legend,
+)
+from considerate.study.results import KnobCurve, Results, Trace
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+PAPER_TAUS = {"user": 2.0, "item": 3.5, "item_bias": 0.4}
+_TAU_WORDS = {"user": r"$\tau_u$", "item": r"$\tau_v$", "item_bias": r"$\tau_{b_v}$", "user_bias": r"$\tau_{b_u}$"}
+_TAU_MARKERS = {"user": "o", "item": "s", "item_bias": "^", "user_bias": "v"}
+
+
+def draw_knobs(results: Results, looks: Looks) -> Figure | None:
+    """Mean rank, tail rank, Recall@20, coverage and popularity of the lists against the popularity weight."""
+    knobs = [knob for knob in results.knobs if any_finite(knob.mean_rank)]
+    if not knobs:
+        return None
+    figure = new_figure(3.5)
+    panels = figure.subplots(2, 2, sharex=True)
+    (rank, recall), (coverage, degree) = panels
+    for knob in knobs:
+        _knob_line(rank, knob, knob.mean_rank, looks)
+        _knob_line(rank, knob, knob.tail_rank, looks, dashed=True)
+        _knob_line(recall, knob, knob.recall, looks)
+        _knob_line(coverage, knob, [100 * share for share in knob.coverage], looks)
+        _knob_line(degree, knob, knob.popularity, looks)
+    rank.set_title(r"$S_\mathrm{rank}$ (dashed: the tail)")
+    recall.set_title("Recall@20")
+    coverage.set_title("catalogue in lists (%)")
+    coverage.set_ylim(bottom=0)
+    degree.set_title("mean degree in lists")
+    degree.set_ylim(bottom=0)
+    for ax in panels[1]:
+        ax.set_xlabel("popularity weight")
+    _knob_legend(figure, looks, knobs)
+    return figure
+
+
+def _knob_line(ax: Axes, knob: KnobCurve, values: list[float], looks: Looks, dashed: bool = False) -> None:
+    look = looks[knob.name]
+    line = (0, (3, 1.2)) if dashed else "-"
+    ax.plot(knob.knob, values, color=look.colour, linestyle=line, linewidth=1.1)
+    chosen = np.interp(knob.chosen, knob.knob, values)
+    face = "white" if look.hollow else look.colour
+    ax.plot([knob.chosen], [chosen], look.marker, color=look.colour, markerfacecolor=face, markersize=4.5, zorder=5)
+
+
+def _knob_legend(figure: Figure, looks: Looks, knobs: list[KnobCurve]) -> None:
+    from matplotlib.lines import Line2D
+
+    handles = []
+    for knob in knobs:
+        style = {**looks[knob.name].drawn(), "linestyle": "-", "linewidth": 1.1}
+        handles.append(Line2D([], [], label=plain(f"{knob.name}: {knob.chosen:.2f} chosen"), **style))
+    figure.legend(handles=handles, loc="outside upper left", ncols=1 if len(knobs) < 3 else 2)
+
+
+def draw_traces(results: Results, looks: Looks) -> Figure | None:
+    """The bound, the precisions, the spread of the logits and the rank on validation, by sweep."""
+    traces = [trace for trace in results.traces if any_finite(trace.bound)]
+    if not traces:
+        return None
+    from matplotlib.ticker import MaxNLocator
+
+    figure = new_figure(4.4)
+    grid = figure.add_gridspec(3, 2, height_ratios=[1, 1.15, 1])
+    bound = figure.add_subplot(grid[0, :])
+    tau = figure.add_subplot(grid[1, :])
+    spread, rank = figure.add_subplot(grid[2, 0]), figure.add_subplot(grid[2, 1])
+    for trace in traces:
+        look = looks[trace.name]
+        line = {"color": look.colour, "linestyle": look.line, "linewidth": 1.1}
+        bound.plot(trace.sweep, _below_best(trace), **line)
+        spread.plot(trace.sweep, trace.spread, **line)
+        rank.plot(trace.sweep, trace.rank, **line)
+        _taus(tau, trace, looks)
+    _bound_limits(bound, traces)
+    bound.set_title("bound (% below its own best)")
+    tau.set_yscale("log")
+    _paper_taus(tau, traces)
+    plain_log_axis(tau.yaxis)
+    spread.set_title(r"spread $\sqrt{K/(\tau_u \tau_v)}$")
+    spread.set_ylim(bottom=0)
+    rank.set_title(r"$S_\mathrm{rank}$ on validation")
+    for ax in (bound, tau, spread, rank):
+        ax.xaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 5, 10], integer=True))
+    for ax in (spread, rank):
+        ax.set_xlabel("sweep")
+    bound.xaxis.set_tick_params(labelbottom=False)
+    shared_legend(figure, looks, [trace.name for trace in traces])
+    return figure
+
+
+def _taus(ax: Axes, trace: Trace, looks: Looks) -> None:
+    look = looks[trace.name]
+    for kind, values in trace.taus.items():
+        every = max(1, len(values) // 6)
+        ax.plot(
+            trace.sweep,
+            values,
+            color=look.colour,
+            linestyle=look.line,
+            marker=_TAU_MARKERS.get(kind, "o"),
+            markevery=(every // 2, every),
+            markersize=3,
+            markerfacecolor="white",
+            linewidth=0.9,
+        )
+
+
+def _paper_taus(ax: Axes, traces: list[Trace]) -> None:
+    """Which marker is which precision, and the paper's value, filled, at the right edge."""
+    from matplotlib.lines import Line2D
+
+    edge: Any = {"transform": ax.get_yaxis_transform(), "clip_on": False, "zorder": 5, "color": INK, "markersize": 4}
+    handles = []
+    for kind in dict.fromkeys(kind for trace in traces for kind in trace.taus):
+        marker, label = _TAU_MARKERS.get(kind, "o"), _TAU_WORDS.get(kind, plain(kind))
+        if kind in PAPER_TAUS:
+            ax.plot([1.0], [PAPER_TAUS[kind]], marker, **edge)
+            label += f" (paper: {PAPER_TAUS[kind]})"
+        handles.append(Line2D([], [], color=SOFT, marker=marker, linestyle="", markerfacecolor="white", label=label))
+    tight: Any = {"handlelength": 1.0, "handletextpad": 0.3, "columnspacing": 0.8, "borderaxespad": 0.0}
+    ax.legend(handles=handles, ncols=len(handles), loc="lower left", bbox_to_anchor=(-0.02, 1.0), **tight)
+    ax.set_ylabel(r"E[$\tau$]")
+
+
+def _below_best(trace: Trace) -> Floats:
+    """Per cent of the best bound: those of different settings are not on one scale."""
+    bound = floats(trace.bound)
+    best = float(np.nanmax(bound))
+    return 100 * (bound - best) / max(abs(best), 1e-12)
+
+
+def _bound_limits(ax: Axes, traces: list[Trace]) -> None:
+    """The rise after the first sweeps, which may be far below: a start at random says little."""
+    low = min(float(np.nanmin(_below_best(trace)[min(2, len(trace.bound) // 4) :])) for trace in traces)
+    ax.set_ylim(1.15 * min(low, -1e-3), -0.08 * min(low, -1e-3))
+
+
+def draw_times(results: Results, looks: Looks) -> Figure | None:
+    """Mean S_rank and Recall@20 against seconds of fitting, for every scorer."""
+    times = [time for time in results.times if any_finite(time.mean_rank)]
+    if not times:
+        return None
+    figure = new_figure(0.3 + 0.07 * len(times) + 3.6, COLUMN)
+    rank, recall = figure.subplots(2, 1, sharex=True)
+    first = max(min(time.seconds) for time in times)
+    for time in times:
+        style, at_once = looks[time.name].drawn(), max(time.seconds) < 0.02 * first
+        for ax, values in ((rank, time.mean_rank), (recall, time.recall)):
+            if at_once:  # popularity is counted, not fitted: a level to compare with
+                ax.axhline(values[-1], **{**style, "marker": ""})
+            else:
+                ax.plot(np.maximum(floats(time.seconds), 1e-3), values, **style)
+    rank.set_xscale("log")
+    plain_log_axis(rank.xaxis)
+    rank.set_ylabel(r"mean $S_\mathrm{rank}$")
+    recall.set_ylabel("Recall@20")
+    recall.set_xlabel("seconds of fitting")
+    shared_legend(figure, looks, [time.name for time in times])
+    return figure

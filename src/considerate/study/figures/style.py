@@ -1,0 +1,282 @@
+"""How the figures look: sizes for a paper's column, one colour per score in all of them, and the axes' habits.
+
+Colours are Okabe and Ito's, which people of all colour visions tell apart; lines and markers differ too, so
+that a grey print can be read. Text is drawn as outlines in SVG and embedded in PDF, in a font that matplotlib brings:
+a figure looks the same everywhere, and the same results give the same bytes.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from considerate.errors import UsageError
+from considerate.study.results import Results
+
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
+    from matplotlib.figure import Figure
+
+Floats = NDArray[np.float64]
+
+COLUMN = 3.4  # inches: one column of a paper, and a phone's width at a legible scale
+FEW = 10  # a bin of fewer likes is left to the tables: its mean says nothing, and its interval hides the others
+INK, SOFT, PALE = "#222222", "#767676", "#d9d9d9"
+BLUE, VERMILION, ORANGE, GREEN, PURPLE, SKY = "#0072B2", "#D55E00", "#E69F00", "#009E73", "#CC79A7", "#56B4E9"
+OTHERS = ("#882255", "#999933", "#332288", "#AA4466", "#117733", "#661100")  # Paul Tol's, for scorers that join
+
+SETTINGS: dict[str, Any] = {
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],
+    "mathtext.fontset": "dejavusans",
+    "font.size": 7.5,
+    "axes.labelsize": 7.5,
+    "axes.titlesize": 7.5,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "legend.fontsize": 7,
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": SOFT,
+    "xtick.color": SOFT,
+    "ytick.color": SOFT,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "axes.linewidth": 0.6,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlelocation": "left",
+    "axes.titlepad": 4,
+    "axes.axisbelow": True,
+    "axes.grid": True,
+    "grid.color": "#e6e6e6",
+    "grid.linewidth": 0.5,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "xtick.minor.width": 0.4,
+    "ytick.minor.width": 0.4,
+    "xtick.major.size": 2.5,
+    "ytick.major.size": 2.5,
+    "xtick.minor.size": 1.5,
+    "ytick.minor.size": 1.5,
+    "lines.linewidth": 1.1,
+    "lines.markersize": 3.4,
+    "lines.markeredgewidth": 0.8,
+    "legend.frameon": False,
+    "legend.handlelength": 2.6,
+    "legend.columnspacing": 1.2,
+    "legend.labelspacing": 0.3,
+    "legend.borderpad": 0.1,
+    "figure.constrained_layout.h_pad": 0.03,
+    "figure.constrained_layout.w_pad": 0.03,
+    "svg.fonttype": "path",
+    "svg.hashsalt": "considerate",
+    "pdf.fonttype": 42,
+    "pdf.compression": 9,
+}
+
+
+@contextmanager
+def paper_style() -> Iterator[None]:
+    """Draw and save inside this block; the user's own matplotlib settings neither count nor change."""
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise UsageError("the figures need matplotlib; install it: pip install 'considerate[study]'.") from error
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        settings: Any = matplotlib.rcParams
+        settings.update(SETTINGS)
+        yield
+
+
+# --- One look per name ---
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a score or a model is drawn, wherever it appears."""
+
+    colour: str
+    line: Any = "-"
+    marker: str = "o"
+    hollow: bool = False
+    width: float = 1.1
+    layer: float = 3.0
+
+    def drawn(self) -> dict[str, Any]:
+        """Keywords of `Axes.plot`."""
+        return {
+            "color": self.colour,
+            "linestyle": self.line,
+            "marker": self.marker,
+            "markerfacecolor": "white" if self.hollow else self.colour,
+            "linewidth": self.width,
+            "zorder": self.layer,
+        }
+
+
+_FAMILIES: list[tuple[str, Look]] = [  # the first pattern found in a name decides
+    (r"bpr.*pop|wbpr", Look(GREEN, (0, (4, 1.5)), "v")),
+    (r"bpr", Look(ORANGE, (0, (4, 1.5)), "^")),
+    (r"\bi?als\b", Look(PURPLE, (0, (5, 1, 1, 1)), "P")),
+    (r"\bease\b", Look(SKY, (0, (5, 1, 1, 1)), "X")),
+    (r"knob|considerate|\bours?\b", Look(INK, "-", "D", width=1.6, layer=4.0)),
+    (r"\bdefault\b", Look(INK, "-", "D", width=1.6, layer=4.0)),
+    (r"popularity x like", Look(VERMILION, "-", "s")),
+    (r"^(most )?popular", Look(SOFT, (0, (1, 1)), "x")),
+    (r"paper", Look(BLUE, "-", "o")),
+    (r"\blike", Look(BLUE, "-", "o")),
+]
+_VARIANT_LINES: list[Any] = ["-", (0, (3, 1)), (0, (1, 1)), (0, (6, 1, 1, 1))]
+_OTHER_MARKERS = "<>phd*"
+
+
+class Looks:
+    """The look of every name in a study.
+
+    Names of one family share its colour, and differ by line and marker: `like, r = 1` is solid and filled,
+    `like, r = 1/2` dashed and hollow, both blue.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._looks: dict[str, Look] = {}
+        seen: dict[int, int] = {}
+        others = 0
+        for name in dict.fromkeys(names):
+            plain_name = name.lower().replace("×", "x").replace("*", "x")
+            family = next((i for i, (pattern, _) in enumerate(_FAMILIES) if re.search(pattern, plain_name)), None)
+            if family is None:
+                line, marker = _VARIANT_LINES[(others + 1) % 4], _OTHER_MARKERS[others % len(_OTHER_MARKERS)]
+                self._looks[name] = Look(OTHERS[others % len(OTHERS)], line, marker)
+                others += 1
+                continue
+            look, variant = _FAMILIES[family][1], seen.get(family, 0)
+            seen[family] = variant + 1
+            if variant:
+                look = replace(look, line=_VARIANT_LINES[variant % 4], hollow=variant % 2 == 1, width=1.1)
+            self._looks[name] = look
+
+    @classmethod
+    def of(cls, results: Results) -> Looks:
+        named: list[Any] = [*results.comparisons, *results.times, *results.knobs, *results.traces]
+        named += [*results.errors, *results.histograms, *results.reliability]
+        peers = [each.peer for each in results.differences]
+        return cls([rank.score for rank in results.ranks] + [each.name for each in named] + peers)
+
+    def __getitem__(self, name: str) -> Look:
+        return self._looks[name]
+
+
+# --- Axes ---
+
+
+def new_figure(height: float, width: float = COLUMN) -> Figure:
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def plain(text: str) -> str:
+    """Text from the data, which matplotlib is not to read as mathematics."""
+    return text.replace("$", r"\$")
+
+
+def floats(values: Sequence[float]) -> Floats:
+    return np.asarray(values, np.float64)
+
+
+def enough(values: Sequence[float], count: Sequence[int]) -> Floats:
+    """Values with gaps where a bin holds too few to be worth a point; all of them where every bin is so small."""
+    kept, few = floats(values).copy(), np.asarray(count) < FEW
+    if not few.all():
+        kept[few] = np.nan
+    return kept
+
+
+def any_finite(*series: Sequence[float]) -> bool:
+    return any(math.isfinite(value) for values in series for value in values)
+
+
+def bin_centre(low: Sequence[int], high: Sequence[int]) -> Floats:
+    """The geometric middle of bins of degree; degree 0 stands at 1/2 of a logarithmic axis."""
+    centre: Floats = np.sqrt(np.maximum(floats(low), 0.5) * np.maximum(floats(high), 0.5))
+    return centre
+
+
+def degree_axis(ax: Axes, low: Sequence[int], label: str | None) -> None:
+    """A logarithmic axis of degrees that can show degree 0 too."""
+    from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter
+
+    ax.set_xscale("log")
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: degree_text(0 if value == 0.5 else value)))
+    ax.xaxis.set_minor_formatter(NullFormatter())
+    left, right = ax.get_xlim()
+    decades = 10.0 ** np.arange(8)
+    ax.xaxis.set_minor_locator(FixedLocator(list(np.outer(decades, np.arange(2.0, 10.0)).ravel())))
+    if min(low, default=1) == 0:
+        ax.xaxis.set_major_locator(FixedLocator([0.5, *decades]))
+        ax.set_xlim(0.36, right)
+    elif right / left < 30:
+        ax.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    else:
+        ax.xaxis.set_major_locator(FixedLocator(list(decades)))
+    if label:
+        ax.set_xlabel(label)
+
+
+def plain_log_axis(axis: Axis) -> None:
+    """A logarithmic axis with labels such as 0.4, 1 and 20, more of them where few decades are shown."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    low, high = axis.get_view_interval()
+    axis.set_major_locator(LogLocator(subs=(1.0,) if high > 30 * low else (1.0, 2.0, 5.0)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: degree_text(value)))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def degree_text(value: float) -> str:
+    if value >= 10_000 and math.log10(value) % 1 == 0:
+        return f"$10^{{{round(math.log10(value))}}}$"
+    return f"{value:g}"
+
+
+def count_strip(ax: Axes, low: Sequence[int], high: Sequence[int], count: Sequence[int]) -> None:
+    """Bars of how many a bin holds, on a logarithmic scale: the estimates above a short bar are noisy."""
+    from matplotlib.ticker import FuncFormatter, NullFormatter
+
+    left = np.sqrt(np.maximum(floats(low) - 1, 0.5) * np.maximum(floats(low), 0.36))
+    right = np.sqrt(np.maximum(floats(high), 0.5) * (floats(high) + 1))
+    ax.bar(left, floats(count), right - left, align="edge", color=PALE, edgecolor="white", linewidth=0.4)
+    ax.set_yscale("log")
+    ax.set_ylim(0.7, max([*count, 10]) * 2)
+    top = 10 ** int(math.log10(max([*count, 10])))
+    ax.set_yticks([1, top])
+    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: degree_text(value)))
+    ax.yaxis.set_minor_formatter(NullFormatter())
+    ax.minorticks_off()
+    ax.set_ylabel("likes")
+
+
+def shared_legend(figure: Figure, looks: Looks, names: Sequence[str], more: Sequence[Artist] = ()) -> None:
+    """One legend for all panels, above them."""
+    from matplotlib.lines import Line2D
+
+    unique = list(dict.fromkeys(names))
+    handles = [*(Line2D([], [], label=plain(name), **looks[name].drawn()) for name in unique), *more]
+    longest = max(len(str(handle.get_label())) for handle in handles)
+    columns = 1 if longest > 30 else min(2, len(handles))
+    figure.legend(handles=handles, loc="outside upper left", ncols=columns)
+
+
+def band(ax: Axes, x: Floats, low: Floats, high: Floats, look: Look, alpha: float = 0.14) -> None:
+    ax.fill_between(x, low, high, color=look.colour, alpha=alpha, linewidth=0, zorder=look.layer - 1)

@@ -1,0 +1,148 @@
+"""What is studied: likes, and where it is known, who considered something and did not like it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from considerate.errors import UsageError
+from considerate.evaluation.split import HeldOut, edge_keys, given_likes, rows_in
+from considerate.graph import Graph
+from considerate.interactions import Interactions, read_interactions, read_judged
+from considerate.study.cache import fingerprint
+from considerate.training import make_graph
+
+Rows = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Pairs whose truth is known. Where `liked` is empty, the likes held out by a split are the other class."""
+
+    users: Rows  # [pairs] considered and not liked
+    items: Rows  # [pairs]
+    liked_users: Rows  # [likes] considered and liked, of a set of its own
+    liked_items: Rows  # [likes]
+
+    @property
+    def apart(self) -> bool:
+        """Whether both classes come from a set of their own, which no split touches."""
+        return len(self.liked_users) > 0
+
+
+@dataclass(frozen=True)
+class Material:
+    """The data of a study, as row numbers."""
+
+    name: str
+    source: str
+    rule: str | None
+    graph: Graph
+    notes: tuple[str, ...]
+    judged: Judged | None = None
+    test: HeldOut | None = None  # a given split
+
+    def fingerprint(self) -> str:
+        """A hash of all of it."""
+        judged, test = self.judged, self.test
+        return fingerprint(
+            self.graph.by_user.starts,
+            self.graph.by_user.indices,
+            np.array([self.graph.item_count]),
+            *(() if judged is None else (judged.users, judged.items, judged.liked_users, judged.liked_items)),
+            *((None,) if test is None else (test.users, test.items)),
+        )
+
+
+def read_material(
+    data: Any,
+    reader: dict[str, Any],
+    *,
+    judged: Any = None,
+    judged_where: str | None = None,
+    test: Any = None,
+    title: str | None = None,
+) -> Material:
+    """The likes of a source; with a rule, the rows that fail it are pairs considered and not liked.
+
+    judged          another source of such truth: its rows that satisfy the rule are likes, those that fail it are not
+    judged_where    its rule, if it is not the same
+    test            likes to rank, if the split is given
+    """
+    rule = reader.get("where")
+    plain = {name: value for name, value in reader.items() if name != "where" and not name.startswith("title")}
+    others: Interactions | None = None
+    truth: tuple[Interactions, Interactions | None] | None = None
+    if judged is not None:
+        its_rule = judged_where or rule
+        if its_rule is None:
+            raise UsageError("--judged needs a rule that tells likes from others; give --judged-where or --where.")
+        truth = read_judged(judged, where=its_rule, **(plain | {"query": None}))
+    elif judged_where is not None:
+        raise UsageError("--judged-where goes with --judged, a file of pairs whose truth is known.")
+    if rule is None or truth is not None:
+        likes = read_interactions(data, **reader)
+    else:
+        likes, others = read_judged(data, **reader)
+    tested = None if test is None else read_interactions(test, where=rule, **(plain | {"query": None}))
+    if title is None and isinstance(data, str):
+        title = Path(data).stem if Path(data).stem not in ("ratings", "train", "likes", "data") else None
+        title = title or Path(data).resolve().parent.name or Path(data).stem
+    return make_material(likes, rule=rule, not_liked=others, judged=truth, test=tested, title=title)
+
+
+def make_material(
+    likes: Any,
+    *,
+    rule: str | None = None,
+    not_liked: Interactions | None = None,
+    judged: tuple[Interactions, Interactions | None] | None = None,
+    test: Interactions | None = None,
+    title: str | None = None,
+) -> Material:
+    """Material from likes that were read; `not_liked` and `judged` (likes, others) are the truth about p(like)."""
+    likes = read_interactions(likes)
+    said = [*likes.notes]
+    graph = make_graph(likes)
+    known = edge_keys(graph)
+    truth: Judged | None = None
+    empty = np.empty(0, np.int64)
+    if judged is not None:
+        liked = _pairs(likes, judged[0], known, "the judged likes", said)
+        others = (empty, empty) if judged[1] is None else _pairs(likes, judged[1], known, "the judged others", said)
+        keep = ~np.isin(_keys(*others, graph.item_count), _keys(*liked, graph.item_count))
+        truth = Judged(others[0][keep], others[1][keep], *liked)
+        if not len(truth.users) or not len(truth.liked_users):
+            said.append("the judged pairs are all of one kind: p(like) cannot be checked against them")
+            truth = None
+    elif not_liked is not None:
+        users, items = _pairs(likes, not_liked, known, "pairs that fail the rule", said)
+        truth = Judged(users, items, empty, empty) if len(users) else None
+    held = None if test is None else given_likes(likes, test)
+    if held is not None and held.left_out:
+        said.append(f"{held.left_out:,} likes of the test are of users or items without training, and are left out")
+    return Material(title or likes.source, likes.source, rule, graph, tuple(said), truth, held)
+
+
+def _pairs(
+    likes: Interactions, others: Interactions, liked: NDArray[np.int64], what: str, notes: list[str]
+) -> tuple[Rows, Rows]:
+    """Pairs as rows of the likes, each once, without those that are likes themselves; what is left out is said."""
+    users, items = rows_in(likes, others)
+    inside = (users >= 0) & (items >= 0)
+    keys = np.unique(_keys(users[inside], items[inside], len(likes.item_ids)))
+    both = np.isin(keys, liked, assume_unique=True)
+    if not inside.all():
+        notes.append(f"{what}: {int((~inside).sum()):,} are of users or items without a like, and are left out")
+    if both.any():
+        notes.append(f"{what}: {int(both.sum()):,} are likes in training, and are left out")
+    keys = keys[~both]
+    return keys // len(likes.item_ids), keys % len(likes.item_ids)
+
+
+def _keys(users: Rows, items: Rows, item_count: int) -> Rows:
+    return np.asarray(users * item_count + items, np.int64)

@@ -1,0 +1,278 @@
+"""What a study found, as plain values: the figures draw them, the page tabulates them, and a JSON file holds them.
+
+A list that is written `[bins]` has one entry per bin; NaN stands where a bin is empty (JSON: null).
+
+Scorers are named the same everywhere: "considerate" (the best of its trials, at the knob chosen on validation),
+"considerate, knob 0" (the same posterior by liking alone), "considerate, default" (settings as given, where a trial
+beat them), "like, r = 1", "like, r = 1/2", "popularity x like, r = 1", "popularity x like, r = 1/2" (the paper's
+settings), "popularity", "BPR-uniform", "BPR-popularity", "ALS", "EASE", and whatever the user's own are called. The
+models behind p(like) are "default", "the paper's, r = 1" and "the paper's, r = 1/2".
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import types
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from considerate.errors import DataError
+
+Interval = tuple[float, float]  # 95 %, by bootstrap over users
+
+
+@dataclass(frozen=True)
+class Data:
+    """What was studied."""
+
+    name: str
+    source: str
+    rule: str | None  # which rows are likes
+    users: int
+    items: int
+    likes: int
+    duplicates: int
+    notes: list[str]
+    split: str  # in words
+    splits: int  # how many, each with its own seed
+    held_out: int  # likes held out in one split
+    judged: int  # pairs known to have been considered and not liked, of which p(like) can be checked; 0 where unknown
+
+
+@dataclass(frozen=True)
+class Degrees:
+    """Degrees of one side of a graph (fig. 1), in logarithmic bins, with the law fitted to them."""
+
+    side: str  # "users" or "items"
+    graph: str  # "G", or "H drawn"
+    centre: list[float]  # [bins]
+    density: list[float]  # [bins] vertices per unit of degree
+    law: str  # in words, with its parameters
+    law_degree: list[float]  # [points]
+    law_density: list[float]  # [points]
+
+
+@dataclass(frozen=True)
+class Balance:
+    """Positives to negatives of every item in one draw of H (fig. 3)."""
+
+    name: str  # "r = 1", "r = 1/2, head corrected"
+    degree: list[int]  # [items] of at least one like
+    negatives: list[int]  # [items] drawn
+    bin_centre: list[float]  # [bins] of degree
+    bin_ratio: list[float]  # [bins] positives / negatives, summed over the bin
+
+
+@dataclass(frozen=True)
+class ErrorByDegree:
+    """Share of held-out likes with p(like) < 1/2, by the user's degree (fig. 4)."""
+
+    name: str  # the model
+    low: list[int]  # [bins] degrees from
+    high: list[int]  # [bins] to, inclusive
+    error: list[float]  # [bins]
+    interval: list[Interval]  # [bins]
+    count: list[int]  # [bins]
+
+
+@dataclass(frozen=True)
+class LikeHistogram:
+    """Histograms of p(like) of held-out likes by the user's degree (fig. 5)."""
+
+    name: str  # the model
+    edges: list[float]  # [cells + 1] of p(like)
+    low: list[int]  # [rows] degrees from
+    high: list[int]  # [rows] to, inclusive
+    share: list[list[float]]  # [rows][cells]
+    count: list[int]  # [rows]
+
+
+@dataclass(frozen=True)
+class RankByDegree:
+    """S_rank of held-out likes in strata of degree: means (fig. 6) and percentiles (fig. 7)."""
+
+    score: str  # "like, r = 1/2", "BPR-uniform", ...
+    by: str  # "user" or "item"
+    low: list[int]  # [bins]
+    high: list[int]  # [bins] inclusive
+    mean: list[float]  # [bins]
+    interval: list[Interval]  # [bins]
+    percentiles: dict[str, list[float]]  # "5", "25", "50", "75", "95" -> [bins]
+    count: list[int]  # [bins]
+
+
+@dataclass(frozen=True)
+class Reliability:
+    """p(like) against what was seen, where it is known who considered and did not like."""
+
+    name: str  # "default", "the paper's", "default, recalibrated"
+    edges: list[float]  # [bins + 1]
+    predicted: list[float]  # [bins] mean p(like)
+    observed: list[float]  # [bins] share of likes, the classes weighed equally
+    count: list[int]  # [bins] pairs
+    calibration_error: float
+    brier: float
+    log_loss: float
+    auc: float
+
+
+@dataclass(frozen=True)
+class KnobCurve:
+    """What the popularity weight does."""
+
+    name: str  # the model
+    knob: list[float]
+    mean_rank: list[float]
+    tail_rank: list[float]  # of held-out items of degree under 100
+    recall: list[float]  # at 20
+    coverage: list[float]  # share of the catalogue in someone's top 20
+    popularity: list[float]  # mean degree of what is recommended
+    chosen: float  # on validation
+
+
+@dataclass(frozen=True)
+class Trace:
+    """The bound and E[tau] by sweep."""
+
+    name: str
+    sweep: list[int]
+    bound: list[float]
+    taus: dict[str, list[float]]  # "user", "item", "item_bias"
+    spread: list[float]  # sqrt(K / (tau_u tau_v))
+    rank: list[float]  # S_rank on validation after the sweep
+
+
+@dataclass(frozen=True)
+class TimeCurve:
+    """Quality against seconds of fitting."""
+
+    name: str
+    seconds: list[float]
+    mean_rank: list[float]
+    recall: list[float]  # at 20
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One scorer on the test edges of all splits; every metric is a mean over users with an interval."""
+
+    name: str
+    settings: str  # what was chosen, in words
+    trials: int  # on the validation split
+    fit_seconds: float
+    metrics: dict[str, float]  # "S_rank", "S_rank tail", "Recall@20", "NDCG@20", "MRR", "MAP@20", "hit rate@20", ...
+    intervals: dict[str, Interval]
+    difference: dict[str, float] = field(default_factory=dict)  # ours minus this one, paired by user
+    difference_intervals: dict[str, Interval] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class DifferenceByDegree:
+    """S_rank of ours less that of a peer on the same held-out likes, in strata of degree; paired, all splits together.
+
+    The last row is all of the tail: held-out items of degree under 100.
+    """
+
+    ours: str  # "considerate" (the knob chosen on validation) or "considerate, knob 0"
+    peer: str  # "BPR-popularity", ...
+    by: str  # "item"
+    low: list[int]  # [bins]
+    high: list[int]  # [bins] inclusive
+    difference: list[float]  # [bins]
+    interval: list[Interval]  # [bins]
+    count: list[int]  # [bins]
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A statement of the paper beside what was seen here."""
+
+    paper: str
+    here: str
+    agrees: bool | None  # None where the data cannot say
+    why: str
+
+
+@dataclass(frozen=True)
+class Results:
+    """All of a study."""
+
+    data: Data
+    degrees: list[Degrees] = field(default_factory=list)
+    balance: list[Balance] = field(default_factory=list)
+    errors: list[ErrorByDegree] = field(default_factory=list)
+    histograms: list[LikeHistogram] = field(default_factory=list)
+    ranks: list[RankByDegree] = field(default_factory=list)
+    reliability: list[Reliability] = field(default_factory=list)
+    knobs: list[KnobCurve] = field(default_factory=list)
+    traces: list[Trace] = field(default_factory=list)
+    times: list[TimeCurve] = field(default_factory=list)
+    comparisons: list[Comparison] = field(default_factory=list)
+    differences: list[DifferenceByDegree] = field(default_factory=list)
+    statements: list[Statement] = field(default_factory=list)
+    seconds: float = 0.0
+    versions: dict[str, str] = field(default_factory=dict)
+
+
+# --- To and from JSON ---
+
+
+def results_to_json(results: Results) -> str:
+    """Strict JSON, the same text for the same results; what is not finite becomes null."""
+    return json.dumps(_finite(asdict(results)), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def results_from_json(text: str) -> Results:
+    """What `results_to_json` wrote; null becomes NaN where a number belongs. DataError if it is anything else."""
+    try:
+        plain = json.loads(text)
+    except ValueError as error:
+        raise DataError(f"the results are not JSON ({error}); run the study again.") from error
+    results: Results = _read(Results, plain, "results")
+    return results
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(part) for part in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def _read(kind: Any, value: Any, place: str) -> Any:
+    """A plain value as the type that is declared for its place."""
+    if is_dataclass(kind):
+        return _read_dataclass(kind, value, place)
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin in (Union, types.UnionType):  # T | None
+        return None if value is None else _read(next(part for part in inner if part is not type(None)), value, place)
+    if origin is list and isinstance(value, list):
+        return [_read(inner[0], part, place) for part in value]
+    if origin is tuple and isinstance(value, list) and len(value) == len(inner):
+        return tuple(_read(part, element, place) for part, element in zip(inner, value))
+    if origin is dict and isinstance(value, dict):
+        return {key: _read(inner[1], part, place) for key, part in value.items()}
+    if kind is float and value is None:
+        return math.nan
+    if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    if kind in (int, str, bool) and type(value) is kind:
+        return value
+    name = kind.__name__ if isinstance(kind, type) and origin is None else str(kind)
+    raise DataError(f"{place} holds {str(value)[:40]!r}, not {name}; run the study again.")
+
+
+def _read_dataclass(kind: Any, value: Any, place: str) -> Any:
+    names = [part.name for part in fields(kind)]
+    if not isinstance(value, dict) or set(value) != set(names):
+        seen = ", ".join(map(str, value)) if isinstance(value, dict) else str(value)[:40]
+        raise DataError(
+            f"{place} holds {seen!r}, not {', '.join(names)}: another version of considerate wrote it, "
+            "or it was damaged; run the study again."
+        )
+    types_of = get_type_hints(kind)
+    return kind(**{name: _read(types_of[name], value[name], f"{place}.{name}") for name in names})

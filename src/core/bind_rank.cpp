@@ -1,0 +1,80 @@
+#include "arrays.hpp"
+#include "dispatch.hpp"
+
+#include <nanobind/stl/tuple.h>
+
+namespace considerate {
+
+using Matrix = nb::ndarray<nb::ndim<2>, nb::c_contig, nb::device::cpu, nb::ro>;
+
+// Rows of scores and what each row has seen, checked.
+static RankRows rank_rows(const Matrix& scores, const In<std::int64_t>& seen_starts, const In<std::int32_t>& seen) {
+  RankRows task;
+  task.is_double = scores.dtype() == nb::dtype<double>();
+  require(task.is_double || scores.dtype() == nb::dtype<float>(), "scores are float32 or float64");
+  task.rows = static_cast<std::int64_t>(scores.shape(0));
+  task.items = static_cast<std::int64_t>(scores.shape(1));
+  require(task.items < (std::int64_t{1} << 31), "too many items");
+  task.scores = scores.data();
+  require(static_cast<std::int64_t>(seen_starts.size()) == task.rows + 1, "seen_starts");
+  task.seen_starts = seen_starts.data();
+  task.seen = seen.data();
+  std::int64_t before = 0;
+  for (std::int64_t row = 0; row <= task.rows; ++row) {
+    require(task.seen_starts[row] >= before && task.seen_starts[row] <= static_cast<std::int64_t>(seen.size()), "seen_starts");
+    before = task.seen_starts[row];
+  }
+  for (std::size_t i = 0; i < seen.size(); ++i)
+    require(seen.data()[i] >= 0 && seen.data()[i] < task.items, "a seen item is out of range");
+  return task;
+}
+
+void bind_rank(nb::module_& m) {
+  m.def(
+      "count_ranks",
+      [](Matrix scores, In<std::int64_t> starts, In<std::int32_t> held, In<std::int64_t> seen_starts,
+         In<std::int32_t> seen) {
+        RankRows task = rank_rows(scores, seen_starts, seen);
+        require(static_cast<std::int64_t>(starts.size()) == task.rows + 1, "starts");
+        for (std::int64_t row = 0; row < task.rows; ++row)
+          require(starts.data()[row] >= 0 && starts.data()[row] <= starts.data()[row + 1], "starts");
+        require(starts.data()[0] == 0 && starts.data()[task.rows] == static_cast<std::int64_t>(held.size()), "starts");
+        for (std::size_t e = 0; e < held.size(); ++e)
+          require(held.data()[e] >= 0 && held.data()[e] < task.items, "a held item is out of range");
+        auto above = new_array<std::int64_t>({held.size()});
+        auto ties = new_array<std::int64_t>({held.size()});
+        task.starts = starts.data();
+        task.held = held.data();
+        task.above = above.data();
+        task.ties = ties.data();
+        std::int64_t bad;
+        {
+          nb::gil_scoped_release release;
+          bad = kernels_in_use()->count_ranks(task);
+        }
+        return std::make_tuple(above, ties, bad);
+      },
+      nb::arg("scores"), nb::arg("starts"), nb::arg("held"), nb::arg("seen_starts"), nb::arg("seen"),
+      "(above, ties, bad): of each held item of a row, how many others have a higher score and how many the same; those "
+      "seen are left out. `bad` is the first row with a NaN, else -1; what comes after it is not set.");
+  m.def(
+      "best_of_rows",
+      [](Matrix scores, std::int64_t k, In<std::int64_t> seen_starts, In<std::int32_t> seen) {
+        RankRows task = rank_rows(scores, seen_starts, seen);
+        require(k > 0, "k");
+        auto ids = new_array<std::int32_t>({static_cast<std::size_t>(task.rows), static_cast<std::size_t>(k)});
+        task.k = k;
+        task.best = ids.data();
+        std::int64_t bad;
+        {
+          nb::gil_scoped_release release;
+          bad = kernels_in_use()->best_of_rows(task);
+        }
+        return std::make_tuple(ids, bad);
+      },
+      nb::arg("scores"), nb::arg("k"), nb::arg("seen_starts"), nb::arg("seen"),
+      "(ids [rows, k], bad): the k best items of each row, the lower index where scores tie; those seen (ascending) are "
+      "left out, -1 where fewer remain. `bad` is the first row with a NaN, else -1; what comes after it is not set.");
+}
+
+}  // namespace considerate

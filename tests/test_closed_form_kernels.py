@@ -1,0 +1,76 @@
+"""The kernels of the closed form against their plain statement: temperatures, tables of the groups, the bound alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from considerate.graph import Graph, run_serially
+from considerate.hidden import Expected, Sampled
+from considerate.hidden.saturation import Saturation
+from considerate.inference.fit import Settings, initial_state, update_users, users_pass
+from considerate.kernels import compiled, reference
+
+USERS, ITEMS = 60, 90
+
+
+@pytest.fixture(scope="module")
+def graph() -> Graph:
+    random = np.random.default_rng(3)
+    likes = random.random((USERS, ITEMS)) < random.beta(0.5, 3, USERS)[:, None]
+    likes[0] = False  # nothing liked
+    likes[1] = True  # nothing left
+    users, items = np.nonzero(likes)
+    return Graph.from_pairs(users.astype(np.int32), items.astype(np.int32), USERS, ITEMS, block_edges=200)
+
+
+@pytest.mark.parametrize("negatives", [0.3, 1.0, 3.0])
+def test_temperatures_equal_the_reference(graph, negatives):
+    weights = np.random.default_rng(0).gamma(0.7, 3.0, ITEMS)
+    weights[::7] = 0.0
+    found = Saturation(weights).temperatures(graph.by_user, graph.user_blocks, negatives, run_serially)
+    for user in range(USERS):
+        liked = graph.by_user.row(user)
+        available = (np.delete(weights, liked) > 0).sum()
+        count = negatives * len(liked)
+        if 0 < count < available:
+            assert found[user] == pytest.approx(reference.temperature(weights, liked, count), rel=1e-5)
+        elif count == 0 or available == 0:
+            assert found[user] < 1e-200
+        else:
+            assert (1 - np.exp(-found[user] * weights[weights > 0]) > 0.999).all()
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_tables_of_groups_are_sums_over_their_items(monkeypatch, kept):
+    if not kept:
+        monkeypatch.setattr("considerate.hidden.saturation.MOST_KEPT", 0)
+    random = np.random.default_rng(1)
+    weights = np.round(random.gamma(0.7, 3.0, ITEMS), 1)
+    group = random.integers(0, 5, ITEMS)
+    saturation = Saturation(weights)
+    table = saturation.tabulate(group, 6)
+    temperature = np.exp(saturation.grid)[:, None]
+    for b in range(6):
+        product = temperature * weights[group == b]
+        np.testing.assert_allclose(table[b, :, 0], -np.expm1(-product).sum(axis=1), rtol=1e-10, atol=1e-13)
+        np.testing.assert_allclose(table[b, :, 1], (product * np.exp(-product)).sum(axis=1), rtol=1e-10, atol=1e-13)
+
+
+@pytest.mark.parametrize("factors", [5, 20, 70])
+@pytest.mark.parametrize("user_bias", [False, True])
+@pytest.mark.parametrize("kind", ["sampled", "expected"])
+def test_the_bound_alone_is_that_of_the_pass(graph, kind, user_bias, factors):
+    settings = Settings(factors=factors, user_bias=user_bias, offset=-0.5, weight=1.3)
+    q = initial_state(graph, settings).posterior
+    q.users.mean[:] = 0.3 * np.random.default_rng(1).standard_normal(q.users.mean.shape)
+    args = (graph.by_user, graph.user_blocks, graph.by_item.degrees.astype(np.float64), 1.0)
+    estimator = Sampled(*args, 3) if kind == "sampled" else Expected(*args, -0.5, 9, run_serially)
+    terms = estimator.user_terms(1, q, run_serially)
+
+    class Serial:
+        map = staticmethod(run_serially)
+
+    whole = update_users(graph, terms, settings, Serial, q, 1.0).edge_bound
+    alone = compiled.edge_bound(users_pass(graph, terms, settings, q, 1.0), 0, USERS)
+    assert alone == pytest.approx(whole, rel=1e-6)

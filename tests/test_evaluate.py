@@ -1,0 +1,307 @@
+"""The report, a model on test data, and `considerate evaluate`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from considerate import Recommender, read_interactions
+from considerate.cli import app
+from considerate.errors import DataError
+from considerate.evaluation import metrics
+from considerate.evaluation.bootstrap import interval
+from considerate.evaluation.calibration import reliability
+from considerate.evaluation.fitted import evaluate_model
+from considerate.evaluation.ranks import held_ranks, top_lists
+from considerate.evaluation.report import evaluate
+from considerate.evaluation.scorer import FunctionScorer, ModelScorer
+from considerate.evaluation.split import given_likes, one_per_user
+from considerate.graph import Graph
+from likes import skewed
+
+
+def run(*arguments: object) -> Any:
+    return CliRunner(env={"COLUMNS": "160"}).invoke(app, [str(one) for one in arguments], prog_name="considerate")
+
+
+def answer(*arguments: object) -> Any:
+    result = run(*arguments, "--json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Ratings of 4 and 5 and of 1 to 3, in train.parquet and test.parquet; a model fitted to the first."""
+    place = tmp_path_factory.mktemp("evaluate")
+    likes = skewed(users=200, items=40, seed=2).toarray() > 0
+    random = np.random.default_rng(0)
+    considered = likes | (random.random(likes.shape) < 0.15)
+    users, items = considered.nonzero()
+    rating = np.where(likes[users, items], random.integers(4, 6, len(users)), random.integers(1, 4, len(users)))
+    table = pa.table({"user": [f"u{m:03d}" for m in users], "item": items, "rating": rating})
+    tested = random.random(len(users)) < 0.3
+    tested[np.unique(users, return_index=True)[1]] = False
+    pq.write_table(table.filter(pa.array(~tested)), place / "train.parquet")
+    strange = pa.table({"user": ["nobody", "u001", "u002"], "item": [3, 999, 998], "rating": [5, 5, 2]})
+    test = table.filter(pa.array(tested))
+    known = table.filter(pa.array(~tested)).slice(0, 1)
+    liked = test.filter(pa.compute.greater(test["rating"], 3)).slice(0, 3)
+    twice = liked.set_column(2, "rating", pa.array([1, 2, 3], liked["rating"].type))  # rated low as well: a like
+    parts = [test, strange, test.slice(0, 2), known, twice]
+    pq.write_table(pa.concat_tables(parts, promote_options="permissive"), place / "test.parquet")
+    likes_read = read_interactions(place / "train.parquet", where="rating >= 4")
+    Recommender(factors=4, sweeps=6).fit(likes_read).save(place / "model.safetensors")
+    return place
+
+
+RULE = ("--where", "rating >= 4")
+
+
+def test_the_report_is_its_parts() -> None:
+    users, items = skewed().nonzero()
+    held = one_per_user(Graph.from_pairs(users.astype(np.int32), items.astype(np.int32), 300, 60), 0)
+    table = np.random.default_rng(0).normal(size=(300, 60))
+    scorer = FunctionScorer(lambda rows: table[rows], "table")
+    p = np.random.default_rng(1).random(len(held.users))
+    said = evaluate(scorer, held, (3, 7), p_like=p, resamples=200)
+    ranks = held_ranks(scorer, held)
+    assert said["name"] == "table"
+    assert said["users"] == said["held_out"] == len(held.users)
+    for name, values in metrics.user_metrics(ranks, (3, 7)).items():
+        one = said["metrics"][name]
+        assert one["mean"] == pytest.approx(values.mean())
+        assert (one["low"], one["high"]) == pytest.approx(interval(values, resamples=200))
+        assert one["low"] <= one["mean"] <= one["high"]
+    lists = top_lists(scorer, ranks.people, 7, held.seen)
+    degree = held.train.by_item.degrees
+    assert said["lists"] == {"k": 7, "coverage": metrics.coverage(lists, 60), "gini": metrics.gini(lists, 60)}
+    assert said["metrics"]["popularity@7"]["mean"] == pytest.approx(metrics.mean_popularity(lists, degree).mean())
+    tail = degree[held.items] < 100
+    assert said["metrics"]["S_rank tail"]["mean"] == pytest.approx(ranks.scores[tail].mean())
+    for side in ("user", "item"):
+        rows = said["strata"][side]
+        assert sum(row["count"] for row in rows) == len(held.users)
+        total = sum(row["count"] * row["mean"] for row in rows) / len(held.users)
+        assert total == pytest.approx(ranks.scores.mean())
+    total = sum(row["count"] * row["mean"] for row in said["errors"]) / len(held.users)
+    assert total == pytest.approx((p < 0.5).mean())
+    json.dumps(said, allow_nan=False)
+
+
+def test_popularity_validates_the_evaluator() -> None:
+    """On likes that are drawn by popularity alone its score is best, its inverse worst, and guessing in between."""
+    random = np.random.default_rng(0)
+    appeal = 1.0 / np.arange(1, 81)
+    likes = random.random((400, 80)) < 0.8 * appeal
+    users, items = likes.nonzero()
+    held = one_per_user(Graph.from_pairs(users.astype(np.int32), items.astype(np.int32), 400, 80), 0)
+    scores = {"popular": appeal, "inverse": -appeal, "flat": np.zeros(80)}
+    found = {
+        name: evaluate(FunctionScorer(lambda rows, s=one: np.tile(s, (len(rows), 1)), name), held, (5,), resamples=50)
+        for name, one in scores.items()
+    }
+    for name in ("S_rank", "Recall@5", "NDCG@5", "MRR"):
+        means = [found[one]["metrics"][name]["mean"] for one in ("inverse", "flat", "popular")]
+        assert means == sorted(means)
+        assert means[2] > 1.2 * means[1]
+    assert found["flat"]["metrics"]["S_rank"]["mean"] == pytest.approx(0.5, abs=0.01)
+
+
+def test_a_model_on_test_data_is_the_report_on_the_same_split(folder: Path) -> None:
+    model = Recommender.load(folder / "model.safetensors").model_
+    train, test = (read_interactions(folder / f"{one}.parquet", where="rating >= 4") for one in ("train", "test"))
+    said = evaluate_model(model, test, resamples=20)
+    known = set(zip(train.user_ids.ids_of(train.users), train.item_ids.ids_of(train.items)))
+    pairs = list(zip(test.user_ids.ids_of(test.users), test.item_ids.ids_of(test.items)))
+    fresh = read_interactions(
+        pa.table(
+            {"user": [m for m, n in pairs if (m, n) not in known], "item": [n for m, n in pairs if (m, n) not in known]}
+        )
+    )
+    held = given_likes(train, fresh)
+    expected = evaluate(ModelScorer(model), held, resamples=20)
+    assert said["metrics"] == {name: pytest.approx(one) for name, one in expected["metrics"].items()}
+    assert [row["mean"] for row in said["strata"]["item"]] == [
+        pytest.approx(row["mean"]) for row in expected["strata"]["item"]
+    ]
+
+
+def test_what_cannot_be_tested_is_counted(folder: Path) -> None:
+    said = answer("evaluate", folder / "model.safetensors", folder / "test.parquet", *RULE, "--resamples", 20)
+    table = pq.read_table(folder / "test.parquet").to_pylist()
+    train = pq.read_table(folder / "train.parquet").to_pylist()
+    known_users = {row["user"] for row in train if row["rating"] >= 4}
+    known_items = {row["item"] for row in train if row["rating"] >= 4}
+    likes = [row for row in table if row["rating"] >= 4]
+    counted = said["test"]
+    assert counted["rows"] == len(likes)
+    assert counted["unknown_users"] == sum(row["user"] not in known_users for row in likes) >= 1
+    assert (
+        counted["unknown_items"]
+        == sum(row["user"] in known_users and row["item"] not in known_items for row in likes)
+        >= 1
+    )
+    trained = {(row["user"], row["item"]) for row in train if row["rating"] >= 4}
+    assert counted["in_training"] == sum((row["user"], row["item"]) in trained for row in likes)
+    assert counted["tested"] == said["held_out"]
+    total = sum(counted[name] for name in ("tested", "unknown_users", "unknown_items", "in_training", "duplicates"))
+    assert total == counted["rows"]
+
+
+def test_rows_that_fail_the_rule_make_the_calibration_table(folder: Path) -> None:
+    said = answer("evaluate", folder / "model.safetensors", folder / "test.parquet", *RULE, "--resamples", 20)
+    recommender = Recommender.load(folder / "model.safetensors")
+    model = recommender.model_
+    train = {
+        (row["user"], row["item"]) for row in pq.read_table(folder / "train.parquet").to_pylist() if row["rating"] >= 4
+    }
+    truth: dict[tuple[int, int], bool] = {}
+    for row in pq.read_table(folder / "test.parquet").to_pylist():
+        pair = model.user_ids.row_of(row["user"]), model.item_ids.row_of(row["item"])
+        if min(pair) >= 0 and (row["user"], row["item"]) not in train:
+            truth[pair] = truth.get(pair, False) or row["rating"] >= 4
+    users, items = (np.array([pair[side] for pair in truth]) for side in (0, 1))
+    expected = reliability(recommender.predict_proba(users, items), np.array([*truth.values()]))
+    raw = said["calibration"]["raw"]
+    assert said["not_liked"]["tested"] == len(truth) - sum(truth.values())
+    assert raw["count"] == expected.count.tolist()
+    for name in ("calibration_error", "brier", "log_loss", "auc"):
+        assert raw[name] == pytest.approx(getattr(expected, name), rel=1e-5)
+    assert "recalibrated" not in said["calibration"]
+    assert said["calibration"]["recalibrated by other users"]["auc"] == pytest.approx(expected.auc, abs=0.1)
+
+
+def test_the_knob_and_the_papers_scores(folder: Path) -> None:
+    def mean(*options: object) -> float:
+        said = answer(
+            "evaluate", folder / "model.safetensors", folder / "test.parquet", *RULE, "--resamples", 5, *options
+        )
+        return said["metrics"]["S_rank"]["mean"]
+
+    model = Recommender.load(folder / "model.safetensors").model_
+    assert mean("--popularity", model.popularity_weight) == mean()
+    assert len({mean("--popularity", 0), mean("--popularity", 1), mean("--score", "popularity")}) == 3
+    result = run(
+        "evaluate", folder / "model.safetensors", folder / "test.parquet", *RULE, "--score", "like", "--popularity", 1
+    )
+    assert result.exit_code == 2
+
+
+def test_a_recalibrated_model_is_written_and_says_so(folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "recalibrated.safetensors"
+    said = answer(
+        "evaluate", folder / "model.safetensors", folder / "test.parquet", *RULE, "--resamples", 5, "--recalibrate", out
+    )
+    before, after = Recommender.load(folder / "model.safetensors"), Recommender.load(out)
+    line = after.recalibration_
+    assert said["recalibration"] == {"slope": line.slope, "shift": line.shift, "path": str(out)}
+    again = answer("evaluate", out, folder / "test.parquet", *RULE, "--resamples", 5)
+    assert again["metrics"]["S_rank"] == said["metrics"]["S_rank"], "no ranking changes"
+    assert again["calibration"]["raw"] == said["calibration"]["raw"]
+    assert again["calibration"]["recalibrated"]["log_loss"] < again["calibration"]["raw"]["log_loss"]
+    p = before.predict_proba([0, 1], [2, 3])
+    assert after.predict_proba([0, 1], [2, 3]) == pytest.approx(line.apply(p), abs=1e-5)
+    assert "recalibration" in run("inspect", out).stdout
+    assert "recalibration" not in run("inspect", folder / "model.safetensors").stdout
+    shown = json.loads(run("recommend", out, "u001", "--json").stdout)
+    raw = json.loads(run("recommend", folder / "model.safetensors", "u001", "--json").stdout)
+    assert [row["item"] for row in shown] == [row["item"] for row in raw]
+    for name in ("p_like", "low", "high"):
+        assert [row[name] for row in shown] == pytest.approx(line.apply(np.array([row[name] for row in raw])), abs=1e-4)
+
+
+def test_on_the_screen(folder: Path) -> None:
+    result = run("evaluate", folder / "model.safetensors", folder / "test.parquet", *RULE, "-k", 5, "-k", 2)
+    assert result.exit_code == 0, result.output
+    for words in (
+        "S_rank",
+        "Recall@2",
+        "NDCG@5",
+        "left out",
+        "by the degree of the item",
+        "classification error",
+        "AUC",
+    ):
+        assert words in result.stdout, words
+    assert "Recall@10" not in result.stdout
+
+
+def test_without_a_rule_there_are_likes_alone(folder: Path, tmp_path: Path) -> None:
+    likes = pq.read_table(folder / "test.parquet", filters=[("rating", ">=", 4)]).drop_columns("rating")
+    pq.write_table(likes, tmp_path / "likes.parquet")
+    said = answer("evaluate", folder / "model.safetensors", tmp_path / "likes.parquet", "--resamples", 5)
+    whole = answer("evaluate", folder / "model.safetensors", folder / "test.parquet", *RULE, "--resamples", 5)
+    assert said["metrics"] == whole["metrics"]
+    assert "calibration" not in said
+
+
+def test_a_model_without_likes_warns(folder: Path, tmp_path: Path) -> None:
+    Recommender.load(folder / "model.safetensors").save(tmp_path / "bare", likes=False)
+    result = run("evaluate", tmp_path / "bare", folder / "test.parquet", *RULE, "--resamples", 5, "--json")
+    assert result.exit_code == 0, result.output
+    assert "without likes" in result.stderr
+    said = json.loads(result.stdout)
+    assert said["mean_candidates"] == said["items"]
+    assert [row["low"] for row in said["strata"]["item"]] != [0], "degrees are in the file"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        (("-k", 0), "whole numbers at least 1"),
+        (("--resamples", 0), "whole numbers at least 1"),
+        (("--seed", -1), "at least 0"),
+        (("--popularity", "nan"), "popularity"),
+    ],
+)
+def test_mistakes_are_one_sentence(folder: Path, arguments: tuple[object, ...], what: str) -> None:
+    result = run("evaluate", folder / "model.safetensors", folder / "test.parquet", *RULE, *arguments)
+    assert result.exit_code == 2
+    assert what in result.stderr
+    assert len(result.stderr.strip().splitlines()) <= 2
+
+
+def test_a_recalibration_needs_a_rule_and_another_file(folder: Path, tmp_path: Path) -> None:
+    model, test = folder / "model.safetensors", folder / "test.parquet"
+    likes = pq.read_table(test, filters=[("rating", ">=", 4)])
+    pq.write_table(likes.drop_columns("rating"), tmp_path / "likes.parquet")
+    pq.write_table(likes, tmp_path / "good.parquet")
+    cases = [
+        ((tmp_path / "likes.parquet",), tmp_path / "out", "considered and not liked"),
+        ((tmp_path / "good.parquet", *RULE), tmp_path / "out", "rows that fail the rule"),
+        ((test, *RULE), model, ""),
+        ((test, *RULE), test, ""),
+    ]
+    for given, out, what in cases:
+        before = out.read_bytes() if out.exists() else None
+        result = run("evaluate", model, *given, "--recalibrate", out)
+        assert result.exit_code == 2, result.output
+        assert what in result.stderr
+        assert (out.read_bytes() if out.exists() else None) == before
+
+
+def test_test_data_of_strangers_is_refused(folder: Path) -> None:
+    model = Recommender.load(folder / "model.safetensors").model_
+    with pytest.raises(DataError, match="1 of users and 1 of items"):
+        evaluate_model(model, read_interactions(pa.table({"user": ["x", "u001"], "item": [1, 999]})))
+
+
+def test_a_user_without_likes_is_not_tested() -> None:
+    likes = skewed(users=60, items=20).tolil()
+    likes[7] = 0
+    model = Recommender(factors=2, sweeps=2).fit(likes.tocsr()).model_
+    unseen = [(m, int(np.flatnonzero(likes[m].toarray()[0] == 0)[0])) for m in (7, 8, 9)]
+    said = evaluate_model(
+        model, read_interactions(pa.table({"user": [7, 8, 9], "item": [n for _, n in unseen]})), resamples=5
+    )
+    assert said["test"]["unknown_users"] == 1
+    assert said["users"] == 2

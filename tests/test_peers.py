@@ -1,0 +1,184 @@
+"""Peers: each fits what its name says, goes on from where it was, and is a function of its seed."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+
+from considerate.errors import UsageError
+from considerate.evaluation.ranks import held_ranks
+from considerate.evaluation.split import HeldOut, one_per_user
+from considerate.graph import Graph
+from considerate.peers import (
+    ALS,
+    BPR,
+    EASE,
+    EASE_ITEMS,
+    Own,
+    Peer,
+    Popularity,
+    as_peer,
+    ease_weights,
+    epochs_at_most,
+    fit_peer,
+    standard_peers,
+    training_matrix,
+)
+from likes import planted, skewed
+
+
+def graph_of(matrix: Any) -> Graph:
+    users, items = matrix.nonzero()
+    return Graph.from_pairs(users.astype(np.int32), items.astype(np.int32), *matrix.shape)
+
+
+@pytest.fixture(scope="module")
+def held() -> HeldOut:
+    return one_per_user(graph_of(planted(users=300, items=60, clusters=3)), 0)
+
+
+def mean_rank(peer: Peer, held: HeldOut, settings: dict[str, Any], **more: Any) -> float:
+    return float(held_ranks(fit_peer(peer, held.train, settings, **more).scorer, held).scores.mean())
+
+
+def test_ease_is_the_ridge_regression_of_every_item_on_the_others() -> None:
+    matrix = skewed(users=60, items=12)
+    X, ridge = matrix.toarray().astype(np.float64), 3.0
+    weights = ease_weights(matrix, ridge)
+    for item in range(X.shape[1]):
+        others = np.delete(np.arange(X.shape[1]), item)
+        A = X[:, others]
+        expected = np.linalg.solve(A.T @ A + ridge * np.eye(len(others)), A.T @ X[:, item])
+        np.testing.assert_allclose(weights[others, item], expected, atol=1e-5)
+        assert weights[item, item] == 0.0
+
+
+def test_the_matrix_holds_the_likes_of_the_graph() -> None:
+    likes = skewed(users=40, items=10)
+    assert (training_matrix(graph_of(likes)) != likes).nnz == 0
+
+
+def test_popularity_is_the_number_of_likes(held: HeldOut) -> None:
+    scores = fit_peer(Popularity(), held.train, {}).scorer.scores(np.array([0, 5]))
+    assert np.array_equal(scores, np.stack([held.train.by_item.degrees] * 2))
+
+
+@pytest.mark.parametrize(
+    ("peer", "settings"),
+    [
+        (BPR("BPR-uniform", False, 4), {"learning_rate": 0.05, "lambda_reg": 0.01, "iterations": 60}),
+        (BPR("BPR-popularity", True, 4), {"learning_rate": 0.05, "lambda_reg": 0.01, "iterations": 60}),
+        (ALS(4), {"alpha": 10.0, "regularization": 1.0, "iterations": 6}),
+        (EASE(), {"ridge": 50.0}),
+    ],
+    ids=lambda one: getattr(one, "name", ""),
+)
+def test_a_peer_finds_planted_taste(peer: Peer, settings: dict[str, Any], held: HeldOut) -> None:
+    why = peer.unavailable(held.train)
+    if why is not None:
+        pytest.skip(why)
+    learned = mean_rank(peer, held, settings)
+    assert learned > mean_rank(Popularity(), held, {}) + 0.15
+    assert learned == mean_rank(peer, held, settings)  # a function of the seed
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_bpr_goes_on_from_one_snapshot_to_the_next(weighted: bool, held: HeldOut) -> None:
+    pytest.importorskip("cornac")
+    settings = {"learning_rate": 0.05, "lambda_reg": 0.01, "iterations": 40}
+    seen, scores = [], []
+    begun = time.perf_counter()
+    for one in BPR("BPR", weighted, 4).snapshots(held.train, settings, 0, 1):
+        seen.append(one)
+        scores.append(one.scorer.scores(np.arange(5)))
+        time.sleep(0.05)
+    assert [one.iterations for one in seen] == [5, 10, 15, 20, 25, 31, 39, 40]
+    assert np.all(np.diff([one.seconds for one in seen]) > 0)
+    assert seen[-1].seconds < time.perf_counter() - begun - 0.05 * len(seen)  # looking is not fitting
+    for one, then in zip(seen, scores):
+        assert np.array_equal(one.scorer.scores(np.arange(5)), then), "a snapshot changed after it was taken"
+    ranks = [float(held_ranks(one.scorer, held).scores.mean()) for one in seen]
+    assert ranks[-1] > ranks[0] + 0.05
+
+
+def test_als_stops_where_it_is_told(held: HeldOut) -> None:
+    pytest.importorskip("implicit")
+    marks = [one.iterations for one in ALS(4).snapshots(held.train, {"iterations": 5}, 0, 1)]
+    assert marks == [2, 4, 5]
+    assert [one.iterations for one in ALS(4).snapshots(held.train, {}, 0, 1)][-1] == 20
+
+
+def test_every_peer_has_at_most_six_trials_and_none_twice() -> None:
+    for peer in standard_peers():
+        trials = [tuple(sorted(one.items())) for one in peer.trials]
+        assert 1 <= len(trials) <= 6
+        assert len(set(trials)) == len(trials)
+    assert [peer.name for peer in standard_peers()] == ["popularity", "BPR-uniform", "BPR-popularity", "ALS", "EASE"]
+    assert [len(peer.trials) for peer in standard_peers()] == [1, 6, 6, 6, 6]
+
+
+def test_small_data_gets_more_epochs() -> None:
+    assert epochs_at_most(10**7) == 300
+    assert epochs_at_most(50_000) == 600
+    assert epochs_at_most(10) == 1000
+
+
+def test_a_fit_that_diverges_is_refused(held: HeldOut) -> None:
+    pytest.importorskip("cornac")
+    with pytest.raises(UsageError, match="diverged"):
+        fit_peer(BPR("BPR", False, 4), held.train, {"learning_rate": 1e6, "lambda_reg": 0.5})
+
+
+def test_ease_leaves_large_catalogues_alone() -> None:
+    few = Graph.from_pairs(np.zeros(1, np.int32), np.zeros(1, np.int32), 1, EASE_ITEMS - 1)
+    many = Graph.from_pairs(np.zeros(1, np.int32), np.zeros(1, np.int32), 1, EASE_ITEMS)
+    assert EASE().unavailable(few) is None
+    assert "10,000" in str(EASE().unavailable(many))
+
+
+def test_a_package_that_is_missing_is_named(held: HeldOut, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cornac", None)  # what Python does where it is not installed: ImportError
+    monkeypatch.setitem(sys.modules, "implicit", None)
+    assert "considerate[study]" in str(BPR("BPR", False).unavailable(held.train))
+    assert "implicit" in str(ALS().unavailable(held.train))
+    assert Popularity().unavailable(held.train) is None
+
+
+class Degrees:
+    """As implicit's models are: fit, then recommend."""
+
+    def __init__(self) -> None:
+        self.degree: Any = None
+
+    def fit(self, matrix: Any) -> None:
+        self.degree = np.asarray(matrix.sum(axis=0)).ravel()
+
+    def recommend(self, users: Any, likes: Any, N: int = 10, filter_already_liked_items: bool = True) -> Any:
+        order = np.argsort(-self.degree, kind="stable")[:N]
+        return np.tile(order, (len(users), 1)), np.zeros((len(users), N))
+
+
+def test_own_recommenders_join(held: HeldOut) -> None:
+    model = Degrees()
+    peer = as_peer(model)
+    order = held_ranks(fit_peer(peer, held.train, {}).scorer, held)
+    popularity = held_ranks(fit_peer(Popularity(), held.train, {}).scorer, held)
+    assert np.all(order.above >= popularity.above)
+    assert np.all(order.above <= popularity.above + popularity.ties)
+    assert peer.name == "Degrees"
+    assert model.degree is None, "the object that was given was fitted itself"
+
+    def by_likes(matrix: Any) -> Any:
+        degree = np.asarray(matrix.sum(axis=0)).ravel()
+        return lambda users: np.tile(degree, (len(users), 1))
+
+    assert as_peer(by_likes).name == "by_likes"
+    assert mean_rank(as_peer(by_likes), held, {}) == mean_rank(Popularity(), held, {})
+    own = Own("mine", by_likes, version="1")
+    assert as_peer(own) is own
+    with pytest.raises(UsageError, match="cannot join"):
+        as_peer(3)

@@ -1,0 +1,139 @@
+"""Settings chosen on likes held out: what is chosen is what ranks them best, and nothing else changes."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import scipy.sparse as sp
+from typer.testing import CliRunner
+
+from considerate import Recommender
+from considerate.backends.local import LocalBackend
+from considerate.cli.app import app
+from considerate.errors import UsageError
+from considerate.evaluation.metrics import rank_score
+from considerate.graph import Graph
+from considerate.tuning import KNOBS, held_out, knob_curve, mean_rank, short_fit, top_score, tune
+from likes import as_table, planted, skewed
+
+
+def small(**settings: object) -> Recommender:
+    return Recommender(**{"factors": 3, "sweeps": 6, "threads": 1, **settings})  # type: ignore[arg-type]
+
+
+def only_popular(users: int = 400, items: int = 60, seed: int = 0) -> sp.csr_matrix:
+    """Likes that follow popularity and nothing else."""
+    random = np.random.default_rng(seed)
+    chance = 0.8 / (1.0 + np.arange(items)) ** 0.7
+    likes = random.random((users, items)) < chance
+    likes[:, :2] |= ~likes.any(axis=1)[:, None]
+    return sp.csr_matrix(likes.astype(np.float32))
+
+
+def graph_of(likes: sp.csr_matrix) -> Graph:
+    users, items = likes.nonzero()
+    return Graph.from_pairs(users, items, *likes.shape)
+
+
+def test_the_knob_follows_what_the_likes_follow() -> None:
+    """Where likes are popularity alone the knob is higher than where they are taste alone."""
+    by_popularity = small(popularity="auto").fit(only_popular()).model_.popularity_weight
+    by_taste = small(popularity="auto").fit(planted(400, 40, clusters=2, inside=0.6, across=0.02)).model_
+    assert by_popularity >= 0.5
+    assert by_taste.popularity_weight < by_popularity
+
+
+def test_the_posterior_is_that_of_the_same_settings_written_down() -> None:
+    likes = skewed()
+    chosen = small(popularity="auto", likelihood_weight="auto").fit(likes)
+    weight = chosen.model_.settings.weight
+    given = small(likelihood_weight=weight, popularity=chosen.model_.popularity_weight).fit(likes)
+    assert np.array_equal(chosen.item_factors, given.item_factors)
+    assert np.array_equal(chosen.user_factors, given.user_factors)
+    assert np.array_equal(chosen.recommend(3)[0], given.recommend(3)[0])
+    assert np.array_equal(chosen.recommend(3)[1], given.recommend(3)[1])
+
+
+def test_the_curve_is_the_mean_rank_of_what_was_held_out() -> None:
+    graph = graph_of(skewed())
+    recommender = small()
+    hidden, settings = recommender._hidden(), recommender._settings()
+    with LocalBackend(2) as backend:
+        held = held_out(graph, 0)
+        posterior, log_pi = short_fit(held.train, hidden, settings, backend)
+        curve = knob_curve(posterior, log_pi, held, mean_rank, backend)
+        top = knob_curve(posterior, log_pi, held, top_score, backend, 0.5)
+        tuned = tune(graph, hidden, settings, backend, "auto", 1.0)
+    for knob in (0.0, 0.5, 1.5):
+        slow = []
+        for user, item in zip(held.users, held.items):
+            u, v = posterior.users.mean[user], posterior.items.mean
+            scores = v @ u + posterior.items.biases[0] + np.float32(knob) * log_pi
+            slow.append(rank_score(scores, int(item), held.train.by_user.row(int(user))))
+        assert curve[knob] == pytest.approx(np.mean(slow), abs=2e-3)
+    assert set(KNOBS) <= set(curve)
+    assert len(curve) > len(KNOBS)
+    assert curve[tuned.knob] == max(curve.values())
+    assert list(top) == [0.5]
+    assert 0 < top[0.5] < 1
+
+
+def test_weights_are_doubled_while_that_helps() -> None:
+    graph = graph_of(skewed())
+    recommender = small()
+    with LocalBackend(1) as backend:
+        tuned = tune(graph, recommender._hidden(), recommender._settings(), backend, 0.5, "auto")
+    tried = [trial.weight for trial in tuned.trials]
+    assert tried == [1.0, 2.0, 4.0, 8.0][: len(tried)]
+    assert len(tried) >= 2
+    scores = [trial.score for trial in tuned.trials]
+    assert all(later > earlier for earlier, later in itertools.pairwise(scores[:-1]))  # only the last may be worse
+    assert tuned.weight == tried[int(np.argmax(scores))]
+    assert tuned.knob == 0.5
+
+
+def test_a_sample_is_ranked_where_there_is_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = graph_of(skewed())
+    monkeypatch.setattr("considerate.tuning.MOST_SCORES", 150 * graph.item_count)
+    held = held_out(graph, 0)
+    assert len(held.users) == 150
+    assert np.all(np.diff(held.users) > 0)
+
+
+def test_too_few_users_keep_the_default(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, logger="considerate"):
+        fitted = small(popularity="auto", likelihood_weight="auto").fit(planted(50, 10))
+    assert fitted.model_.popularity_weight == 0.5
+    assert fitted.model_.settings.weight == 1.5
+    assert "too few to choose settings by" in caplog.text
+
+
+def test_the_knob_is_in_the_file_and_in_the_shell(tmp_path: Path) -> None:
+    data, path = tmp_path / "likes.parquet", tmp_path / "model.safetensors"
+    pq.write_table(as_table(only_popular()), data)
+    options = ["--factors", "3", "--sweeps", "6", "--threads", "1", "--quiet"]
+    done = CliRunner().invoke(app, ["fit", str(data), "-o", str(path), "--popularity", "auto", *options])
+    assert done.exit_code == 0, done.output
+    stored = Recommender.load(path)
+    assert stored.model_.popularity_weight == small(popularity="auto").fit(data).model_.popularity_weight
+    assert stored.popularity == "auto"
+    bad = CliRunner().invoke(app, ["fit", str(data), "-o", str(path), "--popularity", "best", *options])
+    assert bad.exit_code == 2
+
+
+def test_a_wrong_word_is_said() -> None:
+    with pytest.raises(UsageError, match=r"popularity is 'best'; it must be .* or 'auto' or 'auto-top'"):
+        small(popularity="best").fit(planted())
+    with pytest.raises(UsageError, match="likelihood_weight is 'auto-top'"):
+        small(likelihood_weight="auto-top").fit(planted())
+
+
+def test_a_given_knob_is_the_models_own() -> None:
+    fitted = small(popularity=1.25).fit(skewed())
+    assert fitted.model_.popularity_weight == 1.25
+    assert np.array_equal(fitted.recommend(0)[0], fitted.recommend(0, popularity=1.25)[0])
