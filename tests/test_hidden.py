@@ -19,6 +19,7 @@ from considerate.hidden import (
     popularity_weights,
     positives_to_negatives,
 )
+from considerate.hidden.expected import FREEZE_AFTER
 from considerate.hidden.saturation import Saturation
 from considerate.inference.fit import Settings, initial_state, update_users
 from considerate.inference.sums import Step, edge_sums, side_pass
@@ -379,7 +380,7 @@ def test_closed_form_sums_equal_brute_force(name, user_bias, weight, groups):
         compiled.use_instruction_set(before)
 
 
-def test_groups_separate_popularity_and_taste_and_freeze_after_the_eighth_sweep():
+def test_groups_separate_popularity_and_taste_and_freeze_after_a_few_sweeps():
     graph = skewed_graph(users=100)
     settings = Settings(factors=2)
     estimator, q, *_ = expected_state(graph, settings, 1.0, 32)
@@ -390,7 +391,7 @@ def test_groups_separate_popularity_and_taste_and_freeze_after_the_eighth_sweep(
         mean = directions[(np.arange(graph.item_count) // 2 + shift * np.arange(graph.item_count)) % 4]
         return Posterior(q.users, Side.of(mean, np.full(mean.shape, 0.1), q.items.biases), q.precisions)
 
-    estimator.user_terms(8, items(0), run_serially)
+    estimator.user_terms(FREEZE_AFTER, items(0), run_serially)
     taste = np.arange(graph.item_count) // 2 % 4
     found = estimator.group_of_item % 4
     assert len({(a, b) for a, b in zip(taste.tolist(), found.tolist())}) == 4, "one cluster for each direction"
@@ -399,9 +400,9 @@ def test_groups_separate_popularity_and_taste_and_freeze_after_the_eighth_sweep(
         if (of == low).any() and (of == high).any():
             assert estimator.weights[of == low].max() <= estimator.weights[of == high].min()
     before = estimator.group_of_item.copy()
-    estimator.user_terms(9, items(1), run_serially)
+    estimator.user_terms(FREEZE_AFTER + 1, items(1), run_serially)
     np.testing.assert_array_equal(estimator.group_of_item, before)
-    estimator.user_terms(8, items(1), run_serially)
+    estimator.user_terms(FREEZE_AFTER, items(1), run_serially)
     assert (estimator.group_of_item != before).any()
 
 

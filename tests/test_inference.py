@@ -20,6 +20,7 @@ from considerate.backends.local import LocalBackend
 from considerate.errors import DivergedError
 from considerate.graph import Adjacency, Graph, run_serially, transpose
 from considerate.hidden import Estimator, Expected, Sampled, Terms, popularity_weights
+from considerate.hidden.expected import FREEZE_AFTER
 from considerate.inference.fit import (
     Settings,
     State,
@@ -245,8 +246,8 @@ def test_in_expected_mode_the_bound_rises_once_the_groups_are_frozen(user_bias, 
     assert np.diff(ours).min() > -2e-6 * abs(ours[-1])
     assert ours[-1] > ours[0]
     np.testing.assert_array_equal(p.estimator.group_of_item, groups)
-    assert not p.estimator.settled(8)
-    assert p.estimator.settled(9)
+    assert not p.estimator.settled(FREEZE_AFTER)
+    assert p.estimator.settled(FREEZE_AFTER + 1)
 
 
 # Sweeps by the reference, in which the updates can be made wrong.

@@ -80,7 +80,7 @@ def test_clone_copies_the_parameters_and_not_the_fit() -> None:
 
 def test_repr_shows_the_settings() -> None:
     text = repr(Recommender(factors=12, hidden="expected"))
-    assert text.startswith("Recommender(factors=12, hidden='expected', negatives=3.0")
+    assert text.startswith("Recommender(factors=12, hidden='expected', negatives=5.0")
     assert repr(small().fit(planted())) == repr(small())
 
 

@@ -68,7 +68,7 @@ def test_the_curve_is_the_mean_rank_of_what_was_held_out() -> None:
         posterior, log_pi = short_fit(held.train, hidden, settings, backend)
         curve = knob_curve(posterior, log_pi, held, mean_rank, backend)
         top = knob_curve(posterior, log_pi, held, top_score, backend, 0.5)
-        tuned = tune(graph, hidden, settings, backend, "auto", 1.0)
+        tuned = tune(graph, hidden, settings, backend, "auto", settings.weight)
     for knob in (0.0, 0.5, 1.5):
         slow = []
         for user, item in zip(held.users, held.items):
@@ -137,3 +137,13 @@ def test_a_given_knob_is_the_models_own() -> None:
     fitted = small(popularity=1.25).fit(skewed())
     assert fitted.model_.popularity_weight == 1.25
     assert np.array_equal(fitted.recommend(0)[0], fitted.recommend(0, popularity=1.25)[0])
+
+
+def test_collapse_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    """Likes without any taste prune the vectors; planted clusters do not."""
+    noise = sp.csr_matrix((np.random.default_rng(0).random((300, 80)) < 0.05).astype(np.float32))
+    with caplog.at_level(logging.WARNING, logger="considerate"):
+        small(sweeps=30).fit(planted(300, 40, inside=0.6, across=0.02))
+        assert "collapsed" not in caplog.text
+        small(sweeps=30).fit(noise)
+        assert "the vectors have all but collapsed" in caplog.text

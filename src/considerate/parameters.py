@@ -155,17 +155,29 @@ class Parameters:
     )
     user_bias: bool = field(default=False, metadata=about("whether users have biases; the paper clamps them at zero"))
     sweeps: int = field(default=30, metadata=about("at most so many sweeps", low=1, high=100_000, integer=True))
-    tolerance: float = field(
-        default=5e-4,
-        metadata=about("stop when the bound's relative change per sweep is below this; 0 never stops", low=0, high=1),
+    tolerance: float | None = field(
+        default=None,
+        metadata=about(
+            "stop when the bound's relative change per sweep is below this; 0 never stops. 0.0005 if not given, 0.002 "
+            "where hidden is expected",
+            low=0,
+            high=1,
+            optional=True,
+        ),
     )
     step_delay: int = field(
         default=10,
         metadata=about("sweeps at full step before steps shrink; t_epsilon", low=0, high=100_000, integer=True),
     )
-    precision_delay: int = field(
-        default=5,
-        metadata=about("sweeps before the precisions are learned; t_tau", low=0, high=100_000, integer=True),
+    precision_delay: int | None = field(
+        default=None,
+        metadata=about(
+            "sweeps before the precisions are learned; t_tau. 5 if not given, 2 where hidden is expected",
+            low=0,
+            high=100_000,
+            integer=True,
+            optional=True,
+        ),
     )
     prior_shape: float = field(default=0.01, metadata=about("alpha of the precisions' Gamma prior", above=0, high=1e6))
     prior_rate: float = field(default=0.01, metadata=about("beta of the precisions' Gamma prior", above=0, high=1e6))

@@ -28,7 +28,7 @@ from considerate.graph import Adjacency, Graph
 
 Settings = Mapping[str, Any]
 EASE_ITEMS = 10_000  # EASE inverts a matrix of items by items
-LEAST_EPOCHS, MOST_EPOCHS = 300, 1000  # of BPR: more where there are few likes, as an epoch is then short
+LEAST_EPOCHS, MOST_EPOCHS = 200, 1000  # of BPR: more where there are few likes, as an epoch is then short
 EPOCH_LIKES = 3e7  # likes seen in all, where there are few
 ALS_MARKS = (2, 4, 6, 8, 11, 15, 20)  # iterations after which to look
 
@@ -348,7 +348,7 @@ def as_peer(thing: Any) -> Peer:
 
 
 def epochs_at_most(likes: int) -> int:
-    """How many epochs BPR may take: 300, and up to 1000 where there are few likes."""
+    """How many epochs BPR may take: 200, and up to 1000 where there are few likes."""
     return int(np.clip(EPOCH_LIKES / max(likes, 1), LEAST_EPOCHS, MOST_EPOCHS))
 
 

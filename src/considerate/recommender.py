@@ -39,6 +39,7 @@ from considerate.training import (
     make_estimator,
     make_graph,
     make_popularity,
+    warn_of_collapse,
 )
 from considerate.tuning import asks_for_tuning, tune
 
@@ -132,7 +133,7 @@ class Recommender(Parameters):
             popularity = make_popularity(graph, hidden, backend)
             bounds: list[dict[str, float]] = []
             estimator = make_estimator(graph, hidden, popularity, settings.seed, backend)
-            steps = fit_steps(graph, estimator, settings, backend, most_sweeps=self.sweeps, tolerance=self.tolerance)
+            steps = fit_steps(graph, estimator, settings, backend, most_sweeps=self.sweeps, tolerance=self._tolerance())
             state: State | None = None
             kept: Model | None = None
             try:
@@ -142,6 +143,8 @@ class Recommender(Parameters):
                     kept = self._keep(interactions, graph, popularity, knob, settings, state, bounds, step.converged)
                     logger.info("%s", describe(step))
                     yield step
+                if state is not None:
+                    warn_of_collapse(state.posterior, settings.weight)
             finally:
                 if state is not None and self.__dict__.get("_model") is kept:  # no other fit has begun meanwhile
                     last = evaluate_bound(graph, estimator, settings, backend, state)
@@ -156,6 +159,13 @@ class Recommender(Parameters):
                         self._model.converged,
                     )
 
+    def _tolerance(self) -> float:
+        """Draws make a bound noisy, and averaging over them pays; the closed form is done when its bound is."""
+        return (2e-3 if self.hidden == "expected" else 5e-4) if self.tolerance is None else float(self.tolerance)
+
+    def _precision_delay(self) -> int:
+        return (2 if self.hidden == "expected" else 5) if self.precision_delay is None else int(self.precision_delay)
+
     def _hidden(self) -> Hidden:
         return Hidden(self.hidden, float(self.negatives), self.rate, self.gamma, self.head_correction, int(self.groups))
 
@@ -168,7 +178,7 @@ class Recommender(Parameters):
             prior_shape=float(self.prior_shape),
             prior_rate=float(self.prior_rate),
             step_delay=int(self.step_delay),
-            precision_delay=int(self.precision_delay),
+            precision_delay=self._precision_delay(),
             seed=int(self.seed),
         )
 

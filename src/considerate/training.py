@@ -28,10 +28,11 @@ from considerate.hidden import (
 from considerate.inference.bound import Bound
 from considerate.inference.fit import Settings, State, sweeps
 from considerate.interactions import Interactions
-from considerate.posterior import padded
+from considerate.posterior import Posterior, padded
 
 logger = logging.getLogger("considerate")
 
+COLLAPSED = 0.6  # spread of u'v; data that holds up its vectors has 0.9 to 1.6
 WINDOW = 5  # sweeps that are averaged to see whether a noisy bound still rises
 
 
@@ -196,6 +197,18 @@ def check_memory(graph: Graph, hidden: Hidden, factors: int, available: int | No
     raise MemoryLimitError(
         f"This fit needs about {needed / 1e9:.1f} GB and {available / 1e9:.1f} GB are free; {would}."
     )
+
+
+def warn_of_collapse(posterior: Posterior, weight: float) -> None:
+    """Mean-field VB prunes what sparse data cannot hold up; where nearly all is pruned, say so and what to do."""
+    spread = posterior.prior_spread()
+    if spread < COLLAPSED:
+        logger.warning(
+            "the vectors have all but collapsed: the logits' part that is personal has a spread of %.2f. A larger "
+            "likelihood_weight (it is %g), 'auto' among them, or fewer factors would keep more of the taste",
+            spread,
+            weight,
+        )
 
 
 def describe(step: FitStep) -> dict[str, Any]:

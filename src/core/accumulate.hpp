@@ -123,19 +123,26 @@ struct Own {
 // Four (or eight) rows of the triangle by V vectors of columns, over all edges of a panel.
 template <int R, int V, bool First>
 static inline void tile(std::int64_t KP, int edges, const float* weighted, const float* means, float* out) {
-  v8 sums[R][V];
+  v8 sums[R][V];  // the loops over it are unrolled early, or it would go by way of memory
+#pragma GCC unroll 8
   for (int i = 0; i < R; ++i)
+#pragma GCC unroll 8
     for (int j = 0; j < V; ++j) sums[i][j] = splat(0.0f);
 #pragma GCC unroll 2
   for (int e = 0; e < edges; ++e) {
     v8 columns[V];
+#pragma GCC unroll 8
     for (int j = 0; j < V; ++j) columns[j] = load8(means + e * KP + 8 * j);
+#pragma GCC unroll 8
     for (int i = 0; i < R; ++i) {
       const v8 w = splat(weighted[e * KP + i]);
+#pragma GCC unroll 8
       for (int j = 0; j < V; ++j) sums[i][j] += w * columns[j];
     }
   }
+#pragma GCC unroll 8
   for (int i = 0; i < R; ++i)
+#pragma GCC unroll 8
     for (int j = 0; j < V; ++j) {
       float* at = out + i * KP + 8 * j;
       store8(at, First ? sums[i][j] : load8(at) + sums[i][j]);
@@ -248,7 +255,7 @@ struct Panel {
   template <int V, bool First>
   void add_to(float* node, int edges) {
     const std::int64_t KP = V ? 8 * V : shape.KP;
-    if constexpr (V > 0) {
+    if constexpr (V > 0 && V <= 4) {
       weigh<V, First>(node, 0, edges);
     } else {
       std::int64_t k = 0;

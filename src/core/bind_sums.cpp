@@ -11,9 +11,12 @@
 #include <array>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace considerate {
+
+std::int64_t most_together = 64;
 
 template <class T>
 using Maybe = std::optional<In<T>>;
@@ -340,6 +343,13 @@ void bind_sums(nb::module_& m) {
         return sizes;
       },
       nb::arg("factors"), "The sizes of the blocks of coordinates that a row is stepped in.");
+  m.def(
+      "step_together",
+      [](std::int64_t most) {
+        require(most >= 8 && most % 8 == 0, "blocks of coordinates are multiples of eight");
+        return std::exchange(most_together, most);
+      },
+      nb::arg("most"), "How many coordinates are stepped together at most, for benchmarks: the number before.");
   m.def("instruction_set", [] { return std::string(kernels_in_use()->name); }, "The build of the kernels in use.");
   m.def(
       "instruction_sets",

@@ -69,8 +69,8 @@ struct Pass {
 
 // Above 64 factors a row is stepped in blocks of coordinates, one after the other, the rest held (the paper's kappa):
 // sums and solve then grow like K, not K^2 and K^3.
-constexpr std::int64_t kMostTogether = 64;
-static inline std::int64_t block_count(std::int64_t factors) { return (factors + kMostTogether - 1) / kMostTogether; }
+extern std::int64_t most_together;  // 64; benchmarks compare it with others
+static inline std::int64_t block_count(std::int64_t factors) { return (factors + most_together - 1) / most_together; }
 static inline std::int64_t block_width(std::int64_t factors) {
   const std::int64_t blocks = block_count(factors);
   return blocks == 1 ? factors : padded((factors + blocks - 1) / blocks);

@@ -201,6 +201,7 @@ class RowSummer {
       case 2: return panels<2>(node, part, start, stop);
       case 3: return panels<3>(node, part, start, stop);
       case 4: return panels<4>(node, part, start, stop);
+      case 8: return panels<8>(node, part, start, stop);
       default: return panels<0>(node, part, start, stop);
     }
   }
@@ -328,6 +329,7 @@ class RowSummer {
         case 2: panel_.moments<2>(own_, edges); break;
         case 3: panel_.moments<3>(own_, edges); break;
         case 4: panel_.moments<4>(own_, edges); break;
+        case 8: panel_.moments<8>(own_, edges); break;
         default: panel_.moments<0>(own_, edges); break;
       }
       for (int e = 0; e < edges; ++e) beta[e] = static_cast<float>(T * ex.beta[part.liked[start + e]]);

@@ -20,7 +20,7 @@ from considerate.hidden.saturation import GRID_STEP, Saturation
 from considerate.kernels import compiled
 from considerate.posterior import Posterior, Side
 
-FREEZE_AFTER = 8  # sweeps after which the groups stay as they are
+FREEZE_AFTER = 3  # sweeps after which the groups stay as they are
 TASTES = 4
 
 

@@ -24,7 +24,7 @@ from considerate.study.ours import choose_knob, fit_ours, our_steps
 
 K = 20  # length of a list
 TUNED_ON = 5000  # users of the validation split at most, drawn by the seed
-PATIENCE = 4  # snapshots without a better S_rank, and a trial is over
+PATIENCE = 3  # snapshots without a better S_rank, and a trial is over
 STREAM = 0x57D1
 CODE = ("evaluation", "peers.py", "study/fits.py", "study/ours.py", "study/material.py")
 
