@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from considerate import Recommender
 from considerate.backends.local import LocalBackend
 from considerate.cli.app import app
+from considerate.cli.screen import told
 from considerate.errors import UsageError
 from considerate.evaluation.metrics import rank_score
 from considerate.graph import Graph
@@ -147,3 +148,11 @@ def test_collapse_is_said(caplog: pytest.LogCaptureFixture) -> None:
         assert "collapsed" not in caplog.text
         small(sweeps=30).fit(noise)
         assert "the vectors have all but collapsed" in caplog.text
+
+
+def test_advice_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+    noise = sp.csr_matrix((np.random.default_rng(0).random((300, 80)) < 0.05).astype(np.float32))
+    with told():
+        small(sweeps=30).fit(noise)
+        small(sweeps=30, seed=1).fit(noise)
+    assert capsys.readouterr().err.count("collapsed") == 1

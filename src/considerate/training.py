@@ -208,6 +208,7 @@ def warn_of_collapse(posterior: Posterior, weight: float) -> None:
             "likelihood_weight (it is %g), 'auto' among them, or fewer factors would keep more of the taste",
             spread,
             weight,
+            extra={"once": True},
         )
 
 

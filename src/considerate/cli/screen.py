@@ -69,8 +69,14 @@ def told(quiet: bool = False) -> Iterator[None]:
 class _Lines(logging.Handler):
     quiet = False
 
+    def __init__(self, level: int) -> None:
+        super().__init__(level)
+        self.said: set[str] = set()
+
     def emit(self, record: logging.LogRecord) -> None:
-        if not self.quiet:
+        repeated = getattr(record, "once", False) and record.msg in self.said  # many fits, the same advice
+        self.said.add(record.msg)
+        if not self.quiet and not repeated:
             say("note", record.getMessage())
 
 
