@@ -122,7 +122,7 @@ def test_every_peer_has_at_most_six_trials_and_none_twice() -> None:
 
 
 def test_small_data_gets_more_epochs() -> None:
-    assert epochs_at_most(10**7) == 300
+    assert epochs_at_most(10**7) == 200
     assert epochs_at_most(50_000) == 600
     assert epochs_at_most(10) == 1000
 
