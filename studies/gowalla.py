@@ -4,8 +4,8 @@
     python -m studies.gowalla --tune [--factors 64]
 
 With --tune, settings are tried on a tenth of each user's training likes, and nothing of the test is read; the settings
-in OURS are what it chose at 64 factors, with more sweeps, and the larger sizes use the same. Otherwise each size is fitted to the whole
-training part; the knob is the one that did best on the held-out tenth (--tune prints it), and the test is read once.
+in OURS are what it chose at 64 factors, with more sweeps, and the larger sizes use the same. Otherwise each size is
+fitted to the whole training part, and KNOB is the knob that did best on the held-out tenth.
 """
 
 from __future__ import annotations
