@@ -19,12 +19,13 @@ from typing import Any
 import numpy as np
 
 from benchmarks.data import movielens_or_simulated, xbox_like
-from benchmarks.quality import KNOB, our_rank, training_matrix
+from benchmarks.quality import KNOB, our_rank
 from benchmarks.report import THREADS, Row, Section, command, median, peak_bytes
 from considerate import Interactions, Recommender
 from considerate.evaluation.split import HeldOut, one_per_user
 from considerate.graph import Graph
 from considerate.kernels import compiled
+from considerate.peers import training_matrix
 from considerate.simulate import XBOX_SAMPLE
 from considerate.vocabulary import Vocabulary
 
@@ -91,7 +92,7 @@ def measure(path: Path, factors: int, sweeps: int) -> Row:
 def learned(split: HeldOut, factors: int, sweeps: int) -> Row:
     """Seconds a sweep and S_rank at some K, sampled c = 1."""
     model = Recommender(factors=factors, negatives=1.0, sweeps=sweeps, tolerance=0.0, threads=THREADS)
-    seconds = median([step.seconds for step in model.fit_steps(training_matrix(split))][1:])
+    seconds = median([step.seconds for step in model.fit_steps(training_matrix(split.train))][1:])
     return {
         "K": factors,
         "s/sweep": seconds,

@@ -26,7 +26,8 @@ from considerate.evaluation.scorer import ModelScorer, Scorer
 from considerate.evaluation.split import HeldOut, given_likes, share_per_user
 from considerate.graph import Graph
 from considerate.interactions import read_interactions
-from studies.movielens import default_folder, matrix_of
+from considerate.peers import training_matrix
+from studies.movielens import default_folder
 
 K = 20  # places of a list that count
 KNOBS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.25)
@@ -52,7 +53,7 @@ def measure(scorer: Scorer, held: HeldOut) -> tuple[float, float]:
 
 def fit_ours(held: HeldOut, factors: int, settings: dict[str, Any]) -> tuple[Recommender, float]:
     begun = time.perf_counter()
-    fitted = Recommender(factors=factors, **(OURS | settings)).fit(matrix_of(held))
+    fitted = Recommender(factors=factors, **(OURS | settings)).fit(training_matrix(held.train))
     return fitted, time.perf_counter() - begun
 
 
@@ -78,7 +79,7 @@ def run_als(graph: Graph, test: HeldOut, factors: int) -> None:
     def fitted(held: HeldOut, settings: dict[str, Any]) -> tuple[Scorer, float]:
         begun = time.perf_counter()
         model = AlternatingLeastSquares(factors=factors, iterations=15, random_state=0, **settings)
-        model.fit(matrix_of(held), show_progress=False)
+        model.fit(training_matrix(held.train), show_progress=False)
         users, items = model.user_factors, model.item_factors
 
         class Scores:

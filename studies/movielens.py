@@ -18,10 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from considerate import Recommender, read_interactions
-from considerate.evaluation.metrics import mean_by_bin, rank_score
+from considerate.backends.local import LocalBackend
+from considerate.evaluation.metrics import mean_by_bin
+from considerate.evaluation.ranks import held_ranks
+from considerate.evaluation.scorer import ModelScorer
 from considerate.evaluation.split import HeldOut, one_per_user
 from considerate.graph import Graph
-from considerate.ranking import paper_score, utility
+from considerate.peers import training_matrix
+from considerate.ranking import SCORES
 
 ITEM_BINS = np.array([1, 10, 32, 100, 316, 1000, 10**9])
 USER_BINS = np.array([1, 10, 20, 80, 10**9])
@@ -44,27 +48,11 @@ def default_folder() -> Path:
 def evaluate(model: Recommender, split: HeldOut) -> dict[str, NDArray[Any]]:
     """S_rank of every held-out edge by every score, and its p(like)."""
     fitted = model.model_
-    ranks: dict[str, list[float]] = {}
-    for user, item in zip(split.users, split.items):
-        mean = fitted.columns.means(fitted.posterior.users, np.array([user]))[0]
-        variance = fitted.columns.variances(fitted.posterior.users, np.array([user]))[0]
-        scores = {f"knob {knob:g}": utility(mean, fitted.log_popularity, knob) for knob in KNOBS}
-        for name in ("like", "popularity", "popularity_x_like"):
-            scores[name] = paper_score(name, mean, variance, fitted.popularity)
-        seen = split.train.by_user.row(int(user))
-        for name, values in scores.items():
-            ranks.setdefault(name, []).append(rank_score(values, int(item), seen))
-    result = {name: np.array(values) for name, values in ranks.items()}
+    scorers = {f"knob {knob:g}": ModelScorer(fitted, knob) for knob in KNOBS}
+    scorers |= {name: ModelScorer(fitted, score=name) for name in SCORES}
+    with LocalBackend() as backend:
+        result = {name: held_ranks(scorer, split, backend.map).scores for name, scorer in scorers.items()}
     return result | {"p_like": model.predict_proba(split.users, split.items)}
-
-
-def matrix_of(split: HeldOut) -> Any:
-    """The training likes as a scipy matrix, as a user of implicit would have them."""
-    import scipy.sparse
-
-    users, items = split.train.pairs()
-    shape = (split.train.user_count, split.train.item_count)
-    return scipy.sparse.csr_matrix((np.ones(len(users), np.float32), (users, items)), shape)
 
 
 def run(graph: Graph, name: str, splits: int) -> None:
@@ -75,7 +63,7 @@ def run(graph: Graph, name: str, splits: int) -> None:
     errors, tail, seconds, sweeps, taus = [], [], [], [], []
     for seed in range(splits):
         split = one_per_user(graph, seed)
-        matrix = matrix_of(split)
+        matrix = training_matrix(split.train)
         begun = time.perf_counter()
         model = Recommender(**settings).fit(matrix)
         seconds.append(time.perf_counter() - begun)

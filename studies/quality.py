@@ -26,7 +26,8 @@ from considerate.evaluation.scorer import ModelScorer
 from considerate.evaluation.split import HeldOut, one_per_user, validation
 from considerate.graph import Graph
 from considerate.interactions import read_interactions
-from studies.movielens import default_folder, matrix_of
+from considerate.peers import training_matrix
+from studies.movielens import default_folder
 
 SETS = {"ml-1m": "rating >= 4", "anime-5k-users": "rating >= 8"}
 KNOBS = (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -71,7 +72,7 @@ def run(name: str, settings: dict[str, Any], splits: list[HeldOut]) -> None:
     tails, degrees, taus, sweeps, seconds = [], [], [], [], []
     for split in splits:
         begun = time.perf_counter()
-        model = Recommender(**settings).fit(matrix_of(split))
+        model = Recommender(**settings).fit(training_matrix(split.train))
         seconds.append(time.perf_counter() - begun)
         sweeps.append(model.n_iter_)
         taus.append(model.precisions_["user"] * model.precisions_["item"])

@@ -7,7 +7,16 @@ from typing import Annotated, Any
 import typer
 
 from considerate.cli import screen
-from considerate.cli.options import OUTPUT_PANEL, Json, Quiet, Score, Seed, check_inputs_kept, with_untitled_reader
+from considerate.cli.options import (
+    OUTPUT_PANEL,
+    Json,
+    Quiet,
+    Score,
+    Seed,
+    check_inputs_kept,
+    score_option,
+    with_untitled_reader,
+)
 from considerate.errors import UsageError
 
 HOW = "How it is evaluated"
@@ -39,14 +48,7 @@ def evaluate(
         float | None,
         typer.Option(help="The knob; the model's own if not given.", show_default=False, rich_help_panel=HOW),
     ] = None,
-    score: Annotated[
-        Score | None,
-        typer.Option(
-            help="One of the paper's scores in place of the knob: like, popularity or popularity_x_like.",
-            show_default=False,
-            rich_help_panel=HOW,
-        ),
-    ] = None,
+    score: Annotated[Score | None, score_option(HOW)] = None,
     resamples: Annotated[int, typer.Option(help="Resamples of the bootstrap over users.", rich_help_panel=HOW)] = 1000,
     seed: Seed = 0,
     recalibrate: Annotated[

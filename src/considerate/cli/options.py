@@ -170,6 +170,12 @@ class Score(StrEnum):
     popularity_x_like = "popularity_x_like"
 
 
+def score_option(panel: str) -> Any:
+    """The option of one of the paper's scores, in a panel of the command's help."""
+    text = "One of the paper's scores in place of the knob: like, popularity or popularity_x_like."
+    return typer.Option(help=text, show_default=False, rich_help_panel=panel)
+
+
 class Cold(StrEnum):
     """What becomes of a user of whom nothing is known."""
 

@@ -16,6 +16,7 @@ from considerate.cli.options import (
     check_inputs_kept,
     given_ids,
     id_files,
+    score_option,
 )
 from considerate.errors import UsageError
 
@@ -59,14 +60,7 @@ def recommend(
             rich_help_panel=WHAT,
         ),
     ] = None,
-    score: Annotated[
-        Score | None,
-        typer.Option(
-            help="One of the paper's scores in place of the knob: like, popularity or popularity_x_like.",
-            show_default=False,
-            rich_help_panel=WHAT,
-        ),
-    ] = None,
+    score: Annotated[Score | None, score_option(WHAT)] = None,
     allow: Annotated[
         list[str] | None,
         typer.Option(help="Recommend only this item; repeat it, or @FILE.", rich_help_panel=WHAT),

@@ -13,7 +13,7 @@ import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,37 +42,45 @@ class Cache:
 
     def arrays(self, stage: Stage, make: Callable[[], Arrays]) -> tuple[Arrays, bool]:
         """(arrays of a stage, whether they were there already)"""
-        path = self._path(stage, "npz")
-        if path is not None:
-            try:
-                with np.load(path, allow_pickle=False) as stored:
-                    found = {name: stored[name] for name in stored.files}
-            except _BROKEN:
-                pass
-            else:
-                return found, True
-        made = make()
-        if path is not None:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with atomic_write(path) as file:
-                np.savez(file, allow_pickle=False, **made)
-        return made, False
+
+        def read(path: Path) -> Arrays:
+            with np.load(path, allow_pickle=False) as stored:
+                return {name: stored[name] for name in stored.files}
+
+        def write(file: IO[bytes], made: Arrays) -> None:
+            np.savez(file, allow_pickle=False, **made)
+
+        return self._kept(self._path(stage, "npz"), make, read, write)
 
     def values(self, stage: Stage, make: Callable[[], Any]) -> tuple[Any, bool]:
         """(plain values of a stage, those that JSON holds; whether they were there already)"""
-        path = self._path(stage, "json")
+
+        def read(path: Path) -> Any:
+            return json.loads(path.read_text(encoding="utf-8"))
+
+        def write(file: IO[bytes], made: Any) -> None:
+            file.write(json.dumps(made).encode())
+
+        return self._kept(self._path(stage, "json"), make, read, write)
+
+    @staticmethod
+    def _kept(
+        path: Path | None,
+        make: Callable[[], Any],
+        read: Callable[[Path], Any],
+        write: Callable[[IO[bytes], Any], None],
+    ) -> tuple[Any, bool]:
+        """What a file holds; where there is none, or a broken one, it is made and written."""
         if path is not None:
             try:
-                found = json.loads(path.read_text(encoding="utf-8"))
+                return read(path), True
             except _BROKEN:
                 pass
-            else:
-                return found, True
         made = make()
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
             with atomic_write(path) as file:
-                file.write(json.dumps(made).encode())
+                write(file, made)
         return made, False
 
     def _path(self, stage: Stage, ending: str) -> Path | None:
