@@ -24,6 +24,7 @@ from considerate.evaluation.calibration import reliability
 from considerate.evaluation.metrics import rank_score
 from considerate.evaluation.split import HeldOut, edge_keys, one_per_user, validation
 from considerate.graph import Graph
+from considerate.model import Model
 from considerate.peers import Own, Popularity, Snapshot, fit_peer
 from considerate.simulate import simulate_from_model
 from considerate.study.cache import Cache, Stage, code_version
@@ -173,17 +174,23 @@ def test_the_knob_is_the_best_one_of_validation(material: Material, results: Res
     """And validation is part of the first split's training likes: it shares nothing with the test."""
     from considerate.evaluation.ranks import held_ranks
     from considerate.evaluation.scorer import ModelScorer
-    from considerate.study.ours import KNOBS, fit_ours
+    from considerate.study.ours import fit_ours
 
     held = one_per_user(material.graph, 0)
     valid = validation(held, 0)
     tested = held.users * material.graph.item_count + held.items
     validated = valid.users * material.graph.item_count + valid.items
     assert not np.isin(tested, np.concatenate([validated, edge_keys(valid.train)])).any()
+
+    def rank(model: Model, knob: float) -> tuple[float, float]:
+        return float(held_ranks(ModelScorer(model, knob), valid).scores.mean()), -knob
+
     best = []
     for settings in our_trials(SMALL):
         model, _ = fit_ours(valid.train, settings, 0, 1)
-        best.append(max((held_ranks(ModelScorer(model, knob), valid).scores.mean(), -knob) for knob in KNOBS))
+        coarse = max(rank(model, 0.25 * step) for step in range(7))
+        fine = [round(-coarse[1] + 0.05 * step, 2) for step in range(-4, 5)]
+        best.append(max(rank(model, knob) for knob in fine if 0 <= knob <= 1.5))
     assert results.knobs[0].chosen == -max(best, key=lambda one: one[0])[1]
 
 
@@ -586,22 +593,32 @@ def test_statements_follow_the_numbers(material: Material) -> None:
 @pytest.mark.slow
 def test_the_report(results: Results, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    folder = open_report(tmp_path / "new" / "report")
-    written = write_report(results, folder)
+    with open_report(tmp_path / "new" / "report") as folder:
+        written = write_report(results, folder)
     assert set(written) == {"numbers", "figures", "page"}
     assert without_seconds(results_from_json((folder / "results.json").read_text())) == without_seconds(results)
     assert "<html" in (folder / "index.html").read_text()
     assert len(list((folder / "figures").glob("*.svg"))) >= 8
     (tmp_path / "file").write_text("")
-    with pytest.raises(OutputError, match="is a file"):
-        open_report(tmp_path / "file")
+    with pytest.raises(OutputError, match="is a file"), open_report(tmp_path / "file"):
+        pass
 
 
 def test_a_report_without_matplotlib(results: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    written = write_report(results, open_report(tmp_path))
+    with open_report(tmp_path) as folder:
+        written = write_report(results, folder)
     assert "figures" not in written
     assert (tmp_path / "index.html").stat().st_size > 1000
+
+
+def test_bad_input_leaves_no_folder_behind(tmp_path: Path) -> None:
+    report = tmp_path / "new" / "report"
+    assert shell("study", tmp_path / "nowhere.parquet", "-o", report).exit_code == 2
+    assert not report.parent.exists()
+    (tmp_path / "kept").mkdir()
+    assert shell("study", tmp_path / "nowhere.parquet", "-o", tmp_path / "kept").exit_code == 2
+    assert (tmp_path / "kept").is_dir()
 
 
 def shell(*arguments: Any) -> Any:

@@ -67,8 +67,8 @@ def test_the_curve_is_the_mean_rank_of_what_was_held_out() -> None:
     with LocalBackend(2) as backend:
         held = held_out(graph, 0)
         posterior, log_pi = short_fit(held.train, hidden, settings, backend)
-        curve = knob_curve(posterior, log_pi, held, mean_rank, backend)
-        top = knob_curve(posterior, log_pi, held, top_score, backend, 0.5)
+        curve = knob_curve(posterior, log_pi, held, mean_rank, backend.map)
+        top = knob_curve(posterior, log_pi, held, top_score, backend.map, 0.5)
         tuned = tune(graph, hidden, settings, backend, "auto", settings.weight)
     for knob in (0.0, 0.5, 1.5):
         slow = []

@@ -90,7 +90,9 @@ def tune(
     trials: list[Trial] = []
     for tried in WEIGHTS if isinstance(weight, str) else (float(weight),):
         posterior, log_pi = short_fit(held.train, hidden, replace(settings, weight=tried), backend)
-        curve = knob_curve(posterior, log_pi, held, criterion, backend, None if isinstance(knob, str) else float(knob))
+        curve = knob_curve(
+            posterior, log_pi, held, criterion, backend.map, None if isinstance(knob, str) else float(knob)
+        )
         trials.append(Trial(tried, curve, max(curve, key=lambda one: (curve[one], -one))))
         logger.info("likelihood weight %g: knob %g, score %.4f on validation", tried, trials[-1].knob, trials[-1].score)
         if len(trials) > 1 and trials[-1].score <= trials[-2].score:
@@ -99,7 +101,7 @@ def tune(
     best = max(trials, key=lambda trial: trial.score)
     chosen = best.knob
     if knob == AUTO and criterion is not mean_rank:
-        curve = knob_curve(*kept, held, mean_rank, backend, None)
+        curve = knob_curve(*kept, held, mean_rank, backend.map)
         chosen = max(curve, key=lambda one: (curve[one], -one))
     return Tuned(chosen, best.weight, tuple(trials))
 
@@ -130,7 +132,7 @@ def knob_curve(
     log_pi: NDArray[np.float32],
     held: HeldOut,
     criterion: Callable[[Ranks], float],
-    backend: Backend,
+    run: Any,
     given: float | None = None,
 ) -> dict[float, float]:
     """The criterion at knobs from 0 to 1.5, and finer around the best of them; or at the given one alone."""
@@ -144,7 +146,7 @@ def knob_curve(
             def scores(users: NDArray[np.int64], knob: float = knob) -> Any:
                 return utility(columns.means(posterior.users, users), log_pi, knob)
 
-            curve[knob] = criterion(held_ranks(FunctionScorer(scores, f"knob {knob:g}"), held, backend.map))
+            curve[knob] = criterion(held_ranks(FunctionScorer(scores, f"knob {knob:g}"), held, run))
 
     if given is not None:
         measure([given])

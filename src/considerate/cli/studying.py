@@ -76,19 +76,19 @@ def study(
     changed = {name: value for name, value in settings.items() if value != defaults[name]}
     seed, threads = int(changed.pop("seed", 0)), changed.pop("threads", None)
     options = Options(changed, splits, seed, not no_peers, threads)
-    folder = open_report(output)
-    check_inputs_kept(str(folder / "results.json"), data, test, judged)
-    with screen.told(quiet):
-        material = read_material(data, reader, judged=judged, judged_where=judged_where, test=test, title=title)
-        work = Study(material, options, folder=folder / CACHE)
-        if not can_draw():
-            work.notes.append("there are no figures: matplotlib is not installed (pip install considerate[study])")
-        if not quiet:
-            for note in work.notes:
-                screen.say("note", note)
-        for _ in work.steps() if quiet else _progress(work.steps()):
-            pass
-    written = write_report(work.results, folder)
+    with open_report(output) as folder:
+        check_inputs_kept(str(folder / "results.json"), data, test, judged)
+        with screen.told(quiet):
+            material = read_material(data, reader, judged=judged, judged_where=judged_where, test=test, title=title)
+            work = Study(material, options, folder=folder / CACHE)
+            if not can_draw():
+                work.notes.append("there are no figures: matplotlib is not installed (pip install considerate[study])")
+            if not quiet:
+                for note in work.notes:
+                    screen.say("note", note)
+            for _ in work.steps() if quiet else _progress(work.steps()):
+                pass
+        written = write_report(work.results, folder)
     if json:
         print(results_to_json(work.results), end="")
     elif not quiet:

@@ -211,7 +211,7 @@ class Study:
 
         yield from self._runner.run(
             [
-                Task(self._our_stage(f"trial of considerate {at + 1}", one, knobs=KNOBS), trial(one), False)
+                Task(self._our_stage(f"trial of considerate {at + 1}", one), trial(one), False)
                 for at, one in enumerate(trials)
             ],
             found,
@@ -273,7 +273,10 @@ class Study:
             "number of iterations was chosen with them"
         )
         tried = "; ".join(_words(self._changed(one)) or "as given" for one in trials)
-        self.notes.append(f"tried for considerate, each with {len(KNOBS)} settings of the knob: {tried}")
+        self.notes.append(
+            "tried for considerate, each with the knob from 0 to 1.5 in steps of 0.25, then of 0.05 around the best: "
+            + tried
+        )
         for peer in self.peers:
             if len(peer.trials) > 1:
                 self.notes.append(f"tried for {peer.name}: {'; '.join(_words(one) for one in peer.trials)}")
@@ -356,10 +359,11 @@ class Study:
     def _curves(self) -> Iterator[Step]:
         seed, valid, held, run = self.options.seed, self._valid, self._splits[0], self._backend.map
         found: list[Any] = []
+        knobs = sorted({*KNOBS, self._ours.knob})
         yield self._runner.begin("the knob's curve")
         knob = Task(
-            self._our_stage("knob curve", self._ours.settings, knobs=KNOBS),
-            lambda: fits.knob_curve(held, self._ours.settings, KNOBS, seed, self._threads, run),
+            self._our_stage("knob curve", self._ours.settings, knobs=knobs),
+            lambda: fits.knob_curve(held, self._ours.settings, knobs, seed, self._threads, run),
             False,
         )
         yield from self._runner.run([knob], found)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from considerate.errors import OutputError
@@ -13,17 +15,28 @@ PathLike = str | os.PathLike[str]
 CACHE = ".cache"  # stages, within the report's folder
 
 
-def open_report(folder: PathLike) -> Path:
-    """The report's folder, made if need be; OutputError where it cannot be written, before any work is done."""
+@contextmanager
+def open_report(folder: PathLike) -> Iterator[Path]:
+    """The report's folder, made if need be; OutputError where it cannot be written, before any work is done.
+
+    What was made is removed again if nothing came to be in it: bad input leaves nothing behind.
+    """
     path = Path(folder)
     if path.exists() and not path.is_dir():
         raise OutputError(f"{path}: is a file; a report is a folder: give another name.")
+    new = [one for one in (path, *path.parents) if not one.exists()]
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OutputError(f"{path}: the folder cannot be made ({error.strerror}); choose another place.") from error
-    check_writable(path / "results.json")
-    return path
+    try:
+        check_writable(path / "results.json")
+        yield path
+    except BaseException:
+        for one in new:
+            with suppress(OSError):  # it is not empty
+                one.rmdir()
+        raise
 
 
 def write_report(results: Results, folder: Path) -> dict[str, str]:
