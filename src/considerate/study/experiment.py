@@ -216,7 +216,7 @@ class Study:
             ],
             found,
         )
-        best = int(np.argmax([one["rank"] for one in found]))
+        best = fits.best_trial(found)
         words = _words(self._changed(trials[best])) or "as given"
         self._ours = _Chosen(trials[best], len(trials), f"{words}; knob {found[best]['knob']:g}", found[best]["knob"])
         as_given = f"as given; knob {found[0]['knob']:g}"
@@ -243,7 +243,7 @@ class Study:
             for at, one in enumerate(trials)
         ]
         yield from self._runner.run(tasks, found, abreast=peer.one_thread)
-        best = int(np.argmax([one["rank"] for one in found]))
+        best = fits.best_trial(found)
         if found[best]["rank"] < 0:
             self.notes.append(f"{peer.name} is left out: all of its trials diverged")
             self.peers.remove(peer)
@@ -269,8 +269,9 @@ class Study:
         people = len(np.unique(self._valid.users))
         self.notes.append(
             "settings were chosen by mean S_rank on the validation part of the first split alone (one like of each of "
-            f"{people:,} users, taken from its training likes), and used on all splits; of peers that iterate the "
-            "number of iterations was chosen with them"
+            f"{people:,} users, taken from its training likes), and used on all splits; of settings that differ by "
+            f"less than {fits.TIE:g} the best in the tail (ours at knob 0) was taken; of peers that iterate the number "
+            "of iterations was chosen with them"
         )
         tried = "; ".join(_words(self._changed(one)) or "as given" for one in trials)
         self.notes.append(

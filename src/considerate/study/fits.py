@@ -24,6 +24,7 @@ from considerate.study.ours import choose_knob, fit_ours, our_steps
 
 K = 20  # length of a list
 TUNED_ON = 5000  # users of the validation split at most, drawn by the seed
+TIE = 0.0005  # of mean S_rank: trials that differ by less are within the noise of a validation split
 PATIENCE = 3  # snapshots without a better S_rank, and a trial is over
 STREAM = 0x57D1
 CODE = ("evaluation", "peers.py", "study/fits.py", "study/ours.py", "study/material.py")
@@ -142,27 +143,39 @@ def some_users(held: HeldOut, seed: int, most: int = TUNED_ON) -> HeldOut:
 
 
 def try_ours(valid: HeldOut, settings: Mapping[str, Any], seed: int, threads: int, run: Any) -> dict[str, Any]:
-    """A trial of ours: the best knob and its mean S_rank on validation."""
+    """A trial of ours: the best knob and its mean S_rank on validation; and the tail's at knob 0."""
     model, seconds = fit_ours(valid.train, settings, seed, threads)
     knob, rank = choose_knob(model, valid, run)
-    return {"rank": rank, "knob": knob, "seconds": seconds}
+    tail = _tail_mean(held_ranks(ModelScorer(model, 0.0), valid, run).scores, valid)
+    return {"rank": rank, "tail": tail, "knob": knob, "seconds": seconds}
 
 
 def try_peer(valid: HeldOut, peer: Peer, settings: Settings, seed: int, threads: int, run: Any) -> dict[str, Any]:
     """A trial of a peer: its best mean S_rank on validation along the way, and after how many iterations."""
     best: dict[str, Any] = {"rank": -1.0, "tail": -1.0, "iterations": 0, "seconds": 0.0}
-    tail = valid.train.by_item.degrees[valid.items] < TAIL
     since = looks = 0
     for one in peer.snapshots(valid.train, settings, seed, threads):
         scores = held_ranks(one.scorer, valid, run).scores
         since, looks = since + 1, looks + 1
         if scores.mean() > best["rank"]:
-            best = {"rank": float(scores.mean()), "tail": float(scores[tail].mean()) if tail.any() else -1.0}
+            best = {"rank": float(scores.mean()), "tail": _tail_mean(scores, valid)}
             best |= {"iterations": one.iterations, "seconds": one.seconds}
             since = 0
         if since >= PATIENCE:
             break
     return best | {"rising": looks > 1 and since == 0}  # the last look was the best: more might help
+
+
+def _tail_mean(scores: NDArray[np.float64], held: HeldOut) -> float:
+    """Mean S_rank of held-out items of the tail; -1 where there is none."""
+    tail = held.train.by_item.degrees[held.items] < TAIL
+    return float(scores[tail].mean()) if tail.any() else -1.0
+
+
+def best_trial(found: Sequence[Mapping[str, Any]]) -> int:
+    """The trial of the highest mean S_rank; of those that cannot be told from it, the best in the tail."""
+    highest = max(one["rank"] for one in found)
+    return max(range(len(found)), key=lambda at: (found[at]["rank"] >= highest - TIE, found[at]["tail"], -at))
 
 
 def trace_ours(

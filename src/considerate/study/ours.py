@@ -29,8 +29,8 @@ ROOMS = (
     "model.py",
     "recommender.py",
 )
-TIMES = (1 / 1.5, 1.5, 3.0, 2.0)  # the likelihood's weight that is given; the last with twice the negatives
-WEIGHTS = (1.0, 2.0, 4.0, 3.0)  # in their place where it is auto
+TIMES = (1 / 1.5, 2.0)  # the likelihood's weight that is given
+WEIGHTS = (1.0, 3.0)  # in their place where it is auto
 KNOBS = tuple(round(0.1 * step, 1) for step in range(16))  # 0 to 1.5: those of the curve that is drawn
 
 # The paper's experiments; every setting that could matter is named, whatever the defaults are.
@@ -58,17 +58,18 @@ def our_version() -> str:
 
 
 def our_trials(given: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Six settings: as given, three other weights of the likelihood, and twice the negatives with two weights."""
+    """Six settings: as given, two other weights of the likelihood, twice the negatives, and two other exponents of the
+    popularity histogram."""
     as_given = Recommender(**given)
-    rho, c = as_given.likelihood_weight, 2 * as_given.negatives
-    lower, higher, highest, other = WEIGHTS if isinstance(rho, str) else [rho * times for times in TIMES]
+    rho, c, gamma = as_given.likelihood_weight, 2 * as_given.negatives, as_given.gamma or 1.0
+    lower, higher = WEIGHTS if isinstance(rho, str) else [rho * times for times in TIMES]
     changes = [
         {},
         {"likelihood_weight": lower},
         {"likelihood_weight": higher},
-        {"likelihood_weight": highest},
         {"negatives": c},
-        {"negatives": c, "likelihood_weight": other},
+        {"negatives": c, "gamma": gamma - 0.1},
+        {"gamma": gamma + 0.1},
     ]
     return [dict(given) | {name: round(value, 6) for name, value in change.items()} for change in changes]
 
