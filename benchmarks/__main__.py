@@ -27,6 +27,7 @@ NAMES = (
     "fit",
     "peers_fit",
     "growth",
+    "scale",
     "recommend",
     "evaluation",
     "load",

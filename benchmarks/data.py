@@ -91,7 +91,7 @@ def random_model(users: int, items: int, factors: int = 20, likes: int = 20) -> 
 
     popularity = PowerLaw(0.77, maximum=max(1000, items)).sample(items, 0).astype(np.float64)
     liked = drawn_likes(random.integers(1, 2 * likes, users), popularity)
-    return Model(
+    return Model.of(
         posterior=Posterior(
             side(users, 0.7, False),
             side(items, 0.5, True),

@@ -12,7 +12,7 @@ from benchmarks.report import Section, command, interleaved, median
 from considerate.degrees import PowerLaw
 from considerate.graph import row_blocks, transpose
 from considerate.hidden import Sampled, popularity_weights
-from considerate.rows import rows_of
+from considerate.users import rows_of
 
 ITEMS = {"4k": 4_000, "40k": 40_000, "1M": 1_000_000}
 TARGETS = {"4k": 25.0, "40k": 40.0}

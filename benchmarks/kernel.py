@@ -61,7 +61,7 @@ class Bench:
         sizes = compiled.coordinate_blocks(K)
         chunk = 2 ** int(np.log2(min(rows, CACHE / (2 * max(sizes) * (max(sizes) + 1)))))
         self.chunks = np.arange(rows, dtype=np.int32).reshape(-1, chunk)
-        self.sums = [EdgeSums.zeros(chunk, size) for size in sizes]
+        self.sums = [EdgeSums.empty(chunk, size) for size in sizes]
 
     def update(self) -> None:
         compiled.update_rows(self.reading, 0, self.rows, self.out)

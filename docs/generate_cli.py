@@ -22,6 +22,7 @@ EXAMPLES = {
         "considerate fit likes.parquet -o model.safetensors",
         'considerate fit ratings.csv --where "rating >= 4" --titles movies.csv -o model.safetensors',
         'considerate fit sqlite:///shop.db --query "select customer, product from orders" -o model.safetensors',
+        "considerate fit likes.parquet -o model.safetensors --checkpoint kept/ --resume",
     ),
     "recommend": (
         "considerate recommend model.safetensors 42",

@@ -15,20 +15,24 @@ PACKAGE = ROOT / "src" / "considerate"
 
 # Rooms from the top down; those on one line do not import one another.
 ROOMS = [
-    ["errors", "text_charts"],
+    ["errors", "text_charts", "ragged"],
     ["kernels", "arrays", "vocabulary", "files", "parameters"],
+    ["filesystems"],
     ["interactions", "graph", "degrees", "store", "demo_catalogue", "output"],
-    ["posterior", "simulate"],
-    ["hidden", "simulated_files"],
+    ["fingerprint", "posterior", "simulate"],
+    ["hidden", "simulated_files", "users", "checkpoint"],
     ["backends"],
-    ["inference"],
+    ["inference", "division", "exchange"],
     ["predict"],
     ["ranking"],
     ["model"],
-    ["rows", "training"],
-    ["evaluation"],
-    ["model_file", "serving", "changes", "progress", "tuning"],
-    ["tables"],
+    ["rows", "training", "model_description"],
+    ["evaluation", "saved_state", "model_tensors"],
+    ["serving", "changes", "progress", "tuning", "resume", "model_shards", "divided_source"],
+    ["tables", "sharded_users", "divided_shards"],
+    ["divided_fit"],
+    ["model_file"],
+    ["batch"],
     ["recommender"],
     ["demo", "inspection", "peers"],
     ["study"],
@@ -79,8 +83,17 @@ def test_inference_does_not_know_its_backend() -> None:
     for path in (PACKAGE / "inference").glob("*.py"):
         text = path.read_text()
         assert "import ray" not in text
+        assert "considerate.backends.ray" not in text
+        assert "considerate.backends.crew" not in text
         assert "LocalBackend" not in text
         assert "ThreadPool" not in text
+
+
+def test_only_the_ray_backend_imports_ray() -> None:
+    importing = re.compile(r"^\s*(import ray\b|from ray\b)", re.M)
+    found = {str(path.relative_to(PACKAGE)) for path in FILES if importing.search(path.read_text())}
+    assert found
+    assert all(re.fullmatch(r"backends/ray\w*\.py", name) for name in found), found
 
 
 def test_every_room_is_described() -> None:
@@ -138,8 +151,7 @@ def test_the_equation_reader() -> None:
 
 @pytest.mark.parametrize("statement", ["import considerate", "from considerate import Recommender, read_interactions"])
 def test_importing_loads_nothing_heavy(statement: str) -> None:
-    code = (
-        f"{statement}; import sys; print([n for n in ('pyarrow', 'scipy', 'matplotlib', 'pandas') if n in sys.modules])"
-    )
+    heavy = ("pyarrow", "scipy", "matplotlib", "pandas", "ray")
+    code = f"{statement}; import sys; print([n for n in {heavy} if n in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"

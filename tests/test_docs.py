@@ -31,6 +31,8 @@ PAGES = [
     "docs/data.md",
     "docs/evaluation.md",
     "docs/study.md",
+    "docs/checkpoints.md",
+    "docs/scaling.md",
 ]
 EVERY_PAGE = sorted(
     str(path.relative_to(ROOT)) for path in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")] if path.is_file()

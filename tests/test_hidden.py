@@ -19,7 +19,7 @@ from considerate.hidden import (
     popularity_weights,
     positives_to_negatives,
 )
-from considerate.hidden.expected import FREEZE_AFTER
+from considerate.hidden.groups import FREEZE_AFTER
 from considerate.hidden.saturation import Saturation
 from considerate.inference.fit import Settings, initial_state, update_users
 from considerate.inference.sums import Step, edge_sums, side_pass
@@ -287,7 +287,9 @@ def test_expected_per_item_is_the_sum_over_users():
     temperature = saturation.temperatures(graph.by_user, graph.user_blocks, 1.0, run_serially)
     exact = -np.expm1(-temperature[:, None] * weights)
     exact[naive.likes(graph) > 0] = 0.0
-    np.testing.assert_allclose(saturation.expected_per_item(graph.by_user, temperature), exact.sum(axis=0), rtol=2e-3)
+    inclusion = saturation.inclusion
+    found = inclusion.expected_per_item(inclusion.masses(graph.by_user, graph.user_blocks, 1.0))
+    np.testing.assert_allclose(found, exact.sum(axis=0), rtol=2e-3)
 
 
 # --- The expectation in closed form ---

@@ -20,7 +20,7 @@ from considerate.backends.local import LocalBackend
 from considerate.errors import DivergedError
 from considerate.graph import Adjacency, Graph, run_serially, transpose
 from considerate.hidden import Estimator, Expected, Sampled, Terms, popularity_weights
-from considerate.hidden.expected import FREEZE_AFTER
+from considerate.hidden.groups import FREEZE_AFTER
 from considerate.inference.fit import (
     Settings,
     State,

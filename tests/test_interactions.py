@@ -332,6 +332,9 @@ def test_missing_ids_are_counted(tmp_path: Path) -> None:
     for column in (["a", None, None], [1, None, None], [1.0, float("nan"), None]):
         with pytest.raises(DataError, match=r"2 rows have no user.*is not null"):
             read_interactions(pa.table({"user": column, "item": [1, 2, 3]}))
+    for kind in (pa.string(), pa.int64(), pa.dictionary(pa.int32(), pa.string())):
+        with pytest.raises(DataError, match="2 rows have no user"):
+            read_interactions(pa.table({"user": pa.nulls(2, kind), "item": [1, 2]}))
     with pytest.raises(DataError, match="3 rows have no item"):
         read_interactions(pa.table({"user": [1, 2, 3], "item": pa.nulls(3)}))
     with pytest.raises(DataError, match="1 rows have no user"):
@@ -534,6 +537,21 @@ def test_rules_that_fail_on_the_data() -> None:
         read_interactions(table(**EXTRA), where="rating > 1 and cat in (1, 2)")
     with pytest.raises(UsageError, match="text such as"):
         read_interactions(table(**EXTRA), where=4)  # type: ignore[arg-type]
+
+
+def test_a_process_that_refused_large_data_ends_well(tmp_path: Path) -> None:
+    """No thread goes on reading after a failure: at the end of the process that would abort it."""
+    rows = np.arange(1_000_000)
+    likes = pa.table({"user": rows, "item": pa.array([f"x{k}" for k in range(50)]).take(pa.array(rows % 50))})
+    pq.write_table(likes, tmp_path / "likes.parquet")
+    code = (
+        "import sys; from considerate.errors import DataError; from considerate.interactions import read_interactions\n"
+        "try: read_interactions(sys.argv[1], where='item > 5')\n"
+        "except DataError: print('refused')"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "likes.parquet")]
+    out = subprocess.run(command, capture_output=True, text=True)
+    assert (out.stdout, out.returncode) == ("refused\n", 0), out.stderr
 
 
 def test_long_chains_of_a_rule() -> None:

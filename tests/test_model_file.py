@@ -25,6 +25,7 @@ from considerate.simulate import simulate_from_model
 from considerate.simulated_files import write_sample
 from considerate.store import open_tensors, write_tensors
 from likes import as_table, planted
+from models import assert_same
 
 SETTINGS: list[dict[str, Any]] = [
     {},
@@ -37,38 +38,6 @@ SETTINGS: list[dict[str, Any]] = [
 
 def small(**settings: Any) -> Recommender:
     return Recommender(**{"factors": 3, "sweeps": 5, **settings})
-
-
-def answers(recommender: Recommender) -> list[Any]:
-    likes = planted(seed=3)[:20]
-    return [
-        *recommender.recommend(np.arange(30), N=12),
-        *recommender.recommend(np.arange(20), likes, recalculate_user=True),
-        *recommender.recommend(4, thompson_seed=5),
-        recommender.predict_proba(np.arange(30)[:, None], np.arange(40)[None, :]),
-        *recommender.predict_logit(3, 4),
-        *recommender.similar_items(np.arange(5)),
-        *recommender.similar_users(7),
-        *recommender.export_vectors(),
-        np.array(recommender.explain(2, 3)[1]),
-        recommender.recommend_table(N=3, cold="popular").to_pydict(),
-        recommender.popularity_,
-        recommender.bound_,
-        recommender.precisions_,
-        recommender.n_iter_,
-        recommender.converged_,
-        recommender.get_params(),
-        recommender.score(likes),
-        recommender.model_.settings,
-    ]
-
-
-def assert_same(one: Recommender, other: Recommender) -> None:
-    for a, b in zip(answers(one), answers(other), strict=True):
-        if isinstance(a, np.ndarray):
-            np.testing.assert_array_equal(a, b)
-        else:
-            assert a == b
 
 
 @pytest.fixture(scope="module")

@@ -28,6 +28,12 @@ def empty(shape: tuple[int, ...], dtype: Any, spare: Spare | None = None) -> NDA
     return made
 
 
+def added(mine: NDArray[Any], other: NDArray[Any]) -> NDArray[Any]:
+    """mine + other, in the memory of `mine` where it may be written to."""
+    total: NDArray[Any] = np.add(mine, other, out=mine if mine.flags.writeable else None)
+    return total
+
+
 class Spare:
     """Memory that was given back, for as long as whoever sweeps holds this; arrays may live longer."""
 

@@ -12,55 +12,53 @@ from considerate.interactions import Titles
 from considerate.model import Model
 from considerate.posterior import Side
 from considerate.rows import grown_ids, merged_side
+from considerate.users import UserRows
 
 
 def with_users(model: Model, rows: NDArray[np.int64], liked: Adjacency) -> Model:
-    """The model with these users folded in; row i of `liked` is of user rows[i]."""
-    users = merged_side(model.posterior.users, rows, model.fold_in.users(liked), "userids", liked.rows)
+    """The model with these users folded in, all of them in memory; row i of `liked` is of user rows[i]."""
+    old = model.users.whole()
+    side = merged_side(old.side, rows, model.fold_in.users(liked), "userids", liked.rows)
     place = {int(row): i for i, row in enumerate(rows)}
     nothing = np.empty(0, np.int32)
 
     def likes_of(row: int) -> NDArray[np.int32]:
         if row in place:
             return liked.row(place[row])
-        return model.liked.row(row) if row < model.user_count else nothing
+        return old.liked.row(row) if row < len(old) else nothing
 
-    lists = [likes_of(row) for row in range(len(users))]
-    degree = np.concatenate([model.user_degree, np.zeros(len(users) - model.user_count, np.int64)])
+    lists = [likes_of(row) for row in range(len(side))]
+    degree = np.concatenate([old.degree, np.zeros(len(side) - len(old), np.int64)])
     degree[rows] = liked.degrees
-    starts = np.zeros(len(users) + 1, np.int64)
+    starts = np.zeros(len(side) + 1, np.int64)
     np.cumsum([len(one) for one in lists], out=starts[1:])
-    return replace(
-        model,
-        posterior=replace(model.posterior, users=users),
-        liked=Adjacency(starts, np.concatenate([nothing, *lists])),
-        user_degree=degree,
-        user_ids=grown_ids(model.user_ids, len(users), "user"),
-    )
+    likes = Adjacency(starts, np.concatenate([nothing, *lists]))
+    return replace(model, users=UserRows(side, degree, likes, grown_ids(old.ids, len(side), "user")))
 
 
 def folded_items(model: Model, liked_by: Adjacency) -> Side:
     """q of items liked by these users."""
-    return model.fold_in.items(liked_by, model.user_degree, model.gamma, model.settings.seed)
+    fold_in = replace(model.fold_in, posterior=model.posterior)
+    return fold_in.items(liked_by, model.user_degree, model.gamma, model.settings.seed)
 
 
 def with_items(model: Model, rows: NDArray[np.int64], liked_by: Adjacency) -> Model:
-    """The model with these items folded in; row i of `liked_by` is of item rows[i]."""
-    items = merged_side(model.posterior.items, rows, folded_items(model, liked_by), "itemids", liked_by.rows)
+    """The model with these items folded in, all users in memory; row i of `liked_by` is of item rows[i]."""
+    users = model.users.whole()
+    items = merged_side(model.items, rows, folded_items(model, liked_by), "itemids", liked_by.rows)
     added = len(items) - model.item_count
     degree = np.concatenate([model.item_degree, np.zeros(added, np.int64)])
     degree[rows] = liked_by.degrees
     weights = np.concatenate([model.popularity, np.zeros(added)])
     weights[rows] = np.where(degree[rows] > 0, np.maximum(degree[rows], 1).astype(np.float64) ** model.gamma, 0.0)
-    liked = _with_columns(model.liked, rows, liked_by) if model.knows_likes else model.liked
+    liked = _with_columns(users.liked, rows, liked_by) if users.knows_likes else users.liked
     titles = model.titles
     if titles is not None and added:
         titles = Titles(np.concatenate([titles.offsets, np.full(added, titles.offsets[-1])]), titles.text)
     return replace(
         model,
-        posterior=replace(model.posterior, items=items),
-        liked=liked,
-        user_degree=model.user_degree + liked.degrees - model.liked.degrees,
+        users=replace(users, liked=liked, degree=users.degree + liked.degrees - users.liked.degrees),
+        items=items,
         item_degree=degree,
         popularity=weights,
         titles=titles,

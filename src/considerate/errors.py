@@ -31,6 +31,12 @@ class ModelFileError(ConsiderateError, ValueError):
     exit_code = 2
 
 
+class CheckpointError(ConsiderateError, ValueError):
+    """A checkpoint of another fit, or none that is whole."""
+
+    exit_code = 2
+
+
 class UnknownIdError(ConsiderateError, LookupError):
     """A user or an item that the model has never seen."""
 
@@ -55,3 +61,7 @@ class DivergedError(ConsiderateError, ArithmeticError):
     def __init__(self, message: str, last: object = None) -> None:
         super().__init__(message)
         self.last = last
+
+
+class ClusterError(ConsiderateError, RuntimeError):
+    """A cluster that cannot be reached, has too few resources, or keeps losing a worker."""

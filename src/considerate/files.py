@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -46,13 +47,36 @@ def check_writable(path: PathLike) -> None:
         raise _refusal(path, errno.EACCES)
 
 
+def make_folder(path: PathLike) -> None:
+    """Make a folder, and those above it, and put its name on the disk; OutputError where that is not possible."""
+    try:
+        if not os.path.isdir(path):
+            os.makedirs(path, exist_ok=True)
+            sync_folder(os.path.dirname(os.path.abspath(path)))
+    except FileExistsError as error:
+        raise OutputError(f"{os.fspath(path)}: is a file where a folder is needed; choose another name.") from error
+    except OSError as error:
+        raise _refusal(path, error.errno, error.strerror) from error
+
+
 @contextmanager
-def atomic_write(path: PathLike) -> Iterator[BinaryIO]:
+def folder_beside(path: PathLike) -> Iterator[str]:
+    """The name of a folder beside a file that is to be written; whoever makes it, it is gone when the block ends."""
+    name = os.path.join(os.path.dirname(os.path.abspath(path)), f".considerate-{secrets.token_hex(8)}")
+    try:
+        yield name
+    finally:
+        shutil.rmtree(name, ignore_errors=True)
+
+
+@contextmanager
+def atomic_write(path: PathLike, *, durable: bool = True) -> Iterator[BinaryIO]:
     """A binary file to write to, which becomes `path` when the block ends well.
 
     A symbolic link is followed, and its target replaced. A new file gets the permissions that open() would
     give, a replaced one keeps its own. If the disk fails, OutputError comes out; if the block fails, its own
-    exception does, Ctrl-C too. Either way no temporary file stays and what was there before is untouched.
+    exception does, Ctrl-C too. Either way no temporary file stays and what was there before is untouched. A file that
+    is of no use once the machine has stopped need not be `durable`, and nobody waits for the disk.
     """
     target = _target(path)
     folder = os.path.dirname(target)
@@ -63,7 +87,8 @@ def atomic_write(path: PathLike) -> Iterator[BinaryIO]:
             yield file
             file.flush()
             _keep_permissions(file.fileno(), target)
-            os.fsync(file.fileno())
+            if durable:
+                os.fsync(file.fileno())
         except BaseException:
             with suppress(OSError):
                 file.close()
@@ -79,7 +104,8 @@ def atomic_write(path: PathLike) -> Iterator[BinaryIO]:
     finally:
         with suppress(OSError):
             os.unlink(temporary)  # after a success the name is already gone
-    _sync_folder(folder)
+    if durable:
+        sync_folder(folder)
 
 
 def _target(path: PathLike) -> str:
@@ -120,7 +146,7 @@ def _keep_permissions(descriptor: int, target: str) -> None:
             os.fchmod(descriptor, stat.S_IMODE(old.st_mode) & 0o777)
 
 
-def _sync_folder(folder: str) -> None:
+def sync_folder(folder: str) -> None:
     """Put the new name on the disk. The file is in place already: a file system that cannot is no failure."""
     with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)

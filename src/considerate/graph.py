@@ -22,6 +22,8 @@ from considerate.kernels import compiled
 BLOCK_EDGES = 32_768
 MOST_BLOCKS = 256  # of users
 MOST_ITEM_BLOCKS = 64  # fewer: the items of a block are summed together, a block of users at a time
+MOST_PARTS = 64
+USERS, ITEMS = "users", "items"  # the side that a division of the graph leaves where it lies
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -53,21 +55,40 @@ class Adjacency:
     def degrees(self) -> NDArray[np.int64]:
         return np.diff(self.starts)
 
+    def between(self, first: int, last: int) -> Adjacency:
+        """Rows first .. last - 1; their edges are a view."""
+        starts = self.starts[first : last + 1]
+        return Adjacency(starts - starts[0], self.indices[starts[0] : starts[-1]])
+
     def row(self, row: int) -> NDArray[np.int32]:
         return self.indices[self.starts[row] : self.starts[row + 1]]
 
 
 def row_blocks(starts: NDArray[np.int64], block_edges: int = BLOCK_EDGES, most: int = MOST_BLOCKS) -> NDArray[np.int64]:
     """Boundaries of blocks of rows that hold about as many edges each: [blocks + 1], from 0 to the rows."""
-    rows, edges = len(starts) - 1, int(starts[-1])
-    count = int(np.clip(-(-edges // block_edges), 1, most))
-    inner = np.searchsorted(starts, np.arange(1, count) * edges / count, side="left")
+    rows = len(starts) - 1
+    inner = np.searchsorted(starts, block_ends(int(starts[-1]), block_edges, most), side="left")
     return np.unique(np.concatenate([[0], np.minimum(inner, rows), [rows]])).astype(np.int64)
+
+
+def block_ends(edges: int, block_edges: int = BLOCK_EDGES, most: int = MOST_BLOCKS) -> NDArray[np.float64]:
+    """The edges before which all blocks but the last should end; each ends with a whole row."""
+    count = int(np.clip(-(-edges // block_edges), 1, most))
+    return np.arange(1, count) * edges / count
 
 
 def ranges(boundaries: NDArray[np.int64]) -> list[Range]:
     """[a, b, c] -> [(a, b), (b, c)]"""
     return [(int(a), int(b)) for a, b in pairwise(boundaries)]
+
+
+def add_along_tree(parts: Sequence[Result], add: Callable[[Result, Result], Result]) -> Result:
+    """What consecutive blocks gave, added pairwise along the one fixed tree over blocks."""
+    level = list(parts)
+    while len(level) > 1:
+        pairs = [add(level[i], level[i + 1]) for i in range(0, len(level) - 1, 2)]
+        level = pairs + (level[-1:] if len(level) % 2 else [])
+    return level[0]
 
 
 def transpose(
@@ -157,3 +178,69 @@ class Graph:
         """(users, items) of all edges, by user."""
         users = np.repeat(np.arange(self.user_count, dtype=np.int32), self.by_user.degrees)
         return users, self.by_user.indices
+
+
+# --- The graph in parts ---
+
+
+def part_ranges(blocks: int) -> list[Range]:
+    """The blocks of each part: at most 64 parts of a power of two of consecutive blocks, the last perhaps of fewer.
+
+    A part is then a whole node of the tree over blocks, and its sums are added there as they would be in one pass.
+    """
+    size = 1
+    while -(-blocks // size) > MOST_PARTS:
+        size *= 2
+    return [(first, min(first + size, blocks)) for first in range(0, blocks, size)]
+
+
+@dataclass(frozen=True)
+class GraphPart:
+    """What one part holds of G: the edges of some consecutive rows of the resident side."""
+
+    number: int
+    first: int  # row number of its first row among all
+    likes: Adjacency  # by its own rows, from 0; the other side's rows by their numbers among all
+    blocks: NDArray[np.int64]  # boundaries of its blocks, in its own rows
+    everyone: Adjacency | None = None  # where items are resident: what each user liked, to redraw from the key
+
+    @property
+    def rows(self) -> int:
+        return self.likes.rows
+
+
+@dataclass(frozen=True)
+class GraphOutline:
+    """What is known of G where none of its edges are: nothing that grows with the users but their number."""
+
+    user_count: int
+    item_count: int
+    edges: int
+    duplicates: int
+    item_degree: NDArray[np.int64]  # [items]
+    user_blocks: NDArray[np.int64]
+    item_blocks: NDArray[np.int64]
+
+    def blocks_of(self, side: str) -> NDArray[np.int64]:
+        return self.user_blocks if side == USERS else self.item_blocks
+
+
+def divide(graph: Graph, resident: str = USERS) -> tuple[GraphOutline, list[GraphPart]]:
+    """The graph in parts by its users, or by its items. The parts' edges are views of the graph's."""
+    outline = GraphOutline(
+        graph.user_count,
+        graph.item_count,
+        graph.edges,
+        graph.duplicates,
+        graph.by_item.degrees,
+        graph.user_blocks,
+        graph.item_blocks,
+    )
+    edges = graph.by_user if resident == USERS else graph.by_item
+    everyone = None if resident == USERS else graph.by_user
+    parts = []
+    for number, (low, high) in enumerate(part_ranges(len(outline.blocks_of(resident)) - 1)):
+        blocks = outline.blocks_of(resident)[low : high + 1]
+        first, last = int(blocks[0]), int(blocks[-1])
+        parts.append(GraphPart(number, first, edges.between(first, last), blocks - first, everyone))
+    return outline, parts

@@ -18,12 +18,15 @@ from considerate.degrees import (
     fit_power_law_cutoff,
     mean_constraint,
 )
+from considerate.errors import UsageError
 from considerate.graph import Graph
 from considerate.hidden import Sampled, positives_to_negatives
 from considerate.interactions import Interactions
-from considerate.model_file import load_model
-from considerate.store import FORMAT_VERSION, open_tensors
-from considerate.training import Hidden, looks_swapped, make_popularity
+from considerate.interactions.sizes import looks_swapped
+from considerate.model_file import open_model, shards_at
+from considerate.sharded_users import ShardedUsers
+from considerate.store import FORMAT_VERSION
+from considerate.training import Hidden, make_popularity
 
 if TYPE_CHECKING:
     from considerate.recommender import Recommender
@@ -34,9 +37,15 @@ PathLike = str | os.PathLike[str]
 
 
 def is_model_file(path: PathLike) -> bool:
-    """Whether a path is to be read as a model: by its ending, or because it begins like a safetensors file."""
+    """Whether a path is to be read as a model: by its ending, because it begins like a safetensors file, or because it
+    is a folder with the index of one."""
     if os.fspath(path).endswith(".safetensors"):
         return True
+    try:
+        if shards_at(path) is not None:
+            return True
+    except UsageError:  # the address of something else, a database perhaps
+        return False
     try:
         with open(path, "rb") as file:
             start = file.read(9)
@@ -46,37 +55,38 @@ def is_model_file(path: PathLike) -> bool:
     return len(start) == 9 and start[8:] == b"{" and int.from_bytes(start[:8], "little") < size
 
 
-def describe_fit(recommender: Recommender, interactions: Interactions, seconds: float) -> dict[str, Any]:
+def describe_fit(recommender: Recommender, seconds: float) -> dict[str, Any]:
     """A fit in a few numbers."""
-    model = recommender.model_
+    model, data = recommender.model_, recommender.data_
     bound = recommender.bound_
     return {
-        "source": interactions.source,
-        "rows_read": interactions.rows_read,
+        "source": data.source,
+        "rows_read": data.rows_read,
         "users": model.user_count,
         "items": model.item_count,
         "edges": model.edges,
-        "duplicates": interactions.rows_kept - model.edges,
-        "factors": model.posterior.factors,
+        "duplicates": data.rows_kept - model.edges,
+        "factors": model.factors,
         "sweeps": recommender.n_iter_,
         "bound": float(bound[-1]),
         "bound_per_edge": float(bound[-1]) / (model.edges * (1 + model.negatives)),
         "converged": recommender.converged_,
         "precisions": recommender.precisions_,
-        "prior_spread": model.posterior.prior_spread(),
+        "prior_spread": model.shared.prior_spread(),
         "popularity_exponent": model.gamma,
         "seconds": seconds,
     }
 
 
 def describe_model(path: PathLike) -> dict[str, Any]:
-    """A model file: sizes, settings, what was learned, how the bound went."""
-    stored = open_tensors(path)
-    model = load_model(path)
+    """A model file, or a folder of shards: sizes, settings, what was learned, how the bound went."""
+    stored, model = open_model(path)
+    shards = model.users.shards if isinstance(model.users, ShardedUsers) else None
     totals = [math.fsum(terms.values()) for terms in model.bounds]
     return {
         "path": os.fspath(path),
-        "megabytes": os.stat(path).st_size / 1e6,
+        "megabytes": (stored.size + (0 if shards is None else int(shards.bytes.sum()))) / 1e6,
+        "shards": None if shards is None else len(shards),
         "format_version": FORMAT_VERSION,
         "library_version": stored.library_version,
         "users": model.user_count,
@@ -86,9 +96,9 @@ def describe_model(path: PathLike) -> dict[str, Any]:
         "item_ids": model.item_ids.kind,
         "titles": model.titles is not None,
         "likes": model.knows_likes,
-        "factors": model.posterior.factors,
-        "precisions": model.posterior.precisions.means(),
-        "prior_spread": model.posterior.prior_spread(),
+        "factors": model.factors,
+        "precisions": model.precisions.means(),
+        "prior_spread": model.shared.prior_spread(),
         "popularity_exponent": model.gamma,
         "popularity_weight": model.popularity_weight,
         "recalibration": asdict(model.recalibration),

@@ -12,23 +12,27 @@ from numpy.typing import NDArray
 from considerate.graph import Adjacency
 from considerate.inference.fit import Settings
 from considerate.interactions import Titles
-from considerate.posterior import Posterior
+from considerate.posterior import Posterior, Precisions, Side
 from considerate.predict import UNCHANGED, FoldIn, ItemColumns, Recalibration, like_interval, like_probability
 from considerate.ranking import log_popularity
-from considerate.vocabulary import Vocabulary
+from considerate.users import UserRows, Users
+from considerate.vocabulary import Ids, Vocabulary
 
 
 @dataclass(frozen=True)
 class Model:
-    """The posterior, with the popularity, the ids and the likes that go with it."""
+    """The posterior, with the popularity, the ids and the likes that go with it.
 
-    posterior: Posterior
+    What there is of each user is behind `users`, in memory or in shards. `posterior`, `liked` and `user_degree` have it
+    of all users: of shards they are put together when first asked for.
+    """
+
+    users: Users
+    items: Side
+    precisions: Precisions
     popularity: NDArray[np.float64]  # [items] pi
     gamma: float
-    liked: Adjacency  # what each user liked in training
-    user_degree: NDArray[np.int64]  # [users], also where the likes themselves were left out of a file
     item_degree: NDArray[np.int64]  # [items]
-    user_ids: Vocabulary
     item_ids: Vocabulary
     titles: Titles | None
     settings: Settings
@@ -40,23 +44,66 @@ class Model:
     parameters: dict[str, Any] = field(default_factory=dict)  # as the estimator was given them
     recalibration: Recalibration = UNCHANGED  # of p(like), where one was fitted
 
+    @classmethod
+    def of(
+        cls,
+        *,
+        posterior: Posterior,
+        user_degree: NDArray[np.int64],
+        liked: Adjacency,
+        user_ids: Vocabulary,
+        **others: Any,
+    ) -> Model:
+        """A model whose users are in memory; `others` are the other fields."""
+        users = UserRows(posterior.users, user_degree, liked, user_ids)
+        return cls(users=users, items=posterior.items, precisions=posterior.precisions, **others)
+
     @property
     def user_count(self) -> int:
-        return len(self.posterior.users)
+        return len(self.users)
 
     @property
     def item_count(self) -> int:
-        return len(self.posterior.items)
+        return len(self.items)
+
+    @property
+    def factors(self) -> int:
+        return self.items.factors
 
     @property
     def edges(self) -> int:
         """Likes in the data."""
-        return int(self.user_degree.sum())
+        return self.users.edges
 
     @property
     def knows_likes(self) -> bool:
         """Whether the likes are here, or were left out of the file."""
-        return self.liked.edges == self.edges
+        return self.users.knows_likes
+
+    @property
+    def user_ids(self) -> Ids:
+        return self.users.ids
+
+    @property
+    def posterior(self) -> Posterior:
+        """Of all users and items."""
+        return Posterior(self.users.whole().side, self.items, self.precisions)
+
+    @property
+    def liked(self) -> Adjacency:
+        """What each of all users liked in training."""
+        return self.users.whole().liked
+
+    @property
+    def user_degree(self) -> NDArray[np.int64]:
+        """[users], also where the likes themselves were left out of a file."""
+        return self.users.whole().degree
+
+    @cached_property
+    def shared(self) -> Posterior:
+        """The posterior without any user's row: with a user's own it is all that a recommendation needs."""
+        bias = 1.0 if self.users.has_bias else None
+        return Posterior(Side.constant(0, self.factors, 1.0, bias), self.items, self.precisions)
 
     @property
     def variance_scale(self) -> float:
@@ -77,11 +124,11 @@ class Model:
 
     @cached_property
     def columns(self) -> ItemColumns:
-        return ItemColumns(self.posterior.items)
+        return ItemColumns(self.items)
 
     @cached_property
     def fold_in(self) -> FoldIn:
-        return FoldIn(self.posterior, self.popularity, self.negatives, self.settings, self.groups)
+        return FoldIn(self.shared, self.popularity, self.negatives, self.settings, self.groups)
 
     def title(self, item: int) -> str:
         """An item's title, or its id where there is none."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -79,16 +80,17 @@ def write_titles(path: PathLike, titles: list[str]) -> int:
 
 
 def write_vectors(path: PathLike, sides: Iterable[tuple[str, Vocabulary, NDArray[np.float32]]]) -> int:
-    """Vectors for a vector store, as Parquet: kind ("user" or "item"), id as text, vector."""
+    """Vectors for a vector store, as Parquet: kind ("user" or "item"), id as text, vector; some at a time."""
     import pyarrow as pa
 
     check_ending(path, (".parquet",))
-    named = list(sides)
-    kind = pa.list_(pa.float32(), named[0][2].shape[1])
+    several = iter(sides)
+    begin = next(several)
+    kind = pa.list_(pa.float32(), begin[2].shape[1])
     schema = pa.schema([("kind", pa.string()), ("id", pa.string()), ("vector", kind)])
 
     def batches() -> Iterator[pyarrow.RecordBatch]:
-        for side, ids, vectors in named:
+        for side, ids, vectors in chain([begin], several):
             for start in range(0, len(vectors), 1 << 16):
                 part = np.ascontiguousarray(vectors[start : start + (1 << 16)])
                 texts = [str(one) for one in ids.ids_of(range(start, start + len(part)))]

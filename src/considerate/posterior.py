@@ -60,6 +60,18 @@ class Side:
             return np.zeros(len(self), np.float32), np.zeros(len(self), np.float32)
         return self.bias_mean, self.bias_variance
 
+    def between(self, first: int, last: int) -> Side:
+        """Rows first .. last - 1: views."""
+        if self.bias_mean is None or self.bias_variance is None:
+            return Side(self.factors, self.rows[first:last])
+        return Side(self.factors, self.rows[first:last], self.bias_mean[first:last], self.bias_variance[first:last])
+
+    def take(self, rows: NDArray[Any]) -> Side:
+        """Some rows, by their numbers."""
+        if self.bias_mean is None or self.bias_variance is None:
+            return Side(self.factors, self.rows[rows])
+        return Side(self.factors, self.rows[rows], self.bias_mean[rows], self.bias_variance[rows])
+
     @classmethod
     def of(
         cls, mean: NDArray[Any], variance: NDArray[Any], bias: tuple[NDArray[Any], NDArray[Any]] | None = None

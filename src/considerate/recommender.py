@@ -5,34 +5,43 @@ from __future__ import annotations
 import logging
 import math
 import os
+import shutil
 import time
 import warnings
-from collections.abc import Callable, Generator, Iterator, Sequence
+import weakref
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from considerate.backends.dividing import Dividing
 from considerate.backends.local import LocalBackend
 from considerate.changes import folded_items, with_items, with_users
-from considerate.errors import ModelFileError, NotFittedError, UnknownIdError, UsageError
+from considerate.errors import ModelFileError, NotFittedError, UsageError
 from considerate.evaluation.calibration import EQUAL, fit_recalibration
 from considerate.evaluation.hidden_rank import mean_hidden_rank
+from considerate.fingerprint import describe_settings
 from considerate.graph import Graph
-from considerate.inference.fit import Settings, State, evaluate_bound
+from considerate.inference.fit import InMemory, Settings, State
 from considerate.interactions import Interactions, read_interactions
 from considerate.model import Model
-from considerate.model_file import load_model, save_model
+from considerate.model_file import load_model, save_model, save_sharded
 from considerate.parameters import Parameters
 from considerate.posterior import Posterior, Side
 from considerate.predict import UNCHANGED, Recalibration, like_probability, logit_moments, share_of_update
-from considerate.rows import checked_rows, id_list, likes_adjacency, row_numbers, rows_of
-from considerate.serving import BLOCK, Choice, check_count, cold_message, finite, most_similar
+from considerate.resume import Keeper, Keeping
+from considerate.rows import checked_rows, id_list, likes_adjacency, row_numbers
+from considerate.saved_state import PartsInMemory, Tuned, describe_graph, saved_tuning
+from considerate.serving import BLOCK, Choice, check_count, item_rows, item_vectors, most_similar, user_vectors
 from considerate.training import (
     FitStep,
     Hidden,
     Popularity,
+    at_rest,
     check_memory,
     describe,
     fit_steps,
@@ -40,11 +49,15 @@ from considerate.training import (
     make_graph,
     make_popularity,
     warn_of_collapse,
+    warn_of_factors,
 )
 from considerate.tuning import asks_for_tuning, tune
+from considerate.users import rows_of
 
 if TYPE_CHECKING:
     import pyarrow
+
+    from considerate.exchange import DividedData
 
 logger = logging.getLogger("considerate")
 PathLike = str | os.PathLike[str]
@@ -90,74 +103,169 @@ class Recommender(Parameters):
         user_items: Any,
         show_progress: bool = False,
         callback: Callable[[int, float, float], Any] | None = None,
+        *,
+        reader: Mapping[str, Any] | None = None,
+        backend: Dividing | None = None,
+        model_folder: PathLike | None = None,
+        checkpoint: PathLike | None = None,
+        checkpoint_every: int = 5,
+        resume: bool = False,
     ) -> Recommender:
         """Fit to likes: a scipy sparse matrix of users by items, Interactions, or anything `read_interactions` reads.
 
         Every stored value is one like and must be positive. `callback(sweep, seconds, bound)` is called after each
         sweep, with the bound of the posterior before it. Ctrl-C ends the fit after the last finished sweep, whose
         posterior is kept. Returns self.
+
+        `reader` are options of `read_interactions`, such as {"where": "rating >= 4"}. `backend` divides the graph:
+        `RayBackend()` over processes or machines, `OutOfCore()` over files of this machine; users then stay where
+        they are and are read from the shards in `model_folder`, which all machines must share, when they are asked for
+        (a temporary folder if not given).
+
+        `checkpoint` is a folder, or an address such as s3://bucket/name, that the state is written to every
+        `checkpoint_every` sweeps; with `resume` the fit goes on from the last one there, to the same bits.
         """
         begun, finished = time.perf_counter(), 0
-        steps = self.fit_steps(user_items)
+        keeping = {"checkpoint": checkpoint, "checkpoint_every": checkpoint_every, "resume": resume}
+        where = {"reader": reader, "backend": backend, "model_folder": model_folder}
+        steps = self.fit_steps(user_items, **where, **keeping)  # type: ignore[arg-type]
         try:
-            for step in _with_progress(steps, self.sweeps) if show_progress else steps:
+            for step in _with_progress(steps, self.sweeps, backend is not None) if show_progress else steps:
                 finished = step.sweep
                 if callback is not None:
                     callback(step.sweep, time.perf_counter() - begun, step.bound.total)
         except KeyboardInterrupt:
             steps.close()  # which evaluates the last bound
-            if not finished:
+            if not finished or not self.__sklearn_is_fitted__():
                 raise
             logger.warning("interrupted after sweep %d; its posterior is kept", self.n_iter_)
         finally:
             steps.close()
         return self
 
-    def fit_steps(self, user_items: Any) -> Generator[FitStep]:
-        """Fit, one sweep at a time. After every step, and if the caller stops, this is fitted as far as it got."""
+    def fit_steps(
+        self,
+        user_items: Any,
+        *,
+        reader: Mapping[str, Any] | None = None,
+        backend: Dividing | None = None,
+        model_folder: PathLike | None = None,
+        likes: bool = True,
+        say: Callable[[str], None] | None = None,
+        reading: Callable[[str, int, int], None] | None = None,
+        checkpoint: PathLike | None = None,
+        checkpoint_every: int = 5,
+        resume: bool = False,
+    ) -> Generator[FitStep]:
+        """Fit, one sweep at a time. After every step, and if the caller stops, this is fitted as far as it got; with a
+        `backend` it is when the steps have ended.
+
+        `likes` says whether they are written to a divided model's shards. `say` is told what a divided fit has to say:
+        where it runs, how the graph is divided and what that costs; and `reading` the (stage, done, total) of reading.
+        """
         self.check()
-        interactions = read_interactions(user_items)
+        keeping = Keeping.asked(checkpoint, checkpoint_every, resume)
+        if backend is not None:
+            how = (user_items, reader or {}, backend, model_folder, keeping)
+            yield from self._divided_steps(*how, likes=likes, say=say, reading=reading)
+            return
+        interactions = read_interactions(user_items, **(reader or {}))
+        self.data_: Interactions | DividedData = interactions
         graph = make_graph(interactions)
         hidden, settings = self._hidden(), self._settings()
         check_memory(graph, hidden, settings.factors)
-        if self.factors > min(graph.item_count, graph.user_count):
-            warnings.warn(
-                f"factors={self.factors} is more than the {min(graph.item_count, graph.user_count)} users or items "
-                "there are; the posterior is proper, but fewer factors would say as much.",
-                stacklevel=2,
-            )
-        if hasattr(self, "_model"):
-            del self._model
-        with LocalBackend(None if self.threads is None else int(self.threads)) as backend:
-            knob, settings = self._tuned(graph, hidden, settings, backend)
-            popularity = make_popularity(graph, hidden, backend)
-            bounds: list[dict[str, float]] = []
-            estimator = make_estimator(graph, hidden, popularity, settings.seed, backend)
-            steps = fit_steps(graph, estimator, settings, backend, most_sweeps=self.sweeps, tolerance=self._tolerance())
+        warn_of_factors(settings.factors, graph.user_count, graph.item_count)
+        with (
+            nullcontext() if keeping is None else keeping.begin(self._fingerprint(interactions, graph)) as keeper,
+            LocalBackend(None if self.threads is None else int(self.threads)) as threads,
+        ):
+            if hasattr(self, "_model"):
+                del self._model
+            knob, settings = self._tuned(graph, hidden, settings, threads, keeper)
+            popularity = make_popularity(graph, hidden, threads)
+            estimator = make_estimator(graph, hidden, popularity, settings.seed, threads)
+            runner = InMemory(graph, estimator, settings, threads)
+            parts = PartsInMemory(runner)
+            start = None
+            if keeper is not None:
+                start = keeper.start(settings, (graph.user_count, graph.item_count), parts)
+            steps = fit_steps(runner, most_sweeps=self.sweeps, tolerance=self._tolerance(), start=start)
+            if keeper is not None:
+                steps = keeper.keep(steps, parts, Tuned(knob, settings.weight), self.sweeps, start)
             state: State | None = None
             kept: Model | None = None
+            bounds: list[dict[str, float]] = []
+            about = interactions, graph, popularity, knob, settings
+            if start is not None:
+                state, bounds = start.state, [*start.bounds]
+                kept = self._keep(*about, state, bounds, at_rest(runner, start, self._tolerance()))
             try:
                 for step in steps:
                     state = step.state
                     bounds.append(step.bound.terms())
-                    kept = self._keep(interactions, graph, popularity, knob, settings, state, bounds, step.converged)
+                    kept = self._keep(*about, state, bounds, step.converged)
                     logger.info("%s", describe(step))
                     yield step
                 if state is not None:
                     warn_of_collapse(state.posterior, settings.weight)
             finally:
+                steps.close()  # which writes a checkpoint of a fit that was stopped
                 if state is not None and self.__dict__.get("_model") is kept:  # no other fit has begun meanwhile
-                    last = evaluate_bound(graph, estimator, settings, backend, state)
-                    self._keep(
-                        interactions,
-                        graph,
-                        popularity,
-                        knob,
-                        settings,
-                        state,
-                        [*bounds, last.terms()],
-                        self._model.converged,
-                    )
+                    last = runner.evaluate_bound(state)
+                    self._keep(*about, state, [*bounds, last.terms()], self._model.converged)
+
+    def _divided_steps(
+        self,
+        source: Any,
+        reader: Mapping[str, Any],
+        backend: Dividing,
+        folder: PathLike | None,
+        keeping: Keeping | None,
+        *,
+        likes: bool,
+        say: Callable[[str], None] | None,
+        reading: Callable[[str, int, int], None] | None,
+    ) -> Generator[FitStep]:
+        """The steps of a fit whose graph is divided; the model is then that of the shards."""
+        from considerate.divided_fit import Asked, DividedFit, check_backend
+        from considerate.divided_shards import room_for_shards
+
+        check_backend(backend, self.popularity, self.likelihood_weight, int(self.factors))
+        place, temporary = room_for_shards(folder)
+        if keeping is not None and keeping.folder == place:
+            raise UsageError(f"{place}: is to hold the model and the checkpoints; give each a folder of its own.")
+        asked = Asked(
+            hidden=self._hidden(),
+            settings=self._settings(),
+            knob=float(self.popularity),
+            sweeps=self.sweeps,
+            tolerance=self._tolerance(),
+            threads=None if self.threads is None else int(self.threads),
+            parameters=self.get_params(),
+            described=describe_settings(self.get_params(), precision_delay=self._precision_delay()),
+            folder=place,
+            likes=likes,
+        )
+        fit = DividedFit(asked, source, reader, backend, keeping, say, reading)
+        steps = fit.steps()
+        try:
+            for step in steps:
+                self.__dict__.pop("_model", None)
+                yield step
+        finally:
+            steps.close()
+            if fit.written:
+                self.data_ = replace(fit.data, everyone=None, user_ids=[])  # what tasks hold is gone
+                self._model = load_model(place)
+            if temporary:
+                gone = partial(shutil.rmtree, place, ignore_errors=True)
+                weakref.finalize(self._model.users, gone) if fit.written else gone()
+
+    def _fingerprint(self, interactions: Interactions, graph: Graph) -> dict[str, Any]:
+        """What the posterior depends on, in short."""
+        data = describe_graph(graph, interactions.user_ids, interactions.item_ids)
+        settings = describe_settings(self.get_params(), precision_delay=self._precision_delay())
+        return {"data": data, "settings": settings}
 
     def _tolerance(self) -> float:
         """Draws make a bound noisy, and averaging over them pays; the closed form is done when its bound is."""
@@ -182,8 +290,13 @@ class Recommender(Parameters):
             seed=int(self.seed),
         )
 
-    def _tuned(self, graph: Graph, hidden: Hidden, settings: Settings, backend: LocalBackend) -> tuple[float, Settings]:
-        """The knob and the settings, those that are words chosen on likes held out."""
+    def _tuned(
+        self, graph: Graph, hidden: Hidden, settings: Settings, backend: LocalBackend, keeper: Keeper | None
+    ) -> tuple[float, Settings]:
+        """The knob and the settings, those that are words chosen on likes held out, unless they were before."""
+        if keeper is not None and keeper.saved is not None:
+            chosen = saved_tuning(keeper.saved)
+            return chosen.knob, replace(settings, weight=chosen.weight)
         knob, weight = self.popularity, self.likelihood_weight
         if not asks_for_tuning(knob, weight):
             return float(knob), settings
@@ -201,7 +314,7 @@ class Recommender(Parameters):
         bounds: list[dict[str, float]],
         converged: bool,
     ) -> Model:
-        self._model = Model(
+        self._model = Model.of(
             posterior=state.posterior,
             popularity=popularity.weights,
             gamma=popularity.gamma,
@@ -241,7 +354,7 @@ class Recommender(Parameters):
     @property
     def precisions_(self) -> dict[str, float]:
         """E[tau] by name. Only the product of the vectors' two is identified."""
-        return self.model_.posterior.precisions.means()
+        return self.model_.precisions.means()
 
     @property
     def bound_(self) -> NDArray[np.float64]:
@@ -263,7 +376,7 @@ class Recommender(Parameters):
 
     @property
     def item_factors(self) -> NDArray[np.float32]:
-        return self.model_.posterior.items.mean
+        return self.model_.items.mean
 
     # --- Prediction ---
 
@@ -277,7 +390,8 @@ class Recommender(Parameters):
             raise UsageError(
                 f"users of shape {m.shape} and items of shape {n.shape} do not make pairs; give as many of each."
             ) from None
-        mean, variance = logit_moments(model.posterior.users, model.posterior.items, m.reshape(-1), n.reshape(-1))
+        users_of, places = model.users.some(m.reshape(-1))
+        mean, variance = logit_moments(users_of.side, model.items, places, n.reshape(-1))
         deviation = np.sqrt(model.variance_scale * variance)
         if m.ndim == 0:
             return float(mean[0]), float(deviation[0])
@@ -344,14 +458,15 @@ class Recommender(Parameters):
                 raise UsageError("recalculate_user needs user_items, the likes to fold in.")
             users, user_rows = self.model_.fold_in.users(liked), np.arange(len(rows))
         else:
-            users, user_rows = self.model_.posterior.users, rows
+            some, user_rows = self.model_.users.some(rows)
+            users = some.side
         if liked is None:
             if filter_already_liked_items and not self.model_.knows_likes:
                 warnings.warn(
                     "this model was saved without likes, so what a user has liked is not filtered; give user_items.",
                     stacklevel=2,
                 )
-            liked = rows_of(self.model_.liked, rows)
+            liked = rows_of(some.liked, user_rows)
         plan = Choice(
             self.model_,
             popularity=popularity,
@@ -424,38 +539,23 @@ class Recommender(Parameters):
         batch: int = 16_384,
     ) -> Iterator[pyarrow.RecordBatch]:
         """`recommend_table`, some users at a time."""
-        from considerate.tables import RecommendationTable
+        from considerate.tables import recommendation_batches
 
-        model = self.model_
-        check_count(N)
-        if not isinstance(batch, int) or batch < 1:
-            raise UsageError(f"batch is {batch!r}; it must be a whole number at least 1.")
-        if cold not in ("error", "popular"):
-            raise UsageError(f"cold is {cold!r}; it must be 'error' or 'popular'.")
-        plan = self._choice(popularity, score, explore_kappa, thompson_seed, allow, deny)
-        everyone = users is None
-        if everyone:
-            ids: Sequence[Any] = range(model.user_count)
-        else:
-            ids = id_list(users, "users")
-        table = RecommendationTable(model)
-        for start in range(0, max(1, len(ids)), batch):
-            part = ids[start : start + batch]
-            rows = np.asarray(part, np.int64) if everyone else model.user_ids.rows_of(part)
-            known = rows >= 0
-            warm = known.copy()
-            warm[known] = model.user_degree[rows[known]] > 0
-            if everyone and cold == "error":
-                rows, known, warm = rows[warm], known[warm], warm[warm]
-            elif cold == "error" and not warm.all():
-                first = part[int(np.flatnonzero(~warm)[0])]
-                raise UnknownIdError(cold_message(first, bool(known[np.flatnonzero(~warm)[0]]), model))
-            names = rows if everyone else list(part)
-            liked = rows_of(model.liked, np.where(known, rows, -1)) if filter_already_liked_items else None
-            user_rows = np.maximum(rows, 0)
-            with LocalBackend(self.threads if len(rows) > BLOCK else 1) as backend:
-                ranked = plan.rank(model.posterior.users, user_rows, liked, N, rows, warm, backend.map)
-            yield table.batch(names, user_rows, ranked, warm)
+        return recommendation_batches(
+            self.model_,
+            range(self.model_.user_count) if users is None else id_list(users, "users"),
+            N,
+            popularity=popularity,
+            score=score,
+            cold=cold,
+            filter_already_liked_items=filter_already_liked_items,
+            allow=allow,
+            deny=deny,
+            explore_kappa=explore_kappa,
+            thompson_seed=thompson_seed,
+            batch=batch,
+            threads=self.threads,
+        )
 
     def recommend_for(
         self,
@@ -480,40 +580,23 @@ class Recommender(Parameters):
         liked = likes_adjacency(self.item_rows(likes), model.item_count)
         if liked.edges == 0:
             raise UsageError("a new user is folded in from at least one liked item; none was given.")
-        plan = self._choice(popularity, score, explore_kappa, thompson_seed, allow, deny)
-        user, row = model.fold_in.users(liked), np.zeros(1, np.int64)
-        ranked = plan.rank(user, row, liked if filter_already_liked_items else None, N, row)
-        batch = RecommendationTable(model).batch([None], row, ranked, np.ones(1, bool), users=user)
-        return pa.Table.from_batches([batch])
-
-    def _choice(
-        self,
-        popularity: float | None,
-        score: str | None,
-        kappa: float,
-        thompson: int | None,
-        allow: Sequence[Any] | None,
-        deny: Sequence[Any] | None,
-    ) -> Choice:
-        """A way to choose, with lists of the data's own ids."""
-        return Choice(
-            self.model_,
+        plan = Choice(
+            model,
             popularity=popularity,
             score=score,
-            kappa=kappa,
-            thompson=thompson,
+            kappa=explore_kappa,
+            thompson=thompson_seed,
             denied=None if deny is None else self.item_rows(deny),
             allowed=None if allow is None else self.item_rows(allow),
         )
+        user, row = model.fold_in.users(liked), np.zeros(1, np.int64)
+        ranked = plan.rank(user, row, liked if filter_already_liked_items else None, N, row)
+        batch = RecommendationTable(model).batch([None], user, row, ranked, np.ones(1, bool))
+        return pa.Table.from_batches([batch])
 
     def item_rows(self, ids: Sequence[Any]) -> NDArray[np.int64]:
         """Row numbers of items by the data's own ids."""
-        ids = id_list(ids, "items")
-        rows = self.model_.item_ids.rows_of(ids)
-        if (rows < 0).any():
-            unknown = ids[int(np.flatnonzero(rows < 0)[0])]
-            raise UnknownIdError(f"item {unknown!r} is not in the model, which knows {self.model_.item_count} items.")
-        return rows
+        return item_rows(self.model_, ids)
 
     def fold_in(self, items: Any) -> Side:
         """The posterior of a user who was not in training: from a list of item rows, or a matrix of users by items."""
@@ -529,25 +612,41 @@ class Recommender(Parameters):
         items: Any = None,
     ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
         """The N items whose mean vectors have the largest cosine with this one's, itself first: (ids, cosines)."""
-        query = None
+        model = self.model_
+        rows = self._item_rows(itemid, known=not recalculate_item)
         if recalculate_item:
             if item_users is None:
                 raise UsageError("recalculate_item needs item_users, the users who liked each item, one row an item.")
-            query = folded_items(self.model_, likes_adjacency(item_users, self.model_.user_count)).mean
+            queries = folded_items(model, likes_adjacency(item_users, model.user_count)).mean
+        else:
+            queries = model.items.mean[np.atleast_1d(rows)]
         return most_similar(
-            self.model_.posterior.items.mean,
-            self._item_rows(itemid, known=not recalculate_item),
+            [(0, model.items.mean)],
+            model.item_count,
+            rows,
+            queries,
             N,
-            query,
-            filter_items,
-            items,
+            itself=not recalculate_item,
+            denied=filter_items,
+            allowed=items,
         )
 
     def similar_users(
         self, userid: Rows, N: int = 10, filter_users: Any = None, users: Any = None
     ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
         """The N users whose mean vectors have the largest cosine with this one's, itself first: (ids, cosines)."""
-        return most_similar(self.model_.posterior.users.mean, self._user_rows(userid), N, None, filter_users, users)
+        everyone, rows = self.model_.users, self._user_rows(userid)
+        some, places = everyone.some(np.atleast_1d(rows))
+        return most_similar(
+            ((first, piece.side.mean) for first, piece in everyone.pieces()),
+            len(everyone),
+            rows,
+            some.side.mean[places],
+            N,
+            itself=True,
+            denied=filter_users,
+            allowed=users,
+        )
 
     def explain(
         self, userid: int, itemid: int, user_items: Any = None, N: int = 10
@@ -555,19 +654,16 @@ class Recommender(Parameters):
         """Why: p(like), and the user's items that moved the logit most, by their share of the update."""
         model = self.model_
         if user_items is None:
-            row = int(self._user_rows(userid))
-            liked = model.liked.row(row).astype(np.int64)
-            if len(liked) < model.user_degree[row]:
+            some, places = model.users.some(self._user_rows(userid).reshape(1))
+            liked, user = some.liked.row(int(places[0])).astype(np.int64), some.side.take(places)
+            if len(liked) < some.degree[places[0]]:
                 raise UsageError("this model was saved without the likes; give the user's as user_items.")
-            rows = model.posterior.users.rows[row : row + 1]
-            biases = tuple(one[row : row + 1] for one in model.posterior.users.biases)
-            user = Side(model.posterior.factors, rows, *(biases if model.posterior.users.has_bias else ()))
         else:
             adjacency = likes_adjacency(user_items, model.item_count)
             liked, user = adjacency.row(0).astype(np.int64), model.fold_in.users(adjacency)
         item = int(self._item_rows(itemid))
-        mean, variance = logit_moments(user, model.posterior.items, np.zeros(1, np.int64), np.array([item]))
-        shares = share_of_update(liked, user, model.posterior, item, model.settings)
+        mean, variance = logit_moments(user, model.items, np.zeros(1, np.int64), np.array([item]))
+        shares = share_of_update(liked, user, model.shared, item, model.settings)
         order = np.lexsort((liked, -np.abs(shares)))[:N]
         probability = model.like_probability(mean, model.variance_scale * variance)
         return float(probability[0]), [(int(liked[i]), float(shares[i])) for i in order]
@@ -578,15 +674,8 @@ class Recommender(Parameters):
         The item's bias and `popularity` * log pi are its last two coordinates, against ones of the user. With user
         biases there is a third, the user's bias against a one of the item.
         """
-        model = self.model_
-        knob = model.popularity_weight if popularity is None else finite("popularity", popularity)
-        users, items = model.posterior.users, model.posterior.items
-        of_users = [users.mean, np.ones((len(users), 2), np.float32)]
-        of_items = [items.mean, items.biases[0][:, None], (np.float32(knob) * model.log_popularity)[:, None]]
-        if users.has_bias:
-            of_users.append(users.biases[0][:, None])
-            of_items.append(np.ones((len(items), 1), np.float32))
-        return np.concatenate(of_users, axis=1), np.concatenate(of_items, axis=1)
+        of_items = item_vectors(self.model_, popularity)
+        return user_vectors(self.model_.users.whole().side), of_items
 
     def score(self, user_items: Any, y: Any = None) -> float:
         """Mean S_rank (eq. 23) of users by items: one like of each user is hidden, the others are folded in.
@@ -613,16 +702,20 @@ class Recommender(Parameters):
 
     # --- The model file ---
 
-    def save(self, fileobj_or_path: PathLike, *, likes: bool = True) -> None:
+    def save(self, fileobj_or_path: PathLike, *, likes: bool = True, shards: int | None = None) -> None:
         """Write the model to a file in safetensors' format, whole or not at all.
 
-        With `likes=False` what users liked is left out; the model then cannot filter it by itself.
+        With `likes=False` what users liked is left out; the model then cannot filter it by itself. With `shards` it is
+        written to a folder, the users in so many files.
         """
-        save_model(self.model_, _path(fileobj_or_path), likes=likes)
+        if shards is None:
+            save_model(self.model_, _path(fileobj_or_path), likes=likes)
+        else:
+            save_sharded(self.model_, _path(fileobj_or_path), shards, likes=likes)
 
     @classmethod
     def load(cls, fileobj_or_path: PathLike, *, verify: bool | None = None) -> Recommender:
-        """A model from its file, mapped into memory.
+        """A model from its file, or from its folder of shards, mapped into memory. A shard is opened when it is needed.
 
         A file of up to 64 MB is checked whole. In a larger one the checksums of tensors above 1 MB (rows, likes,
         texts) are not looked at, nor their every value, unless verify=True; verify=False looks at no checksum.
@@ -654,7 +747,7 @@ def _path(path: Any) -> PathLike:
     return path
 
 
-def _with_progress(steps: Iterator[FitStep], most: int) -> Iterator[FitStep]:
+def _with_progress(steps: Iterator[FitStep], most: int, later: bool) -> Iterator[FitStep]:
     from considerate.progress import progress
 
-    return progress(steps, most)
+    return progress(steps, most, later=later)

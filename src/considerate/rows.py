@@ -45,14 +45,6 @@ def id_list(ids: Any, what: str) -> list[Any]:
         raise UsageError(f"{what} is {ids!r}; give an id or a list of ids.") from None
 
 
-def rows_of(adjacency: Adjacency, rows: NDArray[np.int64]) -> Adjacency:
-    """Some rows of an adjacency; row -1 has nothing."""
-    pieces = [adjacency.row(int(row)) if row >= 0 else np.empty(0, np.int32) for row in rows]
-    starts = np.zeros(len(pieces) + 1, np.int64)
-    np.cumsum([len(piece) for piece in pieces], out=starts[1:])
-    return Adjacency(starts, np.concatenate(pieces) if pieces else np.empty(0, np.int32))
-
-
 def row_numbers(rows: Any, what: str) -> NDArray[np.int64]:
     """Whole numbers, in whatever they come."""
     array = np.asarray(rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -10,14 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from considerate.errors import UsageError
+from considerate.errors import UnknownIdError, UsageError
 from considerate.graph import Adjacency, Range, run_serially
 from considerate.kernels import compiled
 from considerate.model import Model
 from considerate.posterior import Side
 from considerate.predict import STRIP
 from considerate.ranking import SCORES, best, explore, paper_score, utility
-from considerate.rows import checked_rows
+from considerate.rows import checked_rows, id_list
 
 MOST = 10_000_000  # items in a list of recommendations
 BLOCK = 192  # users ranked in one task; a multiple of the kernel's tile
@@ -103,7 +104,7 @@ class Choice:
     @cached_property
     def _base(self) -> NDArray[np.float32]:
         """What an item's score is for everyone: bias and popularity, -infinity where it is excluded; by strips."""
-        items = self.model.posterior.items
+        items = self.model.items
         base = np.full(self.model.columns.strips.shape[0] * STRIP, -np.inf, np.float32)
         base[: len(items)] = utility(items.biases[0], self.model.log_popularity, self.knob)
         base[: len(items)][self.excluded] = -np.inf
@@ -175,44 +176,95 @@ def finite(name: str, value: Any) -> float:
     return number
 
 
+def item_rows(model: Model, ids: Any) -> NDArray[np.int64]:
+    """Row numbers of items by the data's own ids."""
+    ids = id_list(ids, "items")
+    rows = model.item_ids.rows_of(ids)
+    if (rows < 0).any():
+        unknown = ids[int(np.flatnonzero(rows < 0)[0])]
+        raise UnknownIdError(f"item {unknown!r} is not in the model, which knows {model.item_count} items.")
+    return rows
+
+
+def user_vectors(users: Side) -> NDArray[np.float32]:
+    """[users, K + 2] for a vector store: against `item_vectors` the inner product is the score of `recommend`."""
+    parts = [users.mean, np.ones((len(users), 2), np.float32)]
+    return np.concatenate([*parts, users.biases[0][:, None]] if users.has_bias else parts, axis=1)
+
+
+def item_vectors(model: Model, popularity: float | None) -> NDArray[np.float32]:
+    """[items, K + 2]: the bias and `popularity` * log pi are the last two, against ones of the user; with user biases
+    there is a third, a one against them."""
+    knob = model.popularity_weight if popularity is None else finite("popularity", popularity)
+    items = model.items
+    parts = [items.mean, items.biases[0][:, None], (np.float32(knob) * model.log_popularity)[:, None]]
+    return np.concatenate([*parts, np.ones((len(items), 1), np.float32)] if model.users.has_bias else parts, axis=1)
+
+
 def cold_message(user: Any, known: bool, model: Model) -> str:
     what = "liked nothing in training" if known else f"is not in the model, which knows {model.user_count} users"
     return f"user {user!r} {what}; recommend popular items with cold='popular' (--cold popular), or fold in some likes."
 
 
 def most_similar(
-    vectors: NDArray[Any],
+    pieces: Iterable[tuple[int, NDArray[Any]]],
+    total: int,
     rows: NDArray[np.int64],
+    queries: NDArray[Any],
     count: int,
-    query: NDArray[Any] | None,
+    *,
+    itself: bool,
     denied: Any,
     allowed: Any,
 ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+    """The rows whose vectors have the largest cosine with each query: (ids, cosines), the lower row where they tie.
+
+    `pieces` gives all `total` vectors in order, some at a time, each time with the row number of the first; the answer
+    does not depend on where they are cut. With `itself`, query i is row i of `rows`, which then comes first.
+    """
     check_count(count)
-    norms = np.sqrt(np.einsum("nk,nk->n", vectors, vectors))
-    excluded = np.zeros(len(vectors), bool)
-    if allowed is not None:
-        excluded[:] = True
-        excluded[checked_rows(allowed, len(vectors), "row")] = False
-    if denied is not None:
-        excluded[checked_rows(denied, len(vectors), "row")] = True
+    named = [None if some is None else checked_rows(some, total, "row") for some in (allowed, denied)]
     scalar = rows.ndim == 0
     rows = np.atleast_1d(rows)
-    queries = vectors[rows] if query is None else query
     if len(queries) != len(rows):
         raise UsageError(
             f"item_users has {len(queries)} rows for {len(rows)} items; give one row of likes for each item."
         )
+    lengths = np.sqrt(np.einsum("nk,nk->n", queries, queries))
+    found = [(np.empty(0, np.int64), np.empty(0, np.float32)) for _ in rows]
+    for first, vectors in pieces:
+        norms = np.sqrt(np.einsum("nk,nk->n", vectors, vectors))
+        excluded = _named_in(first, len(vectors), *named)
+        for i, row in enumerate(rows):
+            cosine = np.minimum(np.einsum("nk,k->n", vectors, queries[i]) / np.maximum(norms * lengths[i], 1e-30), 1.0)
+            if itself and first <= row < first + len(vectors):
+                cosine[row - first] = 2.0  # itself first, whatever rounding says of its equals
+            here = best(cosine, count, excluded)  # highest first, the lower row of two that tie: so also when joined
+            both = np.append(found[i][0], here + first), np.append(found[i][1], cosine[here])
+            kept = best(both[1], count)
+            found[i] = both[0][kept], both[1][kept]
     ids = np.full((len(rows), count), -1, np.int32)
     cosines = np.full((len(rows), count), np.nan, np.float32)
-    for i in range(len(rows)):
-        length = float(np.sqrt((queries[i] ** 2).sum()))
-        cosine = np.minimum(vectors @ queries[i] / np.maximum(norms * length, 1e-30), 1.0)
-        if query is None:
-            cosine[rows[i]] = 2.0  # itself first, whatever rounding says of its equals
-        found = best(cosine, count, excluded)
-        ids[i, : len(found)], cosines[i, : len(found)] = found, np.minimum(cosine[found], 1.0)
+    for i, (places, values) in enumerate(found):
+        ids[i, : len(places)], cosines[i, : len(places)] = places, np.minimum(values, 1.0)
     if scalar:
         size = int((ids[0] >= 0).sum())
         return ids[0, :size], cosines[0, :size]
     return ids, cosines
+
+
+def _named_in(
+    first: int, count: int, allowed: NDArray[np.int64] | None, denied: NDArray[np.int64] | None
+) -> NDArray[np.bool_]:
+    """Which of the rows from `first` on are left out by the lists."""
+    excluded = np.zeros(count, bool)
+    if allowed is not None:
+        excluded[:] = True
+        excluded[_inside(allowed, first, count)] = False
+    if denied is not None:
+        excluded[_inside(denied, first, count)] = True
+    return excluded
+
+
+def _inside(rows: NDArray[np.int64], first: int, count: int) -> NDArray[np.int64]:
+    return rows[(rows >= first) & (rows < first + count)] - first

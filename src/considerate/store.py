@@ -19,7 +19,7 @@ import mmap
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -30,9 +30,11 @@ from considerate.errors import ModelFileError, UsageError
 from considerate.files import PathLike, atomic_write
 from considerate.vocabulary import Vocabulary
 
+Bytes = mmap.mmap | bytes
 FORMAT = "considerate-model"
 FORMAT_VERSION = 1
 TRUTH = "truth"  # the "kind" in the description of a simulation's truth, which is no model
+INDEX, SHARD = "index", "users"  # and in those of a model in shards
 VERIFY_WHOLE = 64_000_000  # bytes; a file up to this size is verified when it is opened
 HASH_AT_ONCE = 1_000_000  # bytes; in a larger file `expect` verifies a tensor up to this size
 
@@ -62,26 +64,66 @@ _VERSION = re.compile("[1-9][0-9]{0,8}")
 # --- Writing ------------------------------------------------------------------------------------------------
 
 
-def write_tensors(path: PathLike, tensors: Mapping[str, NDArray[Any]], metadata: Mapping[str, Any]) -> None:
+@dataclass(frozen=True)
+class InParts:
+    """A tensor that is made a part at a time, from the first row on: whole it might not fit in memory."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    parts: Callable[[], Iterable[NDArray[Any]]]  # called twice: for the checksum, and to write
+
+    @property
+    def itemsize(self) -> int:
+        return self.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * self.itemsize
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """A file to be: the header, and the tensors in its order."""
+
+    header: bytes
+    sha256: str  # of the header, which holds those of the tensors: it stands for the whole content
+    arrays: tuple[NDArray[Any] | InParts, ...]
+
+    def pieces(self) -> Iterator[bytes | memoryview]:
+        """The bytes, in pieces that are not too large."""
+        yield len(self.header).to_bytes(8, "little")
+        yield self.header
+        for array in self.arrays:
+            for data in _data_of(array):
+                for start in range(0, len(data), _CHUNK):
+                    yield data[start : start + _CHUNK]
+
+
+def write_tensors(path: PathLike, tensors: Mapping[str, NDArray[Any] | InParts], metadata: Mapping[str, Any]) -> None:
     """Write arrays and a JSON-able description to one file, whole or not at all.
 
     The same arrays, description and library version give the same bytes, whatever the order of the mapping.
     """
+    encoded = encode_tensors(tensors, metadata)
+    with atomic_write(path) as file:
+        for piece in encoded.pieces():
+            file.write(piece)
+
+
+def encode_tensors(tensors: Mapping[str, NDArray[Any] | InParts], metadata: Mapping[str, Any]) -> Encoded:
+    """The file that `write_tensors` writes, for whoever writes it elsewhere."""
     arrays = {name: _storable(name, tensors[name]) for name in tensors}
     arrays = dict(sorted(arrays.items(), key=lambda item: (-item[1].itemsize, item[0])))
-    header = _header(arrays, _described(metadata))
-    with atomic_write(path) as file:
-        file.write(len(header).to_bytes(8, "little"))
-        file.write(header)
-        for array in arrays.values():
-            data = _bytes_of(array)
-            for start in range(0, len(data), _CHUNK):
-                file.write(data[start : start + _CHUNK])
+    header, sha256 = _header(arrays, _described(metadata))
+    return Encoded(header, sha256, tuple(arrays.values()))
 
 
-def _storable(name: str, tensor: NDArray[Any]) -> NDArray[Any]:
+def _storable(name: str, tensor: NDArray[Any] | InParts) -> NDArray[Any] | InParts:
     if not isinstance(name, str) or not name or name == "__metadata__" or not _is_unicode(name):
         raise UsageError(f"{name!r} cannot name a tensor; use a text that is not empty or '__metadata__'.")
+    if isinstance(tensor, InParts):
+        assert tensor.dtype in _NAMES
+        return tensor
     array = np.asarray(tensor)
     little = array.dtype.newbyteorder("<")
     if little not in _NAMES:
@@ -95,19 +137,42 @@ def _bytes_of(array: NDArray[Any]) -> memoryview:
     return array.reshape(-1).view(np.uint8).data
 
 
+def _data_of(array: NDArray[Any] | InParts) -> Iterator[memoryview]:
+    """The bytes of a tensor, a part at a time."""
+    if not isinstance(array, InParts):
+        yield _bytes_of(array)
+        return
+    size = 0
+    for part in array.parts():
+        data = _bytes_of(np.asarray(part, array.dtype, order="C"))
+        size += len(data)
+        yield data
+    assert size == array.nbytes, "the parts of a tensor are not its shape"
+
+
+def _sha256_of(array: NDArray[Any] | InParts) -> str:
+    if not isinstance(array, InParts):
+        return hashlib.sha256(_bytes_of(array)).hexdigest()
+    digest = hashlib.sha256()
+    for data in _data_of(array):
+        digest.update(data)
+    return digest.hexdigest()
+
+
 def _described(metadata: Mapping[str, Any]) -> str:
     """The description as JSON text that `open_tensors` will accept."""
     try:
         text = json.dumps(dict(metadata), ensure_ascii=False, allow_nan=False, separators=(",", ":"), sort_keys=True)
         text.encode()
-        _parse(text)
+        parse_json(text)
     except (TypeError, ValueError, RecursionError) as error:
         raise UsageError(f"the metadata cannot be stored as JSON ({error}); use plain, finite values.") from error
     return text
 
 
-def _header(arrays: Mapping[str, NDArray[Any]], description: str) -> bytes:
-    checksums = {name: hashlib.sha256(_bytes_of(array)).hexdigest() for name, array in arrays.items()}
+def _header(arrays: Mapping[str, NDArray[Any] | InParts], description: str) -> tuple[bytes, str]:
+    """The header and its checksum."""
+    checksums = {name: _sha256_of(array) for name, array in arrays.items()}
     blank = "0" * 64
     header: dict[str, Any] = {
         "__metadata__": {
@@ -135,7 +200,8 @@ def _header(arrays: Mapping[str, NDArray[Any]], description: str) -> bytes:
             f"the metadata and tensor names take {len(raw)} bytes and the limit is {_HEADER_LIMIT}; "
             "store long lists as tensors."
         )
-    return raw.replace(_checksum_field(blank), _checksum_field(hashlib.sha256(raw).hexdigest()), 1)
+    sha256 = hashlib.sha256(raw).hexdigest()
+    return raw.replace(_checksum_field(blank), _checksum_field(sha256), 1), sha256
 
 
 def _checksum_field(digits: str) -> bytes:
@@ -181,16 +247,19 @@ class StoredTensors(Mapping[str, NDArray[Any]]):
     def __init__(
         self,
         path: str,
-        mapped: mmap.mmap,
+        mapped: Bytes,
         places: Mapping[str, _Place],
         metadata: dict[str, Any],
         library_version: str,
+        header_sha256: str,
         verify: bool,
         thorough: bool,
     ) -> None:
         self.path = path
         self.metadata = metadata
         self.library_version = library_version  # of the library that wrote the file
+        self.header_sha256 = header_sha256  # which stands for the whole content
+        self.size = len(mapped)
         self.thorough = thorough
         self._mapped = mapped
         self._places = places
@@ -270,12 +339,16 @@ def open_tensors(path: PathLike, *, verify: bool | None = None) -> StoredTensors
     the tensors' checksums alone (the header's is always checked).
     """
     shown = os.fspath(path)
-    mapped = _map(shown)
+    return read_tensors(_map(shown), shown, verify=verify)
+
+
+def read_tensors(mapped: Bytes, shown: str, *, verify: bool | None = None) -> StoredTensors:
+    """`open_tensors` of bytes that are here already; `shown` names them in messages."""
     raw = _raw_header(shown, mapped)
     header, meta = _read_header(shown, raw)
     try:
         places = _places(header, meta, first=8 + len(raw))
-        metadata = _parse(meta["considerate"])
+        metadata = parse_json(meta["considerate"])
         if not isinstance(metadata, dict):
             raise ValueError("the metadata is not a JSON object")
     except (ValueError, RecursionError, MemoryError) as error:
@@ -285,7 +358,8 @@ def open_tensors(path: PathLike, *, verify: bool | None = None) -> StoredTensors
         how = "was cut short" if len(mapped) < promised else "has bytes added at its end"
         raise _damaged(shown, f"it {how}: {len(mapped)} bytes where its header promises {promised}")
     thorough = verify is True or len(mapped) <= VERIFY_WHOLE
-    stored = StoredTensors(shown, mapped, places, metadata, meta["library_version"], verify is not False, thorough)
+    about = meta["library_version"], meta["header_sha256"]
+    stored = StoredTensors(shown, mapped, places, metadata, *about, verify is not False, thorough)
     if thorough and verify is not False:
         stored.verify()
     return stored
@@ -312,7 +386,7 @@ def _map(path: str) -> mmap.mmap:
         raise ModelFileError(f"{path!r}: is not a path ({error}); check the path.") from error
 
 
-def _raw_header(path: str, mapped: mmap.mmap) -> bytes:
+def _raw_header(path: str, mapped: Bytes) -> bytes:
     size = len(mapped)
     length = int.from_bytes(mapped[:8], "little")
     ours = mapped[8 : 8 + len(_START)] == _START[: max(size - 8, 0)] and size > 8
@@ -322,13 +396,13 @@ def _raw_header(path: str, mapped: mmap.mmap) -> bytes:
         if ours:
             raise _damaged(path, f"it was cut short or its length was changed (header of {length} bytes in {size})")
         raise _foreign(path)
-    return mapped[8 : 8 + length]
+    return bytes(mapped[8 : 8 + length])
 
 
 def _read_header(path: str, raw: bytes) -> tuple[dict[str, Any], dict[str, str]]:
     """The tensors' entries and `__metadata__`, once the header is known to be ours and undamaged."""
     try:
-        header = _parse(raw.decode())
+        header = parse_json(raw.decode())
     except (ValueError, RecursionError, MemoryError) as error:
         if raw.startswith(_START):
             raise _damaged(path, f"its header is not readable JSON: {_reason(error)}") from error
@@ -360,7 +434,7 @@ def _read_header(path: str, raw: bytes) -> tuple[dict[str, Any], dict[str, str]]
 
 def _places(header: Mapping[str, Any], meta: Mapping[str, str], first: int) -> dict[str, _Place]:
     """The header's entries, each field checked; ValueError says what is wrong."""
-    checksums = _parse(meta["tensor_sha256"])
+    checksums = parse_json(meta["tensor_sha256"])
     if not isinstance(checksums, dict) or set(checksums) != set(header):
         raise ValueError("its checksums are not those of its tensors")
     if first % _ALIGNMENT:
@@ -400,7 +474,7 @@ def _is_counts(value: Any) -> bool:
     return isinstance(value, list) and all(type(n) is int and 0 <= n < 2**63 for n in value)
 
 
-def _parse(text: str) -> Any:
+def parse_json(text: str) -> Any:
     """JSON with nothing doubtful in it: no key twice, no NaN, no endless integer, no broken Unicode."""
     value = json.loads(
         text, object_pairs_hook=_object, parse_constant=_no_constant, parse_int=_integer, parse_float=_finite

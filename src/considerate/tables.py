@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from considerate.backends.local import LocalBackend
+from considerate.errors import UnknownIdError, UsageError
 from considerate.model import Model
 from considerate.posterior import Side
 from considerate.predict import logit_moments, strangers
-from considerate.serving import Ranked
+from considerate.serving import BLOCK, Choice, Ranked, check_count, cold_message, item_rows
+from considerate.users import rows_of
 from considerate.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -37,13 +40,13 @@ class RecommendationTable:
 
     def batch(
         self,
-        names: Sequence[Any] | NDArray[np.int64],
+        names: Sequence[Any] | pyarrow.Array,
+        users: Side,
         rows: NDArray[np.int64],
         ranked: Ranked,
         warm: NDArray[np.bool_],
-        users: Side | None = None,
     ) -> pyarrow.RecordBatch:
-        """One batch: names (or an array of row numbers), rows among `users`, which are the model's if not given."""
+        """One batch: names as they were given or as Arrow has them, and rows among `users`."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -53,21 +56,17 @@ class RecommendationTable:
         items = ranked.ids[there]
         of = np.repeat(np.arange(len(rows)), counts)
         is_warm = warm[of]
-        mean, variance = logit_moments(
-            model.posterior.users if users is None else users, model.posterior.items, rows[of], items
-        )
+        mean, variance = logit_moments(users, model.items, rows[of], items)
         if not is_warm.all():
             nobody = np.zeros(len(items), np.int64)
-            cold = logit_moments(strangers(1, model.posterior), model.posterior.items, nobody, items)
+            cold = logit_moments(strangers(1, model.shared), model.items, nobody, items)
             mean, variance = np.where(is_warm, mean, cold[0]), np.where(is_warm, variance, cold[1])
         variance = model.variance_scale * variance
         low, high = model.like_interval(mean, variance)
-        if isinstance(names, np.ndarray):
-            user_ids = _ids(model.user_ids, names)
-        else:
-            user_ids = pa.array([self._user(one) for one in names], self.user_type)
+        if not isinstance(names, pa.Array):
+            names = pa.array([self._user(one) for one in names], self.user_type)
         columns: dict[str, Any] = {
-            "user": user_ids.take(pa.array(of)),
+            "user": names.take(pa.array(of)),
             "rank": np.broadcast_to(np.arange(1, there.shape[1] + 1, dtype=np.int32), there.shape)[there],
             "item": _ids(model.item_ids, items),
             "p_like": model.like_probability(mean, variance).astype(np.float32),
@@ -94,6 +93,77 @@ class RecommendationTable:
         return number if canonical and -(2**63) <= number < 2**63 else None
 
 
+def recommendation_batches(
+    model: Model,
+    users: range | Sequence[Any],
+    N: int,
+    *,
+    popularity: float | None = None,
+    score: str | None = None,
+    cold: str = "error",
+    filter_already_liked_items: bool = True,
+    allow: Sequence[Any] | None = None,
+    deny: Sequence[Any] | None = None,
+    explore_kappa: float = 0.0,
+    thompson_seed: int | None = None,
+    batch: int = 16_384,
+    threads: int | None = None,
+) -> Iterator[pyarrow.RecordBatch]:
+    """The best items of users, `batch` of them at a time. A range is of row numbers, a list is of the data's own ids.
+
+    Whoever is unknown or liked nothing is an error, or left out where users come by row number, or with
+    cold="popular" gets popular items.
+    """
+    check_count(N)
+    if not isinstance(batch, int) or batch < 1:
+        raise UsageError(f"batch is {batch!r}; it must be a whole number at least 1.")
+    if cold not in ("error", "popular"):
+        raise UsageError(f"cold is {cold!r}; it must be 'error' or 'popular'.")
+    plan = Choice(
+        model,
+        popularity=popularity,
+        score=score,
+        kappa=explore_kappa,
+        thompson=thompson_seed,
+        denied=None if deny is None else item_rows(model, deny),
+        allowed=None if allow is None else item_rows(model, allow),
+    )
+    return _batches(model, plan, users, N, cold, filter_already_liked_items, batch, threads)
+
+
+def _batches(
+    model: Model,
+    plan: Choice,
+    users: range | Sequence[Any],
+    count: int,
+    cold: str,
+    filter_liked: bool,
+    batch: int,
+    threads: int | None,
+) -> Iterator[pyarrow.RecordBatch]:
+    table = RecommendationTable(model)
+    by_row = isinstance(users, range)
+    for start in range(0, max(1, len(users)), batch):
+        part = users[start : start + batch]
+        rows = np.asarray(part, np.int64) if by_row else model.user_ids.rows_of(part)
+        known = rows >= 0
+        some, places = model.users.some(rows[known])
+        warm, local = known.copy(), np.full(len(rows), -1)
+        warm[known], local[known] = some.degree[places] > 0, places
+        if by_row and cold == "error":
+            rows, local, warm = rows[warm], local[warm], warm[warm]
+        elif cold == "error" and not warm.all():
+            first = int(np.flatnonzero(~warm)[0])
+            raise UnknownIdError(cold_message(part[first], bool(known[first]), model))
+        names: Any = _ids(some.ids, local) if by_row else list(part)
+        liked = rows_of(some.liked, local) if filter_liked else None
+        side = some.side if len(some) else strangers(1, model.shared)  # which is looked at, and not used
+        user_rows = np.maximum(local, 0)
+        with LocalBackend(threads if len(rows) > BLOCK else 1) as backend:
+            ranked = plan.rank(side, user_rows, liked, count, rows, warm, backend.map)
+        yield table.batch(names, side, user_rows, ranked, warm)
+
+
 def _strings(offsets: NDArray[np.int64], text: NDArray[np.uint8]) -> pyarrow.StringArray:
     """Texts laid end to end as an Arrow array, without a copy."""
     import pyarrow as pa
@@ -107,7 +177,7 @@ def _ids(vocabulary: Vocabulary, rows: NDArray[Any]) -> pyarrow.Array:
     import pyarrow as pa
 
     if vocabulary.kind == "range":
-        return pa.array(np.asarray(rows, np.int64))
+        return pa.array(vocabulary.first + np.asarray(rows, np.int64))
     if vocabulary.kind == "integer":
         assert vocabulary.integers is not None
         return pa.array(vocabulary.integers[rows])

@@ -7,7 +7,7 @@ import math
 import os
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from considerate.backends.local import Backend
-from considerate.errors import DataError, MemoryLimitError
+from considerate.errors import MemoryLimitError
 from considerate.graph import Graph
 from considerate.hidden import (
     Estimator,
@@ -26,8 +26,9 @@ from considerate.hidden import (
     popularity_weights,
 )
 from considerate.inference.bound import Bound
-from considerate.inference.fit import Settings, State, sweeps
+from considerate.inference.fit import Runner, State
 from considerate.interactions import Interactions
+from considerate.interactions.sizes import check_sizes
 from considerate.posterior import Posterior, padded
 
 logger = logging.getLogger("considerate")
@@ -67,11 +68,17 @@ class FitStep:
     seconds: float  # of this sweep
     edges: int  # of H, summed over once for each side
     converged: bool
+    recent: tuple[float, ...] = ()  # the bounds that the rule for stopping reads, this sweep's last
+    note: str = ""  # what there is to say of where it ran
 
 
-def looks_swapped(users: int, items: int) -> bool:
-    """Whether there are so many items for the users that the two may have been exchanged."""
-    return items > 20 * users and items > 1000
+@dataclass(frozen=True)
+class Start:
+    """Where a fit goes on from."""
+
+    state: State
+    bounds: tuple[dict[str, float], ...]  # of the sweeps so far, by term
+    recent: tuple[float, ...]  # those that the rule for stopping reads
 
 
 def make_graph(interactions: Interactions) -> Graph:
@@ -79,22 +86,8 @@ def make_graph(interactions: Interactions) -> Graph:
     graph = Graph.from_pairs(
         interactions.users, interactions.items, len(interactions.user_ids), len(interactions.item_ids)
     )
-    if graph.duplicates:
-        logger.warning("%s: %d duplicate pairs were folded into one like each", interactions.source, graph.duplicates)
-    if int((graph.by_item.degrees > 0).sum()) < 2:
-        raise DataError(
-            f"{interactions.source}: there is only one item with likes; at least two are needed to choose from."
-        )
-    if int((graph.by_user.degrees > 0).sum()) < 2:
-        raise DataError(
-            f"{interactions.source}: there is only one user with likes; at least two are needed to learn from."
-        )
-    if looks_swapped(graph.user_count, graph.item_count):
-        warnings.warn(
-            f"{interactions.source}: {graph.item_count} items for {graph.user_count} users. If users and items are "
-            "swapped, swap --user-column and --item-column (or transpose the matrix); see `considerate inspect`.",
-            stacklevel=3,
-        )
+    active = (int((graph.by_user.degrees > 0).sum()), int((graph.by_item.degrees > 0).sum()))
+    check_sizes(interactions.source, graph.user_count, graph.item_count, graph.duplicates, active)
     return graph
 
 
@@ -123,7 +116,7 @@ def make_estimator(graph: Graph, hidden: Hidden, popularity: Popularity, seed: i
     )
 
 
-def has_converged(history: list[float], deterministic: bool, tolerance: float) -> bool:
+def has_converged(history: Sequence[float], deterministic: bool, tolerance: float) -> bool:
     """Whether the bound has stopped rising: its relative change per sweep, of the last two sweeps where the bound is
     exact, of the means over two windows of sweeps where it is that of a drawn H."""
     window = 1 if deterministic else WINDOW
@@ -133,30 +126,31 @@ def has_converged(history: list[float], deterministic: bool, tolerance: float) -
     return bool((now - before) / window < tolerance * abs(now))
 
 
-def fit_steps(
-    graph: Graph,
-    estimator: Estimator,
-    settings: Settings,
-    backend: Backend,
-    *,
-    most_sweeps: int,
-    tolerance: float,
-) -> Iterator[FitStep]:
-    """Sweeps until the bound has settled or there were enough. The last step is marked as converged, or not."""
-    history: list[float] = []
+def fit_steps(runner: Runner, *, most_sweeps: int, tolerance: float, start: Start | None = None) -> Generator[FitStep]:
+    """Sweeps until the bound has settled or there were enough. The last step is marked as converged, or not. From a
+    start that has come to its end there are none."""
+    recent = start.recent if start is not None else ()
+    if start is not None and (start.state.sweep >= most_sweeps or at_rest(runner, start, tolerance)):
+        return
+    settings = runner.settings
     begun = time.perf_counter()
-    for done in sweeps(graph, estimator, settings, backend):
+    for done in runner.sweeps(start.state if start is not None else None):
         number = done.state.sweep
         # Bounds of different objectives do not compare: before the groups are frozen, or the precisions are learned.
         if done.settled and number > settings.precision_delay + 1:
-            history.append(done.bound.total)
-        converged = has_converged(history, estimator.deterministic, tolerance)
+            recent = (*recent, done.bound.total)[-2 * WINDOW :]
+        converged = has_converged(recent, runner.deterministic, tolerance)
         now = time.perf_counter()
-        edges = round(graph.edges * (1 + math.exp(-settings.offset)))
-        yield FitStep(number, done.state, done.bound, done.epsilon, now - begun, edges, converged)
+        edges = round(runner.edges * (1 + math.exp(-settings.offset)))
+        yield FitStep(number, done.state, done.bound, done.epsilon, now - begun, edges, converged, recent)
         if converged or number >= most_sweeps:
             return
         begun = time.perf_counter()
+
+
+def at_rest(runner: Runner, start: Start, tolerance: float) -> bool:
+    """Whether a fit that is resumed had settled."""
+    return has_converged(start.recent, runner.deterministic, tolerance)
 
 
 def needed_memory(users: int, items: int, edges: int, hidden: Hidden, factors: int) -> int:
@@ -197,6 +191,16 @@ def check_memory(graph: Graph, hidden: Hidden, factors: int, available: int | No
     raise MemoryLimitError(
         f"This fit needs about {needed / 1e9:.1f} GB and {available / 1e9:.1f} GB are free; {would}."
     )
+
+
+def warn_of_factors(factors: int, users: int, items: int) -> None:
+    """Warn where there are more factors than data for them."""
+    if factors > min(users, items):
+        warnings.warn(
+            f"factors={factors} is more than the {min(users, items)} users or items there are; the posterior is "
+            "proper, but fewer factors would say as much.",
+            stacklevel=3,
+        )
 
 
 def warn_of_collapse(posterior: Posterior, weight: float) -> None:

@@ -21,7 +21,7 @@ from considerate.evaluation.ranks import Ranks, held_ranks
 from considerate.evaluation.scorer import FunctionScorer
 from considerate.evaluation.split import HeldOut, one_per_user
 from considerate.graph import Graph
-from considerate.inference.fit import Settings
+from considerate.inference.fit import InMemory, Settings
 from considerate.parameters import AUTO, AUTO_TOP
 from considerate.posterior import Posterior
 from considerate.predict import ItemColumns
@@ -123,7 +123,7 @@ def short_fit(
     """The posterior of a few sweeps, and log pi."""
     popularity = make_popularity(graph, hidden, backend)
     estimator = make_estimator(graph, hidden, popularity, settings.seed, backend)
-    *_, last = fit_steps(graph, estimator, settings, backend, most_sweeps=SWEEPS, tolerance=0.0)
+    *_, last = fit_steps(InMemory(graph, estimator, settings, backend), most_sweeps=SWEEPS, tolerance=0.0)
     return last.state.posterior, log_popularity(popularity.weights, popularity.gamma)
 
 

@@ -10,13 +10,27 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from considerate.ragged import taken
+
 Id = int | str
 _CANONICAL = re.compile(r"0|-?[1-9][0-9]{0,18}")  # an integer of 64 bits the way Python prints it
+
+
+class Ids(Protocol):
+    """Ids by row and rows by id, wherever they are kept; `Vocabulary` says what each does."""
+
+    @property
+    def kind(self) -> str: ...
+    def __len__(self) -> int: ...
+    def id_of(self, row: int) -> Id: ...
+    def ids_of(self, rows: Sequence[int] | NDArray[Any]) -> list[Id]: ...
+    def row_of(self, one: object) -> int: ...
+    def rows_of(self, ids: Iterable[object]) -> NDArray[np.int64]: ...
 
 
 @dataclass(frozen=True)
@@ -28,11 +42,12 @@ class Vocabulary:
     integers: NDArray[np.int64] | None = None  # [size], ascending
     offsets: NDArray[np.int64] | None = None  # [size + 1]
     text: NDArray[np.uint8] | None = None  # [offsets[-1]], ascending by bytes
+    first: int = 0  # of a range
 
     @classmethod
-    def range(cls, size: int) -> Vocabulary:
-        """Ids that are the row numbers themselves."""
-        return cls("range", size)
+    def range(cls, size: int, first: int = 0) -> Vocabulary:
+        """Ids that are the row numbers themselves, or those from `first` on."""
+        return cls("range", size, first=first)
 
     @classmethod
     def of_integers(cls, ids: NDArray[np.int64]) -> Vocabulary:
@@ -73,7 +88,7 @@ class Vocabulary:
         if self.kind == "integer":
             assert self.integers is not None
             return int(self.integers[row])
-        return self._bytes(row).decode() if self.kind == "string" else row
+        return self._bytes(row).decode() if self.kind == "string" else self.first + row
 
     def ids_of(self, rows: Sequence[int] | NDArray[Any]) -> list[Id]:
         """The ids of several rows."""
@@ -81,36 +96,63 @@ class Vocabulary:
 
     def row_of(self, one: object) -> int:
         """The row of an id, or -1. An integer as Python prints it finds an integer id: a shell gives text."""
+        row = self.last_up_to(one)
+        return row if row >= 0 and self._key_at(row) == self._key(one) else -1
+
+    def last_up_to(self, one: object) -> int:
+        """The row of the largest id that is not above this one, or -1; also -1 of what cannot be an id."""
+        key = self._key(one)
+        if key is None:
+            return -1
+        if isinstance(key, bytes):
+            return self._bisected(key)
+        if self.kind == "range":
+            return max(-1, min(key - self.first, self.size - 1))
+        assert self.integers is not None
+        return int(np.searchsorted(self.integers, np.int64(key), side="right")) - 1
+
+    def _key(self, one: object) -> int | bytes | None:
+        """What ids are ordered by; None of what cannot be one."""
         if self.kind == "string":
-            return self._row_of_text(str(one))
+            return str(one).encode(errors="surrogatepass")
         if isinstance(one, str):
             if not _CANONICAL.fullmatch(one):
-                return -1
+                return None
             one = int(one)
         if not isinstance(one, int | np.integer) or isinstance(one, bool):
-            return -1
+            return None
         number = int(one)
-        if self.kind == "range":
-            return number if 0 <= number < self.size else -1
-        assert self.integers is not None
-        if not -(2**63) <= number < 2**63:
-            return -1
-        row = int(np.searchsorted(self.integers, np.int64(number)))
-        return row if row < self.size and int(self.integers[row]) == number else -1
+        return number if -(2**63) <= number < 2**63 else None
 
-    def _row_of_text(self, one: str) -> int:
-        wanted, low, high = one.encode(errors="surrogatepass"), 0, self.size
+    def _key_at(self, row: int) -> int | bytes:
+        if self.kind == "string":
+            return self._bytes(row)
+        return self.first + row if self.integers is None else int(self.integers[row])
+
+    def _bisected(self, wanted: bytes) -> int:
+        low, high = 0, self.size
         while low < high:
             middle = (low + high) // 2
-            if self._bytes(middle) < wanted:
+            if self._bytes(middle) <= wanted:
                 low = middle + 1
             else:
                 high = middle
-        return low if low < self.size and self._bytes(low) == wanted else -1
+        return low - 1
 
     def rows_of(self, ids: Iterable[object]) -> NDArray[np.int64]:
         """The rows of several ids, -1 where unknown."""
         return np.array([self.row_of(one) for one in ids], np.int64)
+
+    def take(self, rows: NDArray[np.int64]) -> Vocabulary:
+        """The ids of some rows, which ascend; those of a range become integers."""
+        if self.kind == "range":
+            return Vocabulary.of_integers(self.first + rows)
+        if self.kind == "integer":
+            assert self.integers is not None
+            return Vocabulary.of_integers(self.integers[rows])
+        assert self.offsets is not None
+        assert self.text is not None
+        return Vocabulary.of_bytes(*taken(self.offsets, self.text, rows))
 
     def tensors(self) -> dict[str, NDArray[Any]]:
         """The arrays that a file keeps; `from_tensors` is the way back."""

@@ -32,24 +32,24 @@ void bind_draws(nb::module_& m) {
       "count_negatives",
       [](std::uint64_t seed, std::uint64_t sweep, double rate, In<double> weights, In<std::uint64_t> thresholds,
          In<std::int32_t> aliases, In<std::int64_t> starts, In<std::int32_t> liked, std::int64_t first,
-         std::int64_t last, InOut<std::int64_t> counts) {
+         std::int64_t last, InOut<std::int64_t> counts, std::int64_t first_user) {
         const DrawSettings settings = settings_from(seed, sweep, rate, weights, thresholds, aliases);
         require(first >= 0 && first <= last && last < static_cast<std::int64_t>(starts.size()), "rows out of range");
         require(static_cast<std::int64_t>(counts.size()) >= last, "counts is too short");
         nb::gil_scoped_release release;
         for (std::int64_t user = first; user < last; ++user) {
           const std::int64_t begin = starts.data()[user];
-          counts.data()[user] = negatives_of(settings, liked.data() + begin, starts.data()[user + 1] - begin, user);
+          counts.data()[user] = negatives_of(settings, liked.data() + begin, starts.data()[user + 1] - begin, first_user + user);
         }
       },
       nb::arg("seed"), nb::arg("sweep"), nb::arg("rate"), nb::arg("weights"), nb::arg("thresholds"), nb::arg("aliases"),
       nb::arg("starts"), nb::arg("liked"), nb::arg("first"), nb::arg("last"), nb::arg("counts").noconvert(),
-      "How many items each of the users first..last has considered and not liked.");
+      nb::arg("first_user") = 0, "How many items each of the users first..last has considered and not liked; row 0 is user `first_user`.");
   m.def(
       "draw_negatives",
       [](std::uint64_t seed, std::uint64_t sweep, double rate, In<double> weights, In<std::uint64_t> thresholds,
          In<std::int32_t> aliases, In<std::int64_t> starts, In<std::int32_t> liked, std::int64_t first,
-         std::int64_t last, In<std::int64_t> out_starts, InOut<std::int32_t> out) {
+         std::int64_t last, In<std::int64_t> out_starts, InOut<std::int32_t> out, std::int64_t first_user) {
         const DrawSettings settings = settings_from(seed, sweep, rate, weights, thresholds, aliases);
         require(first >= 0 && first <= last && last < static_cast<std::int64_t>(starts.size()), "rows out of range");
         require(out_starts.size() == starts.size(), "out_starts is of another length");
@@ -58,14 +58,14 @@ void bind_draws(nb::module_& m) {
         Drawer drawer(settings);
         for (std::int64_t user = first; user < last; ++user) {
           const std::int64_t begin = starts.data()[user], at = out_starts.data()[user];
-          drawer.draw(user, liked.data() + begin, starts.data()[user + 1] - begin, out_starts.data()[user + 1] - at,
+          drawer.draw(first_user + user, liked.data() + begin, starts.data()[user + 1] - begin, out_starts.data()[user + 1] - at,
                       out.data() + at);
         }
         return std::make_tuple(drawer.rejected(), drawer.from_tree());
       },
       nb::arg("seed"), nb::arg("sweep"), nb::arg("rate"), nb::arg("weights"), nb::arg("thresholds"), nb::arg("aliases"),
       nb::arg("starts"), nb::arg("liked"), nb::arg("first"), nb::arg("last"), nb::arg("out_starts"), nb::arg("out").noconvert(),
-      "Draw them, without replacement and never a liked one: (rejections, draws that needed the tree).");
+      nb::arg("first_user") = 0, "Draw them, without replacement and never a liked one: (rejections, draws that needed the tree).");
   m.def(
       "solve_temperatures",
       [](In<double> table, double grid_start, double grid_step, In<double> weights, In<std::int64_t> starts,

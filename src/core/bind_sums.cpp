@@ -57,21 +57,23 @@ static RowsOut rows_out(const PyPass& pass, const InOut<float>& rows, const std:
 }
 
 // The pass over one block of coordinates, reading the rows that earlier blocks stepped where they are given.
-static Pass block_of(const PyPass& pass, std::int64_t block, const std::optional<InOut<float>>& rows,
-                     const std::optional<InOut<float>>& bias_mean, const std::optional<InOut<float>>& bias_variance) {
+static Pass block_of(const PyPass& pass, std::int64_t block, const Maybe<float>& rows, const Maybe<float>& bias_mean,
+                     const Maybe<float>& bias_variance) {
   require(block >= 0 && block < block_count(pass.raw.factors), "block");
   require(block == 0 || rows.has_value(), "a block after the first reads the rows of the one before");
   return nth_block(pass.raw, block, rows ? rows->data() : nullptr, bias_mean ? bias_mean->data() : nullptr,
                    bias_variance ? bias_variance->data() : nullptr);
 }
 
-static SumsOut sums_out(const Pass& pass, std::size_t count, const InOut<float>& second, const InOut<float>& first,
-                        const InOut<float>& bias) {
+template <class Array>
+static void check_sums(const Pass& pass, std::size_t count, const Array& second, const Array& first, const Array& bias) {
   const auto K = static_cast<std::size_t>(pass.block_size ? pass.block_size : pass.factors);
   require(second.size() == count * K * (K + 1) / 2 && first.size() == count * K && bias.size() == count * 2,
           "sums of another shape");
-  return {second.data(), first.data(), bias.data()};
 }
+
+// Whether a pass over users may write to alpha.
+static bool makes_alpha(const Pass& pass) { return !(pass.expected && pass.own_is_user && pass.expected->given); }
 
 static std::array<double, 4> moments_of(const RowsOut& out) {
   return {out.moments[0], out.moments[1], out.moments[2], out.moments[3]};
@@ -81,10 +83,11 @@ void bind_sums(nb::module_& m) {
   nb::class_<PyExpected>(m, "Expected", "The closed-form part of the expectation over q(H).")
       .def(
           "__init__",
-          [](PyExpected* self, std::int64_t factors, In<std::int32_t> group_of_item, In<double> beta, InOut<float> alpha,
-             InOut<float> alpha_l, In<double> second, In<double> first, In<double> first_bias, In<double> scalars,
+          [](PyExpected* self, std::int64_t factors, In<std::int32_t> group_of_item, In<double> beta,
+             std::optional<InOut<float>> alpha, std::optional<InOut<float>> alpha_l, In<double> second, In<double> first, In<double> first_bias, In<double> scalars,
              In<std::int64_t> sizes, In<double> temperature, In<double> table, double grid_start, double grid_step,
-             Maybe<double> user_second, Maybe<double> user_first, Maybe<double> user_scalars) {
+             Maybe<double> user_second, Maybe<double> user_first, Maybe<double> user_scalars, Maybe<double> liked,
+             Maybe<float> given_alpha, Maybe<float> given_alpha_l) {
             new (self) PyExpected();
             Expected& ex = self->raw;
             const auto groups = static_cast<std::int64_t>(sizes.size());
@@ -95,12 +98,20 @@ void bind_sums(nb::module_& m) {
               require(ex.group_of_item[n] >= 0 && ex.group_of_item[n] < groups, "a group is out of range");
             ex.beta = hold(self->held, beta, items, "beta");
             const auto users = static_cast<std::int64_t>(temperature.size());
-            require(static_cast<std::int64_t>(alpha.size()) == users * groups, "alpha");
-            require(static_cast<std::int64_t>(alpha_l.size()) == users * groups, "alpha_l");
-            self->held.push_back(nb::cast(alpha));
-            self->held.push_back(nb::cast(alpha_l));
-            ex.alpha = alpha.data();
-            ex.alpha_l = alpha_l.data();
+            ex.given = given_alpha.has_value();
+            if (ex.given) {  // read-only: the kernels write to alpha only where it is not given
+              require(given_alpha_l && !alpha && !alpha_l, "alpha is given or made, not both");
+              ex.alpha = const_cast<float*>(hold(self->held, *given_alpha, users * groups, "given_alpha"));
+              ex.alpha_l = const_cast<float*>(hold(self->held, *given_alpha_l, users * groups, "given_alpha_l"));
+            } else {
+              require(alpha && static_cast<std::int64_t>(alpha->size()) == users * groups, "alpha");
+              require(alpha_l && static_cast<std::int64_t>(alpha_l->size()) == users * groups, "alpha_l");
+              self->held.push_back(nb::cast(*alpha));
+              self->held.push_back(nb::cast(*alpha_l));
+              ex.alpha = alpha->data();
+              ex.alpha_l = alpha_l->data();
+            }
+            if (liked) ex.liked = hold(self->held, *liked, users * groups * 5, "liked");
             ex.second = hold(self->held, second, groups * triangle(factors), "second");
             ex.first = hold(self->held, first, groups * factors, "first");
             ex.first_bias = hold(self->held, first_bias, groups * factors, "first_bias");
@@ -120,10 +131,11 @@ void bind_sums(nb::module_& m) {
               ex.user_scalars = hold(self->held, *user_scalars, groups * 3, "user_scalars");
             }
           },
-          nb::kw_only(), nb::arg("factors"), nb::arg("group_of_item"), nb::arg("beta"), nb::arg("alpha").noconvert(),
-          nb::arg("alpha_l").noconvert(), nb::arg("second"), nb::arg("first"), nb::arg("first_bias"), nb::arg("scalars"),
+          nb::kw_only(), nb::arg("factors"), nb::arg("group_of_item"), nb::arg("beta"), nb::arg("alpha").noconvert() = nb::none(),
+          nb::arg("alpha_l").noconvert() = nb::none(), nb::arg("second"), nb::arg("first"), nb::arg("first_bias"), nb::arg("scalars"),
           nb::arg("sizes"), nb::arg("temperature"), nb::arg("table"), nb::arg("grid_start"), nb::arg("grid_step"),
-          nb::arg("user_second") = nb::none(), nb::arg("user_first") = nb::none(), nb::arg("user_scalars") = nb::none());
+          nb::arg("user_second") = nb::none(), nb::arg("user_first") = nb::none(), nb::arg("user_scalars") = nb::none(),
+          nb::arg("liked") = nb::none(), nb::arg("given_alpha") = nb::none(), nb::arg("given_alpha_l") = nb::none());
 
   nb::class_<PyPass>(m, "Pass", "All that a pass over the rows of one side reads.")
       .def(
@@ -132,7 +144,7 @@ void bind_sums(nb::module_& m) {
              In<float> other, Maybe<float> other_bias_mean, Maybe<float> other_bias_variance,
              In<std::int64_t> liked_starts, In<std::int32_t> liked, Maybe<std::int64_t> unliked_starts,
              Maybe<std::int32_t> unliked, Maybe<std::int64_t> splits, bool bias, double offset, double weight,
-             double tau, double tau_bias, double epsilon, nb::object expected, bool own_is_user) {
+             double tau, double tau_bias, double epsilon, nb::object expected, bool own_is_user, bool slope) {
             new (self) PyPass();
             Pass& raw = self->raw;
             auto& held = self->held;
@@ -173,6 +185,7 @@ void bind_sums(nb::module_& m) {
             raw.tau_bias = static_cast<float>(tau_bias);
             raw.epsilon = static_cast<float>(epsilon);
             raw.own_is_user = own_is_user;
+            raw.slope = slope;
             if (!expected.is_none()) {
               raw.expected = &nb::cast<PyExpected&>(expected).raw;
               self->expected = expected;
@@ -184,13 +197,14 @@ void bind_sums(nb::module_& m) {
           nb::arg("unliked_starts") = nb::none(), nb::arg("unliked") = nb::none(), nb::arg("splits") = nb::none(),
           nb::arg("bias") = false, nb::arg("offset") = 0.0, nb::arg("weight") = 1.0, nb::arg("tau") = 1.0,
           nb::arg("tau_bias") = 1.0, nb::arg("epsilon") = 1.0, nb::arg("expected") = nb::none(),
-          nb::arg("own_is_user") = true);
+          nb::arg("own_is_user") = true, nb::arg("slope") = false);
 
   m.def(
       "update_rows",
       [](const PyPass& pass, std::int64_t first, std::int64_t last, InOut<float> rows,
          std::optional<InOut<float>> bias_mean, std::optional<InOut<float>> bias_variance) {
         require(first >= 0 && first <= last && last <= pass.own_rows, "rows out of range");
+        require(!pass.raw.slope && makes_alpha(pass.raw), "such a pass gives sums alone");
         RowsOut out = rows_out(pass, rows, bias_mean, bias_variance);
         Pass raw = pass.raw;
         raw.first = first;
@@ -208,7 +222,7 @@ void bind_sums(nb::module_& m) {
       "edge_bound",
       [](const PyPass& pass, std::int64_t first, std::int64_t last) {
         require(first >= 0 && first <= last && last <= pass.own_rows, "rows out of range");
-        require(pass.raw.own_is_user && !pass.raw.splits, "the bound is summed by users");
+        require(pass.raw.own_is_user && !pass.raw.splits && makes_alpha(pass.raw), "the bound is summed by users");
         Pass raw = pass.raw;
         raw.first = first;
         raw.last = last;
@@ -224,28 +238,35 @@ void bind_sums(nb::module_& m) {
       "sum_rows",
       [](const PyPass& pass, In<std::int32_t> which, std::int64_t low, std::int64_t high, bool with_groups,
          InOut<float> second, InOut<float> first, InOut<float> bias, std::int64_t block,
-         std::optional<InOut<float>> rows, std::optional<InOut<float>> bias_mean,
-         std::optional<InOut<float>> bias_variance) {
+         Maybe<float> rows, Maybe<float> bias_mean, Maybe<float> bias_variance) {
         const Pass raw = block_of(pass, block, rows, bias_mean, bias_variance);
         for (std::size_t r = 0; r < which.size(); ++r)
           require(which.data()[r] >= 0 && which.data()[r] < pass.own_rows, "a row is out of range");
-        SumsOut out = sums_out(raw, which.size(), second, first, bias);
-        nb::gil_scoped_release release;
-        kernels_in_use()->sum_rows(raw, which.data(), static_cast<std::int64_t>(which.size()), low, high, with_groups, out);
+        require(!with_groups || makes_alpha(raw), "the closed form of users needs alpha to be made");
+        check_sums(raw, which.size(), second, first, bias);
+        SumsOut out{second.data(), first.data(), bias.data(), 0};
+        {
+          nb::gil_scoped_release release;
+          kernels_in_use()->sum_rows(raw, which.data(), static_cast<std::int64_t>(which.size()), low, high, with_groups, out);
+        }
+        return out.bound;
       },
       nb::arg("pass_"), nb::arg("which"), nb::arg("low"), nb::arg("high"), nb::arg("with_groups"), nb::arg("second").noconvert(),
-      nb::arg("first").noconvert(), nb::arg("bias").noconvert(), nb::arg("block") = 0, nb::arg("rows").noconvert() = nb::none(), nb::arg("bias_mean").noconvert() = nb::none(),
-      nb::arg("bias_variance").noconvert() = nb::none(),
-      "Sums alone, of the rows `which`, over their edges to other[low, high), for one block of coordinates.");
+      nb::arg("first").noconvert(), nb::arg("bias").noconvert(), nb::arg("block") = 0, nb::arg("rows") = nb::none(), nb::arg("bias_mean") = nb::none(),
+      nb::arg("bias_variance") = nb::none(),
+      "Sums alone, of the rows `which`, over their edges to other[low, high), for one block of coordinates: the edges' part of the bound, where the rows are users.");
   m.def(
       "solve_rows",
-      [](const PyPass& pass, In<std::int32_t> which, InOut<float> second, InOut<float> first, InOut<float> bias,
+      [](const PyPass& pass, In<std::int32_t> which, In<float> second, In<float> first, In<float> bias,
          InOut<float> rows, std::optional<InOut<float>> bias_mean, std::optional<InOut<float>> bias_variance,
          std::int64_t block) {
-        const Pass raw = block_of(pass, block, rows, bias_mean, bias_variance);
+        require(block >= 0 && block < block_count(pass.raw.factors), "block");
+        const Pass raw = nth_block(pass.raw, block, rows.data(), bias_mean ? bias_mean->data() : nullptr,
+                                   bias_variance ? bias_variance->data() : nullptr);
         for (std::size_t r = 0; r < which.size(); ++r)
           require(which.data()[r] >= 0 && which.data()[r] < pass.own_rows, "a row is out of range");
-        const SumsOut sums = sums_out(raw, which.size(), second, first, bias);
+        check_sums(raw, which.size(), second, first, bias);
+        const SumsIn sums{second.data(), first.data(), bias.data()};
         RowsOut out = rows_out(pass, rows, bias_mean, bias_variance);
         {
           nb::gil_scoped_release release;
@@ -253,8 +274,25 @@ void bind_sums(nb::module_& m) {
         }
         return std::make_tuple(out.bad, moments_of(out));
       },
-      nb::arg("pass_"), nb::arg("which"), nb::arg("second").noconvert(), nb::arg("first").noconvert(), nb::arg("bias").noconvert(), nb::arg("rows").noconvert(),
+      nb::arg("pass_"), nb::arg("which"), nb::arg("second"), nb::arg("first"), nb::arg("bias"), nb::arg("rows").noconvert(),
       nb::arg("bias_mean").noconvert() = nb::none(), nb::arg("bias_variance").noconvert() = nb::none(), nb::arg("block") = 0, "Steps from sums that are given: (a bad row or -1, moments of the new rows).");
+  m.def(
+      "liked_sums",
+      [](const PyPass& pass, std::int64_t first, std::int64_t last) {
+        require(pass.raw.expected && pass.raw.own_is_user && first >= 0 && first <= last && last <= pass.own_rows, "rows out of range");
+        const auto groups = static_cast<std::size_t>(pass.raw.expected->groups);
+        auto out = new_array<double>({static_cast<std::size_t>(last - first), groups, 5});
+        Pass raw = nth_block(pass.raw, 0, nullptr, nullptr, nullptr);
+        raw.first = first;
+        raw.last = last;
+        {
+          nb::gil_scoped_release release;
+          kernels_in_use()->liked_sums(raw, out.data());
+        }
+        return out;
+      },
+      nb::arg("pass_"), nb::arg("first"), nb::arg("last"),
+      "What the groups hold of the liked items of users first..last: beta, E[h], the logit's two moments, their number.");
   m.def(
       "group_sums",
       [](const PyPass& pass, std::int64_t first, std::int64_t last) {

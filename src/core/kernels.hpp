@@ -24,7 +24,7 @@ struct Adjacency {
 };
 
 // The closed-form part of the expectation over q(H). Null in sampled mode.
-//   For user rows the fields of `items` are read, and (alpha, alpha * l) are written.
+//   For user rows the fields of `items` are read, and (alpha, alpha * l) are written, or read where they are given.
 //   For item rows the fields of `users` are read, and (alpha, alpha * l) are read.
 struct Expected {
   std::int64_t groups = 0;
@@ -43,6 +43,8 @@ struct Expected {
   const double* table = nullptr;        // [groups, grid, 2] F_b and dF_b/dx at x = log T
   std::int64_t grid = 0;
   double grid_start = 0, grid_step = 1;
+  const double* liked = nullptr;  // [users, groups, 5] what the groups hold of liked items, where those are elsewhere
+  bool given = false;             // whether alpha and alpha_l were made elsewhere and are only read
 
   // users: sums over all users, weighted by alpha or alpha * l, for every group
   const double* user_second = nullptr;   // [groups, triangle] alpha l E[u u'] (off-diagonals as they are)
@@ -64,6 +66,7 @@ struct Pass {
   float epsilon = 1;
   const Expected* expected = nullptr;
   bool own_is_user = true;
+  bool slope = false;  // sum p v in place of z: how z falls as the row's own bias grows
   std::int64_t block_first = 0, block_size = 0;  // the coordinates that are stepped; size 0 means all of them
 };
 
@@ -110,6 +113,14 @@ struct SumsOut {
   float* second = nullptr;  // [rows, triangle]
   float* first = nullptr;   // [rows, K]
   float* bias = nullptr;    // [rows, 2] precision, precision times mean
+  double bound = 0;         // of the edges summed, where the rows are users
+};
+
+// The same to be read.
+struct SumsIn {
+  const float* second = nullptr;
+  const float* first = nullptr;
+  const float* bias = nullptr;
 };
 
 // The best items of some users by base_n + u'v_n. Items lie in strips of sixteen, [strips, K, 16]; where an item is
@@ -146,7 +157,9 @@ struct KernelTable {
   // Rows given by `which`; only the edges to other[low, high).
   void (*sum_rows)(const Pass&, const std::int32_t* which, std::int64_t count, std::int64_t low, std::int64_t high,
                    bool with_groups, SumsOut&);
-  void (*solve_rows)(const Pass&, const std::int32_t* which, std::int64_t count, const SumsOut&, RowsOut&);
+  void (*solve_rows)(const Pass&, const std::int32_t* which, std::int64_t count, const SumsIn&, RowsOut&);
+  // What the groups hold of the liked items of rows [first, last): [rows, groups, 5], as UserGroups::Liked.
+  void (*liked_sums)(const Pass&, double* out);
   void (*group_sums)(const Pass&, double* second, double* first, double* scalars);
   void (*item_group_sums)(const Pass&, const double* beta, const std::int32_t* group_of_item, std::int64_t items,
                           double* second, double* first, double* first_bias, double* scalars, std::int64_t* sizes);

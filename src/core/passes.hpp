@@ -15,7 +15,7 @@ class RowSummer {
   // The sums of a row over its edges to other[low, high), and with the closed-form part where asked for, in exchange
   // for another buffer; null where there is nothing to add.
   float* sum(std::int64_t row, std::int64_t low, std::int64_t high, bool with_groups, float* in_exchange) {
-    if (pass_.expected && pass_.own_is_user && !groups_.holds(row)) prepare(row, 1);
+    if (pass_.expected && pass_.own_is_user && !pass_.expected->given && !groups_.holds(row)) prepare(row, 1);
     begin(row, &own_tree_);
     walk(row, low, high);
     if (pass_.expected && with_groups) add_groups(row);
@@ -32,11 +32,22 @@ class RowSummer {
   // alpha, l and the closed-form sums of some users, at most UserGroups::kTogether.
   void prepare(std::int64_t first, int count) {
     groups_.begin(first, count);
+    const double* given = pass_.expected->liked;
+    const std::int64_t size = pass_.expected->groups;
     for (std::int64_t row = first; row < first + count; ++row) {
-      begin(row, nullptr);
-      sum_liked(row, groups_.liked(row));
+      if (given) {
+        std::memcpy(groups_.liked(row), given + row * size * 5, static_cast<std::size_t>(size * 5) * sizeof(double));
+      } else {
+        add_liked(row, groups_.liked(row));
+      }
     }
     bound_ += groups_.finish();
+  }
+
+  // What the groups' sums hold of a user's liked items is added to `liked`.
+  void add_liked(std::int64_t row, UserGroups::Liked* liked) {
+    begin(row, nullptr);
+    sum_liked(row, liked);
   }
 
   // Whether the other side is so large that rows are better summed together, a block of the other side at a time.
@@ -288,7 +299,7 @@ class RowSummer {
         height = select8(live, height, splat(0.0f));
       }
       store8(panel_.precision + e, p);
-      store8(panel_.pull + e, y - p * (bias + load8(panel_.rest_of_mean + e)));
+      store8(panel_.pull + e, pass_.slope ? p : y - p * (bias + load8(panel_.rest_of_mean + e)));
       precision_sum += p;
       pull_sum += y - p * (logit - own_bias);
       heights += height;
@@ -303,6 +314,12 @@ class RowSummer {
     const Expected& ex = *pass_.expected;
     if (pass_.own_is_user) {
       const std::int64_t group = ex.group_of_item[index];
+      if (ex.given) {
+        const std::int64_t at = row_ * ex.groups + group;
+        w = static_cast<float>(static_cast<double>(ex.alpha[at]) * ex.beta[index]);
+        wl = static_cast<float>(static_cast<double>(ex.alpha_l[at]) * ex.beta[index]);
+        return;
+      }
       w = static_cast<float>(groups_.alpha(row_)[group] * ex.beta[index]);
       wl = static_cast<float>(groups_.alpha_l(row_)[group] * ex.beta[index]);
     } else {
@@ -479,32 +496,51 @@ static void update_rows(const Pass& pass, RowsOut& out) {
   out.moments[3] = bias_moments[1];
 }
 
+// A row's sums from the node's form to the packed one; null where there is nothing to add.
+static void pack(const Shape& shape, const float* node, std::int64_t r, const SumsOut& out) {
+  const std::int64_t K = shape.K, T = triangle(K);
+  float *second = out.second + r * T, *first = out.first + r * K, *bias = out.bias + r * 2;
+  if (!node) {
+    std::memset(second, 0, static_cast<std::size_t>(T) * sizeof(float));
+    std::memset(first, 0, static_cast<std::size_t>(K) * sizeof(float));
+    bias[0] = bias[1] = 0.0f;
+    return;
+  }
+  std::int64_t i = 0;
+  for (; triangle(i) + (i + 8) / 8 * 8 <= T; second += ++i)  // the next row overwrites what is too much
+    for (std::int64_t j = 0; j <= i; j += 8) store8(second + j, load8(node + i * shape.KP + j));
+  for (; i < K; second += ++i) std::memcpy(second, node + i * shape.KP, static_cast<std::size_t>(i + 1) * sizeof(float));
+  for (std::int64_t k = 0; k < K; ++k) first[k] = node[shape.second() + k];
+  for (int b = 0; b < 2; ++b) bias[b] = node[shape.second() + shape.KP + b];
+}
+
 static void sum_rows_of(const Pass& pass, const std::int32_t* which, std::int64_t count, std::int64_t low,
                         std::int64_t high, bool with_groups, SumsOut& out) {
   RowSummer summer(pass);
   const Shape shape(pass);
-  const std::int64_t K = shape.K, T = triangle(K);
   float* spare = new_node(shape);
   for (std::int64_t r = 0; r < count; ++r) {
     float* node = summer.sum(which[r], low, high, with_groups, spare);
-    if (node) {
-      spare = node;
-    } else {
-      std::memset(spare, 0, static_cast<std::size_t>(shape.size()) * sizeof(float));
-    }
-    const float* sums = spare;
-    float* second = out.second + r * T;
-    std::int64_t i = 0;
-    for (; triangle(i) + (i + 8) / 8 * 8 <= T; second += ++i)  // the next row overwrites what is too much
-      for (std::int64_t j = 0; j <= i; j += 8) store8(second + j, load8(sums + i * shape.KP + j));
-    for (; i < K; second += ++i) std::memcpy(second, sums + i * shape.KP, static_cast<std::size_t>(i + 1) * sizeof(float));
-    for (std::int64_t k = 0; k < K; ++k) out.first[r * K + k] = sums[shape.second() + k];
-    for (int b = 0; b < 2; ++b) out.bias[r * 2 + b] = sums[shape.second() + shape.KP + b];
+    pack(shape, node, r, out);
+    if (node) spare = node;
   }
+  out.bound = pass.weight * summer.bound();
   std::free(spare);
 }
 
-static void solve_rows_of(const Pass& pass, const std::int32_t* which, std::int64_t count, const SumsOut& sums, RowsOut& out) {
+static void liked_sums(const Pass& pass, double* out) {
+  static_assert(sizeof(UserGroups::Liked) == 5 * sizeof(double));
+  RowSummer summer(pass);
+  const std::int64_t groups = pass.expected->groups;
+  Buffer<UserGroups::Liked> liked(groups);
+  for (std::int64_t row = pass.first; row < pass.last; ++row, out += groups * 5) {
+    liked.zero();
+    summer.add_liked(row, liked.data());
+    std::memcpy(out, liked.data(), static_cast<std::size_t>(groups * 5) * sizeof(double));
+  }
+}
+
+static void solve_rows_of(const Pass& pass, const std::int32_t* which, std::int64_t count, const SumsIn& sums, RowsOut& out) {
   Solver solver(pass, out);
   const std::int64_t K = Shape(pass).K, T = triangle(K);
   for (std::int64_t r = 0; r < count; ++r)

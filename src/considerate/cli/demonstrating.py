@@ -37,7 +37,7 @@ def demo(seed: Seed = 0, quiet: Quiet = False, json: Json = False) -> None:
         whole = run(recommender, catalogue.interactions, quiet or json)
     if not whole:
         raise KeyboardInterrupt
-    fit = describe_fit(recommender, catalogue.interactions, time.perf_counter() - begun)
+    fit = describe_fit(recommender, time.perf_counter() - begun)
     user = tour.instructive_user(recommender, catalogue)
     likes = tour.tastes(recommender, catalogue, user)
     answers = tour.recommendations(recommender, catalogue, user)

@@ -157,9 +157,10 @@ def _show_model(said: dict[str, Any]) -> None:
 
     console = screen.stdout()
     facts = screen.facts(said["path"])
+    shards = "" if said["shards"] is None else f" in {said['shards']:,} shards and an index"
     facts.add_row(
         "file",
-        f"{said['megabytes']:,.1f} MB, format {said['format_version']}, "
+        f"{said['megabytes']:,.1f} MB{shards}, format {said['format_version']}, "
         f"written by considerate {said['library_version']}",
     )
     facts.add_row("users", f"{said['users']:,}, ids: {said['user_ids']}")

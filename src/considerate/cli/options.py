@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import Field, fields
 from enum import StrEnum
@@ -27,6 +28,7 @@ READER = {
 }
 TIME = {"time_column": "Column of times, for a split by time: dates, moments or numbers."}
 READER_PANEL, SETTINGS_PANEL, OUTPUT_PANEL = "Reading the data", "The model", "Output"
+CHECKPOINT_PANEL = "Checkpoints"
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.", rich_help_panel=OUTPUT_PANEL)]
 Quiet = Annotated[
@@ -188,3 +190,145 @@ class HiddenGraph(StrEnum):
 
     popularity = "popularity"
     random_graph = "random_graph"
+
+
+class BackendName(StrEnum):
+    """Where the work is done."""
+
+    local = "local"
+    ray = "ray"
+
+
+BACKEND_PANEL = "Where it runs"
+Backend = Annotated[
+    BackendName, typer.Option("--backend", help="Threads here, or a Ray cluster.", rich_help_panel=BACKEND_PANEL)
+]
+Address = Annotated[
+    str | None,
+    typer.Option(
+        help="Of the Ray cluster: HOST:6379, or auto on one of its machines; a local Ray is started if not given.",
+        show_default=False,
+        rich_help_panel=BACKEND_PANEL,
+    ),
+]
+Workers = Annotated[
+    int | None,
+    typer.Option(
+        help="How many: threads here, processes of Ray; as many as there are processors or machines if not given.",
+        show_default=False,
+        rich_help_panel=BACKEND_PANEL,
+    ),
+]
+RayWorkers = Annotated[
+    int | None,
+    typer.Option(
+        "--workers",
+        help="Processes of Ray; one a machine of a cluster, or a processor of a local Ray, if not given.",
+        show_default=False,
+        rich_help_panel=BACKEND_PANEL,
+    ),
+]
+WorkerThreads = Annotated[
+    int | None,
+    typer.Option(
+        help="Threads of each worker of Ray; the processors shared out if not given.",
+        show_default=False,
+        rich_help_panel=BACKEND_PANEL,
+    ),
+]
+
+
+class DivisionName(StrEnum):
+    """The side that stays with its parts."""
+
+    auto = "auto"
+    users = "users"
+    items = "items"
+
+
+class InnerName(StrEnum):
+    """Which parts make their inner sweeps together."""
+
+    one = "one"
+    all = "all"
+
+
+Division = Annotated[
+    DivisionName,
+    typer.Option(
+        help="The side whose vectors stay with their part of a divided graph; auto takes the cheaper way.",
+        rich_help_panel=BACKEND_PANEL,
+    ),
+]
+ItemShards = Annotated[
+    int | None,
+    typer.Option(
+        help="Ask for the items' sums in so many shards; as few as memory allows if not given.",
+        show_default=False,
+        rich_help_panel=BACKEND_PANEL,
+    ),
+]
+InnerSweeps = Annotated[
+    int,
+    typer.Option(
+        help="Local sweeps of a part before it sends its messages. With more than 1 it is another posterior: see "
+        "docs/scaling.md.",
+        rich_help_panel=BACKEND_PANEL,
+    ),
+]
+Inner = Annotated[
+    InnerName,
+    typer.Option(help="With inner sweeps: one part at a time, or all at once.", rich_help_panel=BACKEND_PANEL),
+]
+OutOfCoreFlag = Annotated[
+    bool,
+    typer.Option(
+        "--out-of-core",
+        help="Keep the parts of the graph in files beside the output: for graphs larger than the memory.",
+        rich_help_panel=BACKEND_PANEL,
+    ),
+]
+
+
+def chosen_backend(
+    backend: BackendName,
+    output: str,
+    address: str | None,
+    workers: int | None,
+    worker_threads: int | None,
+    division: DivisionName,
+    item_shards: int | None,
+    inner_sweeps: int,
+    inner: InnerName,
+    out_of_core: bool,
+    threads: int | None,
+) -> Any:
+    """The backend that divides the graph, or None where it stays whole in memory."""
+    how: dict[str, Any] = {
+        "division": division.value,
+        "item_shards": item_shards,
+        "inner_sweeps": inner_sweeps,
+        "inner": inner.value,
+    }
+    if backend is BackendName.ray:
+        if out_of_core:
+            raise UsageError("--out-of-core is for --backend local: on Ray the parts are in the workers' memory.")
+        from considerate.backends.ray import RayBackend
+
+        return RayBackend(address=address, workers=workers, threads=worker_threads, **how)
+    for flag, value in (("--address", address), ("--workers", workers), ("--worker-threads", worker_threads)):
+        if value is not None:
+            raise UsageError(f"{flag} goes with --backend ray; here --threads says how many threads there are.")
+    if out_of_core:
+        from considerate.backends.out_of_core import OutOfCore
+        from considerate.filesystems import Folder
+
+        local = Folder.at(output).local
+        beside = None if local is None else os.path.dirname(local)
+        return OutOfCore(folder=beside, threads=None if threads is None else int(threads), **how)
+    if how != {"division": "auto", "item_shards": None, "inner_sweeps": 1, "inner": "one"}:
+        raise UsageError(
+            "--division, --item-shards, --inner-sweeps and --inner are for a divided graph: --backend ray, or "
+            "--out-of-core."
+        )
+    return None

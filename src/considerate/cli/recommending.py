@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -9,10 +11,14 @@ import typer
 from considerate.cli import screen
 from considerate.cli.options import (
     OUTPUT_PANEL,
+    Address,
+    Backend,
+    BackendName,
     Cold,
     Json,
     Quiet,
     Score,
+    Workers,
     check_inputs_kept,
     given_ids,
     id_files,
@@ -21,14 +27,15 @@ from considerate.cli.options import (
 from considerate.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from considerate.recommender import Recommender
 
-BATCH = 4096  # users at a time
 WHO, WHAT = "For whom", "What is recommended"
 
 
 def recommend(
-    model: Annotated[str, typer.Argument(help="The model file.")],
+    model: Annotated[str, typer.Argument(help="The model file, or the folder of a model in shards.")],
     users: Annotated[
         list[str] | None, typer.Argument(help="Ids of users, as in the data, or @FILE with one a line.")
     ] = None,
@@ -87,7 +94,13 @@ def recommend(
     ] = False,
     output: Annotated[
         str | None,
-        typer.Option("--output", "-o", help="Write to this .parquet or .csv file.", rich_help_panel=OUTPUT_PANEL),
+        typer.Option(
+            "--output",
+            "-o",
+            help="Write to this .parquet or .csv file; with --all-users also to a folder of Parquet files, named with "
+            "a / at its end or by an address such as s3://bucket/name.",
+            rich_help_panel=OUTPUT_PANEL,
+        ),
     ] = None,
     export_vectors: Annotated[
         str | None,
@@ -97,12 +110,16 @@ def recommend(
             rich_help_panel=OUTPUT_PANEL,
         ),
     ] = None,
+    backend: Backend = BackendName.local,
+    address: Address = None,
+    workers: Workers = None,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
     """Recommend items with p(like) and its 90 % interval.
 
-    For users by their ids, for a new user by the items that they like, or for everyone into a file.
+    For users by their ids, for a new user by the items that they like, or for everyone into a file or, many slices of
+    users at once, into a folder.
     """
     for path in (output, export_vectors):
         if path is not None:
@@ -112,6 +129,10 @@ def recommend(
         _export(model, export_vectors, popularity, names or likes or all_users, quiet, json)
         return
     _check(names, likes, all_users, output, explain)
+    job = all_users and output is not None and (output.endswith("/") or "://" in output)
+    if not job and (backend is BackendName.ray or address is not None or workers is not None):
+        raise UsageError("--backend ray, --address and --workers are for --all-users into a folder: -o FOLDER/.")
+    from considerate.batch import check_output, recommend_all
     from considerate.recommender import Recommender
 
     recommender = Recommender.load(model)
@@ -126,6 +147,14 @@ def recommend(
         "explore_kappa": explore_kappa,
         "thompson_seed": thompson_seed,
     }
+    if job and output is not None:
+        how |= {"cold": cold.value}
+        check_output(output)
+        recommender.recommend_batches([], count, **how)  # what is wrong with it is said before a Ray is started
+        with _tasks(backend, address, workers) as tasks, _bar(recommender.model_.user_count, quiet) as advance:
+            rows = recommend_all(model, output, tasks, count, **how, progress=advance)
+        _say_written(rows, output, quiet, json)
+        return
     if output is not None:
         _write(recommender, names, likes, count, how | {"cold": cold.value}, output, quiet, json)
         return
@@ -161,15 +190,20 @@ def _export(model: str, path: str, popularity: float | None, users: object, quie
     from considerate.files import check_writable
     from considerate.output import check_ending, write_vectors
     from considerate.recommender import Recommender
+    from considerate.serving import item_vectors, user_vectors
 
     check_ending(path, (".parquet",))
     check_writable(path)
-    recommender = Recommender.load(model)
-    of_users, of_items = recommender.export_vectors(popularity)
-    fitted = recommender.model_
-    sides = [("user", fitted.user_ids, of_users), ("item", fitted.item_ids, of_items)]
-    write_vectors(path, sides)
-    said = {"path": path, "users": len(of_users), "items": len(of_items), "coordinates": int(of_items.shape[1])}
+    fitted = Recommender.load(model).model_
+    of_items = item_vectors(fitted, popularity)
+    of_users = (("user", piece.ids, user_vectors(piece.side)) for _, piece in fitted.users.pieces())
+    write_vectors(path, chain(of_users, [("item", fitted.item_ids, of_items)]))
+    said = {
+        "path": path,
+        "users": fitted.user_count,
+        "items": fitted.item_count,
+        "coordinates": int(of_items.shape[1]),
+    }
     if json:
         screen.print_json(said)
     elif not quiet:
@@ -188,8 +222,7 @@ def _write(
     json: bool,
 ) -> None:
     """Recommendations into a file, some users at a time."""
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
+    from considerate.batch import BATCH
     from considerate.files import check_writable
     from considerate.output import check_ending, write_batches
     from considerate.tables import RecommendationTable
@@ -204,18 +237,49 @@ def _write(
     else:
         batches = recommender.recommend_batches(names, count, batch=BATCH, **how)
         total = recommender.model_.user_count if names is None else len(names)
-    console = screen.stderr()
-    columns = (TextColumn("{task.completed:,.0f}/{task.total:,.0f} users"), BarColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, disable=quiet or not console.is_terminal) as bar:
-        task = bar.add_task("users", total=total)
+    with _bar(total, quiet) as advance:
 
         def watched() -> Any:
             for batch in batches:
                 yield batch
-                bar.advance(task, BATCH)
+                advance(BATCH)
 
         rows = write_batches(output, schema, watched())
-        bar.update(task, completed=total)
+    _say_written(rows, output, quiet, json)
+
+
+@contextmanager
+def _tasks(backend: BackendName, address: str | None, workers: int | None) -> Iterator[Any]:
+    if workers is not None and workers < 1:
+        raise UsageError(f"--workers is {workers}; it must be at least 1.")
+    if backend is BackendName.ray:
+        from considerate.backends.ray import RayBackend
+
+        with RayBackend(address=address, workers=workers).open() as opened:
+            yield opened.tasks
+        return
+    if address is not None:
+        raise UsageError("--address is for --backend ray.")
+    from considerate.backends.tasks import LocalTasks
+
+    with LocalTasks(workers) as tasks:
+        yield tasks
+
+
+@contextmanager
+def _bar(users: int, quiet: bool) -> Iterator[Callable[[int], None]]:
+    """A progress bar on a terminal; what it gives is called with the number of users done since."""
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = screen.stderr()
+    columns = (TextColumn("{task.completed:,.0f}/{task.total:,.0f} users"), BarColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, disable=quiet or not console.is_terminal) as bar:
+        task = bar.add_task("users", total=users)
+        yield lambda done: bar.advance(task, done)
+        bar.update(task, completed=users)
+
+
+def _say_written(rows: int, output: str, quiet: bool, json: bool) -> None:
     if json:
         screen.print_json({"path": output, "rows": rows})
     elif not quiet:

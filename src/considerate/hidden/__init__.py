@@ -6,16 +6,27 @@ that were seen and skipped are further rows of `unliked`, impossible pairs furth
 """
 
 from considerate.hidden.estimator import Estimator, Terms
-from considerate.hidden.expected import Expected
-from considerate.hidden.popularity import correct_head, popularity_exponent, popularity_weights
-from considerate.hidden.sampled import Sampled, positives_to_negatives
+from considerate.hidden.expected import Expected, Shares
+from considerate.hidden.groups import Grouping, ItemGroups, ItemSums, UserGroups
+from considerate.hidden.popularity import correct_head, correct_head_by, popularity_exponent, popularity_weights
+from considerate.hidden.sampled import Draws, Sampled, positives_to_negatives
+from considerate.hidden.saturation import Inclusion, Masses
 
 __all__ = [
+    "Draws",
     "Estimator",
     "Expected",
+    "Grouping",
+    "Inclusion",
+    "ItemGroups",
+    "ItemSums",
+    "Masses",
     "Sampled",
+    "Shares",
     "Terms",
+    "UserGroups",
     "correct_head",
+    "correct_head_by",
     "popularity_exponent",
     "popularity_weights",
     "positives_to_negatives",

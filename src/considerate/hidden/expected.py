@@ -9,56 +9,134 @@ of draws without replacement (saturation.py), and never so large that a w_mn exc
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from considerate.graph import Adjacency, Range, ranges
+from considerate.arrays import Spare, empty
+from considerate.graph import Adjacency, Range, add_along_tree, ranges
 from considerate.hidden.estimator import Terms
+from considerate.hidden.groups import FREEZE_AFTER, Grouping, ItemGroups, ItemSums, UserGroups
 from considerate.hidden.saturation import GRID_STEP, Saturation
 from considerate.kernels import compiled
 from considerate.posterior import Posterior, Side
 
-FREEZE_AFTER = 3  # sweeps after which the groups stay as they are
-TASTES = 4
+
+def closed_form(
+    factors: int,
+    items: tuple[NDArray[np.int32], NDArray[np.float64]],
+    sums: ItemSums,
+    table: tuple[NDArray[np.float64], float],
+    users: UserGroups | None,
+    **arrays: Any,
+) -> compiled.Expected:
+    """What the kernels read. items: the group and beta of each; table: inclusion probabilities and the grid's start."""
+    return compiled.Expected(
+        factors=factors,
+        group_of_item=items[0],
+        beta=items[1],
+        second=sums.second,
+        first=sums.first,
+        first_bias=sums.first_bias,
+        scalars=sums.scalars,
+        sizes=sums.sizes,
+        table=table[0],
+        grid_start=table[1],
+        grid_step=GRID_STEP,
+        user_second=None if users is None else users.second,
+        user_first=None if users is None else users.first,
+        user_scalars=None if users is None else users.scalars,
+        **arrays,
+    )
 
 
-def popularity_bins(weights: NDArray[np.float64], bins: int) -> NDArray[np.int32]:
-    """Bins of items by popularity that hold about the same mass each, so that those of the head are narrow."""
-    order = np.argsort(weights, kind="stable")
-    mass = np.cumsum(weights[order]) / weights.sum()
-    bin_of = np.empty(len(weights), np.int32)
-    bin_of[order] = np.minimum((mass * bins * (1 - 1e-12)).astype(np.int32), bins - 1)
-    return bin_of
+@dataclass(frozen=True)
+class Shares:
+    """alpha_mb and alpha_mb l_mb of some users. A pass over the users makes them, and one over the items reads them."""
 
+    temperature: NDArray[np.float64]  # [users]
+    alpha: NDArray[np.float32]  # [users, groups]
+    alpha_l: NDArray[np.float32]  # [users, groups]
 
-def taste_clusters(mean: NDArray[Any], tastes: int, rounds: int = 10) -> NDArray[np.int32]:
-    """Clusters of items by the direction of their vectors: k-means from the items farthest from one another."""
-    vectors = np.asarray(mean, np.float64)
-    norms = np.sqrt((vectors**2).sum(axis=1))
-    if not norms.any():
-        return np.zeros(len(vectors), np.int32)
-    vectors = vectors / np.maximum(norms, 1e-12)[:, None]
-    centres = vectors[[int(np.argmax(norms))]]
-    while len(centres) < tastes:
-        nearest = np.einsum("nk,ck->nc", vectors, centres).max(axis=1)
-        centres = np.concatenate([centres, vectors[[int(np.argmin(np.where(norms > 0, nearest, 2.0)))]]])
-    cluster = np.full(len(vectors), -1, np.int32)
-    for _ in range(rounds):
-        before, cluster = cluster, np.argmax(np.einsum("nk,ck->nc", vectors, centres), axis=1).astype(np.int32)
-        if (cluster == before).all():
-            break
-        for c in range(tastes):
-            mine = vectors[cluster == c]
-            if len(mine):
-                centre = mine.mean(axis=0)
-                centres[c] = centre / max(float(np.sqrt((centre**2).sum())), 1e-12)
-    return cluster
+    @classmethod
+    def empty(cls, temperature: NDArray[np.float64], groups: int, spare: Spare | None = None) -> Shares:
+        shape = (len(temperature), groups)
+        return cls(temperature, empty(shape, np.float32, spare), empty(shape, np.float32, spare))
+
+    @classmethod
+    def zeros(cls, temperature: NDArray[np.float64], groups: int) -> Shares:
+        shape = (len(temperature), groups)
+        return cls(temperature, np.zeros(shape, np.float32), np.zeros(shape, np.float32))
+
+    def read(
+        self,
+        factors: int,
+        groups: ItemGroups,
+        users: UserGroups | None = None,
+        items: slice = slice(None),
+        liked: NDArray[np.float64] | None = None,
+    ) -> compiled.Expected:
+        """The closed form for a pass over these users; or, with the sums over users, for one over (some) items.
+
+        Where the liked items are elsewhere, `liked` is what compiled.liked_sums made of them, [users, groups, 5].
+        """
+        return closed_form(
+            factors,
+            (groups.group_of_item[items], groups.beta[items]),
+            groups.sums,
+            (groups.table, groups.grid_start),
+            users,
+            temperature=self.temperature,
+            alpha=self.alpha,
+            alpha_l=self.alpha_l,
+            liked=liked,
+        )
+
+    def given(
+        self,
+        factors: int,
+        group_of_item: NDArray[np.int32],
+        beta: NDArray[np.float64],
+        users: UserGroups | None = None,
+    ) -> compiled.Expected:
+        """The closed form of some items where alpha and l are only read: they may be another process's."""
+        groups = self.alpha.shape[1]
+        return closed_form(
+            factors,
+            (group_of_item, beta),
+            ItemSums.zeros(factors, groups),
+            (np.zeros((groups, 2, 2)), 0.0),
+            users,
+            temperature=self.temperature,
+            given_alpha=self.alpha,
+            given_alpha_l=self.alpha_l,
+        )
+
+    def add_up(self, users: Side, liked: Adjacency, blocks: NDArray[np.int64], run: Any) -> UserGroups:
+        """What items read of these users, from the alpha and l that the last pass left; blocks along the tree."""
+        nothing = np.empty(0, np.int32), np.empty(0)
+        reading = compiled.Pass(
+            factors=users.factors,
+            own=users.rows,
+            own_bias_mean=users.bias_mean,
+            own_bias_variance=users.bias_variance,
+            other=users.rows[:0],
+            liked_starts=liked.starts,
+            liked=liked.indices,
+            expected=self.given(users.factors, *nothing),
+        )
+
+        def sums(block: Range) -> UserGroups:
+            return UserGroups(*compiled.group_sums(reading, *block))
+
+        parts: list[UserGroups] = run(sums, ranges(blocks))
+        return add_along_tree(parts, UserGroups.merge)
 
 
 class Expected:
-    """E[h_mn] in place of draws; the groups follow the vectors in the first sweeps and then stay."""
+    """E[h_mn] in place of draws."""
 
     deterministic = True
 
@@ -73,83 +151,54 @@ class Expected:
         run: Any,
         saturation: Saturation | None = None,
     ) -> None:
-        self.by_user, self.user_blocks, self.weights, self.offset = by_user, user_blocks, weights, offset
-        self.tastes = TASTES if groups >= 2 * TASTES else 1
-        self.bins = max(1, groups // self.tastes)
-        self.saturation = saturation or Saturation(weights)
-        self.temperature = self.saturation.temperatures(by_user, user_blocks, negatives, run)
-        self._bin_of = popularity_bins(weights, self.bins)
-        self.groups = self.bins * self.tastes
-        self.alpha = np.zeros((by_user.rows, self.groups), np.float32)
-        self.alpha_l = np.zeros((by_user.rows, self.groups), np.float32)
-        self.group_of_item = self._bin_of
-        self._table: NDArray[np.float64] | None = None
-        self._shared: dict[str, Any] = {}
+        self.by_user, self.user_blocks, self.weights = by_user, user_blocks, weights
+        self.grouping = Grouping(weights, offset, groups, saturation)
+        temperature = self.grouping.saturation.temperatures(by_user, user_blocks, negatives, run)
+        self.shares = Shares.zeros(temperature, self.groups)
+        self._items: ItemGroups | None = None
+
+    @property
+    def offset(self) -> float:
+        return self.grouping.offset
+
+    @property
+    def groups(self) -> int:
+        return self.grouping.groups
+
+    @property
+    def bins(self) -> int:
+        return self.grouping.bins
+
+    @property
+    def tastes(self) -> int:
+        return self.grouping.tastes
+
+    @property
+    def group_of_item(self) -> NDArray[np.int32]:
+        return self.grouping.group_of_item
+
+    @property
+    def alpha(self) -> NDArray[np.float32]:
+        return self.shares.alpha
 
     def regroup(self, items: Side) -> None:
         """New groups: popularity bins times clusters of taste."""
-        group = self._bin_of * self.tastes
-        if self.tastes > 1:
-            group = group + taste_clusters(items.mean, self.tastes)
-        self.group_of_item = group.astype(np.int32)
-        self._table = self.saturation.tabulate(self.group_of_item, self.groups)
+        self.grouping.regroup(items.mean)
+
+    def use_groups(self, group_of_item: NDArray[np.int32]) -> None:
+        """These groups, until the next ones."""
+        self.grouping.use(group_of_item)
 
     def user_terms(self, sweep: int, posterior: Posterior, run: Any) -> Terms:
-        if self._table is None or sweep <= FREEZE_AFTER:
+        if self.grouping.moves(sweep):
             self.regroup(posterior.items)
-        items = posterior.items
-        second, first, first_bias, scalars, sizes = compiled.item_group_sums(
-            items.factors,
-            items.rows,
-            items.bias_mean,
-            items.bias_variance,
-            self.offset,
-            self.weights,
-            self.group_of_item,
-            self.groups,
-        )
-        self._shared = {
-            "factors": items.factors,
-            "group_of_item": self.group_of_item,
-            "beta": self.weights,
-            "alpha": self.alpha,
-            "alpha_l": self.alpha_l,
-            "second": second,
-            "first": first,
-            "first_bias": first_bias,
-            "scalars": scalars,
-            "sizes": sizes,
-            "temperature": self.temperature,
-            "table": self._table,
-            "grid_start": self.saturation.grid_start,
-            "grid_step": GRID_STEP,
-        }
-        return Terms(expected=compiled.Expected(**self._shared))
+        self._items = self.grouping.of(posterior.items)
+        return Terms(expected=self.shares.read(posterior.factors, self._items))
 
     def item_terms(self, sweep: int, posterior: Posterior, run: Any) -> Terms:
-        users = posterior.users
-        reading = compiled.Pass(
-            factors=users.factors,
-            own=users.rows,
-            own_bias_mean=users.bias_mean,
-            own_bias_variance=users.bias_variance,
-            other=posterior.items.rows,
-            liked_starts=self.by_user.starts,
-            liked=self.by_user.indices,
-            expected=compiled.Expected(**self._shared),
-        )
-
-        def sums(block: Range) -> tuple[NDArray[Any], ...]:
-            return tuple(compiled.group_sums(reading, *block))
-
-        parts = run(sums, ranges(self.user_blocks))
-        while len(parts) > 1:  # the same tree over blocks that the items' own sums follow
-            pairs = [tuple(a + b for a, b in zip(*parts[i : i + 2])) for i in range(0, len(parts) - 1, 2)]
-            parts = pairs + (parts[-1:] if len(parts) % 2 else [])
-        second, first, scalars = parts[0]
-        return Terms(
-            expected=compiled.Expected(**self._shared, user_second=second, user_first=first, user_scalars=scalars)
-        )
+        assert self._items is not None
+        users = self.shares.add_up(posterior.users, self.by_user, self.user_blocks, run)
+        return Terms(expected=self.shares.read(posterior.factors, self._items, users))
 
     def settled(self, sweep: int) -> bool:
         return sweep > FREEZE_AFTER

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from considerate.graph import Adjacency, run_serially
-from considerate.hidden.saturation import Saturation
+from considerate.hidden.saturation import Inclusion, Masses, Saturation
 
 
 def popularity_exponent(item_degree: NDArray[Any], rate: float) -> float:
@@ -49,15 +50,31 @@ def correct_head(
 
     until they agree. An item liked by so many that its target is out of reach keeps the most that it can have.
     """
+
+    def masses(inclusion: Inclusion) -> Masses:
+        return inclusion.masses(by_user, user_blocks, negatives, run)
+
     item_degree = np.bincount(by_user.indices, minlength=len(weights))
-    target = negatives * by_user.edges * weights / weights.sum()
-    reachable = by_user.rows - item_degree
-    target = np.minimum(target, 0.95 * reachable)
+    return correct_head_by(weights, item_degree, by_user.rows, negatives, masses, rounds=rounds)
+
+
+def correct_head_by(
+    weights: NDArray[np.float64],
+    item_degree: NDArray[Any],
+    users: int,
+    negatives: float,
+    masses: Callable[[Inclusion], Masses],
+    *,
+    rounds: int = 20,
+) -> NDArray[np.float64]:
+    """The same, where the likes are elsewhere: `masses` sums over them (Inclusion.masses)."""
+    target = negatives * int(item_degree.sum()) * weights / weights.sum()
+    target = np.minimum(target, 0.95 * (users - item_degree))
     corrected = weights.copy()
     drawn = weights > 0
     for _ in range(rounds):
-        saturation = Saturation(corrected)
-        expected = saturation.expected_per_item(by_user, saturation.temperatures(by_user, user_blocks, negatives, run))
+        inclusion = Saturation(corrected).inclusion
+        expected = inclusion.expected_per_item(masses(inclusion))
         factor = np.ones_like(corrected)
         np.divide(target, expected, out=factor, where=drawn & (expected > 0))
         corrected *= np.clip(factor, 0.25, 4.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,24 @@ from considerate.kernels import compiled
 from considerate.posterior import Posterior
 
 
+@dataclass(frozen=True)
+class Draws:
+    """pi as draws read it: with its alias table."""
+
+    weights: NDArray[np.float64]
+    thresholds: NDArray[np.uint64]
+    aliases: NDArray[np.int32]
+
+    @classmethod
+    def of(cls, weights: NDArray[np.float64]) -> Draws:
+        return cls(weights, *compiled.alias_table(weights))
+
+
 class Sampled:
     """Unliked edges drawn from pi, without replacement; the draws are a function of (seed, sweep, user).
 
     A sum over all items weighted by E[h] is the average, over draws of H, of a sum over the edges drawn (eq. 14): one
-    draw gives an unbiased step.
+    draw gives an unbiased step. Row 0 is user `first_user`: some users draw what they would draw among all.
     """
 
     deterministic = False
@@ -27,15 +41,18 @@ class Sampled:
         self,
         by_user: Adjacency,
         user_blocks: NDArray[np.int64],
-        weights: NDArray[np.float64],
+        weights: NDArray[np.float64] | Draws,
         negatives: float,
         seed: int,
+        *,
+        first_user: int = 0,
+        spare: Spare | None = None,
     ) -> None:
-        self.by_user, self.user_blocks = by_user, user_blocks
-        self.weights, self.negatives, self.seed = weights, negatives, seed
-        self.thresholds, self.aliases = compiled.alias_table(weights)
+        self.by_user, self.user_blocks, self.first_user = by_user, user_blocks, first_user
+        self.draws = weights if isinstance(weights, Draws) else Draws.of(weights)
+        self.weights, self.negatives, self.seed = self.draws.weights, negatives, seed
         self._unliked: Adjacency | None = None
-        self._spare = Spare()
+        self._spare = Spare() if spare is None else spare
         self.rejections = 0  # draws that hit something liked or drawn already, in the last sweep
         self.tree_draws = 0  # draws that the weighted tree made, in the last sweep
 
@@ -43,18 +60,18 @@ class Sampled:
         """The unliked edges of H^(sweep), by user."""
         starts = empty((self.by_user.rows + 1,), np.int64, self._spare)
         starts[0] = 0
-        key = (self.seed, sweep, self.negatives, self.weights, self.thresholds, self.aliases)
+        key = (self.seed, sweep, self.negatives, self.weights, self.draws.thresholds, self.draws.aliases)
         edges = (self.by_user.starts, self.by_user.indices)
 
         def count(block: Range) -> None:
-            compiled.count_negatives(*key, *edges, *block, starts[1:])
+            compiled.count_negatives(*key, *edges, *block, starts[1:], self.first_user)
 
         run(count, ranges(self.user_blocks))
         np.cumsum(starts, out=starts)
         out = empty((int(starts[-1]),), np.int32, self._spare)
 
         def fill(block: Range) -> tuple[int, int]:
-            return compiled.draw_negatives(*key, *edges, *block, starts, out)
+            return compiled.draw_negatives(*key, *edges, *block, starts, out, self.first_user)
 
         done = run(fill, ranges(self.user_blocks))
         self.rejections, self.tree_draws = sum(one for one, _ in done), sum(two for _, two in done)

@@ -10,20 +10,92 @@ log T once, so that a user costs no more than the items liked.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from considerate.graph import Adjacency, Range, ranges
+from considerate.graph import Adjacency, Range, add_along_tree, ranges, run_serially
 from considerate.kernels import compiled
 
 GRID_STEP = 0.05
 MOST_KEPT = 1 << 20  # terms of the sums that are kept, 16 bytes each, rather than made again for other groups
 
 
+@dataclass(frozen=True)
+class Inclusion:
+    """F(T) = sum over n of 1 - exp(-T pi_n), tabulated in log T: all that T_m of any user needs."""
+
+    weights: NDArray[np.float64]  # [items]
+    table: NDArray[np.float64]  # [grid, 2]
+    grid_start: float
+
+    def temperatures(
+        self, by_user: Adjacency, user_blocks: NDArray[np.int64], negatives: float, run: Any = run_serially
+    ) -> NDArray[np.float64]:
+        """T_m of every user, who gets c d_m unliked items, or all that there are."""
+        temperature = np.zeros(by_user.rows)
+        edges = (by_user.starts, by_user.indices)
+
+        def solve(block: Range) -> None:
+            compiled.solve_temperatures(
+                self.table, self.grid_start, GRID_STEP, self.weights, *edges, *block, negatives, temperature
+            )
+
+        run(solve, ranges(user_blocks))
+        return temperature
+
+    def masses(
+        self, by_user: Adjacency, user_blocks: NDArray[np.int64], negatives: float, run: Any = run_serially
+    ) -> Masses:
+        """What these users say of how often items are included; blocks of users are added along the tree."""
+        temperature = self.temperatures(by_user, user_blocks, negatives, run)
+
+        def of(block: Range) -> Masses:
+            edges = slice(by_user.starts[block[0]], by_user.starts[block[1]])
+            items, mine = by_user.indices[edges], temperature[slice(*block)]
+            product = np.repeat(mine, by_user.degrees[slice(*block)]) * self.weights[items]
+            liked: NDArray[Any] = np.bincount(items, np.expm1(-product), minlength=len(self.weights))
+            return self.masses_at(mine, liked)
+
+        parts: list[Masses] = run(of, ranges(user_blocks))
+        return add_along_tree(parts, Masses.merge)
+
+    def masses_at(self, temperature: NDArray[np.float64], liked: NDArray[np.float64]) -> Masses:
+        """Users of these T; what they liked is summed already."""
+        used = temperature[temperature > 1e-290]
+        place = ((np.log(used) - self.grid_start) / GRID_STEP).astype(np.int64)
+        place = np.clip(place, 0, len(self.table) - 1)
+        totals: NDArray[Any] = np.bincount(place, used, minlength=len(self.table))
+        return Masses(np.bincount(place, minlength=len(self.table)), totals, liked)
+
+    def expected_per_item(self, masses: Masses) -> NDArray[np.float64]:
+        """sum over the users who have not liked n of w_mn, for every item; users of like T are taken together."""
+        distinct, which = np.unique(self.weights, return_inverse=True)
+        expected = np.zeros(len(distinct))
+        for count, total in zip(masses.counts, masses.totals):
+            if count:
+                expected -= count * np.expm1(-total / count * distinct)
+        return np.maximum(expected[which] + masses.liked, 0.0)
+
+
+@dataclass(frozen=True)
+class Masses:
+    """Sums over some users: how many have a T at each place of the grid, and the sum of their T; and over what they
+    liked, the sum of -w_mn of each item."""
+
+    counts: NDArray[np.int64]  # [grid]
+    totals: NDArray[np.float64]  # [grid]
+    liked: NDArray[np.float64]  # [items]
+
+    def merge(self, other: Masses) -> Masses:
+        """The sums over both sets of users."""
+        return Masses(self.counts + other.counts, self.totals + other.totals, self.liked + other.liked)
+
+
 class Saturation:
-    """The table of F(T) = sum over n of 1 - exp(-T pi_n), and from it T_m of any user."""
+    """The table of F(T), for all items and for groups of them."""
 
     def __init__(self, weights: NDArray[np.float64]) -> None:
         self.weights = weights
@@ -39,20 +111,15 @@ class Saturation:
             self._kept = self._terms(np.arange(len(self._distinct)))
         self.table = self.tabulate(np.zeros(len(weights), np.int64), 1)[0]
 
+    @property
+    def inclusion(self) -> Inclusion:
+        return Inclusion(self.weights, self.table, self.grid_start)
+
     def temperatures(
         self, by_user: Adjacency, user_blocks: NDArray[np.int64], negatives: float, run: Any
     ) -> NDArray[np.float64]:
         """T_m of every user, who gets c d_m unliked items, or all that there are."""
-        temperature = np.zeros(by_user.rows)
-        edges = (by_user.starts, by_user.indices)
-
-        def solve(block: Range) -> None:
-            compiled.solve_temperatures(
-                self.table, self.grid_start, GRID_STEP, self.weights, *edges, *block, negatives, temperature
-            )
-
-        run(solve, ranges(user_blocks))
-        return temperature
+        return self.inclusion.temperatures(by_user, user_blocks, negatives, run)
 
     def tabulate(self, group: NDArray[Any], groups: int) -> NDArray[np.float64]:
         """F_b and its slope in log T, at every point of the grid: [groups, grid, 2]."""
@@ -73,20 +140,3 @@ class Saturation:
         product = self._distinct[which, None] * np.exp(self.grid)
         decay = np.exp(-product)
         return np.stack([1.0 - decay, product * decay], axis=2)
-
-    def expected_per_item(self, by_user: Adjacency, temperature: NDArray[np.float64]) -> NDArray[np.float64]:
-        """sum over the users who have not liked n of w_mn, for every item; users of like T are taken together."""
-        used = temperature[temperature > 1e-290]
-        edges = np.unique(np.quantile(used, np.linspace(0, 1, 513))) if len(used) > 513 else np.sort(used)
-        place = np.clip(np.searchsorted(edges, used), 0, len(edges) - 1)
-        counts = np.bincount(place, minlength=len(edges))
-        totals = np.bincount(place, used, minlength=len(edges))
-        centres = np.divide(totals, counts, out=np.ones(len(edges)), where=counts > 0)
-        expected = np.zeros(len(self.weights))
-        for centre, count in zip(centres, counts):
-            if count:
-                expected -= count * np.expm1(-centre * self.weights)
-        users = np.repeat(np.arange(by_user.rows), by_user.degrees)
-        product = temperature[users] * self.weights[by_user.indices]
-        expected += np.bincount(by_user.indices, np.expm1(-product), minlength=len(self.weights))
-        return np.maximum(expected, 0.0)

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 
 from considerate.arrays import Spare
 from considerate.backends.local import Backend
 from considerate.errors import DivergedError
-from considerate.graph import Graph, Range, ranges
+from considerate.graph import ITEMS, USERS, Graph, Range, ranges
 from considerate.hidden import Estimator, Terms
 from considerate.inference.bound import Bound, gamma_term, side_terms
 from considerate.inference.schedule import StepSize
@@ -67,40 +68,97 @@ class Sweep:
     settled: bool
 
 
-def initial_state(graph: Graph, settings: Settings, spare: Spare | None = None) -> State:
-    """Items near zero, N(0, 0.1^2); users at zero, as the first pass is theirs. (Items at zero would stay there.)
+class Runner(Protocol):
+    """Whoever can sweep: over a graph in memory (`InMemory`), or over its parts wherever they are (`Divided`)."""
 
-    The vectors' precisions are held at 10 until they are learned, those of biases at their prior's mean. Each Gamma
-    has the shape that eq. 20 will give it, or the first blend of its rate would be between two scales.
-    """
-    random = np.random.Generator(np.random.Philox(key=settings.seed))
-    factors = settings.factors
+    @property
+    def settings(self) -> Settings: ...
 
+    @property
+    def deterministic(self) -> bool:
+        """Whether the bound is exact: no draws."""
+        ...
+
+    @property
+    def edges(self) -> int:
+        """Of G."""
+        ...
+
+    def sweeps(self, state: State | None = None) -> Iterator[Sweep]: ...
+
+    def evaluate_bound(self, state: State) -> Bound: ...
+
+
+@dataclass(frozen=True)
+class InMemory:
+    """A runner over a graph that is here whole."""
+
+    graph: Graph
+    estimator: Estimator
+    settings: Settings
+    backend: Backend
+
+    @property
+    def deterministic(self) -> bool:
+        return self.estimator.deterministic
+
+    @property
+    def edges(self) -> int:
+        return self.graph.edges
+
+    def sweeps(self, state: State | None = None) -> Iterator[Sweep]:
+        return sweeps(self.graph, self.estimator, self.settings, self.backend, state)
+
+    def evaluate_bound(self, state: State) -> Bound:
+        return evaluate_bound(self.graph, self.estimator, self.settings, self.backend, state)
+
+
+def initial_side(rows: int, settings: Settings, side: str, spare: Spare | None = None) -> Side:
+    """Rows of one side at zero, as wide as the precisions that are held at first."""
     start = 1 / INITIAL_PRECISION
-    users = Side.constant(graph.user_count, factors, start, start if settings.user_bias else None, spare)
-    items = Side.constant(graph.item_count, factors, start, start if settings.item_bias else None, spare)
+    has_bias = settings.user_bias if side == USERS else settings.item_bias
+    return Side.constant(rows, settings.factors, start, start if has_bias else None, spare)
+
+
+def initial_items(count: int, settings: Settings, spare: Spare | None = None) -> Side:
+    """Items near zero, N(0, 0.1^2). (At zero they would stay there.)"""
+    random = np.random.Generator(np.random.Philox(key=settings.seed))
+    items = initial_side(count, settings, ITEMS, spare)
     items.mean[:] = np.float32(0.1) * random.standard_normal(items.mean.shape, np.float32)
+    return items
+
+
+def initial_precisions(users: int, items: int, settings: Settings) -> Precisions:
+    """The vectors' precisions are held at 10 until they are learned, those of biases at their prior's mean. Each Gamma
+    has the shape that eq. 20 will give it, or the first blend of its rate would be between two scales."""
 
     def held(count: int, mean: float) -> Gamma:
         shape = settings.prior_shape + 0.5 * count
         return Gamma(shape, shape / mean)
 
     prior_mean = settings.prior_shape / settings.prior_rate
-    precisions = Precisions(
-        held(len(users) * factors, INITIAL_PRECISION),
-        held(len(items) * factors, INITIAL_PRECISION),
-        held(len(users), prior_mean) if settings.user_bias else None,
-        held(len(items), prior_mean) if settings.item_bias else None,
+    return Precisions(
+        held(users * settings.factors, INITIAL_PRECISION),
+        held(items * settings.factors, INITIAL_PRECISION),
+        held(users, prior_mean) if settings.user_bias else None,
+        held(items, prior_mean) if settings.item_bias else None,
     )
-    posterior = Posterior(users, items, precisions)
+
+
+def initial_state(graph: Graph, settings: Settings, spare: Spare | None = None) -> State:
+    """Items near zero; users at zero, as the first pass is theirs."""
+    users = initial_side(graph.user_count, settings, USERS, spare)
+    items = initial_items(graph.item_count, settings, spare)
+    posterior = Posterior(users, items, initial_precisions(len(users), len(items), settings))
     return State(0, posterior, StepSize(settings.step_delay), Moments.of(users), Moments.of(items))
 
 
-def bound_of(state: State, edges: float, settings: Settings) -> Bound:
-    """L_xi of a state, given the part of the edges (eq. 12)."""
+def bound_of(state: State, edges: float, settings: Settings, counts: tuple[int, int] | None = None) -> Bound:
+    """L_xi of a state, given the part of the edges (eq. 12); counts of users and items, where rows are elsewhere."""
     q, taus = state.posterior, state.posterior.precisions
-    users, user_biases = side_terms(len(q.users), q.factors, state.user_moments, taus.user, taus.user_bias)
-    items, item_biases = side_terms(len(q.items), q.factors, state.item_moments, taus.item, taus.item_bias)
+    m, n = counts or (len(q.users), len(q.items))
+    users, user_biases = side_terms(m, q.factors, state.user_moments, taus.user, taus.user_bias)
+    items, item_biases = side_terms(n, q.factors, state.item_moments, taus.item, taus.item_bias)
     gammas = [one for one in (taus.user, taus.item, taus.user_bias, taus.item_bias) if one is not None]
     precisions = sum(gamma_term(one, settings.prior_shape, settings.prior_rate) for one in gammas)
     return Bound(edges, users, items, user_biases, item_biases, precisions)
@@ -155,7 +213,7 @@ def _sweep(
     epsilon = 1.0 if estimator.deterministic else state.step_size.epsilon
     users = update_users(graph, estimator.user_terms(number, q, backend.map), settings, backend, q, epsilon, spare)
     bound = bound_of(state, users.edge_bound, settings)
-    _check(users.bad_row, "user", number, state)
+    check_rows(users.bad_row, "user", number, state)
     q = replace(q, users=users.side)
     terms = estimator.item_terms(number, q, backend.map)
     reading = side_pass(
@@ -163,7 +221,7 @@ def _sweep(
         q.users,
         graph.by_item,
         terms,
-        PassStep(settings.offset, settings.weight, taus.item.mean, _mean(taus.item_bias), epsilon),
+        PassStep(settings.offset, settings.weight, taus.item.mean, mean_of(taus.item_bias), epsilon),
         own_is_user=False,
         splits=graph.user_blocks,
     )
@@ -177,28 +235,34 @@ def _sweep(
         closed_form=terms.expected is not None,
         spare=spare,
     )
-    _check(items.bad_row, "item", number, state)
-    if number > settings.precision_delay:
-        counts = (graph.user_count, graph.item_count)
-        taus = update_precisions(taus, users.moments, items.moments, counts, settings, epsilon)
-    if not np.isfinite(bound.total):
-        raise DivergedError(
-            f"The bound stopped being finite in sweep {number}; the posterior before it is kept.", state
-        )
-    new = State(
-        number,
-        Posterior(users.side, items.side, taus),
-        state.step_size.after(number),
-        users.moments,
-        items.moments,
-    )
+    check_rows(items.bad_row, "item", number, state)
+    counts = (graph.user_count, graph.item_count)
+    new = next_state(state, users.side, items.side, users.moments, items.moments, counts, settings, epsilon)
+    check_bound(bound, number, state)
     return Sweep(new, bound, epsilon, estimator.settled(number))
+
+
+def next_state(
+    state: State,
+    users: Side,
+    items: Side,
+    user_moments: Moments,
+    item_moments: Moments,
+    counts: tuple[int, int],
+    settings: Settings,
+    epsilon: float,
+) -> State:
+    """The state after both sides were stepped: the precisions (eq. 20) and the next step size."""
+    number, taus = state.sweep + 1, state.posterior.precisions
+    if number > settings.precision_delay:
+        taus = update_precisions(taus, user_moments, item_moments, counts, settings, epsilon)
+    return State(number, Posterior(users, items, taus), state.step_size.after(number), user_moments, item_moments)
 
 
 def users_pass(graph: Graph, terms: Terms, settings: Settings, q: Posterior, epsilon: float) -> compiled.Pass:
     """What the users' pass reads: the items, H and the constants."""
     taus = q.precisions
-    step = PassStep(settings.offset, settings.weight, taus.user.mean, _mean(taus.user_bias), epsilon)
+    step = PassStep(settings.offset, settings.weight, taus.user.mean, mean_of(taus.user_bias), epsilon)
     return side_pass(q.users, q.items, graph.by_user, terms, step, own_is_user=True)
 
 
@@ -227,14 +291,21 @@ def evaluate_bound(graph: Graph, estimator: Estimator, settings: Settings, backe
     return bound_of(state, sum(backend.map(edges, ranges(graph.user_blocks))), settings)
 
 
-def _mean(gamma: Gamma | None) -> float:
+def mean_of(gamma: Gamma | None) -> float:
     return 1.0 if gamma is None else gamma.mean
 
 
-def _check(bad_row: int, side: str, sweep: int, state: State) -> None:
+def check_rows(bad_row: int, side: str, sweep: int, state: State) -> None:
+    """Refuse a step that gave a row a value that is not finite."""
     if bad_row >= 0:
         raise DivergedError(
             f"Sweep {sweep} gave {side} row {bad_row} a value that is not finite; the posterior of sweep {sweep - 1} "
             "is kept. A smaller likelihood_weight, fewer factors or a larger prior_shape would tame it.",
             state,
         )
+
+
+def check_bound(bound: Bound, sweep: int, state: State) -> None:
+    """Refuse a sweep whose bound is not finite."""
+    if not np.isfinite(bound.total):
+        raise DivergedError(f"The bound stopped being finite in sweep {sweep}; the posterior before it is kept.", state)

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from considerate.graph import Adjacency
+from considerate.arrays import Spare, added, empty
+from considerate.graph import Adjacency, add_along_tree
 from considerate.hidden import Terms
 from considerate.kernels import compiled
 from considerate.posterior import Side
@@ -33,25 +34,33 @@ class EdgeSums:
     bias: NDArray[np.float32]  # [rows, 2]
 
     @classmethod
-    def zeros(cls, rows: int, factors: int) -> EdgeSums:
+    def empty(cls, rows: int, factors: int, spare: Spare | None = None) -> EdgeSums:
+        """Room for sums, which a pass fills; in memory that is spare where there is some."""
         return cls(
-            np.zeros((rows, factors * (factors + 1) // 2), np.float32),
-            np.zeros((rows, factors), np.float32),
-            np.zeros((rows, 2), np.float32),
+            empty((rows, factors * (factors + 1) // 2), np.float32, spare),
+            empty((rows, factors), np.float32, spare),
+            empty((rows, 2), np.float32, spare),
         )
+
+    def arrays(self) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]:
+        return self.second, self.first, self.bias
 
     def merge(self, other: EdgeSums) -> EdgeSums:
         """The sums over both sets of edges."""
         return EdgeSums(self.second + other.second, self.first + other.first, self.bias + other.bias)
 
+    def take_in(self, other: EdgeSums) -> EdgeSums:
+        """The same in this one's memory, where it may be written to."""
+        return EdgeSums(*(added(mine, theirs) for mine, theirs in zip(self.arrays(), other.arrays())))
+
+    def rows(self, first: int, last: int) -> EdgeSums:
+        """Those of some rows: views."""
+        return EdgeSums(self.second[first:last], self.first[first:last], self.bias[first:last])
+
 
 def add_blocks(parts: Sequence[EdgeSums]) -> EdgeSums:
     """The sums of consecutive blocks, added pairwise along the fixed tree over blocks (eq. 21)."""
-    level = list(parts)
-    while len(level) > 1:
-        pairs = [level[i].merge(level[i + 1]) for i in range(0, len(level) - 1, 2)]
-        level = pairs + (level[-1:] if len(level) % 2 else [])
-    return level[0]
+    return add_along_tree(parts, EdgeSums.merge)
 
 
 @dataclass(frozen=True)
@@ -74,9 +83,11 @@ def side_pass(
     *,
     own_is_user: bool,
     splits: NDArray[np.int64] | None = None,
+    slope: bool = False,
 ) -> compiled.Pass:
     """All that the kernels read in a pass over one side's rows. `splits` are the blocks of the other side, along
-    whose tree the sums are added."""
+    whose tree the sums are added. With `slope` the sum `first` is that of 2 lambda(xi) E[v], which is how `first`
+    falls as the row's own bias grows."""
     unliked = terms.unliked
     return compiled.Pass(
         factors=own.factors,
@@ -99,6 +110,7 @@ def side_pass(
         epsilon=step.epsilon,
         expected=terms.expected,
         own_is_user=own_is_user,
+        slope=slope,
     )
 
 
@@ -112,13 +124,29 @@ def edge_sums(
     *,
     block: int = 0,
     stepped: Side | None = None,
+    spare: Spare | None = None,
 ) -> EdgeSums:
     """The sums of some rows over their edges to the other side's rows low..high (eq. 15, 19).
 
     Where rows are stepped in blocks of coordinates, those of one block, of `factors` coordinates; blocks after the
     first read the rows that the ones before have `stepped`.
     """
-    sums = EdgeSums.zeros(len(rows), factors)
+    return sums_and_bound(reading, rows, factors, low, high, closed_form, block, stepped, spare)[0]
+
+
+def sums_and_bound(
+    reading: compiled.Pass,
+    rows: NDArray[np.int32],
+    factors: int,
+    low: int,
+    high: int,
+    closed_form: bool = False,
+    block: int = 0,
+    stepped: Side | None = None,
+    spare: Spare | None = None,
+) -> tuple[EdgeSums, float]:
+    """The same, and the edges' part of the bound where the rows are users."""
+    sums = EdgeSums.empty(len(rows), factors, spare)
     out = (None, None, None) if stepped is None else (stepped.rows, stepped.bias_mean, stepped.bias_variance)
-    compiled.sum_rows(reading, rows, low, high, closed_form, sums.second, sums.first, sums.bias, block, *out)
-    return sums
+    bound = compiled.sum_rows(reading, rows, low, high, closed_form, *sums.arrays(), block, *out)
+    return sums, bound

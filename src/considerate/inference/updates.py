@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,8 @@ from considerate.graph import Range, ranges
 from considerate.inference.sums import EdgeSums, add_blocks, edge_sums
 from considerate.kernels import compiled
 from considerate.posterior import Gamma, Side
+
+CHUNK = 1 << 16  # rows whose moments are taken together
 
 
 @dataclass(frozen=True)
@@ -28,15 +30,15 @@ class Moments:
     @classmethod
     def of(cls, side: Side) -> Moments:
         """The same from the rows themselves."""
-        parts = []
-        for start in range(0, len(side), 1 << 16):
-            part = slice(start, start + (1 << 16))
-            mean, variance = side.mean[part].astype(np.float64), side.variance[part].astype(np.float64)
-            parts.append([float((mean**2 + variance).sum()), float(np.log(variance).sum()), 0.0, 0.0])
-            if side.has_bias:
-                bias_mean, bias_variance = (one[part].astype(np.float64) for one in side.biases)
-                parts[-1][2:] = float((bias_mean**2 + bias_variance).sum()), float(np.log(bias_variance).sum())
-        return cls.total(parts)
+        return cls.total([_moments(side.between(first, last)) for first, last in _chunks(len(side))])
+
+    @classmethod
+    def of_alike(cls, rows: int, make: Callable[[int], Side]) -> Moments:
+        """Of many rows that are all the same, as `make(count)` gives them: without making them all."""
+        whole = _moments(make(min(rows, CHUNK)))
+        return cls.total(
+            [whole if last - first == CHUNK else _moments(make(last - first)) for first, last in _chunks(rows)]
+        )
 
     @classmethod
     def total(cls, parts: Sequence[Sequence[float]]) -> Moments:
@@ -45,6 +47,19 @@ class Moments:
         for part in parts:
             sums = [a + b for a, b in zip(sums, part)]
         return cls(*sums)
+
+
+def _chunks(rows: int) -> list[Range]:
+    return [(first, min(first + CHUNK, rows)) for first in range(0, rows, CHUNK)]
+
+
+def _moments(side: Side) -> list[float]:
+    mean, variance = side.mean.astype(np.float64), side.variance.astype(np.float64)
+    found = [float((mean**2 + variance).sum()), float(np.log(variance).sum()), 0.0, 0.0]
+    if side.has_bias:
+        bias_mean, bias_variance = (one.astype(np.float64) for one in side.biases)
+        found[2:] = float((bias_mean**2 + bias_variance).sum()), float(np.log(bias_variance).sum())
+    return found
 
 
 @dataclass(frozen=True)
@@ -129,6 +144,51 @@ def _update_split_row(
         bad = max(bad, block_bad)
         bias_moments = moments[2:] if number == 0 else bias_moments
     return bad, [*moments[:2], *bias_moments]
+
+
+@dataclass
+class Solving:
+    """A side that is stepped from sums that were made elsewhere, some rows after the others, as `update_side` would.
+
+    Rows are solved piece by piece of the same blocks, heavy rows after them, so that moments are added in one order.
+    """
+
+    own: Side
+    new: Side
+    blocks: NDArray[np.int64]
+    heavy: NDArray[np.int32]
+    run: Any
+    pieces: dict[int, list[float]] = field(default_factory=dict)  # moments, by the first row
+    alone: dict[int, list[float]] = field(default_factory=dict)  # of heavy rows
+    bad: list[int] = field(default_factory=list)
+
+    def solve(self, reading: compiled.Pass, sums: EdgeSums, first: int, last: int, block: int) -> None:
+        """Step rows first .. last - 1, whose own rows the pass has: the coordinates of one block."""
+        out = self.new.between(first, last)
+        inside = [piece for piece in ranges(self.blocks) if first <= piece[0] and piece[1] <= last]
+        assert inside[0][0] == first
+        assert inside[-1][1] == last
+        pieces = [piece for one in inside for piece in _without(one, self.heavy)]
+        alone = [(int(row), int(row) + 1) for row in self.heavy if first <= row < last]
+
+        def solve(piece: Range) -> tuple[int, Sequence[float]]:
+            low, high = piece[0] - first, piece[1] - first
+            rows, some = np.arange(low, high, dtype=np.int32), sums.rows(low, high)
+            return compiled.solve_rows(
+                reading, rows, *some.arrays(), out.rows, out.bias_mean, out.bias_variance, block=block
+            )
+
+        for (row, _), (bad, moments) in zip(pieces + alone, self.run(solve, pieces + alone)):
+            found = self.alone if (row, row + 1) in alone else self.pieces
+            biases = moments[2:] if block == 0 else found[row][2:]  # they are stepped with the first block
+            found[row] = [*moments[:2], *biases]
+            if bad >= 0:
+                self.bad.append(first + bad)
+
+    def done(self) -> Updated:
+        """The side, when every row was solved."""
+        in_order = [found[row] for found in (self.pieces, self.alone) for row in sorted(found)]
+        return Updated(self.new, Moments.total(in_order), 0.0, min(self.bad, default=-1))
 
 
 def _without(block: Range, heavy: NDArray[np.int32]) -> list[Range]:

@@ -2,6 +2,7 @@
 
     read.py      read_interactions and what it returns
     inputs.py    what a source is, and its columns as a stream of Arrow batches
+    parquet.py   Parquet files and folders, local or at an address; whole or some of their row groups
     text.py      CSV and its relatives: delimiter, header, types
     sql.py       databases through ADBC
     matrix.py    scipy's sparse matrices
@@ -10,6 +11,9 @@
     encode.py    a column of ids -> row numbers of a sorted vocabulary
     titles.py    a title per item
     times.py     a time per like
+    sizes.py     what is odd about the size of the data
+    pieces.py    the same reading in pieces, which tasks share out, and shards of users made of them
+    vocabularies.py  sorted vocabularies cut, joined, merged
 
 pyarrow and scipy are imported inside functions, so that `considerate --help` answers at once.
 """

@@ -102,17 +102,13 @@ class Encoder:
     def _add_strings(self, chunks: list[Any]) -> None:
         import pyarrow as pa
 
-        dictionary, codes = _distinct(chunks)
+        dictionary, codes = distinct(chunks)
         self.dictionaries.append(dictionary.cast(pa.large_string()))
         self.parts.append(codes)
 
     def finish(self) -> tuple[NDArray[np.int32], Vocabulary]:
         """The row number of every id that was added, and the vocabulary that it points into."""
-        if self.missing:
-            raise DataError(
-                f"{self.source}: {self.missing} rows have no {self.what} in the column {self.column!r}; "
-                f'drop or fill them, or leave them out with --where "{quoted(self.column)} is not null".'
-            )
+        check_missing(self.source, self.what, self.column, self.missing)
         return self._finish_strings() if self.dictionaries else self._finish_integers()
 
     def _finish_integers(self) -> tuple[NDArray[np.int32], Vocabulary]:
@@ -122,26 +118,30 @@ class Encoder:
             seen = np.zeros(high - low + 1, bool)
             for part in self.parts:
                 seen[_above(part, low)] = True
-            self._check_size(int(seen.sum()))
+            check_size(self.source, self.what, int(seen.sum()))
             rank = np.cumsum(seen, dtype=np.int32) - np.int32(1)
             codes = self._mapped([rank] * len(self.parts), lambda part: _above(part, low))
             return codes, Vocabulary.of_integers(np.flatnonzero(seen) + low)
         import pyarrow as pa
 
-        dictionary, codes = _distinct([pa.array(part.astype(np.int64, copy=False)) for part in self.parts])
-        self._check_size(len(dictionary))
+        dictionary, codes = distinct([pa.array(part.astype(np.int64, copy=False)) for part in self.parts])
+        self.parts = []
+        check_size(self.source, self.what, len(dictionary))
         integers = dictionary.to_numpy()
         order = np.argsort(integers)
-        return _inverse(order)[codes], Vocabulary.of_integers(integers[order])
+        return inverse(order)[codes], Vocabulary.of_integers(integers[order])
 
     def _finish_strings(self) -> tuple[NDArray[np.int32], Vocabulary]:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        dictionary, merged = _distinct(self.dictionaries)
+        if len(self.dictionaries) == 1:
+            dictionary, merged = self.dictionaries[0], np.arange(len(self.dictionaries[0]), dtype=np.int32)
+        else:
+            dictionary, merged = distinct(self.dictionaries)
         sizes = np.cumsum([len(one) for one in self.dictionaries])[:-1]
         self.dictionaries = []
-        self._check_size(len(dictionary))
+        check_size(self.source, self.what, len(dictionary))
         try:
             dictionary.validate(full=True)
         except pa.ArrowInvalid as error:
@@ -159,7 +159,7 @@ class Encoder:
         else:
             order = np.argsort(integers)
             vocabulary = Vocabulary.of_integers(integers[order])
-        rank = _inverse(order)
+        rank = inverse(order)
         return self._mapped([rank[one] for one in np.split(merged, sizes)]), vocabulary
 
     def _check_text(self, dictionary: Any) -> None:
@@ -193,9 +193,20 @@ class Encoder:
             at += len(part)
         return out
 
-    def _check_size(self, size: int) -> None:
-        if size > MOST_ROWS:
-            raise DataError(f"{self.source}: {size} distinct {self.what}s; at most {MOST_ROWS} fit: take a sample.")
+
+def check_missing(source: str, what: str, column: str, missing: int) -> None:
+    """Refuse rows without an id."""
+    if missing:
+        raise DataError(
+            f"{source}: {missing} rows have no {what} in the column {column!r}; "
+            f'drop or fill them, or leave them out with --where "{quoted(column)} is not null".'
+        )
+
+
+def check_size(source: str, what: str, size: int) -> None:
+    """Refuse more ids than rows can be numbered."""
+    if size > MOST_ROWS:
+        raise DataError(f"{source}: {size} distinct {what}s; at most {MOST_ROWS} fit: take a sample.")
 
 
 def _shown(text: Any) -> str:
@@ -216,11 +227,13 @@ def string_bytes(strings: Any) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
     return places, np.frombuffer(text or b"", np.uint8, int(places[-1]))
 
 
-def _distinct(chunks: list[Any]) -> tuple[Any, NDArray[np.int32]]:
+def distinct(chunks: list[Any]) -> tuple[Any, NDArray[np.int32]]:
     """The distinct values of arrays in the order they come, and the place of every value among them."""
     import pyarrow as pa
 
     encoded = pa.chunked_array(chunks).dictionary_encode().chunks
+    if not encoded:  # there were empty arrays only
+        return chunks[0], np.empty(0, np.int32)
     codes = [one.indices.to_numpy(zero_copy_only=False) for one in encoded]
     return encoded[-1].dictionary, np.concatenate(codes)
 
@@ -247,7 +260,7 @@ def _above(part: NDArray[Any], low: int) -> NDArray[np.int64]:
     return part.astype(np.int64) - low
 
 
-def _inverse(order: NDArray[Any]) -> NDArray[np.int32]:
+def inverse(order: NDArray[Any]) -> NDArray[np.int32]:
     """The place at which each row stands after sorting."""
     rank = np.empty(len(order), np.int32)
     rank[order] = np.arange(len(order), dtype=np.int32)

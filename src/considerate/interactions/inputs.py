@@ -14,12 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
-
 from ..errors import DataError, UsageError
 
 BATCH_ROWS = 131_072
-_PARQUET_ENDINGS = (".parquet", ".parq", ".pq")
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+PARQUET_ENDINGS = (".parquet", ".parq", ".pq")
 _TEXT_ENDINGS = (".csv", ".tsv", ".tab", ".txt", ".dat", ".data")
 _MAGIC = {
     b"PAR1": "Parquet",
@@ -74,7 +73,7 @@ def reading(name: str) -> Iterator[None]:
         raise DataError(f"{name}: reading it needs more memory than there is, or it is damaged.") from error
 
 
-def _without_views(schema: Any) -> Any:
+def without_views(schema: Any) -> Any:
     """A schema with ordinary strings for string views, which Arrow's filters do not know."""
     import pyarrow as pa
 
@@ -99,7 +98,7 @@ class StreamInput:
     rows: int = 0
 
     def __post_init__(self) -> None:
-        self.schema = _without_views(self.schema)
+        self.schema = without_views(self.schema)
 
     @property
     def names(self) -> list[str]:
@@ -112,80 +111,41 @@ class StreamInput:
         import pyarrow as pa
         import pyarrow.dataset as ds
 
+        # One batch at a time: a scanner of a Python iterator goes on in threads of its own after a failure, which
+        # aborts the process when it ends, or keeps it from going on (pyarrow 26.0.1).
         schema = pa.schema([self.schema.field(name) for name in needed])
-
-        def counted() -> Iterator[Any]:
-            for batch in self.batches:
-                self.rows += batch.num_rows
-                if batch.num_rows:
-                    batch = batch.select(list(needed))
-                    yield batch if batch.schema.types == schema.types else batch.cast(schema)
-
-        scanner = ds.Scanner.from_batches(counted(), schema=schema, columns=dict(columns), filter=keep)
-        yield from scanner.to_batches()
+        for batch in self.batches:
+            self.rows += batch.num_rows
+            if batch.num_rows:
+                batch = batch.select(list(needed))
+                batch = batch if batch.schema.types == schema.types else batch.cast(schema)
+                scanner = ds.InMemoryDataset(batch).scanner(columns=dict(columns), filter=keep)
+                yield from scanner.to_table().to_batches()
 
 
-@dataclass
-class ParquetInput:
-    """A Parquet file or a folder of them; of each only the needed columns are read, batch by batch.
+def is_database(source: Any) -> bool:
+    """Whether a source is the address of a database, or of something that nobody here knows."""
+    from .parquet import is_remote
 
-    The rule is applied to the batches and not handed to Arrow's dataset scanner: with a filter, that one hung or
-    aborted the process on damaged footers (pyarrow 26.0.1, bit-flipped files), where this way raises.
-    """
-
-    name: str
-    dataset: Any
-    from_text: bool = False
-    quotes: bool = True
-    notes: list[str] = field(default_factory=list)
-    rows: int = 0
-
-    @property
-    def names(self) -> list[str]:
-        return list(self.dataset.schema.names)
-
-    def types(self, ids: Sequence[str]) -> dict[str, Any]:
-        schema = _without_views(self.dataset.schema)
-        return dict(zip(schema.names, schema.types))
-
-    def scan(self, needed: Sequence[str], ids: Sequence[str], columns: Mapping[str, Any], keep: Any) -> Iterator[Any]:
-        import pyarrow as pa
-
-        schema = pa.schema([self.dataset.schema.field(name) for name in needed])
-        stream = StreamInput(self.name, schema, self._batches(needed))
-        yield from stream.scan(needed, ids, columns, keep)
-        self.rows = stream.rows
-
-    def _batches(self, needed: Sequence[str]) -> Iterator[Any]:
-        import pyarrow as pa
-        import pyarrow.dataset as ds
-        import pyarrow.parquet as pq
-
-        types = {name: self.dataset.schema.field(name).type for name in needed}
-        for fragment in self.dataset.get_fragments():
-            keys = ds.get_partition_keys(fragment.partition_expression)  # what the names of the folders say
-            file = pq.ParquetFile(fragment.path)
-            held = [name for name in needed if name in file.schema_arrow.names and name not in keys]
-            for batch in file.iter_batches(BATCH_ROWS, columns=held):
-                columns = [
-                    batch.column(held.index(name))
-                    if name in held
-                    else pa.array([keys.get(name)], kind).take(pa.array(np.zeros(batch.num_rows, np.int64)))
-                    for name, kind in types.items()
-                ]
-                yield pa.RecordBatch.from_arrays(columns, names=list(needed))
+    if not isinstance(source, str) or not _ADDRESS.match(source):
+        return False
+    return not is_remote(source) and not source.lower().startswith("file://")
 
 
 def open_input(source: Any, query: str | None = None, headers: Sequence[str] = ()) -> Input:
     """The input that a source is. `headers` are names that a text file's first line is expected to have."""
-    if isinstance(source, str) and re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", source):
+    from .parquet import is_remote, local_path, open_remote
+
+    if is_database(source):
         from .sql import open_sql
 
         return open_sql(source, query)
     if query is not None:
         raise UsageError("--query goes with a database such as sqlite:///likes.db; the source is none.")
+    if isinstance(source, str) and is_remote(source):
+        return open_remote(source)
     if isinstance(source, str | os.PathLike):
-        return _open_path(Path(os.fsdecode(source)).expanduser(), headers)
+        return _open_path(Path(local_path(os.fsdecode(source))).expanduser(), headers)
     if hasattr(source, "__arrow_c_stream__") or hasattr(source, "__arrow_c_array__"):
         return _open_arrow(source)
     raise UsageError(
@@ -196,13 +156,19 @@ def open_input(source: Any, query: str | None = None, headers: Sequence[str] = (
 
 def would_be_read(path: str, folder: str) -> bool:
     """Whether a file of this name is one that reading the folder takes."""
+    from .parquet import local_path
+
+    folder = local_path(folder)
     inside = os.path.realpath(path).startswith(os.path.join(os.path.realpath(os.path.expanduser(folder)), ""))
-    return inside and Path(path).suffix.lower() in _PARQUET_ENDINGS
+    return inside and Path(path).suffix.lower() in PARQUET_ENDINGS
 
 
 def files_of(source: str) -> list[Path]:
     """The files that are there and would be read: one, those of a folder, an SQLite database; none on a server."""
-    if re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", source):
+    from .parquet import local_path, parquet_files
+
+    source = local_path(source)
+    if _ADDRESS.match(source):
         from .sql import address_file
 
         path = address_file(source)
@@ -210,7 +176,7 @@ def files_of(source: str) -> list[Path]:
         path = Path(source).expanduser()
     try:
         if path is not None and path.is_dir():
-            return _parquet_files(path)
+            return parquet_files(path)
         return [path] if path is not None and path.exists() else []
     except (OSError, ValueError):  # reading it will say what is wrong
         return []
@@ -242,30 +208,38 @@ def _read_all(reader: Any, name: str) -> Iterator[Any]:
         yield from reader
 
 
+def held_by(start: bytes) -> str:
+    """What the first bytes of a file say that it holds."""
+    return next((what for magic, what in _MAGIC.items() if start.startswith(magic)), "text")
+
+
 def _open_path(path: Path, headers: Sequence[str]) -> Input:
     """The input in a file or a folder, by what it holds; an ending that says otherwise is refused."""
+    from .parquet import open_local_folder, open_parquet
+
     name = str(path)
     with reading(name):
         if path.is_dir():
-            return _open_folder(path)
+            return open_local_folder(path)
         if not path.exists():
             raise DataError(f"{name}: there is no such file; check the path (now in {Path.cwd()}).")
         if not path.is_file():
             raise DataError(f"{name}: neither a file nor a folder; save the data to a file first.")
         with path.open("rb") as file:
             start = file.read(16)
+            size = os.fstat(file.fileno()).st_size
     endings = [ending.lower() for ending in path.suffixes]
     gzipped = bool(endings) and endings[-1] == ".gz"
     if not start:
         raise DataError(f"{name}: the file is empty; expected rows with users and items.")
-    held = next((what for magic, what in _MAGIC.items() if start.startswith(magic)), "text")
+    held = held_by(start)
     promised = endings[-1] if endings else ""
-    if promised in _PARQUET_ENDINGS and held != "Parquet":
+    if promised in PARQUET_ENDINGS and held != "Parquet":
         raise DataError(f"{name}: ends in {promised} but holds {held}; give it the ending of what it is.")
     if held == "Parquet":
         if promised in _TEXT_ENDINGS or gzipped:
             raise DataError(f"{name}: ends in {promised} but holds Parquet; rename it to end in .parquet.")
-        return _open_parquet(name, [name], None)
+        return open_parquet(name, {name: size}, None, None)
     if held == "gzip-compressed data" or held == "text":
         if gzipped and held == "text":
             raise DataError(f"{name}: ends in .gz but is not gzip-compressed; rename it without .gz.")
@@ -279,36 +253,3 @@ def _open_path(path: Path, headers: Sequence[str]) -> Input:
         f"read it with sqlite:///{name} and a query or ?table=" if "SQLite" in held else "convert it to Parquet or CSV"
     )
     raise DataError(f"{name}: holds {held}, which is not read directly; {advice}.")
-
-
-def _parquet_files(folder: Path) -> list[Path]:
-    return sorted(
-        file
-        for file in folder.rglob("*")
-        if file.suffix.lower() in _PARQUET_ENDINGS
-        and not any(part.startswith((".", "_")) for part in file.relative_to(folder).parts)
-    )
-
-
-def _open_folder(path: Path) -> Input:
-    files = _parquet_files(path)
-    full = [str(file) for file in files if file.stat().st_size > 0]
-    if len(full) < len(files):
-        empty = next(str(file) for file in files if file.stat().st_size == 0)
-        raise DataError(f"{empty}: the file is empty; delete it or write the folder again.")
-    if not full:
-        there = sorted(file.name for file in path.iterdir())[:5]
-        raise DataError(
-            f"{path}: a folder without Parquet files (it has {', '.join(there) or 'nothing'}); "
-            "expected files that end in .parquet: name a single file if the data is CSV."
-        )
-    return _open_parquet(str(path), full, str(path))
-
-
-def _open_parquet(name: str, files: list[str], base: str | None) -> Input:
-    import pyarrow.dataset as ds
-
-    parting = ds.partitioning(flavor="hive") if base else None
-    options = {"format": "parquet", "partitioning": parting, "partition_base_dir": base}
-    with reading(name):
-        return ParquetInput(name, ds.dataset(files, **options))

@@ -20,7 +20,7 @@ from .inputs import Input, open_input, reading
 from .matrix import is_sparse, matrix_pairs
 from .rules import Compiled, compile_rule, parse
 from .times import Clock
-from .titles import Titles, read_titles
+from .titles import Titles, check_title_options, find_titles
 
 GROUP_ROWS = 5_000_000  # rows that go through one hash table
 GROUP_BYTES = 1 << 29
@@ -73,7 +73,8 @@ def read_interactions(
     """Likes from any source.
 
     source           path of a Parquet file or folder or of delimited text (.gz too), Arrow table or reader,
-                     data frame, scipy sparse matrix, sqlite:/// or postgresql:// address, or Interactions
+                     data frame, scipy sparse matrix, sqlite:/// or postgresql:// address, or Interactions;
+                     Parquet also at an s3://, gs://, hdfs:// or abfs:// address
     user_column      column names; guessed from the usual ones if not given
     item_column
     rating_column    a column that holds ratings under an unusual name; `rating` in the rule means it
@@ -88,8 +89,7 @@ def read_interactions(
     order of the rows.
     """
     names = [name for name in (user_column, item_column, rating_column, where, query, time_column) if name is not None]
-    if titles is None and (title_id_column is not None or title_column is not None):
-        raise UsageError("--title-id-column and --title-column go with --titles, a table of items and titles.")
+    check_title_options(titles, title_id_column, title_column)
     notes: list[str] = []
     if isinstance(source, Interactions):
         if names or titles is not None:
@@ -105,21 +105,20 @@ def read_interactions(
         headers = [one for one in (user_column, item_column, rating_column, time_column) if isinstance(one, str)]
         table = open_input(source, query, headers)
         user_column, item_column, notes = pick_pair(table.names, user_column, item_column, table.name)
-        compiled = _rule(table, (user_column, item_column), rating_column, where)
+        rule = choose_rule(table, (user_column, item_column), rating_column, where)
         clock = None
         if time_column is not None:
             time_column = find(time_column, table.names, table.name, "--time-column")
             clock = Clock(time_column, table.name, table.types((user_column, item_column))[time_column])
-        (users, user_ids), (items, item_ids) = _encode(table, user_column, item_column, compiled, where, clock)
+        found = collect(table, user_column, item_column, rule, where, clock)
+        check_rows(table.name, where, found.rows, found.kept, found.nan)
+        with reading(table.name), ThreadPoolExecutor(2) as pool:
+            (users, user_ids), (items, item_ids) = pool.map(Encoder.finish, (found.users, found.items))
         times = None if clock is None else clock.finish()
         where_from, rows, notes = table.name, table.rows, [*table.notes, *notes, *(clock.notes if clock else [])]
-    found = None
-    if titles is not None:
-        headers = [name for name in (title_id_column, title_column) if isinstance(name, str)]
-        catalogue = open_input(titles, None, headers)
-        found, note = read_titles(catalogue, item_ids, item_column, title_id_column, title_column)
-        notes.append(note)
-    return Interactions(users, items, user_ids, item_ids, found, where_from, rows, len(users), tuple(notes), times)
+    named, more = find_titles(titles, item_ids, item_column, title_id_column, title_column)
+    notes += more
+    return Interactions(users, items, user_ids, item_ids, named, where_from, rows, len(users), tuple(notes), times)
 
 
 def read_judged(source: Any, *, where: str, **options: Any) -> tuple[Interactions, Interactions | None]:
@@ -139,7 +138,7 @@ def read_judged(source: Any, *, where: str, **options: Any) -> tuple[Interaction
         return liked, None
 
 
-def _rule(table: Input, ids: tuple[str, str], rating_column: str | None, where: str | None) -> Compiled | None:
+def choose_rule(table: Input, ids: tuple[str, str], rating_column: str | None, where: str | None) -> Compiled | None:
     """The rule over the columns of a table; ratings without a rule are refused."""
     rating = find(rating_column, table.names, table.name, "--rating-column") if rating_column is not None else None
     if where is None:
@@ -164,10 +163,21 @@ def _rule(table: Input, ids: tuple[str, str], rating_column: str | None, where: 
     return compile_rule(rule, used)
 
 
-def _encode(
+@dataclass(frozen=True)
+class Collected:
+    """What a scan found: the rows it read, those it kept, those with NaN in the rule, and the ids of the kept ones."""
+
+    users: Encoder
+    items: Encoder
+    rows: int
+    kept: int
+    nan: int
+
+
+def collect(
     table: Input, user: str, item: str, rule: Compiled | None, where: str | None, clock: Clock | None = None
-) -> list[tuple[NDArray[np.int32], Vocabulary]]:
-    """Codes and vocabularies of the two columns, read once, each encoded in its own thread."""
+) -> Collected:
+    """The ids in two columns of the rows that the rule keeps, read once, each column taken up in its own thread."""
     import pyarrow.compute as pc
 
     fields = {"user": pc.field(user), "item": pc.field(item)}
@@ -199,16 +209,20 @@ def _encode(
                 clock.add([batch.column("time") for batch in group])
         for future in waiting:
             future.result()
-        if nan:
-            raise DataError(
-                f"{table.name}: {nan} rows have NaN in a column of the rule {where!r}; "
-                "a NaN is neither a like nor none: drop or fill these rows first."
-            )
-        if not table.rows:
-            raise DataError(f"{table.name}: no rows; expected at least one like.")
-        if not kept:
-            raise NothingKeptError(f"{table.name}: the rule {where!r} keeps none of its {table.rows} rows; relax it.")
-        return list(pool.map(lambda encoder: encoder.finish(), encoders))
+    return Collected(encoders[0], encoders[1], table.rows, kept, nan)
+
+
+def check_rows(name: str, where: str | None, rows: int, kept: int, nan: int) -> None:
+    """Refuse rows of which the rule cannot tell, and data that leaves none."""
+    if nan:
+        raise DataError(
+            f"{name}: {nan} rows have NaN in a column of the rule {where!r}; "
+            "a NaN is neither a like nor none: drop or fill these rows first."
+        )
+    if not rows:
+        raise DataError(f"{name}: no rows; expected at least one like.")
+    if not kept:
+        raise NothingKeptError(f"{name}: the rule {where!r} keeps none of its {rows} rows; relax it.")
 
 
 @contextmanager

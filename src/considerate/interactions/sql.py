@@ -33,7 +33,8 @@ def open_sql(address: str, query: str | None) -> StreamInput:
     name = address.replace(f":{password}@", ":...@") if password else address
     if scheme not in _DRIVERS:
         raise UsageError(
-            f"{name}: {scheme}:// is not read; give a file, sqlite:///file.db or postgresql://host/database."
+            f"{name}: {scheme}:// is not read; give a file, sqlite:///file.db, postgresql://host/database "
+            "or a folder of Parquet such as s3://bucket/likes."
         )
     options = parse_qsl(parts.query, keep_blank_values=True)
     tables = [value for key, value in options if key == "table"]

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import DataError
+from ..errors import DataError, UsageError
 from ..vocabulary import Vocabulary
 from .columns import TITLES, find, guess, listed, plain
 from .encode import Encoder, string_bytes
-from .inputs import Input, reading
+from .inputs import Input, open_input, reading
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,23 @@ class Titles:
     def from_tensors(cls, tensors: Mapping[str, NDArray[Any]]) -> Titles:
         """Titles from what `tensors` gave."""
         return cls(tensors["offsets"], tensors["text"])
+
+
+def check_title_options(titles: Any, id_column: str | None, title_column: str | None) -> None:
+    """Refuse names of columns of a table that is not given."""
+    if titles is None and (id_column is not None or title_column is not None):
+        raise UsageError("--title-id-column and --title-column go with --titles, a table of items and titles.")
+
+
+def find_titles(
+    titles: Any, items: Vocabulary, item_column: str, id_column: str | None, title_column: str | None
+) -> tuple[Titles | None, list[str]]:
+    """Titles of the items of a vocabulary from any source, or None where there is none; and notes for the user."""
+    if titles is None:
+        return None, []
+    headers = [name for name in (id_column, title_column) if isinstance(name, str)]
+    found, note = read_titles(open_input(titles, None, headers), items, item_column, id_column, title_column)
+    return found, [note]
 
 
 def read_titles(

@@ -36,6 +36,7 @@ def count_negatives(
     first: int,
     last: int,
     counts: NDArray[np.int64],
+    first_user: int = 0,
 ) -> None: ...
 def draw_negatives(
     seed: int,
@@ -50,6 +51,7 @@ def draw_negatives(
     last: int,
     out_starts: NDArray[np.int64],
     out: NDArray[np.int32],
+    first_user: int = 0,
 ) -> tuple[int, int]: ...
 def solve_temperatures(
     table: NDArray[np.float64],
@@ -85,7 +87,7 @@ def sum_rows(
     rows: NDArray[np.float32] | None = None,
     bias_mean: NDArray[np.float32] | None = None,
     bias_variance: NDArray[np.float32] | None = None,
-) -> None: ...
+) -> float: ...
 def solve_rows(
     pass_: Pass,
     which: NDArray[np.int32],
@@ -97,6 +99,7 @@ def solve_rows(
     bias_variance: NDArray[np.float32] | None = None,
     block: int = 0,
 ) -> tuple[int, Moments]: ...
+def liked_sums(pass_: Pass, first: int, last: int) -> NDArray[np.float64]: ...
 def group_sums(
     pass_: Pass, first: int, last: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]: ...

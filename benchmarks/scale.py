@@ -1,0 +1,229 @@
+"""Scale: what Ray adds to a sweep, the bytes that it sends, and the memory of the head as the users grow.
+
+    python -m benchmarks scale
+
+Graphs have the laws of the paper's Xbox sample and 4,000 items. Sweeps of the plain fit and of a divided one take
+turns, so that a disturbance hits both. The head's memory is measured in a process of its own that fits, the public
+way, from a folder of Parquet files.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.report import THREADS, Row, Section, command, median, peak_bytes
+from considerate import Recommender
+from considerate.backends.crew import InProcess
+from considerate.backends.local import LocalBackend
+from considerate.backends.ray import RayBackend
+from considerate.division import Cluster, Sizes, division_costs
+from considerate.graph import USERS, Graph, divide
+from considerate.hidden import popularity_weights
+from considerate.inference.divided import make_divided
+from considerate.inference.fit import Settings, Sweep, sweeps
+from considerate.inference.messages import Setup
+from considerate.inference.parts import make_part
+from considerate.simulate import XBOX_SAMPLE, balanced_item_law, random_graph
+from considerate.training import Hidden, Popularity, make_estimator
+
+ITEM_COUNT, FACTORS, NEGATIVES, GROUPS = 4000, 20, 1.0, 32
+MEASURED_USERS = (200_000, 600_000, 2_000_000)
+FILES = 16  # of the Parquet folder
+CHILD = """
+import json, sys
+from benchmarks import scale
+print(json.dumps(getattr(scale, sys.argv[1])(*json.loads(sys.argv[2]))))
+"""
+
+
+def draw_pairs(users: int) -> tuple[np.ndarray, np.ndarray]:
+    size = replace(XBOX_SAMPLE, users=users, items=ITEM_COUNT)
+    law = balanced_item_law(size.user_law, size.item_law, users=users, items=ITEM_COUNT)
+    drawn = random_graph(users, ITEM_COUNT, size.user_law, law, seed=0)
+    return drawn.users, drawn.items
+
+
+def in_a_process(name: str, *arguments: Any) -> Any:
+    """What a function of this file gives in a fresh process."""
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD, name, json.dumps(arguments)], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise RuntimeError(f"{name}{arguments} failed:\n{done.stderr}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+# --- What a sweep takes and sends ---
+
+
+def one_graph(users: int, kind: str, workers: int, repeats: int) -> dict[str, Any]:
+    """Sweeps of the plain fit with two threads, of parts in this process with two threads, and of Ray, by turns."""
+    graph = Graph.from_pairs(*draw_pairs(users), users, ITEM_COUNT)
+    settings = Settings(factors=FACTORS, offset=-float(np.log(NEGATIVES)))
+    weights = popularity_weights(graph.by_item.degrees, 1.0)
+    outline, parts = divide(graph)
+    setup = Setup.of(outline, settings, kind, NEGATIVES)
+    seconds: dict[str, list[float]] = {"plain": [], "parts in one process": [], "Ray": []}
+    with LocalBackend(THREADS) as backend, RayBackend(workers=workers, threads=1).open() as opened:
+        hidden = Hidden(kind, NEGATIVES, 1.0, 1.0, False, GROUPS)
+        estimator = make_estimator(graph, hidden, Popularity(weights, 1.0), settings.seed, backend)
+        begun = time.perf_counter()
+        crew = opened.crew(make_part, setup, parts)
+        made = time.perf_counter() - begun
+
+        def divided(one: Any) -> Iterator[Sweep]:
+            return make_divided(outline, setup, weights, one, groups=GROUPS, run=backend.map).sweeps()
+
+        local = InProcess([make_part(part, setup) for part in parts], THREADS)
+        fits = dict(
+            zip(seconds, (sweeps(graph, estimator, settings, backend), divided(local), divided(crew)), strict=True)
+        )
+        same = True  # the items after every sweep, which read all users
+        for repeat in range(repeats + 1):
+            rows = []
+            for name, fit in fits.items():
+                crew.report()
+                begun = time.perf_counter()
+                done = next(fit)
+                took = time.perf_counter() - begun
+                rows.append(done.state.posterior.items.rows)
+                if repeat:
+                    seconds[name].append(took)
+            report = crew.report()
+            same = same and all(np.array_equal(rows[0], other) for other in rows[1:])
+        local.close()
+    sizes = Sizes(users, ITEM_COUNT, graph.edges, FACTORS, NEGATIVES, kind, GROUPS)
+    costs = division_costs(sizes, Cluster(workers, 1, 1), USERS)
+    return {
+        "users": users,
+        "edges": graph.edges,
+        "estimator": kind,
+        "workers": workers,
+        "parts": len(parts),
+        "seconds": seconds,
+        "same bits": same,
+        "workers made in s": made,
+        "down": report.down,
+        "up": report.up,
+        "formula down": costs.moved_down,
+        "formula up": costs.moved_up,
+        "slowest worker s": max(report.workers),
+        "head and messages s": report.seconds - max(report.workers),
+    }
+
+
+# --- The head's memory ---
+
+
+def write_likes(folder: str, users: int) -> int:
+    """The likes of so many users as a folder of Parquet files; the bytes on disk."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    drawn, items = draw_pairs(users)
+    size = 0
+    for number, rows in enumerate(np.array_split(np.arange(len(drawn)), FILES)):
+        path = Path(folder) / f"part-{number:03}.parquet"
+        pq.write_table(pa.table({"user": drawn[rows], "item": items[rows]}), path)
+        size += path.stat().st_size
+    return size
+
+
+def fit_folder(folder: str, output: str, kind: str) -> Row:
+    """In a fresh process, the head: a fit on Ray from the folder, its model left in shards."""
+    begun = time.perf_counter()
+    model = Recommender(factors=FACTORS, negatives=NEGATIVES, hidden=kind, sweeps=3, tolerance=0.0)
+    backend = RayBackend(workers=2, threads=1)
+    steps = list(model.fit_steps(folder, backend=backend, model_folder=output))
+    return {
+        "sweeps": len(steps),
+        "s in all": time.perf_counter() - begun,
+        "peak MB": peak_bytes() / 1e6,
+    }
+
+
+def head_memory(quick: bool) -> list[Row]:
+    rows = []
+    for users in (70_000, 140_000) if quick else MEASURED_USERS:
+        with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as output:
+            size = in_a_process("write_likes", folder, users)
+            found = in_a_process("fit_folder", folder, str(Path(output) / "model"), "sampled")
+        rows.append({"users": users, "MB of Parquet": size / 1e6, **found})
+    first = rows[0]
+    for row in rows[1:]:
+        more = row["users"] - first["users"]
+        row["bytes a user more"] = 1e6 * (row["peak MB"] - first["peak MB"]) / more
+    return rows
+
+
+def run(quick: bool = False) -> Section:
+    section = Section(f"Scale: Ray with two workers beside {THREADS} threads, K = {FACTORS}, c = {NEGATIVES:g}")
+    users, repeats = (20_000, 2) if quick else (1_360_000, 5)
+    small = 20_000 if quick else 136_000
+    asked = [(users, "sampled", 2), (small, "sampled", 3), (small, "expected", 2)]
+    found = [in_a_process("one_graph", *one, repeats) for one in asked]
+    section.raw = {"sweeps": found}
+    section.tables[f"A sweep, medians of {repeats} by turns"] = [
+        {
+            "users": one["users"],
+            "edges": one["edges"],
+            "estimator": one["estimator"],
+            "workers": one["workers"],
+            **{f"{name}, s": median(seconds) for name, seconds in one["seconds"].items()},
+            "Ray / plain": median(one["seconds"]["Ray"]) / median(one["seconds"]["plain"]),
+            "not at work, s": one["head and messages s"],
+            "same bits": one["same bits"],
+        }
+        for one in found
+    ]
+    section.tables["Bytes of a sweep on one node, counted from the objects sent, beside the formula"] = [
+        {
+            "users": one["users"],
+            "estimator": one["estimator"],
+            "workers": one["workers"],
+            "MB down": one["down"] / 1e6,
+            "by formula": one["formula down"] / 1e6,
+            "MB up": one["up"] / 1e6,
+            "by formula up": one["formula up"] / 1e6,
+        }
+        for one in found
+    ]
+    memory = head_memory(quick)
+    section.raw["memory"] = memory
+    section.tables["The head's peak memory, fitting from Parquet on Ray"] = memory
+    section.notes = [
+        f"Graphs by the laws of the paper's Xbox sample with {ITEM_COUNT:,} items. A first sweep, which pays for "
+        "memory, is not in the medians. The plain fit, the parts in one process and Ray sweep in turn.",
+        "Bytes: down once per node, up from worker to worker and to the head. The formula is that of "
+        "considerate.division, which docs/scaling.md explains.",
+        "The peak is VmHWM of the process that starts the fit, Ray's client in it; pages of the object store that it "
+        "has touched are counted.",
+    ]
+    first = found[0]
+    ratio = median(first["seconds"]["Ray"]) / median(first["seconds"]["plain"])
+    section.must(f"{first['edges']:,} edges: a sweep on Ray, times that of {THREADS} threads", ratio, most=1.5)
+    section.must(
+        "every posterior array_equal to the plain fit (1 is yes)", int(all(o["same bits"] for o in found)), least=1
+    )
+    gap = max(abs(one[way] / one[f"formula {way}"] - 1) for one in found for way in ("down", "up"))
+    section.must("bytes counted and by formula differ by, at most, a share of", gap, most=0.05)
+    section.must("head: bytes of memory for each further user", memory[-1]["bytes a user more"], most=8)
+    return section
+
+
+def main() -> None:
+    command("scale", run)
+
+
+if __name__ == "__main__":
+    main()

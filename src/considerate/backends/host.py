@@ -1,0 +1,152 @@
+"""The parts that live in one process, and the calls that reach them.
+
+A host knows how many changes its parts have seen, and keeps what they were before the last one. A call says how many
+it expects, so a change that was made but whose answer never arrived is taken back and made again.
+"""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+Merge = Callable[[Any, Any], Any]
+
+
+@dataclass(frozen=True)
+class Each:
+    """An argument that is another one for every part, in the order of the parts."""
+
+    values: Sequence[Any]
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a call took on one host."""
+
+    seconds: float  # from its beginning to the merged answer
+    parts: dict[int, float]  # seconds by the number of the part
+    size: int = 0  # bytes of the answer, where it is sent
+
+
+def size_of(value: Any) -> int:
+    """Bytes that a value has when it is sent: its pickle, with the arrays beside it."""
+    buffers: list[pickle.PickleBuffer] = []
+    written = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
+    return len(written) + sum(buffer.raw().nbytes for buffer in buffers)
+
+
+def in_order(
+    pool: ThreadPoolExecutor | None, threads: int, function: Callable[[Any], Any], tasks: Iterable[Any]
+) -> Generator[Any]:
+    """The results in the order of the tasks. Few are under way or waiting at once, as each may be large."""
+    if pool is None:
+        yield from (function(task) for task in tasks)
+        return
+    waiting: deque[Future[Any]] = deque()
+    try:
+        for task in tasks:
+            waiting.append(pool.submit(function, task))
+            if len(waiting) > threads:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        for future in waiting:  # after a failure: none is left running when states are restored
+            if not future.cancel():
+                future.exception()
+
+
+class Host:
+    """Some parts, called together by a pool of threads."""
+
+    def __init__(self, parts: Mapping[int, Any], threads: int = 1, position: int = 0) -> None:
+        self.parts, self.threads = dict(parts), threads
+        self.position = position  # changes that the parts have seen
+        self._before: dict[int, Any] | None = None  # their states before the last change
+        self._pool = ThreadPoolExecutor(threads, "considerate-parts") if threads > 1 else None
+
+    @classmethod
+    def built(cls, build: Callable[[Any, Any], Any], setup: Any, given: Mapping[int, Any], threads: int = 1) -> Host:
+        """A host of build(given, setup) by number."""
+        host = cls(given, threads)
+        with closing(host._over_parts(lambda number, _: build(given[number], setup))) as parts:
+            host.parts = dict(zip(given, list(parts)))
+        return host
+
+    def call(
+        self,
+        position: int,
+        method: str | Callable[..., Any],
+        arguments: Sequence[Any] = (),
+        merge: Merge | None = None,
+        changes: bool = False,
+    ) -> tuple[Any, Work]:
+        """(answer, work): part.<method>(*arguments), or method(part, *arguments), of every part.
+
+        The answer is the merged one, or a list in the order of the parts. If a part fails, none has changed.
+        """
+        begun = time.perf_counter()
+        self._rewind(position)
+        seconds: dict[int, float] = {}
+
+        def one(number: int, place: int) -> Any:
+            started = time.perf_counter()
+            part = self.parts[number]
+            given = [value.values[place] if isinstance(value, Each) else value for value in arguments]
+            answer = getattr(part, method)(*given) if isinstance(method, str) else method(part, *given)
+            seconds[number] = time.perf_counter() - started
+            return answer
+
+        before = None
+        if changes:
+            before = self._before = {number: part.state() for number, part in self.parts.items()}
+        try:
+            with closing(self._over_parts(one)) as answers:
+                answer = list(answers) if merge is None else reduce(merge, answers)
+        except BaseException:
+            if before is not None:
+                self._restore(before)
+                self._before = None
+            raise
+        if changes:
+            self.position = position + 1
+        return answer, Work(time.perf_counter() - begun, seconds)
+
+    def snapshot(self, position: int, write: Callable[[int, Mapping[str, Any]], Any]) -> list[Any]:
+        """What `write(number, state)` gave for each part."""
+        self._rewind(position)
+        return list(self._over_parts(lambda number, _: write(number, self.parts[number].state())))
+
+    def restore(self, position: int, read: Callable[[int], Mapping[str, Any]]) -> None:
+        """The parts as they were when they had seen so many changes."""
+        for _ in self._over_parts(lambda number, _: self.parts[number].restore(read(number))):
+            pass
+        self._before, self.position = None, position
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def _rewind(self, position: int) -> None:
+        """Take back the last change where whoever calls does not know of it."""
+        if self.position == position + 1 and self._before is not None:
+            self._restore(self._before)
+            self._before, self.position = None, position
+        if self.position != position:
+            raise RuntimeError(f"the parts have seen {self.position} changes, not {position}")
+
+    def _restore(self, states: Mapping[int, Any]) -> None:
+        for number, state in states.items():
+            self.parts[number].restore(state)
+
+    def _over_parts(self, function: Callable[[int, int], Any]) -> Generator[Any]:
+        """The results in the order of the parts."""
+        tasks = list(enumerate(self.parts))
+        return in_order(self._pool, self.threads, lambda task: function(task[1], task[0]), tasks)

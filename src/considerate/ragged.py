@@ -1,0 +1,30 @@
+"""Lists laid end to end: list i of `values` is values[starts[i] : starts[i + 1]]."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def taken(
+    starts: NDArray[np.int64], values: NDArray[Any], rows: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[Any]]:
+    """(starts, values) of some of the lists, in the order asked for; list -1 is empty. Neighbours are not copied."""
+    if is_run(rows):
+        first, last = int(rows[0]), int(rows[-1]) + 1
+        return starts[first : last + 1] - starts[first], values[starts[first] : starts[last]]
+    known = np.flatnonzero(rows >= 0)
+    begin, lengths = np.zeros((2, len(rows)), np.int64)
+    begin[known] = starts[rows[known]]
+    lengths[known] = starts[rows[known] + 1] - begin[known]
+    found = np.zeros(len(rows) + 1, np.int64)
+    np.cumsum(lengths, out=found[1:])
+    places = np.repeat(begin - found[:-1], lengths) + np.arange(found[-1])
+    return found, values[places]
+
+
+def is_run(rows: NDArray[np.int64]) -> bool:
+    """Whether these are row numbers one after the other."""
+    return len(rows) > 0 and rows[0] >= 0 and bool((np.diff(rows) == 1).all())

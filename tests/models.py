@@ -1,0 +1,87 @@
+"""Models that several tests use, and all that can be asked of one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from considerate import Recommender
+from considerate.graph import Adjacency
+from considerate.inference.fit import Settings
+from considerate.model import Model
+from considerate.posterior import Gamma, Posterior, Precisions, Side
+from considerate.vocabulary import Vocabulary
+from likes import planted
+
+
+def answers(recommender: Recommender) -> list[Any]:
+    """Everything that a model of at least 30 users by 40 items can be asked."""
+    likes = planted(seed=3)[:20]
+    return [
+        *recommender.recommend(np.arange(30), N=12),
+        *recommender.recommend(np.arange(20), likes, recalculate_user=True),
+        *recommender.recommend(4, thompson_seed=5),
+        recommender.predict_proba(np.arange(30)[:, None], np.arange(40)[None, :]),
+        *recommender.predict_logit(3, 4),
+        *recommender.similar_items(np.arange(5)),
+        *recommender.similar_users(7),
+        *recommender.export_vectors(),
+        np.array(recommender.explain(2, 3)[1]),
+        recommender.recommend_table(N=3, cold="popular").to_pydict(),
+        recommender.popularity_,
+        recommender.bound_,
+        recommender.precisions_,
+        recommender.n_iter_,
+        recommender.converged_,
+        recommender.get_params(),
+        recommender.score(likes),
+        recommender.model_.settings,
+    ]
+
+
+def assert_same(one: Recommender, other: Recommender) -> None:
+    for a, b in zip(answers(one), answers(other), strict=True):
+        if isinstance(a, np.ndarray):
+            np.testing.assert_array_equal(a, b)
+        else:
+            assert a == b
+
+
+def random_model(users: int, items: int = 40, factors: int = 5, ids: str = "range", bias: bool = False) -> Model:
+    """A model with a random posterior, as if it had been fitted. Everyone liked up to three items, some nothing."""
+    random = np.random.default_rng(users)
+
+    def side(rows: int, biased: bool) -> Side:
+        made = Side.constant(rows, factors, 0.05, 0.05 if biased else None)
+        made.mean[:] = random.standard_normal((rows, factors), np.float32)
+        if made.bias_mean is not None:
+            made.bias_mean[:] = random.standard_normal(rows, np.float32)
+        return made
+
+    degree = random.integers(0, 4, users)
+    starts = np.concatenate([[0], np.cumsum(degree)])
+    ranks = np.arange(starts[-1]) - np.repeat(starts[:-1], degree)
+    liked = Adjacency(starts, (np.repeat(random.integers(0, items - 4, users), degree) + ranks).astype(np.int32))
+    gammas = Gamma(2.0, 1.0), Gamma(3.5, 1.0), Gamma(1.5, 1.0) if bias else None, Gamma(1.0, 1.0)
+    named = {
+        "range": Vocabulary.range(users),
+        "integers": Vocabulary.of_integers(np.arange(users) * 7 - 1000),
+        "strings": Vocabulary.of_strings(f"u{m}" for m in range(users)),
+    }
+    return Model.of(
+        posterior=Posterior(side(users, bias), side(items, True), Precisions(*gammas)),
+        liked=liked,
+        user_degree=liked.degrees,
+        user_ids=named[ids],
+        popularity=random.integers(1, 50, items).astype(np.float64),
+        gamma=1.0,
+        item_degree=np.bincount(liked.indices, minlength=items).astype(np.int64),
+        item_ids=Vocabulary.range(items),
+        titles=None,
+        settings=Settings(factors=factors, offset=-float(np.log(5.0)), user_bias=bias),
+        negatives=5.0,
+        groups=8,
+        bounds=(),
+        parameters={"factors": factors, "threads": 1, "user_bias": bias},
+    )

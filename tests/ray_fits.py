@@ -1,0 +1,137 @@
+"""Small fits that tests on Ray compare: plain, over parts in this process, and over a crew."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from considerate.backends.crew import InProcess
+from considerate.backends.local import LocalBackend
+from considerate.checkpoint import Checkpoints
+from considerate.graph import USERS, Graph, GraphPart, divide
+from considerate.hidden import popularity_weights
+from considerate.inference.divided import gather, make_divided, with_residents
+from considerate.inference.fit import Settings, State, Sweep, sweeps
+from considerate.inference.messages import Setup
+from considerate.inference.parts import make_part
+from considerate.training import Hidden, Popularity, make_estimator
+
+NEGATIVES, GROUPS = 1.5, 16
+Fitted = tuple[State, list[float]]  # and the bounds
+
+
+def small_graph(users: int = 2000, items: int = 150) -> Graph:
+    """Three tastes, items of very different degrees, one that nearly everyone likes; many small blocks."""
+    random = np.random.default_rng(0)
+    same = (np.arange(users)[:, None] % 3) == (np.arange(items) % 3)
+    liked = random.random((users, items)) < np.clip(3.0 / np.arange(1, items + 1), 0.05, 0.2) * (0.1 + 2.5 * same)
+    liked[:, 7] = random.random(users) < 0.97
+    found = np.nonzero(liked)
+    made = Graph.from_pairs(found[0].astype(np.int32), found[1].astype(np.int32), users, items, block_edges=500)
+    assert len(made.user_blocks) > 32
+    assert len(made.item_blocks) > 16
+    return made
+
+
+def settings_of(user_bias: bool, factors: int = 9) -> Settings:
+    return Settings(
+        factors=factors,
+        offset=-np.log(NEGATIVES),
+        user_bias=user_bias,
+        step_delay=1,
+        precision_delay=1,
+        weight=1.3,
+        seed=3,
+    )
+
+
+def weights_of(graph: Graph) -> np.ndarray:
+    return popularity_weights(graph.by_item.degrees, 1.0)
+
+
+def plain_fit(graph: Graph, kind: str, settings: Settings, count: int) -> Fitted:
+    """As `fit` does it, with two threads."""
+    hidden = Hidden(kind, NEGATIVES, 1.0, 1.0, False, GROUPS)
+    bounds = []
+    with LocalBackend(2) as backend:
+        estimator = make_estimator(graph, hidden, Popularity(weights_of(graph), 1.0), settings.seed, backend)
+        for done in sweeps(graph, estimator, settings, backend):
+            bounds.append(done.bound.total)
+            if done.state.sweep == count:
+                return done.state, bounds
+    raise AssertionError
+
+
+def fit_over(
+    make_crew: Callable[[Setup, list[GraphPart]], Any],
+    graph: Graph,
+    kind: str,
+    settings: Settings,
+    count: int,
+    resident: str = USERS,
+    checkpoints: Checkpoints | None = None,
+    seen: Callable[[Any, Sweep], None] = lambda crew, done: None,
+    **options: Any,
+) -> Fitted:
+    """A fit over a crew, its residents gathered; a snapshot every third sweep where there are checkpoints."""
+    outline, parts = divide(graph, resident)
+    setup = Setup.of(outline, settings, kind, NEGATIVES, resident)
+    crew = make_crew(setup, parts)
+    bounds = []
+    try:
+        runner = make_divided(outline, setup, weights_of(graph), crew, groups=GROUPS, **options)
+        for done in runner.sweeps():
+            bounds.append(done.bound.total)
+            sweep = done.state.sweep
+            if checkpoints is not None and sweep % 3 == 0:
+                crew.snapshot(Keep(checkpoints, sweep).write, Keep(checkpoints, sweep).read)
+            seen(crew, done)
+            if sweep == count:
+                return with_residents(done.state, gather(crew, settings.factors)), bounds
+    finally:
+        crew.close()
+    raise AssertionError
+
+
+class Keep:
+    """The parts of one checkpoint."""
+
+    def __init__(self, checkpoints: Checkpoints, sweep: int) -> None:
+        self.checkpoints, self.sweep = checkpoints, sweep
+
+    def write(self, number: int, state: Any) -> Any:
+        return self.checkpoints.write_part(self.sweep, number, state)
+
+    def read(self, number: int) -> Any:
+        return self.checkpoints.read_part(self.sweep, number)
+
+
+def in_process(setup: Setup, parts: list[GraphPart]) -> InProcess:
+    return InProcess([make_part(part, setup) for part in parts], 2)
+
+
+def same_bits(one: Fitted, other: Fitted) -> None:
+    """Posteriors and bounds, to the last bit."""
+    q, p = one[0].posterior, other[0].posterior
+    for mine, theirs in ((q.users, p.users), (q.items, p.items)):
+        np.testing.assert_array_equal(mine.rows, theirs.rows)
+        np.testing.assert_array_equal(mine.biases, theirs.biases)
+    assert q.precisions == p.precisions
+    assert one[1] == other[1]
+
+
+class Slowly:
+    """A part that takes its time over a visit, so that it can be killed in the middle of one."""
+
+    def __init__(self, part: GraphPart, setup: Setup) -> None:
+        self._part = make_part(part, setup)
+
+    def visit(self, *arguments: Any) -> Any:
+        time.sleep(0.01)
+        return self._part.visit(*arguments)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._part, name)

@@ -1,0 +1,133 @@
+"""A host: parts of one process, called together; changes taken back where the caller does not know of them."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+
+from considerate.backends.host import Each, Host, size_of
+from ray_cluster import Tally, downs, expected_tally, together
+
+PARTS = 5
+
+
+def host(threads: int = 1, first: int = 0, last: int = PARTS) -> Host:
+    return Host.built(Tally, {"parts": PARTS}, {number: number for number in range(first, last)}, threads)
+
+
+def add_number(part: Tally, amount: float, own: float) -> float:
+    return part.number + amount + own
+
+
+threaded = pytest.mark.parametrize("threads", [1, 3])
+
+
+@threaded
+def test_calls_reach_every_part_in_order(threads: int) -> None:
+    made = host(threads)
+    answer, work = made.call(0, "look")
+    assert [int(np.nanmax(one)) for one in answer] == list(range(PARTS))
+    assert sorted(work.parts) == list(range(PARTS))
+    assert work.seconds >= max(work.parts.values()) > 0
+    answer, _ = made.call(0, add_number, (100.0, Each([0.0, 0.1, 0.2, 0.3, 0.4])))
+    np.testing.assert_allclose(answer, 100.0 + 1.1 * np.arange(PARTS))
+    made.close()
+
+
+@threaded
+def test_changes_are_counted_and_merged(threads: int) -> None:
+    made, sent = host(threads), downs(3)
+    for position, down in enumerate(sent):
+        answer, _ = made.call(position, "visit", (down,), together, changes=True)
+    np.testing.assert_array_equal(answer, expected_tally(PARTS, sent))
+    assert made.position == 3
+    made.close()
+
+
+@threaded
+def test_a_change_that_the_caller_does_not_know_of_is_taken_back(threads: int) -> None:
+    made, sent = host(threads), downs(3)
+    made.call(0, "visit", (sent[0],), together, changes=True)
+    made.call(1, "visit", (sent[2],), together, changes=True)  # of which the caller never hears
+    answer, _ = made.call(1, "look", (), together)
+    np.testing.assert_array_equal(answer, expected_tally(PARTS, sent[:1]))
+    made.call(1, "visit", (sent[2],), together, changes=True)
+    answer, _ = made.call(1, "visit", (sent[1],), together, changes=True)
+    np.testing.assert_array_equal(answer, expected_tally(PARTS, sent[:2]))
+    with pytest.raises(RuntimeError, match="have seen 2 changes, not 0"):
+        made.call(0, "look")
+    with pytest.raises(RuntimeError, match="have seen 2 changes, not 3"):
+        made.call(3, "look")
+    made.close()
+
+
+@threaded
+def test_where_a_part_fails_none_has_changed(threads: int) -> None:
+    made, sent = host(threads), downs(2)
+    made.call(0, "visit", (sent[0],), together, changes=True)
+    for number in (0, 2, PARTS - 1):
+        with pytest.raises(ZeroDivisionError, match=f"part {number}"):
+            made.call(1, "fail", (number,), changes=True)
+        answer, _ = made.call(1, "look", (), together)
+        np.testing.assert_array_equal(answer, expected_tally(PARTS, sent[:1]))
+
+    def refuse(one: Any, other: Any) -> Any:
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        made.call(1, "visit", (sent[1],), refuse, changes=True)
+    answer, _ = made.call(1, "look", (), together)
+    np.testing.assert_array_equal(answer, expected_tally(PARTS, sent[:1]))
+    made.close()
+
+
+@threaded
+def test_snapshots_come_back_at_their_position(threads: int) -> None:
+    made, sent = host(threads), downs(3)
+    kept: dict[int, Any] = {}
+
+    def write(number: int, state: Any) -> str:
+        kept[number] = {name: array.copy() for name, array in state.items()}
+        return f"part-{number}"
+
+    made.call(0, "visit", (sent[0],), together, changes=True)
+    made.call(1, "visit", (sent[2],), together, changes=True)
+    assert made.snapshot(1, write) == [f"part-{number}" for number in range(PARTS)]  # the second was taken back
+    other = host(threads)
+    other.restore(1, kept.__getitem__)
+    answer, _ = other.call(1, "visit", (sent[1],), together, changes=True)
+    np.testing.assert_array_equal(answer, expected_tally(PARTS, sent[:2]))
+    made.close()
+    other.close()
+
+
+def test_few_answers_are_held_at_once() -> None:
+    class Large:
+        held = most = 0
+
+        def __init__(self) -> None:
+            Large.held += 1
+            Large.most = max(Large.most, Large.held)
+
+        def __del__(self) -> None:
+            Large.held -= 1
+
+    def slow_first(part: Tally) -> Large:
+        time.sleep(0.2 if part.number == 0 else 0.0)
+        return Large()
+
+    made = Host.built(Tally, {"parts": 64}, {number: number for number in range(64)}, 2)
+    made.call(0, slow_first, (), lambda one, other: one)
+    assert Large.most <= 6
+    made.close()
+
+
+def test_sizes_are_those_of_what_is_sent() -> None:
+    array = np.zeros((1000, 7), np.float32)
+    assert array.nbytes < size_of(array) < array.nbytes + 500
+    assert size_of({"a": array, "b": array[:10]}) >= array.nbytes + array[:10].nbytes
+    assert size_of(np.asfortranarray(array)) >= array.nbytes
+    assert size_of(3) < 20

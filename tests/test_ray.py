@@ -1,0 +1,279 @@
+"""Ray: started and stopped, tasks, and calls to parts that live with workers."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ray_cluster
+from considerate.backends.host import Each, size_of
+from considerate.backends.ray import Opened, RayBackend
+from considerate.errors import ClusterError, DataError, UsageError
+from ray_cluster import Tally, alive, downs, expected_tally, together
+
+ray = pytest.importorskip("ray")
+
+PARTS = 7
+
+
+@pytest.fixture(scope="module")
+def opened() -> Iterator[Opened]:
+    for module in (ray_cluster, sys.modules[__name__]):  # workers cannot import tests
+        ray.cloudpickle.register_pickle_by_value(module)
+    with RayBackend(workers=3).open() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def crew(opened: Opened) -> Iterator[Any]:
+    made = opened.crew(Tally, {"parts": PARTS}, [opened.tasks.put(0), *range(1, PARTS)])
+    yield made
+    made.close()
+
+
+# --- Starting and stopping ---
+
+
+def test_settings_are_checked() -> None:
+    for wrong in ({"workers": 0}, {"threads": 1.5}, {"max_restarts": -1}, {"patience": "long"}, {"division": "half"}):
+        with pytest.raises(UsageError, match=f"^{next(iter(wrong))} is .*; it must be .*"):
+            RayBackend(**wrong)
+    assert RayBackend("auto", 3, patience=0).workers == 3
+    with pytest.raises(UsageError, match="not that of a Ray Client"):
+        RayBackend(address="ray://head:10001")
+
+
+def test_without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(UsageError, match=r"pip install 'considerate\[ray\]'"):
+        RayBackend().open()
+
+
+def test_described(opened: Opened) -> None:
+    assert opened.describe() == f"a local Ray {ray.__version__}: 3 workers of 1 thread"
+    if sys.platform == "linux":
+        assert ray.nodes()[0]["NodeManagerAddress"] == "127.0.0.2"
+
+
+def test_too_few_processors_are_said_in_one_sentence_and_a_ray_in_use_is_left_alone(opened: Opened) -> None:
+    with pytest.raises(ClusterError) as caught:
+        RayBackend(workers=50, threads=2, patience=1.0).open()
+    assert str(caught.value) == (
+        "50 workers of 2 threads found no room within 1 s on 1 node with 3 processors, 3 on the largest and 0 free in "
+        "all; ask for fewer workers or threads, or add nodes."
+    )
+    assert opened.tasks.get(opened.tasks.submit(abs, -3)) == 3
+
+
+SESSION = """
+import json, os, signal, sys, time
+from considerate.backends.ray import RayBackend
+opened = RayBackend(workers=1).open()
+pid = opened.tasks.get(opened.tasks.submit(os.getpid))
+print(json.dumps({"worker": pid, "session": opened._session}), flush=True)
+END
+"""
+
+
+def session(end: str, **environment: str) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
+    """What a process of its own printed that opened a Ray and ended in some way."""
+    done = subprocess.run(
+        [sys.executable, "-c", SESSION.replace("END", end)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=os.environ | environment,
+        check=False,
+    )
+    import json
+
+    return done, json.loads(done.stdout.splitlines()[0])
+
+
+@pytest.mark.parametrize("end", ["pass", "raise SystemExit(3)"])
+def test_a_ray_that_was_started_is_stopped_even_where_nobody_closes_it(end: str) -> None:
+    done, said = session(end)
+    assert done.returncode == (3 if "3" in end else 0)
+    assert done.stderr == ""  # not a word of Ray's own
+    assert len(done.stdout.splitlines()) == 1
+    assert not alive(said["worker"])
+    assert not Path(said["session"]).exists()
+
+
+def test_no_ray_at_an_address() -> None:
+    code = """
+from considerate.backends.ray import RayBackend
+from considerate.errors import ClusterError
+try:
+    RayBackend(address="127.0.0.1:1").open()
+except ClusterError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout.startswith("There is no Ray to join at 127.0.0.1:1: ")
+    assert done.stdout.endswith("Connection refused; see `ray status`, or give another --address.\n")
+
+
+# --- Tasks ---
+
+
+def both(numbers: list[int], one: int) -> tuple[int, int]:
+    return sum(numbers), one
+
+
+def refuse() -> None:
+    raise DataError("no column 'user'.")
+
+
+def test_tasks_are_given_what_references_stand_for(opened: Opened) -> None:
+    tasks = opened.tasks
+    seven = tasks.put(7)
+    first, second = tasks.submit(both, [seven, 2, tasks.submit(abs, -1)], seven, returns=2)
+    assert tasks.get(first) == 10
+    assert tasks.get([second, seven]) == [7, 7]
+    assert tasks.get([]) == []
+    assert tasks.get(tasks.submit(both, [], 3)) == (0, 3)
+    with pytest.raises(ValueError, match="gave 2 results; 3 were announced"):
+        tasks.get(tasks.submit(both, [], 3, returns=3))
+
+
+def test_tasks_raise_what_the_function_raised(opened: Opened) -> None:
+    ref = opened.tasks.submit(refuse)
+    with pytest.raises(DataError, match=r"^no column 'user'\.$"):
+        opened.tasks.get(ref)
+    finished, others = opened.tasks.wait([ref])
+    assert (finished, others) == ([ref], [])
+
+
+def test_waiting_for_the_first(opened: Opened) -> None:
+    tasks = opened.tasks
+    slow, quick = tasks.submit(time.sleep, 5.0), tasks.submit(abs, -1)
+    assert tasks.wait([slow, quick]) == ([quick], [slow])
+    assert tasks.wait([]) == ([], [])
+    ray.cancel(slow, force=True)
+
+
+# --- Calls ---
+
+
+def test_parts_are_spread_over_workers_in_runs(crew: Any) -> None:
+    assert [list(member.parts) for member in crew.members.all] == [[0, 1], [2, 3, 4], [5, 6]]
+    pids = crew.call("pid")
+    assert len(set(pids)) == 3
+    assert pids == [member.seat.pid for member in crew.members.all for _ in member.parts]
+    assert os.getpid() not in pids
+
+
+def own_number(part: Tally, amount: int, own: int) -> tuple[int, int]:
+    return part.number + amount, own
+
+
+def test_each_part_is_given_its_own(opened: Opened, crew: Any) -> None:
+    each = Each([opened.tasks.put(-i) if i % 2 else -i for i in range(PARTS)])
+    assert crew.call(own_number, 10, each) == [(10 + i, -i) for i in range(PARTS)]
+
+
+def test_changes_have_the_bits_of_one_process(crew: Any) -> None:
+    sent = downs(4)
+    for down in sent:
+        answer = crew.call("visit", crew.share(down), merge=together, changes=True)
+    np.testing.assert_array_equal(answer, expected_tally(PARTS, sent))
+    np.testing.assert_array_equal(crew.call("look", merge=together), answer)
+    with pytest.raises(ZeroDivisionError, match="part 4"):
+        crew.call("fail", 4, changes=True)
+    np.testing.assert_array_equal(crew.call("look", merge=together), answer)
+
+
+def one_answer(part: Tally, size: int) -> np.ndarray:
+    return np.zeros(size)
+
+
+def larger(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    return np.zeros(max(len(one), len(other)))
+
+
+def test_bytes_are_counted_from_what_is_sent(crew: Any) -> None:
+    crew.report()
+    message = np.zeros(5000)
+    shared = crew.share(message)
+    for _ in range(2):
+        crew.call(lambda part, message: None, shared, merge=lambda a, b: None)
+    report = crew.report()
+    assert report.down == size_of(message)  # once for the one node there is
+    crew.call(one_answer, 1000, merge=larger)
+    report = crew.report()
+    answer = size_of(np.zeros(1000))
+    assert report.up == 3 * answer  # two go from worker to worker, and the merged one to the head
+    assert report.down == 3 * size_of(1000)
+    crew.call(one_answer, 1000)
+    assert crew.report().up == pytest.approx(PARTS * answer, rel=0.02)
+    assert crew.report().up == 0
+
+
+def slow_part(part: Tally) -> None:
+    time.sleep(0.3 if part.number == 5 else 0.0)
+
+
+def test_the_slowest_is_reported(crew: Any) -> None:
+    crew.report()
+    crew.call(slow_part)
+    report = crew.report()
+    assert (report.slowest_worker, report.slowest_part) == (2, 5)
+    assert report.seconds >= report.workers[2] >= report.slowest_part_seconds >= 0.3
+    assert report.workers[0] < 0.3
+    assert report.replaced == 0
+
+
+# --- Ctrl-C ---
+
+INTERRUPTED = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+import logging
+logging.basicConfig(level=logging.INFO)
+import numpy as np
+import ray_cluster
+from ray import cloudpickle
+from ray_cluster import Tally, downs, expected_tally, together
+from considerate.backends.ray import RayBackend
+cloudpickle.register_pickle_by_value(ray_cluster)
+with RayBackend(workers=2).open() as opened:
+    crew = opened.crew(Tally, {{"parts": 4}}, list(range(4)))
+    sent = downs(3)
+    crew.call("visit", sent[0], merge=together, changes=True)
+    pids = crew.call("pid")
+    print("ready", flush=True)
+    try:
+        crew.call("slow_visit", sent[2], 1.0, merge=together, changes=True)
+    except KeyboardInterrupt:
+        print("interrupted")
+    same = np.array_equal(crew.call("look", merge=together), expected_tally(4, sent[:1]))
+    answer = crew.call("visit", sent[1], merge=together, changes=True)
+    print(same, np.array_equal(answer, expected_tally(4, sent[:2])), crew.call("pid") == pids)
+"""
+
+
+def test_ctrl_c_leaves_the_parts_as_after_the_last_finished_call() -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", INTERRUPTED],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    time.sleep(0.3)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to Ray's processes too
+    said, errors = process.communicate(timeout=60)
+    assert said.splitlines() == ["interrupted", "True True True"]
+    assert (process.returncode, errors) == (0, "")

@@ -1,0 +1,208 @@
+"""Fits on Ray: the bits of the plain fit for any number of workers, whoever is killed and when."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ray_cluster
+import ray_fits
+from considerate.backends.ray import RayBackend
+from considerate.checkpoint import Checkpoints
+from considerate.graph import ITEMS, USERS, Graph, divide
+from considerate.inference.divided import gather, make_divided, with_residents
+from considerate.inference.messages import Setup
+from considerate.inference.parts import make_part
+from considerate.kernels import compiled
+from ray_cluster import kill_worker
+from ray_fits import (
+    GROUPS,
+    NEGATIVES,
+    Fitted,
+    Slowly,
+    fit_over,
+    in_process,
+    plain_fit,
+    same_bits,
+    settings_of,
+    small_graph,
+    weights_of,
+)
+
+ray = pytest.importorskip("ray")
+
+SWEEPS = 6
+kinds = pytest.mark.parametrize("kind", ["sampled", "expected"])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def running() -> Iterator[None]:
+    """A Ray that the backends of this file join and leave alone."""
+    for module in (ray_cluster, ray_fits):  # workers cannot import tests
+        ray.cloudpickle.register_pickle_by_value(module)
+    ray.init(address="local", num_cpus=3, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+    yield
+    ray.shutdown()
+
+
+@pytest.fixture(scope="module")
+def graph() -> Graph:
+    return small_graph()
+
+
+@pytest.fixture(scope="module")
+def plain(graph: Graph) -> dict[tuple[str, bool], Fitted]:
+    return {
+        (kind, user_bias): plain_fit(graph, kind, settings_of(user_bias), SWEEPS)
+        for kind in ("sampled", "expected")
+        for user_bias in (False, True)
+    }
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+@kinds
+def test_the_posterior_of_the_plain_fit_by_users(graph: Graph, plain: Any, kind: str, workers: int) -> None:
+    with RayBackend(workers=workers, threads=1).open() as opened:
+        user_bias = workers == 2
+        found = fit_over(partial(opened.crew, make_part), graph, kind, settings_of(user_bias), SWEEPS)
+    same_bits(found, plain[kind, user_bias])
+
+
+@kinds
+def test_threads_within_workers_change_nothing(graph: Graph, plain: Any, kind: str) -> None:
+    with RayBackend(workers=1, threads=3).open() as opened:
+        found = fit_over(partial(opened.crew, make_part), graph, kind, settings_of(True), SWEEPS)
+    same_bits(found, plain[kind, True])
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+@kinds
+def test_the_posterior_of_one_process_by_items(graph: Graph, kind: str, workers: int) -> None:
+    settings = settings_of(workers == 2)
+    here = fit_over(in_process, graph, kind, settings, SWEEPS, ITEMS)
+    with RayBackend(workers=workers, threads=1).open() as opened:
+        found = fit_over(partial(opened.crew, make_part), graph, kind, settings, SWEEPS, ITEMS)
+    same_bits(found, here)
+
+
+def test_blocks_of_coordinates_and_shards_of_items(graph: Graph) -> None:
+    settings = settings_of(True, factors=20)
+    before = compiled.step_together(8)  # as if there were many factors; workers are told
+    try:
+        plain = plain_fit(graph, "expected", settings, 3)
+        with RayBackend(workers=2).open() as opened:
+            found = fit_over(partial(opened.crew, make_part), graph, "expected", settings, 3, item_shards=3)
+    finally:
+        compiled.step_together(before)
+    same_bits(found, plain)
+    assert not np.array_equal(
+        plain[0].posterior.items.rows, plain_fit(graph, "expected", settings, 3)[0].posterior.items.rows
+    )
+
+
+@pytest.mark.parametrize("inner", ["one", "all"])
+def test_inner_sweeps(graph: Graph, inner: str) -> None:
+    settings, how = settings_of(True), {"inner_sweeps": 2, "inner": inner}
+    here = fit_over(in_process, graph, "sampled", settings, 3, **how)
+
+    def kill_one(crew: Any, done: Any) -> None:
+        if done.state.sweep == 2:
+            kill_worker(crew.members.all[1], "ray")
+
+    with RayBackend(workers=2).open() as opened:
+        found = fit_over(partial(opened.crew, make_part), graph, "sampled", settings, 3, seen=kill_one, **how)
+    same_bits(found, here)
+
+
+def test_ctrl_c_keeps_the_last_finished_sweep(graph: Graph) -> None:
+    settings, finished = settings_of(True), 3
+    outline, parts = divide(graph)
+    setup = Setup.of(outline, settings, "sampled", NEGATIVES)
+    with RayBackend(workers=2).open() as opened:
+        crew = opened.crew(Slowly, setup, parts)
+        runner = make_divided(outline, setup, weights_of(graph), crew, groups=GROUPS)
+        sweeps = runner.sweeps()
+        bounds = [next(sweeps).bound.total for _ in range(finished - 1)]
+        last = next(sweeps)
+        threading.Thread(target=lambda: (time.sleep(0.1), os.kill(os.getpid(), signal.SIGINT))).start()
+        with pytest.raises(KeyboardInterrupt):
+            next(sweeps)
+        bound = runner.evaluate_bound(last.state).total
+        state = with_residents(last.state, gather(crew, settings.factors))
+    _, plain_bounds = plain_fit(graph, "sampled", settings, finished + 1)
+    assert [*bounds, last.bound.total, bound] == plain_bounds
+    same_bits((state, []), (plain_fit(graph, "sampled", settings, finished)[0], []))
+
+
+# --- Killed at random moments ---
+
+
+class Killer:
+    """Kills workers, each a random time after a random sweep was begun; all before the last sweep ends."""
+
+    def __init__(self, seed: int, kills: int) -> None:
+        self.random = np.random.default_rng(seed)
+        self.at = sorted(int(sweep) for sweep in self.random.integers(1, SWEEPS - 1, kills))
+        self.killed: list[int] = []  # pids
+        self.threads: list[threading.Thread] = []
+
+    def seen(self, crew: Any, done: Any) -> None:
+        """Called between sweeps."""
+        while self.at and self.at[0] == done.state.sweep:
+            self.at.pop(0)
+            chosen = self.random.uniform(0.0, 0.4), self.random.permutation(len(crew.members.all)), len(self.at) % 2
+            self.threads.append(threading.Thread(target=self.kill, args=(crew, *chosen), daemon=True))
+            self.threads[-1].start()
+        if done.state.sweep == SWEEPS - 1:
+            for thread in self.threads:
+                thread.join()
+
+    def kill(self, crew: Any, after: float, order: Any, by_ray: int) -> None:
+        """The first in that order who is alive."""
+        time.sleep(after)
+        while not crew.members.closed:
+            for index in order:
+                pid = kill_worker(crew.members.all[index], "ray" if by_ray else "system")
+                if pid is not None:
+                    self.killed.append(pid)
+                    return
+            time.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    ("kind", "resident", "kept"),
+    [
+        ("sampled", USERS, False),
+        ("sampled", USERS, True),
+        ("expected", USERS, False),
+        ("expected", ITEMS, True),
+        ("sampled", ITEMS, False),
+    ],
+)
+def test_workers_killed_at_random_moments(
+    graph: Graph, plain: Any, kind: str, resident: str, kept: bool, tmp_path: Path
+) -> None:
+    """Two in each of five fits: ten in all."""
+    settings = settings_of(False)
+    if resident == USERS:
+        undisturbed = plain[kind, False]
+    else:
+        undisturbed = fit_over(in_process, graph, kind, settings, SWEEPS, ITEMS)
+    checkpoints = Checkpoints(str(tmp_path), {}) if kept else None
+    killer = Killer(seed=len(kind) + 2 * kept + 4 * (resident == USERS), kills=2)
+    with RayBackend(workers=3, threads=1).open() as opened:
+        found = fit_over(
+            partial(opened.crew, Slowly), graph, kind, settings, SWEEPS, resident, checkpoints, killer.seen
+        )
+    same_bits(found, undisturbed)
+    assert len(killer.killed) == 2
