@@ -28,6 +28,7 @@ NAMES = (
     "peers_fit",
     "growth",
     "scale",
+    "xbox",
     "recommend",
     "evaluation",
     "load",

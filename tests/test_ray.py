@@ -156,7 +156,7 @@ def test_tasks_raise_what_the_function_raised(opened: Opened) -> None:
 
 def test_waiting_for_the_first(opened: Opened) -> None:
     tasks = opened.tasks
-    slow, quick = tasks.submit(time.sleep, 5.0), tasks.submit(abs, -1)
+    slow, quick = tasks.submit(time.sleep, 300.0), tasks.submit(abs, -1)
     assert tasks.wait([slow, quick]) == ([quick], [slow])
     assert tasks.wait([]) == ([], [])
     ray.cancel(slow, force=True)
