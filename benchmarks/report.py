@@ -9,6 +9,7 @@ import os
 import platform
 import resource
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -62,6 +63,17 @@ def interleaved(functions: Mapping[str, Callable[[], Any]], repeats: int, warm: 
 
 def median(values: Sequence[float]) -> float:
     return float(statistics.median(values))
+
+
+def in_a_process(module: str, name: str, *arguments: Any) -> Any:
+    """What a function of a module of the benchmarks gives in a fresh process; arguments and answer are plain values."""
+    code = f"import json, sys; from benchmarks import {module}; "
+    code += f"print(json.dumps({module}.{name}(*json.loads(sys.argv[1]))))"
+    asked = [sys.executable, "-c", code, json.dumps(arguments)]
+    done = subprocess.run(asked, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{name}{arguments} failed:\n{done.stderr}")
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def peak_bytes() -> int:

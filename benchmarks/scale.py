@@ -9,9 +9,6 @@ way, from a folder of Parquet files.
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -21,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.report import THREADS, Row, Section, command, median, peak_bytes
+from benchmarks.report import THREADS, Row, Section, command, in_a_process, median, peak_bytes
 from considerate import Recommender
 from considerate.backends.crew import InProcess
 from considerate.backends.local import LocalBackend
@@ -39,11 +36,6 @@ from considerate.training import Hidden, Popularity, make_estimator
 ITEM_COUNT, FACTORS, NEGATIVES, GROUPS = 4000, 20, 1.0, 32
 MEASURED_USERS = (200_000, 600_000, 2_000_000)
 FILES = 16  # of the Parquet folder
-CHILD = """
-import json, sys
-from benchmarks import scale
-print(json.dumps(getattr(scale, sys.argv[1])(*json.loads(sys.argv[2]))))
-"""
 
 
 def draw_pairs(users: int) -> tuple[np.ndarray, np.ndarray]:
@@ -51,16 +43,6 @@ def draw_pairs(users: int) -> tuple[np.ndarray, np.ndarray]:
     law = balanced_item_law(size.user_law, size.item_law, users=users, items=ITEM_COUNT)
     drawn = random_graph(users, ITEM_COUNT, size.user_law, law, seed=0)
     return drawn.users, drawn.items
-
-
-def in_a_process(name: str, *arguments: Any) -> Any:
-    """What a function of this file gives in a fresh process."""
-    done = subprocess.run(
-        [sys.executable, "-c", CHILD, name, json.dumps(arguments)], capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        raise RuntimeError(f"{name}{arguments} failed:\n{done.stderr}")
-    return json.loads(done.stdout.splitlines()[-1])
 
 
 # --- What a sweep takes and sends ---
@@ -156,8 +138,8 @@ def head_memory(quick: bool) -> list[Row]:
     rows = []
     for users in (70_000, 140_000) if quick else MEASURED_USERS:
         with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as output:
-            size = in_a_process("write_likes", folder, users)
-            found = in_a_process("fit_folder", folder, str(Path(output) / "model"), "sampled")
+            size = in_a_process("scale", "write_likes", folder, users)
+            found = in_a_process("scale", "fit_folder", folder, str(Path(output) / "model"), "sampled")
         rows.append({"users": users, "MB of Parquet": size / 1e6, **found})
     first = rows[0]
     for row in rows[1:]:
@@ -171,7 +153,7 @@ def run(quick: bool = False) -> Section:
     users, repeats = (20_000, 2) if quick else (1_360_000, 5)
     small = 20_000 if quick else 136_000
     asked = [(users, "sampled", 2), (small, "sampled", 3), (small, "expected", 2)]
-    found = [in_a_process("one_graph", *one, repeats) for one in asked]
+    found = [in_a_process("scale", "one_graph", *one, repeats) for one in asked]
     section.raw = {"sweeps": found}
     section.tables[f"A sweep, medians of {repeats} by turns"] = [
         {

@@ -8,9 +8,6 @@ process of its own and leaves its model in a file; the models are then held agai
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -21,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.report import THREADS, Row, Section, command, peak_bytes
+from benchmarks.report import THREADS, Row, Section, command, in_a_process, peak_bytes
 from considerate import Recommender
 from considerate.backends.out_of_core import OutOfCore
 from considerate.backends.ray import RayBackend
@@ -34,20 +31,6 @@ BACKENDS: dict[str, Callable[[str], Any]] = {
     "Ray, two workers": lambda folder: RayBackend(workers=THREADS, threads=1),
     "out of core, two threads": lambda folder: OutOfCore(folder=Path(folder).parent, threads=THREADS),
 }
-CHILD = """
-import json, sys
-from benchmarks import xbox
-print(json.dumps(getattr(xbox, sys.argv[1])(*json.loads(sys.argv[2]))))
-"""
-
-
-def in_a_process(name: str, *arguments: Any) -> Any:
-    """What a function of this file gives in a fresh process."""
-    asked = [sys.executable, "-c", CHILD, name, json.dumps(arguments)]
-    done = subprocess.run(asked, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"{name}{arguments} failed:\n{done.stderr}")
-    return json.loads(done.stdout.splitlines()[-1])
 
 
 def write_likes(folder: str, users: int) -> Row:
@@ -111,9 +94,9 @@ def run(quick: bool = False) -> Section:
     with tempfile.TemporaryDirectory() as folder:
         likes = Path(folder) / "likes"
         likes.mkdir()
-        graph = in_a_process("write_likes", str(likes), 20_000 if quick else XBOX_SAMPLE.users)
+        graph = in_a_process("xbox", "write_likes", str(likes), 20_000 if quick else XBOX_SAMPLE.users)
         paths = [str(Path(folder) / f"{number}.model") for number in range(len(BACKENDS))]
-        rows = [in_a_process("fit", str(likes), path, way) for path, way in zip(paths, BACKENDS)]
+        rows = [in_a_process("xbox", "fit", str(likes), path, way) for path, way in zip(paths, BACKENDS)]
         same = all(same_model(paths[0], other) for other in paths[1:])
     section.tables[f"{graph['edges']:,} edges, {graph['users']:,} users, {graph['items']:,} items; {SWEEPS} sweeps"] = (
         rows
