@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 from considerate import Recommender, __version__, read_interactions
 from considerate.cli import app
-from considerate.cli.options import READER, TIME
+from considerate.cli.options import READER
 from considerate.parameters import Parameters, about
 from considerate.store import open_tensors
 from likes import planted
@@ -113,7 +113,7 @@ def test_the_options_of_fit_are_the_fields_of_the_recommender() -> None:
 def test_the_options_of_the_reader_are_the_arguments_of_read_interactions() -> None:
     import inspect
 
-    assert [*READER, *TIME] == [*inspect.signature(read_interactions).parameters][1:]
+    assert [*READER, "time_column"] == [*inspect.signature(read_interactions).parameters][1:]
 
 
 def test_a_setting_without_a_range_would_be_seen() -> None:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from considerate.inference import inner
 from considerate.inference.divided import gather, make_divided, with_residents
 from considerate.inference.fit import Settings, State
 from considerate.inference.inner import InnerDown
-from considerate.inference.messages import Setup, merge_all
+from considerate.inference.messages import Setup, merge_ups
 from considerate.inference.parts import make_part
 from considerate.posterior import Gamma
 
@@ -89,7 +90,7 @@ class Visits:
     def send_messages(self) -> None:
         """All parts' messages, anew."""
         down = self.runner._down(self.state, self.epsilon)
-        self.total = merge_all([part.messages(self.runner._fixed, down) for part in self.parts]).root()
+        self.total = reduce(merge_ups, [part.messages(self.runner._fixed, down) for part in self.parts]).root()
 
     def visit(self, number: int, rounds: int) -> None:
         down = self.runner._down(self.state, self.epsilon)

@@ -26,7 +26,6 @@ READER = {
     "title_column": "Its column of titles; guessed if not given.",
     "query": "What to ask a database, such as sqlite:///likes.db.",
 }
-TIME = {"time_column": "Column of times, for a split by time: dates, moments or numbers."}
 READER_PANEL, SETTINGS_PANEL, OUTPUT_PANEL = "Reading the data", "The model", "Output"
 CHECKPOINT_PANEL = "Checkpoints"
 
@@ -40,11 +39,6 @@ Seed = Annotated[int, typer.Option(help="Seed of every draw; a whole number at l
 def with_reader(command: Callable[..., Any]) -> Callable[..., Any]:
     """A command whose argument `reader`, a dictionary, comes from the reader's options."""
     return _with_reader(command, READER)
-
-
-def with_timed_reader(command: Callable[..., Any]) -> Callable[..., Any]:
-    """`with_reader`, and the column of times."""
-    return _with_reader(command, READER | TIME)
 
 
 def with_untitled_reader(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import reduce
 from typing import Any, TypeVar
 
 import numpy as np
@@ -185,7 +184,3 @@ def merge_ups(a: Up, b: Up) -> Up:
             place, sums = _risen(a.parts, (place[0] + 1, place[1] // 2), sums)
         nodes[place] = sums
     return Up(a.parts, a.blocks | b.blocks, nodes)
-
-
-def merge_all(ups: list[Up]) -> Up:
-    return reduce(merge_ups, ups)
