@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.report import Section, command, interleaved, median
-from considerate.store import VERIFY_WHOLE
+from considerate.storage.container import VERIFY_WHOLE
 
 CHECKSUMS: dict[str, Callable[[bytes], Any]] = {
     "sha256": hashlib.sha256,

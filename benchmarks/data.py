@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 
 from benchmarks.report import THREADS
 from considerate import Recommender, read_interactions
-from considerate.degrees import PowerLaw
-from considerate.graph import Adjacency, Graph
-from considerate.inference.fit import Settings
+from considerate.data.graph import Adjacency, Graph
+from considerate.data.vocabulary import Vocabulary
+from considerate.inference.posterior import Gamma, Posterior, Precisions, Side
+from considerate.inference.sweep import Settings
 from considerate.kernels import compiled
-from considerate.model import Model
-from considerate.posterior import Gamma, Posterior, Precisions, Side
-from considerate.simulate import XBOX_SAMPLE, balanced_item_law, random_graph, simulate_from_model
-from considerate.vocabulary import Vocabulary
+from considerate.model.model import Model
+from considerate.simulation.degrees import PowerLaw
+from considerate.simulation.simulate import XBOX_SAMPLE, balanced_item_law, random_graph, simulate_from_model
 
 
 def movielens() -> Graph | None:

@@ -9,10 +9,10 @@ import numpy as np
 
 from benchmarks.data import drawn_likes, movielens_or_simulated
 from benchmarks.report import Section, command, interleaved, median
-from considerate.degrees import PowerLaw
-from considerate.graph import row_blocks, transpose
-from considerate.hidden import Sampled, popularity_weights
-from considerate.users import rows_of
+from considerate.data.graph import row_blocks, transpose
+from considerate.inference.hidden import Sampled, popularity_weights
+from considerate.model.users import rows_of
+from considerate.simulation.degrees import PowerLaw
 
 ITEMS = {"4k": 4_000, "40k": 40_000, "1M": 1_000_000}
 TARGETS = {"4k": 25.0, "40k": 40.0}

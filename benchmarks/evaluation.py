@@ -15,13 +15,13 @@ import numpy as np
 
 from benchmarks.data import random_model
 from benchmarks.report import THREADS, Section, command, interleaved, median
-from considerate.backends.local import LocalBackend
+from considerate.data.graph import Graph
 from considerate.evaluation.ranks import held_ranks, ranks_and_lists
 from considerate.evaluation.report import evaluate
 from considerate.evaluation.scorer import ModelScorer
 from considerate.evaluation.split import HeldOut, one_per_user, share_per_user
-from considerate.graph import Graph
-from considerate.model import Model
+from considerate.kernels.threads import LocalBackend
+from considerate.model.model import Model
 
 SIZES = {"MovieLens-1M": (6_038, 3_533, 20, 95), "Gowalla": (29_858, 40_981, 64, 34)}  # users, items, K, likes
 

@@ -13,10 +13,10 @@ import time
 
 from benchmarks.data import movielens, simulated
 from benchmarks.report import Section, command, median
-from considerate.backends.local import LocalBackend
-from considerate.graph import Graph
-from considerate.inference.fit import Settings, sweeps
-from considerate.training import Hidden, make_estimator, make_popularity
+from considerate.data.graph import Graph
+from considerate.fitting.training import Hidden, make_estimator, make_popularity
+from considerate.inference.sweep import Settings, sweeps
+from considerate.kernels.threads import LocalBackend
 
 MODELS = (("sampled", 1, 20), ("sampled", 3, 20), ("expected", 3, 20), ("sampled", 1, 64))
 

@@ -22,12 +22,12 @@ from benchmarks.data import movielens_or_simulated, xbox_like
 from benchmarks.quality import KNOB, our_rank
 from benchmarks.report import THREADS, Row, Section, command, median, peak_bytes
 from considerate import Interactions, Recommender
+from considerate.data.graph import Graph
+from considerate.data.vocabulary import Vocabulary
 from considerate.evaluation.split import HeldOut, one_per_user
-from considerate.graph import Graph
 from considerate.kernels import compiled
-from considerate.peers import training_matrix
-from considerate.simulate import XBOX_SAMPLE
-from considerate.vocabulary import Vocabulary
+from considerate.simulation.simulate import XBOX_SAMPLE
+from considerate.study.peers import training_matrix
 
 USERS = {"10^5": 13_600, "10^6": 136_000, "10^7": 1_360_000, "Xbox sample": XBOX_SAMPLE.users}
 SWEEPS = {"10^5": 12, "10^6": 12, "10^7": 4, "Xbox sample": 3}  # short ones more often

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from benchmarks.report import Section, command, median
-from considerate.graph import Adjacency
-from considerate.hidden import Terms
+from considerate.data.graph import Adjacency
+from considerate.inference.hidden import Terms
+from considerate.inference.posterior import Side
 from considerate.inference.sums import EdgeSums, Step, side_pass
 from considerate.kernels import compiled
-from considerate.posterior import Side
 
 FACTORS = (8, 16, 20, 32, 64, 128)
 DEGREE = 40

@@ -25,7 +25,7 @@ from benchmarks.quality import KNOB, mean_rank, our_rank
 from benchmarks.report import THREADS, Row, Section, command, median
 from considerate import Recommender
 from considerate.evaluation.split import HeldOut, one_per_user
-from considerate.peers import training_matrix
+from considerate.study.peers import training_matrix
 
 K = 20
 NEAR = 0.001  # of its best S_rank: the plateau

@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from benchmarks.report import THREADS
 from considerate import Recommender
-from considerate.backends.local import LocalBackend
 from considerate.evaluation.ranks import held_ranks
 from considerate.evaluation.scorer import FunctionScorer, ModelScorer, Scorer
 from considerate.evaluation.split import HeldOut
+from considerate.kernels.threads import LocalBackend
 
 KNOB = 0.5  # of ours
 

@@ -20,10 +20,10 @@ from benchmarks.report import Section, command, median
 READ = """
 import json, sys, time
 start = time.perf_counter()
-from considerate.interactions import read_interactions
+from considerate.data import read_interactions
 likes = read_interactions(sys.argv[1])
 read = time.perf_counter() - start
-from considerate.graph import Graph
+from considerate.data.graph import Graph
 graph = Graph.from_pairs(likes.users, likes.items, len(likes.user_ids), len(likes.item_ids))
 seconds = time.perf_counter() - start
 from benchmarks.report import peak_bytes

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from benchmarks.data import random_model, recommender
 from benchmarks.report import THREADS, Section, command, interleaved, median
 from considerate import Recommender
-from considerate.model import Model
-from considerate.predict import like_probability, logit_moments
+from considerate.model.model import Model
+from considerate.model.predict import like_probability, logit_moments
 
 K, N = 20, 10
 

@@ -20,18 +20,18 @@ import numpy as np
 
 from benchmarks.report import THREADS, Row, Section, command, in_a_process, median, peak_bytes
 from considerate import Recommender
-from considerate.backends.crew import InProcess
-from considerate.backends.local import LocalBackend
-from considerate.backends.ray import RayBackend
-from considerate.division import Cluster, Sizes, division_costs
-from considerate.graph import USERS, Graph, divide
-from considerate.hidden import popularity_weights
-from considerate.inference.divided import make_divided
-from considerate.inference.fit import Settings, Sweep, sweeps
-from considerate.inference.messages import Setup
-from considerate.inference.parts import make_part
-from considerate.simulate import XBOX_SAMPLE, balanced_item_law, random_graph
-from considerate.training import Hidden, Popularity, make_estimator
+from considerate.data.graph import USERS, Graph, divide
+from considerate.distributed.backends.crew import InProcess
+from considerate.distributed.backends.ray import RayBackend
+from considerate.distributed.divided import make_divided
+from considerate.distributed.division import Cluster, Sizes, division_costs
+from considerate.distributed.messages import Setup
+from considerate.distributed.parts import make_part
+from considerate.fitting.training import Hidden, Popularity, make_estimator
+from considerate.inference.hidden import popularity_weights
+from considerate.inference.sweep import Settings, Sweep, sweeps
+from considerate.kernels.threads import LocalBackend
+from considerate.simulation.simulate import XBOX_SAMPLE, balanced_item_law, random_graph
 
 ITEM_COUNT, FACTORS, NEGATIVES, GROUPS = 4000, 20, 1.0, 32
 MEASURED_USERS = (200_000, 600_000, 2_000_000)
@@ -187,7 +187,7 @@ def run(quick: bool = False) -> Section:
         f"Graphs by the laws of the paper's Xbox sample with {ITEM_COUNT:,} items. A first sweep, which pays for "
         "memory, is not in the medians. The plain fit, the parts in one process and Ray sweep in turn.",
         "Bytes: down once per node, up from worker to worker and to the head. The formula is that of "
-        "considerate.division, which docs/scaling.md explains.",
+        "considerate.distributed.division, which docs/scaling.md explains.",
         "The peak is VmHWM of the process that starts the fit, Ray's client in it; pages of the object store that it "
         "has touched are counted.",
     ]

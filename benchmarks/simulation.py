@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 
 from benchmarks.report import Section, command, peak_bytes
-from considerate.simulate import XBOX_SAMPLE, balanced_item_law, random_graph
+from considerate.simulation.simulate import XBOX_SAMPLE, balanced_item_law, random_graph
 
 
 def run(quick: bool = False) -> Section:

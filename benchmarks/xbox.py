@@ -20,10 +20,10 @@ import numpy as np
 
 from benchmarks.report import THREADS, Row, Section, command, in_a_process, peak_bytes
 from considerate import Recommender
-from considerate.backends.out_of_core import OutOfCore
-from considerate.backends.ray import RayBackend
-from considerate.simulate import XBOX_SAMPLE, balanced_item_law, random_graph
-from considerate.store import open_tensors
+from considerate.distributed.backends.out_of_core import OutOfCore
+from considerate.distributed.backends.ray import RayBackend
+from considerate.simulation.simulate import XBOX_SAMPLE, balanced_item_law, random_graph
+from considerate.storage.container import open_tensors
 
 FACTORS, NEGATIVES, SWEEPS, FILES = 20, 1.0, 5, 32
 BACKENDS: dict[str, Callable[[str], Any]] = {

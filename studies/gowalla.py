@@ -19,14 +19,14 @@ from typing import Any
 import numpy as np
 
 from considerate import Recommender
-from considerate.backends.local import LocalBackend
+from considerate.data import read_interactions
+from considerate.data.graph import Graph
 from considerate.evaluation.metrics import ndcg, recall
 from considerate.evaluation.ranks import held_ranks
 from considerate.evaluation.scorer import ModelScorer, Scorer
 from considerate.evaluation.split import HeldOut, given_likes, share_per_user
-from considerate.graph import Graph
-from considerate.interactions import read_interactions
-from considerate.peers import training_matrix
+from considerate.kernels.threads import LocalBackend
+from considerate.study.peers import training_matrix
 from studies.movielens import default_folder
 
 K = 20  # places of a list that count

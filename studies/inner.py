@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from considerate import read_interactions
-from considerate.backends.crew import InProcess
-from considerate.backends.host import size_of
-from considerate.graph import Graph, divide
-from considerate.hidden import popularity_weights
-from considerate.inference.divided import make_divided
-from considerate.inference.fit import Settings
-from considerate.inference.messages import Setup
-from considerate.inference.parts import make_part
+from considerate.data.graph import Graph, divide
+from considerate.distributed.backends.crew import InProcess
+from considerate.distributed.backends.host import size_of
+from considerate.distributed.divided import make_divided
+from considerate.distributed.messages import Setup
+from considerate.distributed.parts import make_part
+from considerate.inference.hidden import popularity_weights
+from considerate.inference.sweep import Settings
 from studies.movielens import default_folder
 
 WAYS = {

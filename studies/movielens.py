@@ -18,14 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from considerate import Recommender, read_interactions
-from considerate.backends.local import LocalBackend
+from considerate.data.graph import Graph
 from considerate.evaluation.metrics import mean_by_bin
 from considerate.evaluation.ranks import held_ranks
 from considerate.evaluation.scorer import ModelScorer
 from considerate.evaluation.split import HeldOut, one_per_user
-from considerate.graph import Graph
-from considerate.peers import training_matrix
-from considerate.ranking import SCORES
+from considerate.kernels.threads import LocalBackend
+from considerate.model.ranking import SCORES
+from considerate.study.peers import training_matrix
 
 ITEM_BINS = np.array([1, 10, 32, 100, 316, 1000, 10**9])
 USER_BINS = np.array([1, 10, 20, 80, 10**9])

@@ -19,14 +19,14 @@ from typing import Any
 import numpy as np
 
 from considerate import Recommender
-from considerate.backends.local import LocalBackend
+from considerate.data import read_interactions
+from considerate.data.graph import Graph
 from considerate.evaluation.metrics import ndcg
 from considerate.evaluation.ranks import Ranks, held_ranks
 from considerate.evaluation.scorer import ModelScorer
 from considerate.evaluation.split import HeldOut, one_per_user, validation
-from considerate.graph import Graph
-from considerate.interactions import read_interactions
-from considerate.peers import training_matrix
+from considerate.kernels.threads import LocalBackend
+from considerate.study.peers import training_matrix
 from studies.movielens import default_folder
 
 SETS = {"ml-1m": "rating >= 4", "anime-5k-users": "rating >= 8"}

@@ -23,14 +23,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from considerate import Recommender
-from considerate.backends.local import LocalBackend
-from considerate.degrees import PowerLaw
-from considerate.graph import Adjacency, Graph, transpose
-from considerate.hidden import Terms
-from considerate.inference.fit import Settings, sweeps
-from considerate.posterior import Posterior
-from considerate.predict import INTERVAL, like_probability, logit_moments, sigmoid
-from considerate.simulate import ModelSample, simulate_from_model
+from considerate.data.graph import Adjacency, Graph, transpose
+from considerate.inference.hidden import Terms
+from considerate.inference.posterior import Posterior
+from considerate.inference.sweep import Settings, sweeps
+from considerate.kernels.threads import LocalBackend
+from considerate.model.predict import INTERVAL, like_probability, logit_moments, sigmoid
+from considerate.simulation.degrees import PowerLaw
+from considerate.simulation.simulate import ModelSample, simulate_from_model
 
 Floats = NDArray[np.float64]
 

@@ -18,12 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from considerate.division import Cluster, Costs, Sizes, division_costs
-from considerate.division import sizes as constants
-from considerate.division.choose import SUMS_MOST, shards_needed, size_words
-from considerate.division.inner import inner_costs
-from considerate.graph import ITEMS, MOST_PARTS, USERS
-from considerate.posterior import padded
+from considerate.data.graph import ITEMS, MOST_PARTS, USERS
+from considerate.distributed.division import Cluster, Costs, Sizes, division_costs
+from considerate.distributed.division import sizes as constants
+from considerate.distributed.division.choose import SUMS_MOST, shards_needed, size_words
+from considerate.distributed.division.inner import inner_costs
+from considerate.inference.posterior import padded
 
 RESULTS = Path(__file__).parents[1] / "benchmarks" / "results.json"
 MOVIELENS, SIMULATED, XBOX_ITEMS = (6038, 3533), (6000, 3500), 12_000

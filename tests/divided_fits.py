@@ -13,13 +13,13 @@ import pyarrow.parquet as pq
 import scipy.sparse as sp
 
 from considerate import Recommender
-from considerate.backends.crew import InProcess
-from considerate.backends.dividing import Dividing
-from considerate.backends.host import Each
-from considerate.backends.tasks import LocalTasks
-from considerate.graph import part_ranges
-from considerate.interactions import read_interactions
-from considerate.training import make_graph
+from considerate.data import read_interactions
+from considerate.data.graph import part_ranges
+from considerate.distributed.backends.crew import InProcess
+from considerate.distributed.backends.dividing import Dividing
+from considerate.distributed.backends.host import Each
+from considerate.distributed.backends.tasks import LocalTasks
+from considerate.fitting.training import make_graph
 from likes import as_table, skewed
 
 SETTINGS: dict[str, dict[str, Any]] = {

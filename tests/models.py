@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from considerate import Recommender
-from considerate.graph import Adjacency
-from considerate.inference.fit import Settings
-from considerate.model import Model
-from considerate.posterior import Gamma, Posterior, Precisions, Side
-from considerate.vocabulary import Vocabulary
+from considerate.data.graph import Adjacency
+from considerate.data.vocabulary import Vocabulary
+from considerate.inference.posterior import Gamma, Posterior, Precisions, Side
+from considerate.inference.sweep import Settings
+from considerate.model.model import Model
 from likes import planted
 
 

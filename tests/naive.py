@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special, stats
 
-from considerate.graph import Adjacency, Graph
-from considerate.posterior import Gamma, Posterior, Precisions, Side
+from considerate.data.graph import Adjacency, Graph
+from considerate.inference.posterior import Gamma, Posterior, Precisions, Side
 
 Array = NDArray[np.float64]
 

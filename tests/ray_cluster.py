@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from considerate.backends.ray_members import Member
+from considerate.distributed.backends.ray_members import Member
 
 # By default Ray takes some twenty seconds to call a node dead.
 DEATH_KNOWN_SOON = {

@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from considerate.backends.crew import InProcess
-from considerate.backends.local import LocalBackend
-from considerate.checkpoint import Checkpoints
-from considerate.graph import USERS, Graph, GraphPart, divide
-from considerate.hidden import popularity_weights
-from considerate.inference.divided import gather, make_divided, with_residents
-from considerate.inference.fit import Settings, State, Sweep, sweeps
-from considerate.inference.messages import Setup
-from considerate.inference.parts import make_part
-from considerate.training import Hidden, Popularity, make_estimator
+from considerate.data.graph import USERS, Graph, GraphPart, divide
+from considerate.distributed.backends.crew import InProcess
+from considerate.distributed.divided import gather, make_divided, with_residents
+from considerate.distributed.messages import Setup
+from considerate.distributed.parts import make_part
+from considerate.fitting.checkpoint import Checkpoints
+from considerate.fitting.training import Hidden, Popularity, make_estimator
+from considerate.inference.hidden import popularity_weights
+from considerate.inference.sweep import Settings, State, Sweep, sweeps
+from considerate.kernels.threads import LocalBackend
 
 NEGATIVES, GROUPS = 1.5, 16
 Fitted = tuple[State, list[float]]  # and the bounds

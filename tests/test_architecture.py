@@ -10,35 +10,31 @@ from pathlib import Path
 
 import pytest
 
+from considerate._moved import MOVED
+
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "considerate"
 
-# Rooms from the top down; those on one line do not import one another.
+# Rooms from the top down: each imports only from those above it.
 ROOMS = [
-    ["errors", "text_charts", "ragged"],
-    ["kernels", "arrays", "vocabulary", "files", "parameters"],
-    ["filesystems"],
-    ["interactions", "graph", "degrees", "store", "demo_catalogue", "output"],
-    ["fingerprint", "posterior", "simulate"],
-    ["hidden", "simulated_files", "users", "checkpoint"],
-    ["backends"],
-    ["inference", "division", "exchange"],
-    ["predict"],
-    ["ranking"],
-    ["model"],
-    ["rows", "training", "model_description"],
-    ["evaluation", "saved_state", "model_tensors"],
-    ["serving", "changes", "progress", "tuning", "resume", "model_shards", "divided_source"],
-    ["tables", "sharded_users", "divided_shards"],
-    ["divided_fit"],
-    ["model_file"],
-    ["batch"],
-    ["recommender"],
-    ["demo", "inspection", "peers"],
-    ["study"],
-    ["cli"],
+    "_version",
+    "_moved",
+    "errors",
+    "kernels",
+    "storage",
+    "parameters",
+    "data",
+    "simulation",
+    "inference",
+    "model",
+    "evaluation",
+    "fitting",
+    "distributed",
+    "recommender",
+    "study",
+    "cli",
 ]
-LEVEL = {room: level for level, rooms in enumerate(ROOMS) for room in rooms}
+LEVEL = {room: level for level, room in enumerate(ROOMS)}
 
 
 def room_of(path: Path) -> str:
@@ -75,16 +71,15 @@ def test_a_room_imports_only_from_rooms_above(path: Path) -> None:
 
 
 def test_the_import_reader_sees_relative_and_absolute_imports(tmp_path: Path) -> None:
-    assert "interactions" in imported_rooms(PACKAGE / "recommender.py")
-    assert "errors" in imported_rooms(PACKAGE / "interactions" / "read.py")
+    assert "data" in imported_rooms(PACKAGE / "recommender.py")
+    assert "errors" in imported_rooms(PACKAGE / "data" / "read.py")
 
 
 def test_inference_does_not_know_its_backend() -> None:
     for path in (PACKAGE / "inference").glob("*.py"):
         text = path.read_text()
         assert "import ray" not in text
-        assert "considerate.backends.ray" not in text
-        assert "considerate.backends.crew" not in text
+        assert "considerate.distributed" not in text
         assert "LocalBackend" not in text
         assert "ThreadPool" not in text
 
@@ -93,7 +88,7 @@ def test_only_the_ray_backend_imports_ray() -> None:
     importing = re.compile(r"^\s*(import ray\b|from ray\b)", re.M)
     found = {str(path.relative_to(PACKAGE)) for path in FILES if importing.search(path.read_text())}
     assert found
-    assert all(re.fullmatch(r"backends/ray\w*\.py", name) for name in found), found
+    assert all(re.fullmatch(r"distributed/backends/ray\w*\.py", name) for name in found), found
 
 
 def test_every_room_is_described() -> None:
@@ -155,3 +150,10 @@ def test_importing_loads_nothing_heavy(statement: str) -> None:
     code = f"{statement}; import sys; print([n for n in {heavy} if n in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(("old", "new"), MOVED.items())
+def test_an_old_module_name_is_the_new_module(old: str, new: str) -> None:
+    code = f"import importlib, {new}; assert importlib.import_module({old!r}) is importlib.import_module({new!r})"
+    found = subprocess.run([sys.executable, "-W", "always", "-c", code], capture_output=True, text=True, check=True)
+    assert "DeprecationWarning" in found.stderr

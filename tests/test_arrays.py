@@ -7,8 +7,8 @@ import gc
 import numpy as np
 import pytest
 
-from considerate.arrays import LARGE, LINE, Spare, empty
-from considerate.posterior import Side
+from considerate.inference.posterior import Side
+from considerate.kernels.arrays import LARGE, LINE, Spare, empty
 
 SHAPE = (LARGE // 192 + 5, 48)
 

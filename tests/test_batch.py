@@ -16,13 +16,14 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from considerate import Recommender, batch
-from considerate.backends.tasks import LocalTasks
-from considerate.batch import Slice, recommend_all, write_slice
+from considerate import Recommender
 from considerate.cli import app
+from considerate.distributed import batch
+from considerate.distributed.backends.tasks import LocalTasks
+from considerate.distributed.batch import Slice, recommend_all, write_slice
 from considerate.errors import ModelFileError, OutputError, UnknownIdError, UsageError
-from considerate.filesystems import Folder
-from considerate.model_file import open_model, save_model, save_sharded
+from considerate.model.file import open_model, save_model, save_sharded
+from considerate.storage.filesystems import Folder
 from models import random_model
 
 USERS = 1000

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from considerate.graph import Graph
+from considerate.data.graph import Graph
 from considerate.inference.bound import Bound, gamma_term, gaussian_term
-from considerate.inference.fit import Settings, bound_of, initial_state
+from considerate.inference.posterior import Gamma
+from considerate.inference.sweep import Settings, bound_of, initial_state
 from considerate.inference.updates import Moments
 from considerate.kernels.reference import log_likelihood, log_logistic_bound
-from considerate.posterior import Gamma
 
 
 @pytest.mark.parametrize("g", [0.0, 1.0])

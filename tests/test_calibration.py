@@ -24,8 +24,8 @@ from considerate.evaluation.calibration import (
     recalibrated_by_others,
     reliability,
 )
-from considerate.predict import like_interval, like_probability, logit
-from considerate.store import open_tensors, write_tensors
+from considerate.model.predict import like_interval, like_probability, logit
+from considerate.storage.container import open_tensors, write_tensors
 from likes import as_table, skewed
 
 

@@ -13,11 +13,7 @@ import numpy as np
 import pyarrow.fs as fs
 import pytest
 
-from considerate import checkpoint as module
-from considerate import filesystems
-from considerate.checkpoint import HEAD, INDEX, Checkpoints, part_file, sweep_folder, tensor
-from considerate.errors import CheckpointError, OutputError, UsageError
-from considerate.fingerprint import (
+from considerate.data.fingerprint import (
     describe_data,
     describe_settings,
     differences,
@@ -25,8 +21,12 @@ from considerate.fingerprint import (
     digest_likes,
     together,
 )
-from considerate.graph import Adjacency
-from considerate.vocabulary import Vocabulary
+from considerate.data.graph import Adjacency
+from considerate.data.vocabulary import Vocabulary
+from considerate.errors import CheckpointError, OutputError, UsageError
+from considerate.fitting import checkpoint as module
+from considerate.fitting.checkpoint import HEAD, INDEX, Checkpoints, part_file, sweep_folder, tensor
+from considerate.storage import filesystems
 
 FINGERPRINT = {
     "data": {"users": 3, "items": 2, "edges": 4, "division": "users"},

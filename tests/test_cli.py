@@ -21,7 +21,7 @@ from considerate import Recommender, __version__, read_interactions
 from considerate.cli import app
 from considerate.cli.options import READER
 from considerate.parameters import Parameters, about
-from considerate.store import open_tensors
+from considerate.storage.container import open_tensors
 from likes import planted
 
 WIDE = {"COLUMNS": "200"}

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from considerate.graph import Graph, run_serially
-from considerate.hidden import Expected, Sampled
-from considerate.hidden.saturation import Saturation
-from considerate.inference.fit import Settings, initial_state, update_users, users_pass
+from considerate.data.graph import Graph, run_serially
+from considerate.inference.hidden import Expected, Sampled
+from considerate.inference.hidden.saturation import Saturation
+from considerate.inference.sweep import Settings, initial_state, update_users, users_pass
 from considerate.kernels import compiled, reference
 
 USERS, ITEMS = 60, 90
@@ -44,7 +44,7 @@ def test_temperatures_equal_the_reference(graph, negatives):
 @pytest.mark.parametrize("kept", [True, False])
 def test_tables_of_groups_are_sums_over_their_items(monkeypatch, kept):
     if not kept:
-        monkeypatch.setattr("considerate.hidden.saturation.MOST_KEPT", 0)
+        monkeypatch.setattr("considerate.inference.hidden.saturation.MOST_KEPT", 0)
     random = np.random.default_rng(1)
     weights = np.round(random.gamma(0.7, 3.0, ITEMS), 1)
     group = random.integers(0, 5, ITEMS)

@@ -7,15 +7,15 @@ import math
 import numpy as np
 import pytest
 
-from considerate.backends.local import LocalBackend
-from considerate.graph import Graph, run_serially
-from considerate.hidden import Expected, Sampled, Terms, popularity_weights
-from considerate.inference.fit import Settings, State, evaluate_bound, initial_state, sweeps
+from considerate.data.graph import Graph, run_serially
+from considerate.inference.hidden import Expected, Sampled, Terms, popularity_weights
+from considerate.inference.posterior import Side
 from considerate.inference.sums import Step, side_pass
+from considerate.inference.sweep import Settings, State, evaluate_bound, initial_state, sweeps
 from considerate.inference.updates import heavy_rows, update_side
 from considerate.kernels import compiled
 from considerate.kernels.reference import Row, bias_step, natural_step, recover_factorised, row_sums
-from considerate.posterior import Side
+from considerate.kernels.threads import LocalBackend
 
 
 def planted(users: int = 240, items: int = 120, seed: int = 0) -> Graph:

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from considerate.degrees import (
+from considerate.errors import DataError, UsageError
+from considerate.simulation.degrees import (
     STEEPEST,
     PowerLaw,
     degree_histogram,
@@ -20,7 +21,6 @@ from considerate.degrees import (
     fit_power_law_cutoff,
     mean_constraint,
 )
-from considerate.errors import DataError, UsageError
 
 LAWS = [
     PowerLaw(0.77, maximum=500),
@@ -209,6 +209,6 @@ def test_histogram_refuses_no_bins() -> None:
 
 
 def test_importing_stays_light() -> None:
-    code = "import sys, considerate.simulate; print([m for m in ('scipy', 'pyarrow') if m in sys.modules])"
+    code = "import sys, considerate.simulation.simulate; print([m for m in ('scipy', 'pyarrow') if m in sys.modules])"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "[]"

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from considerate import demo
-from considerate.cli import app
+from considerate.cli import app, demo
 from considerate.recommender import Recommender
 
 

@@ -15,19 +15,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from considerate.backends.crew import InProcess
-from considerate.backends.disk_crew import OnDisk
-from considerate.backends.local import LocalBackend
+from considerate.data.graph import ITEMS, USERS, Graph, divide, part_ranges, ranges, run_serially
+from considerate.distributed import by_items, by_users
+from considerate.distributed.backends.crew import InProcess
+from considerate.distributed.backends.disk_crew import OnDisk
+from considerate.distributed.divided import Divided, correct_head_over, gather, make_divided, with_residents
+from considerate.distributed.messages import Ask, Down, Setup, Up, merge_ups
+from considerate.distributed.parts import make_part
 from considerate.errors import DivergedError
-from considerate.graph import ITEMS, USERS, Graph, divide, part_ranges, ranges, run_serially
-from considerate.hidden import Expected, Sampled, correct_head, popularity_weights
-from considerate.inference import by_items, by_users
-from considerate.inference.divided import Divided, correct_head_over, gather, make_divided, with_residents
-from considerate.inference.fit import InMemory, Settings, State, initial_side, initial_state
-from considerate.inference.messages import Ask, Down, Setup, Up, merge_ups
-from considerate.inference.parts import make_part
+from considerate.inference.hidden import Expected, Sampled, correct_head, popularity_weights
+from considerate.inference.sweep import InMemory, Settings, State, initial_side, initial_state
 from considerate.inference.updates import CHUNK, Moments, heavy_rows
 from considerate.kernels import compiled
+from considerate.kernels.threads import LocalBackend
 
 NEGATIVES, GROUPS, SWEEPS = 1.5, 16, 5
 SIZES = {USERS: (700, 80), ITEMS: (80, 700)}  # users and items, where the one or the other side is divided

@@ -22,13 +22,13 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from considerate import Recommender
-from considerate.backends.dividing import Dividing
-from considerate.backends.out_of_core import OutOfCore
-from considerate.backends.ray import RayBackend
-from considerate.checkpoint import Checkpoints, part_file, sweep_folder
 from considerate.cli import app
+from considerate.distributed.backends.dividing import Dividing
+from considerate.distributed.backends.out_of_core import OutOfCore
+from considerate.distributed.backends.ray import RayBackend
 from considerate.errors import CheckpointError, ClusterError, DataError, DivergedError, OutputError, UsageError
-from considerate.progress import progress, reading_progress, summary
+from considerate.fitting.checkpoint import Checkpoints, part_file, sweep_folder
+from considerate.fitting.progress import progress, reading_progress, summary
 from divided_fits import SETTINGS, Here, assert_same, made, write_likes
 from likes import as_table, skewed
 
@@ -336,7 +336,7 @@ def test_a_model_that_cannot_be_written_leaves_the_one_before(
         raise OutputError("the disk is full.")
 
     with monkeypatch.context() as patch:
-        patch.setattr("considerate.divided_fit.write_index", full)
+        patch.setattr("considerate.distributed.divided_fit.write_index", full)
         with pytest.raises(OutputError, match="full"):
             made(sweeps=3).fit(likes, backend=Here(), model_folder=folder)
         assert sorted(os.listdir(folder)) == before

@@ -12,20 +12,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from considerate.backends.crew import InProcess
-from considerate.backends.host import size_of
-from considerate.division import Cluster, Sizes, choose_division, division_costs
-from considerate.division.choose import SUMS_MOST, SUMS_SHARE, WORTH, shards_needed, size_words
-from considerate.division.costs import KEPT, LATENCY, PROCESS, tree_moves, tree_nodes
-from considerate.division.inner import inner_costs
+from considerate.data.graph import ITEMS, USERS, Graph, divide
+from considerate.distributed.backends.crew import InProcess
+from considerate.distributed.backends.host import size_of
+from considerate.distributed.divided import make_divided
+from considerate.distributed.division import Cluster, Sizes, choose_division, division_costs
+from considerate.distributed.division.choose import SUMS_MOST, SUMS_SHARE, WORTH, shards_needed, size_words
+from considerate.distributed.division.costs import KEPT, LATENCY, PROCESS, tree_moves, tree_nodes
+from considerate.distributed.division.inner import inner_costs
+from considerate.distributed.messages import Setup, Sums, Up, merge_ups
+from considerate.distributed.parts import make_part
 from considerate.errors import MemoryLimitError, UsageError
-from considerate.graph import ITEMS, USERS, Graph, divide
-from considerate.hidden import popularity_weights
-from considerate.hidden.groups import FREEZE_AFTER
-from considerate.inference.divided import make_divided
-from considerate.inference.fit import Settings
-from considerate.inference.messages import Setup, Sums, Up, merge_ups
-from considerate.inference.parts import make_part
+from considerate.inference.hidden import popularity_weights
+from considerate.inference.hidden.groups import FREEZE_AFTER
+from considerate.inference.sweep import Settings
 from considerate.kernels import compiled
 from likes import skewed
 from studies import scaling

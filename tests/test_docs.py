@@ -19,8 +19,9 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
-from considerate import Recommender, store
-from considerate.store import open_tensors
+from considerate import Recommender
+from considerate.storage import container as store
+from considerate.storage.container import open_tensors
 from likes import skewed
 
 ROOT = Path(__file__).parents[1]

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from considerate import Recommender, read_interactions
 from considerate.cli import app
+from considerate.data.graph import Graph
 from considerate.errors import DataError
 from considerate.evaluation import metrics
 from considerate.evaluation.bootstrap import interval
@@ -24,7 +25,6 @@ from considerate.evaluation.ranks import held_ranks, top_lists
 from considerate.evaluation.report import evaluate
 from considerate.evaluation.scorer import FunctionScorer, ModelScorer
 from considerate.evaluation.split import given_likes, one_per_user
-from considerate.graph import Graph
 from likes import skewed
 
 

@@ -18,14 +18,14 @@ import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
 
-from considerate.backends.tasks import LocalTasks, Tasks
+from considerate.data import Interactions, parquet, pieces, read_interactions
+from considerate.data.graph import Graph, block_ends, divide, row_blocks
+from considerate.data.vocabularies import join_ids, merge_ids, slice_ids
+from considerate.data.vocabulary import Vocabulary
+from considerate.distributed.backends.tasks import LocalTasks, Tasks
+from considerate.distributed.exchange import DividedData, from_graph, read_divided, stages, with_everyone
 from considerate.errors import ConsiderateError, DataError, UsageError
-from considerate.exchange import DividedData, from_graph, read_divided, stages, with_everyone
-from considerate.graph import Graph, block_ends, divide, row_blocks
-from considerate.interactions import Interactions, parquet, pieces, read_interactions
-from considerate.interactions.vocabularies import join_ids, merge_ids, slice_ids
-from considerate.training import make_graph
-from considerate.vocabulary import Vocabulary
+from considerate.fitting.training import make_graph
 
 BLOCK_EDGES = 16  # so that small data has many blocks and parts
 

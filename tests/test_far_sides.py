@@ -6,10 +6,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from considerate.graph import Graph, ranges, run_serially
-from considerate.hidden import Expected, Sampled
-from considerate.inference.fit import Settings, initial_state
+from considerate.data.graph import Graph, ranges, run_serially
+from considerate.inference.hidden import Expected, Sampled
 from considerate.inference.sums import Step, add_blocks, edge_sums, side_pass
+from considerate.inference.sweep import Settings, initial_state
 from considerate.inference.updates import update_side
 from considerate.kernels import compiled
 

@@ -15,9 +15,9 @@ from typing import Any
 import pyarrow.fs as fs
 import pytest
 
-from considerate import filesystems
 from considerate.errors import OutputError, UsageError
-from considerate.filesystems import Folder, Written
+from considerate.storage import filesystems
+from considerate.storage.filesystems import Folder, Written
 
 KINDS = ("path", "file", "remote", "memory")
 
@@ -125,7 +125,7 @@ def test_where_nothing_can_be_written(tmp_path: Path, monkeypatch: pytest.Monkey
 
 HOLD = """
 import sys, time
-from considerate.filesystems import Folder
+from considerate.storage.filesystems import Folder
 with Folder.at(sys.argv[1]).locked("lock", "writes"):
     print("held", flush=True)
     time.sleep(60)

@@ -9,9 +9,8 @@ import pytest
 from scipy import stats
 
 import naive
-from considerate.backends.local import LocalBackend
-from considerate.graph import Adjacency, Graph, run_serially
-from considerate.hidden import (
+from considerate.data.graph import Adjacency, Graph, run_serially
+from considerate.inference.hidden import (
     Expected,
     Sampled,
     correct_head,
@@ -19,12 +18,13 @@ from considerate.hidden import (
     popularity_weights,
     positives_to_negatives,
 )
-from considerate.hidden.groups import FREEZE_AFTER
-from considerate.hidden.saturation import Saturation
-from considerate.inference.fit import Settings, initial_state, update_users
+from considerate.inference.hidden.groups import FREEZE_AFTER
+from considerate.inference.hidden.saturation import Saturation
+from considerate.inference.posterior import Posterior, Side
 from considerate.inference.sums import Step, edge_sums, side_pass
+from considerate.inference.sweep import Settings, initial_state, update_users
 from considerate.kernels import compiled
-from considerate.posterior import Posterior, Side
+from considerate.kernels.threads import LocalBackend
 
 
 def graph_of(rows: list[list[int]], items: int, block_edges: int = 32_768) -> Graph:

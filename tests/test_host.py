@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from considerate.backends.host import Each, Host, size_of
+from considerate.distributed.backends.host import Each, Host, size_of
 from ray_cluster import Tally, downs, expected_tally, together
 
 PARTS = 5

@@ -16,12 +16,15 @@ from scipy import optimize
 
 import naive
 from considerate import Recommender
-from considerate.backends.local import LocalBackend
+from considerate.data.graph import Adjacency, Graph, run_serially, transpose
 from considerate.errors import DivergedError
-from considerate.graph import Adjacency, Graph, run_serially, transpose
-from considerate.hidden import Estimator, Expected, Sampled, Terms, popularity_weights
-from considerate.hidden.groups import FREEZE_AFTER
-from considerate.inference.fit import (
+from considerate.fitting.training import Hidden, make_estimator, make_popularity
+from considerate.inference.hidden import Estimator, Expected, Sampled, Terms, popularity_weights
+from considerate.inference.hidden.groups import FREEZE_AFTER
+from considerate.inference.posterior import Gamma, Posterior, Precisions, Side
+from considerate.inference.schedule import StepSize
+from considerate.inference.sums import Step, side_pass
+from considerate.inference.sweep import (
     Settings,
     State,
     evaluate_bound,
@@ -30,12 +33,9 @@ from considerate.inference.fit import (
     update_precisions,
     update_users,
 )
-from considerate.inference.schedule import StepSize
-from considerate.inference.sums import Step, side_pass
 from considerate.inference.updates import Moments, Updated, update_precision, update_side
 from considerate.kernels import reference
-from considerate.posterior import Gamma, Posterior, Precisions, Side
-from considerate.training import Hidden, make_estimator, make_popularity
+from considerate.kernels.threads import LocalBackend
 
 BACKEND = LocalBackend(1)
 

@@ -14,18 +14,18 @@ import numpy as np
 import pytest
 
 import naive
-from considerate.backends.crew import InProcess
-from considerate.backends.disk_crew import OnDisk
+from considerate.data.graph import Graph, divide
+from considerate.distributed import inner
+from considerate.distributed.backends.crew import InProcess
+from considerate.distributed.backends.disk_crew import OnDisk
+from considerate.distributed.divided import gather, make_divided, with_residents
+from considerate.distributed.inner import InnerDown
+from considerate.distributed.messages import Setup, merge_ups
+from considerate.distributed.parts import make_part
 from considerate.errors import UsageError
-from considerate.graph import Graph, divide
-from considerate.hidden import Sampled, popularity_weights
-from considerate.inference import inner
-from considerate.inference.divided import gather, make_divided, with_residents
-from considerate.inference.fit import Settings, State
-from considerate.inference.inner import InnerDown
-from considerate.inference.messages import Setup, merge_ups
-from considerate.inference.parts import make_part
-from considerate.posterior import Gamma
+from considerate.inference.hidden import Sampled, popularity_weights
+from considerate.inference.posterior import Gamma
+from considerate.inference.sweep import Settings, State
 
 NEGATIVES = 1.5
 

@@ -21,10 +21,10 @@ import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
 
+from considerate.data import Interactions, Titles, read_interactions
+from considerate.data import read as reader
+from considerate.data.vocabulary import Vocabulary
 from considerate.errors import DataError, UsageError
-from considerate.interactions import Interactions, Titles, read_interactions
-from considerate.interactions import read as reader
-from considerate.vocabulary import Vocabulary
 
 PAIRS = [("bo", "x"), ("al", "y"), ("al", "x"), ("cy", "z"), ("al", "y")]
 
@@ -52,9 +52,7 @@ def check(got: Interactions, wanted: list[tuple[object, object]] = PAIRS) -> Non
 
 
 def test_nothing_heavy_is_imported() -> None:
-    code = (
-        "import sys, considerate.interactions; print([m for m in ('pyarrow', 'scipy', 'pandas') if m in sys.modules])"
-    )
+    code = "import sys, considerate.data; print([m for m in ('pyarrow', 'scipy', 'pandas') if m in sys.modules])"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "[]"
 
@@ -545,7 +543,7 @@ def test_a_process_that_refused_large_data_ends_well(tmp_path: Path) -> None:
     likes = pa.table({"user": rows, "item": pa.array([f"x{k}" for k in range(50)]).take(pa.array(rows % 50))})
     pq.write_table(likes, tmp_path / "likes.parquet")
     code = (
-        "import sys; from considerate.errors import DataError; from considerate.interactions import read_interactions\n"
+        "import sys; from considerate.errors import DataError; from considerate.data import read_interactions\n"
         "try: read_interactions(sys.argv[1], where='item > 5')\n"
         "except DataError: print('refused')"
     )

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from considerate.data import Interactions, read_interactions
+from considerate.data.rules import parse
 from considerate.errors import ConsiderateError
-from considerate.interactions import Interactions, read_interactions
-from considerate.interactions.rules import parse
 
 TABLE = pa.table(
     {

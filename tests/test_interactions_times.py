@@ -11,8 +11,8 @@ import pyarrow.parquet
 import pytest
 
 from considerate import read_interactions
+from considerate.data import read_judged
 from considerate.errors import DataError, UsageError
-from considerate.interactions import read_judged
 
 HOUR = 3600.0
 

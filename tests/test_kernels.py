@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import special
 
-from considerate.graph import Adjacency, Graph, row_blocks, transpose
-from considerate.hidden import Terms
+from considerate.data.graph import Adjacency, Graph, row_blocks, transpose
+from considerate.inference.hidden import Terms
+from considerate.inference.posterior import Side
 from considerate.inference.sums import Step, edge_sums, side_pass
 from considerate.kernels import compiled, reference
-from considerate.posterior import Side
 
 INSTRUCTION_SETS = compiled.instruction_sets()
 every_instruction_set = pytest.mark.parametrize("name", INSTRUCTION_SETS)

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import naive_ranking as naive
+from considerate.data.graph import Adjacency, Graph
 from considerate.errors import UsageError
 from considerate.evaluation import metrics
 from considerate.evaluation.metrics import (
@@ -24,7 +25,6 @@ from considerate.evaluation.metrics import (
 from considerate.evaluation.ranks import Ranks, held_ranks
 from considerate.evaluation.scorer import FunctionScorer
 from considerate.evaluation.split import HeldOut
-from considerate.graph import Adjacency, Graph
 
 
 def tiny(scores, seen, held) -> tuple[FunctionScorer, HeldOut]:

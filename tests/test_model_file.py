@@ -18,12 +18,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from considerate import Recommender, read_interactions, store
+from considerate import Recommender, read_interactions
 from considerate.errors import ConsiderateError, ModelFileError, OutputError, UsageError
-from considerate.model_file import load_model
-from considerate.simulate import simulate_from_model
-from considerate.simulated_files import write_sample
-from considerate.store import open_tensors, write_tensors
+from considerate.model.file import load_model
+from considerate.simulation.files import write_sample
+from considerate.simulation.simulate import simulate_from_model
+from considerate.storage import container as store
+from considerate.storage.container import open_tensors, write_tensors
 from likes import as_table, planted
 from models import assert_same
 

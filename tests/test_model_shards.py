@@ -20,16 +20,18 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from considerate import Recommender, model_shards, read_interactions, sharded_users
+from considerate import Recommender, read_interactions
 from considerate.cli import app
+from considerate.data.vocabulary import Vocabulary
 from considerate.errors import ModelFileError, OutputError, UsageError
-from considerate.model import Model
-from considerate.model_file import load_model, open_model, save_model, save_sharded
-from considerate.model_shards import INDEX_NAME, ShardEntry, write_index, write_user_shard
-from considerate.sharded_users import ShardedUsers
-from considerate.store import open_tensors, write_tensors
-from considerate.users import UserRows
-from considerate.vocabulary import Vocabulary
+from considerate.model import sharded_users
+from considerate.model import shards as model_shards
+from considerate.model.file import load_model, open_model, save_model, save_sharded
+from considerate.model.model import Model
+from considerate.model.sharded_users import ShardedUsers
+from considerate.model.shards import INDEX_NAME, ShardEntry, write_index, write_user_shard
+from considerate.model.users import UserRows
+from considerate.storage.container import open_tensors, write_tensors
 from likes import as_table, planted
 from models import assert_same, random_model
 
@@ -338,7 +340,7 @@ def test_a_save_that_fails_leaves_the_model_that_was_there(
             raise KeyboardInterrupt
         return write_user_shard(place, number, *others)
 
-    monkeypatch.setattr("considerate.model_file.write_user_shard", failing)
+    monkeypatch.setattr("considerate.model.file.write_user_shard", failing)
     with pytest.raises(KeyboardInterrupt):
         Recommender(factors=2, sweeps=1).fit(planted()).save(folder, shards=4)
     assert calls == [0, 1, 2]

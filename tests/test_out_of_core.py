@@ -20,14 +20,14 @@ import pytest
 from typer.testing import CliRunner
 
 from considerate import Recommender
-from considerate.backends.host import Each
-from considerate.backends.out_of_core import LOCK, PREFIX, OutOfCore
-from considerate.backends.spilling import LEAST, SpillingTasks, spilled
-from considerate.checkpoint import INDEX, Checkpoints
 from considerate.cli import app
+from considerate.data.graph import Adjacency, GraphPart
+from considerate.data.vocabulary import Vocabulary
+from considerate.distributed.backends.host import Each
+from considerate.distributed.backends.out_of_core import LOCK, PREFIX, OutOfCore
+from considerate.distributed.backends.spilling import LEAST, SpillingTasks, spilled
 from considerate.errors import DataError, OutputError, UsageError
-from considerate.graph import Adjacency, GraphPart
-from considerate.vocabulary import Vocabulary
+from considerate.fitting.checkpoint import INDEX, Checkpoints
 from divided_fits import SETTINGS, assert_same, made, several_parts, write_likes
 
 kinds = pytest.mark.parametrize("kind", SETTINGS)
@@ -229,7 +229,7 @@ def test_nothing_is_left_however_a_fit_ends(likes: Path, tmp_path: Path, monkeyp
     def full(*_: Any, **__: Any) -> None:
         raise OutputError("the disk is full.")
 
-    monkeypatch.setattr("considerate.backends.disk_crew.atomic_write", full)
+    monkeypatch.setattr("considerate.distributed.backends.disk_crew.atomic_write", full)
     with pytest.raises(OutputError, match="full"):
         made().fit(likes, backend=backend)
     assert os.listdir(tmp_path) == []
@@ -253,7 +253,7 @@ def test_a_model_of_no_given_place_goes_with_its_users(likes: Path, tmp_path: Pa
 
 KILLED = """
 import os, signal, sys
-from considerate.backends.out_of_core import OutOfCore
+from considerate.distributed.backends.out_of_core import OutOfCore
 opened = OutOfCore(sys.argv[1]).open()
 open(os.path.join(opened._folder, "graph"), "w").close()
 os.kill(os.getpid(), signal.SIGKILL)

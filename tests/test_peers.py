@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from considerate.data.graph import Graph
 from considerate.errors import UsageError
 from considerate.evaluation.ranks import held_ranks
 from considerate.evaluation.split import HeldOut, one_per_user
-from considerate.graph import Graph
-from considerate.peers import (
+from considerate.study.peers import (
     ALS,
     BPR,
     EASE,

@@ -10,15 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import special
 
-from considerate.backends.local import LocalBackend
+from considerate.data.graph import Adjacency, Graph, run_serially
 from considerate.errors import UsageError
 from considerate.evaluation.metrics import rank_score
-from considerate.graph import Adjacency, Graph, run_serially
-from considerate.hidden import Expected, Sampled, popularity_weights
-from considerate.inference.fit import Settings, sweeps
-from considerate.posterior import Side
-from considerate.predict import FoldIn, ItemColumns, like_interval, like_probability, logit_moments, sigmoid
-from considerate.ranking import best, explore, log_popularity, paper_score, utility
+from considerate.inference.hidden import Expected, Sampled, popularity_weights
+from considerate.inference.posterior import Side
+from considerate.inference.sweep import Settings, sweeps
+from considerate.kernels.threads import LocalBackend
+from considerate.model.predict import FoldIn, ItemColumns, like_interval, like_probability, logit_moments, sigmoid
+from considerate.model.ranking import best, explore, log_popularity, paper_score, utility
 
 # --- p(like) ---
 

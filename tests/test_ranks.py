@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 
 import naive_ranking as naive
 from considerate import Recommender
-from considerate.backends.local import LocalBackend
+from considerate.data.graph import Adjacency, Graph
 from considerate.errors import DataError, UsageError
 from considerate.evaluation import ranks as ranks_module
 from considerate.evaluation.ranks import held_ranks, ranks_and_lists, top_lists
 from considerate.evaluation.scorer import FunctionScorer, ModelScorer, Scorer, as_scorer
 from considerate.evaluation.split import HeldOut, one_per_user, share_per_user
-from considerate.graph import Adjacency, Graph
 from considerate.kernels import compiled, reference
-from considerate.ranking import paper_score, utility
+from considerate.kernels.threads import LocalBackend
+from considerate.model.ranking import paper_score, utility
 from likes import planted, skewed
 
 

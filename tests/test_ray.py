@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 import ray_cluster
-from considerate.backends.host import Each, size_of
-from considerate.backends.ray import Opened, RayBackend
+from considerate.distributed.backends.host import Each, size_of
+from considerate.distributed.backends.ray import Opened, RayBackend
 from considerate.errors import ClusterError, DataError, UsageError
 from ray_cluster import Tally, alive, downs, expected_tally, together
 
@@ -76,7 +76,7 @@ def test_too_few_processors_are_said_in_one_sentence_and_a_ray_in_use_is_left_al
 
 SESSION = """
 import json, os, signal, sys, time
-from considerate.backends.ray import RayBackend
+from considerate.distributed.backends.ray import RayBackend
 opened = RayBackend(workers=1).open()
 pid = opened.tasks.get(opened.tasks.submit(os.getpid))
 print(json.dumps({"worker": pid, "session": opened._session}), flush=True)
@@ -111,7 +111,7 @@ def test_a_ray_that_was_started_is_stopped_even_where_nobody_closes_it(end: str)
 
 def test_no_ray_at_an_address() -> None:
     code = """
-from considerate.backends.ray import RayBackend
+from considerate.distributed.backends.ray import RayBackend
 from considerate.errors import ClusterError
 try:
     RayBackend(address="127.0.0.1:1").open()
@@ -244,7 +244,7 @@ import numpy as np
 import ray_cluster
 from ray import cloudpickle
 from ray_cluster import Tally, downs, expected_tally, together
-from considerate.backends.ray import RayBackend
+from considerate.distributed.backends.ray import RayBackend
 cloudpickle.register_pickle_by_value(ray_cluster)
 with RayBackend(workers=2).open() as opened:
     crew = opened.crew(Tally, {{"parts": 4}}, list(range(4)))

@@ -22,11 +22,11 @@ import pytest
 from typer.testing import CliRunner
 
 from considerate import Recommender
-from considerate.backends import ray as ray_backend
-from considerate.backends.out_of_core import OutOfCore
-from considerate.backends.ray import RayBackend
-from considerate.checkpoint import INDEX, Checkpoints, part_file, sweep_folder
 from considerate.cli import app
+from considerate.distributed.backends import ray as ray_backend
+from considerate.distributed.backends.out_of_core import OutOfCore
+from considerate.distributed.backends.ray import RayBackend
+from considerate.fitting.checkpoint import INDEX, Checkpoints, part_file, sweep_folder
 from divided_fits import SETTINGS, assert_same, made, write_likes
 from ray_cluster import kill_worker
 

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import ray_cluster
-from considerate.backends.crew import OfPart
-from considerate.backends.ray import Opened, RayBackend
+from considerate.distributed.backends.crew import OfPart
+from considerate.distributed.backends.ray import Opened, RayBackend
 from considerate.errors import ClusterError
 from ray_cluster import Tally, downs, expected_tally, kill_worker, together
 

@@ -17,12 +17,12 @@ import pytest
 
 import ray_cluster
 import ray_fits
-from considerate.backends.ray import RayBackend
-from considerate.checkpoint import Checkpoints
-from considerate.graph import ITEMS, USERS, Graph, divide
-from considerate.inference.divided import gather, make_divided, with_residents
-from considerate.inference.messages import Setup
-from considerate.inference.parts import make_part
+from considerate.data.graph import ITEMS, USERS, Graph, divide
+from considerate.distributed.backends.ray import RayBackend
+from considerate.distributed.divided import gather, make_divided, with_residents
+from considerate.distributed.messages import Setup
+from considerate.distributed.parts import make_part
+from considerate.fitting.checkpoint import Checkpoints
 from considerate.kernels import compiled
 from ray_cluster import kill_worker
 from ray_fits import (

@@ -14,11 +14,11 @@ import pytest
 
 import ray_cluster
 import ray_fits
-from considerate.backends.ray import RayBackend
+from considerate.data.graph import GraphPart
+from considerate.distributed.backends.ray import RayBackend
+from considerate.distributed.messages import Setup
+from considerate.distributed.parts import make_part
 from considerate.errors import ClusterError
-from considerate.graph import GraphPart
-from considerate.inference.messages import Setup
-from considerate.inference.parts import make_part
 from ray_cluster import Tally, alive, downs, three_nodes, together
 from ray_fits import fit_over, plain_fit, same_bits, settings_of, small_graph
 

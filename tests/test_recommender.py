@@ -17,8 +17,8 @@ import scipy.sparse as sp
 import considerate
 from considerate import Recommender, read_interactions
 from considerate.errors import DataError, DivergedError, UsageError
+from considerate.fitting.training import has_converged
 from considerate.parameters import described_range
-from considerate.training import has_converged
 from likes import as_table, checkerboard, planted, skewed
 
 BOTH = pytest.mark.parametrize("hidden", ["sampled", "expected"])
@@ -263,7 +263,7 @@ def test_a_real_interrupt_in_the_middle_of_a_sweep(hidden: str) -> None:
 
 
 def test_divergence_says_why_and_keeps_the_last_state(monkeypatch: pytest.MonkeyPatch) -> None:
-    import considerate.inference.fit as inference
+    import considerate.inference.sweep as inference
 
     original = inference.update_users
     calls = 0

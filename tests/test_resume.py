@@ -22,20 +22,22 @@ import pytest
 import scipy.sparse as sp
 from typer.testing import CliRunner
 
-from considerate import Recommender, filesystems, recommender, saved_state
-from considerate.backends.crew import InProcess
-from considerate.backends.local import LocalBackend
-from considerate.checkpoint import HEAD, INDEX, Checkpoints, part_file, sweep_folder
+from considerate import Recommender, recommender
 from considerate.cli import app
+from considerate.data import read_interactions
+from considerate.data.graph import divide
+from considerate.distributed.backends.crew import InProcess
+from considerate.distributed.divided import DividedByUsers, gather, with_residents
+from considerate.distributed.messages import Setup
+from considerate.distributed.parts import make_part
 from considerate.errors import CheckpointError, DivergedError, OutputError, UsageError
-from considerate.graph import divide
-from considerate.inference.divided import DividedByUsers, gather, with_residents
-from considerate.inference.fit import State
-from considerate.inference.messages import Setup
-from considerate.inference.parts import make_part
-from considerate.interactions import read_interactions
-from considerate.resume import Keeping
-from considerate.training import fit_steps, make_graph, make_popularity
+from considerate.fitting import saved_state
+from considerate.fitting.checkpoint import HEAD, INDEX, Checkpoints, part_file, sweep_folder
+from considerate.fitting.resume import Keeping
+from considerate.fitting.training import fit_steps, make_graph, make_popularity
+from considerate.inference.sweep import State
+from considerate.kernels.threads import LocalBackend
+from considerate.storage import filesystems
 from likes import as_table, planted, skewed
 
 ROOT = Path(__file__).parents[1]
@@ -72,7 +74,7 @@ def stopped_after(model: Recommender, likes: Any, sweep: int, folder: Path, ever
         if step.sweep == sweep:
             break
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("considerate.resume.Keeper._write", lambda *_: None)
+        patch.setattr("considerate.fitting.resume.Keeper._write", lambda *_: None)
         steps.close()
 
 
@@ -291,7 +293,7 @@ def rewritten(folder: Path, change: dict[str, Any], metadata: dict[str, Any] | N
     plain = Checkpoints(str(folder), {})
     sweep = plain.complete()[-1]
     stored = filesystems.Folder.at(folder).inside(sweep_folder(sweep))
-    from considerate.store import open_tensors
+    from considerate.storage.container import open_tensors
 
     head = open_tensors(Path(str(stored.local)) / HEAD)
     index = json.loads(bytes(stored.read(INDEX)))
@@ -330,10 +332,9 @@ def test_a_head_that_lies_is_refused(change: Any, metadata: Any, tmp_path: Path)
 
 
 def test_no_file_is_unpickled() -> None:
-    for name in ("checkpoint", "filesystems", "fingerprint", "resume", "saved_state", "store"):
-        assert not re.search(
-            r"\bpickle\b(?!s|\.$|:)", (ROOT / "src/considerate" / f"{name}.py").read_text().split('"""', 2)[2]
-        )
+    for room in ("storage", "data", "model", "fitting"):
+        for path in (ROOT / "src/considerate" / room).rglob("*.py"):
+            assert not re.search(r"^\s*(import|from) pickle\b", path.read_text(), re.M)
 
 
 # --- Refused ---
@@ -393,7 +394,7 @@ def test_two_fits_do_not_share_a_folder(tmp_path: Path) -> None:
 
 def test_another_program_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
     made(sweeps=5).fit(skewed(), checkpoint=tmp_path)
-    monkeypatch.setattr("considerate.resume.program", lambda: "considerate 9 (abacus)")
+    monkeypatch.setattr("considerate.fitting.resume.program", lambda: "considerate 9 (abacus)")
     with caplog.at_level(logging.WARNING, "considerate"):
         made().fit(skewed(), checkpoint=tmp_path, resume=True)
     assert "the checkpoint is of considerate" in caplog.text

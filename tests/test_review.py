@@ -8,11 +8,11 @@ import scipy.sparse
 
 from considerate import Recommender
 from considerate.errors import UsageError
-from considerate.hidden.saturation import Saturation
-from considerate.inference.fit import Settings
+from considerate.inference.hidden.saturation import Saturation
+from considerate.inference.posterior import Gamma, Posterior, Precisions, Side
+from considerate.inference.sweep import Settings
 from considerate.kernels import compiled
-from considerate.posterior import Gamma, Posterior, Precisions, Side
-from considerate.predict import FoldIn
+from considerate.model.predict import FoldIn
 
 
 @pytest.fixture

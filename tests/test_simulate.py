@@ -11,12 +11,12 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from considerate import simulate
-from considerate.degrees import PowerLaw
-from considerate.demo_catalogue import GENRES, readable_titles
 from considerate.errors import UsageError
 from considerate.kernels import compiled, simulate_reference
-from considerate.simulate import (
+from considerate.simulation import simulate
+from considerate.simulation.catalogue import GENRES, readable_titles
+from considerate.simulation.degrees import PowerLaw
+from considerate.simulation.simulate import (
     ModelSample,
     RandomGraph,
     balanced_item_law,

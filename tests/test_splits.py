@@ -12,6 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from considerate import Recommender, read_interactions
+from considerate.data.graph import Adjacency, Graph
 from considerate.errors import DataError, UsageError
 from considerate.evaluation.ranks import held_ranks
 from considerate.evaluation.scorer import ModelScorer
@@ -28,7 +29,6 @@ from considerate.evaluation.split import (
     strong,
     validation,
 )
-from considerate.graph import Adjacency, Graph
 from likes import as_table, planted, skewed
 
 

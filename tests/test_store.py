@@ -20,19 +20,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from considerate import files, store
+from considerate.data import Titles
+from considerate.data.vocabulary import Vocabulary
 from considerate.errors import ModelFileError, OutputError, UsageError
-from considerate.files import atomic_write, check_writable
-from considerate.interactions import Titles
-from considerate.store import (
-    StoredTensors,
-    open_tensors,
-    pack_vocabulary,
-    unpack_texts,
-    unpack_vocabulary,
-    write_tensors,
-)
-from considerate.vocabulary import Vocabulary
+from considerate.model.vocabularies import pack_vocabulary, unpack_vocabulary
+from considerate.storage import container as store
+from considerate.storage import files
+from considerate.storage.container import StoredTensors, open_tensors, unpack_texts, write_tensors
+from considerate.storage.files import atomic_write, check_writable
 
 METADATA = {
     "factors": 20,
@@ -639,7 +634,7 @@ def in_child(code: str, *arguments: object, **options: Any) -> subprocess.Comple
 SAVE = """
 import sys, numpy as np
 from considerate.errors import OutputError
-from considerate.store import write_tensors
+from considerate.storage.container import write_tensors
 try:
     write_tensors(sys.argv[1], {"a": np.ones(int(sys.argv[2]))}, {})
 except OutputError as error:
@@ -716,7 +711,7 @@ def test_exception_of_the_block_comes_out_as_it_is(old: Path) -> None:
 def test_interrupt_in_the_middle_of_a_save(old: Path) -> None:
     code = """
 import os, signal, sys, numpy as np
-from considerate import store
+from considerate.storage import container as store
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs are started deaf to it
 store._CHUNK = 1 << 16
 original = store._bytes_of
@@ -766,9 +761,9 @@ def test_places_that_cannot_be_written(tmp_path: Path) -> None:
 NOBODY = """
 import os, sys
 from considerate.errors import ConsiderateError
-from considerate.files import atomic_write, check_writable
-from considerate.store import open_tensors
-import considerate.vocabulary, json
+from considerate.storage.files import atomic_write, check_writable
+from considerate.storage.container import open_tensors
+import considerate.data.vocabulary, json
 if os.getuid() == 0:
     os.setgid(65534); os.setuid(65534)
 def save(path):

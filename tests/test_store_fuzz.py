@@ -15,9 +15,10 @@ from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
+from considerate.data import Titles
 from considerate.errors import ModelFileError
-from considerate.interactions import Titles
-from considerate.store import DTYPES, open_tensors, unpack_texts, unpack_vocabulary, write_tensors
+from considerate.model.vocabularies import unpack_vocabulary
+from considerate.storage.container import DTYPES, open_tensors, unpack_texts, write_tensors
 
 Outcome = Counter[str]
 

@@ -18,20 +18,20 @@ from typer.testing import CliRunner
 
 from considerate import Recommender, read_interactions
 from considerate.cli import app
-from considerate.degrees import PowerLaw
+from considerate.data.graph import Graph
 from considerate.errors import DataError, OutputError, UsageError
 from considerate.evaluation.calibration import reliability
 from considerate.evaluation.metrics import rank_score
 from considerate.evaluation.split import HeldOut, edge_keys, one_per_user, validation
-from considerate.graph import Graph
-from considerate.model import Model
-from considerate.peers import Own, Popularity, Snapshot, fit_peer
-from considerate.simulate import simulate_from_model
+from considerate.model.model import Model
+from considerate.simulation.degrees import PowerLaw
+from considerate.simulation.simulate import simulate_from_model
 from considerate.study.cache import Cache, Stage, code_version
 from considerate.study.experiment import Options, Study, run_study
 from considerate.study.fits import best_trial, some_users
 from considerate.study.material import Material, make_material, read_material
 from considerate.study.ours import our_trials
+from considerate.study.peers import Own, Popularity, Snapshot, fit_peer
 from considerate.study.report import open_report, write_report
 from considerate.study.results import Results, results_from_json, results_to_json
 from considerate.study.statements import make_statements

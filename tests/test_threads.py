@@ -7,13 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from considerate.backends.local import LocalBackend
-from considerate.graph import Graph, ranges, run_serially
-from considerate.hidden import Expected, Sampled, popularity_weights
-from considerate.inference.fit import Settings, State, initial_state, sweeps, update_users
+from considerate.data.graph import Graph, ranges, run_serially
+from considerate.inference.hidden import Expected, Sampled, popularity_weights
 from considerate.inference.sums import EdgeSums, Step, add_blocks, edge_sums, side_pass
+from considerate.inference.sweep import Settings, State, initial_state, sweeps, update_users
 from considerate.inference.updates import heavy_rows, update_side
 from considerate.kernels import compiled
+from considerate.kernels.threads import LocalBackend
 
 USERS, ITEMS, NEGATIVES = 2000, 150, 1.5
 

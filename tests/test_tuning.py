@@ -13,13 +13,13 @@ import scipy.sparse as sp
 from typer.testing import CliRunner
 
 from considerate import Recommender
-from considerate.backends.local import LocalBackend
 from considerate.cli.app import app
 from considerate.cli.screen import told
+from considerate.data.graph import Graph
 from considerate.errors import UsageError
 from considerate.evaluation.metrics import rank_score
-from considerate.graph import Graph
-from considerate.tuning import KNOBS, held_out, knob_curve, mean_rank, short_fit, top_score, tune
+from considerate.fitting.tuning import KNOBS, held_out, knob_curve, mean_rank, short_fit, top_score, tune
+from considerate.kernels.threads import LocalBackend
 from likes import as_table, planted, skewed
 
 
@@ -100,7 +100,7 @@ def test_weights_are_doubled_while_that_helps() -> None:
 
 def test_a_sample_is_ranked_where_there_is_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = graph_of(skewed())
-    monkeypatch.setattr("considerate.tuning.MOST_SCORES", 150 * graph.item_count)
+    monkeypatch.setattr("considerate.fitting.tuning.MOST_SCORES", 150 * graph.item_count)
     held = held_out(graph, 0)
     assert len(held.users) == 150
     assert np.all(np.diff(held.users) > 0)

@@ -6,13 +6,16 @@ ids, scores = Recommender().fit(user_items).recommend(0)
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from considerate._moved import MovedModules
+from considerate._version import __version__
+
 __all__ = ["Interactions", "Recommender", "__version__", "read_interactions"]
 
 if TYPE_CHECKING:
-    from considerate.interactions import Interactions, read_interactions
+    from considerate.data import Interactions, read_interactions
     from considerate.recommender import Recommender
 
 
@@ -22,11 +25,14 @@ def __getattr__(name: str) -> Any:
 
         return Recommender
     if name in ("Interactions", "read_interactions"):
-        from considerate import interactions
+        from considerate import data
 
-        return getattr(interactions, name)
+        return getattr(data, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
     return __all__
+
+
+sys.meta_path.insert(0, MovedModules())  # before a package found under its old name looks for its modules

@@ -18,26 +18,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from considerate.backends.dividing import Dividing
-from considerate.backends.local import LocalBackend
-from considerate.changes import folded_items, with_items, with_users
+from considerate.data import Interactions, read_interactions
+from considerate.data.fingerprint import describe_settings
+from considerate.data.graph import Graph
+from considerate.distributed.backends.dividing import Dividing
 from considerate.errors import ModelFileError, NotFittedError, UsageError
 from considerate.evaluation.calibration import EQUAL, fit_recalibration
 from considerate.evaluation.hidden_rank import mean_hidden_rank
-from considerate.fingerprint import describe_settings
-from considerate.graph import Graph
-from considerate.inference.fit import InMemory, Settings, State
-from considerate.interactions import Interactions, read_interactions
-from considerate.model import Model
-from considerate.model_file import load_model, save_model, save_sharded
-from considerate.parameters import Parameters
-from considerate.posterior import Posterior, Side
-from considerate.predict import UNCHANGED, Recalibration, like_probability, logit_moments, share_of_update
-from considerate.resume import Keeper, Keeping
-from considerate.rows import checked_rows, id_list, likes_adjacency, row_numbers
-from considerate.saved_state import PartsInMemory, Tuned, describe_graph, saved_tuning
-from considerate.serving import BLOCK, Choice, check_count, item_rows, item_vectors, most_similar, user_vectors
-from considerate.training import (
+from considerate.fitting.resume import Keeper, Keeping
+from considerate.fitting.saved_state import PartsInMemory, Tuned, describe_graph, saved_tuning
+from considerate.fitting.training import (
     FitStep,
     Hidden,
     Popularity,
@@ -51,13 +41,23 @@ from considerate.training import (
     warn_of_collapse,
     warn_of_factors,
 )
-from considerate.tuning import asks_for_tuning, tune
-from considerate.users import rows_of
+from considerate.fitting.tuning import asks_for_tuning, tune
+from considerate.inference.posterior import Posterior, Side
+from considerate.inference.sweep import InMemory, Settings, State
+from considerate.kernels.threads import LocalBackend
+from considerate.model.changes import folded_items, with_items, with_users
+from considerate.model.file import load_model, save_model, save_sharded
+from considerate.model.model import Model
+from considerate.model.predict import UNCHANGED, Recalibration, like_probability, logit_moments, share_of_update
+from considerate.model.rows import checked_rows, id_list, likes_adjacency, row_numbers
+from considerate.model.serving import BLOCK, Choice, check_count, item_rows, item_vectors, most_similar, user_vectors
+from considerate.model.users import rows_of
+from considerate.parameters import Parameters
 
 if TYPE_CHECKING:
     import pyarrow
 
-    from considerate.exchange import DividedData
+    from considerate.distributed.exchange import DividedData
 
 logger = logging.getLogger("considerate")
 PathLike = str | os.PathLike[str]
@@ -227,8 +227,8 @@ class Recommender(Parameters):
         reading: Callable[[str, int, int], None] | None,
     ) -> Generator[FitStep]:
         """The steps of a fit whose graph is divided; the model is then that of the shards."""
-        from considerate.divided_fit import Asked, DividedFit, check_backend
-        from considerate.divided_shards import room_for_shards
+        from considerate.distributed.divided_fit import Asked, DividedFit, check_backend
+        from considerate.distributed.divided_shards import room_for_shards
 
         check_backend(backend, self.popularity, self.likelihood_weight, int(self.factors))
         place, temporary = room_for_shards(folder)
@@ -539,7 +539,7 @@ class Recommender(Parameters):
         batch: int = 16_384,
     ) -> Iterator[pyarrow.RecordBatch]:
         """`recommend_table`, some users at a time."""
-        from considerate.tables import recommendation_batches
+        from considerate.model.tables import recommendation_batches
 
         return recommendation_batches(
             self.model_,
@@ -573,7 +573,7 @@ class Recommender(Parameters):
         """`recommend_table` for someone who was not in training, from the ids of what they like; `user` is null."""
         import pyarrow as pa
 
-        from considerate.tables import RecommendationTable
+        from considerate.model.tables import RecommendationTable
 
         model = self.model_
         check_count(N)
@@ -748,6 +748,6 @@ def _path(path: Any) -> PathLike:
 
 
 def _with_progress(steps: Iterator[FitStep], most: int, later: bool) -> Iterator[FitStep]:
-    from considerate.progress import progress
+    from considerate.fitting.progress import progress
 
     return progress(steps, most, later=later)

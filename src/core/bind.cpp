@@ -11,7 +11,7 @@ void bind_simulate(nanobind::module_& m);
 }  // namespace considerate
 
 NB_MODULE(compiled, m) {
-  m.doc() = "Arrays in, arrays out. Serial, without the GIL; threads live in considerate.backends.";
+  m.doc() = "Arrays in, arrays out. Serial, without the GIL; threads live in considerate.distributed.backends.";
   considerate::bind_graph(m);
   considerate::bind_draws(m);
   considerate::bind_sums(m);

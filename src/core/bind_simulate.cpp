@@ -22,7 +22,7 @@ using Input = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 template <class T>
 using Output = nb::ndarray<nb::numpy, T, nb::ndim<1>>;
 
-// Only what would write outside the arrays is refused here; considerate.simulate checks the rest.
+// Only what would write outside the arrays is refused here; considerate.simulation.simulate checks the rest.
 void require(bool holds, const char* message) {
   if (!holds) throw nb::value_error(message);
 }

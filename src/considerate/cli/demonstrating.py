@@ -9,14 +9,14 @@ from considerate.cli import screen
 from considerate.cli.options import Json, Quiet, Seed
 
 if TYPE_CHECKING:
-    from considerate.demo import Recovery
+    from considerate.cli.demo import Recovery
 
 
 def demo(seed: Seed = 0, quiet: Quiet = False, json: Json = False) -> None:
     """A tour in a few seconds: make up a catalogue, fit it, recommend, and compare with the truth."""
-    from considerate import demo as tour
+    from considerate.cli import demo as tour
     from considerate.cli.fitting import run
-    from considerate.inspection import describe_fit
+    from considerate.cli.inspection import describe_fit
 
     begun = time.perf_counter()
     console = screen.stdout()
@@ -112,7 +112,7 @@ def _show_answers(console: Any, answers: dict[float, list[dict[str, Any]]]) -> N
 
 
 def _show_recovery(console: Any, found: Recovery) -> None:
-    from considerate.text_charts import bar
+    from considerate.cli.text_charts import bar
 
     facts = screen.facts()
     facts.add_row("   correlation", f"{found.correlation:.2f} of true and inferred logits")

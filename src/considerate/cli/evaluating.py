@@ -68,8 +68,8 @@ def evaluate(
     TEST has ratings and a rule (--where), the rows that fail the rule were considered and not liked: then also whether
     p(like) is honest.
     """
-    from considerate.backends.local import LocalBackend
     from considerate.evaluation.fitted import evaluate_model
+    from considerate.kernels.threads import LocalBackend
     from considerate.recommender import Recommender
 
     cuts = tuple(sorted(set(k or (10, 20))))
@@ -95,7 +95,7 @@ def evaluate(
 
 
 def _check_output(path: str, model: str, test: str, reader: dict[str, Any]) -> None:
-    from considerate.files import check_writable
+    from considerate.storage.files import check_writable
 
     if reader["where"] is None:
         raise UsageError(
@@ -107,7 +107,7 @@ def _check_output(path: str, model: str, test: str, reader: dict[str, Any]) -> N
 
 
 def _read(test: str, reader: dict[str, Any], quiet: bool) -> tuple[Any, Any]:
-    from considerate.interactions import read_interactions, read_judged
+    from considerate.data import read_interactions, read_judged
 
     if reader["where"] is None:
         liked, not_liked = read_interactions(test, **reader), None

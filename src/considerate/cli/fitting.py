@@ -115,13 +115,13 @@ def fit(
 
     Ctrl-C ends the fit after the last finished sweep: its posterior is saved, and the exit code is 130.
     """
-    from considerate.checkpoint import Checkpoints
-    from considerate.divided_shards import room_for_shards
-    from considerate.files import check_writable, folder_beside
-    from considerate.inspection import describe_fit
-    from considerate.interactions import read_interactions
+    from considerate.cli.inspection import describe_fit
+    from considerate.data import read_interactions
+    from considerate.distributed.divided_shards import room_for_shards
+    from considerate.fitting.checkpoint import Checkpoints
+    from considerate.fitting.resume import Keeping
     from considerate.recommender import Recommender
-    from considerate.resume import Keeping
+    from considerate.storage.files import check_writable, folder_beside
 
     recommender = Recommender(**settings)
     recommender.check()
@@ -169,7 +169,7 @@ def fit(
 
 def run(recommender: Recommender, source: Any, quiet: bool, **how: Any) -> bool:
     """Fit with a bar on stderr; False where Ctrl-C ended it early. If no sweep was finished, Ctrl-C goes on."""
-    from considerate.progress import progress, reading_progress
+    from considerate.fitting.progress import progress, reading_progress
 
     console = screen.stderr()
     shown = not quiet and console.is_terminal

@@ -33,7 +33,7 @@ def inspect(
     Of data: sizes, degrees and the laws fitted to them, and whether users and items look swapped. Of a model: its
     settings, what was learned, and how the bound went. The settings of the model below are for --hidden.
     """
-    from considerate.inspection import describe_data, describe_hidden, describe_model, is_model_file
+    from considerate.cli.inspection import describe_data, describe_hidden, describe_model, is_model_file
 
     if is_model_file(file):
         if hidden or any(value is not None for value in reader.values()):
@@ -44,9 +44,9 @@ def inspect(
         else:
             _show_model(model)
         return
-    from considerate.interactions import read_interactions
+    from considerate.data import read_interactions
+    from considerate.fitting.training import Hidden
     from considerate.parameters import Parameters
-    from considerate.training import Hidden
 
     parameters = Parameters(**settings)
     parameters.check()
@@ -101,7 +101,7 @@ def _show_data(said: dict[str, Any]) -> None:
 
 
 def _show_degrees(title: str, said: dict[str, Any]) -> None:
-    from considerate.text_charts import bar
+    from considerate.cli.text_charts import bar
 
     console = screen.stdout()
     console.print()
@@ -153,7 +153,7 @@ def _bin(row: dict[str, Any]) -> str:
 
 
 def _show_model(said: dict[str, Any]) -> None:
-    from considerate.text_charts import sparkline
+    from considerate.cli.text_charts import sparkline
 
     console = screen.stdout()
     facts = screen.facts(said["path"])

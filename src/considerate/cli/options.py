@@ -141,8 +141,8 @@ def given_ids(values: list[str] | None) -> list[str] | None:
 
 def check_inputs_kept(output: str, *sources: str | None) -> None:
     """UsageError where writing `output` would replace a file that is read, or add one to a folder that is."""
-    from considerate.interactions.inputs import files_of, would_be_read
-    from considerate.output import check_apart
+    from considerate.data.inputs import files_of, would_be_read
+    from considerate.data.output import check_apart
 
     for source in sources:
         if source is None:
@@ -307,15 +307,15 @@ def chosen_backend(
     if backend is BackendName.ray:
         if out_of_core:
             raise UsageError("--out-of-core is for --backend local: on Ray the parts are in the workers' memory.")
-        from considerate.backends.ray import RayBackend
+        from considerate.distributed.backends.ray import RayBackend
 
         return RayBackend(address=address, workers=workers, threads=worker_threads, **how)
     for flag, value in (("--address", address), ("--workers", workers), ("--worker-threads", worker_threads)):
         if value is not None:
             raise UsageError(f"{flag} goes with --backend ray; here --threads says how many threads there are.")
     if out_of_core:
-        from considerate.backends.out_of_core import OutOfCore
-        from considerate.filesystems import Folder
+        from considerate.distributed.backends.out_of_core import OutOfCore
+        from considerate.storage.filesystems import Folder
 
         local = Folder.at(output).local
         beside = None if local is None else os.path.dirname(local)

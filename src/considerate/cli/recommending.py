@@ -132,7 +132,7 @@ def recommend(
     job = all_users and output is not None and (output.endswith("/") or "://" in output)
     if not job and (backend is BackendName.ray or address is not None or workers is not None):
         raise UsageError("--backend ray, --address and --workers are for --all-users into a folder: -o FOLDER/.")
-    from considerate.batch import check_output, recommend_all
+    from considerate.distributed.batch import check_output, recommend_all
     from considerate.recommender import Recommender
 
     recommender = Recommender.load(model)
@@ -187,10 +187,10 @@ def _check(names: list[str] | None, likes: list[str] | None, everyone: bool, out
 def _export(model: str, path: str, popularity: float | None, users: object, quiet: bool, json: bool) -> None:
     if users:
         raise UsageError("--export-vectors is for all users and items; leave out users, --items and --all-users.")
-    from considerate.files import check_writable
-    from considerate.output import check_ending, write_vectors
+    from considerate.data.output import check_ending, write_vectors
+    from considerate.model.serving import item_vectors, user_vectors
     from considerate.recommender import Recommender
-    from considerate.serving import item_vectors, user_vectors
+    from considerate.storage.files import check_writable
 
     check_ending(path, (".parquet",))
     check_writable(path)
@@ -222,10 +222,10 @@ def _write(
     json: bool,
 ) -> None:
     """Recommendations into a file, some users at a time."""
-    from considerate.batch import BATCH
-    from considerate.files import check_writable
-    from considerate.output import check_ending, write_batches
-    from considerate.tables import RecommendationTable
+    from considerate.data.output import check_ending, write_batches
+    from considerate.distributed.batch import BATCH
+    from considerate.model.tables import RecommendationTable
+    from considerate.storage.files import check_writable
 
     check_ending(output)
     check_writable(output)
@@ -253,14 +253,14 @@ def _tasks(backend: BackendName, address: str | None, workers: int | None) -> It
     if workers is not None and workers < 1:
         raise UsageError(f"--workers is {workers}; it must be at least 1.")
     if backend is BackendName.ray:
-        from considerate.backends.ray import RayBackend
+        from considerate.distributed.backends.ray import RayBackend
 
         with RayBackend(address=address, workers=workers).open() as opened:
             yield opened.tasks
         return
     if address is not None:
         raise UsageError("--address is for --backend ray.")
-    from considerate.backends.tasks import LocalTasks
+    from considerate.distributed.backends.tasks import LocalTasks
 
     with LocalTasks(workers) as tasks:
         yield tasks

@@ -75,10 +75,10 @@ def simulate(
     json: Json = False,
 ) -> None:
     """Write likes that never were: a random graph with given degree laws, or data from the model itself."""
-    from considerate.degrees import PowerLaw
-    from considerate.files import check_writable
-    from considerate.output import check_ending
-    from considerate.simulate import XBOX_SAMPLE
+    from considerate.data.output import check_ending
+    from considerate.simulation.degrees import PowerLaw
+    from considerate.simulation.simulate import XBOX_SAMPLE
+    from considerate.storage.files import check_writable
 
     check_ending(output)
     check_writable(output)
@@ -113,8 +113,8 @@ def simulate(
 
 
 def _random_graph(output: str, users: int, items: int, user_law: Any, item_law: Any, seed: int) -> dict[str, Any]:
-    from considerate.output import write_likes
-    from considerate.simulate import balanced_item_law, random_graph
+    from considerate.data.output import write_likes
+    from considerate.simulation.simulate import balanced_item_law, random_graph
 
     item_law = balanced_item_law(user_law, item_law, users=users, items=items)
     graph = random_graph(users, items, user_law, item_law, seed=seed)
@@ -133,8 +133,8 @@ def _random_graph(output: str, users: int, items: int, user_law: Any, item_law: 
 
 
 def _from_model(output: str, users: int, items: int, factors: int, how: dict[str, Any]) -> dict[str, Any]:
-    from considerate.simulate import simulate_from_model
-    from considerate.simulated_files import write_sample
+    from considerate.simulation.files import write_sample
+    from considerate.simulation.simulate import simulate_from_model
 
     sample = simulate_from_model(users, items, factors, **how)
     paths = write_sample(output, sample, how["seed"])

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from considerate.errors import DataError, UsageError
 from considerate.evaluation.strata import Stratum, strata
-from considerate.predict import Recalibration, logit
+from considerate.model.predict import Recalibration, logit
 
 EQUAL = "equal classes"
 STEPS = 100  # of Newton, at most

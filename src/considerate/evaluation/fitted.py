@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from considerate.data import Interactions
+from considerate.data.graph import Graph, Run, run_serially
 from considerate.errors import ConsiderateError, DataError
 from considerate.evaluation.bootstrap import RESAMPLES
 from considerate.evaluation.calibration import recalibrated_by_others, reliability
 from considerate.evaluation.report import evaluate, plain_table
 from considerate.evaluation.scorer import ModelScorer
 from considerate.evaluation.split import HeldOut, edge_keys, is_among, pair_keys, rows_in
-from considerate.graph import Graph, Run, run_serially
-from considerate.interactions import Interactions
-from considerate.model import Model
-from considerate.predict import UNCHANGED, Recalibration, like_probability, logit_moments
+from considerate.model.model import Model
+from considerate.model.predict import UNCHANGED, Recalibration, like_probability, logit_moments
 
 
 @dataclass(frozen=True)

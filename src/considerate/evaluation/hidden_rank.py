@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from considerate.data.graph import Adjacency, Graph
 from considerate.errors import DataError
 from considerate.evaluation.ranks import held_ranks
 from considerate.evaluation.scorer import ModelScorer
 from considerate.evaluation.split import HeldOut
-from considerate.graph import Adjacency, Graph
-from considerate.model import Model
+from considerate.model.model import Model
 
 STREAM = 0x5C0E  # which like is hidden is drawn from this stream
 

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from considerate.data.graph import Adjacency, Run, run_serially
 from considerate.errors import DataError, UsageError
 from considerate.evaluation.scorer import Scorer, Scores
 from considerate.evaluation.split import HeldOut
-from considerate.graph import Adjacency, Run, run_serially
 from considerate.kernels import compiled
 
 BLOCK_SCORES = 1 << 22  # scores in one block of users, about

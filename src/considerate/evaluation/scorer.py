@@ -9,11 +9,11 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from considerate.data.graph import Adjacency
 from considerate.errors import DataError, UsageError
-from considerate.graph import Adjacency
-from considerate.model import Model
-from considerate.posterior import Side
-from considerate.ranking import SCORES
+from considerate.inference.posterior import Side
+from considerate.model.model import Model
+from considerate.model.ranking import SCORES
 
 Users = NDArray[np.int64]
 Scores = NDArray[np.float32] | NDArray[np.float64]

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from considerate.data import Interactions
+from considerate.data.graph import Adjacency, Graph
 from considerate.errors import DataError, UsageError
-from considerate.graph import Adjacency, Graph
-from considerate.interactions import Interactions
 
 STREAM = 0x591F  # of the paper's split; the others have their own
 VALIDATION, SHARED, LAST, STRONG = 0x7A11, 0x5A2E, 0x1A57, 0x5720

@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, fields
 
+from considerate.inference.posterior import Gamma
 from considerate.inference.updates import Moments
-from considerate.posterior import Gamma
 
 
 @dataclass(frozen=True)

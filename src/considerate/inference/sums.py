@@ -13,11 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from considerate.arrays import Spare, added, empty
-from considerate.graph import Adjacency, add_along_tree
-from considerate.hidden import Terms
+from considerate.data.graph import Adjacency, add_along_tree
+from considerate.inference.hidden import Terms
+from considerate.inference.posterior import Side
 from considerate.kernels import compiled
-from considerate.posterior import Side
+from considerate.kernels.arrays import Spare, added, empty
 
 
 @dataclass(frozen=True)

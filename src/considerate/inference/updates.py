@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from considerate.arrays import Spare
-from considerate.graph import Range, ranges
+from considerate.data.graph import Range, ranges
+from considerate.inference.posterior import Gamma, Side
 from considerate.inference.sums import EdgeSums, add_blocks, edge_sums
 from considerate.kernels import compiled
-from considerate.posterior import Gamma, Side
+from considerate.kernels.arrays import Spare
 
 CHUNK = 1 << 16  # rows whose moments are taken together
 

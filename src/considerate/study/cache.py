@@ -18,8 +18,8 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from considerate.files import atomic_write
 from considerate.kernels import compiled
+from considerate.storage.files import atomic_write
 
 Arrays = dict[str, NDArray[Any]]
 _BROKEN = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)

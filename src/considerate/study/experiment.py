@@ -20,20 +20,20 @@ from typing import Any
 
 import numpy as np
 
-from considerate.backends.local import LocalBackend
+from considerate.data import Interactions
+from considerate.data.graph import run_serially
 from considerate.errors import UsageError
 from considerate.evaluation.bootstrap import RESAMPLES
 from considerate.evaluation.split import HeldOut, one_per_user, validation
-from considerate.graph import run_serially
-from considerate.interactions import Interactions
+from considerate.kernels.threads import LocalBackend
 from considerate.parameters import Parameters
-from considerate.peers import Peer, as_peer, blas_threads, standard_peers
 from considerate.recommender import Recommender
 from considerate.study import fits, laws, summary
 from considerate.study.cache import Arrays, Cache, Stage, code_version
 from considerate.study.fits import Score
 from considerate.study.material import Material, make_material
 from considerate.study.ours import KNOBS, PAPERS, our_trials, our_version
+from considerate.study.peers import Peer, as_peer, blas_threads, standard_peers
 from considerate.study.results import Balance, Data, Degrees, KnobCurve, Results, TimeCurve, Trace
 from considerate.study.stages import Runner, Step, Task
 from considerate.study.statements import make_statements
@@ -181,7 +181,7 @@ class Study:
     def _laws(self) -> Iterator[Step]:
         yield self._runner.begin("degrees and their laws")
         graph, seed, found = self.material.graph, self.options.seed, []  # type: ignore[var-annotated]
-        version = code_version("degrees.py", "hidden", "study/laws.py")
+        version = code_version("simulation/degrees.py", "inference/hidden", "study/laws.py")
         yield from self._runner.run(
             [
                 Task(

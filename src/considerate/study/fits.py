@@ -9,25 +9,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from considerate.data.graph import Graph
 from considerate.evaluation.metrics import coverage, gini, mean_popularity, novelty, recall
 from considerate.evaluation.ranks import Ranks, held_ranks, ranks_and_lists
 from considerate.evaluation.report import TAIL
 from considerate.evaluation.scorer import ModelScorer, Scorer
 from considerate.evaluation.split import HeldOut
-from considerate.graph import Graph
-from considerate.model import Model
-from considerate.peers import Peer, Settings, fit_peer
-from considerate.predict import like_probability, logit_moments
+from considerate.model.model import Model
+from considerate.model.predict import like_probability, logit_moments
 from considerate.study.cache import Arrays
 from considerate.study.material import Judged
 from considerate.study.ours import choose_knob, fit_ours, our_steps
+from considerate.study.peers import Peer, Settings, fit_peer
 
 K = 20  # length of a list
 TUNED_ON = 5000  # users of the validation split at most, drawn by the seed
 TIE = 0.0005  # of mean S_rank: trials that differ by less are within the noise of a validation split
 PATIENCE = 3  # snapshots without a better S_rank, and a trial is over
 STREAM = 0x57D1
-CODE = ("evaluation", "peers.py", "study/fits.py", "study/ours.py", "study/material.py")
+CODE = ("evaluation", "study/peers.py", "study/fits.py", "study/ours.py", "study/material.py")
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from considerate.backends.local import Backend
-from considerate.degrees import degree_histogram, fit_power_law, fit_power_law_cutoff
-from considerate.graph import Graph
-from considerate.hidden import Sampled, positives_to_negatives
+from considerate.data.graph import Graph
+from considerate.fitting.training import Hidden, make_popularity
+from considerate.inference.hidden import Sampled, positives_to_negatives
+from considerate.kernels.threads import Backend
+from considerate.simulation.degrees import degree_histogram, fit_power_law, fit_power_law_cutoff
 from considerate.study.results import Balance, Degrees
-from considerate.training import Hidden, make_popularity
 
 POINTS = 60  # of a drawn law
 BINS_PER_DECADE = 5

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from considerate.data import Interactions, read_interactions, read_judged
+from considerate.data.graph import Graph
 from considerate.errors import UsageError
 from considerate.evaluation.split import HeldOut, edge_keys, given_likes, rows_in
-from considerate.graph import Graph
-from considerate.interactions import Interactions, read_interactions, read_judged
+from considerate.fitting.training import make_graph
 from considerate.study.cache import fingerprint
-from considerate.training import make_graph
 
 Rows = NDArray[np.int64]
 

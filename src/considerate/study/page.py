@@ -9,7 +9,7 @@ from html import escape
 from pathlib import Path
 from urllib.parse import quote
 
-from considerate.files import atomic_write
+from considerate.storage.files import atomic_write
 from considerate.study import page_tables as tables
 from considerate.study.answers import Answer, answers
 from considerate.study.captions import SECTIONS, Section

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from considerate.errors import OutputError
-from considerate.files import atomic_write, check_writable
+from considerate.storage.files import atomic_write, check_writable
 from considerate.study.results import Results, results_to_json
 
 PathLike = str | os.PathLike[str]

@@ -10,7 +10,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from considerate.files import atomic_write
+from considerate.storage.files import atomic_write
 from considerate.study.figures.fits import draw_knobs, draw_times, draw_traces
 from considerate.study.figures.graphs import draw_balance, draw_degrees, draw_hidden_degrees
 from considerate.study.figures.likes import draw_errors, draw_histograms, draw_reliability

@@ -1,0 +1,39 @@
+"""Module names of release 0.1 that still work: each is the module it became, with a DeprecationWarning."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+MOVED = {
+    "considerate.backends": "considerate.distributed.backends",
+    "considerate.backends.local": "considerate.kernels.threads",
+    "considerate.backends.out_of_core": "considerate.distributed.backends.out_of_core",
+    "considerate.backends.ray": "considerate.distributed.backends.ray",
+    "considerate.degrees": "considerate.simulation.degrees",
+    "considerate.division": "considerate.distributed.division",
+    "considerate.graph": "considerate.data.graph",
+    "considerate.interactions": "considerate.data",
+    "considerate.peers": "considerate.study.peers",
+    "considerate.simulate": "considerate.simulation.simulate",
+}
+
+
+class MovedModules(MetaPathFinder, Loader):
+    """Finds a module under its old name."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        return ModuleSpec(fullname, self) if fullname in MOVED else None
+
+    def exec_module(self, module: ModuleType) -> None:
+        old = module.__name__
+        new = MOVED[old]
+        warnings.warn(f"{old} is now {new}; the old name goes in release 0.3.", DeprecationWarning, stacklevel=2)
+        sys.modules[old] = import_module(new)  # what importlib hands out in place of `module`

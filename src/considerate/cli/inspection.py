@@ -1,0 +1,216 @@
+"""What there is to say of data, of a fit and of a model, as plain values for the shell and for programs."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from considerate.data import Interactions
+from considerate.data.graph import Graph
+from considerate.data.sizes import looks_swapped
+from considerate.errors import UsageError
+from considerate.fitting.training import Hidden, make_popularity
+from considerate.inference.hidden import Sampled, positives_to_negatives
+from considerate.kernels.threads import LocalBackend
+from considerate.model.file import open_model, shards_at
+from considerate.model.sharded_users import ShardedUsers
+from considerate.simulation.degrees import (
+    DegreeFit,
+    degree_histogram,
+    fit_power_law,
+    fit_power_law_cutoff,
+    mean_constraint,
+)
+from considerate.storage.container import FORMAT_VERSION
+
+if TYPE_CHECKING:
+    from considerate.recommender import Recommender
+
+QUANTILES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
+BINS_PER_DECADE = 3
+PathLike = str | os.PathLike[str]
+
+
+def is_model_file(path: PathLike) -> bool:
+    """Whether a path is to be read as a model: by its ending, because it begins like a safetensors file, or because it
+    is a folder with the index of one."""
+    if os.fspath(path).endswith(".safetensors"):
+        return True
+    try:
+        if shards_at(path) is not None:
+            return True
+    except UsageError:  # the address of something else, a database perhaps
+        return False
+    try:
+        with open(path, "rb") as file:
+            start = file.read(9)
+            size = os.fstat(file.fileno()).st_size
+    except OSError:
+        return False
+    return len(start) == 9 and start[8:] == b"{" and int.from_bytes(start[:8], "little") < size
+
+
+def describe_fit(recommender: Recommender, seconds: float) -> dict[str, Any]:
+    """A fit in a few numbers."""
+    model, data = recommender.model_, recommender.data_
+    bound = recommender.bound_
+    return {
+        "source": data.source,
+        "rows_read": data.rows_read,
+        "users": model.user_count,
+        "items": model.item_count,
+        "edges": model.edges,
+        "duplicates": data.rows_kept - model.edges,
+        "factors": model.factors,
+        "sweeps": recommender.n_iter_,
+        "bound": float(bound[-1]),
+        "bound_per_edge": float(bound[-1]) / (model.edges * (1 + model.negatives)),
+        "converged": recommender.converged_,
+        "precisions": recommender.precisions_,
+        "prior_spread": model.shared.prior_spread(),
+        "popularity_exponent": model.gamma,
+        "seconds": seconds,
+    }
+
+
+def describe_model(path: PathLike) -> dict[str, Any]:
+    """A model file, or a folder of shards: sizes, settings, what was learned, how the bound went."""
+    stored, model = open_model(path)
+    shards = model.users.shards if isinstance(model.users, ShardedUsers) else None
+    totals = [math.fsum(terms.values()) for terms in model.bounds]
+    return {
+        "path": os.fspath(path),
+        "megabytes": (stored.size + (0 if shards is None else int(shards.bytes.sum()))) / 1e6,
+        "shards": None if shards is None else len(shards),
+        "format_version": FORMAT_VERSION,
+        "library_version": stored.library_version,
+        "users": model.user_count,
+        "items": model.item_count,
+        "edges": model.edges,
+        "user_ids": model.user_ids.kind,
+        "item_ids": model.item_ids.kind,
+        "titles": model.titles is not None,
+        "likes": model.knows_likes,
+        "factors": model.factors,
+        "precisions": model.precisions.means(),
+        "prior_spread": model.shared.prior_spread(),
+        "popularity_exponent": model.gamma,
+        "popularity_weight": model.popularity_weight,
+        "recalibration": asdict(model.recalibration),
+        "sweeps": max(0, len(totals) - 1),
+        "converged": model.converged,
+        "bound": totals,
+        "bound_terms": model.bounds[-1] if model.bounds else {},
+        "parameters": model.parameters,
+        "settings": asdict(model.settings),
+    }
+
+
+def describe_data(interactions: Interactions) -> dict[str, Any]:
+    """Sizes, degrees and their laws, the mean constraint (eq. 1), and whether users and items look swapped."""
+    graph = graph_of(interactions)
+    users, items = graph.by_user.degrees, graph.by_item.degrees
+    constraint = mean_constraint(float(users.mean()), float(items.mean()), graph.user_count, graph.item_count)
+    return {
+        "source": interactions.source,
+        "rows_read": interactions.rows_read,
+        "rows_kept": interactions.rows_kept,
+        "users": graph.user_count,
+        "items": graph.item_count,
+        "edges": graph.edges,
+        "duplicates": graph.duplicates,
+        "density": graph.edges / (graph.user_count * graph.item_count),
+        "titles": interactions.titles is not None,
+        "looks_swapped": looks_swapped(graph.user_count, graph.item_count),
+        "user_degrees": describe_degrees(users, fit_power_law_cutoff(users)),
+        "item_degrees": describe_degrees(items, fit_power_law(items)),
+        "mean_constraint": {"mu_over_N": constraint.user_side, "nu_over_M": constraint.item_side},
+    }
+
+
+def graph_of(interactions: Interactions) -> Graph:
+    """G of what was read, however odd it is."""
+    sizes = len(interactions.user_ids), len(interactions.item_ids)
+    return Graph.from_pairs(interactions.users, interactions.items, *sizes)
+
+
+def describe_degrees(degrees: NDArray[Any], fit: DegreeFit) -> dict[str, Any]:
+    """Quantiles, the fitted law, and a histogram in logarithmic bins beside what the law expects in each."""
+    histogram = degree_histogram(degrees, bins_per_decade=BINS_PER_DECADE)
+    cumulative = np.concatenate([[0.0], fit.law.cumulative()])
+    expected = fit.vertices * (
+        cumulative[np.minimum(histogram.last, len(cumulative) - 1)]
+        - cumulative[np.minimum(histogram.first - 1, len(cumulative) - 1)]
+    )
+    bins = zip(histogram.first, histogram.last, histogram.counts, expected)
+    return {
+        "mean": float(np.mean(degrees)),
+        "quantiles": {f"{q:g}": float(value) for q, value in zip(QUANTILES, np.quantile(degrees, QUANTILES))},
+        "law": describe_law(fit),
+        "histogram": [
+            {"first": int(first), "last": int(last), "count": int(count), "law": float(law)}
+            for first, last, count, law in bins
+        ],
+        "zeros": histogram.zeros,
+    }
+
+
+def describe_law(fit: DegreeFit) -> dict[str, Any]:
+    """A fitted law; a cut-off of None is none at all."""
+    law = fit.law
+    return {
+        "text": law.describe(),
+        "exponent": law.exponent,
+        "cutoff": None if math.isinf(law.cutoff) else law.cutoff,
+        "maximum": law.maximum,
+        "log_likelihood": fit.log_likelihood,
+        "at_limit": fit.at_limit,
+    }
+
+
+def describe_hidden(interactions: Interactions, hidden: Hidden, seed: int) -> dict[str, Any]:
+    """One drawn H: its degree laws beside G's (the paper's closure question), and what each item got of it."""
+    graph = graph_of(interactions)
+    with LocalBackend() as backend:
+        popularity = make_popularity(graph, hidden, backend)
+        sampled = Sampled(graph.by_user, graph.user_blocks, popularity.weights, hidden.negatives, seed)
+        unliked = sampled.draw(1, backend.map)
+    liked_of_item, unliked_of_item = positives_to_negatives(graph, unliked)
+    users, items = graph.by_user.degrees + unliked.degrees, liked_of_item + unliked_of_item
+    return {
+        "negatives": hidden.negatives,
+        "gamma": popularity.gamma,
+        "head_correction": hidden.head_correction,
+        "seed": seed,
+        "edges": graph.edges + unliked.edges,
+        "user_degrees": describe_degrees(users, fit_power_law_cutoff(users)),
+        "item_degrees": describe_degrees(items, fit_power_law(items)),
+        "items_by_degree": _by_degree(liked_of_item, unliked_of_item),
+    }
+
+
+def _by_degree(liked: NDArray[Any], unliked: NDArray[Any]) -> list[dict[str, Any]]:
+    """Edges with and without a like, summed over the items of one bin of degrees (the paper's figure 3)."""
+    histogram = degree_histogram(liked, bins_per_decade=BINS_PER_DECADE)
+    rows = []
+    for first, last in zip(histogram.first, histogram.last):
+        inside = (liked >= first) & (liked <= last)
+        if not inside.any():
+            continue
+        likes, others = int(liked[inside].sum()), int(unliked[inside].sum())
+        rows.append(
+            {
+                "first": int(first),
+                "last": int(last),
+                "items": int(inside.sum()),
+                "liked": likes,
+                "unliked": others,
+                "unliked_per_like": others / likes,
+            }
+        )
+    return rows

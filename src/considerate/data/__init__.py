@@ -1,0 +1,24 @@
+"""The one reader: Parquet, CSV, Arrow, data frames, matrices and SQL -> integer pairs and vocabularies.
+
+    read.py      read_interactions and what it returns
+    inputs.py    what a source is, and its columns as a stream of Arrow batches
+    parquet.py   Parquet files and folders, local or at an address; whole or some of their row groups
+    text.py      CSV and its relatives: delimiter, header, types
+    sql.py       databases through ADBC
+    matrix.py    scipy's sparse matrices
+    columns.py   which column holds the users, the items, the ratings, the titles
+    rules.py     the small language of `where`
+    encode.py    a column of ids -> row numbers of a sorted vocabulary
+    titles.py    a title per item
+    times.py     a time per like
+    sizes.py     what is odd about the size of the data
+    pieces.py    the same reading in pieces, which tasks share out, and shards of users made of them
+    vocabularies.py  sorted vocabularies cut, joined, merged
+
+pyarrow and scipy are imported inside functions, so that `considerate --help` answers at once.
+"""
+
+from considerate.data.read import Interactions, read_interactions, read_judged
+from considerate.data.titles import Titles
+
+__all__ = ["Interactions", "Titles", "read_interactions", "read_judged"]

@@ -1,0 +1,122 @@
+"""What a fit was made of, in a few short values: whether two fits would have the same posterior is seen by comparing
+them. The digests of the likes and of the ids are made part by part, where the parts are, and put together."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from considerate.data.graph import Adjacency
+from considerate.data.vocabulary import Vocabulary
+
+COUNTS = ("users", "items", "edges")
+DIGESTS = {"likes": "the likes", "user_ids": "the users' ids", "item_ids": "the items' ids"}
+FREE = ("threads", "sweeps", "tolerance")  # settings that may differ between a fit and its resumption
+_ROWS = 1 << 20  # that are hashed at once
+
+
+def digest_likes(likes: Adjacency, first: int = 0, last: int | None = None) -> str:
+    """Of some rows of likes: how many each has, and which."""
+    last = likes.rows if last is None else last
+    starts = likes.starts
+    digest = hashlib.sha256()
+    for start in range(first, last, _ROWS):
+        digest.update(_bytes(np.diff(starts[start : min(start + _ROWS, last) + 1]), np.int64))
+    digest.update(_bytes(likes.indices[int(starts[first]) : int(starts[last])], np.int32))
+    return digest.hexdigest()
+
+
+def digest_ids(ids: Vocabulary, first: int = 0, last: int | None = None) -> str:
+    """Of the ids of some rows. A slice of a vocabulary has the digest of those rows of the whole; a range of numbers
+    has that of the same integers."""
+    last = len(ids) if last is None else last
+    digest = hashlib.sha256(b"strings" if ids.kind == "string" else b"integers")
+    for start in range(first, last, _ROWS):
+        stop = min(start + _ROWS, last)
+        if ids.offsets is not None:
+            digest.update(_bytes(np.diff(ids.offsets[start : stop + 1]), np.int64))
+        else:
+            numbers = ids.first + np.arange(start, stop) if ids.integers is None else ids.integers[start:stop]
+            digest.update(_bytes(numbers, np.int64))
+    if ids.offsets is not None and ids.text is not None:
+        digest.update(_bytes(ids.text[int(ids.offsets[first]) : int(ids.offsets[last])], np.uint8))
+    return digest.hexdigest()
+
+
+def together(digests: Iterable[str]) -> str:
+    """One digest of those of all parts, in the parts' order."""
+    return hashlib.sha256(" ".join(digests).encode()).hexdigest()
+
+
+def _bytes(array: NDArray[Any], dtype: Any) -> memoryview:
+    return np.ascontiguousarray(array, np.dtype(dtype).newbyteorder("<")).view(np.uint8).data
+
+
+def describe_data(
+    users: int,
+    items: int,
+    edges: int,
+    *,
+    resident: str,
+    likes: Sequence[str],
+    resident_ids: Sequence[str],
+    other_ids: str,
+) -> dict[str, Any]:
+    """The data of a fit that is divided by its `resident` side, users or items: the digests of that side are those of
+    its parts, the other side's is of the whole."""
+    ids = {resident: together(resident_ids), "items" if resident == "users" else "users": other_ids}
+    return {
+        "users": users,
+        "items": items,
+        "edges": edges,
+        "division": resident,
+        "likes": together(likes),
+        "user_ids": ids["users"],
+        "item_ids": ids["items"],
+    }
+
+
+def describe_settings(parameters: Mapping[str, Any], **resolved: Any) -> dict[str, Any]:
+    """The settings that decide the posterior, as JSON keeps them; `resolved` are those whose default depends."""
+    kept = {name: value for name, value in parameters.items() if name not in FREE} | resolved
+    return {name: _plain(value) for name, value in kept.items()}
+
+
+def _plain(value: Any) -> Any:
+    """A number is the same number whatever its type: 20 and 20.0 and np.int64(20)."""
+    if value is None or isinstance(value, bool | str):
+        return value
+    if isinstance(value, np.bool_):
+        return bool(value)
+    return int(value) if int(value) == value else float(value)
+
+
+def differences(saved: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
+    """What differs between two fits, each in a few words; `saved` is what comes first in them."""
+    old, new = (_part(one, "data") for one in (saved, here))
+    found = [f"{old.get(name)} {name} ({new.get(name)} here)" for name in COUNTS if old.get(name) != new.get(name)]
+    if not found:
+        found = [f"other data: {text} differ" for name, text in DIGESTS.items() if old.get(name) != new.get(name)][:1]
+    if old.get("division") != new.get("division"):
+        found = [f"a division by {old.get('division')} (by {new.get('division')} here)"]
+    old, new = (_part(one, "settings") for one in (saved, here))
+    names = [*old, *(name for name in new if name not in old)]
+    return found + [
+        f"{name} {_shown(old.get(name))} ({_shown(new.get(name))} here)"
+        for name in names
+        if old.get(name) != new.get(name)
+    ]
+
+
+def _part(fingerprint: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    part = fingerprint.get(name)
+    return part if isinstance(part, Mapping) else {}
+
+
+def _shown(value: Any) -> str:
+    text = "not given" if value is None else str(value)
+    return text if len(text) <= 40 and text.isprintable() else ascii(text)[:40]

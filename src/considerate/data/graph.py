@@ -1,0 +1,246 @@
+"""G, the observed graph: both orientations, degrees, and the fixed blocks of rows.
+
+Blocks depend on the data alone, never on the number of threads or machines. They are the unit of work, and the
+users' blocks are the leaves of the tree along which an item's sums are added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from considerate.errors import DataError
+from considerate.kernels import compiled
+from considerate.kernels.arrays import Spare, empty
+
+BLOCK_EDGES = 32_768
+MOST_BLOCKS = 256  # of users
+MOST_ITEM_BLOCKS = 64  # fewer: the items of a block are summed together, a block of users at a time
+MOST_PARTS = 64
+USERS, ITEMS = "users", "items"  # the side that a division of the graph leaves where it lies
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+Run = Callable[[Callable[[Task], Result], Sequence[Task]], list[Result]]
+Range = tuple[int, int]
+
+
+def run_serially(function: Callable[[Task], Result], tasks: Iterable[Task]) -> list[Result]:
+    """The plainest backend: one task after the other."""
+    return [function(task) for task in tasks]
+
+
+@dataclass(frozen=True)
+class Adjacency:
+    """Edges by row; within a row the indices of the other side."""
+
+    starts: NDArray[np.int64]  # [rows + 1]
+    indices: NDArray[np.int32]  # [edges]
+
+    @property
+    def rows(self) -> int:
+        return len(self.starts) - 1
+
+    @property
+    def edges(self) -> int:
+        return len(self.indices)
+
+    @cached_property
+    def degrees(self) -> NDArray[np.int64]:
+        return np.diff(self.starts)
+
+    def between(self, first: int, last: int) -> Adjacency:
+        """Rows first .. last - 1; their edges are a view."""
+        starts = self.starts[first : last + 1]
+        return Adjacency(starts - starts[0], self.indices[starts[0] : starts[-1]])
+
+    def row(self, row: int) -> NDArray[np.int32]:
+        return self.indices[self.starts[row] : self.starts[row + 1]]
+
+
+def row_blocks(starts: NDArray[np.int64], block_edges: int = BLOCK_EDGES, most: int = MOST_BLOCKS) -> NDArray[np.int64]:
+    """Boundaries of blocks of rows that hold about as many edges each: [blocks + 1], from 0 to the rows."""
+    rows = len(starts) - 1
+    inner = np.searchsorted(starts, block_ends(int(starts[-1]), block_edges, most), side="left")
+    return np.unique(np.concatenate([[0], np.minimum(inner, rows), [rows]])).astype(np.int64)
+
+
+def block_ends(edges: int, block_edges: int = BLOCK_EDGES, most: int = MOST_BLOCKS) -> NDArray[np.float64]:
+    """The edges before which all blocks but the last should end; each ends with a whole row."""
+    count = int(np.clip(-(-edges // block_edges), 1, most))
+    return np.arange(1, count) * edges / count
+
+
+def ranges(boundaries: NDArray[np.int64]) -> list[Range]:
+    """[a, b, c] -> [(a, b), (b, c)]"""
+    return [(int(a), int(b)) for a, b in pairwise(boundaries)]
+
+
+def add_along_tree(parts: Sequence[Result], add: Callable[[Result, Result], Result]) -> Result:
+    """What consecutive blocks gave, added pairwise along the one fixed tree over blocks."""
+    level = list(parts)
+    while len(level) > 1:
+        pairs = [add(level[i], level[i + 1]) for i in range(0, len(level) - 1, 2)]
+        level = pairs + (level[-1:] if len(level) % 2 else [])
+    return level[0]
+
+
+def transpose(
+    adjacency: Adjacency,
+    columns: int,
+    blocks: NDArray[np.int64],
+    run: Run[Range, None] = run_serially,
+    spare: Spare | None = None,
+) -> Adjacency:
+    """The other orientation, rows ascending under each column: a counting sort that blocks share."""
+    parts = ranges(blocks)
+    places = np.zeros((len(parts), columns), np.int64)
+
+    def count(task: Range) -> None:
+        number, (first, last) = task[0], parts[task[0]]
+        part = adjacency.indices[adjacency.starts[first] : adjacency.starts[last]]
+        compiled.count_columns(part, places[number])
+
+    numbered = [(number, number) for number in range(len(parts))]
+    run(count, numbered)
+    starts = np.zeros(columns + 1, np.int64)
+    np.cumsum(places.sum(axis=0), out=starts[1:])
+    before = np.cumsum(places, axis=0)
+    before -= places
+    before += starts[:-1]
+    out = empty((adjacency.edges,), np.int32, spare)
+
+    def scatter(task: Range) -> None:
+        first, last = parts[task[0]]
+        compiled.scatter_rows(adjacency.starts, adjacency.indices, first, last, before[task[0]], out)
+
+    run(scatter, numbered)
+    return Adjacency(starts, out)
+
+
+@dataclass(frozen=True)
+class Graph:
+    """The bipartite graph of likes, g_mn = 1."""
+
+    by_user: Adjacency
+    by_item: Adjacency
+    user_blocks: NDArray[np.int64]
+    item_blocks: NDArray[np.int64]
+    duplicates: int = 0  # pairs that were given more than once
+
+    @property
+    def user_count(self) -> int:
+        return self.by_user.rows
+
+    @property
+    def item_count(self) -> int:
+        return self.by_item.rows
+
+    @property
+    def edges(self) -> int:
+        return self.by_user.edges
+
+    @classmethod
+    def from_pairs(
+        cls,
+        users: NDArray[np.int32],
+        items: NDArray[np.int32],
+        user_count: int,
+        item_count: int,
+        *,
+        block_edges: int = BLOCK_EDGES,
+    ) -> Graph:
+        """The graph of pairs of row numbers; pairs given more than once are folded and counted."""
+        if len(users) == 0:
+            raise DataError("There is not a single like in the data; a graph needs at least one edge.")
+        users, items = np.ascontiguousarray(users, np.int32), np.ascontiguousarray(items, np.int32)
+        starts, indices, kept = compiled.sort_pairs(users, items, user_count, item_count)
+        by_user = Adjacency(starts, indices[:kept].copy() if kept < len(indices) else indices)
+        return cls.from_adjacency(by_user, item_count, block_edges=block_edges, duplicates=len(users) - kept)
+
+    @classmethod
+    def from_adjacency(
+        cls, by_user: Adjacency, item_count: int, *, block_edges: int = BLOCK_EDGES, duplicates: int = 0
+    ) -> Graph:
+        """The graph of sorted rows without double entries."""
+        user_blocks = row_blocks(by_user.starts, block_edges)
+        by_item = transpose(by_user, item_count, user_blocks)
+        item_blocks = row_blocks(by_item.starts, block_edges, MOST_ITEM_BLOCKS)
+        return cls(by_user, by_item, user_blocks, item_blocks, duplicates)
+
+    def pairs(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """(users, items) of all edges, by user."""
+        users = np.repeat(np.arange(self.user_count, dtype=np.int32), self.by_user.degrees)
+        return users, self.by_user.indices
+
+
+# --- The graph in parts ---
+
+
+def part_ranges(blocks: int) -> list[Range]:
+    """The blocks of each part: at most 64 parts of a power of two of consecutive blocks, the last perhaps of fewer.
+
+    A part is then a whole node of the tree over blocks, and its sums are added there as they would be in one pass.
+    """
+    size = 1
+    while -(-blocks // size) > MOST_PARTS:
+        size *= 2
+    return [(first, min(first + size, blocks)) for first in range(0, blocks, size)]
+
+
+@dataclass(frozen=True)
+class GraphPart:
+    """What one part holds of G: the edges of some consecutive rows of the resident side."""
+
+    number: int
+    first: int  # row number of its first row among all
+    likes: Adjacency  # by its own rows, from 0; the other side's rows by their numbers among all
+    blocks: NDArray[np.int64]  # boundaries of its blocks, in its own rows
+    everyone: Adjacency | None = None  # where items are resident: what each user liked, to redraw from the key
+
+    @property
+    def rows(self) -> int:
+        return self.likes.rows
+
+
+@dataclass(frozen=True)
+class GraphOutline:
+    """What is known of G where none of its edges are: nothing that grows with the users but their number."""
+
+    user_count: int
+    item_count: int
+    edges: int
+    duplicates: int
+    item_degree: NDArray[np.int64]  # [items]
+    user_blocks: NDArray[np.int64]
+    item_blocks: NDArray[np.int64]
+
+    def blocks_of(self, side: str) -> NDArray[np.int64]:
+        return self.user_blocks if side == USERS else self.item_blocks
+
+
+def divide(graph: Graph, resident: str = USERS) -> tuple[GraphOutline, list[GraphPart]]:
+    """The graph in parts by its users, or by its items. The parts' edges are views of the graph's."""
+    outline = GraphOutline(
+        graph.user_count,
+        graph.item_count,
+        graph.edges,
+        graph.duplicates,
+        graph.by_item.degrees,
+        graph.user_blocks,
+        graph.item_blocks,
+    )
+    edges = graph.by_user if resident == USERS else graph.by_item
+    everyone = None if resident == USERS else graph.by_user
+    parts = []
+    for number, (low, high) in enumerate(part_ranges(len(outline.blocks_of(resident)) - 1)):
+        blocks = outline.blocks_of(resident)[low : high + 1]
+        first, last = int(blocks[0]), int(blocks[-1])
+        parts.append(GraphPart(number, first, edges.between(first, last), blocks - first, everyone))
+    return outline, parts

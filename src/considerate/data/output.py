@@ -1,0 +1,100 @@
+"""Arrow tables to files, whole or not at all: Parquet or CSV, as the ending says."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from considerate.data.vocabulary import Vocabulary
+from considerate.errors import UsageError
+from considerate.storage.files import atomic_write
+
+if TYPE_CHECKING:
+    import pyarrow
+
+PathLike = str | os.PathLike[str]
+ENDINGS = (".parquet", ".csv")
+CHUNK = 1 << 20  # rows of a batch
+
+
+def check_ending(path: PathLike, endings: tuple[str, ...] = ENDINGS) -> None:
+    """UsageError where the ending of a path says nothing that we write."""
+    if Path(path).suffix.lower() not in endings:
+        raise UsageError(f"{os.fspath(path)}: the ending says how to write it; end it in {' or '.join(endings)}.")
+
+
+def check_apart(path: PathLike, source: PathLike) -> None:
+    """UsageError where writing `path` would replace the file that is read."""
+    try:
+        same = os.path.samefile(path, source)
+    except (OSError, ValueError):  # one of them is no file
+        return
+    if same:
+        raise UsageError(f"{os.fspath(path)}: is the file that is read, and would be replaced; choose another name.")
+
+
+def write_batches(path: PathLike, schema: pyarrow.Schema, batches: Iterable[pyarrow.RecordBatch]) -> int:
+    """Write batches as they come; returns how many rows there were. If one fails, nothing is left behind."""
+    import pyarrow.csv as csv
+    import pyarrow.parquet as pq
+
+    check_ending(path)
+    rows = 0
+    with atomic_write(path) as file:
+        kind: Any = pq.ParquetWriter if Path(path).suffix.lower() == ".parquet" else csv.CSVWriter
+        with kind(file, schema) as writer:
+            for batch in batches:
+                writer.write_batch(batch)
+                rows += batch.num_rows
+    return rows
+
+
+def pair_batches(users: NDArray[np.int32], items: NDArray[np.int32]) -> Iterator[pyarrow.RecordBatch]:
+    """Likes as batches of the columns user and item."""
+    import pyarrow as pa
+
+    for start in range(0, max(1, len(users)), CHUNK):
+        part = slice(start, start + CHUNK)
+        yield pa.record_batch({"user": pa.array(users[part]), "item": pa.array(items[part])})
+
+
+def write_likes(path: PathLike, users: NDArray[np.int32], items: NDArray[np.int32]) -> int:
+    """Pairs of row numbers to a file."""
+    import pyarrow as pa
+
+    return write_batches(path, pa.schema([("user", pa.int32()), ("item", pa.int32())]), pair_batches(users, items))
+
+
+def write_titles(path: PathLike, titles: list[str]) -> int:
+    """Titles of items 0, 1, ... to a file that --titles reads."""
+    import pyarrow as pa
+
+    batch = pa.record_batch({"item": pa.array(np.arange(len(titles), dtype=np.int32)), "title": pa.array(titles)})
+    return write_batches(path, batch.schema, [batch])
+
+
+def write_vectors(path: PathLike, sides: Iterable[tuple[str, Vocabulary, NDArray[np.float32]]]) -> int:
+    """Vectors for a vector store, as Parquet: kind ("user" or "item"), id as text, vector; some at a time."""
+    import pyarrow as pa
+
+    check_ending(path, (".parquet",))
+    several = iter(sides)
+    begin = next(several)
+    kind = pa.list_(pa.float32(), begin[2].shape[1])
+    schema = pa.schema([("kind", pa.string()), ("id", pa.string()), ("vector", kind)])
+
+    def batches() -> Iterator[pyarrow.RecordBatch]:
+        for side, ids, vectors in chain([begin], several):
+            for start in range(0, len(vectors), 1 << 16):
+                part = np.ascontiguousarray(vectors[start : start + (1 << 16)])
+                texts = [str(one) for one in ids.ids_of(range(start, start + len(part)))]
+                flat = pa.FixedSizeListArray.from_arrays(pa.array(part.reshape(-1)), type=kind)
+                yield pa.record_batch([pa.array([side] * len(part)), pa.array(texts), flat], schema=schema)
+
+    return write_batches(path, schema, batches())

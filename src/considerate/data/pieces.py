@@ -1,0 +1,177 @@
+"""Likes read in pieces, and put together again in shards of users: functions that know only what they are given.
+
+    plan_pieces   a Parquet input -> pieces of it
+    read_piece    a piece -> its likes, by ids of its own, and a summary
+    choose_cuts   summaries -> the ids at which shards of users begin
+    split_piece   a piece's likes -> a slice for every shard, items by their final rows
+    make_shard    the slices of all pieces -> the shard's users, sorted, and what each likes
+
+Nothing that comes out of the shards depends on how the data was cut into pieces, nor on where shards begin: users are
+sorted within a shard and shards follow one another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from considerate.data.inputs import reading
+from considerate.data.parquet import Fragment, ParquetInput
+from considerate.data.read import choose_rule, collect
+from considerate.data.vocabularies import Keys, find_rows, keys_of, merge_ids, places_of, slice_ids
+from considerate.data.vocabulary import Vocabulary
+from considerate.kernels import compiled
+
+PIECE_BYTES = 32 << 20  # of Parquet; more where there would be more than
+MOST_PIECES = 256
+MOST_PIECE_BYTES = 256 << 20
+MOST_SHARDS = 64
+SAMPLE = 256  # users of a piece by whom shards are cut
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Which columns and which rows of the data."""
+
+    user: str
+    item: str
+    rating: str | None
+    where: str | None
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What is to be said of a piece; small."""
+
+    rows: int
+    kept: int
+    nan: int  # rows of which the rule cannot tell
+    missing: tuple[int, int]  # rows without a user, without an item
+    sample: Keys  # users at equal steps of its likes, ascending
+
+
+@dataclass(frozen=True)
+class Likes:
+    """Who likes what: users by their ids, what each likes by row numbers of items, ascending, each once."""
+
+    users: Vocabulary
+    starts: NDArray[np.int64]  # [users + 1]
+    items: NDArray[np.int32]
+    duplicates: int  # rows that said what another row had said
+
+    def part(self, first: int, last: int) -> Likes:
+        """Users first..last, in memory of their own."""
+        starts = self.starts[first : last + 1]
+        items = self.items[int(starts[0]) : int(starts[-1])].copy()
+        return Likes(slice_ids(self.users, first, last), starts - starts[0], items, 0)
+
+
+@dataclass(frozen=True)
+class ShardSize:
+    """What the head knows of a shard."""
+
+    users: int
+    edges: int
+    duplicates: int
+
+
+def piece_bytes(total: int) -> int:
+    """How large a piece is to be; the data alone decides."""
+    return min(max(PIECE_BYTES, -(-total // MOST_PIECES)), MOST_PIECE_BYTES)
+
+
+def shard_count(total: int) -> int:
+    """How many shards there are to be; the data alone decides."""
+    return min(max(1, -(-total // PIECE_BYTES)), MOST_SHARDS)
+
+
+def plan_pieces(table: ParquetInput, units: Iterable[Fragment], most: int) -> list[ParquetInput]:
+    """Consecutive fragments together, up to `most` bytes; a fragment that is larger stays alone."""
+    pieces: list[list[Fragment]] = []
+    size = 0
+    for unit in units:
+        if not pieces or size + unit.size > most:
+            pieces.append([])
+            size = 0
+        size += unit.size
+        last = pieces[-1][-1] if pieces[-1] else None
+        if last is not None and last.path == unit.path and last.groups is not None and unit.groups is not None:
+            pieces[-1][-1] = replace(last, size=last.size + unit.size, groups=last.groups + unit.groups)
+        else:
+            pieces[-1].append(unit)
+    return [table.part(fragments) for fragments in pieces]
+
+
+def cut_file(table: ParquetInput) -> list[Fragment]:
+    """The row groups of the files of an input."""
+    return table.cut()
+
+
+def read_piece(table: ParquetInput, asked: Asked) -> tuple[Summary, Vocabulary, Likes]:
+    """(summary, items, likes) of a piece; its items are numbered as they are sorted here."""
+    rule = choose_rule(table, (asked.user, asked.item), asked.rating, asked.where)
+    found = collect(table, asked.user, asked.item, rule, asked.where)
+    missing = (found.users.missing, found.items.missing)
+    if found.nan or any(missing) or not found.kept:  # the head refuses it, or there is nothing
+        nobody = Vocabulary.of_integers(np.empty(0, np.int64))
+        nothing = Likes(nobody, np.zeros(1, np.int64), np.empty(0, np.int32), 0)
+        return Summary(found.rows, found.kept, found.nan, missing, []), nobody, nothing
+    with reading(table.name):
+        users, user_ids = found.users.finish()
+        items, item_ids = found.items.finish()
+    likes = _sorted_likes(user_ids, users, items, len(item_ids))
+    edges = len(likes.items)
+    steps = (np.arange(min(SAMPLE, edges)) + 0.5) * edges / min(SAMPLE, edges)
+    sample = keys_of(user_ids, np.searchsorted(likes.starts, steps, side="right") - 1)
+    return Summary(found.rows, found.kept, 0, (0, 0), sample), item_ids, likes
+
+
+def _sorted_likes(ids: Vocabulary, users: NDArray[np.int32], items: NDArray[np.int32], item_count: int) -> Likes:
+    """Pairs of row numbers, sorted and folded."""
+    starts, indices, kept = compiled.sort_pairs(users, items, len(ids), item_count)
+    folded = len(indices) - int(kept)
+    return Likes(ids, starts, indices[:kept].copy() if folded else indices, folded)
+
+
+def merge_items(vocabularies: list[Vocabulary]) -> Vocabulary:
+    """The items of several pieces, each once."""
+    return merge_ids(vocabularies)[0]
+
+
+def choose_cuts(summaries: Sequence[Summary], shards: int) -> Keys:
+    """The ids at which all shards but the first begin, so that shards have about as many likes each."""
+    weighted: list[tuple[Any, float]] = sorted(
+        (key, one.kept / len(one.sample)) for one in summaries for key in one.sample
+    )
+    passed = np.cumsum([weight for _, weight in weighted])
+    places = np.searchsorted(passed, passed[-1] * np.arange(1, shards) / shards)
+    return sorted({weighted[int(place)][0] for place in places})
+
+
+def split_piece(likes: Likes, items: Vocabulary, item_ids: Vocabulary, cuts: Keys) -> Likes | list[Likes]:
+    """A slice of a piece for each shard, in which items have their final rows; one slice alone is not in a list."""
+    rows = find_rows(items, item_ids)
+    likes = replace(likes, items=rows[likes.items])
+    if not cuts:
+        return likes
+    places = [0, *places_of(cuts, likes.users), len(likes.users)]
+    slices = [likes.part(first, last) for first, last in pairwise(places)]
+    return [replace(slices[0], duplicates=likes.duplicates), *slices[1:]]
+
+
+def make_shard(slices: list[Likes], item_count: int) -> tuple[ShardSize, NDArray[np.int64], Likes]:
+    """(size, likes per item, likes) of a shard, from its slices of all pieces."""
+    likes = slices[0]
+    if len(slices) > 1:
+        ids, ranks = merge_ids([one.users for one in slices])
+        users = np.concatenate([np.repeat(rank, np.diff(one.starts)) for rank, one in zip(ranks, slices)])
+        likes = _sorted_likes(ids, users, np.concatenate([one.items for one in slices]), item_count)
+        likes = replace(likes, duplicates=likes.duplicates + sum(one.duplicates for one in slices))
+    degree = np.zeros(item_count, np.int64)
+    compiled.count_columns(likes.items, degree)
+    return ShardSize(len(likes.users), len(likes.items), likes.duplicates), degree, likes

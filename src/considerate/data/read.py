@@ -1,0 +1,260 @@
+"""read_interactions: any source -> pairs of row numbers and the vocabularies that they point into."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from considerate.data.columns import find, guess_rating, pick_pair
+from considerate.data.encode import Encoder, quoted
+from considerate.data.inputs import Input, open_input, reading
+from considerate.data.matrix import is_sparse, matrix_pairs
+from considerate.data.rules import Compiled, compile_rule, parse
+from considerate.data.times import Clock
+from considerate.data.titles import Titles, check_title_options, find_titles
+from considerate.data.vocabulary import Vocabulary
+from considerate.errors import DataError, UsageError
+
+GROUP_ROWS = 5_000_000  # rows that go through one hash table
+GROUP_BYTES = 1 << 29
+
+
+class NothingKeptError(DataError):
+    """A rule that no row satisfies."""
+
+
+@dataclass(frozen=True)
+class Interactions:
+    """Who liked what, as row numbers; a pair that comes twice in the data is here twice."""
+
+    users: NDArray[np.int32]  # [likes]
+    items: NDArray[np.int32]  # [likes]
+    user_ids: Vocabulary
+    item_ids: Vocabulary
+    titles: Titles | None
+    source: str  # where it came from, for messages
+    rows_read: int
+    rows_kept: int  # after the rule
+    notes: tuple[str, ...]  # for the user: which columns were guessed, how many titles were found
+    times: NDArray[np.float64] | None = None  # [likes] seconds since 1970 UTC, or the column's numbers; NaN: not known
+
+    def __post_init__(self) -> None:
+        if not len(self.users) == len(self.items) == self.rows_kept <= self.rows_read:
+            raise DataError(
+                f"{self.source}: {len(self.users)} users and {len(self.items)} items in {self.rows_kept} "
+                f"kept of {self.rows_read} rows; expected one of each per row."
+            )
+        if self.times is not None and len(self.times) != self.rows_kept:
+            raise DataError(f"{self.source}: {len(self.times)} times for {self.rows_kept} likes; expected one each.")
+        if self.titles is not None and len(self.titles) != len(self.item_ids):
+            raise DataError(f"{self.source}: {len(self.titles)} titles for {len(self.item_ids)} items.")
+
+
+def read_interactions(
+    source: Any,
+    *,
+    user_column: str | None = None,
+    item_column: str | None = None,
+    rating_column: str | None = None,
+    where: str | None = None,
+    titles: Any = None,
+    title_id_column: str | None = None,
+    title_column: str | None = None,
+    query: str | None = None,
+    time_column: str | None = None,
+) -> Interactions:
+    """Likes from any source.
+
+    source           path of a Parquet file or folder or of delimited text (.gz too), Arrow table or reader,
+                     data frame, scipy sparse matrix, sqlite:/// or postgresql:// address, or Interactions;
+                     Parquet also at an s3://, gs://, hdfs:// or abfs:// address
+    user_column      column names; guessed from the usual ones if not given
+    item_column
+    rating_column    a column that holds ratings under an unusual name; `rating` in the rule means it
+    where            which rows are likes, such as "rating >= 4"; needed if there are ratings (see rules.py)
+    titles           a source of item ids and titles
+    title_id_column  its columns, guessed if not given
+    title_column
+    query            what to ask a database
+    time_column      when each like was: dates, moments or numbers; for splits by time (see times.py)
+
+    Vocabularies are sorted and hold the ids that the rule keeps, so that row numbers do not depend on the
+    order of the rows.
+    """
+    names = [name for name in (user_column, item_column, rating_column, where, query, time_column) if name is not None]
+    check_title_options(titles, title_id_column, title_column)
+    notes: list[str] = []
+    if isinstance(source, Interactions):
+        if names or titles is not None:
+            raise UsageError("these likes have been read already; give the options to the first reading.")
+        return source
+    if is_sparse(source):
+        if names:
+            raise UsageError("a matrix has no columns to name and no rows to choose; leave these options out.")
+        users, items = matrix_pairs(source)
+        user_ids, item_ids = (Vocabulary.range(size) for size in source.shape)
+        where_from, rows, item_column, times = "the given matrix", len(users), "item", None
+    else:
+        headers = [one for one in (user_column, item_column, rating_column, time_column) if isinstance(one, str)]
+        table = open_input(source, query, headers)
+        user_column, item_column, notes = pick_pair(table.names, user_column, item_column, table.name)
+        rule = choose_rule(table, (user_column, item_column), rating_column, where)
+        clock = None
+        if time_column is not None:
+            time_column = find(time_column, table.names, table.name, "--time-column")
+            clock = Clock(time_column, table.name, table.types((user_column, item_column))[time_column])
+        found = collect(table, user_column, item_column, rule, where, clock)
+        check_rows(table.name, where, found.rows, found.kept, found.nan)
+        with reading(table.name), ThreadPoolExecutor(2) as pool:
+            (users, user_ids), (items, item_ids) = pool.map(Encoder.finish, (found.users, found.items))
+        times = None if clock is None else clock.finish()
+        where_from, rows, notes = table.name, table.rows, [*table.notes, *notes, *(clock.notes if clock else [])]
+    named, more = find_titles(titles, item_ids, item_column, title_id_column, title_column)
+    notes += more
+    return Interactions(users, items, user_ids, item_ids, named, where_from, rows, len(users), tuple(notes), times)
+
+
+def read_judged(source: Any, *, where: str, **options: Any) -> tuple[Interactions, Interactions | None]:
+    """(liked, not liked): the rows that satisfy the rule, and those that fail it, which were considered and not liked.
+
+    A row of which the rule cannot tell, such as one without a rating, is in neither. None where no row fails. The
+    source is read twice: a path, a table or a data frame, not a stream.
+    """
+    parse(where)
+    liked = read_interactions(source, where=where, **options)
+    if liked.rows_kept == liked.rows_read:
+        return liked, None
+    options["titles"] = options["title_id_column"] = options["title_column"] = None
+    try:
+        return liked, read_interactions(source, where=f"not ({where})", **options)
+    except NothingKeptError:
+        return liked, None
+
+
+def choose_rule(table: Input, ids: tuple[str, str], rating_column: str | None, where: str | None) -> Compiled | None:
+    """The rule over the columns of a table; ratings without a rule are refused."""
+    rating = find(rating_column, table.names, table.name, "--rating-column") if rating_column is not None else None
+    if where is None:
+        rating = rating or guess_rating([name for name in table.names if name not in ids])
+        if rating is None:
+            return None
+        name = quoted(rating)
+        raise DataError(
+            f"{table.name}: the column {rating!r} holds ratings, and not every rating is a like; say which "
+            f'rows are likes, e.g. --where "{name} >= 4" (where="{name} >= 4" in Python), or keep all that '
+            f'have one: --where "{name} is not null".'
+        )
+    rule = parse(where)
+    types = table.types(ids)
+    used = {}
+    for column in rule.columns:
+        if rating is not None and column.lower() == "rating" and column not in table.names:
+            real = rating
+        else:
+            real = find(column, table.names, table.name, "--where")
+        used[column] = (real, types[real])
+    return compile_rule(rule, used)
+
+
+@dataclass(frozen=True)
+class Collected:
+    """What a scan found: the rows it read, those it kept, those with NaN in the rule, and the ids of the kept ones."""
+
+    users: Encoder
+    items: Encoder
+    rows: int
+    kept: int
+    nan: int
+
+
+def collect(
+    table: Input, user: str, item: str, rule: Compiled | None, where: str | None, clock: Clock | None = None
+) -> Collected:
+    """The ids in two columns of the rows that the rule keeps, read once, each column taken up in its own thread."""
+    import pyarrow.compute as pc
+
+    fields = {"user": pc.field(user), "item": pc.field(item)}
+    keep, needed = None, [user, item]
+    if rule is not None:
+        keep, needed = rule.keep, list(dict.fromkeys((user, item, *rule.columns)))
+        if rule.nan is not None:  # rows with NaN come along to be counted
+            fields["nan"], keep = rule.nan, rule.keep | rule.nan
+    if clock is not None:
+        fields["time"] = pc.field(clock.column)
+        needed = list(dict.fromkeys((*needed, clock.column)))
+    encoders = [
+        Encoder("user", user, table.name, table.from_text, table.quotes),
+        Encoder("item", item, table.name, table.from_text, table.quotes),
+    ]
+    kept = nan = 0
+    with reading(table.name), _comparing(table, rule, where), ThreadPoolExecutor(2) as pool:
+        waiting: list[Future[None]] = []
+        for group in _groups(table.scan(needed, [user, item], fields, keep)):
+            kept += sum(batch.num_rows for batch in group)
+            if "nan" in fields:
+                nan += sum(pc.sum(batch.column("nan")).as_py() or 0 for batch in group)
+            for future in waiting:
+                future.result()
+            waiting = [
+                pool.submit(encoder.add, [batch.column(at) for batch in group]) for at, encoder in enumerate(encoders)
+            ]
+            if clock is not None:
+                clock.add([batch.column("time") for batch in group])
+        for future in waiting:
+            future.result()
+    return Collected(encoders[0], encoders[1], table.rows, kept, nan)
+
+
+def check_rows(name: str, where: str | None, rows: int, kept: int, nan: int) -> None:
+    """Refuse rows of which the rule cannot tell, and data that leaves none."""
+    if nan:
+        raise DataError(
+            f"{name}: {nan} rows have NaN in a column of the rule {where!r}; "
+            "a NaN is neither a like nor none: drop or fill these rows first."
+        )
+    if not rows:
+        raise DataError(f"{name}: no rows; expected at least one like.")
+    if not kept:
+        raise NothingKeptError(f"{name}: the rule {where!r} keeps none of its {rows} rows; relax it.")
+
+
+@contextmanager
+def _comparing(table: Input, rule: Compiled | None, where: str | None) -> Iterator[None]:
+    """A rule that compares text with a number where the text is none, as a sentence about the rule."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except pa.ArrowInvalid as error:
+        seen = re.match(r"Failed to parse string: '(.*)' as a scalar of type double", str(error), re.DOTALL)
+        if seen is None or rule is None or not rule.parsed:
+            raise
+        column, literal = rule.parsed[0]
+        columns = " or ".join(repr(name) for name, _ in rule.parsed)
+        raise DataError(
+            f"{table.name}: the rule {where!r} compares {columns} with a number, but finds the text "
+            f"{seen[1][:100]!r}; compare text with quoted text, such as {quoted(column)} = '{literal}'."
+        ) from error
+
+
+def _groups(batches: Iterator[Any]) -> Iterator[list[Any]]:
+    """Batches in lists of about GROUP_ROWS rows."""
+    group: list[Any] = []
+    rows = size = 0
+    for batch in batches:
+        if batch.num_rows == 0:
+            continue
+        group.append(batch)
+        rows, size = rows + batch.num_rows, size + batch.nbytes
+        if rows >= GROUP_ROWS or size >= GROUP_BYTES:
+            yield group
+            group, rows, size = [], 0, 0
+    if group:
+        yield group

@@ -1,0 +1,355 @@
+"""The small language of `where`: which rows of the data are likes.
+
+    rule        = conjunction { "or" conjunction }
+    conjunction = term { "and" term }
+    term        = "not" term | "(" rule ")" | comparison
+    comparison  = column ( ">=" | ">" | "<=" | "<" | "==" | "=" | "!=" ) literal
+                | column [ "not" ] "in" "(" literal { "," literal } ")"
+                | column "is" [ "not" ] "null"
+    column      = a word, or anything in "double quotes" or `backticks`
+    literal     = a number, true, false, or 'text' in single quotes; dates are ISO text: '2024-05-01'
+
+A rule is parsed here and compiled to an Arrow expression; nothing is ever evaluated as Python. A row whose
+value is missing satisfies no comparison, as in SQL.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import reduce
+from typing import Any
+
+from considerate.errors import UsageError
+
+Literal = bool | int | float | str
+
+LONGEST = 20_000  # characters of a rule
+DEEPEST = 50  # parentheses and nots inside each other
+MOST_COMPARISONS = 300
+
+_TOKEN = re.compile(
+    r"""\s*(?:
+      (?P<number>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?(?![\w.]))
+    | (?P<text>'(?:[^']|'')*')
+    | (?P<quoted>"[^"]+"|`[^`]+`)
+    | (?P<word>[^\W\d]\w*)
+    | (?P<op>>=|<=|==|!=|<>|[<>=(),])
+    )""",
+    re.VERBOSE,
+)
+_OPS = {">=": ">=", ">": ">", "<=": "<=", "<": "<", "==": "==", "=": "==", "!=": "!=", "<>": "!="}
+_EXAMPLE = """a rule looks like: rating >= 4 and genre in ('Comedy', 'Drama')"""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """`column op values`, with op one of the six comparisons, "in" or "null"."""
+
+    column: str
+    op: str
+    values: tuple[Literal, ...] = ()
+
+
+@dataclass(frozen=True)
+class Negation:
+    """`not term`."""
+
+    term: Node
+
+
+@dataclass(frozen=True)
+class Joined:
+    """Terms joined by "and" or by "or"."""
+
+    word: str
+    terms: tuple[Node, ...]
+
+
+Node = Comparison | Negation | Joined
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A parsed rule: its text, its tree and the columns that it names."""
+
+    text: str
+    root: Node
+    columns: tuple[str, ...]
+
+
+def parse(text: str) -> Rule:
+    """The rule that a text states."""
+    if not isinstance(text, str):
+        raise UsageError(f'--where takes a text such as "rating >= 4", not {text!r}.')
+    if len(text) > LONGEST:
+        raise UsageError(f"--where: a rule of {len(text)} characters; the longest allowed has {LONGEST}.")
+    return _Parser(text).rule()
+
+
+class _Parser:
+    """Recursive descent over the tokens of one rule."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.tokens: list[tuple[str, str]] = []
+        self.at = 0
+        self.depth = 0
+        self.columns: dict[str, None] = {}
+        self.comparisons = 0
+        place, end = 0, len(text.rstrip())
+        while place < end:
+            match = _TOKEN.match(text, place)
+            if match is None:
+                raise self.wrong(f"{text[place:].strip()[:20]!r} is not understood")
+            self.tokens.append((str(match.lastgroup), match.group(str(match.lastgroup))))
+            place = match.end()
+
+    def wrong(self, what: str) -> UsageError:
+        return UsageError(f"--where {self.text[:200]!r}: {what}; {_EXAMPLE}.")
+
+    def peek(self, ahead: int = 0) -> tuple[str, str]:
+        """The next token; words in lower case."""
+        if self.at + ahead >= len(self.tokens):
+            return "end", "the end"
+        kind, token = self.tokens[self.at + ahead]
+        return kind, token.lower() if kind == "word" else token
+
+    def take(self, token: str) -> bool:
+        """Step over a word or a sign if it is the next token."""
+        if self.peek()[1] == token and self.peek()[0] in ("word", "op"):
+            self.at += 1
+            return True
+        return False
+
+    def expect(self, token: str) -> None:
+        if not self.take(token):
+            raise self.wrong(f"expected {token!r} and found {self.peek()[1]!r}")
+
+    def rule(self) -> Rule:
+        if not self.tokens:
+            raise self.wrong("the rule is empty")
+        root = self.joined("or")
+        if self.at < len(self.tokens):
+            raise self.wrong(f"expected 'and' or 'or' and found {self.peek()[1]!r}")
+        return Rule(self.text, root, tuple(self.columns))
+
+    def joined(self, word: str) -> Node:
+        part: Callable[[], Node] = (lambda: self.joined("and")) if word == "or" else self.term
+        terms = [part()]
+        while self.take(word):
+            terms.append(part())
+        return terms[0] if len(terms) == 1 else Joined(word, tuple(terms))
+
+    def term(self) -> Node:
+        self.depth += 1
+        if self.depth > DEEPEST:
+            raise self.wrong(f"more than {DEEPEST} parentheses or nots inside each other")
+        node: Node
+        if self.take("not"):
+            node = Negation(self.term())
+        elif self.take("("):
+            node = self.joined("or")
+            self.expect(")")
+        else:
+            node = self.comparison()
+        self.depth -= 1
+        return node
+
+    def comparison(self) -> Node:
+        self.comparisons += 1
+        if self.comparisons > MOST_COMPARISONS:
+            raise self.wrong(f"more than {MOST_COMPARISONS} comparisons; use: column in (...)")
+        kind, _ = self.peek()
+        if kind not in ("word", "quoted"):
+            raise self.wrong(f"expected a column and found {self.peek()[1]!r}")
+        column = self.tokens[self.at][1]
+        column = column[1:-1] if kind == "quoted" else column
+        self.at += 1
+        self.columns[column] = None
+        if self.take("is"):
+            without = self.take("not")
+            self.expect("null")
+            return Negation(Comparison(column, "null")) if without else Comparison(column, "null")
+        without = self.peek()[1] == "not" and self.peek(1)[1] == "in" and self.take("not")
+        if self.take("in"):
+            self.expect("(")
+            values = [self.literal()]
+            while self.take(","):
+                values.append(self.literal())
+            self.expect(")")
+            inside = Comparison(column, "in", tuple(values))
+            return Negation(inside) if without else inside
+        sign = self.peek()[1]
+        if self.peek()[0] != "op" or sign not in _OPS:
+            raise self.wrong(f"expected a comparison such as >= after {column!r} and found {sign!r}")
+        self.at += 1
+        return Comparison(column, _OPS[sign], (self.literal(),))
+
+    def literal(self) -> Literal:
+        kind, token = self.peek()
+        self.at += 1
+        if kind == "number":
+            return int(token) if re.fullmatch(r"[-+]?\d{1,19}", token) else float(token)
+        if kind == "text":
+            return token[1:-1].replace("''", "'")
+        if kind == "word" and token in ("true", "false"):
+            return token == "true"
+        if kind in ("word", "quoted"):
+            raise self.wrong(f"found {token} where a value belongs; text goes in 'single quotes'")
+        raise self.wrong(f"expected a value and found {token!r}")
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A rule as an Arrow expression, and one that is true where a number it looks at is NaN (None: never)."""
+
+    keep: Any
+    nan: Any | None
+    columns: tuple[str, ...]  # by their names in the data
+    parsed: tuple[tuple[str, str], ...] = ()  # texts read as numbers: the column and a literal it is compared with
+
+
+def compile_rule(rule: Rule, types: Mapping[str, tuple[str, Any]]) -> Compiled:
+    """The Arrow expression of a rule given the real name and the type of each column that it names."""
+    import pyarrow.compute as pc
+
+    doubtful: list[Any] = []
+    parsed: dict[str, str] = {}
+
+    def build(node: Node) -> Any:
+        if isinstance(node, Negation):
+            return ~build(node.term)
+        if isinstance(node, Joined):
+            return _balanced([build(term) for term in node.terms], node.word)
+        name, kind = types[node.column]
+        field, values = _bind(name, kind, node) if node.op != "null" else (pc.field(name), [])
+        if _is_float(kind) or (values and _is_float(values[0].type)):
+            doubtful.append(pc.is_nan(_number(pc.field(name), kind)))
+        if values and _is_float(values[0].type) and _is_text(kind):
+            parsed.setdefault(name, str(node.values[0]))
+        return _compare(field, node.op, values)
+
+    keep = build(rule.root)
+    nan = reduce(lambda a, b: a | b, doubtful) if doubtful else None
+    return Compiled(keep, nan, tuple(name for name, _ in types.values()), tuple(parsed.items()))
+
+
+def _balanced(terms: list[Any], word: str) -> Any:
+    """Terms joined two by two, so that a long chain does not become a deep tree."""
+    while len(terms) > 1:
+        pairs = [terms[at : at + 2] for at in range(0, len(terms), 2)]
+        terms = [
+            pair[0] if len(pair) == 1 else (pair[0] & pair[1] if word == "and" else pair[0] | pair[1]) for pair in pairs
+        ]
+    return terms[0]
+
+
+def _is_float(kind: Any) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_floating(kind))
+
+
+def _is_text(kind: Any) -> bool:
+    import pyarrow as pa
+
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _number(field: Any, kind: Any) -> Any:
+    """A column as double precision, through its text where it is a dictionary of texts."""
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(kind):
+        field, kind = field.cast(kind.value_type), kind.value_type
+    return field if kind == pa.float64() else field.cast(pa.float64())
+
+
+def _compare(field: Any, op: str, values: list[Any]) -> Any:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if op == "null":
+        return field.is_null()
+    if op == "in":
+        among = field.isin(pa.array([value.as_py() for value in values], values[0].type))
+        return pc.if_else(field.is_valid(), among, pa.scalar(None, pa.bool_()))
+    value = values[0]
+    return {
+        ">=": lambda: field >= value,
+        ">": lambda: field > value,
+        "<=": lambda: field <= value,
+        "<": lambda: field < value,
+        "==": lambda: field == value,
+        "!=": lambda: field != value,
+    }[op]()
+
+
+def _bind(name: str, kind: Any, node: Comparison) -> tuple[Any, list[Any]]:
+    """A column and the literals it is compared with, brought to one type."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.types as at
+
+    field, values = pc.field(name), list(node.values)
+    if at.is_dictionary(kind):
+        kind = kind.value_type
+        field = field.cast(kind)
+    if at.is_null(kind):
+        kind = pa.string()
+        field = field.cast(kind)
+
+    def refuse(expected: str) -> UsageError:
+        return UsageError(f"--where: the column {node.column!r} holds {kind}, {expected}; found {values[0]!r}.")
+
+    numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
+    texts = all(isinstance(value, str) for value in values)
+    if at.is_boolean(kind):
+        if not all(value in (0, 1) and not isinstance(value, str) for value in values):
+            raise refuse("compare it with true or false")
+        return field, [pa.scalar(bool(value)) for value in values]
+    if at.is_integer(kind) and numbers and all(_fits(value, kind) for value in values):
+        return field, [pa.scalar(int(value), kind) for value in values]
+    if at.is_integer(kind) or at.is_floating(kind) or at.is_decimal(kind):
+        if not numbers:
+            raise refuse("compare it with a number, without quotes")
+        return field.cast(pa.float64()), [pa.scalar(float(value), pa.float64()) for value in values]
+    if kind in (pa.string(), pa.large_string()):
+        if numbers:
+            return field.cast(pa.float64()), [pa.scalar(float(value), pa.float64()) for value in values]
+        if not texts:
+            raise refuse("compare it with 'text' in single quotes or with a number")
+        return field, [pa.scalar(value, kind) for value in values]
+    if at.is_date(kind) or at.is_timestamp(kind):
+        if not texts:
+            raise refuse("compare it with a date in single quotes such as '2024-05-01'")
+        zone = kind.tz if at.is_timestamp(kind) else None
+        moment = pa.timestamp("us", zone)
+        return field.cast(moment), [pa.scalar(_moment(str(value), zone, node), moment) for value in values]
+    raise refuse("which no comparison is defined for; only 'is null' and 'is not null' work on it")
+
+
+def _fits(value: object, kind: Any) -> bool:
+    """Whether a literal is a whole number within the range of an integer type."""
+    if not isinstance(value, int):
+        return False
+    signed = str(kind).startswith("int")
+    low = -(2 ** (kind.bit_width - 1)) if signed else 0
+    return bool(low <= value < 2 ** (kind.bit_width - (1 if signed else 0)))
+
+
+def _moment(text: str, zone: str | None, node: Comparison) -> datetime:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise UsageError(
+            f"--where: the column {node.column!r} holds dates, and {text!r} is not one; "
+            "write it as '2024-05-01' or '2024-05-01T18:30:00'."
+        ) from None
+    if zone is None and moment.tzinfo is not None:
+        raise UsageError(f"--where: the times in {node.column!r} have no time zone; leave it out of {text!r}.")
+    return moment.replace(tzinfo=UTC) if zone is not None and moment.tzinfo is None else moment

@@ -1,0 +1,133 @@
+"""A title per item, from a table of items."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from considerate.data.columns import TITLES, find, guess, listed, plain
+from considerate.data.encode import Encoder, string_bytes
+from considerate.data.inputs import Input, open_input, reading
+from considerate.data.vocabulary import Vocabulary
+from considerate.errors import DataError, UsageError
+
+
+@dataclass(frozen=True)
+class Titles:
+    """Row number -> title; the empty text stands for one that is not known."""
+
+    offsets: NDArray[np.int64]  # [items + 1]
+    text: NDArray[np.uint8]  # [offsets[-1]], UTF-8
+
+    @classmethod
+    def of_strings(cls, titles: Sequence[str | None]) -> Titles:
+        """Titles from Python strings."""
+        encoded = [(title or "").encode() for title in titles]
+        offsets = np.zeros(len(encoded) + 1, np.int64)
+        np.cumsum([len(one) for one in encoded], out=offsets[1:])
+        return cls(offsets, np.frombuffer(b"".join(encoded), np.uint8))
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def of(self, row: int) -> str | None:
+        """The title of one item, None where it is not known."""
+        if not 0 <= row < len(self):
+            raise IndexError(f"row {row} of {len(self)} titles")
+        return self.text[int(self.offsets[row]) : int(self.offsets[row + 1])].tobytes().decode() or None
+
+    def tensors(self) -> dict[str, NDArray[Any]]:
+        """The arrays that a file keeps; `from_tensors` is the way back."""
+        return {"offsets": self.offsets, "text": self.text}
+
+    @classmethod
+    def from_tensors(cls, tensors: Mapping[str, NDArray[Any]]) -> Titles:
+        """Titles from what `tensors` gave."""
+        return cls(tensors["offsets"], tensors["text"])
+
+
+def check_title_options(titles: Any, id_column: str | None, title_column: str | None) -> None:
+    """Refuse names of columns of a table that is not given."""
+    if titles is None and (id_column is not None or title_column is not None):
+        raise UsageError("--title-id-column and --title-column go with --titles, a table of items and titles.")
+
+
+def find_titles(
+    titles: Any, items: Vocabulary, item_column: str, id_column: str | None, title_column: str | None
+) -> tuple[Titles | None, list[str]]:
+    """Titles of the items of a vocabulary from any source, or None where there is none; and notes for the user."""
+    if titles is None:
+        return None, []
+    headers = [name for name in (id_column, title_column) if isinstance(name, str)]
+    found, note = read_titles(open_input(titles, None, headers), items, item_column, id_column, title_column)
+    return found, [note]
+
+
+def read_titles(
+    table: Input, items: Vocabulary, item_column: str, id_column: str | None, title_column: str | None
+) -> tuple[Titles, str]:
+    """Titles of the items of a vocabulary, and what to tell the user. Of several titles the first counts."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    id_column, title_column = _pick(table, item_column, id_column, title_column)
+    encoder = Encoder("item", id_column, table.name, table.from_text, table.quotes)
+    both = list(dict.fromkeys((id_column, title_column)))
+    parts = []
+    with reading(table.name):
+        fields = {"item": pc.field(id_column), "title": pc.field(title_column).cast(pa.large_string())}
+        for batch in table.scan(both, both, fields, pc.field(id_column).is_valid()):
+            if batch.num_rows:
+                encoder.add([batch.column(0)])
+                parts.append(batch.column(1))
+        titles = pa.concat_arrays([*parts, pa.array([], pa.large_string())])
+        codes, ids = encoder.finish()
+        titles.validate(full=True)
+        rows = _rows_of(ids, items)[codes]
+        known = np.flatnonzero((rows >= 0) & pc.not_equal(titles.fill_null(""), "").to_numpy(zero_copy_only=False))
+        if not len(known):
+            raise DataError(
+                f"{table.name}: none of its {len(ids)} ids in {id_column!r}{_such_as(ids)}, has a title and "
+                f"is an item of the data{_such_as(items)}; name the right column with --title-id-column."
+            )
+        place = np.full(len(items), -1, np.int64)
+        place[rows[known[::-1]]] = known[::-1]  # backwards, so that the first one stays
+        chosen = titles.take(pa.array(place, mask=place < 0)).fill_null("")
+    covered = int(np.count_nonzero(place >= 0))
+    note = f"titles for {covered:,} of {len(items):,} items, from {title_column!r} by {id_column!r}"
+    return Titles(*string_bytes(chosen)), note
+
+
+def _pick(table: Input, item_column: str, id_column: str | None, title_column: str | None) -> tuple[str, str]:
+    """The columns of ids and titles: named, else the name in the data, `item`, `id`, the usual ones."""
+    words = {plain(name): name for name in reversed(table.names)}
+    if id_column is not None:
+        id_column = find(id_column, table.names, table.name, "--title-id-column")
+    else:
+        likely = (plain(item_column), "item", "itemid", "iid", "id")
+        id_column = next((words[word] for word in likely if word in words), None)
+        id_column = id_column or guess("item", table.names, table.name)
+    if title_column is not None:
+        title_column = find(title_column, table.names, table.name, "--title-column")
+    else:
+        title_column = next((words[word] for word in TITLES if word in words and words[word] != id_column), None)
+    for what, name, option in (("item ids", id_column, "title-id"), ("titles", title_column, "title")):
+        if name is None:
+            raise DataError(
+                f"{table.name}: no column looks like the {what}; it has {listed(table.names)}. "
+                f"Name one with --{option}-column ({option.replace('-', '_')}_column= in Python)."
+            )
+    return str(id_column), str(title_column)
+
+
+def _such_as(ids: Vocabulary) -> str:
+    return f", such as {ids.id_of(0)!r}" if len(ids) else ""
+
+
+def _rows_of(ids: Vocabulary, items: Vocabulary) -> NDArray[np.int64]:
+    """The row of every id among the items, -1 where there is none; '7' and 7 are the same."""
+    return items.rows_of(ids.ids_of(range(len(ids))))

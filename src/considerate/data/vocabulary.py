@@ -1,0 +1,175 @@
+"""Vocabularies: the data's own ids beside the row numbers that the model uses.
+
+An id is an integer or a string. Ids are kept sorted, so that the same data gives the same rows whatever the
+order of its lines, and one id is found by bisection in a mapped file without building a dictionary.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from considerate.kernels.ragged import taken
+
+Id = int | str
+_CANONICAL = re.compile(r"0|-?[1-9][0-9]{0,18}")  # an integer of 64 bits the way Python prints it
+
+
+class Ids(Protocol):
+    """Ids by row and rows by id, wherever they are kept; `Vocabulary` says what each does."""
+
+    @property
+    def kind(self) -> str: ...
+    def __len__(self) -> int: ...
+    def id_of(self, row: int) -> Id: ...
+    def ids_of(self, rows: Sequence[int] | NDArray[Any]) -> list[Id]: ...
+    def row_of(self, one: object) -> int: ...
+    def rows_of(self, ids: Iterable[object]) -> NDArray[np.int64]: ...
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Row number -> id, in one of three forms: a range, sorted integers, or sorted UTF-8 strings."""
+
+    kind: str  # "range", "integer" or "string"
+    size: int
+    integers: NDArray[np.int64] | None = None  # [size], ascending
+    offsets: NDArray[np.int64] | None = None  # [size + 1]
+    text: NDArray[np.uint8] | None = None  # [offsets[-1]], ascending by bytes
+    first: int = 0  # of a range
+
+    @classmethod
+    def range(cls, size: int, first: int = 0) -> Vocabulary:
+        """Ids that are the row numbers themselves, or those from `first` on."""
+        return cls("range", size, first=first)
+
+    @classmethod
+    def of_integers(cls, ids: NDArray[np.int64]) -> Vocabulary:
+        """Ids from an ascending array of distinct integers."""
+        return cls("integer", len(ids), integers=np.ascontiguousarray(ids, np.int64))
+
+    @classmethod
+    def of_bytes(cls, offsets: NDArray[np.int64], text: NDArray[np.uint8]) -> Vocabulary:
+        """Ids from distinct UTF-8 strings laid end to end, ascending by their bytes."""
+        return cls("string", len(offsets) - 1, offsets=offsets, text=text)
+
+    @classmethod
+    def of_strings(cls, ids: Iterable[str]) -> Vocabulary:
+        """Ids from distinct strings in any order."""
+        encoded = sorted(one.encode() for one in ids)
+        offsets = np.zeros(len(encoded) + 1, np.int64)
+        np.cumsum([len(one) for one in encoded], out=offsets[1:])
+        return cls.of_bytes(offsets, np.frombuffer(b"".join(encoded), np.uint8))
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_view"}  # a view does not pickle
+
+    @cached_property
+    def _view(self) -> memoryview:
+        return np.ascontiguousarray(self.text).data if self.text is not None else memoryview(b"")
+
+    def _bytes(self, row: int) -> bytes:
+        assert self.offsets is not None
+        return bytes(self._view[int(self.offsets[row]) : int(self.offsets[row + 1])])
+
+    def id_of(self, row: int) -> Id:
+        """The id of one row."""
+        if not 0 <= row < self.size:
+            raise IndexError(f"row {row} of a vocabulary of {self.size}")
+        if self.kind == "integer":
+            assert self.integers is not None
+            return int(self.integers[row])
+        return self._bytes(row).decode() if self.kind == "string" else self.first + row
+
+    def ids_of(self, rows: Sequence[int] | NDArray[Any]) -> list[Id]:
+        """The ids of several rows."""
+        return [self.id_of(int(row)) for row in rows]
+
+    def row_of(self, one: object) -> int:
+        """The row of an id, or -1. An integer as Python prints it finds an integer id: a shell gives text."""
+        row = self.last_up_to(one)
+        return row if row >= 0 and self._key_at(row) == self._key(one) else -1
+
+    def last_up_to(self, one: object) -> int:
+        """The row of the largest id that is not above this one, or -1; also -1 of what cannot be an id."""
+        key = self._key(one)
+        if key is None:
+            return -1
+        if isinstance(key, bytes):
+            return self._bisected(key)
+        if self.kind == "range":
+            return max(-1, min(key - self.first, self.size - 1))
+        assert self.integers is not None
+        return int(np.searchsorted(self.integers, np.int64(key), side="right")) - 1
+
+    def _key(self, one: object) -> int | bytes | None:
+        """What ids are ordered by; None of what cannot be one."""
+        if self.kind == "string":
+            return str(one).encode(errors="surrogatepass")
+        if isinstance(one, str):
+            if not _CANONICAL.fullmatch(one):
+                return None
+            one = int(one)
+        if not isinstance(one, int | np.integer) or isinstance(one, bool):
+            return None
+        number = int(one)
+        return number if -(2**63) <= number < 2**63 else None
+
+    def _key_at(self, row: int) -> int | bytes:
+        if self.kind == "string":
+            return self._bytes(row)
+        return self.first + row if self.integers is None else int(self.integers[row])
+
+    def _bisected(self, wanted: bytes) -> int:
+        low, high = 0, self.size
+        while low < high:
+            middle = (low + high) // 2
+            if self._bytes(middle) <= wanted:
+                low = middle + 1
+            else:
+                high = middle
+        return low - 1
+
+    def rows_of(self, ids: Iterable[object]) -> NDArray[np.int64]:
+        """The rows of several ids, -1 where unknown."""
+        return np.array([self.row_of(one) for one in ids], np.int64)
+
+    def take(self, rows: NDArray[np.int64]) -> Vocabulary:
+        """The ids of some rows, which ascend; those of a range become integers."""
+        if self.kind == "range":
+            return Vocabulary.of_integers(self.first + rows)
+        if self.kind == "integer":
+            assert self.integers is not None
+            return Vocabulary.of_integers(self.integers[rows])
+        assert self.offsets is not None
+        assert self.text is not None
+        return Vocabulary.of_bytes(*taken(self.offsets, self.text, rows))
+
+    def tensors(self) -> dict[str, NDArray[Any]]:
+        """The arrays that a file keeps; `from_tensors` is the way back."""
+        if self.kind == "integer":
+            assert self.integers is not None
+            return {"integers": self.integers}
+        if self.kind == "string":
+            assert self.offsets is not None
+            assert self.text is not None
+            return {"offsets": self.offsets, "text": self.text}
+        return {}
+
+    @classmethod
+    def from_tensors(cls, kind: str, size: int, tensors: Mapping[str, NDArray[Any]]) -> Vocabulary:
+        """A vocabulary from what `tensors` gave."""
+        if kind == "integer":
+            return cls("integer", size, integers=tensors["integers"])
+        if kind == "string":
+            return cls("string", size, offsets=tensors["offsets"], text=tensors["text"])
+        return cls.range(size)

@@ -1,0 +1,46 @@
+"""What a crew is to whoever sweeps: parts, and a way to call them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from considerate.distributed.backends.host import Merge
+
+
+class Crew(Protocol):
+    """Parts, and a way to call them. Whoever sweeps knows no more of where they are."""
+
+    parts: int
+
+    def share(self, value: Any) -> Any:
+        """A handle to a value that many calls use; it travels once."""
+        ...
+
+    def call(
+        self,
+        method: str | Callable[..., Any],
+        *arguments: Any,
+        merge: Merge | None = None,
+        changes: bool = False,
+    ) -> Any:
+        """part.<method>(*arguments), or method(part, *arguments), of every part; handles are resolved.
+
+        With `merge` the merged answer, else a list in the order of the parts. `changes` says that the parts' state
+        changes; a call that fails changes none.
+        """
+        ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class OfPart:
+    """A method of one part alone; of the others nothing is asked, and they answer None."""
+
+    number: int
+    method: str
+
+    def __call__(self, part: Any, *arguments: Any) -> Any:
+        return getattr(part, self.method)(*arguments) if part.number == self.number else None

@@ -1,0 +1,129 @@
+"""Out of core: parts whose graph and state are files of a folder, of which a few are in memory at a time.
+
+A change writes every part's new state beside the old one; it has happened when all are written. The state before it is
+kept too, so that a step may be undone. Files are mapped, and pages that are not in use may leave the memory.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from considerate.data.graph import Adjacency, GraphPart
+from considerate.distributed.backends.crew import OfPart
+from considerate.distributed.backends.host import Merge, in_order
+from considerate.storage.container import StoredTensors, encode_tensors, open_tensors
+from considerate.storage.files import PathLike, atomic_write
+
+Build = Callable[..., Any]  # (graph part, setup, state or None, the state before or None) -> part
+
+
+class OnDisk:
+    """See crew.Crew."""
+
+    def __init__(
+        self, folder: PathLike, build: Build, setup: Any, parts: Iterable[GraphPart], threads: int = 1
+    ) -> None:
+        """Parts may come one after the other: each is written before the next is asked for."""
+        self._build, self._setup, self._threads = build, setup, threads
+        os.makedirs(folder, exist_ok=True)
+        self.folder = Path(tempfile.mkdtemp(prefix="parts-", dir=folder))
+        self._graphs: list[GraphPart] = []
+        everyone: tuple[Adjacency, Adjacency] | None = None  # as given, and as mapped
+        for part in parts:
+            if part.everyone is not None and everyone is None:
+                everyone = part.everyone, self._write_edges("everyone", part.everyone, {}).likes
+            mapped = self._write_edges(f"graph-{part.number:04}", part.likes, {"blocks": part.blocks})
+            self._graphs.append(
+                GraphPart(
+                    part.number, part.first, mapped.likes, mapped.blocks, None if everyone is None else everyone[1]
+                )
+            )
+        self.parts = len(self._graphs)
+        self._versions = [0] * self.parts  # changes that each part has seen
+        self._pool = ThreadPoolExecutor(threads, "considerate-parts") if threads > 1 else None
+
+    def share(self, value: Any) -> Any:
+        return value
+
+    def call(
+        self,
+        method: str | Callable[..., Any],
+        *arguments: Any,
+        merge: Merge | None = None,
+        changes: bool = False,
+    ) -> Any:
+        called = [method.number] if isinstance(method, OfPart) else range(self.parts)
+
+        def one(number: int) -> Any:
+            version = self._versions[number]
+            states = [self._state(number, version), self._state(number, version - 1)]
+            part = self._build(self._graphs[number], self._setup, *states)
+            answer = getattr(part, method)(*arguments) if isinstance(method, str) else method(part, *arguments)
+            if changes:
+                _write(self._file(number, version + 1), part.state())
+            return answer
+
+        with closing(in_order(self._pool, self._threads, one, called)) as answers:
+            answer = list(answers) if merge is None else reduce(merge, answers)
+        for number in called if changes else ():
+            self._remove(number, self._versions[number] - 1)
+            self._versions[number] += 1
+        return answer
+
+    def snapshot(self, write: Callable[[int, Any], Any], read: Callable[[int], Any] | None = None) -> list[Any]:
+        """What `write(number, state)` gave for each part."""
+        written: list[Any] = self.call("keep", write)
+        return written
+
+    def close(self) -> None:
+        """Remove the files."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+        for number, version in enumerate(self._versions):
+            self._remove(number, version - 1, version, version + 1)
+        for name in ["everyone", *(f"graph-{part.number:04}" for part in self._graphs)]:
+            with suppress(OSError):
+                os.unlink(self.folder / f"{name}.safetensors")
+        self._graphs = []
+        with suppress(OSError):
+            self.folder.rmdir()
+
+    def __enter__(self) -> OnDisk:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _file(self, number: int, version: int) -> Path:
+        return self.folder / f"state-{number:04}-{version}.safetensors"
+
+    def _state(self, number: int, version: int) -> StoredTensors | None:
+        path = self._file(number, version)
+        return open_tensors(path, verify=False) if path.exists() else None
+
+    def _remove(self, number: int, *versions: int) -> None:
+        for version in versions:
+            with suppress(OSError):
+                os.unlink(self._file(number, version))
+
+    def _write_edges(self, name: str, edges: Adjacency, others: Mapping[str, Any]) -> GraphPart:
+        path = self.folder / f"{name}.safetensors"
+        _write(path, {"starts": edges.starts, "indices": edges.indices, **others})
+        stored = open_tensors(path, verify=True)
+        likes = Adjacency(stored["starts"], stored["indices"])
+        return GraphPart(0, 0, likes, stored["blocks"] if "blocks" in stored else np.zeros(1, np.int64))
+
+
+def _write(path: Path, tensors: Mapping[str, NDArray[Any]]) -> None:
+    with atomic_write(path, durable=False) as file:
+        file.writelines(encode_tensors(tensors, {}).pieces())

@@ -1,0 +1,163 @@
+"""Out of core: one machine, a graph larger than its memory. Parts are files, and so is what is read on the way."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from considerate.data.graph import GraphPart
+from considerate.distributed.backends.crew import OfPart
+from considerate.distributed.backends.disk_crew import OnDisk
+from considerate.distributed.backends.dividing import Dividing
+from considerate.distributed.backends.host import Each, Merge
+from considerate.distributed.backends.spilling import SpillingTasks
+from considerate.errors import OutputError, UsageError
+from considerate.kernels.threads import available_threads
+from considerate.storage.files import PathLike
+from considerate.storage.filesystems import Folder
+
+PREFIX, NEW = ".considerate-parts-", ".considerate-new-"
+LOCK = "lock"
+
+
+@dataclass(frozen=True)
+class OutOfCore(Dividing):
+    """A fit whose parts are on a disk: as many are in memory at a time as there are threads."""
+
+    folder: PathLike | None = None  # on a disk with room for the graph twice; None: the system's temporary folder
+    threads: int | None = None
+
+    def __post_init__(self) -> None:
+        self.check_division()
+        self.check_whole("threads")
+
+    def open(self) -> OpenedDisk:
+        return OpenedDisk(self)
+
+
+class OpenedDisk:
+    """A folder in use, see dividing.Opened; closing it removes what was written there."""
+
+    workers, nodes, alone, memory = 1, 1, True, None
+
+    def __init__(self, options: OutOfCore) -> None:
+        self.threads = options.threads or available_threads()
+        with ExitStack() as closing:
+            self._folder = _room(options.folder, closing)
+            self.tasks = SpillingTasks(self._folder, self.threads)
+            closing.callback(self.tasks.close)
+            self._closing = closing.pop_all()
+
+    def crew(self, build: Callable[..., Any], setup: Any, parts: Sequence[Any], *, everyone: Any = None) -> DiskCrew:
+        liked = None if everyone is None else self.tasks.get(everyone)
+
+        def each() -> Iterator[GraphPart]:
+            for ref in parts:
+                yield replace(self.tasks.get(ref), everyone=liked)
+
+        return DiskCrew(self._folder, build, setup, each(), self.threads, self.tasks.get)
+
+    def words_of(self, crew: DiskCrew) -> str:
+        return crew.report()
+
+    def describe(self) -> str:
+        return f"this machine, out of core: parts in {self._folder}, {self.threads} of them in memory at a time"
+
+    def close(self) -> None:
+        self._closing.close()
+
+    def __enter__(self) -> OpenedDisk:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _room(parent: PathLike | None, closing: ExitStack) -> str:
+    """A new folder, which is removed at the end; what fits that were killed have left there is removed now.
+
+    A folder has its name from the moment on that its lock is held, and the system lets go of that when a process ends.
+    """
+    place = tempfile.gettempdir() if parent is None else os.path.abspath(parent)
+    try:
+        os.makedirs(place, exist_ok=True)
+        made = tempfile.mkdtemp(prefix=NEW, dir=place)
+        room = made.replace(NEW, PREFIX)
+        closing.callback(shutil.rmtree, room, ignore_errors=True)
+        try:
+            closing.enter_context(Folder.at(made).locked(LOCK, "keeps its parts"))
+            os.rename(made, room)
+        except BaseException:
+            shutil.rmtree(made, ignore_errors=True)
+            raise
+    except OSError as error:
+        raise OutputError(
+            f"{place}: no folder can be made there for the parts ({error.strerror or error}); choose another."
+        ) from error
+    with suppress(OSError):
+        _remove_abandoned(place)
+    return room
+
+
+def _remove_abandoned(place: str) -> None:
+    for name in os.listdir(place):
+        found = os.path.join(place, name)
+        if name.startswith(PREFIX) and os.path.isfile(os.path.join(found, LOCK)):
+            with suppress(UsageError, OutputError), Folder.at(found).locked(LOCK, "keeps its parts"):
+                shutil.rmtree(found, ignore_errors=True)
+
+
+class DiskCrew(OnDisk):
+    """Parts in files, and what a fit asks of a crew beside its calls. An argument may be an Each, whose values may be
+    references of tasks."""
+
+    def __init__(
+        self,
+        folder: PathLike,
+        build: Callable[..., Any],
+        setup: Any,
+        parts: Iterator[GraphPart],
+        threads: int,
+        get: Callable[[Any], Any],
+    ) -> None:
+        super().__init__(folder, build, setup, parts, threads)
+        self._get = get
+        self._seconds = np.zeros(self.parts)
+
+    def call(
+        self,
+        method: str | Callable[..., Any],
+        *arguments: Any,
+        merge: Merge | None = None,
+        changes: bool = False,
+    ) -> Any:
+        if not isinstance(method, OfPart):
+            method, arguments = partial(self._one, method, arguments), ()
+        return super().call(method, *arguments, merge=merge, changes=changes)
+
+    def name_checkpoint(self, name: str | None) -> None:
+        """Nobody here is lost without the rest."""
+
+    def report(self) -> str:
+        """What the calls since the last report took, the parts' states written once."""
+        slowest = int(np.argmax(self._seconds))
+        written = sum(os.path.getsize(self._file(part, version)) for part, version in enumerate(self._versions))
+        words = f"slowest block {slowest} {self._seconds[slowest]:.2f} s  {written / 1e6:.2f} MB written"
+        self._seconds[:] = 0.0
+        return words
+
+    def _one(self, method: str | Callable[..., Any], arguments: Sequence[Any], part: Any) -> Any:
+        begun = time.perf_counter()
+        given = [self._get(one.values[part.number]) if isinstance(one, Each) else one for one in arguments]
+        answer = getattr(part, method)(*given) if isinstance(method, str) else method(part, *given)
+        self._seconds[part.number] += time.perf_counter() - begun
+        return answer

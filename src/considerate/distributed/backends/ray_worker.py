@@ -1,0 +1,138 @@
+"""The actor of a crew on Ray: a host in a process of its own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from considerate import __version__
+from considerate.distributed.backends.crew import OfPart
+from considerate.distributed.backends.host import Each, Host, Merge, Work, size_of
+from considerate.distributed.backends.ray_tasks import unflatten
+from considerate.errors import ClusterError
+from considerate.kernels import compiled
+
+Read = Callable[[int], Mapping[str, Any]]
+Write = Callable[[int, Mapping[str, Any]], Any]
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """How the kernels are set: it is the same everywhere, or bits would differ."""
+
+    instruction_set: str
+    together: int  # factors that are stepped together
+    version: str  # of this library
+
+    @classmethod
+    def here(cls) -> Kernels:
+        together = compiled.step_together(8)
+        compiled.step_together(together)
+        return cls(compiled.instruction_set(), together, __version__)
+
+    def use(self) -> None:
+        if self.version != __version__:
+            raise ClusterError(
+                f"A machine of the cluster has considerate {__version__} and the head has {self.version}; install the "
+                "same version on all of them."
+            )
+        if self.instruction_set not in compiled.instruction_sets():
+            raise ClusterError(
+                f"A machine of the cluster cannot run the {self.instruction_set} kernels of the head, and others would "
+                "give other bits; call considerate.kernels.compiled.use_instruction_set('baseline') before the fit."
+            )
+        compiled.use_instruction_set(self.instruction_set)
+        compiled.step_together(self.together)
+
+
+@dataclass(frozen=True)
+class Seat:
+    """Where a worker runs."""
+
+    node: str
+    pid: int
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call that can be made again: what was shared is in it by reference."""
+
+    position: int  # changes that the parts have seen before it
+    method: str | Callable[..., Any]
+    arguments: tuple[Any, ...]
+    merge: Merge | None = None
+    changes: bool = False
+
+    def sent_to(self, parts: range) -> list[Any]:
+        """Position, method, and what `_arguments` makes the arguments of, for the worker with these parts."""
+        if isinstance(self.method, OfPart) and self.method.number not in parts:
+            return [self.position, nothing, []]  # the message need not travel
+        layout: list[int] = []
+        given: list[Any] = []
+        for one in self.arguments:
+            mine = one.values[parts.start : parts.stop] if isinstance(one, Each) else [one]
+            layout.append(len(mine) if isinstance(one, Each) else -1)
+            given += mine
+        return [self.position, self.method, layout, *given]
+
+
+class Worker:
+    """Parts that live here, and the calls that the head makes."""
+
+    def __init__(self, threads: int) -> None:
+        self._threads = threads
+        self._host: Host | None = None
+
+    def hello(self, kernels: Kernels) -> Seat:
+        import ray
+
+        kernels.use()
+        return Seat(ray.get_runtime_context().get_node_id(), os.getpid())
+
+    def load(self, build: Callable[[Any, Any], Any], setup: Any, everyone: Any, first: int, *given: Any) -> None:
+        """Build the parts. What `everyone` liked is shared by parts of items."""
+        parts = given if everyone is None else [replace(part, everyone=everyone) for part in given]
+        self._host = Host.built(build, setup, dict(enumerate(parts, first)), self._threads)
+
+    def restore(self, position: int, read: Read) -> None:
+        self.host.restore(position, read)
+
+    def replay(self, position: int, method: Any, layout: Sequence[int], *given: Any) -> None:
+        """A change made again; nobody waits for its answer."""
+        self.host.call(position, method, _arguments(layout, given), _first, changes=True)
+
+    def call(
+        self, merge: Merge | None, changes: bool, position: int, method: Any, layout: Sequence[int], *given: Any
+    ) -> tuple[Any, Work]:
+        answer, work = self.host.call(position, method, _arguments(layout, given), merge, changes)
+        return answer, replace(work, size=size_of(answer))
+
+    def merge(self, merge: Merge, mine: Any, other: Any) -> tuple[Any, int]:
+        merged = merge(mine, other)
+        return merged, size_of(merged)
+
+    def snapshot(self, position: int, write: Write) -> list[Any]:
+        return self.host.snapshot(position, write)
+
+    def holds(self, answer: Any) -> bool:
+        """Asked with the worker's own answer: true if it is alive and the answer is still there."""
+        return True
+
+    @property
+    def host(self) -> Host:
+        assert self._host is not None
+        return self._host
+
+
+def _arguments(layout: Sequence[int], given: Sequence[Any]) -> list[Any]:
+    return [Each(one) if size >= 0 else one for size, one in zip(layout, unflatten(layout, given))]
+
+
+def nothing(part: Any) -> None:
+    """Asked of parts that a call does not concern."""
+
+
+def _first(one: Any, other: Any) -> Any:
+    return one

@@ -1,0 +1,181 @@
+"""The sweep over parts of items: users down, their natural gradients up, and the users stepped here (eq. 21).
+
+The order within a sweep is the same, users and then items. As the users' sums are made where the items are, they are
+made at the end of the visit before: a visit steps the items and goes on to the sums of the next sweep. In expected mode
+alpha needs a sum over all that a user liked, so that another call goes before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from considerate.data.graph import USERS, Adjacency, Range, ranges
+from considerate.distributed.messages import Ask, ClosedForm, Down, Sums, Up, merge_ups
+from considerate.distributed.runner import Divided
+from considerate.inference.bound import Bound
+from considerate.inference.hidden import Shares, Terms
+from considerate.inference.posterior import Posterior, Side
+from considerate.inference.schedule import StepSize
+from considerate.inference.sums import EdgeSums, Step, side_pass
+from considerate.inference.sweep import (
+    State,
+    Sweep,
+    bound_of,
+    check_bound,
+    check_rows,
+    initial_items,
+    initial_precisions,
+    initial_side,
+    mean_of,
+    next_state,
+)
+from considerate.inference.updates import Moments, Solving, Updated
+from considerate.kernels import compiled
+
+NONE = np.empty(0, np.int32)
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """What a visit has made for the sweep after it."""
+
+    state: State
+    sums: Sums
+    edge_bound: float  # sampled mode: it comes with the sums
+
+
+class DividedByItems(Divided):
+    """Items live with the parts; the users are here, and travel."""
+
+    _ahead: Ahead | None = None
+    _temperature: NDArray[np.float64] | None = None
+
+    def begin(self) -> State:
+        """The state before the first sweep, here and with the parts."""
+        items = initial_items(self.outline.item_count, self.settings)
+        self.crew.call("begin", self.crew.share(items), changes=True)
+        users = initial_side(self.outline.user_count, self.settings, USERS, self._spare)
+        posterior = Posterior(users, self._nobody(), initial_precisions(*self.counts, self.settings))
+        return State(0, posterior, StepSize(self.settings.step_delay), Moments.of(users), Moments.of(items))
+
+    def evaluate_bound(self, state: State) -> Bound:
+        """L_xi of a state, on the H of the sweep that would come next."""
+        self._go_back(state)
+        return bound_of(state, self._sums(state, 0, None).edge_bound, self.settings, self.counts)
+
+    def _sweep(self, state: State) -> Sweep:
+        number, epsilon = state.sweep + 1, 1.0 if self.deterministic else state.step_size.epsilon
+        users, edge_bound, shares = self._step_users(state, epsilon)
+        self._ahead = None
+        bound = bound_of(state, edge_bound, self.settings, self.counts)
+        check_rows(users.bad_row, "user", number, state)
+        taus = state.posterior.precisions
+        closed = self._closed(shares, users.side)
+        down = Down(number, users.side, epsilon, taus.item.mean, mean_of(taus.item_bias), closed=closed)
+        # What the next sweep begins with comes with the visit, but for groups that are about to move.
+        ask = self._ask(0) if self.grouping is None or not self.grouping.moves(number + 1) else None
+        up: Up = self.crew.call("visit", self._fixed, self.crew.share(down), ask, merge=merge_ups, changes=True)
+        blocks = up.in_order().tolist()
+        check_rows(min((int(one[1]) for one in blocks if one[1] >= 0), default=-1), "item", number, state)
+        items = Moments.total([one[2:] for one in blocks])
+        new = next_state(state, users.side, self._nobody(), users.moments, items, self.counts, self.settings, epsilon)
+        check_bound(bound, number, state)
+        if ask is not None:
+            self._ahead = Ahead(new, up.root(), sum(one[0] for one in blocks))
+        return Sweep(new, bound, epsilon, self._settled(number))
+
+    def _step_users(self, state: State, epsilon: float) -> tuple[Updated, float, Shares | None]:
+        """(the users stepped, the edges' part of the bound before, alpha and l), a block of coordinates at a time."""
+        q, taus = state.posterior, state.posterior.precisions
+        solving = Solving(q.users, q.users.empty_like(self._spare), self.outline.user_blocks, NONE, self.run)
+        step = Step(self.settings.offset, self.settings.weight, taus.user.mean, mean_of(taus.user_bias), epsilon)
+        reading = side_pass(q.users, self._nobody(), self._no_edges(), Terms(), step, own_is_user=True)
+        bounds: list[float] = []
+        shares = None
+        for block in range(len(compiled.coordinate_blocks(q.factors))):
+            made = self._sums(state, block, solving.new if block else None)
+            bounds.append(made.edge_bound)
+            shares = made.shares
+            solving.solve(reading, made.edges, 0, len(q.users), block)
+        return solving.done(), bounds[0], shares
+
+    def _sums(self, state: State, block: int, stepped: Side | None) -> UserSums:
+        """The users' sums over all items, of one block of coordinates."""
+        users, number, ask = state.posterior.users, state.sweep + 1, self._ask(block)
+        ahead = self._ahead if block == 0 and self._ahead is not None and self._ahead.state is state else None
+        given = None if stepped is None else self.crew.share(stepped)
+        if self.grouping is None:
+            if ahead is None:
+                down = self.crew.share(Down(number, users, 1.0, 1.0, 1.0))
+                up: Up = self.crew.call("sums", self._fixed, down, ask, given, merge=merge_ups)
+                ahead = Ahead(state, up.root(), sum(up.in_order()[:, 0].tolist()))
+            assert ahead.sums.edges is not None
+            return UserSums(ahead.sums.edges, ahead.edge_bound)
+        if block == 0 and self.grouping.moves(number):
+            self.grouping.regroup(np.concatenate(self.crew.call("means")))
+        root = ahead.sums if ahead is not None else None
+        if root is None:
+            down = self.crew.share(Down(number, users, 1.0, 1.0, 1.0, closed=self._closed()))
+            root = self.crew.call("groups", self._fixed, down, given, merge=merge_ups).root()
+        closed, bound, shares = self._closed_sums(root, users, block, stepped)
+        down = self.crew.share(Down(number, users, 1.0, 1.0, 1.0, closed=self._closed(shares)))
+        up = self.crew.call("sums", self._fixed, down, ask, given, merge=merge_ups)
+        edges = up.root().edges
+        assert edges is not None
+        return UserSums(edges.take_in(closed), sum(up.in_order()[:, 0].tolist()) + bound, shares)
+
+    def _closed_sums(self, root: Sums, users: Side, block: int, stepped: Side | None) -> tuple[EdgeSums, float, Shares]:
+        """Expected mode: what the groups add to the users' sums and to the bound; alpha and l are made by it."""
+        assert self.grouping is not None
+        assert root.items is not None
+        groups = self.grouping.with_sums(root.items)
+        shares = Shares.empty(self._temperatures(), groups.groups)
+        reading = side_pass(
+            users,
+            self._nobody(),
+            self._no_edges(),
+            Terms(expected=shares.read(users.factors, groups, liked=root.liked)),
+            Step(self.settings.offset, self.settings.weight, 1.0, 1.0, 1.0),
+            own_is_user=True,
+        )
+        size = compiled.coordinate_blocks(users.factors)[block]
+        found = EdgeSums.empty(len(users), size)
+        out = (None, None, None) if stepped is None else (stepped.rows, stepped.bias_mean, stepped.bias_variance)
+
+        def some(rows: Range) -> float:
+            into = found.rows(*rows).arrays()
+            return compiled.sum_rows(reading, np.arange(*rows, dtype=np.int32), 0, 0, True, *into, block, *out)
+
+        return found, sum(self.run(some, ranges(self.outline.user_blocks))), shares
+
+    def _closed(self, shares: Shares | None = None, stepped: Side | None = None) -> ClosedForm | None:
+        """Expected mode: what the items read; with the sums over users where these are stepped."""
+        if self.grouping is None:
+            return None
+        of, groups, users = self.grouping.group_of_item, self.grouping.groups, None
+        if shares is not None and stepped is not None:
+            users = shares.add_up(stepped, self._no_edges(), self.outline.user_blocks, self.run)
+        return ClosedForm(of, groups, self._temperatures(), shares, users)
+
+    def _temperatures(self) -> NDArray[np.float64]:
+        if self._temperature is None:
+            self._temperature = np.concatenate(self.crew.call("temperatures", self._fixed))
+        return self._temperature
+
+    def _ask(self, block: int) -> Ask:
+        return Ask(0, self.outline.user_count, block)
+
+    def _no_edges(self) -> Adjacency:
+        return Adjacency(np.zeros(self.outline.user_count + 1, np.int64), NONE)
+
+
+@dataclass(frozen=True)
+class UserSums:
+    """The users' sums over all items, the edges' part of the bound, and in expected mode alpha and l."""
+
+    edges: EdgeSums
+    edge_bound: float
+    shares: Shares | None = None

@@ -1,0 +1,138 @@
+"""The sweep over parts of users: items down, their natural gradients up, and the items stepped here (eq. 21).
+
+It does what `fit.sweeps` does, with the same bits: a part's sums are a node of the tree along which one pass would add
+them, and everything else is added in the order of the blocks.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from considerate.data.graph import Adjacency, Range, ranges
+from considerate.distributed.messages import Ask, Down, Up, merge_ups
+from considerate.distributed.runner import Divided
+from considerate.inference.bound import Bound
+from considerate.inference.hidden import Shares, Terms, UserGroups
+from considerate.inference.posterior import Posterior
+from considerate.inference.schedule import StepSize
+from considerate.inference.sums import EdgeSums, Step, edge_sums, side_pass
+from considerate.inference.sweep import (
+    State,
+    Sweep,
+    bound_of,
+    check_bound,
+    check_rows,
+    initial_items,
+    initial_precisions,
+    initial_side,
+    mean_of,
+    next_state,
+)
+from considerate.inference.updates import Moments, Solving, heavy_rows
+from considerate.kernels import compiled
+
+
+def shard_ranges(item_blocks: NDArray[np.int64], shards: int) -> list[Range]:
+    """Ranges of items whose sums are asked for together: whole blocks of items, about as many blocks each."""
+    blocks = len(item_blocks) - 1
+    cuts = np.unique(np.linspace(0, blocks, min(shards, blocks) + 1).round().astype(int))
+    return ranges(item_blocks[cuts])
+
+
+class DividedByUsers(Divided):
+    """Users live with the parts; the items are here, and travel."""
+
+    def __init__(self, *arguments: Any, item_shards: int = 1, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.shards = shard_ranges(self.outline.item_blocks, item_shards)
+        self.heavy = heavy_rows(self.outline.item_degree, self.outline.item_blocks)
+
+    def begin(self) -> State:
+        """The state before the first sweep, here and with the parts."""
+        self.crew.call("begin", changes=True)
+        items = initial_items(self.outline.item_count, self.settings, self._spare)
+        posterior = Posterior(self._nobody(), items, initial_precisions(*self.counts, self.settings))
+        users = Moments.of_alike(self.outline.user_count, lambda rows: initial_side(rows, self.settings, "users"))
+        return State(0, posterior, StepSize(self.settings.step_delay), users, Moments.of(items))
+
+    def evaluate_bound(self, state: State) -> Bound:
+        """L_xi of a state, on the H of the sweep that would come next."""
+        self._go_back(state)
+        up: Up = self.crew.call("bound", self._fixed, self.crew.share(self._down(state, 1.0)), merge=merge_ups)
+        return bound_of(state, sum(up.in_order()[:, 0].tolist()), self.settings, self.counts)
+
+    def _down(self, state: State, epsilon: float) -> Down:
+        q, taus, number = state.posterior, state.posterior.precisions, state.sweep + 1
+        groups = None
+        if self.grouping is not None:
+            if self.grouping.moves(number):
+                self.grouping.regroup(q.items.mean)
+            groups = self.grouping.of(q.items)
+        return Down(number, q.items, epsilon, taus.user.mean, mean_of(taus.user_bias), groups)
+
+    def _sweep(self, state: State) -> Sweep:
+        number, q = state.sweep + 1, state.posterior
+        epsilon = 1.0 if self.deterministic else state.step_size.epsilon
+        down = self._down(state, epsilon)
+        shared = self.crew.share(down)
+        sizes = compiled.coordinate_blocks(q.factors)
+        asks = [(shard, block) for shard in self.shards for block in range(len(sizes))]
+        solving = Solving(q.items, q.items.empty_like(self._spare), self.outline.item_blocks, self.heavy, self.run)
+        blocks: list[list[float]] = []
+        users: UserGroups | None = None
+        for shard, block in asks:
+            ask = Ask(*shard, block, (shard, block) == asks[-1])
+            if not blocks:
+                up: Up = self.crew.call("visit", self._fixed, shared, ask, merge=merge_ups, changes=True)
+                blocks, users = up.in_order().tolist(), up.root().users
+                bound = bound_of(state, sum(one[0] for one in blocks), self.settings, self.counts)
+                bad = [int(one[1]) for one in blocks if one[1] >= 0]
+                check_rows(min(bad, default=-1), "user", number, state)
+            else:
+                stepped = solving.new.between(*shard) if block else None
+                given = None if stepped is None else self.crew.share(stepped)
+                up = self.crew.call("sums", self._fixed, shared, ask, given, merge=merge_ups)
+            edges = up.root().edges
+            assert edges is not None
+            del up
+            self._solve(solving, down, state, edges, users, ask, sizes[block])
+        items = solving.done()
+        check_rows(items.bad_row, "item", number, state)
+        moments = Moments.total([one[2:] for one in blocks])
+        new = next_state(state, self._nobody(), items.side, moments, items.moments, self.counts, self.settings, epsilon)
+        check_bound(bound, number, state)
+        return Sweep(new, bound, epsilon, self._settled(number))
+
+    def _solve(
+        self,
+        solving: Solving,
+        down: Down,
+        state: State,
+        edges: EdgeSums,
+        users: UserGroups | None,
+        ask: Ask,
+        size: int,
+    ) -> None:
+        """Step the items that were asked for, from their sums over all users."""
+        taus, own = state.posterior.precisions, down.other.between(ask.first, ask.last)
+        terms, nothing = Terms(), np.zeros(len(own) + 1, np.int64)
+        if down.groups is not None:
+            shares = Shares.empty(np.empty(0), down.groups.groups)
+            terms = Terms(expected=shares.read(own.factors, down.groups, users, ask.rows))
+        reading = side_pass(
+            own,
+            self._nobody(),
+            Adjacency(nothing, np.empty(0, np.int32)),
+            terms,
+            Step(self.settings.offset, self.settings.weight, taus.item.mean, mean_of(taus.item_bias), down.epsilon),
+            own_is_user=False,
+        )
+        if users is not None:
+            rows, stepped = np.arange(len(own), dtype=np.int32), solving.new.between(ask.first, ask.last)
+            edges = edges.take_in(
+                edge_sums(reading, rows, size, 0, 0, closed_form=True, block=ask.block, stepped=stepped)
+            )
+        solving.solve(reading, edges, ask.first, ask.last, ask.block)

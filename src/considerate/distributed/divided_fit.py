@@ -1,0 +1,306 @@
+"""A fit over the parts of a graph, wherever a backend keeps them: read, divided, swept, and written in shards.
+
+What the head holds grows with the items, not with the users or their likes: users stay with their parts, and are
+written to the model's shards from there.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from considerate.data.graph import ITEMS, USERS, GraphOutline
+from considerate.distributed.backends.dividing import Dividing, KeptCrew, Opened
+from considerate.distributed.backends.host import Each
+from considerate.distributed.divided import Divided, correct_head_over, gather, make_divided
+from considerate.distributed.divided_shards import (
+    check_seen,
+    nobody,
+    sweep_of,
+    tidied,
+    write_all_users,
+    write_part_users,
+)
+from considerate.distributed.divided_source import describe_divided, read_here
+from considerate.distributed.division import Choice, choose_division
+from considerate.distributed.exchange import DividedData, from_interactions, read_divided
+from considerate.distributed.messages import Setup
+from considerate.distributed.parts import make_part
+from considerate.errors import DivergedError, UsageError
+from considerate.fitting.checkpoint import Checkpoints, Saved
+from considerate.fitting.resume import Keeper, Keeping
+from considerate.fitting.saved_state import PartsOfCrew, Tuned
+from considerate.fitting.training import (
+    FitStep,
+    Hidden,
+    Popularity,
+    at_rest,
+    describe,
+    fit_steps,
+    warn_of_collapse,
+    warn_of_factors,
+)
+from considerate.fitting.tuning import asks_for_tuning
+from considerate.inference.hidden import popularity_exponent, popularity_weights
+from considerate.inference.sweep import Settings, State
+from considerate.kernels import compiled
+from considerate.kernels.threads import LocalBackend
+from considerate.model.model import Model
+from considerate.model.shards import write_index
+
+logger = logging.getLogger("considerate")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a divided fit is asked for."""
+
+    hidden: Hidden
+    settings: Settings
+    knob: float
+    sweeps: int
+    tolerance: float
+    threads: int | None  # here, where the side that travels is stepped
+    parameters: dict[str, Any]  # as the estimator was given them
+    described: dict[str, Any]  # the settings that decide the posterior, for the fingerprint
+    folder: str  # of the shards of the model
+    likes: bool = True  # whether they are written with the users
+
+
+@dataclass
+class Reached:
+    """How far a fit has come: where its parts are too, between two sweeps."""
+
+    state: State | None = None
+    bounds: list[dict[str, float]] = field(default_factory=list)
+    converged: bool = False
+
+    def followed(self, steps: Iterator[FitStep]) -> Generator[FitStep]:
+        for step in steps:
+            self.state, self.converged = step.state, step.converged
+            self.bounds.append(step.bound.terms())
+            yield step
+
+
+def check_backend(backend: Any, knob: float | str, weight: float | str, factors: int) -> None:
+    """UsageError where a fit cannot be divided as it is asked for."""
+    if not isinstance(backend, Dividing):
+        raise UsageError(f"backend is {backend!r}; it must be None, RayBackend(...) or OutOfCore(...).")
+    if asks_for_tuning(knob, weight):
+        raise UsageError(
+            "popularity and likelihood_weight are chosen on likes held out only where the graph is in memory; give "
+            "numbers, such as those that a fit to a sample of the users chooses."
+        )
+    if backend.inner_sweeps > 1 and len(compiled.coordinate_blocks(factors)) > 1:
+        raise UsageError(
+            f"inner_sweeps is {backend.inner_sweeps} and factors is {factors}; inner sweeps need at most 64 factors."
+        )
+
+
+class DividedFit:
+    """One fit: `steps` makes it, and leaves the model in its folder."""
+
+    def __init__(
+        self,
+        asked: Asked,
+        source: Any,
+        reader: Mapping[str, Any],
+        backend: Dividing,
+        keeping: Keeping | None = None,
+        say: Callable[[str], None] | None = None,
+        reading: Callable[[str, int, int], None] | None = None,
+    ) -> None:
+        self.asked, self.source, self.reader = asked, source, dict(reader)
+        self.backend, self.keeping = backend, keeping
+        self._say = say or (lambda text: logger.info("%s", text))
+        self._reading = reading  # told (stage, done, total) while Parquet is read
+        self.data: DividedData
+        self.choice: Choice
+        self.written = False  # whether there is a model
+
+    def steps(self) -> Generator[FitStep]:
+        """Sweep after sweep; a step's note says what the workers took. When it ends, or is ended, the model of the last
+        finished sweep is written."""
+        here = [read_here(self.source, self.reader)]
+        with tidied(self.asked.folder, lambda: self.written), self.backend.open() as opened:
+            self._say(f"Running on {opened.describe()}.")
+            choose, likes = partial(self._choose, opened), here.pop()
+            if likes is not None:
+                self.data = from_interactions(likes, opened.tasks, choose)
+            else:
+                self.data = read_divided(self.source, opened.tasks, choose, progress=self._reading, **self.reader)
+            del likes
+            for note in self.data.notes:
+                self._say(note)
+            with (
+                self._keeper(opened) as keeper,
+                self._crew(opened) as crew,
+                LocalBackend(self.asked.threads) as solvers,
+            ):
+                yield from self._sweep(opened, crew, keeper, solvers.map)
+
+    def _choose(self, opened: Opened, outline: GraphOutline) -> str:
+        """The side that stays with its parts; what that costs is said before the fit starts."""
+        settings, hidden, resident = self.asked.settings, self.asked.hidden, self.backend.resident
+        if resident is None and self.keeping is not None and self.keeping.resume:
+            kept = Checkpoints(self.keeping.folder, {}).division()  # whatever would be cheaper with the workers of now
+            resident = kept if kept in (USERS, ITEMS) else None
+        warn_of_factors(settings.factors, outline.user_count, outline.item_count)
+        self.choice = choose_division(
+            outline.user_count,
+            outline.item_count,
+            outline.edges,
+            settings.factors,
+            hidden.negatives,
+            hidden.kind,
+            opened.workers,
+            opened.threads,
+            opened.memory,
+            resident=resident,
+            item_shards=1 if self.backend.inner_sweeps > 1 else self.backend.item_shards,
+            nodes=opened.nodes,
+            alone=opened.alone,
+            groups=hidden.groups,
+            user_bias=settings.user_bias,
+            item_bias=settings.item_bias,
+        )
+        self._say(_described(self.choice, opened))
+        return self.choice.resident
+
+    @contextmanager
+    def _keeper(self, opened: Opened) -> Iterator[Keeper | None]:
+        if self.keeping is None:
+            yield None
+            return
+        settings = dict(self.asked.described)
+        if self.backend.inner_sweeps > 1:
+            settings |= {"inner_sweeps": self.backend.inner_sweeps, "inner": self.backend.inner}
+        tasks = opened.tasks
+        fingerprint = {"data": describe_divided(self.data, tasks), "settings": settings}
+
+        def check(saved: Saved) -> None:
+            saved.check_parts(lambda damage, parts: tasks.get([tasks.submit(damage, one) for one in parts]))
+
+        with self.keeping.begin(fingerprint, check) as keeper:
+            yield keeper
+
+    @contextmanager
+    def _crew(self, opened: Opened) -> Iterator[KeptCrew]:
+        data, asked = self.data, self.asked
+        self._setup = Setup.of(
+            data.outline, asked.settings, asked.hidden.kind, asked.hidden.negatives, data.resident, opened.alone
+        )
+        crew = opened.crew(make_part, self._setup, data.parts, everyone=data.everyone)
+        self.data = replace(data, parts=[])  # the crew has them
+        del data
+        try:
+            if not opened.alone:
+                check_seen(asked.folder, crew)
+            yield crew
+        finally:
+            crew.close()
+
+    def _sweep(self, opened: Opened, crew: KeptCrew, keeper: Keeper | None, run: Any) -> Generator[FitStep]:
+        asked, outline = self.asked, self.data.outline
+        popularity = self._popularity(crew)
+        runner = make_divided(
+            outline,
+            self._setup,
+            popularity.weights,
+            crew,
+            groups=min(asked.hidden.groups, max(1, outline.item_count)),
+            item_shards=self.choice.item_shards,
+            inner_sweeps=self.backend.inner_sweeps,
+            inner=self.backend.inner,
+            run=run,
+        )
+        parts = PartsOfCrew(runner, crew)
+        counts = (outline.user_count, outline.item_count)
+        start = None if keeper is None else keeper.start(asked.settings, counts, parts)
+        reached = Reached()
+        if start is not None:
+            reached = Reached(start.state, [*start.bounds], at_rest(runner, start, asked.tolerance))
+        steps = fit_steps(runner, most_sweeps=asked.sweeps, tolerance=asked.tolerance, start=start)
+        steps = reached.followed(steps)
+        if keeper is not None:
+            steps = keeper.keep(steps, parts, Tuned(asked.knob, asked.settings.weight), asked.sweeps, start)
+        try:
+            _name_checkpoint(crew, keeper)
+            for step in steps:
+                _name_checkpoint(crew, keeper)
+                logger.info("%s", describe(step))
+                yield replace(step, note=opened.words_of(crew))
+            if reached.state is not None:
+                warn_of_collapse(reached.state.posterior, asked.settings.weight)
+        except (KeyboardInterrupt, GeneratorExit, DivergedError):
+            steps.close()  # which writes a checkpoint of a fit that was stopped
+            if reached.state is not None:
+                crew.call("go_back", reached.state.sweep, changes=True)
+                self._end(opened, crew, runner, reached, popularity)
+            raise
+        self._end(opened, crew, runner, reached, popularity)
+
+    def _popularity(self, crew: KeptCrew) -> Popularity:
+        """As training.make_popularity, over the parts."""
+        hidden, outline = self.asked.hidden, self.data.outline
+        gamma = popularity_exponent(outline.item_degree, hidden.rate) if hidden.gamma is None else hidden.gamma
+        weights = popularity_weights(outline.item_degree, gamma)
+        if hidden.head_correction:
+            weights = correct_head_over(crew, outline, weights, hidden.negatives)
+        return Popularity(weights, gamma)
+
+    def _end(self, opened: Opened, crew: KeptCrew, runner: Divided, reached: Reached, popularity: Popularity) -> None:
+        """The model in shards, each written where its users are; then the index, which makes them one."""
+        asked, data, state = self.asked, self.data, reached.state
+        assert state is not None
+        if set(crew.call(sweep_of)) != {state.sweep}:
+            raise RuntimeError("the parts are not where the head is")
+        q, last = state.posterior, runner.evaluate_bound(state)
+        if data.resident == USERS:
+            items = q.items
+            write = partial(write_part_users, folder=asked.folder, likes=asked.likes)
+            entries = crew.call(write, Each(data.user_ids))
+        else:
+            items, tasks = gather(crew, q.factors), opened.tasks
+            given = (asked.folder, tasks.put(q.users), data.everyone, data.user_ids[0], asked.likes)
+            entries = [tasks.get(tasks.submit(write_all_users, *given))]
+        model = Model(
+            users=nobody(q.users),
+            items=items,
+            precisions=q.precisions,
+            popularity=popularity.weights,
+            gamma=popularity.gamma,
+            item_degree=data.outline.item_degree,
+            item_ids=data.item_ids,
+            titles=data.titles,
+            settings=asked.settings,
+            negatives=asked.hidden.negatives,
+            groups=asked.hidden.groups,
+            bounds=(*reached.bounds, last.terms()),
+            popularity_weight=asked.knob,
+            converged=reached.converged,
+            parameters=asked.parameters,
+        )
+        write_index(asked.folder, model, [one for one in entries if one is not None])
+        self.written = True
+
+
+def _name_checkpoint(crew: KeptCrew, keeper: Keeper | None) -> None:
+    if keeper is not None and keeper.written:
+        crew.name_checkpoint(keeper.checkpoints.folder)
+
+
+def _described(choice: Choice, opened: Opened) -> str:
+    """The division and what it costs; where parts are files, nothing is sent and a worker does not hold them all."""
+    if not opened.alone:
+        return choice.text()
+    one, some = choice.costs[0], min(opened.threads, choice.costs[0].parts)
+    shards = f" The items' sums come in {one.item_shards} shards." if one.item_shards > 1 else ""
+    return (
+        f"Divided by {one.resident} into {one.parts} part{'s' * (one.parts != 1)}, {some} of them in memory at a time, "
+        f"{choice.reason}.{shards}"
+    )

@@ -1,0 +1,172 @@
+"""Data read by tasks, each its own piece, and exchanged once into the parts of the graph.
+
+    pieces of Parquet  ->  users and items of each  ->  slices by shard of users  ->  shards  ->  parts
+
+Whoever asks for it, the head, sees sizes, samples of users, the items and their degrees; users and likes stay with the
+tasks. The parts are those of `graph.divide` on the graph of the whole data, whatever the pieces and shards were.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from considerate.data import Interactions, Titles, read_interactions
+from considerate.data.columns import pick_pair
+from considerate.data.graph import ITEMS, USERS, Adjacency, Graph, GraphOutline, GraphPart, divide
+from considerate.data.inputs import is_database, open_input
+from considerate.data.parquet import ParquetInput
+from considerate.data.pieces import Asked, piece_bytes, shard_count
+from considerate.data.read import choose_rule
+from considerate.data.sizes import check_sizes
+from considerate.data.titles import check_title_options, find_titles
+from considerate.data.vocabularies import slice_ids
+from considerate.data.vocabulary import Vocabulary
+from considerate.distributed.backends.tasks import Tasks
+from considerate.distributed.exchange.stages import (
+    Progress,
+    Ref,
+    Watch,
+    cut_pieces,
+    exchange_likes,
+    make_outline,
+    parts_by_items,
+    parts_by_users,
+    read_pieces,
+)
+from considerate.errors import UsageError
+
+Resident = str | Callable[[GraphOutline], str]
+
+
+@dataclass(frozen=True)
+class DividedData:
+    """Likes of which no one place holds all: what the head knows, and references to what tasks hold."""
+
+    outline: GraphOutline
+    resident: str  # "users" or "items"
+    parts: list[Ref]  # of GraphPart, each without `everyone`
+    everyone: Ref | None  # where items are resident: of the Adjacency by user, which `with_everyone` gives to a part
+    user_ids: list[Ref]  # of Vocabulary: of each part's users, or one of all users where items are resident
+    item_ids: Vocabulary
+    titles: Titles | None
+    source: str
+    rows_read: int
+    rows_kept: int
+    notes: tuple[str, ...]
+
+
+def with_everyone(part: GraphPart, everyone: Adjacency) -> GraphPart:
+    """A part of the items that can redraw every user's row."""
+    return replace(part, everyone=everyone)
+
+
+def read_divided(
+    source: Any,
+    tasks: Tasks,
+    resident: Resident = USERS,
+    *,
+    user_column: str | None = None,
+    item_column: str | None = None,
+    rating_column: str | None = None,
+    where: str | None = None,
+    titles: Any = None,
+    title_id_column: str | None = None,
+    title_column: str | None = None,
+    query: str | None = None,
+    progress: Progress | None = None,
+    most_bytes: int | None = None,
+    shards: int | None = None,
+) -> DividedData:
+    """Likes from any source that `read_interactions` reads, divided by users or by items.
+
+    Parquet, a file or a folder, local or at an address such as s3://bucket/likes, is read by the tasks; a path must be
+    the same on all of their machines. Anything else is read here.
+
+    resident    the side whose rows stay with the parts, "users" or "items", or a function that chooses it when the
+                outline of the graph is known
+    progress    told (stage, done, total)
+    most_bytes  of a piece, and the number of shards: chosen by the data; the result does not depend on them
+    shards
+    """
+    columns = {"user_column": user_column, "item_column": item_column, "rating_column": rating_column}
+    named = {"titles": titles, "title_id_column": title_id_column, "title_column": title_column}
+    table = _open_parquet(source, query, [name for name in columns.values() if isinstance(name, str)])
+    if table is None:
+        likes = read_interactions(source, **columns, **named, where=where, query=query)
+        return from_interactions(likes, tasks, resident)
+    check_title_options(titles, title_id_column, title_column)
+    user, item, notes = pick_pair(table.names, user_column, item_column, table.name)
+    choose_rule(table, (user, item), rating_column, where)  # refused here what each piece would refuse
+    watch = Watch(tasks, progress or (lambda stage, done, total: None))
+    size = sum(fragment.size for fragment in table.fragments)
+    pieces = cut_pieces(table, watch, most_bytes or piece_bytes(size))
+    read = read_pieces(pieces, watch, Asked(user, item, rating_column, where))
+    del pieces
+    item_ids, made = exchange_likes(read, watch, table.name, shards or shard_count(size))
+    found, more = find_titles(titles, item_ids, item, title_id_column, title_column)
+    outline = make_outline(made, watch, len(item_ids))
+    check_sizes(table.name, outline.user_count, outline.item_count, outline.duplicates)
+    resident = _chosen(resident, outline)
+    parts, everyone, user_ids = (parts_by_users if resident == USERS else parts_by_items)(made, outline, watch)
+    return DividedData(
+        outline=outline,
+        resident=resident,
+        parts=parts,
+        everyone=everyone,
+        user_ids=user_ids,
+        item_ids=item_ids,
+        titles=found,
+        source=table.name,
+        rows_read=read.rows,
+        rows_kept=read.kept,
+        notes=(*notes, *more),
+    )
+
+
+def from_interactions(likes: Interactions, tasks: Tasks, resident: Resident = USERS) -> DividedData:
+    """Likes that were read here, divided; what is odd about them is said."""
+    graph = Graph.from_pairs(likes.users, likes.items, len(likes.user_ids), len(likes.item_ids))
+    active = (int((graph.by_user.degrees > 0).sum()), int((graph.by_item.degrees > 0).sum()))
+    check_sizes(likes.source, graph.user_count, graph.item_count, graph.duplicates, active)
+    return from_graph(graph, likes, tasks, resident)
+
+
+def from_graph(graph: Graph, likes: Interactions, tasks: Tasks, resident: Resident = USERS) -> DividedData:
+    """A graph that is here, divided, its parts given to the tasks."""
+    outline, parts = divide(graph, USERS)
+    resident = _chosen(resident, outline)
+    by_users = resident == USERS
+    if not by_users:
+        outline, parts = divide(graph, ITEMS)
+    slices = [slice_ids(likes.user_ids, part.first, part.first + part.rows) for part in parts] if by_users else []
+    return DividedData(
+        outline=outline,
+        resident=resident,
+        parts=[tasks.put(replace(part, everyone=None)) for part in parts],
+        everyone=None if by_users else tasks.put(graph.by_user),
+        user_ids=[tasks.put(ids) for ids in slices] if by_users else [tasks.put(likes.user_ids)],
+        item_ids=likes.item_ids,
+        titles=likes.titles,
+        source=likes.source,
+        rows_read=likes.rows_read,
+        rows_kept=likes.rows_kept,
+        notes=likes.notes,
+    )
+
+
+def _chosen(resident: Resident, outline: GraphOutline) -> str:
+    chosen = resident(outline) if callable(resident) else resident
+    if chosen not in (USERS, ITEMS):
+        raise UsageError(f"resident is {chosen!r}; the side that stays with its parts is 'users' or 'items'.")
+    return chosen
+
+
+def _open_parquet(source: Any, query: str | None, headers: Sequence[str]) -> ParquetInput | None:
+    """The Parquet that a source is, None where it is something else."""
+    if not isinstance(source, str | os.PathLike) or is_database(source):
+        return None
+    table = open_input(source, query, headers)
+    return table if isinstance(table, ParquetInput) else None

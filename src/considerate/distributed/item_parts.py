@@ -1,0 +1,191 @@
+"""Parts of items: a division for where there are far fewer users than items. The users' side travels.
+
+A part redraws all users' rows from the key (seed, sweep, user) and keeps the edges of its own items: it needs what all
+users liked for that. Parts of one process share the draws.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from considerate.data.graph import Adjacency, GraphPart, ranges, run_serially, transpose
+from considerate.distributed.messages import Ask, Down, Once, Setup, Sums, Up
+from considerate.distributed.residents import Fixed, Part, spares
+from considerate.inference.hidden import Draws, Inclusion, ItemSums, Sampled, Shares, Terms
+from considerate.inference.posterior import Side
+from considerate.inference.sums import Step, side_pass, sums_and_bound
+from considerate.kernels import compiled
+
+ALONE = 1 << 14  # users whose rows are drawn together where parts come one at a time
+
+
+class ItemPart(Part):
+    """Some items: their rows, and who liked them."""
+
+    def __init__(self, graph: GraphPart, setup: Setup) -> None:
+        super().__init__(graph, setup)
+        self._liked_by_user: Adjacency | None = None
+        self._unliked: tuple[int, Adjacency] | None = None  # of a sweep, by item
+
+    @property
+    def _items(self) -> slice:
+        return slice(self.graph.first, self.graph.first + self.graph.rows)
+
+    def visit(self, fixed: Fixed, down: Down, ask: Ask | None) -> Up:
+        """Step the items, given the users' new rows; then the sums for the users of the next sweep, if they are asked
+        for; or in expected mode what comes before those sums, if the groups have come to rest."""
+        settings = self.setup.settings
+        reading = side_pass(
+            self.side,
+            down.other,
+            self.graph.likes,
+            self._item_terms(fixed, down),
+            Step(settings.offset, settings.weight, down.tau, down.tau_bias, down.epsilon),
+            own_is_user=False,
+        )
+        new = self._room()
+        done = [
+            compiled.update_rows(reading, *block, new.rows, new.bias_mean, new.bias_variance)
+            for block in ranges(self.graph.blocks)
+        ]
+        first = self.graph.first
+        blocks = np.array([[0.0, bad if bad < 0 else first + bad, *moments] for _, bad, moments in done])
+        self._step(new, down.sweep)
+        self._unliked = None
+        if ask is None:
+            return Up.of(self.number, self.setup.parts, blocks, Sums())
+        if down.closed is not None:
+            return Up.of(self.number, self.setup.parts, blocks, self._group_sums(fixed, down, None))
+        sums, blocks[0, 0] = self._sums(fixed, down, down.sweep + 1, ask, None)
+        return Up.of(self.number, self.setup.parts, blocks, sums)
+
+    def sums(self, fixed: Fixed, down: Down, ask: Ask, stepped: Side | None = None) -> Up:
+        """The sums for the users over the items here, and the edges' part of the bound."""
+        sums, bound = self._sums(fixed, down, down.sweep, ask, stepped)
+        return Up.of(self.number, self.setup.parts, np.array([[bound, -1.0, 0.0, 0.0, 0.0, 0.0]]), sums)
+
+    def groups(self, fixed: Fixed, down: Down, stepped: Side | None = None) -> Up:
+        """Expected mode: what users read of the items here, and what the groups hold of those they liked."""
+        return Up.of(self.number, self.setup.parts, np.empty((0, 6)), self._group_sums(fixed, down, stepped))
+
+    def means(self) -> NDArray[np.float32]:
+        """The items' means, for their groups."""
+        return self.side.mean
+
+    def temperatures(self, inclusion: Inclusion) -> NDArray[np.float64]:
+        """T_m of this part's share of the users, in the order of the parts."""
+        shares = np.linspace(0, self.setup.user_count, self.setup.parts + 1).astype(np.int64)
+        mine = self._everyone().between(int(shares[self.number]), int(shares[self.number + 1]))
+        return inclusion.temperatures(mine, np.array([0, mine.rows]), self.setup.negatives)
+
+    def liked_masses(self, inclusion: Inclusion, temperature: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Of each item here, the sum of -w_mn over who liked it: for the correction of pi at the head."""
+        likes = self.graph.likes
+        items = np.repeat(np.arange(likes.rows), likes.degrees)
+        product = temperature[likes.indices] * inclusion.weights[self._items][items]
+        found: NDArray[Any] = np.bincount(items, np.expm1(-product), minlength=likes.rows)
+        return found
+
+    def _everyone(self) -> Adjacency:
+        assert self.graph.everyone is not None, "a part of the items needs what all users liked"
+        return self.graph.everyone
+
+    def _group_sums(self, fixed: Fixed, down: Down, stepped: Side | None) -> Sums:
+        assert down.closed is not None
+        assert isinstance(fixed, Inclusion)
+        mine, users = down.closed.group_of_item[self._items], down.other if stepped is None else stepped
+        items = ItemSums.of(self.side, self.setup.settings.offset, fixed.weights[self._items], mine, down.closed.groups)
+        reading = self._users_pass(users, self._closed(fixed, down))
+        return Sums(items=items, liked=compiled.liked_sums(reading, 0, len(users)))
+
+    def _sums(self, fixed: Fixed, down: Down, sweep: int, ask: Ask, stepped: Side | None) -> tuple[Sums, float]:
+        if isinstance(fixed, Draws):
+            unliked = transpose(
+                self._drawn(fixed, down.once, sweep),
+                self.setup.user_count,
+                np.array([0, self.graph.rows]),
+                run_serially,
+                spares.turned,
+            )
+            terms = Terms(unliked=unliked)
+        else:
+            terms = self._closed(fixed, down)
+        rows = np.arange(ask.first, ask.last, dtype=np.int32)
+        size = compiled.coordinate_blocks(self.side.factors)[ask.block]
+        sums, bound = sums_and_bound(
+            self._users_pass(down.other, terms),
+            rows,
+            size,
+            0,
+            len(self.side),
+            block=ask.block,
+            stepped=stepped,
+            spare=spares.sums,
+        )
+        return Sums(edges=sums), bound
+
+    def _users_pass(self, users: Side, terms: Terms) -> compiled.Pass:
+        if self._liked_by_user is None:
+            blocks = np.array([0, self.graph.rows])
+            self._liked_by_user = transpose(self.graph.likes, self.setup.user_count, blocks)
+        settings = self.setup.settings
+        return side_pass(
+            users,
+            self.side,
+            self._liked_by_user,
+            terms,
+            Step(settings.offset, settings.weight, 1.0, 1.0, 1.0),
+            own_is_user=True,
+            splits=self.graph.blocks,
+        )
+
+    def _item_terms(self, fixed: Fixed, down: Down) -> Terms:
+        if isinstance(fixed, Draws):
+            return Terms(unliked=self._drawn(fixed, down.once, down.sweep))
+        return self._closed(fixed, down)
+
+    def _closed(self, fixed: Inclusion, down: Down) -> Terms:
+        assert down.closed is not None
+        closed = down.closed
+        shares = closed.shares or down.once.get("no shares", lambda: Shares.zeros(closed.temperature, closed.groups))
+        mine, beta = closed.group_of_item[self._items], fixed.weights[self._items]
+        return Terms(expected=shares.given(self.side.factors, mine, beta, closed.users))
+
+    def _drawn(self, draws: Draws, once: Once, sweep: int) -> Adjacency:
+        """The unliked edges of H^(sweep) that lead to the items here, by item."""
+        if self._unliked is None or self._unliked[0] != sweep:
+            if self.setup.alone:
+                drawn = self._draw_alone(draws, sweep)
+            else:
+                whole = once.get(("drawn", sweep), lambda: self._draw_all(draws, sweep))
+                drawn = whole.between(self.graph.first, self.graph.first + self.graph.rows)
+            self._unliked = sweep, drawn
+        return self._unliked[1]
+
+    def _draw_all(self, draws: Draws, sweep: int) -> Adjacency:
+        everyone, blocks = self._everyone(), np.array([0, self.setup.user_count])
+        drawn = self._sampled(everyone, 0, draws).draw(sweep)
+        return transpose(drawn, self.setup.item_count, blocks)
+
+    def _draw_alone(self, draws: Draws, sweep: int) -> Adjacency:
+        """The same without holding anyone else's edges: some users after the others."""
+        everyone, starts, kept = self._everyone(), [np.zeros(1, np.int64)], []
+        for first in range(0, everyone.rows, ALONE):
+            some = everyone.between(first, min(first + ALONE, everyone.rows))
+            drawn = self._sampled(some, first, draws).draw(sweep)
+            mine = (drawn.indices >= self._items.start) & (drawn.indices < self._items.stop)
+            before = np.concatenate([[0], np.cumsum(mine)])
+            starts.append(starts[-1][-1] + before[drawn.starts[1:]])
+            kept.append(drawn.indices[mine] - np.int32(self._items.start))
+        edges = Adjacency(np.concatenate(starts), np.concatenate(kept))
+        return transpose(edges, self.graph.rows, np.array([0, edges.rows]))
+
+    def _sampled(self, liked: Adjacency, first: int, draws: Draws) -> Sampled:
+        blocks, seed = np.array([0, liked.rows]), self.setup.settings.seed
+        return Sampled(liked, blocks, draws, self.setup.negatives, seed, first_user=first, spare=spares.drawn)
+
+    def _forget(self) -> None:
+        self._unliked = None

@@ -1,0 +1,186 @@
+"""What goes to the parts of a divided graph and what comes back (eq. 21).
+
+Down goes the travelling side as it is before its step, and the constants. Up come natural-gradient sums, as nodes of
+the fixed tree over blocks, and what is per block. Messages are plain dataclasses of arrays: they may arrive read-only,
+and are never written to.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from considerate.data.graph import USERS, GraphOutline, part_ranges
+from considerate.inference.hidden import ItemGroups, ItemSums, Masses, Shares, UserGroups
+from considerate.inference.posterior import Side
+from considerate.inference.sums import EdgeSums
+from considerate.inference.sweep import Settings
+from considerate.kernels.arrays import added
+
+Made = TypeVar("Made")
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What a part must know beside its graph, for as long as it lives."""
+
+    settings: Settings
+    kind: str  # "sampled" or "expected"
+    negatives: float  # c
+    parts: int
+    user_count: int
+    item_count: int
+    resident: str = USERS  # the side that lives with the parts
+    alone: bool = False  # whether parts come one at a time: nothing is then made for all of them
+
+    @classmethod
+    def of(
+        cls,
+        outline: GraphOutline,
+        settings: Settings,
+        kind: str,
+        negatives: float,
+        resident: str = USERS,
+        alone: bool = False,
+    ) -> Setup:
+        parts = len(part_ranges(len(outline.blocks_of(resident)) - 1))
+        return cls(settings, kind, negatives, parts, outline.user_count, outline.item_count, resident, alone)
+
+
+class Once:
+    """What all parts of one process need of a message, made by the first that asks. It does not travel."""
+
+    def __init__(self) -> None:
+        self._lock, self._made = threading.Lock(), dict[Any, Any]()
+
+    def get(self, key: Any, make: Callable[[], Made]) -> Made:
+        with self._lock:
+            if key not in self._made:
+                self._made[key] = make()
+            made: Made = self._made[key]
+            return made
+
+    def __reduce__(self) -> tuple[type[Once], tuple[()]]:
+        return Once, ()
+
+
+@dataclass(frozen=True)
+class Down:
+    """One sweep's message to the parts."""
+
+    sweep: int
+    other: Side  # the travelling side, whole
+    epsilon: float
+    tau: float  # E[tau] of the residents' vectors
+    tau_bias: float  # and of their biases
+    groups: ItemGroups | None = None  # expected mode, to parts of users
+    closed: ClosedForm | None = None  # expected mode, to parts of items
+    once: Once = field(default_factory=Once, compare=False)
+
+
+@dataclass(frozen=True)
+class ClosedForm:
+    """What parts of items read in expected mode."""
+
+    group_of_item: NDArray[np.int32]  # [items], of all
+    groups: int
+    temperature: NDArray[np.float64]  # [users]
+    shares: Shares | None = None  # of all users, once alpha is made
+    users: UserGroups | None = None  # once the users are stepped
+
+
+@dataclass(frozen=True)
+class Ask:
+    """Which sums: rows first .. last of the travelling side, and one block of their coordinates."""
+
+    first: int
+    last: int
+    block: int = 0
+    ends: bool = True  # whether nothing more is asked of this sweep
+
+    @property
+    def rows(self) -> slice:
+        return slice(self.first, self.last)
+
+
+@dataclass(frozen=True)
+class Sums:
+    """What some parts say of the travelling side: a node of the tree over blocks."""
+
+    edges: EdgeSums | None = None
+    users: UserGroups | None = None  # expected mode: what items read of the users
+    items: ItemSums | None = None  # expected mode, by items: what users read of the items
+    liked: NDArray[np.float64] | None = None  # expected mode, by items: [users, groups, 5], as compiled.liked_sums
+    masses: Masses | None = None  # for the correction of pi at the head
+    slope: NDArray[np.float32] | None = None  # inner sweeps: [items, K] the sum of 2 lambda(xi) E[u]
+
+    def take_in(self, other: Sums) -> Sums:
+        """The sums over both. It may use the memory of either, which are not to be used afterwards."""
+        return Sums(
+            _both(self.edges, other.edges, EdgeSums.take_in),
+            _both(self.users, other.users, UserGroups.merge),
+            _both(self.items, other.items, ItemSums.merge),
+            _both(self.liked, other.liked, added),
+            _both(self.masses, other.masses, Masses.merge),
+            _both(self.slope, other.slope, added),
+        )
+
+
+def _both(mine: Made | None, other: Made | None, add: Callable[[Made, Made], Made]) -> Made | None:
+    return None if mine is None or other is None else add(mine, other)
+
+
+Place = tuple[int, int]  # (level, number): the node over parts number * 2^level .. (number + 1) * 2^level - 1
+
+
+@dataclass(frozen=True)
+class Up:
+    """What one or more parts answer.
+
+    Per block of residents: [the edges' part of the bound before the step, a bad row or -1, the four moments].
+    """
+
+    parts: int  # of the whole division
+    blocks: dict[int, NDArray[np.float64]]  # by part: [blocks, 6]
+    nodes: dict[Place, Sums]
+
+    @classmethod
+    def of(cls, number: int, parts: int, blocks: NDArray[np.float64], sums: Sums) -> Up:
+        """The answer of one part."""
+        return cls(parts, {number: blocks}, dict([_risen(parts, (0, number), sums)]))
+
+    def in_order(self) -> NDArray[np.float64]:
+        """What is per block, in the order of the blocks."""
+        return np.concatenate([self.blocks[number] for number in sorted(self.blocks)])
+
+    def root(self) -> Sums:
+        """The sums over all parts."""
+        assert len(self.nodes) == 1
+        assert len(self.blocks) == self.parts
+        return next(iter(self.nodes.values()))
+
+
+def _risen(parts: int, place: Place, sums: Sums) -> tuple[Place, Sums]:
+    """A node without a sibling to its right, as the tree is cut off there, stands for its parent."""
+    level, number = place
+    while number % 2 == 0 and (number + 1) << level >= parts and number > 0:
+        level, number = level + 1, number // 2
+    return (level, number), sums
+
+
+def merge_ups(a: Up, b: Up) -> Up:
+    """The answers of both sets of parts. Nodes are added along the one tree, whatever the order of merging: in any
+    grouping the same bits. The memory of a and b may be used again: they are not to be read afterwards."""
+    nodes = dict(a.nodes)
+    for place, sums in b.nodes.items():
+        while (sibling := (place[0], place[1] ^ 1)) in nodes:
+            other = nodes.pop(sibling)
+            sums = other.take_in(sums) if place[1] % 2 else sums.take_in(other)
+            place, sums = _risen(a.parts, (place[0] + 1, place[1] // 2), sums)
+        nodes[place] = sums
+    return Up(a.parts, a.blocks | b.blocks, nodes)

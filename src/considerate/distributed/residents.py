@@ -1,0 +1,112 @@
+"""What all parts of a divided graph share: residents live with a part, the other side comes as a message (eq. 21).
+
+A part is a function of its graph, its state and the messages: it knows nothing of threads, disks or machines. What it
+is given it never writes to, and new rows go to new memory, so a state that was handed out stays as it was.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from considerate.data.graph import GraphPart
+from considerate.distributed.messages import Setup
+from considerate.inference.hidden import Draws, Inclusion
+from considerate.inference.posterior import Side
+from considerate.inference.sweep import initial_side
+from considerate.kernels.arrays import Spare
+
+Fixed = Draws | Inclusion  # what q(H) makes of pi, once for a fit
+
+
+class _Spares(threading.local):
+    """Memory for what lives for one call, used again by the next part that the same thread works on."""
+
+    def __init__(self) -> None:
+        self.drawn, self.turned, self.sums = Spare(), Spare(), Spare()
+
+
+spares = _Spares()
+
+
+class Part:
+    """What both kinds of parts share: the residents, and their state."""
+
+    side: Side  # the residents
+
+    def __init__(self, graph: GraphPart, setup: Setup) -> None:
+        self.graph, self.setup = graph, setup
+        self.sweep = 0  # of the last step
+        self.temperature: NDArray[np.float64] | None = None
+        self._before: Side | None = None
+        self._spare = Spare()
+
+    @property
+    def number(self) -> int:
+        return self.graph.number
+
+    def resident(self) -> str:
+        """The side that lives here."""
+        return self.setup.resident
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """The residents' rows, and what else is needed to go on."""
+        found: dict[str, NDArray[Any]] = {"rows": self.side.rows, "sweep": np.array([self.sweep], np.int64)}
+        if self.side.bias_mean is not None and self.side.bias_variance is not None:
+            found |= {"bias_mean": self.side.bias_mean, "bias_variance": self.side.bias_variance}
+        if self.temperature is not None:
+            found["temperature"] = self.temperature
+        return found
+
+    def restore(self, tensors: Mapping[str, NDArray[Any]], before: Mapping[str, NDArray[Any]] | None = None) -> None:
+        """Put a state back; and the one before it, where the last step may yet be undone."""
+        self.side = self._side_of(tensors)
+        self.sweep = int(tensors["sweep"][0]) if "sweep" in tensors else 0
+        self.temperature = tensors.get("temperature", self.temperature)
+        self._before = None if before is None else self._side_of(before)
+        self._forget()
+
+    def begin(self, everyone: Side | None = None) -> None:
+        """The residents as they are before the first sweep: at zero, or those of all residents that are here."""
+        first, rows = self.graph.first, self.graph.rows
+        if everyone is None:
+            self.side = initial_side(rows, self.setup.settings, self.setup.resident)
+        else:
+            self.side = everyone.between(first, first + rows)
+        self._before, self.sweep = None, 0
+        self._forget()
+
+    def keep(self, write: Callable[[int, Mapping[str, NDArray[Any]]], Any]) -> Any:
+        """What `write(number, state)` gives, where this part is."""
+        return write(self.number, self.state())
+
+    def take(self, read: Callable[[int], Mapping[str, NDArray[Any]]]) -> None:
+        """Restore what `read(number)` gives, where this part is."""
+        self.restore(read(self.number))
+
+    def go_back(self, sweep: int) -> None:
+        """Undo the last step if it was of a later sweep than this one."""
+        if self._before is not None and self.sweep > sweep:
+            assert self.sweep == sweep + 1, "only the last step can be undone"
+            self.side, self._before, self.sweep = self._before, None, sweep
+            self._forget()
+
+    def _side_of(self, tensors: Mapping[str, NDArray[Any]]) -> Side:
+        return Side(
+            self.setup.settings.factors, tensors["rows"], tensors.get("bias_mean"), tensors.get("bias_variance")
+        )
+
+    def _step(self, new: Side, sweep: int) -> None:
+        self._before, self.side, self.sweep = self.side, new, sweep
+
+    def _room(self) -> Side:
+        """Room for new rows; the ones before the last step are let go for it."""
+        self._before = None
+        return self.side.empty_like(self._spare)
+
+    def _forget(self) -> None:
+        """Let go of what was kept between two calls of one sweep."""

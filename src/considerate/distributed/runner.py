@@ -1,0 +1,98 @@
+"""What the runners over a divided graph share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from considerate.data.graph import GraphOutline, Run, run_serially
+from considerate.distributed.backends.calls import Crew
+from considerate.distributed.messages import Setup
+from considerate.errors import DivergedError
+from considerate.inference.bound import Bound
+from considerate.inference.hidden import Draws, Grouping
+from considerate.inference.posterior import Side
+from considerate.inference.sweep import (
+    Settings,
+    State,
+    Sweep,
+    initial_side,
+)
+from considerate.kernels.arrays import Spare
+
+
+class Divided:
+    """A runner over parts: what both divisions share. The state has no row of the side that lives with them."""
+
+    def __init__(
+        self,
+        outline: GraphOutline,
+        setup: Setup,
+        weights: NDArray[np.float64],
+        crew: Crew,
+        groups: int = 32,
+        run: Run[Any, Any] = run_serially,
+    ) -> None:
+        self.outline, self.setup, self.weights, self.crew, self.run = outline, setup, weights, crew, run
+        self.counts = (outline.user_count, outline.item_count)
+        self.grouping = None if setup.kind == "sampled" else Grouping(weights, setup.settings.offset, groups)
+        self._fixed = crew.share(Draws.of(weights) if self.grouping is None else self.grouping.saturation.inclusion)
+        self._spare = Spare()
+        self._swept = 0  # the sweep that the parts are at, as far as they were called from here
+
+    @property
+    def settings(self) -> Settings:
+        return self.setup.settings
+
+    @property
+    def deterministic(self) -> bool:
+        return self.grouping is not None
+
+    @property
+    def edges(self) -> int:
+        return self.outline.edges
+
+    def begin(self) -> State:
+        """The state before the first sweep, here and with the parts."""
+        raise NotImplementedError
+
+    def sweeps(self, state: State | None = None) -> Iterator[Sweep]:
+        """One sweep after the other, without end; the parts must be where the state is."""
+        state = state or self.begin()
+        while True:
+            self._go_back(state)
+            try:
+                done = self._sweep(state)
+            except (KeyboardInterrupt, DivergedError):
+                self._swept = state.sweep + 1
+                with suppress(Exception):  # whoever asks for the bound will try again
+                    self._go_back(state)
+                raise
+            self._swept = done.state.sweep
+            yield done
+            state = done.state
+            del done
+
+    def evaluate_bound(self, state: State) -> Bound:
+        """L_xi of a state, on the H of the sweep that would come next."""
+        raise NotImplementedError
+
+    def _go_back(self, state: State) -> None:
+        """Undo the parts' last step where the state is the one before it."""
+        if self._swept > state.sweep:
+            self.crew.call("go_back", state.sweep, changes=True)
+        self._swept = state.sweep
+
+    def _sweep(self, state: State) -> Sweep:
+        raise NotImplementedError
+
+    def _settled(self, sweep: int) -> bool:
+        return self.grouping is None or not self.grouping.moves(sweep)
+
+    def _nobody(self) -> Side:
+        """No row of the side that lives with the parts."""
+        return initial_side(0, self.settings, self.setup.resident)

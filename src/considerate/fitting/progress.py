@@ -1,0 +1,85 @@
+"""Bars on the terminal: over the steps of a fit, and over the stages of reading where the data is read in pieces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from considerate.fitting.training import FitStep
+
+
+def progress(steps: Iterator[FitStep], most: int, console: Any = None, later: bool = False) -> Iterator[FitStep]:
+    """The same steps, with a bar: sweep, bound, edges a second, time left; below it what the workers took, or E[tau].
+    `later` is after the first sweep, where there are other things to show before."""
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.text import Text
+
+    class Noted(Progress):
+        note = ""
+
+        def get_renderables(self) -> Iterator[Any]:
+            yield from super().get_renderables()
+            if self.note:
+                yield Text(f"  {self.note}", "dim", no_wrap=True, overflow="ellipsis")
+
+    columns = (
+        TextColumn("sweep {task.completed:.0f}/{task.total:.0f}"),
+        BarColumn(bar_width=24),
+        TextColumn("{task.fields[numbers]}", markup=False),
+        TimeRemainingColumn(),
+    )
+    bar = Noted(*columns, console=console)
+    task = bar.add_task("fit", total=most, numbers="")
+    try:
+        if not later:
+            bar.start()
+        for step in steps:
+            numbers, bar.note = summary(step)
+            bar.update(task, completed=step.sweep, numbers=numbers)
+            bar.start()
+            yield step
+            if step.converged:
+                bar.update(task, total=step.sweep)
+    finally:
+        bar.stop()
+
+
+def summary(step: FitStep) -> tuple[str, str]:
+    """Two lines of numbers of a step."""
+    taus = " ".join(
+        f"{name.replace('_', ' ')} {value:.3g}" for name, value in step.state.posterior.precisions.means().items()
+    )
+    speed = step.edges / max(step.seconds, 1e-9) / 1e6
+    return f"bound {step.bound.total:,.0f}  {speed:.1f} M edges/s", step.note or f"E[tau] {taus}"
+
+
+@contextmanager
+def reading_progress(console: Any = None) -> Iterator[Callable[[str, int, int], None]]:
+    """What a reader tells (stage, done, total): a bar for each stage, which goes when the stage ends."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    bar: Progress | None = None
+
+    def stop() -> None:
+        nonlocal bar
+        if bar is not None:
+            bar.stop()
+            bar = None
+
+    def told(stage: str, done: int, total: int) -> None:
+        nonlocal bar
+        if bar is None and done < total:
+            columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn())
+            bar = Progress(*columns, console=console, transient=True)
+            bar.add_task(stage, total=total)
+            bar.start()
+        if bar is not None:
+            bar.update(bar.task_ids[0], description=stage, completed=done, total=total)
+        if done >= total:
+            stop()
+
+    try:
+        yield told
+    finally:
+        stop()

@@ -1,0 +1,168 @@
+"""Settings chosen on likes held out of the data: the knob, and the weight of the likelihood.
+
+One like of every user is held out, a short fit is made to the others, and what ranks the held-out ones best is taken.
+The fit that follows is to all likes and is not touched by this: its posterior is the one that the same settings give
+when they are written down.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from considerate.data.graph import Graph
+from considerate.evaluation.metrics import ndcg, rank_scores
+from considerate.evaluation.ranks import Ranks, held_ranks
+from considerate.evaluation.scorer import FunctionScorer
+from considerate.evaluation.split import HeldOut, one_per_user
+from considerate.fitting.training import Hidden, fit_steps, make_estimator, make_popularity
+from considerate.inference.posterior import Posterior
+from considerate.inference.sweep import InMemory, Settings
+from considerate.kernels.threads import Backend
+from considerate.model.predict import ItemColumns
+from considerate.model.ranking import log_popularity, utility
+from considerate.parameters import AUTO, AUTO_TOP
+
+logger = logging.getLogger("considerate")
+
+KNOBS = tuple(0.25 * step for step in range(7))  # tried first; then finer around the best
+FINER = 0.05
+WEIGHTS = (1.0, 2.0, 4.0, 8.0)  # of the likelihood, as far as they help
+SWEEPS = 12  # of a trial: past the start, before the steps shrink
+LEAST_USERS = 100  # held-out likes that a choice can be made on
+MOST_SCORES = 2e8  # of the held-out users against all items; beyond that, a sample of them
+TOP = 20
+FALLBACK_KNOB, FALLBACK_WEIGHT = 0.5, 1.5
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One short fit: its likelihood weight, and how well each knob ranked what was held out."""
+
+    weight: float
+    curve: dict[float, float]  # knob -> criterion
+    knob: float  # the best one
+
+    @property
+    def score(self) -> float:
+        return self.curve[self.knob]
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What was chosen, and what it was chosen from."""
+
+    knob: float
+    weight: float
+    trials: tuple[Trial, ...] = ()
+
+
+def asks_for_tuning(knob: float | str, weight: float | str) -> bool:
+    """Whether a setting is to be chosen rather than given."""
+    return isinstance(knob, str) or isinstance(weight, str)
+
+
+def tune(
+    graph: Graph, hidden: Hidden, settings: Settings, backend: Backend, knob: float | str, weight: float | str
+) -> Tuned:
+    """Choose the settings that are words; numbers stay. Weights are doubled from 1 on while that helps."""
+    held = held_out(graph, settings.seed)
+    if len(held.users) < LEAST_USERS:
+        logger.warning(
+            "%d users have two likes or more, too few to choose settings by (%d are needed); the knob is %g and the "
+            "likelihood's weight %g",
+            len(held.users),
+            LEAST_USERS,
+            FALLBACK_KNOB if isinstance(knob, str) else knob,
+            FALLBACK_WEIGHT if isinstance(weight, str) else weight,
+        )
+        return Tuned(
+            FALLBACK_KNOB if isinstance(knob, str) else float(knob),
+            FALLBACK_WEIGHT if isinstance(weight, str) else float(weight),
+        )
+    # The mean rank hardly tells weights apart: what they change is the tail, and the first places.
+    criterion = top_score if knob == AUTO_TOP or weight == AUTO else mean_rank
+    trials: list[Trial] = []
+    for tried in WEIGHTS if isinstance(weight, str) else (float(weight),):
+        posterior, log_pi = short_fit(held.train, hidden, replace(settings, weight=tried), backend)
+        curve = knob_curve(
+            posterior, log_pi, held, criterion, backend.map, None if isinstance(knob, str) else float(knob)
+        )
+        trials.append(Trial(tried, curve, max(curve, key=lambda one: (curve[one], -one))))
+        logger.info("likelihood weight %g: knob %g, score %.4f on validation", tried, trials[-1].knob, trials[-1].score)
+        if len(trials) > 1 and trials[-1].score <= trials[-2].score:
+            break
+        kept = posterior, log_pi
+    best = max(trials, key=lambda trial: trial.score)
+    chosen = best.knob
+    if knob == AUTO and criterion is not mean_rank:
+        curve = knob_curve(*kept, held, mean_rank, backend.map)
+        chosen = max(curve, key=lambda one: (curve[one], -one))
+    return Tuned(chosen, best.weight, tuple(trials))
+
+
+def held_out(graph: Graph, seed: int) -> HeldOut:
+    """One like of every user who has two; where there are very many scores to rank, only a sample is ranked."""
+    held = one_per_user(graph, seed)
+    most = max(LEAST_USERS, int(MOST_SCORES / max(1, graph.item_count)))
+    if len(held.users) <= most:
+        return held
+    random = np.random.Generator(np.random.Philox(key=[seed, 0x7C4E]))
+    some = np.sort(random.choice(len(held.users), most, replace=False))
+    return HeldOut(held.train, held.users[some], held.items[some])
+
+
+def short_fit(
+    graph: Graph, hidden: Hidden, settings: Settings, backend: Backend
+) -> tuple[Posterior, NDArray[np.float32]]:
+    """The posterior of a few sweeps, and log pi."""
+    popularity = make_popularity(graph, hidden, backend)
+    estimator = make_estimator(graph, hidden, popularity, settings.seed, backend)
+    *_, last = fit_steps(InMemory(graph, estimator, settings, backend), most_sweeps=SWEEPS, tolerance=0.0)
+    return last.state.posterior, log_popularity(popularity.weights, popularity.gamma)
+
+
+def knob_curve(
+    posterior: Posterior,
+    log_pi: NDArray[np.float32],
+    held: HeldOut,
+    criterion: Callable[[Ranks], float],
+    run: Any,
+    given: float | None = None,
+) -> dict[float, float]:
+    """The criterion at knobs from 0 to 1.5, and finer around the best of them; or at the given one alone."""
+    columns = ItemColumns(posterior.items)
+    _ = columns.mean  # made before there are threads
+    curve: dict[float, float] = {}
+
+    def measure(knobs: Sequence[float]) -> None:
+        for knob in knobs:
+
+            def scores(users: NDArray[np.int64], knob: float = knob) -> Any:
+                return utility(columns.means(posterior.users, users), log_pi, knob)
+
+            curve[knob] = criterion(held_ranks(FunctionScorer(scores, f"knob {knob:g}"), held, run))
+
+    if given is not None:
+        measure([given])
+        return curve
+    measure(KNOBS)
+    best = max(KNOBS, key=lambda knob: (curve[knob], -knob))
+    around = [round(best + FINER * step, 2) for step in range(-4, 5) if step != 0]
+    measure([knob for knob in around if KNOBS[0] <= knob <= KNOBS[-1]])
+    return curve
+
+
+def mean_rank(ranks: Ranks) -> float:
+    """Mean S_rank: the whole ranking, the head and the end of it alike."""
+    return float(rank_scores(ranks).mean())
+
+
+def top_score(ranks: Ranks) -> float:
+    """Mean NDCG at 20: the first places."""
+    return float(ndcg(ranks, TOP).mean())

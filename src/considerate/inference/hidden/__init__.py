@@ -1,0 +1,38 @@
+"""q(H), the hidden graph of what was considered: its popularity histogram, and two ways to average over it.
+
+`Sampled` draws H and sums over its edges (the paper's Algorithm 1); `Expected` takes the expectation in closed
+form. Both give a pass over the rows of one side its `Terms`. What may be *known* of h has its place here too: pairs
+that were seen and skipped are further rows of `unliked`, impossible pairs further marks in the draws.
+"""
+
+from considerate.inference.hidden.estimator import Estimator, Terms
+from considerate.inference.hidden.expected import Expected, Shares
+from considerate.inference.hidden.groups import Grouping, ItemGroups, ItemSums, UserGroups
+from considerate.inference.hidden.popularity import (
+    correct_head,
+    correct_head_by,
+    popularity_exponent,
+    popularity_weights,
+)
+from considerate.inference.hidden.sampled import Draws, Sampled, positives_to_negatives
+from considerate.inference.hidden.saturation import Inclusion, Masses
+
+__all__ = [
+    "Draws",
+    "Estimator",
+    "Expected",
+    "Grouping",
+    "Inclusion",
+    "ItemGroups",
+    "ItemSums",
+    "Masses",
+    "Sampled",
+    "Shares",
+    "Terms",
+    "UserGroups",
+    "correct_head",
+    "correct_head_by",
+    "popularity_exponent",
+    "popularity_weights",
+    "positives_to_negatives",
+]

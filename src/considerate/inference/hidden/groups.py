@@ -1,0 +1,167 @@
+"""Groups of items by popularity and taste, and the sums over groups that users and items read of one another."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from considerate.inference.hidden.saturation import Saturation
+from considerate.inference.posterior import Side
+from considerate.kernels import compiled
+
+FREEZE_AFTER = 3  # sweeps after which the groups stay as they are
+TASTES = 4
+
+
+def popularity_bins(weights: NDArray[np.float64], bins: int) -> NDArray[np.int32]:
+    """Bins of items by popularity that hold about the same mass each, so that those of the head are narrow."""
+    order = np.argsort(weights, kind="stable")
+    mass = np.cumsum(weights[order]) / weights.sum()
+    bin_of = np.empty(len(weights), np.int32)
+    bin_of[order] = np.minimum((mass * bins * (1 - 1e-12)).astype(np.int32), bins - 1)
+    return bin_of
+
+
+def taste_clusters(mean: NDArray[Any], tastes: int, rounds: int = 10) -> NDArray[np.int32]:
+    """Clusters of items by the direction of their vectors: k-means from the items farthest from one another."""
+    vectors = np.asarray(mean, np.float64)
+    norms = np.sqrt((vectors**2).sum(axis=1))
+    if not norms.any():
+        return np.zeros(len(vectors), np.int32)
+    vectors = vectors / np.maximum(norms, 1e-12)[:, None]
+    centres = vectors[[int(np.argmax(norms))]]
+    while len(centres) < tastes:
+        nearest = np.einsum("nk,ck->nc", vectors, centres).max(axis=1)
+        centres = np.concatenate([centres, vectors[[int(np.argmin(np.where(norms > 0, nearest, 2.0)))]]])
+    cluster = np.full(len(vectors), -1, np.int32)
+    for _ in range(rounds):
+        before, cluster = cluster, np.argmax(np.einsum("nk,ck->nc", vectors, centres), axis=1).astype(np.int32)
+        if (cluster == before).all():
+            break
+        for c in range(tastes):
+            mine = vectors[cluster == c]
+            if len(mine):
+                centre = mine.mean(axis=0)
+                centres[c] = centre / max(float(np.sqrt((centre**2).sum())), 1e-12)
+    return cluster
+
+
+@dataclass(frozen=True)
+class ItemGroups:
+    """What users read of the items, by group: the message to where users are."""
+
+    group_of_item: NDArray[np.int32]  # [items]
+    beta: NDArray[np.float64]  # [items]
+    sums: ItemSums
+    table: NDArray[np.float64]  # [groups, grid, 2] inclusion probabilities of a group's items, summed
+    grid_start: float
+
+    @property
+    def groups(self) -> int:
+        return len(self.sums.sizes)
+
+
+@dataclass(frozen=True)
+class ItemSums:
+    """Sums over the items of each group, weighted by beta; b~ = b_n + offset."""
+
+    second: NDArray[np.float64]  # [groups, K (K + 1) / 2] E[v v'], off-diagonals doubled
+    first: NDArray[np.float64]  # [groups, K] E[v]
+    first_bias: NDArray[np.float64]  # [groups, K] b~ E[v]
+    scalars: NDArray[np.float64]  # [groups, 4] beta; b~; E[b~^2]; the largest beta
+    sizes: NDArray[np.int64]  # [groups] items with beta > 0
+
+    @classmethod
+    def of(
+        cls, items: Side, offset: float, weights: NDArray[np.float64], group_of_item: NDArray[np.int32], groups: int
+    ) -> ItemSums:
+        return cls(
+            *compiled.item_group_sums(
+                items.factors,
+                items.rows,
+                items.bias_mean,
+                items.bias_variance,
+                offset,
+                weights,
+                group_of_item,
+                groups,
+            )
+        )
+
+    @classmethod
+    def zeros(cls, factors: int, groups: int) -> ItemSums:
+        nothing = np.zeros((groups, factors))
+        second = np.zeros((groups, factors * (factors + 1) // 2))
+        return cls(second, nothing, nothing, np.zeros((groups, 4)), np.zeros(groups, np.int64))
+
+    def merge(self, other: ItemSums) -> ItemSums:
+        """The sums over both sets of items."""
+        scalars = self.scalars + other.scalars
+        scalars[:, 3] = np.maximum(self.scalars[:, 3], other.scalars[:, 3])
+        return ItemSums(
+            self.second + other.second,
+            self.first + other.first,
+            self.first_bias + other.first_bias,
+            scalars,
+            self.sizes + other.sizes,
+        )
+
+
+@dataclass(frozen=True)
+class UserGroups:
+    """What items read of the users, by group: sums over users, weighted by alpha and l, in float64."""
+
+    second: NDArray[np.float64]  # [groups, K (K + 1) / 2]
+    first: NDArray[np.float64]  # [groups, 3, K]
+    scalars: NDArray[np.float64]  # [groups, 3]
+
+    def arrays(self) -> tuple[NDArray[np.float64], ...]:
+        return self.second, self.first, self.scalars
+
+    def merge(self, other: UserGroups) -> UserGroups:
+        """The sums over both sets of users."""
+        return UserGroups(*(mine + theirs for mine, theirs in zip(self.arrays(), other.arrays())))
+
+
+class Grouping:
+    """The groups of items, which follow the vectors in the first sweeps and then stay."""
+
+    def __init__(
+        self, weights: NDArray[np.float64], offset: float, groups: int, saturation: Saturation | None = None
+    ) -> None:
+        self.weights, self.offset = weights, offset
+        self.tastes = TASTES if groups >= 2 * TASTES else 1
+        self.bins = max(1, groups // self.tastes)
+        self.saturation = saturation or Saturation(weights)
+        self._bin_of = popularity_bins(weights, self.bins)
+        self.groups = self.bins * self.tastes
+        self.group_of_item = self._bin_of
+        self._table: NDArray[np.float64] | None = None
+
+    def moves(self, sweep: int) -> bool:
+        """Whether the groups are made anew in this sweep."""
+        return self._table is None or sweep <= FREEZE_AFTER
+
+    def regroup(self, item_means: NDArray[Any]) -> None:
+        """New groups: popularity bins times clusters of taste."""
+        group = self._bin_of * self.tastes
+        if self.tastes > 1:
+            group = group + taste_clusters(item_means, self.tastes)
+        self.use(group.astype(np.int32))
+
+    def use(self, group_of_item: NDArray[np.int32]) -> None:
+        """These groups, until the next ones."""
+        self.group_of_item = group_of_item
+        self._table = self.saturation.tabulate(group_of_item, self.groups)
+
+    def of(self, items: Side) -> ItemGroups:
+        """What users read of these items."""
+        return self.with_sums(ItemSums.of(items, self.offset, self.weights, self.group_of_item, self.groups))
+
+    def with_sums(self, sums: ItemSums) -> ItemGroups:
+        """The same, where the items are elsewhere."""
+        assert self._table is not None
+        return ItemGroups(self.group_of_item, self.weights, sums, self._table, self.saturation.grid_start)

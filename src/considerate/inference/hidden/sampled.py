@@ -1,0 +1,95 @@
+"""Sampled: draw H^(t), sum over its edges (Algorithm 1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from considerate.data.graph import Adjacency, Graph, Range, ranges, run_serially, transpose
+from considerate.inference.hidden.estimator import Terms
+from considerate.inference.posterior import Posterior
+from considerate.kernels import compiled
+from considerate.kernels.arrays import Spare, empty
+
+
+@dataclass(frozen=True)
+class Draws:
+    """pi as draws read it: with its alias table."""
+
+    weights: NDArray[np.float64]
+    thresholds: NDArray[np.uint64]
+    aliases: NDArray[np.int32]
+
+    @classmethod
+    def of(cls, weights: NDArray[np.float64]) -> Draws:
+        return cls(weights, *compiled.alias_table(weights))
+
+
+class Sampled:
+    """Unliked edges drawn from pi, without replacement; the draws are a function of (seed, sweep, user).
+
+    A sum over all items weighted by E[h] is the average, over draws of H, of a sum over the edges drawn (eq. 14): one
+    draw gives an unbiased step. Row 0 is user `first_user`: some users draw what they would draw among all.
+    """
+
+    deterministic = False
+
+    def __init__(
+        self,
+        by_user: Adjacency,
+        user_blocks: NDArray[np.int64],
+        weights: NDArray[np.float64] | Draws,
+        negatives: float,
+        seed: int,
+        *,
+        first_user: int = 0,
+        spare: Spare | None = None,
+    ) -> None:
+        self.by_user, self.user_blocks, self.first_user = by_user, user_blocks, first_user
+        self.draws = weights if isinstance(weights, Draws) else Draws.of(weights)
+        self.weights, self.negatives, self.seed = self.draws.weights, negatives, seed
+        self._unliked: Adjacency | None = None
+        self._spare = Spare() if spare is None else spare
+        self.rejections = 0  # draws that hit something liked or drawn already, in the last sweep
+        self.tree_draws = 0  # draws that the weighted tree made, in the last sweep
+
+    def draw(self, sweep: int, run: Any = run_serially) -> Adjacency:
+        """The unliked edges of H^(sweep), by user."""
+        starts = empty((self.by_user.rows + 1,), np.int64, self._spare)
+        starts[0] = 0
+        key = (self.seed, sweep, self.negatives, self.weights, self.draws.thresholds, self.draws.aliases)
+        edges = (self.by_user.starts, self.by_user.indices)
+
+        def count(block: Range) -> None:
+            compiled.count_negatives(*key, *edges, *block, starts[1:], self.first_user)
+
+        run(count, ranges(self.user_blocks))
+        np.cumsum(starts, out=starts)
+        out = empty((int(starts[-1]),), np.int32, self._spare)
+
+        def fill(block: Range) -> tuple[int, int]:
+            return compiled.draw_negatives(*key, *edges, *block, starts, out, self.first_user)
+
+        done = run(fill, ranges(self.user_blocks))
+        self.rejections, self.tree_draws = sum(one for one, _ in done), sum(two for _, two in done)
+        return Adjacency(starts, out)
+
+    def user_terms(self, sweep: int, posterior: Posterior, run: Any) -> Terms:
+        self._unliked = self.draw(sweep, run)
+        return Terms(unliked=self._unliked)
+
+    def item_terms(self, sweep: int, posterior: Posterior, run: Any) -> Terms:
+        assert self._unliked is not None
+        unliked, self._unliked = self._unliked, None
+        return Terms(unliked=transpose(unliked, len(self.weights), self.user_blocks, run, self._spare))
+
+    def settled(self, sweep: int) -> bool:
+        return True
+
+
+def positives_to_negatives(graph: Graph, unliked: Adjacency) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """(liked, unliked) edges of every item in a drawn H: the paper's figure 3."""
+    return graph.by_item.degrees, np.bincount(unliked.indices, minlength=graph.item_count)

@@ -1,0 +1,142 @@
+"""Inclusion probabilities of draws without replacement.
+
+A user m who draws k items without replacement from pi has item n among them with a probability that
+
+    w_mn = 1 - exp(-T_m pi_n),    T_m such that the w_mn of the items not liked add up to k
+
+matches closely, and that cannot exceed 1, as a plain alpha_m pi_n would. The sum over all items is tabulated in
+log T once, so that a user costs no more than the items liked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from considerate.data.graph import Adjacency, Range, add_along_tree, ranges, run_serially
+from considerate.kernels import compiled
+
+GRID_STEP = 0.05
+MOST_KEPT = 1 << 20  # terms of the sums that are kept, 16 bytes each, rather than made again for other groups
+
+
+@dataclass(frozen=True)
+class Inclusion:
+    """F(T) = sum over n of 1 - exp(-T pi_n), tabulated in log T: all that T_m of any user needs."""
+
+    weights: NDArray[np.float64]  # [items]
+    table: NDArray[np.float64]  # [grid, 2]
+    grid_start: float
+
+    def temperatures(
+        self, by_user: Adjacency, user_blocks: NDArray[np.int64], negatives: float, run: Any = run_serially
+    ) -> NDArray[np.float64]:
+        """T_m of every user, who gets c d_m unliked items, or all that there are."""
+        temperature = np.zeros(by_user.rows)
+        edges = (by_user.starts, by_user.indices)
+
+        def solve(block: Range) -> None:
+            compiled.solve_temperatures(
+                self.table, self.grid_start, GRID_STEP, self.weights, *edges, *block, negatives, temperature
+            )
+
+        run(solve, ranges(user_blocks))
+        return temperature
+
+    def masses(
+        self, by_user: Adjacency, user_blocks: NDArray[np.int64], negatives: float, run: Any = run_serially
+    ) -> Masses:
+        """What these users say of how often items are included; blocks of users are added along the tree."""
+        temperature = self.temperatures(by_user, user_blocks, negatives, run)
+
+        def of(block: Range) -> Masses:
+            edges = slice(by_user.starts[block[0]], by_user.starts[block[1]])
+            items, mine = by_user.indices[edges], temperature[slice(*block)]
+            product = np.repeat(mine, by_user.degrees[slice(*block)]) * self.weights[items]
+            liked: NDArray[Any] = np.bincount(items, np.expm1(-product), minlength=len(self.weights))
+            return self.masses_at(mine, liked)
+
+        parts: list[Masses] = run(of, ranges(user_blocks))
+        return add_along_tree(parts, Masses.merge)
+
+    def masses_at(self, temperature: NDArray[np.float64], liked: NDArray[np.float64]) -> Masses:
+        """Users of these T; what they liked is summed already."""
+        used = temperature[temperature > 1e-290]
+        place = ((np.log(used) - self.grid_start) / GRID_STEP).astype(np.int64)
+        place = np.clip(place, 0, len(self.table) - 1)
+        totals: NDArray[Any] = np.bincount(place, used, minlength=len(self.table))
+        return Masses(np.bincount(place, minlength=len(self.table)), totals, liked)
+
+    def expected_per_item(self, masses: Masses) -> NDArray[np.float64]:
+        """sum over the users who have not liked n of w_mn, for every item; users of like T are taken together."""
+        distinct, which = np.unique(self.weights, return_inverse=True)
+        expected = np.zeros(len(distinct))
+        for count, total in zip(masses.counts, masses.totals):
+            if count:
+                expected -= count * np.expm1(-total / count * distinct)
+        return np.maximum(expected[which] + masses.liked, 0.0)
+
+
+@dataclass(frozen=True)
+class Masses:
+    """Sums over some users: how many have a T at each place of the grid, and the sum of their T; and over what they
+    liked, the sum of -w_mn of each item."""
+
+    counts: NDArray[np.int64]  # [grid]
+    totals: NDArray[np.float64]  # [grid]
+    liked: NDArray[np.float64]  # [items]
+
+    def merge(self, other: Masses) -> Masses:
+        """The sums over both sets of users."""
+        return Masses(self.counts + other.counts, self.totals + other.totals, self.liked + other.liked)
+
+
+class Saturation:
+    """The table of F(T), for all items and for groups of them."""
+
+    def __init__(self, weights: NDArray[np.float64]) -> None:
+        self.weights = weights
+        positive = weights[weights > 0]
+        self.support = len(positive)
+        self.grid_start = float(np.log(1e-4 / positive.max()))
+        grid_end = float(np.log(40.0 / positive.min()))
+        self.grid = np.arange(int(np.ceil((grid_end - self.grid_start) / GRID_STEP)) + 2) * GRID_STEP
+        self.grid += self.grid_start
+        self._distinct, self._which = np.unique(weights, return_inverse=True)
+        self._kept: NDArray[np.float64] | None = None
+        if len(self._distinct) * len(self.grid) <= MOST_KEPT:
+            self._kept = self._terms(np.arange(len(self._distinct)))
+        self.table = self.tabulate(np.zeros(len(weights), np.int64), 1)[0]
+
+    @property
+    def inclusion(self) -> Inclusion:
+        return Inclusion(self.weights, self.table, self.grid_start)
+
+    def temperatures(
+        self, by_user: Adjacency, user_blocks: NDArray[np.int64], negatives: float, run: Any
+    ) -> NDArray[np.float64]:
+        """T_m of every user, who gets c d_m unliked items, or all that there are."""
+        return self.inclusion.temperatures(by_user, user_blocks, negatives, run)
+
+    def tabulate(self, group: NDArray[Any], groups: int) -> NDArray[np.float64]:
+        """F_b and its slope in log T, at every point of the grid: [groups, grid, 2]."""
+        distinct = len(self._distinct)
+        often = np.bincount(group.astype(np.int64) * distinct + self._which, minlength=groups * distinct)
+        table = np.zeros((groups, len(self.grid), 2))
+        for b, counts in enumerate(often.reshape(groups, distinct)):
+            mine = np.flatnonzero(counts)
+            for start in range(0, len(mine), 4096):
+                part = mine[start : start + 4096]
+                table[b] += np.einsum("w,wgs->gs", counts[part], self._terms(part))
+        return table
+
+    def _terms(self, which: NDArray[np.int64]) -> NDArray[np.float64]:
+        """1 - exp(-T pi) and its slope in log T for some of the distinct weights: [weights, grid, 2]."""
+        if self._kept is not None:
+            return self._kept[which]
+        product = self._distinct[which, None] * np.exp(self.grid)
+        decay = np.exp(-product)
+        return np.stack([1.0 - decay, product * decay], axis=2)

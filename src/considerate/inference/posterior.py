@@ -1,0 +1,177 @@
+"""The factorised posterior (eq. 6): Gaussians for vectors and biases, Gammas for their precisions.
+
+A side's rows are kept in the form that the kernels read, [mean | variance] padded with zeros to a multiple of
+eight floats; `mean` and `variance` are views of it. A precision omega is 1 / variance.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from considerate.kernels.arrays import Spare, empty
+
+Floats = NDArray[np.float32]
+
+
+def padded(factors: int) -> int:
+    """The factors rounded up to a multiple of eight."""
+    return -(-factors // 8) * 8
+
+
+@dataclass(frozen=True)
+class Side:
+    """q(vectors) and q(biases) of all users, or of all items."""
+
+    factors: int
+    rows: Floats  # [rows, 2 * padded(factors)]
+    bias_mean: Floats | None = None  # [rows]
+    bias_variance: Floats | None = None  # [rows]
+
+    def __post_init__(self) -> None:
+        assert self.rows.ndim == 2
+        assert self.rows.shape[1] == 2 * padded(self.factors)
+        assert (self.bias_mean is None) == (self.bias_variance is None)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def mean(self) -> Floats:  # [rows, K], eta
+        return self.rows[:, : self.factors]
+
+    @property
+    def variance(self) -> Floats:  # [rows, K], 1 / omega
+        start = padded(self.factors)
+        return self.rows[:, start : start + self.factors]
+
+    @property
+    def has_bias(self) -> bool:
+        return self.bias_mean is not None
+
+    @property
+    def biases(self) -> tuple[NDArray[Any], NDArray[Any]]:
+        """(mean, variance) of the biases, zeros where there are none."""
+        if self.bias_mean is None or self.bias_variance is None:
+            return np.zeros(len(self), np.float32), np.zeros(len(self), np.float32)
+        return self.bias_mean, self.bias_variance
+
+    def between(self, first: int, last: int) -> Side:
+        """Rows first .. last - 1: views."""
+        if self.bias_mean is None or self.bias_variance is None:
+            return Side(self.factors, self.rows[first:last])
+        return Side(self.factors, self.rows[first:last], self.bias_mean[first:last], self.bias_variance[first:last])
+
+    def take(self, rows: NDArray[Any]) -> Side:
+        """Some rows, by their numbers."""
+        if self.bias_mean is None or self.bias_variance is None:
+            return Side(self.factors, self.rows[rows])
+        return Side(self.factors, self.rows[rows], self.bias_mean[rows], self.bias_variance[rows])
+
+    @classmethod
+    def of(
+        cls, mean: NDArray[Any], variance: NDArray[Any], bias: tuple[NDArray[Any], NDArray[Any]] | None = None
+    ) -> Side:
+        """A side from means and variances, [rows, K] each."""
+        count, factors = mean.shape
+        rows = empty((count, 2 * padded(factors)), np.float32)
+        rows[:] = 0.0
+        rows[:, :factors] = mean
+        rows[:, padded(factors) : padded(factors) + factors] = variance
+        if bias is None:
+            return cls(factors, rows)
+        return cls(factors, rows, np.array(bias[0], np.float32), np.array(bias[1], np.float32))
+
+    @classmethod
+    def constant(
+        cls,
+        rows: int,
+        factors: int,
+        variance: float,
+        bias_variance: float | None = None,
+        spare: Spare | None = None,
+    ) -> Side:
+        """A side whose means are zero and whose variances are all the same."""
+        packed = empty((rows, 2 * padded(factors)), np.float32, spare)
+        packed[:] = 0.0
+        packed[:, padded(factors) : padded(factors) + factors] = variance
+        if bias_variance is None:
+            return cls(factors, packed)
+        return cls(factors, packed, np.zeros(rows, np.float32), np.full(rows, bias_variance, np.float32))
+
+    @classmethod
+    def from_natural(cls, precision: NDArray[Any], z: NDArray[Any]) -> Side:
+        """A side from natural parameters: omega and omega * eta, [rows, K] each."""
+        return cls.of(z / precision, 1.0 / precision)
+
+    def natural(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """(omega, omega * eta), the natural parameters of the factorised q."""
+        omega = 1.0 / self.variance.astype(np.float64)
+        return omega, omega * self.mean
+
+    def empty_like(self, spare: Spare | None = None) -> Side:
+        """Room for new rows, which a pass fills, padding too; in memory that is spare where there is some."""
+        rows = empty(self.rows.shape, np.float32, spare)
+        if self.bias_mean is None:
+            return Side(self.factors, rows)
+        return Side(self.factors, rows, np.empty_like(self.bias_mean), np.empty_like(self.bias_mean))
+
+
+@dataclass(frozen=True)
+class Gamma:
+    """q(tau) = Gamma(shape, rate)."""
+
+    shape: float
+    rate: float
+
+    @property
+    def mean(self) -> float:
+        return self.shape / self.rate
+
+    @property
+    def mean_log(self) -> float:
+        """E[log tau]"""
+        from scipy.special import digamma
+
+        return float(digamma(self.shape)) - math.log(self.rate)
+
+
+@dataclass(frozen=True)
+class Precisions:
+    """The Gamma posteriors; a side without biases has no precision of biases."""
+
+    user: Gamma
+    item: Gamma
+    user_bias: Gamma | None = None
+    item_bias: Gamma | None = None
+
+    def means(self) -> dict[str, float]:
+        """E[tau] by name."""
+        named = {
+            "user": self.user,
+            "item": self.item,
+            "user_bias": self.user_bias,
+            "item_bias": self.item_bias,
+        }
+        return {name: gamma.mean for name, gamma in named.items() if gamma is not None}
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """All that was inferred: q(theta), factorised (eq. 6)."""
+
+    users: Side
+    items: Side
+    precisions: Precisions
+
+    @property
+    def factors(self) -> int:
+        return self.users.factors
+
+    def prior_spread(self) -> float:
+        """sqrt(K / (E[tau_u] E[tau_v])): the prior standard deviation of u'v, which is what the two taus identify."""
+        return math.sqrt(self.factors / (self.precisions.user.mean * self.precisions.item.mean))

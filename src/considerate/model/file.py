@@ -1,0 +1,165 @@
+"""A model to and from its file, or its folder of shards."""
+
+from __future__ import annotations
+
+import os
+from itertools import pairwise
+
+import numpy as np
+
+from considerate.data.vocabulary import Vocabulary
+from considerate.errors import ModelFileError, UsageError
+from considerate.model.description import Description
+from considerate.model.model import Model
+from considerate.model.sharded_users import ShardedUsers
+from considerate.model.shards import (
+    INDEX_NAME,
+    ShardEntry,
+    check_folder,
+    read_shards,
+    write_index,
+    write_user_shard,
+)
+from considerate.model.tensors import read_model, shared_tensors, user_tensors, users_in
+from considerate.storage.container import (
+    INDEX,
+    SHARD,
+    TRUTH,
+    StoredTensors,
+    encode_tensors,
+    open_tensors,
+    read_tensors,
+    write_tensors,
+)
+from considerate.storage.filesystems import Folder
+
+PathLike = str | os.PathLike[str]
+
+
+def save_model(model: Model, path: PathLike, *, likes: bool = True) -> None:
+    """Write a model to one file, whole or not at all. Without the likes it cannot tell what a user has seen.
+
+    Users in shards are copied a shard at a time.
+    """
+    likes = likes and model.knows_likes
+    shared, said = shared_tensors(model)
+    of_users, said_of_users = user_tensors(model.users, model.factors, likes)
+    tensors, metadata = shared | of_users, said | said_of_users
+    folder, name = _place(path)
+    if folder is None:
+        write_tensors(path, tensors, metadata)
+    else:
+        folder.write(name, encode_tensors(tensors, metadata).pieces())
+
+
+def save_sharded(model: Model, path: PathLike, shards: int, *, likes: bool = True) -> None:
+    """Write a model to a folder, its users in so many files. A model of ours that is there is replaced in one step."""
+    if isinstance(shards, bool) or not isinstance(shards, int | np.integer) or not 1 <= shards <= model.user_count:
+        raise UsageError(f"shards is {shards!r}; it must be a whole number from 1 to the {model.user_count} users.")
+    likes = likes and model.knows_likes
+    folder = Folder.at(path)
+    check_folder(folder)
+    folder.make()
+    before, entries = set(folder.names()), list[ShardEntry]()
+    cuts = [model.user_count * i // shards for i in range(shards + 1)]
+    try:
+        for number, (first, last) in enumerate(pairwise(cuts)):
+            found, places = model.users.some(np.arange(first, last))
+            rows = found.take(places)
+            liked = rows.liked if likes else None
+            ids = Vocabulary.range(len(rows)) if model.user_ids.kind == "range" else rows.ids
+            entries.append(write_user_shard(folder, number, first, rows.side, rows.degree, liked, ids))
+        write_index(folder, model, entries)
+    except BaseException:
+        for one in entries:
+            if one.name not in before:
+                folder.remove(one.name)
+        raise
+
+
+def load_model(path: PathLike, *, verify: bool | None = None) -> Model:
+    """A model from its file or its folder, mapped into memory. What holds no whole model is refused with a reason.
+
+    A file of up to 64 MB is checked whole. Of a larger one the description, shapes and types are checked, the
+    checksums of tensors of up to 1 MB, and of the larger tensors what makes them safe to use: the division of likes
+    and texts, the range of the likes, degrees, integer ids. verify=True checks it whole too: every checksum, every
+    row of the posterior, the order of the likes and of string ids. verify=False looks at no tensor's checksum.
+
+    Of a folder the index is read so, and each shard when it is first needed; with verify=True all of them now.
+    """
+    return open_model(path, verify=verify)[1]
+
+
+def open_model(path: PathLike, *, verify: bool | None = None) -> tuple[StoredTensors, Model]:
+    """A model, and the file that it was read from: the index, where it is in shards."""
+    folder = shards_at(path)
+    if folder is not None:
+        return _open_sharded(folder, verify)
+    stored = _open_file(path, verify)
+    kind = stored.metadata.get("kind")
+    if kind == TRUTH:
+        raise ModelFileError(
+            f"{stored.path}: is the truth of a simulation, not a model; give a file that a model was saved to, such as "
+            "one that `considerate fit` writes from the simulated likes."
+        )
+    if kind in (INDEX, SHARD):
+        raise ModelFileError(f"{stored.path}: is a part of a model in shards; give the folder that it is in.")
+    return stored, read_model(stored, Description(stored), users_in)
+
+
+def _open_sharded(folder: Folder, verify: bool | None) -> tuple[StoredTensors, Model]:
+    shown = folder.shown(INDEX_NAME)
+    if folder.local is not None:
+        stored = open_tensors(os.path.join(folder.local, INDEX_NAME), verify=verify)
+    else:
+        stored = _read_away(folder, INDEX_NAME, verify)
+    if stored.metadata.get("kind") != INDEX:
+        raise ModelFileError(f"{shown}: is not the index of a model in shards; copy or save the whole model again.")
+
+    def users_of(stored: StoredTensors, about: Description) -> ShardedUsers:
+        return ShardedUsers(read_shards(stored, about, folder, verify))
+
+    model = read_model(stored, Description(stored), users_of)
+    if verify:
+        for _ in model.users.pieces():
+            pass
+    return stored, model
+
+
+def _open_file(path: PathLike, verify: bool | None) -> StoredTensors:
+    folder, name = _place(path)
+    return open_tensors(path, verify=verify) if folder is None else _read_away(folder, name, verify)
+
+
+def _read_away(folder: Folder, name: str, verify: bool | None) -> StoredTensors:
+    """A file that is not on a disk here, read into memory."""
+    shown = folder.shown(name)
+    try:
+        return read_tensors(bytes(folder.read(name)), shown, verify=verify)
+    except FileNotFoundError as error:
+        raise ModelFileError(f"{shown}: no such file; check the path.") from error
+    except OSError as error:
+        raise ModelFileError(f"{shown}: cannot be read ({error}); check the address and its rights.") from error
+
+
+def shards_at(path: PathLike) -> Folder | None:
+    """The folder, where there is a model in shards; None where there is none."""
+    address = os.fspath(path)
+    if not address or "\0" in address:
+        return None
+    folder = Folder.at(address)
+    if folder.local is not None:
+        folder = Folder.at(folder.local)  # shards are opened later, when the working folder may be another
+    try:
+        return folder if folder.size(INDEX_NAME) is not None else None
+    except OSError:
+        return None
+
+
+def _place(path: PathLike) -> tuple[Folder | None, str]:
+    """(folder, name) of an address elsewhere, or None and nothing of a path here."""
+    address, question, options = os.fspath(path).partition("?")
+    if "://" not in address or Folder(os.fspath(path)).local is not None:
+        return None, ""
+    parent, _, name = address.rstrip("/").rpartition("/")
+    return Folder.at(parent + question + options), name

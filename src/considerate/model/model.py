@@ -1,0 +1,136 @@
+"""A fitted model: all that prediction and the model file need."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from considerate.data import Titles
+from considerate.data.graph import Adjacency
+from considerate.data.vocabulary import Ids, Vocabulary
+from considerate.inference.posterior import Posterior, Precisions, Side
+from considerate.inference.sweep import Settings
+from considerate.model.predict import UNCHANGED, FoldIn, ItemColumns, Recalibration, like_interval, like_probability
+from considerate.model.ranking import log_popularity
+from considerate.model.users import UserRows, Users
+
+
+@dataclass(frozen=True)
+class Model:
+    """The posterior, with the popularity, the ids and the likes that go with it.
+
+    What there is of each user is behind `users`, in memory or in shards. `posterior`, `liked` and `user_degree` have it
+    of all users: of shards they are put together when first asked for.
+    """
+
+    users: Users
+    items: Side
+    precisions: Precisions
+    popularity: NDArray[np.float64]  # [items] pi
+    gamma: float
+    item_degree: NDArray[np.int64]  # [items]
+    item_ids: Vocabulary
+    titles: Titles | None
+    settings: Settings
+    negatives: float  # c
+    groups: int
+    bounds: tuple[dict[str, float], ...]  # the terms of L_xi before the first sweep, and after each
+    popularity_weight: float = 0.5  # the knob, where nothing else is said
+    converged: bool = False
+    parameters: dict[str, Any] = field(default_factory=dict)  # as the estimator was given them
+    recalibration: Recalibration = UNCHANGED  # of p(like), where one was fitted
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        posterior: Posterior,
+        user_degree: NDArray[np.int64],
+        liked: Adjacency,
+        user_ids: Vocabulary,
+        **others: Any,
+    ) -> Model:
+        """A model whose users are in memory; `others` are the other fields."""
+        users = UserRows(posterior.users, user_degree, liked, user_ids)
+        return cls(users=users, items=posterior.items, precisions=posterior.precisions, **others)
+
+    @property
+    def user_count(self) -> int:
+        return len(self.users)
+
+    @property
+    def item_count(self) -> int:
+        return len(self.items)
+
+    @property
+    def factors(self) -> int:
+        return self.items.factors
+
+    @property
+    def edges(self) -> int:
+        """Likes in the data."""
+        return self.users.edges
+
+    @property
+    def knows_likes(self) -> bool:
+        """Whether the likes are here, or were left out of the file."""
+        return self.users.knows_likes
+
+    @property
+    def user_ids(self) -> Ids:
+        return self.users.ids
+
+    @property
+    def posterior(self) -> Posterior:
+        """Of all users and items."""
+        return Posterior(self.users.whole().side, self.items, self.precisions)
+
+    @property
+    def liked(self) -> Adjacency:
+        """What each of all users liked in training."""
+        return self.users.whole().liked
+
+    @property
+    def user_degree(self) -> NDArray[np.int64]:
+        """[users], also where the likes themselves were left out of a file."""
+        return self.users.whole().degree
+
+    @cached_property
+    def shared(self) -> Posterior:
+        """The posterior without any user's row: with a user's own it is all that a recommendation needs."""
+        bias = 1.0 if self.users.has_bias else None
+        return Posterior(Side.constant(0, self.factors, 1.0, bias), self.items, self.precisions)
+
+    @property
+    def variance_scale(self) -> float:
+        """A likelihood raised to the power rho makes the variance too small by rho; predictions multiply it back."""
+        return self.settings.weight
+
+    def like_probability(self, mean: NDArray[Any], variance: NDArray[Any]) -> NDArray[Any]:
+        """p(like) (eq. 22) of logits by their moments, the variance scaled; recalibrated where the model was."""
+        return like_probability(mean, variance, self.recalibration)
+
+    def like_interval(self, mean: NDArray[Any], variance: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Its 90 % interval; recalibrated where the model was."""
+        return like_interval(mean, variance, self.recalibration)
+
+    @cached_property
+    def log_popularity(self) -> NDArray[np.float32]:
+        return log_popularity(self.popularity, self.gamma)
+
+    @cached_property
+    def columns(self) -> ItemColumns:
+        return ItemColumns(self.items)
+
+    @cached_property
+    def fold_in(self) -> FoldIn:
+        return FoldIn(self.shared, self.popularity, self.negatives, self.settings, self.groups)
+
+    def title(self, item: int) -> str:
+        """An item's title, or its id where there is none."""
+        title = self.titles.of(item) if self.titles is not None else None
+        return title or str(self.item_ids.id_of(item))

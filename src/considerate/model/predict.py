@@ -1,0 +1,282 @@
+"""p(like), its mean and spread (eq. 22), and the fold-in of vertices that were not in training."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from considerate.data.graph import Adjacency, row_blocks, run_serially
+from considerate.errors import UsageError
+from considerate.inference.hidden import Expected, Terms
+from considerate.inference.hidden.saturation import Saturation
+from considerate.inference.posterior import Posterior, Side
+from considerate.inference.schedule import StepSize
+from considerate.inference.sums import Step, side_pass
+from considerate.inference.sweep import Settings
+from considerate.inference.updates import update_side
+from considerate.kernels import compiled
+
+INTERVAL = 1.6448536269514722  # standard deviations on either side that hold 90 %
+STRIP = 16  # items that the kernel scores side by side
+
+
+def logit_moments(
+    users: Side, items: Side, user_rows: NDArray[Any], item_rows: NDArray[Any]
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Mean and variance of a = u'v + b for pairs, on the fair-coin scale.
+
+    mu = eta_u'eta_v + b,    sigma^2 = sum_k (eta_u^2 s_v + eta_v^2 s_u + s_u s_v) + var b
+    """
+    return compiled.pair_moments(
+        users.factors,
+        users.rows,
+        users.bias_mean,
+        users.bias_variance,
+        items.rows,
+        items.bias_mean,
+        items.bias_variance,
+        np.ascontiguousarray(user_rows, np.int64),
+        np.ascontiguousarray(item_rows, np.int32),
+    )
+
+
+class ItemColumns:
+    """The items' side laid out for products with many users: mean and variance are each one matrix product."""
+
+    def __init__(self, items: Side) -> None:
+        self.items = items
+
+    @cached_property
+    def mean(self) -> NDArray[np.float32]:
+        """[K + 1, N]: vectors, and the bias against a coordinate 1."""
+        return np.ascontiguousarray(np.concatenate([self.items.mean.T, self.items.biases[0][None, :]]), np.float32)
+
+    @cached_property
+    def variance(self) -> NDArray[np.float32]:
+        """[2 K + 1, N]: variances, squared means, and the bias's variance."""
+        parts = [self.items.variance.T, self.items.mean.T**2, self.items.biases[1][None, :]]
+        return np.ascontiguousarray(np.concatenate(parts), np.float32)
+
+    @cached_property
+    def strips(self) -> NDArray[np.float32]:
+        """[strips, K, 16]: the vectors for the kernel that scores and chooses in one pass."""
+        count = -(-len(self.items) // STRIP)
+        padded_items = np.zeros((count * STRIP, self.items.factors), np.float32)
+        padded_items[: len(self.items)] = self.items.mean
+        return np.ascontiguousarray(padded_items.reshape(count, STRIP, -1).transpose(0, 2, 1))
+
+    def means(self, users: Side, rows: NDArray[Any]) -> NDArray[np.float32]:
+        """mu of users against all items: [users, N]."""
+        ones = np.ones((len(rows), 1), np.float32)
+        answer = np.concatenate([users.mean[rows], ones], axis=1) @ self.mean
+        if users.has_bias:
+            answer += users.biases[0][rows, None]
+        return np.asarray(answer, np.float32)
+
+    def variances(self, users: Side, rows: NDArray[Any]) -> NDArray[np.float32]:
+        """sigma^2 of users against all items: [users, N]."""
+        mean, variance = users.mean[rows], users.variance[rows]
+        left = np.concatenate([mean * mean + variance, variance, np.ones((len(rows), 1), np.float32)], axis=1)
+        answer = left @ self.variance
+        if users.has_bias:
+            answer += users.biases[1][rows, None]
+        return np.asarray(answer, np.float32)
+
+
+def sigmoid(a: NDArray[Any]) -> NDArray[Any]:
+    """sigma(a) = 1 / (1 + exp(-a)), the chance that a coin of the model shows a like (eq. 2); without overflow."""
+    half = 0.5 * np.asarray(a)
+    return 0.5 * (1.0 + np.tanh(half))
+
+
+def logit(p: NDArray[Any]) -> NDArray[np.float64]:
+    """log(p / (1 - p)), the inverse of `sigmoid`; 0 and 1 are taken for the nearest numbers between them."""
+    inside = np.clip(np.asarray(p, np.float64), 1e-15, 1.0 - 1e-15)
+    return np.asarray(np.log(inside) - np.log1p(-inside))
+
+
+@dataclass(frozen=True)
+class Recalibration:
+    """A straight line through the logit of p(like), fitted to pairs that are known to have been considered.
+
+        p' = sigma(slope logit(p) + shift),    logit(p) = mu / sqrt(1 + pi sigma^2 / 8) (eq. 22)
+
+    A slope above zero keeps the order of all pairs; 1 and 0 change nothing. An extension, not in the paper.
+    """
+
+    slope: float = 1.0
+    shift: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.slope) and math.isfinite(self.shift) and self.slope > 0.0):
+            raise UsageError(
+                f"a recalibration of slope {self.slope} and shift {self.shift}; both must be finite, the slope above 0."
+            )
+
+    def line(self, a: NDArray[Any]) -> NDArray[Any]:
+        """slope a + shift."""
+        return np.asarray(self.slope * a + self.shift)
+
+    def apply(self, p: NDArray[Any]) -> NDArray[np.float64]:
+        """p' of probabilities."""
+        return np.asarray(sigmoid(self.line(logit(p))))
+
+
+UNCHANGED = Recalibration()
+
+
+def moderated(mean: NDArray[Any], variance: NDArray[Any]) -> NDArray[Any]:
+    """The logit of p(like) (eq. 22), drawn towards zero by its spread: mu / sqrt(1 + pi sigma^2 / 8)."""
+    return np.asarray(mean / np.sqrt(1.0 + (math.pi / 8.0) * variance))
+
+
+def like_probability(
+    mean: NDArray[Any], variance: NDArray[Any], recalibration: Recalibration = UNCHANGED
+) -> NDArray[Any]:
+    """p(like | considered) (eq. 22): sigma(mu / sqrt(1 + pi sigma^2 / 8)), recalibrated where asked."""
+    a = moderated(mean, variance)
+    return sigmoid(a if recalibration == UNCHANGED else recalibration.line(a))
+
+
+def like_interval(
+    mean: NDArray[Any], variance: NDArray[Any], recalibration: Recalibration = UNCHANGED
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """The 90 % interval of sigma(a): the logit's own, seen through the sigmoid, and the recalibration where asked."""
+    width = INTERVAL * np.sqrt(variance)
+    ends = mean - width, mean + width
+    low, high = ends if recalibration == UNCHANGED else (recalibration.line(one) for one in ends)
+    return sigmoid(low), sigmoid(high)
+
+
+def strangers(rows: int, posterior: Posterior) -> Side:
+    """Users of whom nothing is known: the prior, at the precisions learned."""
+    taus = posterior.precisions
+    bias = None if taus.user_bias is None else 1.0 / taus.user_bias.mean
+    return Side.constant(rows, posterior.factors, 1.0 / taus.user.mean, bias)
+
+
+@dataclass
+class FoldIn:
+    """New users or items by the same updates, the other side held fixed.
+
+    New users take the expectation over q(H) in closed form whichever way the model was fitted: the answer is then a
+    function of the items alone, not of a draw. New items draw the users who passed them over, a user m with the
+    chance 1 - exp(-T_m pi_n), afresh in each round.
+    """
+
+    posterior: Posterior
+    weights: NDArray[np.float64]  # pi
+    negatives: float
+    settings: Settings
+    groups: int = 32
+    rounds: int = 20
+
+    @cached_property
+    def saturation(self) -> Saturation:
+        return Saturation(self.weights)
+
+    def users(self, liked: Adjacency) -> Side:
+        """q(u) and q(b) of users who liked these items; one who liked nothing gets the prior."""
+        taus = self.posterior.precisions
+        users = strangers(liked.rows, self.posterior)
+        blocks = row_blocks(liked.starts)
+        estimator = Expected(
+            liked,
+            blocks,
+            self.weights,
+            self.negatives,
+            self.settings.offset,
+            self.groups,
+            run_serially,
+            self.saturation,
+        )
+        step = Step(
+            self.settings.offset,
+            self.settings.weight,
+            taus.user.mean,
+            1.0 if taus.user_bias is None else taus.user_bias.mean,
+            1.0,
+        )
+        terms: Terms | None = None
+        for _ in range(self.rounds):
+            q = Posterior(users, self.posterior.items, taus)
+            terms = terms or estimator.user_terms(1, q, run_serially)
+            reading = side_pass(users, self.posterior.items, liked, terms, step, own_is_user=True)
+            new = update_side(reading, users, blocks, run_serially).side
+            moved = float(np.abs(new.mean - users.mean).max(initial=0.0))
+            users = new
+            if moved < 1e-4:
+                break
+        return users
+
+    def items(self, liked_by: Adjacency, user_degree: NDArray[Any], gamma: float, seed: int) -> Side:
+        """q(v) and q(b) of items liked by these users."""
+        taus = self.posterior.precisions
+        assert taus.item_bias is not None
+        items = Side.constant(liked_by.rows, self.posterior.factors, 1.0 / taus.item.mean, 1.0 / taus.item_bias.mean)
+        temperature = self._user_temperatures(user_degree)
+        random = np.random.Generator(np.random.Philox(key=seed))
+        step_size = StepSize(delay=4)
+        for sweep in range(1, self.rounds + 1):
+            unliked = self._passed_over(liked_by, temperature, gamma, random)
+            step = Step(
+                self.settings.offset,
+                self.settings.weight,
+                taus.item.mean,
+                taus.item_bias.mean,
+                step_size.epsilon,
+            )
+            reading = side_pass(items, self.posterior.users, liked_by, Terms(unliked=unliked), step, own_is_user=False)
+            items = update_side(reading, items, row_blocks(liked_by.starts), run_serially).side
+            step_size = step_size.after(sweep)
+        return items
+
+    def _user_temperatures(self, user_degree: NDArray[Any]) -> NDArray[np.float64]:
+        """T_m from the degrees alone: users of one degree share it."""
+        degrees, place = np.unique(np.asarray(user_degree, np.int64), return_inverse=True)
+        wanted = np.minimum(self.negatives * degrees, self.saturation.support * 0.999)
+        table, grid = self.saturation.table[:, 0], self.saturation.grid
+        temperature = np.exp(np.interp(wanted, table, grid))
+        below = wanted < table[0]  # where the sum is linear in T
+        temperature[below] = np.exp(grid[0]) * wanted[below] / table[0]
+        return np.asarray(temperature[place], np.float64)
+
+    def _passed_over(
+        self, liked_by: Adjacency, temperature: NDArray[np.float64], gamma: float, random: np.random.Generator
+    ) -> Adjacency:
+        rows = []
+        for row in range(liked_by.rows):
+            degree = len(liked_by.row(row))
+            chance = -np.expm1(-temperature * float(degree) ** gamma) if degree else np.zeros_like(temperature)
+            chance[liked_by.row(row)] = 0.0
+            rows.append(np.flatnonzero(random.random(len(chance)) < chance).astype(np.int32))
+        starts = np.zeros(len(rows) + 1, np.int64)
+        np.cumsum([len(row) for row in rows], out=starts[1:])
+        return Adjacency(starts, np.concatenate(rows) if rows else np.empty(0, np.int32))
+
+
+def share_of_update(
+    liked: NDArray[Any], users: Side, posterior: Posterior, item: int, settings: Settings
+) -> NDArray[np.float64]:
+    """How much each liked item moves the logit of `item`, by its share of the user's update (eq. 15).
+
+    The user's mean is P^-1 z, and z is a sum over items; so u'v_item = sum over n of v_item' P^-1 z_n. Given are the
+    shares of the liked items, with P's diagonal that of the posterior and off it the liked items' part alone.
+    """
+    from considerate.kernels.reference import logistic_curvature
+
+    v, vs = posterior.items.mean[liked].astype(np.float64), posterior.items.variance[liked].astype(np.float64)
+    bias = posterior.items.biases[0][liked].astype(np.float64) + float(users.biases[0][0]) + settings.offset
+    rows = np.zeros(len(liked), np.int64)
+    mean, variance = logit_moments(users, posterior.items, rows, liked)
+    xi = np.sqrt((mean.astype(np.float64) + settings.offset) ** 2 + variance)
+    curvature = 2.0 * settings.weight * logistic_curvature(xi)
+    P = np.einsum("n,nk,nl->kl", curvature, v, v) + np.diag((curvature[:, None] * vs).sum(axis=0))
+    P += np.diag(1.0 / users.variance[0].astype(np.float64) - np.diag(P)).clip(min=0.0)
+    pull = (settings.weight * 0.5 - curvature * bias)[:, None] * v
+    return np.asarray(pull @ np.linalg.solve(P, posterior.items.mean[item].astype(np.float64)))

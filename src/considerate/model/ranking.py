@@ -1,0 +1,80 @@
+"""Utilities, exclusion, and the best k with deterministic ties.
+
+All positives are in H, and a pair without a like is in H with probability w_mn, so logit p(g = 1) = a + log w_mn
+exactly (eq. 4 with the odds of liking): with w proportional to pi_n that ranks by a + log pi_n. The knob, the
+*popularity weight*, is the factor of log pi_n: 0 ranks by liking alone, 1 by the odds of a like being observed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from considerate.errors import UsageError
+from considerate.model.predict import like_probability
+
+SCORES = ("like", "popularity", "popularity_x_like")
+
+
+def log_popularity(weights: NDArray[np.float64], gamma: float) -> NDArray[np.float32]:
+    """log pi_n; an item nobody liked counts as degree 1/2, so that it is last and not lost."""
+    floor = 0.5**gamma if gamma > 0 else float(np.min(weights[weights > 0], initial=np.inf))
+    return np.asarray(np.log(np.where(weights > 0, weights, floor)), np.float32)
+
+
+def paper_score(name: str, mean: NDArray[Any], variance: NDArray[Any], weights: NDArray[Any]) -> NDArray[Any]:
+    """The paper's three scores: *like* (eq. 22), *popularity* pi_n, and *popularity x like* (eq. 4)."""
+    if name == "like":
+        return like_probability(mean, variance)
+    if name == "popularity":
+        return np.broadcast_to(weights, mean.shape)
+    if name == "popularity_x_like":
+        return np.asarray(weights * like_probability(mean, variance))
+    raise UsageError(f"score is {name!r}; it may be one of {', '.join(SCORES)}.")
+
+
+def utility(mean: NDArray[Any], log_pi: NDArray[Any], popularity: float) -> NDArray[Any]:
+    """The mean logit + popularity * log pi. A weight of zero leaves popularity out altogether."""
+    return mean if popularity == 0.0 else mean + np.float32(popularity) * log_pi
+
+
+def explore(
+    scores: NDArray[Any],
+    variance: NDArray[Any],
+    *,
+    kappa: float = 0.0,
+    thompson: int | None = None,
+    rows: NDArray[Any] | None = None,
+) -> NDArray[Any]:
+    """Scores for exploration: + kappa standard deviations, or one draw of every logit.
+
+    A Thompson draw is a function of (seed, user): the same seed asks the same question again.
+    """
+    if thompson is not None:
+        drawn = np.empty(scores.shape, np.float32)
+        for i in range(len(scores)):
+            row = int(rows[i]) if rows is not None else i
+            key = np.array([int(thompson) & (2**64 - 1), row & (2**64 - 1)], np.uint64)
+            drawn[i] = np.random.Generator(np.random.Philox(key=key)).standard_normal(scores.shape[1], np.float32)
+        scores = scores + np.sqrt(variance) * drawn
+    return scores if kappa == 0.0 else scores + np.float32(kappa) * np.sqrt(variance)
+
+
+def best(scores: NDArray[Any], k: int, excluded: NDArray[np.bool_] | None = None) -> NDArray[np.int64]:
+    """The k best of one row of scores, highest first, the lower index where scores tie; fewer where fewer remain."""
+    values = np.asarray(scores, np.float64)
+    if excluded is not None:
+        values = np.where(excluded, -np.inf, values)
+    allowed = int((values > -np.inf).sum())
+    k = min(k, allowed)
+    if k <= 0:
+        return np.empty(0, np.int64)
+    if k < len(values):
+        threshold = np.partition(values, len(values) - k)[len(values) - k]
+        chosen = np.flatnonzero(values > threshold)
+        chosen = np.concatenate([chosen, np.flatnonzero(values == threshold)[: k - len(chosen)]])
+    else:
+        chosen = np.arange(len(values))
+    return chosen[np.lexsort((chosen, -values[chosen]))].astype(np.int64)

@@ -1,0 +1,183 @@
+"""Users in shards, behind the protocol of users.py: a shard is opened when one of its users is asked for."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property
+from itertools import pairwise
+from threading import Lock
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from considerate.data.graph import Adjacency
+from considerate.data.vocabulary import Id, Vocabulary
+from considerate.inference.posterior import Side, padded
+from considerate.kernels.arrays import empty
+from considerate.model.shards import Shards
+from considerate.model.users import Rows, UserRows
+
+MAPPED = 64  # shards that are kept open; each is a file
+COPIED = 4  # the same where they are copied into memory
+
+
+class ShardedUsers:
+    """The users of a model in shards. They may be asked for from several threads."""
+
+    def __init__(self, shards: Shards) -> None:
+        self.shards = shards
+        self._open: OrderedDict[int, UserRows] = OrderedDict()
+        self._lock = Lock()
+        self._most = MAPPED if shards.folder.local is not None else COPIED
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ShardedUsers, (self.shards,)  # it pickles as an address: the shards stay where they are
+
+    def __len__(self) -> int:
+        return int(self.shards.first[-1])
+
+    @cached_property
+    def edges(self) -> int:
+        return int(self.shards.edges.sum())
+
+    @property
+    def knows_likes(self) -> bool:
+        return self.shards.likes or self.edges == 0
+
+    @property
+    def has_bias(self) -> bool:
+        return self.shards.bias
+
+    @property
+    def ids(self) -> ShardedIds:
+        return ShardedIds(self)
+
+    def shard(self, place: int) -> UserRows:
+        """The users of one shard, which stays open for a while."""
+        with self._lock:
+            found = self._open.pop(place, None)
+            if found is None:
+                found = self.shards.read(place)
+            self._open[place] = found
+            if len(self._open) > self._most:
+                self._open.popitem(last=False)
+        return found
+
+    def place_of(self, rows: Rows) -> NDArray[np.int64]:
+        """Which shards rows are in."""
+        return np.searchsorted(self.shards.first, rows, side="right") - 1
+
+    def some(self, rows: Rows) -> tuple[UserRows, Rows]:
+        if not len(rows):
+            return self._joined([], 0, 0), rows
+        low, high = (int(one) for one in self.place_of(np.array([rows.min(), rows.max()])))
+        if low == high:
+            return self.shard(low), rows - self.shards.first[low]
+        wanted, places = np.unique(rows, return_inverse=True)
+        cuts = np.searchsorted(wanted, self.shards.first[low : high + 2])
+        found = [
+            self.shard(low + i).take(wanted[start:stop] - self.shards.first[low + i])
+            for i, (start, stop) in enumerate(pairwise(cuts))
+            if start < stop
+        ]
+        return self._joined(found, len(wanted), sum(one.liked.edges for one in found)), places
+
+    def pieces(self) -> Iterator[tuple[int, UserRows]]:
+        for place in range(len(self.shards)):
+            yield int(self.shards.first[place]), self.shard(place)
+
+    def whole(self) -> UserRows:
+        return self._whole
+
+    @cached_property
+    def _whole(self) -> UserRows:
+        pieces = (piece for _, piece in self.pieces())
+        made = self._joined(pieces, len(self), self.edges if self.shards.likes else 0)
+        return replace(made, ids=Vocabulary.range(len(self))) if self.shards.kind == "range" else made
+
+    def _joined(self, pieces: Iterable[UserRows], count: int, edges: int) -> UserRows:
+        """Users of several shards in arrays of their own, in order."""
+        rows = empty((count, 2 * padded(self.shards.factors)), np.float32)
+        biases = np.empty((2, count), np.float32) if self.has_bias else None
+        degree, starts, liked = np.empty(count, np.int64), np.zeros(count + 1, np.int64), np.empty(edges, np.int32)
+        ids, end = _IdsInOrder(self.shards.kind), 0
+        for piece in pieces:
+            part = slice(end, end + len(piece))
+            rows[part], degree[part] = piece.side.rows, piece.degree
+            if biases is not None:
+                biases[0, part], biases[1, part] = piece.side.biases
+            starts[part.start + 1 : part.stop + 1] = piece.liked.starts[1:] + starts[end]
+            liked[starts[part.start] : starts[part.stop]] = piece.liked.indices
+            ids.add(piece.ids)
+            end = part.stop
+        side = Side(self.shards.factors, rows, *(() if biases is None else biases))
+        return UserRows(side, degree, Adjacency(starts, liked), ids.vocabulary())
+
+
+class _IdsInOrder:
+    """Ids of several shards, end to end."""
+
+    def __init__(self, kind: str) -> None:
+        self.is_text = kind == "string"
+        self.numbers: list[NDArray[np.int64]] = [np.empty(0, np.int64)]
+        self.lengths: list[NDArray[np.int64]] = [np.zeros(1, np.int64)]
+        self.texts: list[NDArray[np.uint8]] = [np.empty(0, np.uint8)]
+
+    def add(self, ids: Vocabulary) -> None:
+        if not self.is_text:
+            numbers = np.arange(ids.first, ids.first + len(ids)) if ids.integers is None else np.array(ids.integers)
+            self.numbers.append(numbers)
+            return
+        assert ids.offsets is not None
+        assert ids.text is not None
+        self.lengths.append(np.diff(ids.offsets))
+        self.texts.append(np.array(ids.text))
+
+    def vocabulary(self) -> Vocabulary:
+        if not self.is_text:
+            return Vocabulary.of_integers(np.concatenate(self.numbers))
+        return Vocabulary.of_bytes(np.cumsum(np.concatenate(self.lengths)), np.concatenate(self.texts))
+
+
+class ShardedIds:
+    """The ids of users in shards."""
+
+    def __init__(self, users: ShardedUsers) -> None:
+        self._users = users
+
+    @property
+    def kind(self) -> str:
+        return self._users.shards.kind
+
+    def __len__(self) -> int:
+        return len(self._users)
+
+    def id_of(self, row: int) -> Id:
+        if not 0 <= row < len(self):
+            raise IndexError(f"row {row} of a vocabulary of {len(self)}")
+        return self.ids_of([row])[0]
+
+    def ids_of(self, rows: Sequence[int] | NDArray[Any]) -> list[Id]:
+        wanted = np.asarray(rows, np.int64)
+        if self.kind == "range":
+            return list(wanted.tolist())
+        users, places = self._users.some(wanted)
+        return users.ids.ids_of(places)
+
+    def row_of(self, one: object) -> int:
+        return int(self.rows_of([one])[0])
+
+    def rows_of(self, ids: Iterable[object]) -> NDArray[np.int64]:
+        shards, wanted = self._users.shards, list(ids)
+        if self.kind == "range":
+            return shards.ids.rows_of(wanted)
+        rows = np.full(len(wanted), -1, np.int64)
+        places = np.array([shards.ids.last_up_to(one) for one in wanted], np.int64)
+        for place in np.unique(places[places >= 0]).tolist():  # a shard is opened once, however many ids it has
+            here = np.flatnonzero(places == place)
+            found = self._users.shard(place).ids.rows_of([wanted[i] for i in here])
+            rows[here] = np.where(found >= 0, found + shards.first[place], -1)
+        return rows

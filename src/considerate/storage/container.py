@@ -1,0 +1,589 @@
+"""The model file: named arrays and a JSON description in safetensors' format (docs/model-file.md).
+
+    8 bytes      N, the length of the header, little-endian
+    N bytes      the header: JSON, padded with spaces to a multiple of 64
+    the rest     the arrays, end to end in the header's order, largest elements first
+
+Opening maps the file and reads only the header. Every byte is covered by a checksum: sha256 of each array and
+of the header itself. (Every language has sha256, `python -m benchmarks.checksums` prints how fast it is, and crc32
+would miss one damage in 4e9.) A checksum finds accidents. Against malice, everything that the file claims is checked,
+and nothing in it is code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import mmap
+import os
+import re
+import stat
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from considerate.errors import ModelFileError, UsageError
+from considerate.storage.files import PathLike, atomic_write
+
+Bytes = mmap.mmap | bytes
+FORMAT = "considerate-model"
+FORMAT_VERSION = 1
+TRUTH = "truth"  # the "kind" in the description of a simulation's truth, which is no model
+INDEX, SHARD = "index", "users"  # and in those of a model in shards
+VERIFY_WHOLE = 64_000_000  # bytes; a file up to this size is verified when it is opened
+HASH_AT_ONCE = 1_000_000  # bytes; in a larger file `expect` verifies a tensor up to this size
+
+DTYPES: dict[str, np.dtype[Any]] = {
+    "F64": np.dtype("<f8"),
+    "I64": np.dtype("<i8"),
+    "U64": np.dtype("<u8"),
+    "F32": np.dtype("<f4"),
+    "I32": np.dtype("<i4"),
+    "U32": np.dtype("<u4"),
+    "U8": np.dtype("u1"),
+    "BOOL": np.dtype("?"),
+}
+_NAMES = {dtype: name for name, dtype in DTYPES.items()}
+_ALIGNMENT = 64
+_HEADER_LIMIT = 8 << 20  # bytes; what a hostile header can make the JSON reader allocate is a small multiple
+_DIMENSIONS_LIMIT = 32  # NumPy 1's
+_DIGITS_LIMIT = 100  # of an integer in the JSON
+_CHUNK = 16 << 20  # bytes per write, so that Ctrl-C is answered soon
+_ROWS = 1 << 16  # strings that are compared at once
+_START = f'{{"__metadata__":{{"format":"{FORMAT}","format_version":"'.encode()  # how our headers begin
+_KEYS = {"format", "format_version", "library_version", "header_sha256", "tensor_sha256", "considerate"}
+_SHA256 = re.compile("[0-9a-f]{64}")
+_VERSION = re.compile("[1-9][0-9]{0,8}")
+
+
+# --- Writing ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class InParts:
+    """A tensor that is made a part at a time, from the first row on: whole it might not fit in memory."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    parts: Callable[[], Iterable[NDArray[Any]]]  # called twice: for the checksum, and to write
+
+    @property
+    def itemsize(self) -> int:
+        return self.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * self.itemsize
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """A file to be: the header, and the tensors in its order."""
+
+    header: bytes
+    sha256: str  # of the header, which holds those of the tensors: it stands for the whole content
+    arrays: tuple[NDArray[Any] | InParts, ...]
+
+    def pieces(self) -> Iterator[bytes | memoryview]:
+        """The bytes, in pieces that are not too large."""
+        yield len(self.header).to_bytes(8, "little")
+        yield self.header
+        for array in self.arrays:
+            for data in _data_of(array):
+                for start in range(0, len(data), _CHUNK):
+                    yield data[start : start + _CHUNK]
+
+
+def write_tensors(path: PathLike, tensors: Mapping[str, NDArray[Any] | InParts], metadata: Mapping[str, Any]) -> None:
+    """Write arrays and a JSON-able description to one file, whole or not at all.
+
+    The same arrays, description and library version give the same bytes, whatever the order of the mapping.
+    """
+    encoded = encode_tensors(tensors, metadata)
+    with atomic_write(path) as file:
+        for piece in encoded.pieces():
+            file.write(piece)
+
+
+def encode_tensors(tensors: Mapping[str, NDArray[Any] | InParts], metadata: Mapping[str, Any]) -> Encoded:
+    """The file that `write_tensors` writes, for whoever writes it elsewhere."""
+    arrays = {name: _storable(name, tensors[name]) for name in tensors}
+    arrays = dict(sorted(arrays.items(), key=lambda item: (-item[1].itemsize, item[0])))
+    header, sha256 = _header(arrays, _described(metadata))
+    return Encoded(header, sha256, tuple(arrays.values()))
+
+
+def _storable(name: str, tensor: NDArray[Any] | InParts) -> NDArray[Any] | InParts:
+    if not isinstance(name, str) or not name or name == "__metadata__" or not _is_unicode(name):
+        raise UsageError(f"{name!r} cannot name a tensor; use a text that is not empty or '__metadata__'.")
+    if isinstance(tensor, InParts):
+        assert tensor.dtype in _NAMES
+        return tensor
+    array = np.asarray(tensor)
+    little = array.dtype.newbyteorder("<")
+    if little not in _NAMES:
+        raise UsageError(f"tensor {name!r} has dtype {array.dtype}; convert it to one of {sorted(DTYPES)}.")
+    if array.ndim > _DIMENSIONS_LIMIT:
+        raise UsageError(f"tensor {name!r} has {array.ndim} dimensions; at most {_DIMENSIONS_LIMIT} are stored.")
+    return np.asarray(array, little, order="C")
+
+
+def _bytes_of(array: NDArray[Any]) -> memoryview:
+    return array.reshape(-1).view(np.uint8).data
+
+
+def _data_of(array: NDArray[Any] | InParts) -> Iterator[memoryview]:
+    """The bytes of a tensor, a part at a time."""
+    if not isinstance(array, InParts):
+        yield _bytes_of(array)
+        return
+    size = 0
+    for part in array.parts():
+        data = _bytes_of(np.asarray(part, array.dtype, order="C"))
+        size += len(data)
+        yield data
+    assert size == array.nbytes, "the parts of a tensor are not its shape"
+
+
+def _sha256_of(array: NDArray[Any] | InParts) -> str:
+    if not isinstance(array, InParts):
+        return hashlib.sha256(_bytes_of(array)).hexdigest()
+    digest = hashlib.sha256()
+    for data in _data_of(array):
+        digest.update(data)
+    return digest.hexdigest()
+
+
+def _described(metadata: Mapping[str, Any]) -> str:
+    """The description as JSON text that `open_tensors` will accept."""
+    try:
+        text = json.dumps(dict(metadata), ensure_ascii=False, allow_nan=False, separators=(",", ":"), sort_keys=True)
+        text.encode()
+        parse_json(text)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UsageError(f"the metadata cannot be stored as JSON ({error}); use plain, finite values.") from error
+    return text
+
+
+def _header(arrays: Mapping[str, NDArray[Any] | InParts], description: str) -> tuple[bytes, str]:
+    """The header and its checksum."""
+    checksums = {name: _sha256_of(array) for name, array in arrays.items()}
+    blank = "0" * 64
+    header: dict[str, Any] = {
+        "__metadata__": {
+            "format": FORMAT,
+            "format_version": str(FORMAT_VERSION),
+            "library_version": _library_version(),
+            "header_sha256": blank,
+            "tensor_sha256": _dump(checksums),
+            "considerate": description,
+        }
+    }
+    start = 0
+    for name, array in arrays.items():
+        stop = start + array.nbytes
+        header[name] = {
+            "dtype": _NAMES[array.dtype],
+            "shape": list(array.shape),
+            "data_offsets": [start, stop],
+        }
+        start = stop
+    raw = _dump(header).encode()
+    raw += b" " * (-(8 + len(raw)) % _ALIGNMENT)
+    if len(raw) > _HEADER_LIMIT:
+        raise UsageError(
+            f"the metadata and tensor names take {len(raw)} bytes and the limit is {_HEADER_LIMIT}; "
+            "store long lists as tensors."
+        )
+    sha256 = hashlib.sha256(raw).hexdigest()
+    return raw.replace(_checksum_field(blank), _checksum_field(sha256), 1), sha256
+
+
+def _checksum_field(digits: str) -> bytes:
+    return f'"header_sha256":"{digits}"'.encode()
+
+
+def _dump(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _library_version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("considerate")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+# --- Reading ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a tensor lies in the file, and the checksum that it must have."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    start: int
+    stop: int
+    sha256: str
+
+
+class StoredTensors(Mapping[str, NDArray[Any]]):
+    """The arrays of an open file: read-only views of the mapped bytes. `stored[name]` verifies a tensor before it is
+    handed out; `expect` leaves the large tensors of a large file unread. `thorough` says whether whoever reads the
+    values should check each of them: in a small file always, in a large one if verify=True was asked for.
+
+    The views stay valid when the file is replaced or removed. (Writing into it in place is another matter:
+    no process that uses `atomic_write` does so.)
+    """
+
+    def __init__(
+        self,
+        path: str,
+        mapped: Bytes,
+        places: Mapping[str, _Place],
+        metadata: dict[str, Any],
+        library_version: str,
+        header_sha256: str,
+        verify: bool,
+        thorough: bool,
+    ) -> None:
+        self.path = path
+        self.metadata = metadata
+        self.library_version = library_version  # of the library that wrote the file
+        self.header_sha256 = header_sha256  # which stands for the whole content
+        self.size = len(mapped)
+        self.thorough = thorough
+        self._mapped = mapped
+        self._places = places
+        self._verify = verify
+        self._verified: set[str] = set()
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        place = self._places[name]
+        if name not in self._verified:
+            self._check(name, place)
+        return self._view(place)
+
+    def _view(self, place: _Place) -> NDArray[Any]:
+        count = (place.stop - place.start) // place.dtype.itemsize
+        return np.frombuffer(self._mapped, place.dtype, count, place.start).reshape(place.shape)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._places  # without verifying, which Mapping's own would do
+
+    def __eq__(self, other: object) -> bool:
+        return self is other  # Mapping's own would compare arrays
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __repr__(self) -> str:
+        return f"StoredTensors({self.path!r}, {len(self)} tensors)"
+
+    def expect(self, name: str, dtype: DTypeLike, shape: Sequence[int | None]) -> NDArray[Any]:
+        """A tensor that must be there with this dtype and shape (None: any length), or ModelFileError.
+
+        Its checksum is verified, unless the tensor is larger than 1 MB, the file larger than 64 MB, and verify=True
+        was not asked for: an array is handed out, whose first use cannot be seen, and to hash it would read it all.
+        """
+        place = self._places.get(name)
+        if place is None:
+            raise self.refusal(f"has no tensor {shown(name)}")
+        fits = len(shape) == len(place.shape) and all(
+            want in (None, have) for want, have in zip(shape, place.shape, strict=True)
+        )
+        if not fits or place.dtype != np.dtype(dtype):
+            wanted = f"{np.dtype(dtype)} [{', '.join('any' if n is None else str(n) for n in shape)}]"
+            raise self.refusal(f"tensor {shown(name)} is {place.dtype} {list(place.shape)} where {wanted} is expected")
+        large = not self.thorough and place.stop - place.start > HASH_AT_ONCE and place.dtype != np.bool_
+        return self._view(place) if large else self[name]
+
+    def refusal(self, reason: str) -> ModelFileError:
+        """The error to raise where a file that is whole does not hold what a model needs."""
+        return ModelFileError(f"{self.path}: {reason}; save the model again.")
+
+    def verify(self) -> None:
+        """Verify every tensor that has not been used yet."""
+        for name, place in self._places.items():
+            if name not in self._verified:
+                self._check(name, place)
+
+    def _check(self, name: str, place: _Place) -> None:
+        with memoryview(self._mapped) as whole, whole[place.start : place.stop] as data:
+            if self._verify and hashlib.sha256(data).hexdigest() != place.sha256:
+                raise _damaged(self.path, f"tensor {shown(name)} does not match its checksum")
+            if place.dtype == np.bool_ and len(data) and int(np.frombuffer(data, np.uint8).max()) > 1:
+                raise _damaged(self.path, f"tensor {shown(name)} holds a truth value that is not 0 or 1")
+        self._verified.add(name)
+
+
+def open_tensors(path: PathLike, *, verify: bool | None = None) -> StoredTensors:
+    """Map a file that `write_tensors` made; ModelFileError says why another is refused.
+
+    verify: None checks a file of up to 64 MB whole, and in a larger one each tensor when it is first taken by its
+    name (`expect`, by which a model is loaded, does so up to 1 MB a tensor); True checks everything now; False leaves
+    the tensors' checksums alone (the header's is always checked).
+    """
+    shown = os.fspath(path)
+    return read_tensors(_map(shown), shown, verify=verify)
+
+
+def read_tensors(mapped: Bytes, shown: str, *, verify: bool | None = None) -> StoredTensors:
+    """`open_tensors` of bytes that are here already; `shown` names them in messages."""
+    raw = _raw_header(shown, mapped)
+    header, meta = _read_header(shown, raw)
+    try:
+        places = _places(header, meta, first=8 + len(raw))
+        metadata = parse_json(meta["considerate"])
+        if not isinstance(metadata, dict):
+            raise ValueError("the metadata is not a JSON object")
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise _damaged(shown, _reason(error)) from error
+    promised = max((place.stop for place in places.values()), default=8 + len(raw))
+    if promised != len(mapped):
+        how = "was cut short" if len(mapped) < promised else "has bytes added at its end"
+        raise _damaged(shown, f"it {how}: {len(mapped)} bytes where its header promises {promised}")
+    thorough = verify is True or len(mapped) <= VERIFY_WHOLE
+    about = meta["library_version"], meta["header_sha256"]
+    stored = StoredTensors(shown, mapped, places, metadata, *about, verify is not False, thorough)
+    if thorough and verify is not False:
+        stored.verify()
+    return stored
+
+
+def _map(path: str) -> mmap.mmap:
+    try:
+        if not stat.S_ISREG(mode := os.stat(path).st_mode):  # before opening, which would wait on a pipe
+            kind = "a folder" if stat.S_ISDIR(mode) else "a device or a pipe"
+            raise ModelFileError(f"{path}: is {kind}; give the file that a model was saved to.")
+        with open(path, "rb") as file:
+            if os.fstat(file.fileno()).st_size == 0:
+                raise ModelFileError(f"{path}: is empty; copy or save the model again.")
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except FileNotFoundError as error:
+        raise ModelFileError(f"{path}: no such file; check the path.") from error
+    except PermissionError as error:
+        raise ModelFileError(f"{path}: no permission to read it; change its permissions.") from error
+    except OSError as error:
+        raise ModelFileError(f"{path}: cannot be read ({error.strerror or error}); check the path.") from error
+    except ModelFileError:
+        raise
+    except ValueError as error:  # a null character or a lone surrogate in the path
+        raise ModelFileError(f"{path!r}: is not a path ({error}); check the path.") from error
+
+
+def _raw_header(path: str, mapped: Bytes) -> bytes:
+    size = len(mapped)
+    length = int.from_bytes(mapped[:8], "little")
+    ours = mapped[8 : 8 + len(_START)] == _START[: max(size - 8, 0)] and size > 8
+    if size < 8 or not 2 <= length <= min(size - 8, _HEADER_LIMIT):
+        if ours and _HEADER_LIMIT < length <= size - 8:
+            raise _damaged(path, f"its header of {length} bytes is longer than the limit of {_HEADER_LIMIT}")
+        if ours:
+            raise _damaged(path, f"it was cut short or its length was changed (header of {length} bytes in {size})")
+        raise _foreign(path)
+    return bytes(mapped[8 : 8 + length])
+
+
+def _read_header(path: str, raw: bytes) -> tuple[dict[str, Any], dict[str, str]]:
+    """The tensors' entries and `__metadata__`, once the header is known to be ours and undamaged."""
+    try:
+        header = parse_json(raw.decode())
+    except (ValueError, RecursionError, MemoryError) as error:
+        if raw.startswith(_START):
+            raise _damaged(path, f"its header is not readable JSON: {_reason(error)}") from error
+        raise _foreign(path) from error
+    meta = header.pop("__metadata__", None) if isinstance(header, dict) else None
+    if not isinstance(meta, dict) or meta.get("format") != FORMAT:
+        if isinstance(header, dict) and raw.startswith(b"{"):
+            raise ModelFileError(
+                f"{path}: is a safetensors file of another program, not a considerate model; "
+                "give the file that a model was saved to."
+            )
+        raise _foreign(path)
+    version = meta.get("format_version")
+    if not isinstance(version, str) or not _VERSION.fullmatch(version):
+        raise _damaged(path, f"its format version is {shown(version)}")
+    if int(version) > FORMAT_VERSION:
+        raise ModelFileError(
+            f"{path}: has model format {version}, of considerate {shown(meta.get('library_version'))}, "
+            f"and this library reads up to format {FORMAT_VERSION}; update considerate."
+        )
+    if set(meta) != _KEYS or not all(isinstance(value, str) for value in meta.values()):
+        raise _damaged(path, "its header lacks a key of the format or has one too many")
+    field = _checksum_field(meta["header_sha256"])
+    blanked = raw.replace(field, _checksum_field("0" * 64), 1)
+    if raw.count(field) != 1 or hashlib.sha256(blanked).hexdigest() != meta["header_sha256"]:
+        raise _damaged(path, "its header does not match its checksum")
+    return header, meta
+
+
+def _places(header: Mapping[str, Any], meta: Mapping[str, str], first: int) -> dict[str, _Place]:
+    """The header's entries, each field checked; ValueError says what is wrong."""
+    checksums = parse_json(meta["tensor_sha256"])
+    if not isinstance(checksums, dict) or set(checksums) != set(header):
+        raise ValueError("its checksums are not those of its tensors")
+    if first % _ALIGNMENT:
+        raise ValueError(f"its data does not begin at a multiple of {_ALIGNMENT} bytes")
+    places = {name: _place(name, entry, checksums[name], first) for name, entry in header.items()}
+    end = first
+    for name, place in sorted(places.items(), key=lambda item: (item[1].start, item[1].stop)):
+        if place.start != end:
+            raise ValueError(f"tensor {shown(name)} overlaps another or leaves a hole before it")
+        end = place.stop
+    return places
+
+
+def _place(name: str, entry: Any, sha256: Any, first: int) -> _Place:
+    if not name or not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
+        raise ValueError(f"tensor {shown(name)} is not described by dtype, shape and data_offsets")
+    kind, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
+    if not isinstance(kind, str) or kind not in DTYPES:
+        raise ValueError(f"tensor {shown(name)} has dtype {shown(kind)}, not one of {sorted(DTYPES)}")
+    if not _is_counts(shape) or len(shape) > _DIMENSIONS_LIMIT:
+        raise ValueError(f"tensor {shown(name)} has shape {shown(shape)}")
+    if not _is_counts(offsets) or len(offsets) != 2:
+        raise ValueError(f"tensor {shown(name)} has data_offsets {shown(offsets)}")
+    dtype, (start, stop) = DTYPES[kind], offsets
+    if math.prod(n or 1 for n in shape) * dtype.itemsize >= 2**63:  # NumPy's bound, for empty arrays too
+        raise ValueError(f"tensor {shown(name)} has shape {shown(shape)}")
+    if stop - start != math.prod(shape) * dtype.itemsize:
+        raise ValueError(f"tensor {shown(name)} has shape {shown(shape)} of {kind} in {stop - start} bytes")
+    if start % dtype.itemsize:
+        raise ValueError(f"tensor {shown(name)} begins at byte {start}, not a multiple of its element's size")
+    if not isinstance(sha256, str) or not _SHA256.fullmatch(sha256):
+        raise ValueError(f"tensor {shown(name)} has no readable checksum")
+    return _Place(dtype, tuple(shape), first + start, first + stop, sha256)
+
+
+def _is_counts(value: Any) -> bool:
+    return isinstance(value, list) and all(type(n) is int and 0 <= n < 2**63 for n in value)
+
+
+def parse_json(text: str) -> Any:
+    """JSON with nothing doubtful in it: no key twice, no NaN, no endless integer, no broken Unicode."""
+    value = json.loads(
+        text, object_pairs_hook=_object, parse_constant=_no_constant, parse_int=_integer, parse_float=_finite
+    )
+    if "\\u" in text and not _is_unicode(json.dumps(value, ensure_ascii=False)):
+        raise ValueError("a text is not Unicode")
+    return value
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        raise ValueError("a key appears twice")
+    return value
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a JSON number")
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > _DIGITS_LIMIT:
+        raise ValueError(f"an integer of {len(digits)} digits")
+    return int(digits)
+
+
+def _finite(digits: str) -> float:
+    if not math.isfinite(value := float(digits)):
+        raise ValueError("a number is too large")
+    return value
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def shown(value: object) -> str:
+    """A value from a stranger's file, short and printable."""
+    text = ascii(value) if not isinstance(value, str) or not value.isprintable() else repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, RecursionError | MemoryError):
+        return "its JSON is nested too deep or too large"
+    return str(error)
+
+
+def _foreign(path: str) -> ModelFileError:
+    return ModelFileError(f"{path}: is not a considerate model; give the file that a model was saved to.")
+
+
+def _damaged(path: str, what: str) -> ModelFileError:
+    return ModelFileError(f"{path}: the model file is damaged, {what}; copy or save it again.")
+
+
+# --- Texts and vocabularies as tensors ----------------------------------------------------------------------
+
+
+def unpack_texts(stored: StoredTensors, prefix: str, size: int) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+    """(offsets, text) of `size` strings laid end to end, `<prefix>.offsets` and `<prefix>.text`.
+
+    The offsets divide the text; that each string is UTF-8 is checked where the file is read thoroughly.
+    """
+    offsets = stored.expect(f"{prefix}.offsets", np.int64, [size + 1])
+    text = stored.expect(f"{prefix}.text", np.uint8, [None])
+    if offsets[0] != 0 or offsets[-1] != len(text) or bool(np.any(offsets[1:] < offsets[:-1])):
+        raise stored.refusal(f"the offsets of {shown(prefix)} do not divide its text")
+    if stored.thorough:
+        try:
+            str(text.data, "utf-8")
+        except UnicodeDecodeError as error:
+            raise stored.refusal(f"{shown(prefix)} is not UTF-8 text") from error
+        starts = offsets[:-1][offsets[:-1] < len(text)]
+        if bool(np.any((text[starts] & 0xC0) == 0x80)):  # 10xxxxxx continues a character
+            raise stored.refusal(f"the offsets of {shown(prefix)} cut a character in two")
+    return offsets, text
+
+
+def ascending_texts(offsets: NDArray[np.int64], text: NDArray[np.uint8]) -> bool:
+    """Whether each string is above the one before it by its bytes: `all(a < b for a, b in pairwise(strings))`.
+
+    Neighbours are compared eight bytes at a time, as integers; the few that agree in 64 bytes, one by one.
+    """
+    pairs = len(offsets) - 2
+    if not len(text):
+        return pairs < 1
+    for first in range(0, pairs, _ROWS):
+        tied = np.arange(first, min(first + _ROWS, pairs))
+        for depth in range(0, 64, 8):
+            low, high = (_eight_bytes(offsets, text, rows, depth) for rows in (tied, tied + 1))
+            if bool(np.any(low > high)):
+                return False
+            tied = tied[low == high]
+        for row in tied.tolist():
+            start, middle, stop = offsets[row : row + 3].tolist()
+            if text[start:middle].tobytes() >= text[middle:stop].tobytes():
+                return False
+    return True
+
+
+def _eight_bytes(
+    offsets: NDArray[np.int64], text: NDArray[np.uint8], rows: NDArray[np.int64], depth: int
+) -> NDArray[np.uint64]:
+    """Bytes depth to depth + 8 of some strings as big-endian integers, with zeros behind a string's end."""
+    places = (offsets[rows] + depth)[:, None] + np.arange(8)
+    inside = places < offsets[rows + 1][:, None]
+    letters = np.where(inside, text[np.minimum(places, len(text) - 1)], np.uint8(0))
+    return np.ascontiguousarray(letters).view(">u8").reshape(-1).astype(np.uint64)

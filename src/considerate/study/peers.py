@@ -1,0 +1,395 @@
+"""Other recommenders behind one protocol, each with the same stated budget: at most six settings to try.
+
+    popularity        how many liked it
+    BPR-uniform       cornac's BPR: pairs of a like and an item drawn evenly (Rendle et al.)
+    BPR-popularity    cornac's WBPR: the other item drawn by popularity
+    ALS               implicit's alternating least squares
+    EASE              a linear model in closed form, for catalogues under 10,000 items
+
+A trial is one setting; along its way the best number of iterations is also looked for on the validation split, which
+costs nothing more. implicit and cornac come with `pip install considerate[study]` and are imported where used.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from considerate.data.graph import Adjacency, Graph
+from considerate.errors import UsageError
+from considerate.evaluation.scorer import Scorer, as_scorer
+
+Settings = Mapping[str, Any]
+EASE_ITEMS = 10_000  # EASE inverts a matrix of items by items
+LEAST_EPOCHS, MOST_EPOCHS = 200, 1000  # of BPR: more where there are few likes, as an epoch is then short
+EPOCH_LIKES = 3e7  # likes seen in all, where there are few
+ALS_MARKS = (2, 4, 6, 8, 11, 15, 20)  # iterations after which to look
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A recommender as far as it has been fitted."""
+
+    scorer: Scorer
+    iterations: int
+    seconds: float  # of fitting alone; while a snapshot is looked at the clock stands
+
+
+class Peer(Protocol):
+    """A recommender that can be fitted and tuned."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def trials(self) -> tuple[Settings, ...]:
+        """The settings to try."""
+        ...
+
+    @property
+    def version(self) -> str | None:
+        """Changes when its answers would; None where that cannot be known, and nothing is then kept for later."""
+        ...
+
+    @property
+    def one_thread(self) -> bool:
+        """Whether a seeded fit runs in one thread, so that several may go on side by side."""
+        ...
+
+    def unavailable(self, train: Graph) -> str | None:
+        """Why it cannot be fitted here, or None."""
+        ...
+
+    def snapshots(self, train: Graph, settings: Settings, seed: int | None, threads: int) -> Iterator[Snapshot]:
+        """Fit, with a snapshot now and then; `settings["iterations"]` says when to end.
+
+        With a seed the answer is a function of it. Without one, all threads may be used where that would not be so.
+        """
+        ...
+
+
+def fit_peer(peer: Peer, train: Graph, settings: Settings, seed: int | None = 0, threads: int = 1) -> Snapshot:
+    """The peer, fitted to the end."""
+    last: Snapshot | None = None
+    for snapshot in peer.snapshots(train, settings, seed, threads):
+        last = snapshot
+    if last is None:
+        raise UsageError(f"{peer.name} with {dict(settings)} diverged before its first snapshot; try other settings.")
+    return last
+
+
+def standard_peers(factors: int = 20) -> list[Peer]:
+    """The peers of the study, with as many factors as ours."""
+    return [
+        Popularity(),
+        BPR("BPR-uniform", False, factors),
+        BPR("BPR-popularity", True, factors),
+        ALS(factors),
+        EASE(),
+    ]
+
+
+def training_matrix(train: Graph) -> Any:
+    """The likes as a scipy matrix of users by items."""
+    import scipy.sparse
+
+    ones = np.ones(train.edges, np.float32)
+    shape = (train.user_count, train.item_count)
+    return scipy.sparse.csr_matrix((ones, train.by_user.indices, train.by_user.starts), shape)
+
+
+@dataclass
+class FactorScorer:
+    """u'v + base of an item."""
+
+    name: str
+    users: NDArray[np.float32]  # [users, K]
+    items: NDArray[np.float32]  # [items, K]
+    base: NDArray[np.float32] | None = None  # [items]
+
+    def scores(self, users: NDArray[np.int64]) -> NDArray[np.float32]:
+        answer = self.users[users] @ self.items.T
+        if self.base is not None:
+            answer += self.base
+        return np.asarray(answer, np.float32)
+
+
+@dataclass
+class LinearScorer:
+    """Sums of item-to-item weights over what a user liked."""
+
+    name: str
+    liked: Adjacency
+    weights: NDArray[np.float32]  # [items, items]
+
+    def scores(self, users: NDArray[np.int64]) -> NDArray[np.float32]:
+        import scipy.sparse
+
+        rows = [self.liked.row(int(user)) for user in users]
+        starts = np.concatenate([[0], np.cumsum([len(row) for row in rows])])
+        indices = np.concatenate([*rows, np.empty(0, np.int32)])
+        shape = (len(rows), len(self.weights))
+        likes = scipy.sparse.csr_matrix((np.ones(len(indices), np.float32), indices, starts), shape)
+        return np.asarray(likes @ self.weights, np.float32)
+
+
+@dataclass
+class PopularityScorer:
+    """The same for everyone."""
+
+    name: str
+    degree: NDArray[np.float32]  # [items]
+
+    def scores(self, users: NDArray[np.int64]) -> NDArray[np.float32]:
+        return np.repeat(self.degree[None, :], len(users), axis=0)
+
+
+class Clock:
+    """Seconds that were spent inside `with clock:`."""
+
+    seconds = 0.0
+
+    def __enter__(self) -> None:
+        self._begun = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds += time.perf_counter() - self._begun
+
+
+@dataclass(frozen=True)
+class Popularity:
+    """How many liked an item; nothing to tune."""
+
+    name: str = "popularity"
+    trials: tuple[Settings, ...] = ({},)
+    version: str | None = "1"
+    one_thread: bool = True
+
+    def unavailable(self, train: Graph) -> str | None:
+        return None
+
+    def snapshots(self, train: Graph, settings: Settings, seed: int | None, threads: int) -> Iterator[Snapshot]:
+        clock = Clock()
+        with clock:
+            scorer = PopularityScorer(self.name, train.by_item.degrees.astype(np.float32))
+        yield Snapshot(scorer, 1, clock.seconds)
+
+
+@dataclass(frozen=True)
+class BPR:
+    """cornac's Bayesian personalised ranking. Seeded it runs in one thread."""
+
+    name: str
+    weighted: bool  # whether the item that was not liked is drawn by popularity
+    factors: int = 20
+    version: str | None = "1"
+    one_thread: bool = True
+
+    @property
+    def trials(self) -> tuple[Settings, ...]:
+        pairs = ((0.02, 0.003), (0.02, 0.01), (0.02, 0.03), (0.05, 0.01), (0.05, 0.03), (0.05, 0.06))
+        return tuple({"learning_rate": rate, "lambda_reg": ridge} for rate, ridge in pairs)
+
+    def unavailable(self, train: Graph) -> str | None:
+        return _missing("cornac")
+
+    def snapshots(self, train: Graph, settings: Settings, seed: int | None, threads: int) -> Iterator[Snapshot]:
+        from cornac.models import BPR as Uniform
+        from cornac.models import WBPR as Weighted
+
+        chosen = {name: value for name, value in settings.items() if name != "iterations"}
+        model = (Weighted if self.weighted else Uniform)(
+            k=self.factors, num_threads=threads, seed=seed, verbose=False, **chosen
+        )
+        data, clock, done = _cornac_data(train), Clock(), 0
+        for mark in _marks(int(settings.get("iterations", epochs_at_most(train.edges)))):
+            model.max_iter, model.is_fitted = mark - done, False  # it goes on from where it was
+            with clock:
+                model.fit(data)
+            done = mark
+            parts = [np.array(one, np.float32) for one in (model.u_factors, model.i_factors, model.i_biases)]
+            if not all(np.isfinite(one).all() for one in parts):
+                return
+            yield Snapshot(FactorScorer(self.name, *parts), done, clock.seconds)
+
+
+@dataclass(frozen=True)
+class ALS:
+    """implicit's alternating least squares."""
+
+    factors: int = 20
+    name: str = "ALS"
+    version: str | None = "1"
+    one_thread: bool = False
+
+    @property
+    def trials(self) -> tuple[Settings, ...]:
+        pairs = ((40.0, 100.0), (40.0, 200.0), (40.0, 400.0), (10.0, 30.0), (2.0, 10.0), (1.0, 0.01))
+        return tuple({"alpha": alpha, "regularization": ridge} for alpha, ridge in pairs)
+
+    def unavailable(self, train: Graph) -> str | None:
+        return _missing("implicit")
+
+    def snapshots(self, train: Graph, settings: Settings, seed: int | None, threads: int) -> Iterator[Snapshot]:
+        from implicit.cpu.als import AlternatingLeastSquares
+
+        chosen = {name: value for name, value in settings.items() if name != "iterations"}
+        with blas_threads(1):
+            model = AlternatingLeastSquares(factors=self.factors, num_threads=threads, random_state=seed, **chosen)
+        matrix, clock, done = training_matrix(train), Clock(), 0
+        most = int(settings.get("iterations", ALS_MARKS[-1]))
+        for mark in [*(mark for mark in ALS_MARKS if mark < most), most]:
+            model.iterations = mark - done
+            with clock, blas_threads(1):
+                model.fit(matrix, show_progress=False)  # it goes on from where it was
+            done = mark
+            parts = [np.array(one, np.float32) for one in (model.user_factors, model.item_factors)]
+            if not all(np.isfinite(one).all() for one in parts):
+                return
+            yield Snapshot(FactorScorer(self.name, *parts), done, clock.seconds)
+
+
+@dataclass(frozen=True)
+class EASE:
+    """Item-to-item weights by ridge regression of every item on all others, in closed form (Steck, 2019)."""
+
+    name: str = "EASE"
+    version: str | None = "1"
+    one_thread: bool = False
+
+    @property
+    def trials(self) -> tuple[Settings, ...]:
+        return tuple({"ridge": ridge} for ridge in (30.0, 100.0, 300.0, 1000.0, 3000.0, 10_000.0))
+
+    def unavailable(self, train: Graph) -> str | None:
+        if train.item_count < EASE_ITEMS:
+            return None
+        return f"it inverts a matrix of items by items, and {train.item_count:,} are not under {EASE_ITEMS:,}"
+
+    def snapshots(self, train: Graph, settings: Settings, seed: int | None, threads: int) -> Iterator[Snapshot]:
+        clock = Clock()
+        with clock, blas_threads(threads):
+            weights = ease_weights(training_matrix(train), float(settings["ridge"]))
+        yield Snapshot(LinearScorer(self.name, train.by_user, weights), 1, clock.seconds)
+
+
+def ease_weights(matrix: Any, ridge: float) -> NDArray[np.float32]:
+    """B [items, items], the score of a user being x B.
+
+    P = (X'X + ridge I)^-1,    B_ij = -P_ij / P_jj,    B_jj = 0
+    """
+    from scipy.linalg.lapack import dpotrf, dpotri
+
+    gram = np.asfortranarray((matrix.T @ matrix).toarray(), np.float64)
+    gram[np.diag_indices_from(gram)] += ridge
+    factor, failed = dpotrf(gram, lower=1, overwrite_a=1)
+    inverse, failed = (factor, failed) if failed else dpotri(factor, lower=1, overwrite_c=1)
+    if failed:
+        raise UsageError(f"EASE's matrix with ridge {ridge:g} has no inverse in double precision; give a larger ridge.")
+    weights: NDArray[np.float32] = np.tril(inverse).astype(np.float32)  # LAPACK fills the lower half
+    weights += np.tril(weights, -1).T
+    weights /= -np.diagonal(inverse).astype(np.float32)
+    np.fill_diagonal(weights, 0.0)
+    return weights
+
+
+@dataclass(frozen=True)
+class Own:
+    """A user's own recommender: `make` takes the likes to learn from, a scipy matrix of users by items, and gives what
+    `as_scorer` takes: a function of users, an object with `scores`, or one with implicit's `recommend`.
+
+    Its results are kept for the next run under `version`; with None they are made again each time.
+    """
+
+    name: str
+    make: Callable[[Any], Any]
+    version: str | None = None
+    trials: tuple[Settings, ...] = field(default=({},), init=False)
+    one_thread: bool = field(default=False, init=False)
+
+    def unavailable(self, train: Graph) -> str | None:
+        return None
+
+    def snapshots(self, train: Graph, settings: Settings, seed: int | None, threads: int) -> Iterator[Snapshot]:
+        clock = Clock()
+        with clock:
+            made = self.make(training_matrix(train))
+        yield Snapshot(as_scorer(made, train.item_count, self.name, train.by_user), 1, clock.seconds)
+
+
+def as_peer(thing: Any) -> Peer:
+    """A Peer as it is; an unfitted object with implicit's `fit` and `recommend`, copied for every fit; or a function
+    of the likes to learn from, under its own name (see `Own`)."""
+    if hasattr(thing, "snapshots"):
+        peer: Peer = thing
+        return peer
+    if hasattr(thing, "fit") and hasattr(thing, "recommend"):
+
+        def fitted(matrix: Any) -> Any:
+            model = copy.deepcopy(thing)
+            with blas_threads(1):
+                model.fit(matrix)
+            return model
+
+        return Own(type(thing).__name__, fitted)
+    if callable(thing):
+        return Own(getattr(thing, "__name__", type(thing).__name__), thing)
+    raise UsageError(
+        f"{thing!r} cannot join a study; give Own(name, make), an unfitted object with fit and recommend, or a "
+        "function of the likes to learn from (a scipy matrix) that gives a function users -> scores."
+    )
+
+
+def epochs_at_most(likes: int) -> int:
+    """How many epochs BPR may take: 200, and up to 1000 where there are few likes."""
+    return int(np.clip(EPOCH_LIKES / max(likes, 1), LEAST_EPOCHS, MOST_EPOCHS))
+
+
+def _marks(most: int) -> list[int]:
+    """Epochs after which to look: every fifth, then ever rarer, and the last."""
+    marks = [5]
+    while marks[-1] < most:
+        marks.append(max(marks[-1] + 5, round(1.25 * marks[-1])))
+    return [mark for mark in marks if mark < most] + [most]
+
+
+def _cornac_data(train: Graph) -> Any:
+    """cornac's Dataset with our numbers of users and items, also of items that have no like left in training."""
+    from collections import OrderedDict
+
+    from cornac.data import Dataset
+
+    users, items = train.pairs()
+    uid = OrderedDict((row, row) for row in range(train.user_count))
+    iid = OrderedDict((row, row) for row in range(train.item_count))
+    uir = (users.astype(np.int64), items.astype(np.int64), np.ones(len(users), np.float32))
+    return Dataset(train.user_count, train.item_count, uid, iid, uir, seed=0)
+
+
+def _missing(package: str) -> str | None:
+    import importlib
+
+    try:
+        importlib.import_module(package)
+    except ImportError as error:
+        return f"{package} is not installed ({error}); pip install considerate[study] brings it"
+    return None
+
+
+@contextmanager
+def blas_threads(count: int) -> Iterator[None]:
+    """Hold BLAS to so many threads, where threadpoolctl is there. What calls it from threads of its own wants one."""
+    try:
+        from threadpoolctl import threadpool_limits
+    except ImportError:  # it comes with implicit
+        yield
+        return
+    with threadpool_limits(count, "blas"):
+        yield
