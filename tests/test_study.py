@@ -328,8 +328,8 @@ def test_a_pickle_is_never_opened(tmp_path: Path) -> None:
 
 
 def test_code_has_a_version() -> None:
-    assert code_version("graph.py") == code_version("graph.py")
-    assert code_version("graph.py") != code_version("degrees.py")
+    assert code_version("data/graph.py") == code_version("graph.py")
+    assert code_version("data/graph.py") != code_version("degrees.py")
     assert code_version("hidden") != code_version("inference")
 
 
