@@ -328,9 +328,9 @@ def test_a_pickle_is_never_opened(tmp_path: Path) -> None:
 
 
 def test_code_has_a_version() -> None:
-    assert code_version("data/graph.py") == code_version("graph.py")
-    assert code_version("data/graph.py") != code_version("degrees.py")
-    assert code_version("hidden") != code_version("inference")
+    assert code_version("data/graph.py") == code_version("data/graph.py")
+    assert code_version("data/graph.py") != code_version("simulation/degrees.py")
+    assert code_version("inference/hidden") != code_version("inference")
 
 
 def test_own_recommenders_are_kept_under_their_version(material: Material, tmp_path: Path) -> None:
