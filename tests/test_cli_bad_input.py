@@ -314,7 +314,7 @@ def test_a_model_file_from_another_program(likes: Path) -> None:
 
 
 def test_not_enough_memory_is_said_before_the_fit(likes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("considerate.fitting.training.available_memory", lambda: 1000)
+    monkeypatch.setattr("considerate.fitting.memory.available_memory", lambda: 1000)
     refused(fit(likes), 1, "This fit needs about", "GB are free")
     assert os.listdir(likes.parents[1] / "out") == []
 

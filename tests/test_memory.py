@@ -10,7 +10,8 @@ from considerate import Recommender
 from considerate.data import read_interactions
 from considerate.data.graph import Graph
 from considerate.errors import MemoryLimitError
-from considerate.fitting.training import Hidden, available_memory, check_memory, make_graph, needed_memory
+from considerate.fitting.memory import available_memory, check_memory, needed_memory
+from considerate.fitting.training import Hidden, make_graph
 from likes import planted
 
 
@@ -59,11 +60,11 @@ def test_where_nothing_would_fit(graph: Graph) -> None:
 
 def test_fit_asks_before_it_starts_and_keeps_what_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
     recommender = Recommender(factors=4, sweeps=3).fit(planted())
-    monkeypatch.setattr("considerate.fitting.training.available_memory", lambda: 10_000)
+    monkeypatch.setattr("considerate.fitting.memory.available_memory", lambda: 10_000)
     with pytest.raises(MemoryLimitError, match="GB are free"):
         recommender.fit(planted(seed=1))
     assert recommender.recommend(0)[0].shape == (10,)
-    monkeypatch.setattr("considerate.fitting.training.available_memory", lambda: None)
+    monkeypatch.setattr("considerate.fitting.memory.available_memory", lambda: None)
     recommender.fit(planted(seed=1))  # a system that does not say is not refused
 
 

@@ -25,6 +25,7 @@ from considerate.distributed.backends.dividing import Dividing
 from considerate.errors import ModelFileError, NotFittedError, UsageError
 from considerate.evaluation.calibration import EQUAL, fit_recalibration
 from considerate.evaluation.hidden_rank import mean_hidden_rank
+from considerate.fitting.memory import check_memory
 from considerate.fitting.resume import Keeper, Keeping
 from considerate.fitting.saved_state import PartsInMemory, Tuned, describe_graph, saved_tuning
 from considerate.fitting.training import (
@@ -32,7 +33,6 @@ from considerate.fitting.training import (
     Hidden,
     Popularity,
     at_rest,
-    check_memory,
     describe,
     fit_steps,
     make_estimator,
