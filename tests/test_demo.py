@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from considerate.cli import app, demo
+from considerate.cli import app
+from considerate.cli import demo_catalogue as demo
 from considerate.recommender import Recommender
 
 

@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from considerate import __version__
-from considerate.cli import demonstrating, evaluating, fitting, inspecting, recommending, simulating, studying
+from considerate.cli import demo, evaluate, fit, inspect, recommend, simulate, study
 from considerate.cli.screen import complain
 from considerate.errors import ConsiderateError
 
@@ -103,13 +103,13 @@ def program(
         raise typer.Exit
 
 
-app.command("fit")(fitting.fit)
-app.command("recommend")(recommending.recommend)
-app.command("evaluate")(evaluating.evaluate)
-app.command("inspect")(inspecting.inspect)
-app.command("study")(studying.study)
-app.command("simulate")(simulating.simulate)
-app.command("demo")(demonstrating.demo)
+app.command("fit")(fit.fit)
+app.command("recommend")(recommend.recommend)
+app.command("evaluate")(evaluate.evaluate)
+app.command("inspect")(inspect.inspect)
+app.command("study")(study.study)
+app.command("simulate")(simulate.simulate)
+app.command("demo")(demo.demo)
 
 
 def main() -> None:

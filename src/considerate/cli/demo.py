@@ -1,204 +1,133 @@
-"""The demonstration: a made-up catalogue whose truth is known, a fit to its likes, and how much of it came back."""
+"""considerate demo"""
 
 from __future__ import annotations
 
-import math
-from collections import Counter
-from dataclasses import dataclass
-from typing import Any
+import time
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
+from considerate.cli import screen
+from considerate.cli.options import Json, Quiet, Seed
 
-from considerate.data import Interactions, Titles
-from considerate.data.vocabulary import Vocabulary
-from considerate.model.predict import INTERVAL, sigmoid
-from considerate.recommender import Recommender
-from considerate.simulation.catalogue import GENRES, readable_titles
-from considerate.simulation.degrees import PowerLaw
-from considerate.simulation.simulate import ModelSample, simulate_from_model
-
-USERS, ITEMS, FACTORS = 10_000, 400, 5
-TAU = 1.2  # of users and items: logits spread by sqrt(K) / tau
-KNOBS = (0.0, 0.5, 1.0)
-SHOWN = 5  # films for each
-BINS = 10  # of the calibration table
+if TYPE_CHECKING:
+    from considerate.cli.demo_catalogue import Recovery
 
 
-@dataclass(frozen=True)
-class Catalogue:
-    """Likes as anyone would have them, and the truth that no one has."""
+def demo(seed: Seed = 0, quiet: Quiet = False, json: Json = False) -> None:
+    """A tour in a few seconds: make up a catalogue, fit it, recommend, and compare with the truth."""
+    from considerate.cli import demo_catalogue as tour
+    from considerate.cli.describe import describe_fit
+    from considerate.cli.fit import run
 
-    sample: ModelSample
-    interactions: Interactions
+    begun = time.perf_counter()
+    console = screen.stdout()
+    catalogue = tour.make_catalogue(seed=seed)
+    sample = catalogue.sample
+    if not json:
+        _step(
+            console,
+            "1. A catalogue that never was",
+            f"{sample.user_count:,} people and {sample.item_count:,} films of eight genres, drawn from the model. Each "
+            f"person considered some films, popular ones more often: {len(sample.liked):,} pairs. A coin, weighted by "
+            f"taste, decided which of them were liked: {int(sample.liked.sum()):,} likes. Only the likes are kept; "
+            "what was considered and not liked is forgotten, as in real data.",
+        )
+        _step(console, "2. The fit", "Infer everyone's taste from the likes alone, with the forgotten pairs redrawn.")
+    recommender = tour.make_recommender(seed=seed)
+    with screen.told(quiet):
+        whole = run(recommender, catalogue.interactions, quiet or json)
+    if not whole:
+        raise KeyboardInterrupt
+    fit = describe_fit(recommender, time.perf_counter() - begun)
+    user = tour.instructive_user(recommender, catalogue)
+    likes = tour.tastes(recommender, catalogue, user)
+    answers = tour.recommendations(recommender, catalogue, user)
+    found = tour.recovery(recommender, sample)
+    if json:
+        from dataclasses import asdict
 
-    def genre(self, item: int) -> str:
-        assert self.sample.genres is not None
-        return GENRES[int(self.sample.genres[item])].name
-
-    def true_probability(self, user: int, items: NDArray[Any]) -> NDArray[np.float64]:
-        """p(like) as it was made, of one user for some items."""
-        return np.asarray(sigmoid(self.sample.true_logit(np.full(len(items), user), items)))
-
-
-def make_catalogue(users: int = USERS, items: int = ITEMS, *, seed: int = 0) -> Catalogue:
-    """Films of eight genres, drawn from the model (eq. 5) with a fair coin for every considered film (c = 1)."""
-    sample = simulate_from_model(
-        users,
-        items,
-        FACTORS,
-        tau_user=TAU,
-        tau_item=TAU,
-        user_law=PowerLaw(1.4, cutoff=70.0, minimum=min(60, items)),
-        item_law=PowerLaw(1.0),
-        genres=len(GENRES),
-        seed=seed,
+        said = {"fit": fit, "user": user, "likes": likes, "recovery": asdict(found)}
+        screen.print_json(said | {"recommendations": {f"{knob:g}": rows for knob, rows in answers.items()}})
+        return
+    console.print(
+        f"   {fit['sweeps']} sweeps, {fit['edges']:,} likes, {fit['factors']} factors: {fit['seconds']:.1f} s\n"
     )
-    titles = Titles.of_strings(readable_titles(items, seed, genres=sample.genres))
-    likes = int(sample.liked.sum())
-    interactions = Interactions(
-        sample.users,
-        sample.items,
-        Vocabulary.range(users),
-        Vocabulary.range(items),
-        titles,
-        "the demo",
-        likes,
-        likes,
-        (),
+    _step(console, f"3. What person {user} liked", "The model is told the likes, not the genres.")
+    shown = screen.table("genre", "likes", "films", right=("likes",))
+    for genre, titles in likes.items():
+        some = ", ".join(titles[:3]) + (", …" if len(titles) > 3 else "")
+        shown.add_row(genre, f"{len(titles)}", some)
+    console.print(shown)
+    _step(
+        console,
+        "4. Recommendations at three settings of the knob",
+        "p(like) is the chance of a like once the film is considered, whatever its popularity, with a 90 % interval. "
+        "The knob says how much popularity counts in the order. Beside it: the true probability, which only a "
+        "made-up catalogue can tell.",
     )
-    return Catalogue(sample, interactions)
-
-
-def make_recommender(*, seed: int = 0, threads: int | None = None) -> Recommender:
-    """With the settings that the catalogue was made with: as many factors, and one considered film per like."""
-    return Recommender(factors=FACTORS, negatives=1.0, likelihood_weight=1.0, sweeps=40, seed=seed, threads=threads)
-
-
-def instructive_user(recommender: Recommender, catalogue: Catalogue) -> int:
-    """Someone with a taste, most likes in two genres, for whom the ends of the knob say different things."""
-    model = recommender.model_
-    degree = model.user_degree
-    candidates = np.flatnonzero((degree >= 20) & (degree <= 40))
-    if len(candidates) == 0:
-        return int(np.argmax(degree))
-
-    def share(user: int) -> float:
-        counts = Counter(catalogue.genre(int(item)) for item in model.liked.row(user))
-        return sum(count for _, count in counts.most_common(2)) / int(degree[user])
-
-    shares = np.array([share(int(user)) for user in candidates])
-    candidates = candidates[np.lexsort((candidates, -shares))[:100]]
-    alone, _ = recommender.recommend(candidates, N=SHOWN, popularity=KNOBS[0])
-    popular, _ = recommender.recommend(candidates, N=SHOWN, popularity=KNOBS[-1])
-    common = (alone[:, :, None] == popular[:, None, :]).sum(axis=(1, 2))
-    return int(candidates[np.argmin(common)])
-
-
-def tastes(recommender: Recommender, catalogue: Catalogue, user: int) -> dict[str, list[str]]:
-    """The titles that someone liked by genre, the genre with most first."""
-    model = recommender.model_
-    by_genre: dict[str, list[str]] = {}
-    for item in model.liked.row(user):
-        by_genre.setdefault(catalogue.genre(int(item)), []).append(model.title(int(item)))
-    return dict(sorted(by_genre.items(), key=lambda pair: (-len(pair[1]), pair[0])))
-
-
-@dataclass(frozen=True)
-class Recovery:
-    """How well the known truth was recovered, over all considered pairs (the edges of the true H)."""
-
-    pairs: int
-    correlation: float  # of true and inferred logits
-    rmse: float  # of the inferred logit
-    spread: float  # standard deviation of the true logit
-    coverage: float  # share of true logits inside their 90 % interval
-    calibration_error: float  # expected calibration error of p(like)
-    bins: tuple[CalibrationBin, ...]
-
-
-@dataclass(frozen=True)
-class CalibrationBin:
-    """Pairs whose inferred p(like) is between low and high."""
-
-    low: float
-    high: float
-    pairs: int
-    predicted: float  # mean inferred p(like)
-    true: float  # mean of the true probability
-    liked: float  # share whose coin came up as a like
-
-
-def recovery(recommender: Recommender, sample: ModelSample) -> Recovery:
-    """Inferred against true logits on the considered pairs. The fit saw which were liked, never which were not."""
-    users, items = sample.hidden_users, sample.hidden_items
-    mean, deviation = recommender.predict_logit(users, items)
-    probability = recommender.predict_proba(users, items)
-    truth = sample.logit
-    bins = calibration_bins(probability, sigmoid(truth), sample.liked)
-    gaps = math.fsum(one.pairs * abs(one.predicted - one.true) for one in bins)
-    return Recovery(
-        pairs=len(truth),
-        correlation=float(np.corrcoef(truth, mean)[0, 1]),
-        rmse=float(np.sqrt(np.mean((truth - mean) ** 2))),
-        spread=float(truth.std()),
-        coverage=float(np.mean(np.abs(truth - mean) <= INTERVAL * deviation)),
-        calibration_error=gaps / max(1, len(truth)),
-        bins=bins,
+    _show_answers(console, answers)
+    _step(
+        console,
+        "5. How much of the truth came back",
+        f"Over all {found.pairs:,} considered pairs. The fit never saw which were considered and not liked.",
+    )
+    _show_recovery(console, found)
+    console.print(
+        f"[dim]Done in {time.perf_counter() - begun:.1f} s. With your own likes:[/]\n"
+        "   considerate inspect likes.parquet\n"
+        "   considerate fit likes.parquet -o model.safetensors\n"
+        "   considerate recommend model.safetensors USER"
     )
 
 
-def calibration_bins(
-    predicted: NDArray[Any], true: NDArray[Any], liked: NDArray[np.bool_], bins: int = BINS
-) -> tuple[CalibrationBin, ...]:
-    """Predicted beside true probabilities in bins of equal width; empty ones are left out."""
-    place = np.minimum((np.asarray(predicted) * bins).astype(np.int64), bins - 1)
-    found = []
-    for number in range(bins):
-        inside = place == number
-        if inside.any():
-            found.append(
-                CalibrationBin(
-                    number / bins,
-                    (number + 1) / bins,
-                    int(inside.sum()),
-                    float(np.mean(predicted[inside])),
-                    float(np.mean(true[inside])),
-                    float(np.mean(liked[inside])),
-                )
+def _step(console: Any, title: str, text: str) -> None:
+    from rich.padding import Padding
+
+    console.print(f"[bold cyan]{title}[/]")
+    console.print(Padding(text, (0, 0, 1, 3)))
+
+
+KNOBS = {
+    0.0: "knob 0: by liking alone",
+    0.5: "knob 0.5: in between, the default",
+    1.0: "knob 1: by the odds that a like is observed",
+}
+
+
+def _show_answers(console: Any, answers: dict[float, list[dict[str, Any]]]) -> None:
+    right = ("likes", "p(like)", "90 % interval", "true p")
+    shown = screen.table("film", "genre", *right, right=right)
+    for knob, rows in answers.items():
+        shown.add_row(f"[bold]{KNOBS[knob]}[/]")
+        for place, row in enumerate(rows):
+            shown.add_row(
+                f"  {row['title']}",
+                row["genre"],
+                f"{row['likes']:,}",
+                f"{row['p_like']:.2f}",
+                f"{row['low']:.2f} – {row['high']:.2f}",
+                f"[dim]{row['true']:.2f}[/]",
+                end_section=place == len(rows) - 1,
             )
-    return tuple(found)
+    console.print(shown)
 
 
-def recommendations(
-    recommender: Recommender, catalogue: Catalogue, user: int, count: int = SHOWN
-) -> dict[float, list[dict[str, Any]]]:
-    """For each setting of the knob the best films, with p(like), its 90 % interval and the truth."""
-    answer = {}
-    degree = recommender.model_.item_degree
-    for knob in KNOBS:
-        rows = recommender.recommend_table([user], count, popularity=knob).to_pylist()
-        true = catalogue.true_probability(user, np.array([row["item"] for row in rows], np.int64))
-        answer[knob] = [
-            {
-                **row,
-                "genre": catalogue.genre(row["item"]),
-                "likes": int(degree[row["item"]]),
-                "true": float(probability),
-            }
-            for row, probability in zip(rows, true)
-        ]
-    return answer
+def _show_recovery(console: Any, found: Recovery) -> None:
+    from considerate.cli.text_charts import bar
 
-
-__all__ = [
-    "Catalogue",
-    "Recovery",
-    "calibration_bins",
-    "instructive_user",
-    "make_catalogue",
-    "make_recommender",
-    "recommendations",
-    "recovery",
-    "tastes",
-]
+    facts = screen.facts()
+    facts.add_row("   correlation", f"{found.correlation:.2f} of true and inferred logits")
+    facts.add_row("   error", f"{found.rmse:.2f} (RMSE of the logit, whose own spread is {found.spread:.2f})")
+    facts.add_row(
+        "   coverage",
+        f"{found.coverage:.0%} of the true logits are in their 90 % interval: a factorised posterior is too narrow",
+    )
+    facts.add_row("   calibration", f"{found.calibration_error:.3f} expected calibration error of p(like)")
+    console.print(facts)
+    right = ("p(like) said", "pairs", "true p", "liked")
+    shown = screen.table("p(like) said", "pairs", "true p", "liked", "", right=right)
+    for one in found.bins:
+        chart = bar(one.true, 1.0, 30)
+        shown.add_row(
+            f"{one.predicted:.2f}", f"{one.pairs:,}", f"{one.true:.2f}", f"{one.liked:.2f}", f"[cyan]{chart}[/]"
+        )
+    console.print(shown)

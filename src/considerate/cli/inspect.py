@@ -33,7 +33,7 @@ def inspect(
     Of data: sizes, degrees and the laws fitted to them, and whether users and items look swapped. Of a model: its
     settings, what was learned, and how the bound went. The settings of the model below are for --hidden.
     """
-    from considerate.cli.inspection import describe_data, describe_hidden, describe_model, is_model_file
+    from considerate.cli.describe import describe_data, describe_hidden, describe_model, is_model_file
 
     if is_model_file(file):
         if hidden or any(value is not None for value in reader.values()):

@@ -115,7 +115,7 @@ def fit(
 
     Ctrl-C ends the fit after the last finished sweep: its posterior is saved, and the exit code is 130.
     """
-    from considerate.cli.inspection import describe_fit
+    from considerate.cli.describe import describe_fit
     from considerate.data import read_interactions
     from considerate.distributed.divided_shards import room_for_shards
     from considerate.fitting.checkpoint import Checkpoints
