@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+pytest_plugins = ["servers"]  # s3_bucket, postgres
+
 
 @pytest.fixture(scope="session")
 def data_dir() -> Path:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import os
 import sqlite3
 import subprocess
 import sys
@@ -758,22 +757,6 @@ def test_databases_that_cannot_be_read(database: Path, tmp_path: Path, monkeypat
     monkeypatch.setitem(sys.modules, "adbc_driver_sqlite.dbapi", None)
     with pytest.raises(UsageError, match=r"considerate\[sql\]"):
         read_interactions(address, query="select 1")
-
-
-def test_postgresql() -> None:
-    address = os.environ.get("CONSIDERATE_POSTGRES")
-    if not address:
-        pytest.skip("CONSIDERATE_POSTGRES does not name a database")
-    values = ", ".join(f"('{u}', '{i}', {r})" for (u, i), r in zip(PAIRS, RATED["rating"]))
-    query = f"select * from (values {values}) as likes (user_id, item_id, rating)"
-    got = read_interactions(address, query=query, where="rating >= 3")
-    check(got, PAIRS[:3])  # type: ignore[arg-type]
-    assert got.rows_read == 5
-    numbers = "select k::bigint as user_id, (k % 7)::smallint as item_id from generate_series(1, 100000) as k"
-    got = read_interactions(address, query=numbers)
-    assert (len(got.user_ids), len(got.item_ids), got.rows_kept) == (100_000, 7, 100_000)
-    with pytest.raises(DataError, match="the database says"):
-        read_interactions(address + "?table=no_such_table")
 
 
 # Real data
