@@ -15,9 +15,9 @@ from considerate import Recommender, read_interactions
 from considerate.data.graph import Adjacency, Graph
 from considerate.data.vocabulary import Vocabulary
 from considerate.inference.posterior import Gamma, Posterior, Precisions, Side
-from considerate.inference.sweep import Settings
 from considerate.kernels import compiled
 from considerate.model.model import Model
+from considerate.parameters import FitPlan
 from considerate.simulation.degrees import PowerLaw
 from considerate.simulation.simulate import XBOX_SAMPLE, balanced_item_law, random_graph, simulate_from_model
 
@@ -105,7 +105,7 @@ def random_model(users: int, items: int, factors: int = 20, likes: int = 20) -> 
         user_ids=Vocabulary.range(users),
         item_ids=Vocabulary.range(items),
         titles=None,
-        settings=Settings(factors=factors, offset=-float(np.log(3.0))),
+        settings=FitPlan(factors=factors, negatives=3.0),
         negatives=3.0,
         groups=32,
         bounds=(),

@@ -8,26 +8,25 @@ random graph of the same size.
 
 from __future__ import annotations
 
-import math
 import time
 
 from benchmarks.data import movielens, simulated
 from benchmarks.report import Section, command, median
 from considerate.data.graph import Graph
-from considerate.fitting.training import Hidden, make_estimator, make_popularity
-from considerate.inference.sweep import Settings, sweeps
+from considerate.fitting.training import make_estimator, make_popularity
+from considerate.inference.sweep import sweeps
 from considerate.kernels.threads import LocalBackend
+from considerate.parameters import FitPlan
 
 MODELS = (("sampled", 1, 20), ("sampled", 3, 20), ("expected", 3, 20), ("sampled", 1, 64))
 
 
 def measure(graph: Graph, kind: str, negatives: float, factors: int, count: int, threads: int) -> tuple[float, float]:
     """(CPU nanoseconds per edge of H and side, wall seconds a sweep)."""
-    hidden = Hidden(kind, negatives, 1.0, None, False, 32)
-    settings = Settings(factors=factors, offset=-math.log(negatives))
+    plan = FitPlan(factors=factors, hidden=kind, negatives=negatives)
     with LocalBackend(threads) as backend:
-        estimator = make_estimator(graph, hidden, make_popularity(graph, hidden, backend), 0, backend)
-        fit = sweeps(graph, estimator, settings, backend)
+        estimator = make_estimator(graph, plan, make_popularity(graph, plan, backend).weights, backend)
+        fit = sweeps(graph, estimator, plan, backend)
         next(fit)  # the first sweep pays for memory
         cpu, wall = time.process_time(), time.perf_counter()
         for _ in range(count):

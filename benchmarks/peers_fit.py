@@ -245,7 +245,7 @@ def run(quick: bool = False) -> Section:
     fits["cornac WBPR"] = lambda settings: fit_cornac(split, data, make_cornac(settings, bpr, True))
 
     section = Section(f"Fit against peers: K = {K}, {THREADS} threads")
-    tried = section.tables["Settings tried"] = []
+    tried = section.tables["FitPlan tried"] = []
     curves: dict[str, list[Curve]] = {}
     chosen: dict[str, dict[str, Any]] = {}
     for fit, several in (OURS | PEERS).items():

@@ -27,10 +27,11 @@ from considerate.distributed.divided import make_divided
 from considerate.distributed.division import Cluster, Sizes, division_costs
 from considerate.distributed.messages import Setup
 from considerate.distributed.parts import make_part
-from considerate.fitting.training import Hidden, Popularity, make_estimator
+from considerate.fitting.training import make_estimator
 from considerate.inference.hidden import popularity_weights
-from considerate.inference.sweep import Settings, Sweep, sweeps
+from considerate.inference.sweep import Sweep, sweeps
 from considerate.kernels.threads import LocalBackend
+from considerate.parameters import FitPlan
 from considerate.simulation.simulate import XBOX_SAMPLE, balanced_item_law, random_graph
 
 ITEM_COUNT, FACTORS, NEGATIVES, GROUPS = 4000, 20, 1.0, 32
@@ -51,14 +52,14 @@ def draw_pairs(users: int) -> tuple[np.ndarray, np.ndarray]:
 def one_graph(users: int, kind: str, workers: int, repeats: int) -> dict[str, Any]:
     """Sweeps of the plain fit with two threads, of parts in this process with two threads, and of Ray, by turns."""
     graph = Graph.from_pairs(*draw_pairs(users), users, ITEM_COUNT)
-    settings = Settings(factors=FACTORS, offset=-float(np.log(NEGATIVES)))
+    settings = FitPlan(factors=FACTORS, negatives=NEGATIVES)
     weights = popularity_weights(graph.by_item.degrees, 1.0)
     outline, parts = divide(graph)
     setup = Setup.of(outline, settings, kind, NEGATIVES)
     seconds: dict[str, list[float]] = {"plain": [], "parts in one process": [], "Ray": []}
     with LocalBackend(THREADS) as backend, RayBackend(workers=workers, threads=1).open() as opened:
-        hidden = Hidden(kind, NEGATIVES, 1.0, 1.0, False, GROUPS)
-        estimator = make_estimator(graph, hidden, Popularity(weights, 1.0), settings.seed, backend)
+        plan = replace(settings, hidden=kind, groups=GROUPS)
+        estimator = make_estimator(graph, plan, weights, backend)
         begun = time.perf_counter()
         crew = opened.crew(make_part, setup, parts)
         made = time.perf_counter() - begun

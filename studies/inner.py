@@ -22,7 +22,7 @@ from considerate.distributed.divided import make_divided
 from considerate.distributed.messages import Setup
 from considerate.distributed.parts import make_part
 from considerate.inference.hidden import popularity_weights
-from considerate.inference.sweep import Settings
+from considerate.parameters import FitPlan
 from studies.movielens import default_folder
 
 WAYS = {
@@ -56,7 +56,7 @@ class Counting(InProcess):
 
 def run(graph: Graph, way: str, workers: int) -> list[tuple[float, float, float]]:
     """(bound, seconds of work, bytes) by sweep: the bound before it, and what the sweeps before it took."""
-    settings = Settings(precision_delay=2)
+    settings = FitPlan(precision_delay=2)
     outline, parts = divide(graph)
     setup = Setup.of(outline, settings, "expected", 1.0)
     crew = Counting([make_part(part, setup) for part in parts], workers)

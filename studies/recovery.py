@@ -26,9 +26,10 @@ from considerate import Recommender
 from considerate.data.graph import Adjacency, Graph, transpose
 from considerate.inference.hidden import Terms
 from considerate.inference.posterior import Posterior
-from considerate.inference.sweep import Settings, sweeps
+from considerate.inference.sweep import sweeps
 from considerate.kernels.threads import LocalBackend
 from considerate.model.predict import INTERVAL, like_probability, logit_moments, sigmoid
+from considerate.parameters import FitPlan
 from considerate.simulation.degrees import PowerLaw
 from considerate.simulation.simulate import ModelSample, simulate_from_model
 
@@ -157,7 +158,7 @@ def fit_known(sample: ModelSample, count: int = 40) -> Figures:
     """The likes and the true negatives."""
     users, items = sample.users.astype(np.int32), sample.items.astype(np.int32)
     graph = Graph.from_pairs(users, items, sample.user_count, sample.item_count)
-    settings = Settings(factors=sample.user_vectors.shape[1])
+    settings = FitPlan(factors=sample.user_vectors.shape[1])
     with LocalBackend() as backend:
         for done in sweeps(graph, KnownH(graph, sample), settings, backend):
             if done.state.sweep == count:

@@ -10,8 +10,8 @@ from considerate import Recommender
 from considerate.data.graph import Adjacency
 from considerate.data.vocabulary import Vocabulary
 from considerate.inference.posterior import Gamma, Posterior, Precisions, Side
-from considerate.inference.sweep import Settings
 from considerate.model.model import Model
+from considerate.parameters import FitPlan
 from likes import planted
 
 
@@ -79,7 +79,7 @@ def random_model(users: int, items: int = 40, factors: int = 5, ids: str = "rang
         item_degree=np.bincount(liked.indices, minlength=items).astype(np.int64),
         item_ids=Vocabulary.range(items),
         titles=None,
-        settings=Settings(factors=factors, offset=-float(np.log(5.0)), user_bias=bias),
+        settings=FitPlan(factors=factors, negatives=5.0, user_bias=bias),
         negatives=5.0,
         groups=8,
         bounds=(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,11 @@ from considerate.distributed.divided import gather, make_divided, with_residents
 from considerate.distributed.messages import Setup
 from considerate.distributed.parts import make_part
 from considerate.fitting.checkpoint import Checkpoints
-from considerate.fitting.training import Hidden, Popularity, make_estimator
+from considerate.fitting.training import make_estimator
 from considerate.inference.hidden import popularity_weights
-from considerate.inference.sweep import Settings, State, Sweep, sweeps
+from considerate.inference.sweep import State, Sweep, sweeps
 from considerate.kernels.threads import LocalBackend
+from considerate.parameters import FitPlan
 
 NEGATIVES, GROUPS = 1.5, 16
 Fitted = tuple[State, list[float]]  # and the bounds
@@ -36,14 +38,14 @@ def small_graph(users: int = 2000, items: int = 150) -> Graph:
     return made
 
 
-def settings_of(user_bias: bool, factors: int = 9) -> Settings:
-    return Settings(
+def settings_of(user_bias: bool, factors: int = 9) -> FitPlan:
+    return FitPlan(
         factors=factors,
-        offset=-np.log(NEGATIVES),
+        negatives=NEGATIVES,
         user_bias=user_bias,
         step_delay=1,
         precision_delay=1,
-        weight=1.3,
+        likelihood_weight=1.3,
         seed=3,
     )
 
@@ -52,12 +54,11 @@ def weights_of(graph: Graph) -> np.ndarray:
     return popularity_weights(graph.by_item.degrees, 1.0)
 
 
-def plain_fit(graph: Graph, kind: str, settings: Settings, count: int) -> Fitted:
+def plain_fit(graph: Graph, kind: str, settings: FitPlan, count: int) -> Fitted:
     """As `fit` does it, with two threads."""
-    hidden = Hidden(kind, NEGATIVES, 1.0, 1.0, False, GROUPS)
     bounds = []
     with LocalBackend(2) as backend:
-        estimator = make_estimator(graph, hidden, Popularity(weights_of(graph), 1.0), settings.seed, backend)
+        estimator = make_estimator(graph, replace(settings, hidden=kind, groups=GROUPS), weights_of(graph), backend)
         for done in sweeps(graph, estimator, settings, backend):
             bounds.append(done.bound.total)
             if done.state.sweep == count:
@@ -69,7 +70,7 @@ def fit_over(
     make_crew: Callable[[Setup, list[GraphPart]], Any],
     graph: Graph,
     kind: str,
-    settings: Settings,
+    settings: FitPlan,
     count: int,
     resident: str = USERS,
     checkpoints: Checkpoints | None = None,

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
 from considerate.data.graph import Graph, run_serially
 from considerate.inference.hidden import Expected, Sampled
 from considerate.inference.hidden.saturation import Saturation
-from considerate.inference.sweep import Settings, initial_state, update_users, users_pass
+from considerate.inference.sweep import initial_state, update_users, users_pass
 from considerate.kernels import compiled, reference
+from considerate.parameters import FitPlan
 
 USERS, ITEMS = 60, 90
 
@@ -61,7 +64,7 @@ def test_tables_of_groups_are_sums_over_their_items(monkeypatch, kept):
 @pytest.mark.parametrize("user_bias", [False, True])
 @pytest.mark.parametrize("kind", ["sampled", "expected"])
 def test_the_bound_alone_is_that_of_the_pass(graph, kind, user_bias, factors):
-    settings = Settings(factors=factors, user_bias=user_bias, offset=-0.5, weight=1.3)
+    settings = FitPlan(factors=factors, user_bias=user_bias, negatives=math.exp(0.5), likelihood_weight=1.3)
     q = initial_state(graph, settings).posterior
     q.users.mean[:] = 0.3 * np.random.default_rng(1).standard_normal(q.users.mean.shape)
     args = (graph.by_user, graph.user_blocks, graph.by_item.degrees.astype(np.float64), 1.0)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 
@@ -11,11 +9,12 @@ from considerate.data.graph import Graph, run_serially
 from considerate.inference.hidden import Expected, Sampled, Terms, popularity_weights
 from considerate.inference.posterior import Side
 from considerate.inference.sums import Step, side_pass
-from considerate.inference.sweep import Settings, State, evaluate_bound, initial_state, sweeps
+from considerate.inference.sweep import State, evaluate_bound, initial_state, sweeps
 from considerate.inference.updates import heavy_rows, update_side
 from considerate.kernels import compiled
 from considerate.kernels.reference import Row, bias_step, natural_step, recover_factorised, row_sums
 from considerate.kernels.threads import LocalBackend
+from considerate.parameters import FitPlan
 
 
 def planted(users: int = 240, items: int = 120, seed: int = 0) -> Graph:
@@ -106,7 +105,7 @@ class Fixed:
         return True
 
 
-def states(graph: Graph, estimator, settings: Settings, threads: int, count: int) -> list[State]:
+def states(graph: Graph, estimator, settings: FitPlan, threads: int, count: int) -> list[State]:
     with LocalBackend(threads) as backend:
         found = [initial_state(graph, settings)]
         for done in sweeps(graph, estimator, settings, backend):
@@ -118,7 +117,7 @@ def states(graph: Graph, estimator, settings: Settings, threads: int, count: int
 
 @pytest.mark.parametrize("kind", ["fixed", "expected"])
 def test_the_bound_never_falls(kind: str) -> None:
-    graph, settings = planted(), Settings(factors=100, offset=-math.log(2.0), precision_delay=0, user_bias=True)
+    graph, settings = planted(), FitPlan(factors=100, negatives=2.0, precision_delay=0, user_bias=True)
     weights = popularity_weights(graph.by_item.degrees, 1.0)
     if kind == "fixed":
         estimator = Fixed(Sampled(graph.by_user, graph.user_blocks, weights, 2.0, 0))
@@ -138,7 +137,7 @@ def test_the_bound_never_falls(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["sampled", "expected"])
 def test_the_same_bits_for_any_number_of_threads_and_for_a_split_row(kind: str) -> None:
-    graph, settings = planted(), Settings(factors=80, precision_delay=1)
+    graph, settings = planted(), FitPlan(factors=80, precision_delay=1)
     assert 0 in heavy_rows(graph.by_item.degrees, graph.item_blocks)
     weights = popularity_weights(graph.by_item.degrees, 1.0)
 
@@ -153,7 +152,7 @@ def test_the_same_bits_for_any_number_of_threads_and_for_a_split_row(kind: str) 
     assert one.precisions == two.precisions
     unsplit = Graph(graph.by_user, graph.by_item, graph.user_blocks, np.array([0, graph.item_count]))
     assert len(heavy_rows(unsplit.by_item.degrees, unsplit.item_blocks)) == 0
-    whole = states(unsplit, estimator(), Settings(factors=80, precision_delay=100), 1, 2)[-1].posterior
-    split = states(graph, estimator(), Settings(factors=80, precision_delay=100), 2, 2)[-1].posterior
+    whole = states(unsplit, estimator(), FitPlan(factors=80, precision_delay=100), 1, 2)[-1].posterior
+    split = states(graph, estimator(), FitPlan(factors=80, precision_delay=100), 2, 2)[-1].posterior
     np.testing.assert_array_equal(whole.items.rows, split.items.rows)
     np.testing.assert_array_equal(whole.items.biases, split.items.biases)

@@ -24,10 +24,11 @@ from considerate.distributed.messages import Ask, Down, Setup, Up, merge_ups
 from considerate.distributed.parts import make_part
 from considerate.errors import DivergedError
 from considerate.inference.hidden import Expected, Sampled, correct_head, popularity_weights
-from considerate.inference.sweep import InMemory, Settings, State, initial_side, initial_state
+from considerate.inference.sweep import InMemory, State, initial_side, initial_state
 from considerate.inference.updates import CHUNK, Moments, heavy_rows
 from considerate.kernels import compiled
 from considerate.kernels.threads import LocalBackend
+from considerate.parameters import FitPlan
 
 NEGATIVES, GROUPS, SWEEPS = 1.5, 16, 5
 SIZES = {USERS: (700, 80), ITEMS: (80, 700)}  # users and items, where the one or the other side is divided
@@ -49,9 +50,11 @@ def graph_of(resident: str = USERS) -> Graph:
     return Graph.from_pairs(users, items, *SIZES[resident], block_edges=BLOCK_EDGES[resident])
 
 
-def settings_of(factors: int = 8, user_bias: bool = False) -> Settings:
-    offset = -math.log(NEGATIVES)
-    return Settings(factors, offset, 1.3, user_bias=user_bias, step_delay=1, precision_delay=1, seed=3)
+def settings_of(factors: int = 8, user_bias: bool = False) -> FitPlan:
+    c, rho = NEGATIVES, 1.3
+    return FitPlan(
+        factors, negatives=c, likelihood_weight=rho, user_bias=user_bias, step_delay=1, precision_delay=1, seed=3
+    )
 
 
 def pi(graph: Graph) -> np.ndarray:
@@ -97,7 +100,7 @@ def by_post(setup: Setup, parts: list[Any]) -> Iterator[InProcess]:
 
 @contextmanager
 def divided(
-    kind: str, settings: Settings, crew_of: Callable[[Setup, list[Any]], Any], resident: str = USERS, **options: Any
+    kind: str, settings: FitPlan, crew_of: Callable[[Setup, list[Any]], Any], resident: str = USERS, **options: Any
 ) -> Iterator[tuple[Divided, Any]]:
     graph = graph_of(resident)
     outline, parts = divide(graph, resident)
@@ -123,7 +126,7 @@ def swept(runner: Any, crew: Any = None, sweeps: int = SWEEPS, state: State | No
 
 
 @cache
-def in_memory(kind: str, settings: Settings, resident: str = USERS) -> Fitted:
+def in_memory(kind: str, settings: FitPlan, resident: str = USERS) -> Fitted:
     graph = graph_of(resident)
     with LocalBackend(1) as backend:
         args = (graph.by_user, graph.user_blocks, pi(graph), NEGATIVES)

@@ -25,8 +25,8 @@ from considerate.distributed.parts import make_part
 from considerate.errors import MemoryLimitError, UsageError
 from considerate.inference.hidden import popularity_weights
 from considerate.inference.hidden.groups import FREEZE_AFTER
-from considerate.inference.sweep import Settings
 from considerate.kernels import compiled
+from considerate.parameters import FitPlan
 from likes import skewed
 from studies import scaling
 
@@ -137,7 +137,7 @@ def test_the_formulas_are_those_of_the_messages(resident: str, hidden: str, fact
     likes = skewed(users, items).nonzero()
     graph = Graph.from_pairs(*(one.astype(np.int32) for one in likes), users, items, block_edges=512)
     outline, parts = divide(graph, resident)
-    settings = Settings(factors=factors, user_bias=True)
+    settings = FitPlan(factors=factors, user_bias=True)
     setup = Setup(settings, hidden, 2.0, len(parts), users, items, resident)
     crew = Recorder([make_part(part, setup) for part in parts])
     runner = make_divided(outline, setup, popularity_weights(outline.item_degree, 1.0), crew, item_shards=shards)
@@ -160,7 +160,7 @@ def test_the_formulas_of_inner_sweeps_are_those_of_their_messages(hidden: str) -
     likes = skewed(users, items).nonzero()
     graph = Graph.from_pairs(*(one.astype(np.int32) for one in likes), users, items, block_edges=512)
     outline, parts = divide(graph, USERS)
-    setup = Setup(Settings(factors=8), hidden, 2.0, len(parts), users, items)
+    setup = Setup(FitPlan(factors=8), hidden, 2.0, len(parts), users, items)
     crew = Recorder([make_part(part, setup) for part in parts])
     weights = popularity_weights(outline.item_degree, 1.0)
     runner = make_divided(outline, setup, weights, crew, inner_sweeps=2, inner="all")

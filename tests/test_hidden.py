@@ -22,9 +22,10 @@ from considerate.inference.hidden.groups import FREEZE_AFTER
 from considerate.inference.hidden.saturation import Saturation
 from considerate.inference.posterior import Posterior, Side
 from considerate.inference.sums import Step, edge_sums, side_pass
-from considerate.inference.sweep import Settings, initial_state, update_users
+from considerate.inference.sweep import initial_state, update_users
 from considerate.kernels import compiled
 from considerate.kernels.threads import LocalBackend
+from considerate.parameters import FitPlan
 
 
 def graph_of(rows: list[list[int]], items: int, block_edges: int = 32_768) -> Graph:
@@ -295,7 +296,7 @@ def test_expected_per_item_is_the_sum_over_users():
 # --- The expectation in closed form ---
 
 
-def expected_state(graph: Graph, settings: Settings, negatives: float, groups: int, seed: int = 0):
+def expected_state(graph: Graph, settings: FitPlan, negatives: float, groups: int, seed: int = 0):
     """An estimator, a posterior with structure in it, and E[h] after a pass over the users."""
     random = np.random.default_rng(seed)
     weights = popularity_weights(graph.by_item.degrees, 1.0)
@@ -321,7 +322,7 @@ def expected_state(graph: Graph, settings: Settings, negatives: float, groups: i
 @pytest.mark.parametrize("groups", [1, 5, 32])
 def test_considered_is_a_probability_and_its_mass_is_c_d(negatives, groups):
     graph = skewed_graph(users=400)
-    settings = Settings(factors=3, offset=-np.log(negatives))
+    settings = FitPlan(factors=3, negatives=negatives)
     estimator, _, _, _, considered = expected_state(graph, settings, negatives, groups)
     assert considered.min() >= 0.0
     assert considered.max() <= 1.0 + 1e-6
@@ -344,7 +345,7 @@ def test_considered_is_a_probability_and_its_mass_is_c_d(negatives, groups):
 def test_a_user_who_likes_everything_has_no_mass_in_closed_form():
     graph = graph_of([list(range(6)), [0, 1], [2, 5]], 6)
     for negatives in (1.0, 10.0):
-        *_, considered = expected_state(graph, Settings(factors=2), negatives, 2)
+        *_, considered = expected_state(graph, FitPlan(factors=2), negatives, 2)
         np.testing.assert_array_equal(considered[0], 1.0)
         assert (considered <= 1 + 1e-6).all()
 
@@ -356,7 +357,7 @@ def test_a_user_who_likes_everything_has_no_mass_in_closed_form():
 def test_closed_form_sums_equal_brute_force(name, user_bias, weight, groups):
     graph = skewed_graph(users=40, items=30, block_edges=90)
     assert len(graph.user_blocks) - 1 >= 5, "sums over users are added over several blocks"
-    settings = Settings(factors=3, offset=-np.log(2.0), weight=weight, user_bias=user_bias)
+    settings = FitPlan(factors=3, negatives=2.0, likelihood_weight=weight, user_bias=user_bias)
     before = compiled.instruction_set()
     compiled.use_instruction_set(name)
     try:
@@ -384,7 +385,7 @@ def test_closed_form_sums_equal_brute_force(name, user_bias, weight, groups):
 
 def test_groups_separate_popularity_and_taste_and_freeze_after_a_few_sweeps():
     graph = skewed_graph(users=100)
-    settings = Settings(factors=2)
+    settings = FitPlan(factors=2)
     estimator, q, *_ = expected_state(graph, settings, 1.0, 32)
     assert (estimator.bins, estimator.tastes) == (8, 4)
     directions = np.array([[1.0, 0.1], [0.1, 1.0], [-1.0, -0.1], [-0.1, -1.0]])

@@ -18,24 +18,17 @@ import naive
 from considerate import Recommender
 from considerate.data.graph import Adjacency, Graph, run_serially, transpose
 from considerate.errors import DivergedError
-from considerate.fitting.training import Hidden, make_estimator, make_popularity
+from considerate.fitting.training import make_estimator, make_popularity
 from considerate.inference.hidden import Estimator, Expected, Sampled, Terms, popularity_weights
 from considerate.inference.hidden.groups import FREEZE_AFTER
 from considerate.inference.posterior import Gamma, Posterior, Precisions, Side
 from considerate.inference.schedule import StepSize
 from considerate.inference.sums import Step, side_pass
-from considerate.inference.sweep import (
-    Settings,
-    State,
-    evaluate_bound,
-    initial_state,
-    sweeps,
-    update_precisions,
-    update_users,
-)
+from considerate.inference.sweep import State, evaluate_bound, initial_state, sweeps, update_precisions, update_users
 from considerate.inference.updates import Moments, Updated, update_precision, update_side
 from considerate.kernels import reference
 from considerate.kernels.threads import LocalBackend
+from considerate.parameters import FitPlan
 
 BACKEND = LocalBackend(1)
 
@@ -75,7 +68,7 @@ class Problem:
 
     graph: Graph
     estimator: Estimator
-    settings: Settings
+    settings: FitPlan
 
     @property
     def prior(self) -> naive.Prior:
@@ -108,11 +101,11 @@ class Problem:
 def problem(kind: str, user_bias: bool = False, weight: float = 1.0, graph: Graph | None = None, **changes) -> Problem:
     graph = graph or planted()
     negatives = changes.pop("negatives", 1.5)
-    settings = Settings(
+    settings = FitPlan(
         **{
             "factors": 2,
-            "offset": -math.log(negatives),
-            "weight": weight,
+            "negatives": negatives,
+            "likelihood_weight": weight,
             "user_bias": user_bias,
             "precision_delay": 3,
             **changes,
@@ -638,9 +631,9 @@ def test_every_number_of_factors_from_1_to_40_runs(kind):
 def test_the_estimator_and_the_passes_have_one_offset(negatives):
     """-log c goes into the logit in two places, the closed-form sums and the edges."""
     graph = planted()
-    hidden = Hidden("expected", negatives, 1.0, None, False, 8)
-    estimator = make_estimator(graph, hidden, make_popularity(graph, hidden, BACKEND), 0, BACKEND)
-    assert estimator.offset == Recommender(negatives=negatives)._settings().offset
+    plan = Recommender(hidden="expected", negatives=negatives, groups=8).plan()
+    estimator = make_estimator(graph, plan, make_popularity(graph, plan, BACKEND).weights, BACKEND)
+    assert estimator.offset == plan.offset
     assert estimator.offset == -math.log(negatives)
 
 

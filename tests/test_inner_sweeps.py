@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -25,7 +24,8 @@ from considerate.distributed.parts import make_part
 from considerate.errors import UsageError
 from considerate.inference.hidden import Sampled, popularity_weights
 from considerate.inference.posterior import Gamma
-from considerate.inference.sweep import Settings, State
+from considerate.inference.sweep import State
+from considerate.parameters import FitPlan
 
 NEGATIVES = 1.5
 
@@ -43,13 +43,21 @@ def planted(users: int, items: int, block_edges: int) -> Graph:
 SMALL, LARGE = planted(24, 12, 30), planted(400, 40, 400)
 
 
-def settings_of(user_bias: bool = False, factors: int = 3) -> Settings:
-    return Settings(factors, -math.log(NEGATIVES), 1.3, user_bias=user_bias, step_delay=100, precision_delay=2, seed=3)
+def settings_of(user_bias: bool = False, factors: int = 3) -> FitPlan:
+    return FitPlan(
+        factors,
+        negatives=NEGATIVES,
+        likelihood_weight=1.3,
+        user_bias=user_bias,
+        step_delay=100,
+        precision_delay=2,
+        seed=3,
+    )
 
 
 @contextmanager
 def divided(
-    kind: str, settings: Settings, graph: Graph, threads: int = 1, folder: Path | None = None, **options: Any
+    kind: str, settings: FitPlan, graph: Graph, threads: int = 1, folder: Path | None = None, **options: Any
 ) -> Iterator[tuple[Any, Any]]:
     outline, parts = divide(graph)
     setup = Setup.of(outline, settings, kind, NEGATIVES)

@@ -15,10 +15,11 @@ from considerate.errors import UsageError
 from considerate.evaluation.metrics import rank_score
 from considerate.inference.hidden import Expected, Sampled, popularity_weights
 from considerate.inference.posterior import Side
-from considerate.inference.sweep import Settings, sweeps
+from considerate.inference.sweep import sweeps
 from considerate.kernels.threads import LocalBackend
 from considerate.model.predict import FoldIn, ItemColumns, like_interval, like_probability, logit_moments, sigmoid
 from considerate.model.ranking import best, explore, log_popularity, paper_score, utility
+from considerate.parameters import FitPlan
 
 # --- p(like) ---
 
@@ -189,7 +190,7 @@ def clustered(users: int = 300, items: int = 60) -> Graph:
 def trained(request):
     """A graph, its posterior after 40 sweeps, and a fold-in of it."""
     graph, negatives = clustered(), 2.0
-    fit_settings = Settings(factors=4, offset=-math.log(negatives), step_delay=5, user_bias=request.param == "expected")
+    fit_settings = FitPlan(factors=4, negatives=negatives, step_delay=5, user_bias=request.param == "expected")
     weights = popularity_weights(graph.by_item.degrees, 1.0)
     common = (graph.by_user, graph.user_blocks, weights, negatives)
     if request.param == "sampled":

@@ -287,7 +287,7 @@ def test_divergence_says_why_and_keeps_the_last_state(monkeypatch: pytest.Monkey
     assert same_posterior(recommender, small(sweeps=3).fit(planted()))
 
 
-# --- Settings ---
+# --- FitPlan ---
 
 
 def outside(name: str) -> list[Any]:

@@ -178,7 +178,7 @@ def kept_by_parts(model: Recommender, likes: Any, folder: Path, sweeps: int) -> 
         InProcess([make_part(part, setup) for part in parts]) as crew,
         keeping.begin(model._fingerprint(interactions, graph), lambda saved: saved.check_parts(backend.map)) as keeper,
     ):
-        popularity = make_popularity(graph, model._hidden(), backend)
+        popularity = make_popularity(graph, model.plan(), backend)
         runner = DividedByUsers(outline, setup, popularity.weights, crew, groups=model.groups)
         residents = saved_state.PartsOfCrew(runner, crew)
         start = keeper.start(setup.settings, (graph.user_count, graph.item_count), residents)

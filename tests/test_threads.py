@@ -10,10 +10,11 @@ import pytest
 from considerate.data.graph import Graph, ranges, run_serially
 from considerate.inference.hidden import Expected, Sampled, popularity_weights
 from considerate.inference.sums import EdgeSums, Step, add_blocks, edge_sums, side_pass
-from considerate.inference.sweep import Settings, State, initial_state, sweeps, update_users
+from considerate.inference.sweep import State, initial_state, sweeps, update_users
 from considerate.inference.updates import heavy_rows, update_side
 from considerate.kernels import compiled
 from considerate.kernels.threads import LocalBackend
+from considerate.parameters import FitPlan
 
 USERS, ITEMS, NEGATIVES = 2000, 150, 1.5
 
@@ -36,13 +37,13 @@ def graph() -> Graph:
     return made
 
 
-def settings_of(user_bias: bool) -> Settings:
-    return Settings(
-        factors=9, offset=-np.log(NEGATIVES), user_bias=user_bias, step_delay=1, precision_delay=1, weight=1.3
+def settings_of(user_bias: bool) -> FitPlan:
+    return FitPlan(
+        factors=9, negatives=NEGATIVES, user_bias=user_bias, step_delay=1, precision_delay=1, likelihood_weight=1.3
     )
 
 
-def estimator_of(kind: str, graph: Graph, settings: Settings, run=run_serially):
+def estimator_of(kind: str, graph: Graph, settings: FitPlan, run=run_serially):
     weights = popularity_weights(graph.by_item.degrees, 1.0)
     if kind == "sampled":
         return Sampled(graph.by_user, graph.user_blocks, weights, NEGATIVES, 3)

@@ -1,9 +1,10 @@
-"""Settings chosen on likes held out: what is chosen is what ranks them best, and nothing else changes."""
+"""FitPlan chosen on likes held out: what is chosen is what ranks them best, and nothing else changes."""
 
 from __future__ import annotations
 
 import itertools
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -63,13 +64,13 @@ def test_the_posterior_is_that_of_the_same_settings_written_down() -> None:
 def test_the_curve_is_the_mean_rank_of_what_was_held_out() -> None:
     graph = graph_of(skewed())
     recommender = small()
-    hidden, settings = recommender._hidden(), recommender._settings()
+    plan = recommender.plan()
     with LocalBackend(2) as backend:
         held = held_out(graph, 0)
-        posterior, log_pi = short_fit(held.train, hidden, settings, backend)
+        posterior, log_pi = short_fit(held.train, plan, backend)
         curve = knob_curve(posterior, log_pi, held, mean_rank, backend.map)
         top = knob_curve(posterior, log_pi, held, top_score, backend.map, 0.5)
-        tuned = tune(graph, hidden, settings, backend, "auto", settings.weight)
+        tuned = tune(graph, replace(plan, popularity="auto"), backend)
     for knob in (0.0, 0.5, 1.5):
         slow = []
         for user, item in zip(held.users, held.items):
@@ -88,7 +89,7 @@ def test_weights_are_doubled_while_that_helps() -> None:
     graph = graph_of(skewed())
     recommender = small()
     with LocalBackend(1) as backend:
-        tuned = tune(graph, recommender._hidden(), recommender._settings(), backend, 0.5, "auto")
+        tuned = tune(graph, replace(recommender.plan(), likelihood_weight="auto"), backend)
     tried = [trial.weight for trial in tuned.trials]
     assert tried == [1.0, 2.0, 4.0, 8.0][: len(tried)]
     assert len(tried) >= 2

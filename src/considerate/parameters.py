@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import Field, dataclass, field, fields
-from typing import Any
+from typing import Any, cast
 
 from considerate.errors import UsageError
 
@@ -198,5 +198,70 @@ class Parameters:
         for one in fields(self):
             check_setting(one, getattr(self, one.name))
 
+    def plan(self) -> FitPlan:
+        """The settings of one fit, checked, each of its own type and with every default resolved."""
+        self.check()
+        values: dict[str, Any] = {}
+        for one in fields(FitPlan):
+            value: Any = getattr(self, one.name, one.default)
+            if value is None and one.name in _DEFAULTS:
+                value = _DEFAULTS[one.name][self.hidden]
+            if type(one.default) in (int, float) and not isinstance(value, str):
+                value = int(value) if isinstance(one.default, int) else float(value)
+            values[one.name] = value
+        return FitPlan(**values)
 
-__all__ = ["AUTO", "AUTO_TOP", "Parameters", "about", "check_setting", "described_range", "short_range"]
+
+# Draws make a bound noisy, and averaging over them pays; the closed form ends when its bound does.
+_DEFAULTS: dict[str, dict[str, float]] = {
+    "tolerance": {"sampled": 5e-4, "expected": 2e-3},
+    "precision_delay": {"sampled": 5, "expected": 2},
+}
+
+
+@dataclass(frozen=True)
+class FitPlan:
+    """The settings of one fit, by the names of `Parameters`: what the driver, inference and its workers read."""
+
+    factors: int = 20  # K
+    hidden: str = "sampled"  # or "expected"
+    negatives: float = 1.0  # c
+    rate: float = 1.0  # r
+    gamma: float | None = None
+    head_correction: bool = False
+    groups: int = 32
+    likelihood_weight: float | str = 1.0  # rho, or "auto" until it is chosen
+    popularity: float | str = 0.5  # the ranking's weight of log pi, or a word until it is chosen
+    user_bias: bool = False
+    item_bias: bool = True
+    sweeps: int = 30
+    tolerance: float = 5e-4
+    step_delay: int = 10  # t_eps
+    precision_delay: int = 5  # t_tau
+    prior_shape: float = 0.01  # alpha
+    prior_rate: float = 0.01  # beta
+    seed: int = 0
+    threads: int | None = None
+
+    @property
+    def offset(self) -> float:
+        """-log c, inside the logit."""
+        return -math.log(self.negatives)
+
+    @property
+    def weight(self) -> float:
+        """rho, as a number: 1 where it is still to be chosen."""
+        return 1.0 if isinstance(self.likelihood_weight, str) else self.likelihood_weight
+
+    @property
+    def popularity_weight(self) -> float:
+        """The ranking's weight of log pi, once it is a number."""
+        return cast(float, self.popularity)
+
+    @property
+    def to_be_tuned(self) -> bool:
+        """Whether a setting is to be chosen on held-out likes."""
+        return isinstance(self.popularity, str) or isinstance(self.likelihood_weight, str)
+
+
+__all__ = ["AUTO", "AUTO_TOP", "FitPlan", "Parameters", "about", "check_setting", "described_range", "short_range"]

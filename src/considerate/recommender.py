@@ -30,8 +30,7 @@ from considerate.fitting.resume import Keeper, Keeping
 from considerate.fitting.saved_state import PartsInMemory, Tuned, describe_graph, saved_tuning
 from considerate.fitting.training import (
     FitStep,
-    Hidden,
-    Popularity,
+    Histogram,
     at_rest,
     describe,
     fit_steps,
@@ -41,9 +40,9 @@ from considerate.fitting.training import (
     warn_of_collapse,
     warn_of_factors,
 )
-from considerate.fitting.tuning import asks_for_tuning, tune
+from considerate.fitting.tuning import tune
 from considerate.inference.posterior import Posterior, Side
-from considerate.inference.sweep import InMemory, Settings, State
+from considerate.inference.sweep import InMemory, State
 from considerate.kernels.threads import LocalBackend
 from considerate.model.changes import folded_items, with_items, with_users
 from considerate.model.file import load_model, save_model, save_sharded
@@ -52,7 +51,7 @@ from considerate.model.predict import UNCHANGED, Recalibration, like_probability
 from considerate.model.rows import checked_rows, id_list, likes_adjacency, row_numbers
 from considerate.model.serving import BLOCK, Choice, check_count, item_rows, item_vectors, most_similar, user_vectors
 from considerate.model.users import rows_of
-from considerate.parameters import Parameters
+from considerate.parameters import FitPlan, Parameters
 
 if TYPE_CHECKING:
     import pyarrow
@@ -172,8 +171,8 @@ class Recommender(Parameters):
         interactions = read_interactions(user_items, **(reader or {}))
         self.data_: Interactions | DividedData = interactions
         graph = make_graph(interactions)
-        hidden, settings = self._hidden(), self._settings()
-        check_memory(graph, hidden, settings.factors)
+        settings = self.plan()
+        check_memory(graph, settings)
         warn_of_factors(settings.factors, graph.user_count, graph.item_count)
         with (
             nullcontext() if keeping is None else keeping.begin(self._fingerprint(interactions, graph)) as keeper,
@@ -181,15 +180,15 @@ class Recommender(Parameters):
         ):
             if hasattr(self, "_model"):
                 del self._model
-            knob, settings = self._tuned(graph, hidden, settings, threads, keeper)
-            popularity = make_popularity(graph, hidden, threads)
-            estimator = make_estimator(graph, hidden, popularity, settings.seed, threads)
+            knob, settings = self._tuned(graph, settings, threads, keeper)
+            popularity = make_popularity(graph, settings, threads)
+            estimator = make_estimator(graph, settings, popularity.weights, threads)
             runner = InMemory(graph, estimator, settings, threads)
             parts = PartsInMemory(runner)
             start = None
             if keeper is not None:
                 start = keeper.start(settings, (graph.user_count, graph.item_count), parts)
-            steps = fit_steps(runner, most_sweeps=self.sweeps, tolerance=self._tolerance(), start=start)
+            steps = fit_steps(runner, most_sweeps=self.sweeps, tolerance=settings.tolerance, start=start)
             if keeper is not None:
                 steps = keeper.keep(steps, parts, Tuned(knob, settings.weight), self.sweeps, start)
             state: State | None = None
@@ -198,7 +197,7 @@ class Recommender(Parameters):
             about = interactions, graph, popularity, knob, settings
             if start is not None:
                 state, bounds = start.state, [*start.bounds]
-                kept = self._keep(*about, state, bounds, at_rest(runner, start, self._tolerance()))
+                kept = self._keep(*about, state, bounds, at_rest(runner, start, settings.tolerance))
             try:
                 for step in steps:
                     state = step.state
@@ -230,19 +229,14 @@ class Recommender(Parameters):
         from considerate.distributed.divided_fit import Asked, DividedFit, check_backend
         from considerate.distributed.divided_shards import room_for_shards
 
-        check_backend(backend, self.popularity, self.likelihood_weight, int(self.factors))
+        check_backend(backend, self.plan())
         place, temporary = room_for_shards(folder)
         if keeping is not None and keeping.folder == place:
             raise UsageError(f"{place}: is to hold the model and the checkpoints; give each a folder of its own.")
         asked = Asked(
-            hidden=self._hidden(),
-            settings=self._settings(),
-            knob=float(self.popularity),
-            sweeps=self.sweeps,
-            tolerance=self._tolerance(),
-            threads=None if self.threads is None else int(self.threads),
+            plan=self.plan(),
             parameters=self.get_params(),
-            described=describe_settings(self.get_params(), precision_delay=self._precision_delay()),
+            described=describe_settings(self.get_params(), precision_delay=self.plan().precision_delay),
             folder=place,
             likes=likes,
         )
@@ -264,52 +258,28 @@ class Recommender(Parameters):
     def _fingerprint(self, interactions: Interactions, graph: Graph) -> dict[str, Any]:
         """What the posterior depends on, in short."""
         data = describe_graph(graph, interactions.user_ids, interactions.item_ids)
-        settings = describe_settings(self.get_params(), precision_delay=self._precision_delay())
+        settings = describe_settings(self.get_params(), precision_delay=self.plan().precision_delay)
         return {"data": data, "settings": settings}
 
-    def _tolerance(self) -> float:
-        """Draws make a bound noisy, and averaging over them pays; the closed form is done when its bound is."""
-        return (2e-3 if self.hidden == "expected" else 5e-4) if self.tolerance is None else float(self.tolerance)
-
-    def _precision_delay(self) -> int:
-        return (2 if self.hidden == "expected" else 5) if self.precision_delay is None else int(self.precision_delay)
-
-    def _hidden(self) -> Hidden:
-        return Hidden(self.hidden, float(self.negatives), self.rate, self.gamma, self.head_correction, int(self.groups))
-
-    def _settings(self) -> Settings:
-        return Settings(
-            factors=int(self.factors),
-            offset=-math.log(self.negatives),
-            weight=1.0 if isinstance(self.likelihood_weight, str) else float(self.likelihood_weight),
-            user_bias=self.user_bias,
-            prior_shape=float(self.prior_shape),
-            prior_rate=float(self.prior_rate),
-            step_delay=int(self.step_delay),
-            precision_delay=self._precision_delay(),
-            seed=int(self.seed),
-        )
-
     def _tuned(
-        self, graph: Graph, hidden: Hidden, settings: Settings, backend: LocalBackend, keeper: Keeper | None
-    ) -> tuple[float, Settings]:
+        self, graph: Graph, settings: FitPlan, backend: LocalBackend, keeper: Keeper | None
+    ) -> tuple[float, FitPlan]:
         """The knob and the settings, those that are words chosen on likes held out, unless they were before."""
         if keeper is not None and keeper.saved is not None:
             chosen = saved_tuning(keeper.saved)
-            return chosen.knob, replace(settings, weight=chosen.weight)
-        knob, weight = self.popularity, self.likelihood_weight
-        if not asks_for_tuning(knob, weight):
-            return float(knob), settings
-        tuned = tune(graph, hidden, settings, backend, knob, weight)
-        return tuned.knob, replace(settings, weight=tuned.weight)
+            return chosen.knob, replace(settings, likelihood_weight=chosen.weight)
+        if not settings.to_be_tuned:
+            return settings.popularity_weight, settings
+        tuned = tune(graph, settings, backend)
+        return tuned.knob, replace(settings, likelihood_weight=tuned.weight)
 
     def _keep(
         self,
         interactions: Interactions,
         graph: Graph,
-        popularity: Popularity,
+        popularity: Histogram,
         knob: float,
-        settings: Settings,
+        settings: FitPlan,
         state: State,
         bounds: list[dict[str, float]],
         converged: bool,

@@ -14,9 +14,10 @@ from considerate.data import Interactions
 from considerate.data.graph import Graph
 from considerate.data.sizes import looks_swapped
 from considerate.errors import UsageError
-from considerate.fitting.training import Hidden, make_popularity
+from considerate.fitting.training import make_popularity
 from considerate.inference.hidden import Sampled, positives_to_negatives
 from considerate.kernels.threads import LocalBackend
+from considerate.model.description import SETTINGS
 from considerate.model.file import open_model, shards_at
 from considerate.model.sharded_users import ShardedUsers
 from considerate.simulation.degrees import (
@@ -29,6 +30,7 @@ from considerate.simulation.degrees import (
 from considerate.storage.container import FORMAT_VERSION
 
 if TYPE_CHECKING:
+    from considerate.parameters import FitPlan
     from considerate.recommender import Recommender
 
 QUANTILES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
@@ -107,7 +109,7 @@ def describe_model(path: PathLike) -> dict[str, Any]:
         "bound": totals,
         "bound_terms": model.bounds[-1] if model.bounds else {},
         "parameters": model.parameters,
-        "settings": asdict(model.settings),
+        "settings": {name: getattr(model.settings, name) for name in SETTINGS},
     }
 
 
@@ -173,20 +175,20 @@ def describe_law(fit: DegreeFit) -> dict[str, Any]:
     }
 
 
-def describe_hidden(interactions: Interactions, hidden: Hidden, seed: int) -> dict[str, Any]:
+def describe_hidden(interactions: Interactions, plan: FitPlan) -> dict[str, Any]:
     """One drawn H: its degree laws beside G's (the paper's closure question), and what each item got of it."""
     graph = graph_of(interactions)
     with LocalBackend() as backend:
-        popularity = make_popularity(graph, hidden, backend)
-        sampled = Sampled(graph.by_user, graph.user_blocks, popularity.weights, hidden.negatives, seed)
+        popularity = make_popularity(graph, plan, backend)
+        sampled = Sampled(graph.by_user, graph.user_blocks, popularity.weights, plan.negatives, plan.seed)
         unliked = sampled.draw(1, backend.map)
     liked_of_item, unliked_of_item = positives_to_negatives(graph, unliked)
     users, items = graph.by_user.degrees + unliked.degrees, liked_of_item + unliked_of_item
     return {
-        "negatives": hidden.negatives,
+        "negatives": plan.negatives,
         "gamma": popularity.gamma,
-        "head_correction": hidden.head_correction,
-        "seed": seed,
+        "head_correction": plan.head_correction,
+        "seed": plan.seed,
         "edges": graph.edges + unliked.edges,
         "user_degrees": describe_degrees(users, fit_power_law_cutoff(users)),
         "item_degrees": describe_degrees(items, fit_power_law(items)),

@@ -45,11 +45,9 @@ def inspect(
             _show_model(model)
         return
     from considerate.data import read_interactions
-    from considerate.fitting.training import Hidden
     from considerate.parameters import Parameters
 
-    parameters = Parameters(**settings)
-    parameters.check()
+    plan = Parameters(**settings).plan()
     with screen.told(quiet):
         interactions = read_interactions(file, **reader)
         if not quiet:
@@ -57,15 +55,7 @@ def inspect(
                 screen.say("note", note)
         data = describe_data(interactions)
         if hidden:
-            how = Hidden(
-                "sampled",
-                float(parameters.negatives),
-                parameters.rate,
-                parameters.gamma,
-                parameters.head_correction,
-                parameters.groups,
-            )
-            data["hidden"] = describe_hidden(interactions, how, parameters.seed)
+            data["hidden"] = describe_hidden(interactions, plan)
     if json:
         screen.print_json(data)
     else:

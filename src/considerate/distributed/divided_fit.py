@@ -36,21 +36,20 @@ from considerate.fitting.resume import Keeper, Keeping
 from considerate.fitting.saved_state import PartsOfCrew, Tuned
 from considerate.fitting.training import (
     FitStep,
-    Hidden,
-    Popularity,
+    Histogram,
     at_rest,
     describe,
     fit_steps,
     warn_of_collapse,
     warn_of_factors,
 )
-from considerate.fitting.tuning import asks_for_tuning
 from considerate.inference.hidden import popularity_exponent, popularity_weights
-from considerate.inference.sweep import Settings, State
+from considerate.inference.sweep import State
 from considerate.kernels import compiled
 from considerate.kernels.threads import LocalBackend
 from considerate.model.model import Model
 from considerate.model.shards import write_index
+from considerate.parameters import FitPlan
 
 logger = logging.getLogger("considerate")
 
@@ -59,12 +58,7 @@ logger = logging.getLogger("considerate")
 class Asked:
     """What a divided fit is asked for."""
 
-    hidden: Hidden
-    settings: Settings
-    knob: float
-    sweeps: int
-    tolerance: float
-    threads: int | None  # here, where the side that travels is stepped
+    plan: FitPlan
     parameters: dict[str, Any]  # as the estimator was given them
     described: dict[str, Any]  # the settings that decide the posterior, for the fingerprint
     folder: str  # of the shards of the model
@@ -86,18 +80,19 @@ class Reached:
             yield step
 
 
-def check_backend(backend: Any, knob: float | str, weight: float | str, factors: int) -> None:
+def check_backend(backend: Any, plan: FitPlan) -> None:
     """UsageError where a fit cannot be divided as it is asked for."""
     if not isinstance(backend, Dividing):
         raise UsageError(f"backend is {backend!r}; it must be None, RayBackend(...) or OutOfCore(...).")
-    if asks_for_tuning(knob, weight):
+    if plan.to_be_tuned:
         raise UsageError(
             "popularity and likelihood_weight are chosen on likes held out only where the graph is in memory; give "
             "numbers, such as those that a fit to a sample of the users chooses."
         )
-    if backend.inner_sweeps > 1 and len(compiled.coordinate_blocks(factors)) > 1:
+    if backend.inner_sweeps > 1 and len(compiled.coordinate_blocks(plan.factors)) > 1:
         raise UsageError(
-            f"inner_sweeps is {backend.inner_sweeps} and factors is {factors}; inner sweeps need at most 64 factors."
+            f"inner_sweeps is {backend.inner_sweeps} and factors is {plan.factors}; "
+            "inner sweeps need at most 64 factors."
         )
 
 
@@ -139,24 +134,24 @@ class DividedFit:
             with (
                 self._keeper(opened) as keeper,
                 self._crew(opened) as crew,
-                LocalBackend(self.asked.threads) as solvers,
+                LocalBackend(self.asked.plan.threads) as solvers,
             ):
                 yield from self._sweep(opened, crew, keeper, solvers.map)
 
     def _choose(self, opened: Opened, outline: GraphOutline) -> str:
         """The side that stays with its parts; what that costs is said before the fit starts."""
-        settings, hidden, resident = self.asked.settings, self.asked.hidden, self.backend.resident
+        plan, resident = self.asked.plan, self.backend.resident
         if resident is None and self.keeping is not None and self.keeping.resume:
             kept = Checkpoints(self.keeping.folder, {}).division()  # whatever would be cheaper with the workers of now
             resident = kept if kept in (USERS, ITEMS) else None
-        warn_of_factors(settings.factors, outline.user_count, outline.item_count)
+        warn_of_factors(plan.factors, outline.user_count, outline.item_count)
         self.choice = choose_division(
             outline.user_count,
             outline.item_count,
             outline.edges,
-            settings.factors,
-            hidden.negatives,
-            hidden.kind,
+            plan.factors,
+            plan.negatives,
+            plan.hidden,
             opened.workers,
             opened.threads,
             opened.memory,
@@ -164,9 +159,9 @@ class DividedFit:
             item_shards=1 if self.backend.inner_sweeps > 1 else self.backend.item_shards,
             nodes=opened.nodes,
             alone=opened.alone,
-            groups=hidden.groups,
-            user_bias=settings.user_bias,
-            item_bias=settings.item_bias,
+            groups=plan.groups,
+            user_bias=plan.user_bias,
+            item_bias=plan.item_bias,
         )
         self._say(_described(self.choice, opened))
         return self.choice.resident
@@ -192,7 +187,7 @@ class DividedFit:
     def _crew(self, opened: Opened) -> Iterator[KeptCrew]:
         data, asked = self.data, self.asked
         self._setup = Setup.of(
-            data.outline, asked.settings, asked.hidden.kind, asked.hidden.negatives, data.resident, opened.alone
+            data.outline, asked.plan, asked.plan.hidden, asked.plan.negatives, data.resident, opened.alone
         )
         crew = opened.crew(make_part, self._setup, data.parts, everyone=data.everyone)
         self.data = replace(data, parts=[])  # the crew has them
@@ -212,7 +207,7 @@ class DividedFit:
             self._setup,
             popularity.weights,
             crew,
-            groups=min(asked.hidden.groups, max(1, outline.item_count)),
+            groups=min(asked.plan.groups, max(1, outline.item_count)),
             item_shards=self.choice.item_shards,
             inner_sweeps=self.backend.inner_sweeps,
             inner=self.backend.inner,
@@ -220,14 +215,16 @@ class DividedFit:
         )
         parts = PartsOfCrew(runner, crew)
         counts = (outline.user_count, outline.item_count)
-        start = None if keeper is None else keeper.start(asked.settings, counts, parts)
+        start = None if keeper is None else keeper.start(asked.plan, counts, parts)
         reached = Reached()
         if start is not None:
-            reached = Reached(start.state, [*start.bounds], at_rest(runner, start, asked.tolerance))
-        steps = fit_steps(runner, most_sweeps=asked.sweeps, tolerance=asked.tolerance, start=start)
+            reached = Reached(start.state, [*start.bounds], at_rest(runner, start, asked.plan.tolerance))
+        steps = fit_steps(runner, most_sweeps=asked.plan.sweeps, tolerance=asked.plan.tolerance, start=start)
         steps = reached.followed(steps)
         if keeper is not None:
-            steps = keeper.keep(steps, parts, Tuned(asked.knob, asked.settings.weight), asked.sweeps, start)
+            steps = keeper.keep(
+                steps, parts, Tuned(asked.plan.popularity_weight, asked.plan.weight), asked.plan.sweeps, start
+            )
         try:
             _name_checkpoint(crew, keeper)
             for step in steps:
@@ -235,7 +232,7 @@ class DividedFit:
                 logger.info("%s", describe(step))
                 yield replace(step, note=opened.words_of(crew))
             if reached.state is not None:
-                warn_of_collapse(reached.state.posterior, asked.settings.weight)
+                warn_of_collapse(reached.state.posterior, asked.plan.weight)
         except (KeyboardInterrupt, GeneratorExit, DivergedError):
             steps.close()  # which writes a checkpoint of a fit that was stopped
             if reached.state is not None:
@@ -244,16 +241,16 @@ class DividedFit:
             raise
         self._end(opened, crew, runner, reached, popularity)
 
-    def _popularity(self, crew: KeptCrew) -> Popularity:
+    def _popularity(self, crew: KeptCrew) -> Histogram:
         """As training.make_popularity, over the parts."""
-        hidden, outline = self.asked.hidden, self.data.outline
-        gamma = popularity_exponent(outline.item_degree, hidden.rate) if hidden.gamma is None else hidden.gamma
+        plan, outline = self.asked.plan, self.data.outline
+        gamma = popularity_exponent(outline.item_degree, plan.rate) if plan.gamma is None else plan.gamma
         weights = popularity_weights(outline.item_degree, gamma)
-        if hidden.head_correction:
-            weights = correct_head_over(crew, outline, weights, hidden.negatives)
-        return Popularity(weights, gamma)
+        if plan.head_correction:
+            weights = correct_head_over(crew, outline, weights, plan.negatives)
+        return Histogram(weights, gamma)
 
-    def _end(self, opened: Opened, crew: KeptCrew, runner: Divided, reached: Reached, popularity: Popularity) -> None:
+    def _end(self, opened: Opened, crew: KeptCrew, runner: Divided, reached: Reached, popularity: Histogram) -> None:
         """The model in shards, each written where its users are; then the index, which makes them one."""
         asked, data, state = self.asked, self.data, reached.state
         assert state is not None
@@ -277,11 +274,11 @@ class DividedFit:
             item_degree=data.outline.item_degree,
             item_ids=data.item_ids,
             titles=data.titles,
-            settings=asked.settings,
-            negatives=asked.hidden.negatives,
-            groups=asked.hidden.groups,
+            settings=asked.plan,
+            negatives=asked.plan.negatives,
+            groups=asked.plan.groups,
             bounds=(*reached.bounds, last.terms()),
-            popularity_weight=asked.knob,
+            popularity_weight=asked.plan.popularity_weight,
             converged=reached.converged,
             parameters=asked.parameters,
         )

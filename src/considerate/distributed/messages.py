@@ -19,8 +19,8 @@ from considerate.data.graph import USERS, GraphOutline, part_ranges
 from considerate.inference.hidden import ItemGroups, ItemSums, Masses, Shares, UserGroups
 from considerate.inference.posterior import Side
 from considerate.inference.sums import EdgeSums
-from considerate.inference.sweep import Settings
 from considerate.kernels.arrays import added
+from considerate.parameters import FitPlan
 
 Made = TypeVar("Made")
 
@@ -29,7 +29,7 @@ Made = TypeVar("Made")
 class Setup:
     """What a part must know beside its graph, for as long as it lives."""
 
-    settings: Settings
+    settings: FitPlan
     kind: str  # "sampled" or "expected"
     negatives: float  # c
     parts: int
@@ -42,7 +42,7 @@ class Setup:
     def of(
         cls,
         outline: GraphOutline,
-        settings: Settings,
+        settings: FitPlan,
         kind: str,
         negatives: float,
         resident: str = USERS,

@@ -16,13 +16,9 @@ from considerate.errors import DivergedError
 from considerate.inference.bound import Bound
 from considerate.inference.hidden import Draws, Grouping
 from considerate.inference.posterior import Side
-from considerate.inference.sweep import (
-    Settings,
-    State,
-    Sweep,
-    initial_side,
-)
+from considerate.inference.sweep import State, Sweep, initial_side
 from considerate.kernels.arrays import Spare
+from considerate.parameters import FitPlan
 
 
 class Divided:
@@ -45,7 +41,7 @@ class Divided:
         self._swept = 0  # the sweep that the parts are at, as far as they were called from here
 
     @property
-    def settings(self) -> Settings:
+    def settings(self) -> FitPlan:
         return self.setup.settings
 
     @property

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
 from considerate.data.graph import Graph
 from considerate.errors import MemoryLimitError
 from considerate.inference.posterior import padded
-
-if TYPE_CHECKING:
-    from considerate.fitting.training import Hidden
+from considerate.parameters import FitPlan
 
 
-def needed_memory(users: int, items: int, edges: int, hidden: Hidden, factors: int) -> int:
+def needed_memory(users: int, items: int, edges: int, plan: FitPlan) -> int:
     """Bytes that a fit will hold at its peak, about: G and H in both orientations, and each side twice."""
-    side = 2 * 2 * padded(factors) * 4
+    side = 2 * 2 * padded(plan.factors) * 4
     graph = 2 * 4 * edges + 8 * (users + items) * 2
-    drawn = 2 * 4 * hidden.negatives * edges if hidden.kind == "sampled" else 8.0 * hidden.groups * users
+    drawn = 2 * 4 * plan.negatives * edges if plan.hidden == "sampled" else 8.0 * plan.groups * users
     return int(graph + drawn + (users + items) * (side + 32) + 64e6)
 
 
@@ -39,14 +37,14 @@ def available_memory() -> int | None:
     return min(found) if found else None
 
 
-def check_memory(graph: Graph, hidden: Hidden, factors: int, available: int | None = None) -> None:
+def check_memory(graph: Graph, plan: FitPlan, available: int | None = None) -> None:
     """Refuse a fit that would not fit, before it starts, and say what would."""
     available = available_memory() if available is None else available
     sizes = (graph.user_count, graph.item_count, graph.edges)
-    needed = needed_memory(*sizes, hidden, factors)
+    needed = needed_memory(*sizes, plan)
     if available is None or needed <= available:
         return
-    fitting = [k for k in range(8, factors, 8) if needed_memory(*sizes, hidden, k) <= available]
+    fitting = [k for k in range(8, plan.factors, 8) if needed_memory(*sizes, replace(plan, factors=k)) <= available]
     would = f"factors={fitting[-1]} would fit" if fitting else "fewer users or a machine with more memory is needed"
     raise MemoryLimitError(
         f"This fit needs about {needed / 1e9:.1f} GB and {available / 1e9:.1f} GB are free; {would}."

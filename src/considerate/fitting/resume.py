@@ -15,7 +15,7 @@ from considerate.errors import OutputError, UsageError
 from considerate.fitting.checkpoint import Checkpoints, Saved
 from considerate.fitting.saved_state import Parts, Tuned, pack_head, program, restore
 from considerate.fitting.training import FitStep, Start
-from considerate.inference.sweep import Settings
+from considerate.parameters import FitPlan
 from considerate.storage.files import PathLike
 from considerate.storage.filesystems import Folder
 
@@ -68,7 +68,7 @@ class Keeper:
         self.checkpoints, self.every, self.saved = checkpoints, every, saved
         self.written = saved.sweep if saved is not None else 0  # the sweep of the newest one
 
-    def start(self, settings: Settings, counts: tuple[int, int], parts: Parts) -> Start | None:
+    def start(self, settings: FitPlan, counts: tuple[int, int], parts: Parts) -> Start | None:
         """Where the fit goes on from, if there is a checkpoint."""
         if self.saved is None:
             return None

@@ -27,9 +27,10 @@ from considerate.inference.bound import Bound
 from considerate.inference.hidden import Expected
 from considerate.inference.posterior import Gamma, Posterior, Precisions, Side
 from considerate.inference.schedule import StepSize
-from considerate.inference.sweep import InMemory, Settings, State
+from considerate.inference.sweep import InMemory, State
 from considerate.inference.updates import Moments
 from considerate.kernels import compiled
+from considerate.parameters import FitPlan
 from considerate.storage.container import StoredTensors
 from considerate.storage.filesystems import Written
 
@@ -172,7 +173,7 @@ def describe_graph(graph: Graph, user_ids: Vocabulary, item_ids: Vocabulary) -> 
 
 @dataclass(frozen=True)
 class Tuned:
-    """Settings that were chosen on likes held out, or given: they are not chosen again."""
+    """FitPlan that were chosen on likes held out, or given: they are not chosen again."""
 
     knob: float
     weight: float
@@ -206,7 +207,7 @@ def saved_tuning(saved: Saved) -> Tuned:
     return Tuned(float(knob), float(weight))
 
 
-def unpack_head(saved: Saved, settings: Settings, counts: tuple[int, int], resident: str) -> State:
+def unpack_head(saved: Saved, settings: FitPlan, counts: tuple[int, int], resident: str) -> State:
     """The state of a checkpoint, its resident side without rows. counts: (users, items)."""
     head, factors = saved.head, settings.factors
     sides: dict[str, Side] = {}
@@ -239,7 +240,7 @@ def _numbers(stored: StoredTensors, name: str, count: int) -> list[float]:
     return [float(one) for one in tensor(stored, name, np.float64, [count])]
 
 
-def restore(checkpoints: Checkpoints, saved: Saved, settings: Settings, counts: tuple[int, int], parts: Parts) -> Start:
+def restore(checkpoints: Checkpoints, saved: Saved, settings: FitPlan, counts: tuple[int, int], parts: Parts) -> Start:
     """Where a fit goes on from; the parts are as they were then."""
     state = parts.read(checkpoints, saved, unpack_head(saved, settings, counts, parts.resident))
     prefix = "memory."

@@ -28,6 +28,7 @@ from considerate.inference.hidden import (
 from considerate.inference.posterior import Posterior
 from considerate.inference.sweep import Runner, State
 from considerate.kernels.threads import Backend
+from considerate.parameters import FitPlan
 
 logger = logging.getLogger("considerate")
 
@@ -36,20 +37,8 @@ WINDOW = 5  # sweeps that are averaged to see whether a noisy bound still rises
 
 
 @dataclass(frozen=True)
-class Hidden:
-    """How q(H) is made."""
-
-    kind: str  # "sampled" or "expected"
-    negatives: float  # c
-    rate: float  # r
-    gamma: float | None
-    head_correction: bool
-    groups: int
-
-
-@dataclass(frozen=True)
-class Popularity:
-    """The histogram pi and the exponent that it came from."""
+class Histogram:
+    """The popularity histogram pi and the exponent that it came from."""
 
     weights: NDArray[np.float64]  # [items]
     gamma: float
@@ -89,29 +78,22 @@ def make_graph(interactions: Interactions) -> Graph:
     return graph
 
 
-def make_popularity(graph: Graph, hidden: Hidden, backend: Backend) -> Popularity:
+def make_popularity(graph: Graph, plan: FitPlan, backend: Backend) -> Histogram:
     """pi (eq. 7-9), corrected at the head where asked for."""
     degree = graph.by_item.degrees
-    gamma = popularity_exponent(degree, hidden.rate) if hidden.gamma is None else hidden.gamma
+    gamma = popularity_exponent(degree, plan.rate) if plan.gamma is None else plan.gamma
     weights = popularity_weights(degree, gamma)
-    if hidden.head_correction:
-        weights = correct_head(weights, graph.by_user, graph.user_blocks, hidden.negatives, run=backend.map)
-    return Popularity(weights, gamma)
+    if plan.head_correction:
+        weights = correct_head(weights, graph.by_user, graph.user_blocks, plan.negatives, run=backend.map)
+    return Histogram(weights, gamma)
 
 
-def make_estimator(graph: Graph, hidden: Hidden, popularity: Popularity, seed: int, backend: Backend) -> Estimator:
+def make_estimator(graph: Graph, plan: FitPlan, weights: NDArray[np.float64], backend: Backend) -> Estimator:
     """One of the two estimators of the expectation over q(H)."""
-    if hidden.kind == "sampled":
-        return Sampled(graph.by_user, graph.user_blocks, popularity.weights, hidden.negatives, seed)
-    return Expected(
-        graph.by_user,
-        graph.user_blocks,
-        popularity.weights,
-        hidden.negatives,
-        -math.log(hidden.negatives),
-        min(hidden.groups, max(1, graph.item_count)),
-        backend.map,
-    )
+    if plan.hidden == "sampled":
+        return Sampled(graph.by_user, graph.user_blocks, weights, plan.negatives, plan.seed)
+    groups = min(plan.groups, max(1, graph.item_count))
+    return Expected(graph.by_user, graph.user_blocks, weights, plan.negatives, plan.offset, groups, backend.map)
 
 
 def has_converged(history: Sequence[float], deterministic: bool, tolerance: float) -> bool:

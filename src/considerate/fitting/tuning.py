@@ -1,4 +1,4 @@
-"""Settings chosen on likes held out of the data: the knob, and the weight of the likelihood.
+"""FitPlan chosen on likes held out of the data: the knob, and the weight of the likelihood.
 
 One like of every user is held out, a short fit is made to the others, and what ranks the held-out ones best is taken.
 The fit that follows is to all likes and is not touched by this: its posterior is the one that the same settings give
@@ -20,13 +20,13 @@ from considerate.evaluation.metrics import ndcg, rank_scores
 from considerate.evaluation.ranks import Ranks, held_ranks
 from considerate.evaluation.scorer import FunctionScorer
 from considerate.evaluation.split import HeldOut, one_per_user
-from considerate.fitting.training import Hidden, fit_steps, make_estimator, make_popularity
+from considerate.fitting.training import fit_steps, make_estimator, make_popularity
 from considerate.inference.posterior import Posterior
-from considerate.inference.sweep import InMemory, Settings
+from considerate.inference.sweep import InMemory
 from considerate.kernels.threads import Backend
 from considerate.model.predict import ItemColumns
 from considerate.model.ranking import log_popularity, utility
-from considerate.parameters import AUTO, AUTO_TOP
+from considerate.parameters import AUTO, AUTO_TOP, FitPlan
 
 logger = logging.getLogger("considerate")
 
@@ -62,16 +62,10 @@ class Tuned:
     trials: tuple[Trial, ...] = ()
 
 
-def asks_for_tuning(knob: float | str, weight: float | str) -> bool:
-    """Whether a setting is to be chosen rather than given."""
-    return isinstance(knob, str) or isinstance(weight, str)
-
-
-def tune(
-    graph: Graph, hidden: Hidden, settings: Settings, backend: Backend, knob: float | str, weight: float | str
-) -> Tuned:
+def tune(graph: Graph, plan: FitPlan, backend: Backend) -> Tuned:
     """Choose the settings that are words; numbers stay. Weights are doubled from 1 on while that helps."""
-    held = held_out(graph, settings.seed)
+    knob, weight = plan.popularity, plan.likelihood_weight
+    held = held_out(graph, plan.seed)
     if len(held.users) < LEAST_USERS:
         logger.warning(
             "%d users have two likes or more, too few to choose settings by (%d are needed); the knob is %g and the "
@@ -89,7 +83,7 @@ def tune(
     criterion = top_score if knob == AUTO_TOP or weight == AUTO else mean_rank
     trials: list[Trial] = []
     for tried in WEIGHTS if isinstance(weight, str) else (float(weight),):
-        posterior, log_pi = short_fit(held.train, hidden, replace(settings, weight=tried), backend)
+        posterior, log_pi = short_fit(held.train, replace(plan, likelihood_weight=tried), backend)
         curve = knob_curve(
             posterior, log_pi, held, criterion, backend.map, None if isinstance(knob, str) else float(knob)
         )
@@ -117,13 +111,11 @@ def held_out(graph: Graph, seed: int) -> HeldOut:
     return HeldOut(held.train, held.users[some], held.items[some])
 
 
-def short_fit(
-    graph: Graph, hidden: Hidden, settings: Settings, backend: Backend
-) -> tuple[Posterior, NDArray[np.float32]]:
+def short_fit(graph: Graph, plan: FitPlan, backend: Backend) -> tuple[Posterior, NDArray[np.float32]]:
     """The posterior of a few sweeps, and log pi."""
-    popularity = make_popularity(graph, hidden, backend)
-    estimator = make_estimator(graph, hidden, popularity, settings.seed, backend)
-    *_, last = fit_steps(InMemory(graph, estimator, settings, backend), most_sweeps=SWEEPS, tolerance=0.0)
+    popularity = make_popularity(graph, plan, backend)
+    estimator = make_estimator(graph, plan, popularity.weights, backend)
+    *_, last = fit_steps(InMemory(graph, estimator, plan, backend), most_sweeps=SWEEPS, tolerance=0.0)
     return last.state.posterior, log_popularity(popularity.weights, popularity.gamma)
 
 

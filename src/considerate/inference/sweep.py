@@ -26,24 +26,9 @@ from considerate.inference.updates import Moments, Updated, heavy_rows, update_p
 from considerate.kernels import compiled
 from considerate.kernels.arrays import Spare
 from considerate.kernels.threads import Backend
+from considerate.parameters import FitPlan
 
 INITIAL_PRECISION = 10.0
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What inference must know beside the graph and q(H)."""
-
-    factors: int = 20
-    offset: float = 0.0  # -log c
-    weight: float = 1.0  # rho
-    user_bias: bool = False
-    item_bias: bool = True
-    prior_shape: float = 0.01  # alpha
-    prior_rate: float = 0.01  # beta
-    step_delay: int = 10  # t_eps
-    precision_delay: int = 5  # t_tau
-    seed: int = 0
 
 
 @dataclass(frozen=True)
@@ -72,7 +57,7 @@ class Runner(Protocol):
     """Whoever can sweep: over a graph in memory (`InMemory`), or over its parts wherever they are (`Divided`)."""
 
     @property
-    def settings(self) -> Settings: ...
+    def settings(self) -> FitPlan: ...
 
     @property
     def deterministic(self) -> bool:
@@ -95,7 +80,7 @@ class InMemory:
 
     graph: Graph
     estimator: Estimator
-    settings: Settings
+    settings: FitPlan
     backend: Backend
 
     @property
@@ -113,14 +98,14 @@ class InMemory:
         return evaluate_bound(self.graph, self.estimator, self.settings, self.backend, state)
 
 
-def initial_side(rows: int, settings: Settings, side: str, spare: Spare | None = None) -> Side:
+def initial_side(rows: int, settings: FitPlan, side: str, spare: Spare | None = None) -> Side:
     """Rows of one side at zero, as wide as the precisions that are held at first."""
     start = 1 / INITIAL_PRECISION
     has_bias = settings.user_bias if side == USERS else settings.item_bias
     return Side.constant(rows, settings.factors, start, start if has_bias else None, spare)
 
 
-def initial_items(count: int, settings: Settings, spare: Spare | None = None) -> Side:
+def initial_items(count: int, settings: FitPlan, spare: Spare | None = None) -> Side:
     """Items near zero, N(0, 0.1^2). (At zero they would stay there.)"""
     random = np.random.Generator(np.random.Philox(key=settings.seed))
     items = initial_side(count, settings, ITEMS, spare)
@@ -128,7 +113,7 @@ def initial_items(count: int, settings: Settings, spare: Spare | None = None) ->
     return items
 
 
-def initial_precisions(users: int, items: int, settings: Settings) -> Precisions:
+def initial_precisions(users: int, items: int, settings: FitPlan) -> Precisions:
     """The vectors' precisions are held at 10 until they are learned, those of biases at their prior's mean. Each Gamma
     has the shape that eq. 20 will give it, or the first blend of its rate would be between two scales."""
 
@@ -145,7 +130,7 @@ def initial_precisions(users: int, items: int, settings: Settings) -> Precisions
     )
 
 
-def initial_state(graph: Graph, settings: Settings, spare: Spare | None = None) -> State:
+def initial_state(graph: Graph, settings: FitPlan, spare: Spare | None = None) -> State:
     """Items near zero; users at zero, as the first pass is theirs."""
     users = initial_side(graph.user_count, settings, USERS, spare)
     items = initial_items(graph.item_count, settings, spare)
@@ -153,7 +138,7 @@ def initial_state(graph: Graph, settings: Settings, spare: Spare | None = None) 
     return State(0, posterior, StepSize(settings.step_delay), Moments.of(users), Moments.of(items))
 
 
-def bound_of(state: State, edges: float, settings: Settings, counts: tuple[int, int] | None = None) -> Bound:
+def bound_of(state: State, edges: float, settings: FitPlan, counts: tuple[int, int] | None = None) -> Bound:
     """L_xi of a state, given the part of the edges (eq. 12); counts of users and items, where rows are elsewhere."""
     q, taus = state.posterior, state.posterior.precisions
     m, n = counts or (len(q.users), len(q.items))
@@ -169,7 +154,7 @@ def update_precisions(
     users: Moments,
     items: Moments,
     counts: tuple[int, int],
-    settings: Settings,
+    settings: FitPlan,
     epsilon: float,
 ) -> Precisions:
     """The four Gamma posteriors (eq. 20)."""
@@ -187,7 +172,7 @@ def update_precisions(
 
 
 def sweeps(
-    graph: Graph, estimator: Estimator, settings: Settings, backend: Backend, state: State | None = None
+    graph: Graph, estimator: Estimator, settings: FitPlan, backend: Backend, state: State | None = None
 ) -> Iterator[Sweep]:
     """One sweep after the other, without end; whoever asks decides when to stop."""
     spare = Spare()
@@ -203,7 +188,7 @@ def sweeps(
 def _sweep(
     graph: Graph,
     estimator: Estimator,
-    settings: Settings,
+    settings: FitPlan,
     backend: Backend,
     state: State,
     heavy: np.ndarray,
@@ -249,7 +234,7 @@ def next_state(
     user_moments: Moments,
     item_moments: Moments,
     counts: tuple[int, int],
-    settings: Settings,
+    settings: FitPlan,
     epsilon: float,
 ) -> State:
     """The state after both sides were stepped: the precisions (eq. 20) and the next step size."""
@@ -259,7 +244,7 @@ def next_state(
     return State(number, Posterior(users, items, taus), state.step_size.after(number), user_moments, item_moments)
 
 
-def users_pass(graph: Graph, terms: Terms, settings: Settings, q: Posterior, epsilon: float) -> compiled.Pass:
+def users_pass(graph: Graph, terms: Terms, settings: FitPlan, q: Posterior, epsilon: float) -> compiled.Pass:
     """What the users' pass reads: the items, H and the constants."""
     taus = q.precisions
     step = PassStep(settings.offset, settings.weight, taus.user.mean, mean_of(taus.user_bias), epsilon)
@@ -269,7 +254,7 @@ def users_pass(graph: Graph, terms: Terms, settings: Settings, q: Posterior, eps
 def update_users(
     graph: Graph,
     terms: Terms,
-    settings: Settings,
+    settings: FitPlan,
     backend: Backend,
     q: Posterior,
     epsilon: float,
@@ -280,7 +265,7 @@ def update_users(
     return update_side(reading, q.users, graph.user_blocks, backend.map, spare=spare)
 
 
-def evaluate_bound(graph: Graph, estimator: Estimator, settings: Settings, backend: Backend, state: State) -> Bound:
+def evaluate_bound(graph: Graph, estimator: Estimator, settings: FitPlan, backend: Backend, state: State) -> Bound:
     """L_xi of a state, on the H of the sweep that would come next."""
     terms = estimator.user_terms(state.sweep + 1, state.posterior, backend.map)
     reading = users_pass(graph, terms, settings, state.posterior, 1.0)

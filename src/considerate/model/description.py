@@ -8,13 +8,24 @@ from typing import Any
 
 from considerate.errors import UsageError
 from considerate.inference.posterior import Gamma, Precisions
-from considerate.inference.sweep import Settings
 from considerate.model.predict import UNCHANGED, Recalibration
-from considerate.parameters import Parameters, check_setting
+from considerate.parameters import FitPlan, Parameters, check_setting
 from considerate.storage.container import StoredTensors
 
 GAMMAS = ("user", "item", "user_bias", "item_bias")
 PARAMETERS = {one.name: one for one in fields(Parameters)}
+SETTINGS = {  # of the plan, as the file has them, each with its default
+    "factors": 20,
+    "offset": 0.0,
+    "weight": 1.0,
+    "user_bias": False,
+    "item_bias": True,
+    "prior_shape": 0.01,
+    "prior_rate": 0.01,
+    "step_delay": 10,
+    "precision_delay": 5,
+    "seed": 0,
+}
 
 
 class Description:
@@ -84,30 +95,32 @@ class Description:
             raise self.stored.refusal("its recalibration is not a finite shift and a slope above zero")
         return Recalibration(float(slope), float(shift))
 
-    def settings(self, factors: int, negatives: float) -> Settings:
+    def settings(self, factors: int, negatives: float) -> FitPlan:
         """The settings of inference, each in the range of the parameter that it came from."""
         given = self.get("settings", dict)
         values: dict[str, Any] = {}
-        for one in fields(Settings):
-            value = given.get(one.name, one.default)
-            if isinstance(one.default, bool):
+        for name, default in SETTINGS.items():
+            value = given.get(name, default)
+            if isinstance(default, bool):
                 fits = isinstance(value, bool)
-            elif isinstance(one.default, int):
+            elif isinstance(default, int):
                 fits = type(value) is int and 0 <= value < 2**63
             else:
                 fits = _is_number(value)
-            if not fits or (one.name == "factors" and value != factors):
-                raise self.stored.refusal(f"its setting {one.name!r} is out of range")
-            if one.name == "offset" and not math.isclose(value, -math.log(negatives), abs_tol=1e-6):
+            if not fits or (name == "factors" and value != factors):
+                raise self.stored.refusal(f"its setting {name!r} is out of range")
+            if name == "offset" and not math.isclose(value, -math.log(negatives), abs_tol=1e-6):
                 raise self.stored.refusal("its setting 'offset' is out of range (it must be -log of 'negatives')")
-            parameter = PARAMETERS.get({"weight": "likelihood_weight"}.get(one.name, one.name))
+            parameter = PARAMETERS.get({"weight": "likelihood_weight"}.get(name, name))
             try:
                 if parameter is not None:
                     check_setting(parameter, value)
             except UsageError as error:
-                raise self.stored.refusal(f"its setting {one.name!r} is out of range ({_sentence(error)})") from error
-            values[one.name] = value if isinstance(one.default, bool | int) else float(value)
-        return Settings(**values)
+                raise self.stored.refusal(f"its setting {name!r} is out of range ({_sentence(error)})") from error
+            values[name] = value if isinstance(default, bool | int) else float(value)
+        values["likelihood_weight"] = values.pop("weight")
+        del values["offset"]
+        return FitPlan(**values, negatives=negatives)
 
 
 def _sentence(error: UsageError) -> str:

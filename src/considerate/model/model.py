@@ -13,10 +13,10 @@ from considerate.data import Titles
 from considerate.data.graph import Adjacency
 from considerate.data.vocabulary import Ids, Vocabulary
 from considerate.inference.posterior import Posterior, Precisions, Side
-from considerate.inference.sweep import Settings
 from considerate.model.predict import UNCHANGED, FoldIn, ItemColumns, Recalibration, like_interval, like_probability
 from considerate.model.ranking import log_popularity
 from considerate.model.users import UserRows, Users
+from considerate.parameters import FitPlan
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Model:
     item_degree: NDArray[np.int64]  # [items]
     item_ids: Vocabulary
     titles: Titles | None
-    settings: Settings
+    settings: FitPlan
     negatives: float  # c
     groups: int
     bounds: tuple[dict[str, float], ...]  # the terms of L_xi before the first sweep, and after each

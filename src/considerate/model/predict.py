@@ -17,9 +17,9 @@ from considerate.inference.hidden.saturation import Saturation
 from considerate.inference.posterior import Posterior, Side
 from considerate.inference.schedule import StepSize
 from considerate.inference.sums import Step, side_pass
-from considerate.inference.sweep import Settings
 from considerate.inference.updates import update_side
 from considerate.kernels import compiled
+from considerate.parameters import FitPlan
 
 INTERVAL = 1.6448536269514722  # standard deviations on either side that hold 90 %
 STRIP = 16  # items that the kernel scores side by side
@@ -172,7 +172,7 @@ class FoldIn:
     posterior: Posterior
     weights: NDArray[np.float64]  # pi
     negatives: float
-    settings: Settings
+    settings: FitPlan
     groups: int = 32
     rounds: int = 20
 
@@ -261,7 +261,7 @@ class FoldIn:
 
 
 def share_of_update(
-    liked: NDArray[Any], users: Side, posterior: Posterior, item: int, settings: Settings
+    liked: NDArray[Any], users: Side, posterior: Posterior, item: int, settings: FitPlan
 ) -> NDArray[np.float64]:
     """How much each liked item moves the logit of `item`, by its share of the user's update (eq. 15).
 

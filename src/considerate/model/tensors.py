@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from considerate.data import Titles
 from considerate.data.graph import Adjacency
 from considerate.inference.posterior import Side, padded
-from considerate.model.description import GAMMAS, Description
+from considerate.model.description import GAMMAS, SETTINGS, Description
 from considerate.model.model import Model
 from considerate.model.users import UserRows, Users
 from considerate.model.vocabularies import pack_vocabulary, unpack_vocabulary
@@ -53,7 +53,7 @@ def shared_tensors(model: Model) -> tuple[dict[str, NDArray[Any]], dict[str, Any
         "converged": model.converged,
         "recalibration": asdict(model.recalibration),
         "precisions": {name: [one.shape, one.rate] for name, one in named.items() if one is not None},
-        "settings": asdict(model.settings),
+        "settings": {name: getattr(model.settings, name) for name in SETTINGS},
         "parameters": {name: _plain(value) for name, value in model.parameters.items()},
         "bound_terms": terms,
         "item_ids": ids_description,

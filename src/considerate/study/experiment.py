@@ -201,7 +201,7 @@ class Study:
         self._balance = [Balance(**one) for one in found[1]]
 
     def _trials(self) -> Iterator[Step]:
-        """Settings, knob and iterations, chosen on the validation part of the first split."""
+        """FitPlan, knob and iterations, chosen on the validation part of the first split."""
         seed, valid, run = self.options.seed, self._valid, self._backend.map
         trials, found = our_trials(self._given), []  # type: ignore[var-annotated]
         yield self._runner.begin("considerate: trials on validation")

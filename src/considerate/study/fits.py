@@ -20,7 +20,7 @@ from considerate.model.predict import like_probability, logit_moments
 from considerate.study.cache import Arrays
 from considerate.study.material import Judged
 from considerate.study.ours import choose_knob, fit_ours, our_steps
-from considerate.study.peers import Peer, Settings, fit_peer
+from considerate.study.peers import FitPlan, Peer, fit_peer
 
 K = 20  # length of a list
 TUNED_ON = 5000  # users of the validation split at most, drawn by the seed
@@ -117,7 +117,7 @@ def measure_ours(
     return arrays
 
 
-def measure_peer(held: HeldOut, peer: Peer, settings: Settings, seed: int, threads: int, run: Any) -> Arrays:
+def measure_peer(held: HeldOut, peer: Peer, settings: FitPlan, seed: int, threads: int, run: Any) -> Arrays:
     """A peer on a split."""
     fitted = fit_peer(peer, held.train, settings, seed, threads)
     return measure([fitted.scorer], held, fitted.seconds, run)
@@ -150,7 +150,7 @@ def try_ours(valid: HeldOut, settings: Mapping[str, Any], seed: int, threads: in
     return {"rank": rank, "tail": tail, "knob": knob, "seconds": seconds}
 
 
-def try_peer(valid: HeldOut, peer: Peer, settings: Settings, seed: int, threads: int, run: Any) -> dict[str, Any]:
+def try_peer(valid: HeldOut, peer: Peer, settings: FitPlan, seed: int, threads: int, run: Any) -> dict[str, Any]:
     """A trial of a peer: its best mean S_rank on validation along the way, and after how many iterations."""
     best: dict[str, Any] = {"rank": -1.0, "tail": -1.0, "iterations": 0, "seconds": 0.0}
     since = looks = 0
@@ -196,7 +196,7 @@ def trace_ours(
     return found | {"bound": bounds[1:]}  # the first is of the start
 
 
-def trace_peer(valid: HeldOut, peer: Peer, settings: Settings, threads: int, run: Any) -> dict[str, Any]:
+def trace_peer(valid: HeldOut, peer: Peer, settings: FitPlan, threads: int, run: Any) -> dict[str, Any]:
     """Quality on validation against seconds of fitting, with all threads."""
     found: dict[str, list[float]] = {name: [] for name in ("rank", "recall", "seconds")}
     for one in peer.snapshots(valid.train, settings, None, threads):

@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from considerate.data.graph import Graph
-from considerate.fitting.training import Hidden, make_popularity
+from considerate.fitting.training import make_popularity
 from considerate.inference.hidden import Sampled, positives_to_negatives
 from considerate.kernels.threads import Backend
+from considerate.parameters import FitPlan
 from considerate.simulation.degrees import degree_histogram, fit_power_law, fit_power_law_cutoff
 from considerate.study.results import Balance, Degrees
 
@@ -20,16 +21,16 @@ BINS_PER_DECADE = 5
 RATES = {"r = 1": 1.0, "r = 1/2": 0.5}
 
 
-def drawn_hidden(graph: Graph, hidden: Hidden, seed: int, backend: Backend) -> Any:
+def drawn_hidden(graph: Graph, plan: FitPlan, backend: Backend) -> Any:
     """The unliked edges of one drawn H, by user."""
-    popularity = make_popularity(graph, hidden, backend)
-    sampled = Sampled(graph.by_user, graph.user_blocks, popularity.weights, hidden.negatives, seed)
+    popularity = make_popularity(graph, plan, backend)
+    sampled = Sampled(graph.by_user, graph.user_blocks, popularity.weights, plan.negatives, plan.seed)
     return sampled.draw(1, backend.map)
 
 
 def study_degrees(graph: Graph, seed: int, backend: Backend) -> list[Degrees]:
     """Both sides of G, and of an H drawn as in the paper (a fair coin, r = 1)."""
-    unliked = drawn_hidden(graph, Hidden("sampled", 1.0, 1.0, None, False, 1), seed, backend)
+    unliked = drawn_hidden(graph, FitPlan(seed=seed), backend)
     liked_of_item, unliked_of_item = positives_to_negatives(graph, unliked)
     return [
         _degrees("users", "G", graph.by_user.degrees),
@@ -60,7 +61,7 @@ def study_balance(graph: Graph, seed: int, backend: Backend) -> Iterator[Balance
     """Positives to negatives for two rates, with and without the correction of the head."""
     for name, rate in RATES.items():
         for corrected in (False, True):
-            unliked = drawn_hidden(graph, Hidden("sampled", 1.0, rate, None, corrected, 1), seed, backend)
+            unliked = drawn_hidden(graph, FitPlan(rate=rate, head_correction=corrected, seed=seed), backend)
             liked, others = positives_to_negatives(graph, unliked)
             yield _balance(f"{name}, head corrected" if corrected else name, liked, others)
 

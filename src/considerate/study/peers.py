@@ -26,7 +26,7 @@ from considerate.data.graph import Adjacency, Graph
 from considerate.errors import UsageError
 from considerate.evaluation.scorer import Scorer, as_scorer
 
-Settings = Mapping[str, Any]
+FitPlan = Mapping[str, Any]
 EASE_ITEMS = 10_000  # EASE inverts a matrix of items by items
 LEAST_EPOCHS, MOST_EPOCHS = 200, 1000  # of BPR: more where there are few likes, as an epoch is then short
 EPOCH_LIKES = 3e7  # likes seen in all, where there are few
@@ -49,7 +49,7 @@ class Peer(Protocol):
     def name(self) -> str: ...
 
     @property
-    def trials(self) -> tuple[Settings, ...]:
+    def trials(self) -> tuple[FitPlan, ...]:
         """The settings to try."""
         ...
 
@@ -67,7 +67,7 @@ class Peer(Protocol):
         """Why it cannot be fitted here, or None."""
         ...
 
-    def snapshots(self, train: Graph, settings: Settings, seed: int | None, threads: int) -> Iterator[Snapshot]:
+    def snapshots(self, train: Graph, settings: FitPlan, seed: int | None, threads: int) -> Iterator[Snapshot]:
         """Fit, with a snapshot now and then; `settings["iterations"]` says when to end.
 
         With a seed the answer is a function of it. Without one, all threads may be used where that would not be so.
@@ -75,7 +75,7 @@ class Peer(Protocol):
         ...
 
 
-def fit_peer(peer: Peer, train: Graph, settings: Settings, seed: int | None = 0, threads: int = 1) -> Snapshot:
+def fit_peer(peer: Peer, train: Graph, settings: FitPlan, seed: int | None = 0, threads: int = 1) -> Snapshot:
     """The peer, fitted to the end."""
     last: Snapshot | None = None
     for snapshot in peer.snapshots(train, settings, seed, threads):
@@ -168,14 +168,14 @@ class Popularity:
     """How many liked an item; nothing to tune."""
 
     name: str = "popularity"
-    trials: tuple[Settings, ...] = ({},)
+    trials: tuple[FitPlan, ...] = ({},)
     version: str | None = "1"
     one_thread: bool = True
 
     def unavailable(self, train: Graph) -> str | None:
         return None
 
-    def snapshots(self, train: Graph, settings: Settings, seed: int | None, threads: int) -> Iterator[Snapshot]:
+    def snapshots(self, train: Graph, settings: FitPlan, seed: int | None, threads: int) -> Iterator[Snapshot]:
         clock = Clock()
         with clock:
             scorer = PopularityScorer(self.name, train.by_item.degrees.astype(np.float32))
@@ -193,14 +193,14 @@ class BPR:
     one_thread: bool = True
 
     @property
-    def trials(self) -> tuple[Settings, ...]:
+    def trials(self) -> tuple[FitPlan, ...]:
         pairs = ((0.02, 0.003), (0.02, 0.01), (0.02, 0.03), (0.05, 0.01), (0.05, 0.03), (0.05, 0.06))
         return tuple({"learning_rate": rate, "lambda_reg": ridge} for rate, ridge in pairs)
 
     def unavailable(self, train: Graph) -> str | None:
         return _missing("cornac")
 
-    def snapshots(self, train: Graph, settings: Settings, seed: int | None, threads: int) -> Iterator[Snapshot]:
+    def snapshots(self, train: Graph, settings: FitPlan, seed: int | None, threads: int) -> Iterator[Snapshot]:
         from cornac.models import BPR as Uniform
         from cornac.models import WBPR as Weighted
 
@@ -230,14 +230,14 @@ class ALS:
     one_thread: bool = False
 
     @property
-    def trials(self) -> tuple[Settings, ...]:
+    def trials(self) -> tuple[FitPlan, ...]:
         pairs = ((40.0, 100.0), (40.0, 200.0), (40.0, 400.0), (10.0, 30.0), (2.0, 10.0), (1.0, 0.01))
         return tuple({"alpha": alpha, "regularization": ridge} for alpha, ridge in pairs)
 
     def unavailable(self, train: Graph) -> str | None:
         return _missing("implicit")
 
-    def snapshots(self, train: Graph, settings: Settings, seed: int | None, threads: int) -> Iterator[Snapshot]:
+    def snapshots(self, train: Graph, settings: FitPlan, seed: int | None, threads: int) -> Iterator[Snapshot]:
         from implicit.cpu.als import AlternatingLeastSquares
 
         chosen = {name: value for name, value in settings.items() if name != "iterations"}
@@ -265,7 +265,7 @@ class EASE:
     one_thread: bool = False
 
     @property
-    def trials(self) -> tuple[Settings, ...]:
+    def trials(self) -> tuple[FitPlan, ...]:
         return tuple({"ridge": ridge} for ridge in (30.0, 100.0, 300.0, 1000.0, 3000.0, 10_000.0))
 
     def unavailable(self, train: Graph) -> str | None:
@@ -273,7 +273,7 @@ class EASE:
             return None
         return f"it inverts a matrix of items by items, and {train.item_count:,} are not under {EASE_ITEMS:,}"
 
-    def snapshots(self, train: Graph, settings: Settings, seed: int | None, threads: int) -> Iterator[Snapshot]:
+    def snapshots(self, train: Graph, settings: FitPlan, seed: int | None, threads: int) -> Iterator[Snapshot]:
         clock = Clock()
         with clock, blas_threads(threads):
             weights = ease_weights(training_matrix(train), float(settings["ridge"]))
@@ -311,13 +311,13 @@ class Own:
     name: str
     make: Callable[[Any], Any]
     version: str | None = None
-    trials: tuple[Settings, ...] = field(default=({},), init=False)
+    trials: tuple[FitPlan, ...] = field(default=({},), init=False)
     one_thread: bool = field(default=False, init=False)
 
     def unavailable(self, train: Graph) -> str | None:
         return None
 
-    def snapshots(self, train: Graph, settings: Settings, seed: int | None, threads: int) -> Iterator[Snapshot]:
+    def snapshots(self, train: Graph, settings: FitPlan, seed: int | None, threads: int) -> Iterator[Snapshot]:
         clock = Clock()
         with clock:
             made = self.make(training_matrix(train))
