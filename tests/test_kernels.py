@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,11 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import special
 
-from considerate.data.graph import Adjacency, Graph, row_blocks, transpose
+from considerate.data.graph import Adjacency, Graph, row_blocks, run_serially, transpose
 from considerate.inference.hidden import Terms
 from considerate.inference.posterior import Side
 from considerate.inference.sums import Step, edge_sums, side_pass
 from considerate.kernels import compiled, reference
+from considerate.kernels.threads import LocalBackend
 
 INSTRUCTION_SETS = compiled.instruction_sets()
 every_instruction_set = pytest.mark.parametrize("name", INSTRUCTION_SETS)
@@ -397,13 +399,40 @@ def test_sorted_pairs_and_transposition_against_numpy(seed, rows, columns, pairs
     order = np.lexsort((unique // columns, unique % columns))
     np.testing.assert_array_equal(graph.by_item.indices, (unique // columns)[order])
     np.testing.assert_array_equal(graph.by_item.degrees, np.bincount(unique % columns, minlength=columns))
-    back = transpose(graph.by_item, rows, graph.item_blocks)
-    np.testing.assert_array_equal(back.indices, graph.by_user.indices)
-    np.testing.assert_array_equal(back.starts, graph.by_user.starts)
+    for run in (run_serially, lambda function, tasks: [function(task) for task in reversed(tasks)]):
+        back = transpose(graph.by_item, rows, graph.item_blocks, run)
+        np.testing.assert_array_equal(back.indices, graph.by_user.indices)
+        np.testing.assert_array_equal(back.starts, graph.by_user.starts)
     for blocks, side in ((graph.user_blocks, rows), (graph.item_blocks, columns)):
         assert blocks[0] == 0
         assert blocks[-1] == side
         assert (np.diff(blocks) > 0).all()
+
+
+@pytest.mark.parametrize("edges_per_item", [0.5, 5, 50])
+def test_transposition_takes_memory_in_proportion_to_edges_and_items(edges_per_item):
+    rows, items = 20_000, 40_000
+    random = np.random.default_rng(0)
+    users, liked = (random.integers(n, size=int(edges_per_item * items), dtype=np.int32) for n in (rows, items))
+    graph = Graph.from_pairs(users, liked, rows, items, block_edges=max(1, len(users) // 256))
+    assert len(graph.user_blocks) > 200
+    with LocalBackend(2) as backend:
+        tracemalloc.start()
+        back = transpose(graph.by_user, items, graph.user_blocks, backend.map)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    np.testing.assert_array_equal(back.indices, graph.by_item.indices)
+    assert peak < 8 * graph.edges + 80 * items + 100_000
+
+
+def test_places_of_slices_against_numpy():
+    counts = np.random.default_rng(0).integers(0, 5, (3, 7))
+    starts, places = np.empty(8, np.int64), counts.copy()
+    compiled.counts_to_places(places, starts)
+    np.testing.assert_array_equal(starts, np.concatenate([[0], np.cumsum(counts.sum(axis=0))]))
+    np.testing.assert_array_equal(places, starts[:-1] + np.cumsum(counts, axis=0) - counts)
+    with pytest.raises(ValueError, match="one entry more"):
+        compiled.counts_to_places(places, starts[1:])
 
 
 def test_pairs_out_of_range_are_refused():

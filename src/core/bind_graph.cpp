@@ -37,6 +37,17 @@ void bind_graph(nb::module_& m) {
       },
       nb::arg("indices"), nb::arg("counts").noconvert(), "counts += bincount(indices)");
   m.def(
+      "counts_to_places",
+      [](InOut<std::int64_t> counts, InOut<std::int64_t> starts) {
+        require(counts.ndim() == 2 && starts.ndim() == 1 && starts.shape(0) == counts.shape(1) + 1,
+                "starts must have one entry more than counts has columns");
+        nb::gil_scoped_release release;
+        counts_to_places(counts.data(), static_cast<std::int64_t>(counts.shape(0)),
+                         static_cast<std::int64_t>(counts.shape(1)), starts.data());
+      },
+      nb::arg("counts").noconvert(), nb::arg("starts").noconvert(),
+      "Counts of slices become where each slice's part of each column begins; starts are the columns'.");
+  m.def(
       "scatter_rows",
       [](In<std::int64_t> starts, In<std::int32_t> indices, std::int64_t first, std::int64_t last,
          InOut<std::int64_t> places, InOut<std::int32_t> rows_out) {

@@ -45,7 +45,22 @@ inline void count_columns(const std::int32_t* indices, std::int64_t edges, std::
   for (std::int64_t e = 0; e < edges; ++e) ++counts[indices[e]];
 }
 
-// Put a block's rows under their columns; `places` says where the block's part of each column begins, and moves on.
+// Turn the counts of each slice of rows, [slices, columns], into where its part of each column begins, and say where
+// each column begins. NumPy: starts = [0, cumsum(counts.sum(0))]; counts = starts[:-1] + cumsum(counts, 0) - counts.
+inline void counts_to_places(std::int64_t* counts, std::int64_t slices, std::int64_t columns, std::int64_t* starts) {
+  std::int64_t at = 0;
+  for (std::int64_t n = 0; n < columns; ++n) {
+    starts[n] = at;
+    for (std::int64_t* count = counts + n; count < counts + slices * columns; count += columns) {
+      const std::int64_t next = at + *count;
+      *count = at;
+      at = next;
+    }
+  }
+  starts[columns] = at;
+}
+
+// Put a slice's rows under their columns; `places` says where the slice's part of each column begins, and moves on.
 inline void scatter_rows(const std::int64_t* starts, const std::int32_t* indices, std::int64_t first, std::int64_t last,
                          std::int64_t* places, std::int32_t* rows_out) {
   for (std::int64_t m = first; m < last; ++m)

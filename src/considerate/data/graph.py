@@ -23,6 +23,7 @@ BLOCK_EDGES = 32_768
 MOST_BLOCKS = 256  # of users
 MOST_ITEM_BLOCKS = 64  # fewer: the items of a block are summed together, a block of users at a time
 MOST_PARTS = 64
+FEWEST_SLICES = 8  # of a transposition that threads share
 USERS, ITEMS = "users", "items"  # the side that a division of the graph leaves where it lies
 
 Task = TypeVar("Task")
@@ -95,33 +96,31 @@ def transpose(
     adjacency: Adjacency,
     columns: int,
     blocks: NDArray[np.int64],
-    run: Run[Range, None] = run_serially,
+    run: Run[int, None] = run_serially,
     spare: Spare | None = None,
 ) -> Adjacency:
-    """The other orientation, rows ascending under each column: a counting sort that blocks share."""
-    parts = ranges(blocks)
-    places = np.zeros((len(parts), columns), np.int64)
+    """The other orientation, rows ascending under each column: a counting sort whose slices of rows `run` maps.
 
-    def count(task: Range) -> None:
-        number, (first, last) = task[0], parts[task[0]]
-        part = adjacency.indices[adjacency.starts[first] : adjacency.starts[last]]
-        compiled.count_columns(part, places[number])
+    The result does not depend on the slices. Their counters take at most 4 bytes an edge or 64 bytes a column.
+    """
+    most = max(FEWEST_SLICES, adjacency.edges // (2 * max(1, columns)))
+    slices = min(len(blocks) - 1, most) if run is not run_serially else 1
+    bounds = ranges(blocks[np.linspace(0, len(blocks) - 1, slices + 1).astype(np.int64)])
+    starts, places = np.empty(columns + 1, np.int64), np.zeros((slices, columns), np.int64)
 
-    numbered = [(number, number) for number in range(len(parts))]
-    run(count, numbered)
-    starts = np.zeros(columns + 1, np.int64)
-    np.cumsum(places.sum(axis=0), out=starts[1:])
-    before = np.cumsum(places, axis=0)
-    before -= places
-    before += starts[:-1]
-    out = empty((adjacency.edges,), np.int32, spare)
+    def count(number: int) -> None:
+        first, last = bounds[number]
+        compiled.count_columns(adjacency.indices[adjacency.starts[first] : adjacency.starts[last]], places[number])
 
-    def scatter(task: Range) -> None:
-        first, last = parts[task[0]]
-        compiled.scatter_rows(adjacency.starts, adjacency.indices, first, last, before[task[0]], out)
+    run(count, range(slices))
+    compiled.counts_to_places(places, starts)
+    rows = empty((adjacency.edges,), np.int32, spare)
 
-    run(scatter, numbered)
-    return Adjacency(starts, out)
+    def scatter(number: int) -> None:
+        compiled.scatter_rows(adjacency.starts, adjacency.indices, *bounds[number], places[number], rows)
+
+    run(scatter, range(slices))
+    return Adjacency(starts, rows)
 
 
 @dataclass(frozen=True)
