@@ -55,9 +55,12 @@ EXAMPLES = {
 ENDS = """## Exit codes and messages
 
 0: it worked. 1: the run failed (the disk, the memory, a fit that diverged). 2: bad use, bad data or an unknown id.
-130: Ctrl-C. What went wrong is one line on stderr that begins with `considerate:`. Answers go to stdout;
-notes, warnings and progress to stderr. A file is written beside its place and renamed: it is the old one or the new
-one, never half.
+130: Ctrl-C. 141: whoever read the output closed it, as `| head` does. What went wrong is one line on stderr that begins
+with `considerate:`. Answers go to stdout; notes, warnings and progress to stderr. A file is written beside its place
+and renamed: it is the old one or the new one, never half.
+
+Control characters in ids, titles and file names are shown as `?`, so that data cannot command the terminal; `--json`
+escapes them.
 """
 
 

@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from typer.testing import CliRunner
 
 from considerate import Recommender
-from considerate.cli.app import app
+from considerate.cli import app
 from considerate.cli.screen import told
 from considerate.data.graph import Graph
 from considerate.errors import UsageError

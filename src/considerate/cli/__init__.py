@@ -1,6 +1,6 @@
 """The shell: `considerate fit | recommend | evaluate | inspect | study | simulate | demo`.
 
-app.py             the program: its commands, its errors as one sentence, its exit codes
+program.py         the program: its commands, its errors as one sentence, its exit codes
 options.py         options that several commands share; those of a fit are made from `Parameters`
 screen.py          what is printed where
 fit.py, recommend.py, evaluate.py, inspect.py, study.py, simulate.py, demo.py   the commands
@@ -11,6 +11,31 @@ text_charts.py     bars and sparklines
 Heavy imports happen inside commands, so that `considerate --help` answers at once.
 """
 
-from considerate.cli.app import app, main
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from considerate.cli.program import app
 
 __all__ = ["app", "main"]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "app":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from considerate.cli.program import app
+
+    return app
+
+
+def main() -> None:
+    """The entry point. Nothing is imported before it, so that Ctrl-C is one line at any time."""
+    try:
+        from considerate.cli.program import run
+
+        run()
+    except KeyboardInterrupt:
+        print("considerate: interrupted; no file was left half-written.", file=sys.stderr)
+        sys.exit(130)

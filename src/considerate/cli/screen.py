@@ -8,6 +8,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -15,22 +16,47 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
+_CONTROL = dict.fromkeys((*range(9), *range(11, 32), *range(127, 160)), "?")  # all but tabs and new lines
+
+
+def printable(text: str) -> str:
+    """Text whose control characters are question marks: a title may hold what a terminal takes for a command."""
+    return text.translate(_CONTROL)
+
+
 def complain(message: str, code: int) -> int:
     """One line on stderr; returns the exit code."""
-    print(f"considerate: {' '.join(message.split())}", file=sys.stderr)
+    print(f"considerate: {printable(' '.join(message.split()))}", file=sys.stderr)
     return code
 
 
-def stdout() -> Console:
+@cache
+def _console() -> type[Console]:
     from rich.console import Console
+    from rich.segment import Segment
 
-    return Console(highlight=False)
+    class Screen(Console):
+        """A console that prints no control character of the data."""
+
+        def render_str(self, text: str, **options: Any) -> Any:
+            return super().render_str(printable(text), **options)  # before it is measured
+
+        def render(self, renderable: Any, options: Any = None) -> Iterator[Any]:
+            for segment in super().render(renderable, options):
+                yield segment if segment.control else Segment(printable(segment.text), segment.style)
+
+        def on_broken_pipe(self) -> None:
+            raise  # the error that rich has caught: the program decides how to end
+
+    return Screen
+
+
+def stdout() -> Console:
+    return _console()(highlight=False)
 
 
 def stderr() -> Console:
-    from rich.console import Console
-
-    return Console(stderr=True, highlight=False)
+    return _console()(stderr=True, highlight=False)
 
 
 def say(kind: str, message: str) -> None:
@@ -45,7 +71,12 @@ def say(kind: str, message: str) -> None:
 def print_json(value: Any) -> None:
     """Plain JSON, one document; where the terminal knows no Unicode, in ASCII."""
     unicode = (sys.stdout.encoding or "").lower().startswith("utf")
-    print(json.dumps(value, ensure_ascii=not unicode, indent=2, allow_nan=False))
+    print_json_text(json.dumps(value, ensure_ascii=not unicode, indent=2, allow_nan=False) + "\n")
+
+
+def print_json_text(text: str) -> None:
+    """A JSON document, with the control characters escaped that JSON allows in strings."""
+    print(text.translate({code: f"\\u{code:04x}" for code in range(127, 160)}), end="")
 
 
 @contextmanager

@@ -90,7 +90,7 @@ def study(
                 pass
         written = write_report(work.results, folder)
     if json:
-        print(results_to_json(work.results), end="")
+        screen.print_json_text(results_to_json(work.results))
     elif not quiet:
         _show(work.results, written)
 

@@ -16,22 +16,26 @@ from considerate.cli import demo, evaluate, fit, inspect, recommend, simulate, s
 from considerate.cli.screen import complain
 from considerate.errors import ConsiderateError
 
-
-class Interrupted(ConsiderateError):
-    """Ctrl-C, where a command has nothing of its own to do about it."""
-
-    exit_code = 130
+INTERRUPTED, PIPE_CLOSED = 130, 141  # as of a program that SIGINT or SIGPIPE ended
 
 
 class Program(TyperGroup):
-    """A group of commands whose errors are one line on stderr: 2 for bad use and bad data, 1 for a run that failed,
-    130 for Ctrl-C."""
+    """A group of commands whose errors are one line on stderr.
+
+    Exit codes: 2 for bad use and bad data, 1 for a run that failed, 130 for Ctrl-C, 141 where nobody reads stdout.
+    """
 
     def invoke(self, ctx: Any) -> Any:
+        """Run a command; typer would end Ctrl-C and a closed pipe in ways of its own."""
         try:
-            return super().invoke(ctx)
-        except KeyboardInterrupt as error:  # which versions of typer treat differently
-            raise Interrupted("interrupted; no file was left half-written.") from error
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+            return result
+        except KeyboardInterrupt:
+            raise typer.Exit(complain("interrupted; no file was left half-written.", INTERRUPTED)) from None
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python flushes at its end
+            raise typer.Exit(PIPE_CLOSED) from None
 
     def main(
         self,
@@ -47,35 +51,29 @@ class Program(TyperGroup):
 
         if not standalone_mode:
             return run()
-        sys.exit(guarded(run))
+        if os.environ.get("COLUMNS", "").strip("0") == "":
+            os.environ.pop("COLUMNS", None)  # a width of 0 is unknown; rich would print nothing
+        sys.exit(exit_code(run))
 
 
-def guarded(run: Callable[[], Any]) -> int:
-    """Run, and answer with an exit code; what went wrong in the user's world is said in one line."""
+def exit_code(run: Callable[[], Any]) -> int:
+    """Run, and print what went wrong in the user's world in one line."""
     try:
         code = run()
     except ConsiderateError as error:
         return complain(str(error), error.exit_code)
-    except BrokenPipeError:
-        _drop_output()
-        return 1
     except MemoryError:
         return complain("there is not enough memory for this; free some, or use less data or fewer factors.", 1)
     except OSError as error:
-        place = f"{error.filename}: " if error.filename else ""
-        return complain(f"{place}{error.strerror or error}; check the path, its permissions and the disk.", 1)
+        path = f"{error.filename}: " if error.filename else ""
+        return complain(f"{path}{error.strerror or error}; check the path, its permissions and the disk.", 1)
     except Exception as error:
         if not hasattr(error, "format_message"):  # what typer raises for bad use has it
             raise
         context = getattr(error, "ctx", None)
-        path = context.command_path if context is not None else "considerate"
-        return complain(f"{str(error.format_message()).strip()} (see `{path} --help`)", 2)
+        command = context.command_path if context is not None else "considerate"
+        return complain(f"{str(error.format_message()).strip()} (see `{command} --help`)", 2)
     return code if isinstance(code, int) else 0
-
-
-def _drop_output() -> None:
-    """Whoever read the output is gone: what Python would still flush at its end goes nowhere."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 app = typer.Typer(
@@ -112,8 +110,8 @@ app.command("simulate")(simulate.simulate)
 app.command("demo")(demo.demo)
 
 
-def main() -> None:
-    """The entry point."""
+def run() -> None:
+    """Run the program and exit."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that lacks a letter shows a question mark
