@@ -21,12 +21,12 @@ import numpy as np
 from benchmarks.report import THREADS, Row, Section, command, in_a_process, median, peak_bytes
 from considerate import Recommender
 from considerate.data.graph import USERS, Graph, divide
-from considerate.distributed.backends.crew import InProcess
 from considerate.distributed.backends.ray import RayBackend
-from considerate.distributed.divided import make_divided
 from considerate.distributed.division import Cluster, Sizes, division_costs
-from considerate.distributed.messages import Setup
-from considerate.distributed.parts import make_part
+from considerate.distributed.messages import PartitionSetup
+from considerate.distributed.partitions import make_partition
+from considerate.distributed.pools.local import LocalPool
+from considerate.distributed.runners import make_runner
 from considerate.fitting.training import make_estimator
 from considerate.inference.hidden import popularity_weights
 from considerate.inference.sweep import Sweep, sweeps
@@ -55,34 +55,34 @@ def one_graph(users: int, kind: str, workers: int, repeats: int) -> dict[str, An
     settings = FitPlan(factors=FACTORS, negatives=NEGATIVES)
     weights = popularity_weights(graph.by_item.degrees, 1.0)
     outline, parts = divide(graph)
-    setup = Setup.of(outline, settings, kind, NEGATIVES)
+    setup = PartitionSetup.of(outline, settings, kind, NEGATIVES)
     seconds: dict[str, list[float]] = {"plain": [], "parts in one process": [], "Ray": []}
-    with LocalBackend(THREADS) as backend, RayBackend(workers=workers, threads=1).open() as opened:
+    with LocalBackend(THREADS) as backend, RayBackend(workers=workers, threads=1).open() as session:
         plan = replace(settings, hidden=kind, groups=GROUPS)
         estimator = make_estimator(graph, plan, weights, backend)
         begun = time.perf_counter()
-        crew = opened.crew(make_part, setup, parts)
+        pool = session.make_pool(make_partition, setup, parts)
         made = time.perf_counter() - begun
 
         def divided(one: Any) -> Iterator[Sweep]:
-            return make_divided(outline, setup, weights, one, groups=GROUPS, run=backend.map).sweeps()
+            return make_runner(outline, setup, weights, one, groups=GROUPS, run=backend.map).sweeps()
 
-        local = InProcess([make_part(part, setup) for part in parts], THREADS)
+        local = LocalPool([make_partition(part, setup) for part in parts], THREADS)
         fits = dict(
-            zip(seconds, (sweeps(graph, estimator, settings, backend), divided(local), divided(crew)), strict=True)
+            zip(seconds, (sweeps(graph, estimator, settings, backend), divided(local), divided(pool)), strict=True)
         )
         same = True  # the items after every sweep, which read all users
         for repeat in range(repeats + 1):
             rows = []
             for name, fit in fits.items():
-                crew.report()
+                pool.report()
                 begun = time.perf_counter()
                 done = next(fit)
                 took = time.perf_counter() - begun
                 rows.append(done.state.posterior.items.rows)
                 if repeat:
                     seconds[name].append(took)
-            report = crew.report()
+            report = pool.report()
             same = same and all(np.array_equal(rows[0], other) for other in rows[1:])
         local.close()
     sizes = Sizes(users, ITEM_COUNT, graph.edges, FACTORS, NEGATIVES, kind, GROUPS)

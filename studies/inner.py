@@ -16,11 +16,11 @@ from typing import Any
 
 from considerate import read_interactions
 from considerate.data.graph import Graph, divide
-from considerate.distributed.backends.crew import InProcess
-from considerate.distributed.backends.host import size_of
-from considerate.distributed.divided import make_divided
-from considerate.distributed.messages import Setup
-from considerate.distributed.parts import make_part
+from considerate.distributed.messages import PartitionSetup
+from considerate.distributed.partitions import make_partition
+from considerate.distributed.pools.host import size_of
+from considerate.distributed.pools.local import LocalPool
+from considerate.distributed.runners import make_runner
 from considerate.inference.hidden import popularity_weights
 from considerate.parameters import FitPlan
 from studies.movielens import default_folder
@@ -36,7 +36,7 @@ NETWORKS = {"1 Gbit/s": 1.25e8, "100 Mbit/s": 1.25e7, "10 Mbit/s": 1.25e6}
 SWEEPS, TARGET = 12, 8  # the target is the bound that plain sweeps have reached after so many
 
 
-class Counting(InProcess):
+class Counting(LocalPool):
     """A crew that counts what it would send to each of `workers` machines, and what they would send up."""
 
     def __init__(self, parts: list[Any], workers: int) -> None:
@@ -58,16 +58,16 @@ def run(graph: Graph, way: str, workers: int) -> list[tuple[float, float, float]
     """(bound, seconds of work, bytes) by sweep: the bound before it, and what the sweeps before it took."""
     settings = FitPlan(precision_delay=2)
     outline, parts = divide(graph)
-    setup = Setup.of(outline, settings, "expected", 1.0)
-    crew = Counting([make_part(part, setup) for part in parts], workers)
-    runner = make_divided(outline, setup, popularity_weights(graph.by_item.degrees, 1.0), crew, **WAYS[way])
+    setup = PartitionSetup.of(outline, settings, "expected", 1.0)
+    pool = Counting([make_partition(part, setup) for part in parts], workers)
+    runner = make_runner(outline, setup, popularity_weights(graph.by_item.degrees, 1.0), pool, **WAYS[way])
     found, spent, sent = [], 0.0, 0.0
     begun, sweeps = time.perf_counter(), runner.sweeps()
     for _ in range(SWEEPS + 1):
         done = next(sweeps)
         found.append((done.bound.total, spent, sent))
-        spent, sent = time.perf_counter() - begun, float(crew.bytes)
-    crew.close()
+        spent, sent = time.perf_counter() - begun, float(pool.bytes)
+    pool.close()
     return found
 
 

@@ -15,10 +15,10 @@ import scipy.sparse as sp
 from considerate import Recommender
 from considerate.data import read_interactions
 from considerate.data.graph import part_ranges
-from considerate.distributed.backends.crew import InProcess
-from considerate.distributed.backends.dividing import Dividing
-from considerate.distributed.backends.host import Each
-from considerate.distributed.backends.tasks import LocalTasks
+from considerate.distributed.backends.dividing import PartitionedBackend
+from considerate.distributed.pools.host import PerPart
+from considerate.distributed.pools.local import LocalPool
+from considerate.distributed.tasks import LocalTasks
 from considerate.fitting.training import make_graph
 from likes import as_table, skewed
 
@@ -66,48 +66,48 @@ def assert_same(found: Recommender, wanted: Recommender) -> None:
 
 
 @dataclass(frozen=True)
-class Here(Dividing):
+class Here(PartitionedBackend):
     """Parts in this process, which are called as if they were elsewhere. `meddle(method, call)` may do anything in
     place of a call."""
 
     meddle: Callable[[Any, Callable[[], Any]], Any] = lambda method, call: call()
-    opened: Callable[[], None] = lambda: None
-    crews: list[Any] = field(default_factory=list)
+    session: Callable[[], None] = lambda: None
+    pools: list[Any] = field(default_factory=list)
 
     @contextmanager
     def open(self) -> Iterator[Any]:
-        self.opened()
+        self.session()
         with LocalTasks(2) as tasks:
             yield OpenedHere(self, tasks)
 
 
 class OpenedHere:
-    workers, threads, nodes, memory, alone = 2, 1, 2, None, False
+    workers, threads, nodes, memory, out_of_core = 2, 1, 2, None, False
 
     def __init__(self, options: Here, tasks: LocalTasks) -> None:
         self.options, self.tasks = options, tasks
 
-    def crew(self, build: Any, setup: Any, parts: Any, *, everyone: Any = None) -> HereCrew:
-        liked = None if everyone is None else self.tasks.get(everyone)
-        built = [build(replace(self.tasks.get(one), everyone=liked), setup) for one in parts]
-        self.options.crews.append(HereCrew(built, self))
-        return self.options.crews[-1]
+    def make_pool(self, build: Any, setup: Any, parts: Any, *, all_user_likes: Any = None) -> HereCrew:
+        liked = None if all_user_likes is None else self.tasks.get(all_user_likes)
+        built = [build(replace(self.tasks.get(one), all_user_likes=liked), setup) for one in parts]
+        self.options.pools.append(HereCrew(built, self))
+        return self.options.pools[-1]
 
-    def words_of(self, crew: Any) -> str:
+    def sweep_report(self, pool: Any) -> str:
         return "slowest block 1 0.01 s  2 MB down, 3 MB up"
 
     def describe(self) -> str:
         return "two workers in this process"
 
 
-class HereCrew(InProcess):
-    def __init__(self, parts: list[Any], opened: OpenedHere) -> None:
+class HereCrew(LocalPool):
+    def __init__(self, parts: list[Any], session: OpenedHere) -> None:
         super().__init__(parts)
-        self._opened, self.named = opened, list[Any]()
+        self._opened, self.named = session, list[Any]()
 
     def call(self, method: Any, *arguments: Any, merge: Any = None, changes: bool = False) -> Any:
         get = self._opened.tasks.get
-        given = [Each([get(ref) for ref in one.values]) if isinstance(one, Each) else one for one in arguments]
+        given = [PerPart([get(ref) for ref in one.values]) if isinstance(one, PerPart) else one for one in arguments]
         call = super().call
         return self._opened.options.meddle(method, lambda: call(method, *given, merge=merge, changes=changes))
 

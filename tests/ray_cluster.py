@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from considerate.distributed.backends.ray_members import Member
+from considerate.distributed.ray.workers import WorkerHandle
 
 # By default Ray takes some twenty seconds to call a node dead.
 DEATH_KNOWN_SOON = {
@@ -107,19 +107,19 @@ def alive(pid: int) -> bool:
         return False
 
 
-def kill_worker(member: Member, how: str) -> int | None:
+def kill_worker(handle: WorkerHandle, how: str) -> int | None:
     """By Ray, or by the system as a crash would be; its pid, or None where it is just being replaced."""
     import ray
 
-    seat, actor = member.seat, member.actor
-    if seat is None or actor is None or not alive(seat.pid):
+    location, actor = handle.location, handle.actor
+    if location is None or actor is None or not alive(location.pid):
         return None
     if how == "ray":
         ray.kill(actor)
     else:
         with suppress(ProcessLookupError):
-            os.kill(seat.pid, signal.SIGKILL)
-    return seat.pid
+            os.kill(location.pid, signal.SIGKILL)
+    return location.pid
 
 
 @contextmanager

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from considerate.data.graph import USERS, Graph, GraphPart, divide
-from considerate.distributed.backends.crew import InProcess
-from considerate.distributed.divided import gather, make_divided, with_residents
-from considerate.distributed.messages import Setup
-from considerate.distributed.parts import make_part
+from considerate.distributed.messages import PartitionSetup
+from considerate.distributed.partitions import make_partition
+from considerate.distributed.pools.local import LocalPool
+from considerate.distributed.runners import gather, make_runner, with_residents
 from considerate.fitting.checkpoint import Checkpoints
 from considerate.fitting.training import make_estimator
 from considerate.inference.hidden import popularity_weights
@@ -67,33 +67,33 @@ def plain_fit(graph: Graph, kind: str, settings: FitPlan, count: int) -> Fitted:
 
 
 def fit_over(
-    make_crew: Callable[[Setup, list[GraphPart]], Any],
+    make_crew: Callable[[PartitionSetup, list[GraphPart]], Any],
     graph: Graph,
     kind: str,
     settings: FitPlan,
     count: int,
     resident: str = USERS,
     checkpoints: Checkpoints | None = None,
-    seen: Callable[[Any, Sweep], None] = lambda crew, done: None,
+    seen: Callable[[Any, Sweep], None] = lambda pool, done: None,
     **options: Any,
 ) -> Fitted:
     """A fit over a crew, its residents gathered; a snapshot every third sweep where there are checkpoints."""
     outline, parts = divide(graph, resident)
-    setup = Setup.of(outline, settings, kind, NEGATIVES, resident)
-    crew = make_crew(setup, parts)
+    setup = PartitionSetup.of(outline, settings, kind, NEGATIVES, resident)
+    pool = make_crew(setup, parts)
     bounds = []
     try:
-        runner = make_divided(outline, setup, weights_of(graph), crew, groups=GROUPS, **options)
+        runner = make_runner(outline, setup, weights_of(graph), pool, groups=GROUPS, **options)
         for done in runner.sweeps():
             bounds.append(done.bound.total)
             sweep = done.state.sweep
             if checkpoints is not None and sweep % 3 == 0:
-                crew.snapshot(Keep(checkpoints, sweep).write, Keep(checkpoints, sweep).read)
-            seen(crew, done)
+                pool.snapshot(Keep(checkpoints, sweep).write, Keep(checkpoints, sweep).read)
+            seen(pool, done)
             if sweep == count:
-                return with_residents(done.state, gather(crew, settings.factors)), bounds
+                return with_residents(done.state, gather(pool, settings.factors)), bounds
     finally:
-        crew.close()
+        pool.close()
     raise AssertionError
 
 
@@ -110,8 +110,8 @@ class Keep:
         return self.checkpoints.read_part(self.sweep, number)
 
 
-def in_process(setup: Setup, parts: list[GraphPart]) -> InProcess:
-    return InProcess([make_part(part, setup) for part in parts], 2)
+def in_process(setup: PartitionSetup, parts: list[GraphPart]) -> LocalPool:
+    return LocalPool([make_partition(part, setup) for part in parts], 2)
 
 
 def same_bits(one: Fitted, other: Fitted) -> None:
@@ -127,8 +127,8 @@ def same_bits(one: Fitted, other: Fitted) -> None:
 class Slowly:
     """A part that takes its time over a visit, so that it can be killed in the middle of one."""
 
-    def __init__(self, part: GraphPart, setup: Setup) -> None:
-        self._part = make_part(part, setup)
+    def __init__(self, part: GraphPart, setup: PartitionSetup) -> None:
+        self._part = make_partition(part, setup)
 
     def visit(self, *arguments: Any) -> Any:
         time.sleep(0.01)

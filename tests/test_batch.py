@@ -19,8 +19,8 @@ from typer.testing import CliRunner
 from considerate import Recommender
 from considerate.cli import app
 from considerate.distributed import batch
-from considerate.distributed.backends.tasks import LocalTasks
 from considerate.distributed.batch import Slice, recommend_all, write_slice
+from considerate.distributed.tasks import LocalTasks
 from considerate.errors import ModelFileError, OutputError, UnknownIdError, UsageError
 from considerate.model.file import open_model, save_model, save_sharded
 from considerate.storage.filesystems import Folder

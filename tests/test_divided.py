@@ -16,12 +16,19 @@ import numpy as np
 import pytest
 
 from considerate.data.graph import ITEMS, USERS, Graph, divide, part_ranges, ranges, run_serially
-from considerate.distributed import by_items, by_users
-from considerate.distributed.backends.crew import InProcess
-from considerate.distributed.backends.disk_crew import OnDisk
-from considerate.distributed.divided import Divided, correct_head_over, gather, make_divided, with_residents
-from considerate.distributed.messages import Ask, Down, Setup, Up, merge_ups
-from considerate.distributed.parts import make_part
+from considerate.distributed.messages import Broadcast, PartitionSetup, Reply, SumsRequest, merge_replies
+from considerate.distributed.partitions import make_partition
+from considerate.distributed.pools.disk import DiskPool
+from considerate.distributed.pools.local import LocalPool
+from considerate.distributed.runners import (
+    PartitionedRunner,
+    by_items,
+    by_users,
+    correct_head_over,
+    gather,
+    make_runner,
+    with_residents,
+)
 from considerate.errors import DivergedError
 from considerate.inference.hidden import Expected, Sampled, correct_head, popularity_weights
 from considerate.inference.sweep import InMemory, State, initial_side, initial_state
@@ -62,15 +69,15 @@ def pi(graph: Graph) -> np.ndarray:
 
 
 @contextmanager
-def in_process(setup: Setup, parts: list[Any], threads: int = 1) -> Iterator[InProcess]:
-    with InProcess([make_part(part, setup) for part in parts], threads) as crew:
-        yield crew
+def in_process(setup: PartitionSetup, parts: list[Any], threads: int = 1) -> Iterator[LocalPool]:
+    with LocalPool([make_partition(part, setup) for part in parts], threads) as pool:
+        yield pool
 
 
 @contextmanager
-def on_disk(folder: Path, setup: Setup, parts: list[Any], threads: int = 1) -> Iterator[OnDisk]:
-    with OnDisk(folder, make_part, setup, iter(parts), threads) as crew:
-        yield crew
+def on_disk(folder: Path, setup: PartitionSetup, parts: list[Any], threads: int = 1) -> Iterator[DiskPool]:
+    with DiskPool(folder, make_partition, setup, iter(parts), threads) as pool:
+        yield pool
     assert not list(folder.iterdir())
 
 
@@ -81,7 +88,7 @@ def posted(value: Any) -> Any:
     return pickle.loads(text, buffers=[bytes(buffer.raw()) for buffer in buffers])
 
 
-class ByPost(InProcess):
+class ByPost(LocalPool):
     """All that goes to the parts and comes from them is pickled, as between machines."""
 
     def share(self, value: Any) -> Any:
@@ -93,26 +100,30 @@ class ByPost(InProcess):
 
 
 @contextmanager
-def by_post(setup: Setup, parts: list[Any]) -> Iterator[InProcess]:
-    with ByPost([make_part(posted(part), posted(setup)) for part in parts]) as crew:
-        yield crew
+def by_post(setup: PartitionSetup, parts: list[Any]) -> Iterator[LocalPool]:
+    with ByPost([make_partition(posted(part), posted(setup)) for part in parts]) as pool:
+        yield pool
 
 
 @contextmanager
 def divided(
-    kind: str, settings: FitPlan, crew_of: Callable[[Setup, list[Any]], Any], resident: str = USERS, **options: Any
-) -> Iterator[tuple[Divided, Any]]:
+    kind: str,
+    settings: FitPlan,
+    crew_of: Callable[[PartitionSetup, list[Any]], Any],
+    resident: str = USERS,
+    **options: Any,
+) -> Iterator[tuple[PartitionedRunner, Any]]:
     graph = graph_of(resident)
     outline, parts = divide(graph, resident)
-    setup = Setup.of(outline, settings, kind, NEGATIVES, resident, options.pop("alone", False))
-    with crew_of(setup, parts) as crew:
-        yield make_divided(outline, setup, pi(graph), crew, groups=GROUPS, **options), crew
+    setup = PartitionSetup.of(outline, settings, kind, NEGATIVES, resident, options.pop("out_of_core", False))
+    with crew_of(setup, parts) as pool:
+        yield make_runner(outline, setup, pi(graph), pool, groups=GROUPS, **options), pool
 
 
 Fitted = tuple[State, list[dict[str, float]]]
 
 
-def swept(runner: Any, crew: Any = None, sweeps: int = SWEEPS, state: State | None = None) -> Fitted:
+def swept(runner: Any, pool: Any = None, sweeps: int = SWEEPS, state: State | None = None) -> Fitted:
     """The state with the rows of both sides, and the bounds of all sweeps and of what they end with."""
     bounds = []
     for done in runner.sweeps(state):
@@ -121,7 +132,7 @@ def swept(runner: Any, crew: Any = None, sweeps: int = SWEEPS, state: State | No
             break
     bounds.append(runner.evaluate_bound(done.state).terms())
     return (
-        done.state if crew is None else with_residents(done.state, gather(crew, done.state.posterior.factors))
+        done.state if pool is None else with_residents(done.state, gather(pool, done.state.posterior.factors))
     ), bounds
 
 
@@ -218,17 +229,17 @@ def test_the_graph_is_one_that_tells():
 @pytest.mark.parametrize("factors", [8, 20, 80])
 def test_users_divided_have_the_bits_of_the_fit_in_memory(kind, user_bias, factors):
     settings = settings_of(factors, user_bias)
-    with divided(kind, settings, partial(in_process, threads=2)) as (runner, crew):
-        assert_same(swept(runner, crew), in_memory(kind, settings))
+    with divided(kind, settings, partial(in_process, threads=2)) as (runner, pool):
+        assert_same(swept(runner, pool), in_memory(kind, settings))
 
 
 @kinds
 @pytest.mark.parametrize(("factors", "shards", "threads"), [(8, 1, 1), (8, 3, 2), (80, 3, 2)])
 def test_so_have_they_on_disk_and_by_shards_of_items(kind, factors, shards, threads, tmp_path):
     settings = settings_of(factors)
-    with divided(kind, settings, partial(on_disk, tmp_path, threads=threads), item_shards=shards) as (runner, crew):
+    with divided(kind, settings, partial(on_disk, tmp_path, threads=threads), item_shards=shards) as (runner, pool):
         assert len(runner.shards) == shards
-        assert_same(swept(runner, crew), in_memory(kind, settings))
+        assert_same(swept(runner, pool), in_memory(kind, settings))
 
 
 @kinds
@@ -237,24 +248,24 @@ def test_so_have_they_on_disk_and_by_shards_of_items(kind, factors, shards, thre
 def test_messages_may_come_from_elsewhere(kind, resident, factors):
     """Pickled, and read-only when they arrive: nothing is written into what was passed in."""
     settings = settings_of(factors)
-    with divided(kind, settings, by_post, resident) as (runner, crew):
-        there = swept(runner, crew, 4)
-    with divided(kind, settings, in_process, resident) as (runner, crew):
-        assert_same(swept(runner, crew, 4), there)
+    with divided(kind, settings, by_post, resident) as (runner, pool):
+        there = swept(runner, pool, 4)
+    with divided(kind, settings, in_process, resident) as (runner, pool):
+        assert_same(swept(runner, pool, 4), there)
 
 
-def first_answers(kind: str = "sampled") -> list[Up]:
+def first_answers(kind: str = "sampled") -> list[Reply]:
     """The answers of all parts of the first sweep."""
-    with divided(kind, settings_of(), in_process) as (runner, crew):
+    with divided(kind, settings_of(), in_process) as (runner, pool):
         down = runner._down(runner.begin(), 1.0)
-        return crew.call("visit", runner._fixed, down, Ask(0, runner.outline.item_count), changes=True)
+        return pool.call("visit", runner._fixed, down, SumsRequest(0, runner.outline.item_count), changes=True)
 
 
-def copied(up: Up) -> Up:
+def copied(up: Reply) -> Reply:
     return pickle.loads(pickle.dumps(up))
 
 
-def same_sums(one: Up, two: Up) -> bool:
+def same_sums(one: Reply, two: Reply) -> bool:
     pairs = zip(one.root().edges.arrays(), two.root().edges.arrays())
     users = zip(*(up.root().users.arrays() if up.root().users else () for up in (one, two)))
     return all(np.array_equal(a, b) for a, b in [*pairs, *users])
@@ -263,13 +274,13 @@ def same_sums(one: Up, two: Up) -> bool:
 @kinds
 def test_answers_merge_in_any_grouping_to_the_same_bits(kind):
     ups = first_answers(kind)
-    in_order = reduce(merge_ups, map(copied, ups))
+    in_order = reduce(merge_replies, map(copied, ups))
     random = np.random.default_rng(2)
     for _ in range(5):
         waiting = [copied(ups[i]) for i in random.permutation(len(ups))]
         while len(waiting) > 1:
             a, b = waiting.pop(random.integers(len(waiting))), waiting.pop(random.integers(len(waiting)))
-            waiting.append(merge_ups(a, b))
+            waiting.append(merge_replies(a, b))
         assert same_sums(waiting[0], in_order)
         np.testing.assert_array_equal(waiting[0].in_order(), in_order.in_order())
 
@@ -277,10 +288,10 @@ def test_answers_merge_in_any_grouping_to_the_same_bits(kind):
 def test_nodes_put_elsewhere_in_the_tree_change_bits():
     """The control: parts that are added in another order, or one after the other, give other sums."""
     ups = first_answers()
-    in_order = reduce(merge_ups, map(copied, ups))
+    in_order = reduce(merge_replies, map(copied, ups))
     order = np.random.default_rng(3).permutation(len(ups))
-    moved = [Up.of(i, len(ups), ups[j].in_order(), copied(ups[j]).nodes.popitem()[1]) for i, j in enumerate(order)]
-    assert not same_sums(reduce(merge_ups, moved), in_order)
+    moved = [Reply.of(i, len(ups), ups[j].in_order(), copied(ups[j]).nodes.popitem()[1]) for i, j in enumerate(order)]
+    assert not same_sums(reduce(merge_replies, moved), in_order)
     sums = [copied(up).nodes.popitem()[1] for up in ups]
     one_by_one = reduce(lambda a, b: a.take_in(b), sums)
     assert not np.array_equal(one_by_one.edges.second, in_order.root().edges.second)
@@ -291,7 +302,7 @@ def test_few_nodes_wait_while_parts_are_merged_in_order():
     """A worker never holds all parts' sums: as many nodes as a binary counter has digits."""
     merged, most = None, 0
     for up in first_answers():
-        merged = up if merged is None else merge_ups(merged, up)
+        merged = up if merged is None else merge_replies(merged, up)
         most = max(most, len(merged.nodes))
     assert len(merged.nodes) == 1
     assert most <= 6
@@ -302,8 +313,8 @@ def test_pi_is_corrected_at_the_head_over_parts(tmp_path):
     here = correct_head(pi(graph), graph.by_user, graph.user_blocks, NEGATIVES)
     assert not np.allclose(here, pi(graph), rtol=0.01)
     for crew_of in (partial(in_process, threads=2), partial(on_disk, tmp_path)):
-        with divided("sampled", settings_of(), crew_of) as (runner, crew):
-            np.testing.assert_array_equal(correct_head_over(crew, runner.outline, pi(graph), NEGATIVES), here)
+        with divided("sampled", settings_of(), crew_of) as (runner, pool):
+            np.testing.assert_array_equal(correct_head_over(pool, runner.outline, pi(graph), NEGATIVES), here)
 
 
 # --- Division by items ---
@@ -314,16 +325,16 @@ def test_pi_is_corrected_at_the_head_over_parts(tmp_path):
 def test_items_divided_have_the_same_bits_wherever_they_are(kind, factors, user_bias, tmp_path):
     """And the bounds of the fit in memory, in another order of adding."""
     settings = settings_of(factors, user_bias)
-    with divided(kind, settings, in_process, ITEMS) as (runner, crew):
-        one = swept(runner, crew)
-    crews = [
+    with divided(kind, settings, in_process, ITEMS) as (runner, pool):
+        one = swept(runner, pool)
+    pools = [
         (partial(in_process, threads=2), False),
         (partial(on_disk, tmp_path, threads=2), False),
         (partial(on_disk, tmp_path), True),
     ]
-    for crew_of, alone in crews:
-        with divided(kind, settings, crew_of, ITEMS, alone=alone) as (runner, crew):
-            assert_same(swept(runner, crew), one)
+    for crew_of, out_of_core in pools:
+        with divided(kind, settings, crew_of, ITEMS, out_of_core=out_of_core) as (runner, pool):
+            assert_same(swept(runner, pool), one)
     other = in_memory(kind, settings, ITEMS)
     for mine, theirs in zip(one[1], other[1], strict=True):
         assert math.fsum(mine.values()) == pytest.approx(math.fsum(theirs.values()), rel=1e-5)
@@ -334,8 +345,8 @@ def test_items_divided_have_the_same_bits_wherever_they_are(kind, factors, user_
 def test_pi_is_corrected_at_the_head_over_parts_of_items():
     graph = graph_of(ITEMS)
     here = correct_head(pi(graph), graph.by_user, graph.user_blocks, NEGATIVES)
-    with divided("sampled", settings_of(), in_process, ITEMS) as (runner, crew):
-        np.testing.assert_allclose(correct_head_over(crew, runner.outline, pi(graph), NEGATIVES), here, rtol=1e-9)
+    with divided("sampled", settings_of(), in_process, ITEMS) as (runner, pool):
+        np.testing.assert_allclose(correct_head_over(pool, runner.outline, pi(graph), NEGATIVES), here, rtol=1e-9)
 
 
 # --- States ---
@@ -345,18 +356,18 @@ def test_pi_is_corrected_at_the_head_over_parts_of_items():
 @residents
 def test_a_state_that_is_put_back_goes_on_to_the_same_bits(kind, resident):
     settings = settings_of(8, True)
-    with divided(kind, settings, in_process, resident) as (runner, crew):
-        whole = swept(runner, crew)
-    with divided(kind, settings, in_process, resident) as (runner, crew):
+    with divided(kind, settings, in_process, resident) as (runner, pool):
+        whole = swept(runner, pool)
+    with divided(kind, settings, in_process, resident) as (runner, pool):
         head = next(done.state for done in runner.sweeps() if done.state.sweep == 3)
-        states = [{name: one.copy() for name, one in state.items()} for state in crew.call("state")]
+        states = [{name: one.copy() for name, one in state.items()} for state in pool.call("state")]
         group_of_item = None if runner.grouping is None else runner.grouping.group_of_item.copy()
     for kept in (states, [{k: v for k, v in one.items() if k not in ("temperature", "sweep")} for one in states]):
-        with divided(kind, settings, partial(in_process, threads=2), resident) as (runner, crew):
-            crew.call("take", kept.__getitem__, changes=True)
+        with divided(kind, settings, partial(in_process, threads=2), resident) as (runner, pool):
+            pool.call("take", kept.__getitem__, changes=True)
             if group_of_item is not None:
                 runner.grouping.use(group_of_item)
-            on = swept(runner, crew, state=head)
+            on = swept(runner, pool, state=head)
             assert_same(on, (whole[0], whole[1][3:]))
 
 
@@ -365,8 +376,8 @@ def test_a_state_that_is_put_back_goes_on_to_the_same_bits(kind, resident):
 def test_a_sweep_that_ends_badly_is_undone(resident, error, monkeypatch, tmp_path):
     """The parts are stepped by then: they go back, and the bound and the next sweeps are those of before."""
     settings = settings_of(8, True)
-    with divided("sampled", settings, in_process, resident) as (runner, crew):
-        whole = swept(runner, crew, 4)
+    with divided("sampled", settings, in_process, resident) as (runner, pool):
+        whole = swept(runner, pool, 4)
     module = by_users if resident == USERS else by_items
     check = module.check_bound
 
@@ -376,29 +387,29 @@ def test_a_sweep_that_ends_badly_is_undone(resident, error, monkeypatch, tmp_pat
         return check(bound, number, state)
 
     for crew_of in (in_process, partial(on_disk, tmp_path)):
-        with divided("sampled", settings, crew_of, resident) as (runner, crew):
+        with divided("sampled", settings, crew_of, resident) as (runner, pool):
             monkeypatch.setattr(module, "check_bound", fail)
             steps = runner.sweeps()
             done = [next(steps) for _ in range(2)][-1]
-            before = gather(crew, settings.factors).rows.copy()
+            before = gather(pool, settings.factors).rows.copy()
             with pytest.raises(error):
                 next(steps)
-            np.testing.assert_array_equal(gather(crew, settings.factors).rows, before)
+            np.testing.assert_array_equal(gather(pool, settings.factors).rows, before)
             assert runner.evaluate_bound(done.state).total == pytest.approx(math.fsum(whole[1][2].values()), rel=1e-8)
             monkeypatch.setattr(module, "check_bound", check)
-            assert_same(swept(runner, crew, 4, done.state), (whole[0], whole[1][2:]))
+            assert_same(swept(runner, pool, 4, done.state), (whole[0], whole[1][2:]))
 
 
 def test_the_bound_of_an_earlier_state_is_evaluated_where_it_was(tmp_path):
     """Whoever asks for one sweep more than is kept finds the parts where the kept state is."""
     for crew_of in (in_process, partial(on_disk, tmp_path)):
-        with divided("expected", settings_of(), crew_of) as (runner, crew):
+        with divided("expected", settings_of(), crew_of) as (runner, pool):
             steps = runner.sweeps()
             kept = [next(steps) for _ in range(4)][2]
-            rows = gather(crew, 8).rows.copy()
+            rows = gather(pool, 8).rows.copy()
             whole = in_memory("expected", settings_of())
             assert runner.evaluate_bound(kept.state).terms() == whole[1][3]
-            assert not np.array_equal(gather(crew, 8).rows, rows)
+            assert not np.array_equal(gather(pool, 8).rows, rows)
 
 
 def test_a_diverging_fit_names_the_row_among_all():
@@ -424,16 +435,16 @@ def test_on_disk_few_parts_are_in_memory_at_a_time(tmp_path):
 
     def build(*arguments: Any) -> Any:
         nonlocal most
-        part = make_part(*arguments)
+        part = make_partition(*arguments)
         alive.add(part)
         most = max(most, len(alive))
         return part
 
     outline, parts = divide(graph_of())
-    setup = Setup.of(outline, settings_of(), "sampled", NEGATIVES)
-    with OnDisk(tmp_path, build, setup, iter(parts), 2) as crew:
-        swept(make_divided(outline, setup, pi(graph_of()), crew), crew, 2)
-        files = [path.name for path in crew.folder.iterdir()]
+    setup = PartitionSetup.of(outline, settings_of(), "sampled", NEGATIVES)
+    with DiskPool(tmp_path, build, setup, iter(parts), 2) as pool:
+        swept(make_runner(outline, setup, pi(graph_of()), pool), pool, 2)
+        files = [path.name for path in pool.folder.iterdir()]
         assert len([name for name in files if name.startswith("state")]) == 2 * len(parts), (
             "the state and the one before"
         )
@@ -448,15 +459,15 @@ def test_sums_of_users_come_with_the_bound_of_their_edges():
     _, parts = divide(graph, ITEMS)
     settings = replace(settings_of(), user_bias=True)
     state = initial_state(graph, settings)
-    setup = Setup.of(divide(graph, ITEMS)[0], settings, "sampled", NEGATIVES, ITEMS)
+    setup = PartitionSetup.of(divide(graph, ITEMS)[0], settings, "sampled", NEGATIVES, ITEMS)
     draws = Sampled(graph.by_user, graph.user_blocks, pi(graph), NEGATIVES, settings.seed).draws
     bound = 0.0
     for part in parts:
-        made = make_part(part, setup)
+        made = make_partition(part, setup)
         made.begin(state.posterior.items)
-        bound += made.sums(draws, Down(1, state.posterior.users, 1.0, 1.0, 1.0), Ask(0, graph.user_count)).in_order()[
-            0, 0
-        ]
+        bound += made.sums(
+            draws, Broadcast(1, state.posterior.users, 1.0, 1.0, 1.0), SumsRequest(0, graph.user_count)
+        ).in_order()[0, 0]
     assert bound == pytest.approx(in_memory("sampled", settings_of(8, True), ITEMS)[1][0]["edges"], rel=1e-6)
 
 

@@ -23,7 +23,7 @@ from typer.testing import CliRunner
 
 from considerate import Recommender
 from considerate.cli import app
-from considerate.distributed.backends.dividing import Dividing
+from considerate.distributed.backends.dividing import PartitionedBackend
 from considerate.distributed.backends.out_of_core import OutOfCore
 from considerate.distributed.backends.ray import RayBackend
 from considerate.errors import CheckpointError, ClusterError, DataError, DivergedError, OutputError, UsageError
@@ -59,7 +59,7 @@ def never() -> None:
     [
         ({"popularity": "auto"}, {}, "chosen on likes held out only where the graph is in memory; give numbers"),
         ({"likelihood_weight": "auto"}, {}, "chosen on likes held out only where the graph is in memory"),
-        ({"factors": 65}, {"backend": Here(inner_sweeps=2, opened=never)}, "inner sweeps need at most 64 factors"),
+        ({"factors": 65}, {"backend": Here(inner_sweeps=2, session=never)}, "inner sweeps need at most 64 factors"),
         ({"factors": 0}, {}, "factors is 0"),
         ({}, {"backend": "ray"}, r"backend is 'ray'; it must be None, RayBackend\(...\) or OutOfCore"),
         ({}, {"reader": {"time_column": "t"}}, "reader has 'time_column'; where the graph is divided it may have user"),
@@ -74,7 +74,7 @@ def never() -> None:
 )
 def test_bad_use(settings: Any, how: Any, said: str, likes: Path) -> None:
     with pytest.raises((UsageError, DataError), match=said) as caught:
-        made(**settings).fit(likes, **({"backend": Here(opened=never)} | how))
+        made(**settings).fit(likes, **({"backend": Here(session=never)} | how))
     assert "\n" not in str(caught.value)
 
 
@@ -88,7 +88,7 @@ def test_bad_data(tmp_path: Path) -> None:
         (3, "cannot read likes from 'int'"),
     ):
         with pytest.raises((UsageError, DataError), match=said):
-            made().fit(source, backend=Here(opened=never))
+            made().fit(source, backend=Here(session=never))
     with pytest.raises(DataError, match="only one item"):
         made().fit(pa.table({"user": [1, 2], "item": [3, 3]}), backend=Here())
 
@@ -104,14 +104,14 @@ def test_bad_places(likes: Path, tmp_path: Path) -> None:
         ("nothing://there", "no filesystem answers"),
     ):
         with pytest.raises(UsageError, match=said):
-            made().fit(likes, backend=Here(opened=never), model_folder=folder)
+            made().fit(likes, backend=Here(session=never), model_folder=folder)
     assert sorted(os.listdir(tmp_path)) == ["file", "holiday"]
 
 
 def test_the_model_that_was_there_is_kept_where_a_fit_is_refused(likes: Path) -> None:
     model = made(sweeps=2).fit(skewed())
     with pytest.raises(DataError):
-        model.fit("nothing.parquet", backend=Here(opened=never))
+        model.fit("nothing.parquet", backend=Here(session=never))
     with pytest.raises(DataError, match="only one user"):
         model.fit(pa.table({"user": [1, 1], "item": [3, 4]}), backend=Here())
     assert model.n_iter_ == 2
@@ -243,7 +243,7 @@ def test_a_bar_for_reading_goes_when_a_stage_ends() -> None:
 # --- How it may end ---
 
 
-class Once:
+class SharedCache:
     """Does something in place of the n-th call of a method."""
 
     def __init__(self, method: str, count: int, act: Callable[[Callable[[], Any]], Any]) -> None:
@@ -269,7 +269,7 @@ def interrupt_later(call: Callable[[], Any]) -> None:
 @pytest.mark.parametrize("act", [interrupt, interrupt_later])
 def test_ctrl_c_within_a_sweep(act: Any, likes: Path, plain: Any, tmp_path: Path) -> None:
     """The parts may have made their step when the head is interrupted; the model is still that of one sweep."""
-    backend = Here(meddle=Once("visit", 4, act))
+    backend = Here(meddle=SharedCache("visit", 4, act))
     found = made(sweeps=9).fit(likes, backend=backend, checkpoint=tmp_path, checkpoint_every=2)
     assert_same(found, plain[3])
     assert Checkpoints(str(tmp_path), {}).complete() == [2, 3]
@@ -298,7 +298,7 @@ def test_ctrl_c_while_a_checkpoint_is_written(
 def test_ctrl_c_before_the_first_sweep_and_while_the_model_is_written(likes: Path, tmp_path: Path) -> None:
     for method, count in (("visit", 1), ("write_part_users", 1)):
         model = made(sweeps=3)
-        backend = Here(meddle=Once(method, count, interrupt_later))
+        backend = Here(meddle=SharedCache(method, count, interrupt_later))
         with pytest.raises(KeyboardInterrupt):
             model.fit(likes, backend=backend, model_folder=tmp_path / "new")
         assert not model.__sklearn_is_fitted__()
@@ -312,13 +312,13 @@ def test_a_fit_that_diverges_keeps_what_it_had(likes: Path, plain: Any) -> None:
 
     model = made(sweeps=9)
     with pytest.raises(DivergedError):
-        model.fit(likes, backend=Here(meddle=Once("visit", 3, diverge)))
+        model.fit(likes, backend=Here(meddle=SharedCache("visit", 3, diverge)))
     assert_same(model, plain[2])
 
 
 def test_parts_that_are_not_where_the_head_is_make_no_model(likes: Path, tmp_path: Path) -> None:
     """A worker that has not made the last step, as none may be: nothing is written."""
-    wrong = Once("sweep_of", 1, lambda call: [*call()[:-1], 4])
+    wrong = SharedCache("sweep_of", 1, lambda call: [*call()[:-1], 4])
     with pytest.raises(RuntimeError, match="not where the head is"):
         made().fit(likes, backend=Here(meddle=wrong), model_folder=tmp_path / "new")
     assert os.listdir(tmp_path) == []
@@ -372,7 +372,7 @@ def test_a_folder_that_workers_do_not_see_is_refused_before_the_first_sweep(
 # --- Checkpoints ---
 
 
-def backends(folder: Path) -> dict[str, Dividing | None]:
+def backends(folder: Path) -> dict[str, PartitionedBackend | None]:
     return {"plain": None, "files": OutOfCore(folder), "workers": Here()}
 
 
@@ -440,7 +440,7 @@ def test_the_division_of_a_checkpoint_is_kept_where_none_is_asked_for(likes: Pat
 def test_a_damaged_checkpoint_is_refused_and_the_one_before_used(
     where: str, division: str, likes: Path, tmp_path: Path
 ) -> None:
-    def backend() -> Dividing:
+    def backend() -> PartitionedBackend:
         return OutOfCore(tmp_path / "parts", division=division) if where == "files" else Here(division=division)
 
     wanted = made().fit(likes, backend=backend())
@@ -463,7 +463,7 @@ def test_the_crew_is_told_of_the_last_checkpoint(likes: Path, tmp_path: Path) ->
     made(sweeps=3).fit(likes, backend=backend, checkpoint=tmp_path / "kept", checkpoint_every=2)
     made(sweeps=4).fit(likes, backend=backend, checkpoint=tmp_path / "kept", resume=True)
     folder = str(tmp_path / "kept")
-    assert [crew.named for crew in backend.crews] == [[folder, folder], [folder, folder]]
+    assert [pool.named for pool in backend.pools] == [[folder, folder], [folder, folder]]
 
 
 def test_the_shell_resumes_out_of_core(likes: Path, tmp_path: Path) -> None:
@@ -480,7 +480,7 @@ def test_the_shell_resumes_out_of_core(likes: Path, tmp_path: Path) -> None:
 def test_ctrl_c_in_the_shell_saves_the_last_finished_sweep(
     likes: Path, plain: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    backend = Here(meddle=Once("visit", 4, interrupt_later))
+    backend = Here(meddle=SharedCache("visit", 4, interrupt_later))
     monkeypatch.setattr(OutOfCore, "open", lambda _: backend.open())
     options = ("--factors", 3, "--tolerance", 0, "--threads", 1, "--seed", 3, "--sweeps", 30)
     result = run("fit", likes, "-o", tmp_path / "model.safetensors", "--out-of-core", *options)

@@ -13,15 +13,15 @@ import numpy as np
 import pytest
 
 from considerate.data.graph import ITEMS, USERS, Graph, divide
-from considerate.distributed.backends.crew import InProcess
-from considerate.distributed.backends.host import size_of
-from considerate.distributed.divided import make_divided
 from considerate.distributed.division import Cluster, Sizes, choose_division, division_costs
 from considerate.distributed.division.choose import SUMS_MOST, SUMS_SHARE, WORTH, shards_needed, size_words
 from considerate.distributed.division.costs import KEPT, LATENCY, PROCESS, tree_moves, tree_nodes
 from considerate.distributed.division.inner import inner_costs
-from considerate.distributed.messages import Setup, Sums, Up, merge_ups
-from considerate.distributed.parts import make_part
+from considerate.distributed.messages import PartitionSetup, Reply, Sums, merge_replies
+from considerate.distributed.partitions import make_partition
+from considerate.distributed.pools.host import size_of
+from considerate.distributed.pools.local import LocalPool
+from considerate.distributed.runners import make_runner
 from considerate.errors import MemoryLimitError, UsageError
 from considerate.inference.hidden import popularity_weights
 from considerate.inference.hidden.groups import FREEZE_AFTER
@@ -115,15 +115,15 @@ class Recorder:
     """A crew in this process that knows the sizes of what would be sent."""
 
     def __init__(self, parts: Any) -> None:
-        self.crew, self.parts = InProcess(parts), len(parts)
+        self.pool, self.parts = LocalPool(parts), len(parts)
         self.down, self.up = 0, 0
 
     def share(self, value: Any) -> Any:
         self.down += size_of(value)
-        return self.crew.share(value)
+        return self.pool.share(value)
 
     def call(self, method: Any, *arguments: Any, merge: Any = None, changes: bool = False) -> Any:
-        answer = self.crew.call(method, *arguments, merge=merge, changes=changes)
+        answer = self.pool.call(method, *arguments, merge=merge, changes=changes)
         self.up += size_of(answer) if merge is not None else 0
         return answer
 
@@ -138,20 +138,20 @@ def test_the_formulas_are_those_of_the_messages(resident: str, hidden: str, fact
     graph = Graph.from_pairs(*(one.astype(np.int32) for one in likes), users, items, block_edges=512)
     outline, parts = divide(graph, resident)
     settings = FitPlan(factors=factors, user_bias=True)
-    setup = Setup(settings, hidden, 2.0, len(parts), users, items, resident)
-    crew = Recorder([make_part(part, setup) for part in parts])
-    runner = make_divided(outline, setup, popularity_weights(outline.item_degree, 1.0), crew, item_shards=shards)
+    setup = PartitionSetup(settings, hidden, 2.0, len(parts), users, items, resident)
+    pool = Recorder([make_partition(part, setup) for part in parts])
+    runner = make_runner(outline, setup, popularity_weights(outline.item_degree, 1.0), pool, item_shards=shards)
     sweeps = runner.sweeps()
     for _ in range(FREEZE_AFTER + 1):  # in the first ones groups move
         next(sweeps)
-    crew.down = crew.up = 0
+    pool.down = pool.up = 0
     next(sweeps)
     sizes = Sizes(users, items, graph.edges, factors, 2.0, hidden, user_bias=True)
     costs = division_costs(sizes, Cluster(2), resident, shards if resident == USERS else 1)
     table = 16 * 32 * (sizes.grid - _grid_of(runner)) if hidden == "expected" and resident == USERS else 0
     about = 1_500 * (shards + 4)  # what pickles have beside their arrays
-    assert costs.down - table <= crew.down <= costs.down - table + about
-    assert costs.up <= crew.up <= costs.up + about
+    assert costs.down - table <= pool.down <= costs.down - table + about
+    assert costs.up <= pool.up <= costs.up + about
 
 
 @pytest.mark.parametrize("hidden", ["sampled", "expected"])
@@ -160,19 +160,19 @@ def test_the_formulas_of_inner_sweeps_are_those_of_their_messages(hidden: str) -
     likes = skewed(users, items).nonzero()
     graph = Graph.from_pairs(*(one.astype(np.int32) for one in likes), users, items, block_edges=512)
     outline, parts = divide(graph, USERS)
-    setup = Setup(FitPlan(factors=8), hidden, 2.0, len(parts), users, items)
-    crew = Recorder([make_part(part, setup) for part in parts])
+    setup = PartitionSetup(FitPlan(factors=8), hidden, 2.0, len(parts), users, items)
+    pool = Recorder([make_partition(part, setup) for part in parts])
     weights = popularity_weights(outline.item_degree, 1.0)
-    runner = make_divided(outline, setup, weights, crew, inner_sweeps=2, inner="all")
+    runner = make_runner(outline, setup, weights, pool, inner_sweeps=2, inner="all")
     sweeps = runner.sweeps()
     next(sweeps)
-    crew.down = crew.up = 0
+    pool.down = pool.up = 0
     next(sweeps)
     sizes = Sizes(users, items, graph.edges, 8, 2.0, hidden)
     costs = inner_costs(sizes, Cluster(2), 2)
     table = 2 * 16 * 32 * (sizes.grid - _grid_of(runner)) if hidden == "expected" else 0
-    assert costs.down - table <= crew.down <= costs.down - table + 8_000
-    assert costs.up <= crew.up <= costs.up + 8_000
+    assert costs.down - table <= pool.down <= costs.down - table + 8_000
+    assert costs.up <= pool.up <= costs.up + 8_000
 
 
 def test_inner_sweeps_save_messages_and_cost_passes() -> None:
@@ -207,12 +207,12 @@ def test_parts_of_a_real_graph() -> None:
 # --- The tree ---
 
 
-def answers(first: int, last: int, parts: int) -> Up:
+def answers(first: int, last: int, parts: int) -> Reply:
     """The merged answer of some parts."""
-    ups = [Up.of(number, parts, np.zeros((1, 6)), Sums()) for number in range(first, last)]
+    ups = [Reply.of(number, parts, np.zeros((1, 6)), Sums()) for number in range(first, last)]
     merged = ups[0]
     for one in ups[1:]:
-        merged = merge_ups(merged, one)
+        merged = merge_replies(merged, one)
     return merged
 
 
@@ -232,7 +232,7 @@ def test_what_moves_is_what_workers_would_send(workers: int, parts: int) -> None
     while len(level) > 1:
         sent = [len(right.nodes) for right in level[1::2]]
         moved, path = moved + sum(sent), path + max(sent)
-        merged = [merge_ups(left, right) for left, right in zip(level[::2], level[1::2])]
+        merged = [merge_replies(left, right) for left, right in zip(level[::2], level[1::2])]
         level = merged + level[2 * len(merged) :]
     assert len(level[0].nodes) == 1
     assert tree_moves(shares, parts)[:2] == (moved + 1, path + 1)

@@ -22,8 +22,8 @@ from considerate.data import Interactions, parquet, pieces, read_interactions
 from considerate.data.graph import Graph, block_ends, divide, row_blocks
 from considerate.data.vocabularies import join_ids, merge_ids, slice_ids
 from considerate.data.vocabulary import Vocabulary
-from considerate.distributed.backends.tasks import LocalTasks, Tasks
-from considerate.distributed.exchange import DividedData, from_graph, read_divided, stages, with_everyone
+from considerate.distributed.exchange import DividedData, from_graph, read_divided, stages, with_all_user_likes
+from considerate.distributed.tasks import LocalTasks, Tasks
 from considerate.errors import ConsiderateError, DataError, UsageError
 from considerate.fitting.training import make_graph
 
@@ -81,19 +81,19 @@ def check(got: DividedData, wanted: Interactions, tasks: Tasks, block_edges: int
         assert np.array_equal(made, getattr(outline, name)), name
     found = tasks.get(got.parts)
     assert len(found) == len(parts)
-    if got.everyone is not None:
-        everyone = tasks.get(got.everyone)
-        found = [with_everyone(part, everyone) for part in found]
+    if got.all_user_likes is not None:
+        everyone = tasks.get(got.all_user_likes)
+        found = [with_all_user_likes(part, everyone) for part in found]
     for one, part in zip(found, parts):
         assert (one.number, one.first) == (part.number, part.first)
         assert np.array_equal(one.blocks, part.blocks)
         assert np.array_equal(one.likes.starts, part.likes.starts)
         assert np.array_equal(one.likes.indices, part.likes.indices)
         assert (one.likes.starts.dtype, one.likes.indices.dtype) == (np.int64, np.int32)
-        assert (one.everyone is None) == (part.everyone is None) == (got.resident == "users")
-        if part.everyone is not None:
-            assert np.array_equal(one.everyone.starts, part.everyone.starts)
-            assert np.array_equal(one.everyone.indices, part.everyone.indices)
+        assert (one.all_user_likes is None) == (part.all_user_likes is None) == (got.resident == "users")
+        if part.all_user_likes is not None:
+            assert np.array_equal(one.all_user_likes.starts, part.all_user_likes.starts)
+            assert np.array_equal(one.all_user_likes.indices, part.all_user_likes.indices)
     ids = tasks.get(got.user_ids)
     if got.resident == "users":
         assert [len(one) for one in ids] == [part.rows for part in parts]

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from considerate.distributed.backends.host import Each, Host, size_of
+from considerate.distributed.pools.host import PartitionHost, PerPart, size_of
 from ray_cluster import Tally, downs, expected_tally, together
 
 PARTS = 5
 
 
-def host(threads: int = 1, first: int = 0, last: int = PARTS) -> Host:
-    return Host.built(Tally, {"parts": PARTS}, {number: number for number in range(first, last)}, threads)
+def host(threads: int = 1, first: int = 0, last: int = PARTS) -> PartitionHost:
+    return PartitionHost.built(Tally, {"parts": PARTS}, {number: number for number in range(first, last)}, threads)
 
 
 def add_number(part: Tally, amount: float, own: float) -> float:
@@ -32,7 +32,7 @@ def test_calls_reach_every_part_in_order(threads: int) -> None:
     assert [int(np.nanmax(one)) for one in answer] == list(range(PARTS))
     assert sorted(work.parts) == list(range(PARTS))
     assert work.seconds >= max(work.parts.values()) > 0
-    answer, _ = made.call(0, add_number, (100.0, Each([0.0, 0.1, 0.2, 0.3, 0.4])))
+    answer, _ = made.call(0, add_number, (100.0, PerPart([0.0, 0.1, 0.2, 0.3, 0.4])))
     np.testing.assert_allclose(answer, 100.0 + 1.1 * np.arange(PARTS))
     made.close()
 
@@ -119,7 +119,7 @@ def test_few_answers_are_held_at_once() -> None:
         time.sleep(0.2 if part.number == 0 else 0.0)
         return Large()
 
-    made = Host.built(Tally, {"parts": 64}, {number: number for number in range(64)}, 2)
+    made = PartitionHost.built(Tally, {"parts": 64}, {number: number for number in range(64)}, 2)
     made.call(0, slow_first, (), lambda one, other: one)
     assert Large.most <= 6
     made.close()

@@ -14,13 +14,12 @@ import pytest
 
 import naive
 from considerate.data.graph import Graph, divide
-from considerate.distributed import inner
-from considerate.distributed.backends.crew import InProcess
-from considerate.distributed.backends.disk_crew import OnDisk
-from considerate.distributed.divided import gather, make_divided, with_residents
-from considerate.distributed.inner import InnerDown
-from considerate.distributed.messages import Setup, merge_ups
-from considerate.distributed.parts import make_part
+from considerate.distributed.messages import PartitionSetup, merge_replies
+from considerate.distributed.partitions import inner, make_partition
+from considerate.distributed.partitions.inner import InnerBroadcast
+from considerate.distributed.pools.disk import DiskPool
+from considerate.distributed.pools.local import LocalPool
+from considerate.distributed.runners import gather, make_runner, with_residents
 from considerate.errors import UsageError
 from considerate.inference.hidden import Sampled, popularity_weights
 from considerate.inference.posterior import Gamma
@@ -60,14 +59,14 @@ def divided(
     kind: str, settings: FitPlan, graph: Graph, threads: int = 1, folder: Path | None = None, **options: Any
 ) -> Iterator[tuple[Any, Any]]:
     outline, parts = divide(graph)
-    setup = Setup.of(outline, settings, kind, NEGATIVES)
+    setup = PartitionSetup.of(outline, settings, kind, NEGATIVES)
     if folder is None:
-        crew: Any = InProcess([make_part(part, setup) for part in parts], threads)
+        pool: Any = LocalPool([make_partition(part, setup) for part in parts], threads)
     else:
-        crew = OnDisk(folder, make_part, setup, parts, threads)
-    with crew:
+        pool = DiskPool(folder, make_partition, setup, parts, threads)
+    with pool:
         weights = popularity_weights(graph.by_item.degrees, 1.0)
-        yield make_divided(outline, setup, weights, crew, groups=8, **options), crew
+        yield make_runner(outline, setup, weights, pool, groups=8, **options), pool
 
 
 def begun(runner: Any) -> State:
@@ -84,11 +83,11 @@ class Visits:
     def __init__(self, kind: str, graph: Graph, user_bias: bool, epsilon: float) -> None:
         self.settings, self.epsilon, self.graph = settings_of(user_bias), epsilon, graph
         outline, parts = divide(graph)
-        setup = Setup.of(outline, self.settings, kind, NEGATIVES)
-        self.parts: list[Any] = [make_part(part, setup) for part in parts]
-        self.crew = InProcess(self.parts)
+        setup = PartitionSetup.of(outline, self.settings, kind, NEGATIVES)
+        self.parts: list[Any] = [make_partition(part, setup) for part in parts]
+        self.pool = LocalPool(self.parts)
         weights = popularity_weights(graph.by_item.degrees, 1.0)
-        self.runner: Any = make_divided(outline, setup, weights, self.crew, groups=8, inner_sweeps=2)
+        self.runner: Any = make_runner(outline, setup, weights, self.pool, groups=8, inner_sweeps=2)
         self.state = begun(self.runner)
         self.runner._down(self.state, epsilon)  # which makes the groups
         if self.runner.grouping is not None:
@@ -98,19 +97,19 @@ class Visits:
     def send_messages(self) -> None:
         """All parts' messages, anew."""
         down = self.runner._down(self.state, self.epsilon)
-        self.total = reduce(merge_ups, [part.messages(self.runner._fixed, down) for part in self.parts]).root()
+        self.total = reduce(merge_replies, [part.messages(self.runner._fixed, down) for part in self.parts]).root()
 
     def visit(self, number: int, rounds: int) -> None:
         down = self.runner._down(self.state, self.epsilon)
         taus = self.state.posterior.precisions
-        given = InnerDown(down, self.total, taus.item.mean, taus.item_bias.mean, rounds)
+        given = InnerBroadcast(down, self.total, taus.item.mean, taus.item_bias.mean, rounds)
         made = self.parts[number].inner(self.runner._fixed, given)
         self.total = made.total
         self.state = replace(self.state, posterior=replace(self.state.posterior, items=made.items))
 
     def bound(self) -> float:
         """L_xi at the best xi; the precisions are held, and leave the rest to be summed from the rows."""
-        q = with_residents(self.state, gather(self.crew, self.settings.factors)).posterior
+        q = with_residents(self.state, gather(self.pool, self.settings.factors)).posterior
         edges = self.runner.evaluate_bound(self.state).edges
         nothing = np.zeros((self.graph.user_count, self.graph.item_count))
         return edges + naive.bound(q, nothing, nothing, self.prior)
@@ -147,7 +146,7 @@ def rises_at_the_messages_xi(user_bias: bool) -> np.ndarray:
     considered = naive.likes(graph) + naive.dense(drawn, graph.item_count)
 
     def posterior() -> Any:
-        return with_residents(visits.state, gather(visits.crew, visits.settings.factors)).posterior
+        return with_residents(visits.state, gather(visits.pool, visits.settings.factors)).posterior
 
     def best_xi() -> np.ndarray:
         q = posterior()
@@ -197,7 +196,7 @@ def test_a_message_gives_the_sums_at_any_vector_and_bias(user_bias):
     for number in range(len(visits.parts)):
         visits.visit(number, rounds=2)
     visits.send_messages()
-    made_at = with_residents(visits.state, gather(visits.crew, 3)).posterior
+    made_at = with_residents(visits.state, gather(visits.pool, 3)).posterior
     random = np.random.default_rng(4)
     moved = made_at.items.between(0, len(made_at.items))
     moved = replace(moved, rows=moved.rows.copy(), bias_mean=moved.bias_mean + 0.7)
@@ -219,13 +218,13 @@ def test_a_message_gives_the_sums_at_any_vector_and_bias(user_bias):
 
 def fitted(kind: str, sweeps: int, **options: Any) -> tuple[State, list[float]]:
     settings = settings_of(True, 8)
-    with divided(kind, settings, LARGE, **options) as (runner, crew):
+    with divided(kind, settings, LARGE, **options) as (runner, pool):
         bounds = []
         for done in runner.sweeps(begun(runner)):
             bounds.append(done.bound.total)
             if done.state.sweep == sweeps:
                 bounds.append(runner.evaluate_bound(done.state).total)
-                return with_residents(done.state, gather(crew, 8)), bounds
+                return with_residents(done.state, gather(pool, 8)), bounds
     raise AssertionError
 
 

@@ -23,9 +23,9 @@ from considerate import Recommender
 from considerate.cli import app
 from considerate.data.graph import Adjacency, GraphPart
 from considerate.data.vocabulary import Vocabulary
-from considerate.distributed.backends.host import Each
 from considerate.distributed.backends.out_of_core import LOCK, PREFIX, OutOfCore
-from considerate.distributed.backends.spilling import LEAST, SpillingTasks, spilled
+from considerate.distributed.pools.host import PerPart
+from considerate.distributed.spilling import LEAST, SpillingTasks, spilled
 from considerate.errors import DataError, OutputError, UsageError
 from considerate.fitting.checkpoint import INDEX, Checkpoints
 from divided_fits import SETTINGS, assert_same, made, several_parts, write_likes
@@ -140,10 +140,10 @@ def test_large_results_are_in_files_that_nobody_sees(tmp_path: Path) -> None:
     ids = Vocabulary.of_strings(f"user {number}" for number in range(20_000))
     texts = np.array(["a", None], object).repeat(LEAST)
     given = {"part": part, "ids": ids, "list": [large.reshape(2, -1).T, (small, "text")], "texts": texts}
-    opened = len(os.listdir("/dev/fd"))
+    session = len(os.listdir("/dev/fd"))
     found = spilled(given, str(tmp_path))
     assert os.listdir(tmp_path) == []
-    assert len(os.listdir("/dev/fd")) == opened  # there may be more results than files that may be open
+    assert len(os.listdir("/dev/fd")) == session  # there may be more results than files that may be open
     for array in (found["part"].likes.starts, found["part"].likes.indices, found["ids"].text, found["list"][0]):
         assert not array.flags.writeable
         assert _mapped(array)
@@ -183,15 +183,15 @@ def _halves(array: np.ndarray) -> list[np.ndarray]:
 
 
 def test_an_argument_may_be_another_one_for_every_part(likes: Path, tmp_path: Path) -> None:
-    with OutOfCore(tmp_path, threads=2).open() as opened:
+    with OutOfCore(tmp_path, threads=2).open() as session:
         parts = [
-            opened.tasks.put(GraphPart(i, 2 * i, Adjacency(np.arange(3), np.zeros(2, np.int32)), np.array([0, 2])))
+            session.tasks.put(GraphPart(i, 2 * i, Adjacency(np.arange(3), np.zeros(2, np.int32)), np.array([0, 2])))
             for i in range(3)
         ]
-        crew = opened.crew(lambda part, setup, *_: part, None, parts)
-        words = [opened.tasks.put(word) for word in "abc"]
-        assert crew.call(lambda part, word: (part.number, word), Each(words)) == [(0, "a"), (1, "b"), (2, "c")]
-        crew.close()
+        pool = session.make_pool(lambda part, setup, *_: part, None, parts)
+        words = [session.tasks.put(word) for word in "abc"]
+        assert pool.call(lambda part, word: (part.number, word), PerPart(words)) == [(0, "a"), (1, "b"), (2, "c")]
+        pool.close()
 
 
 # --- Nothing is left ---
@@ -229,7 +229,7 @@ def test_nothing_is_left_however_a_fit_ends(likes: Path, tmp_path: Path, monkeyp
     def full(*_: Any, **__: Any) -> None:
         raise OutputError("the disk is full.")
 
-    monkeypatch.setattr("considerate.distributed.backends.disk_crew.atomic_write", full)
+    monkeypatch.setattr("considerate.distributed.pools.disk.atomic_write", full)
     with pytest.raises(OutputError, match="full"):
         made().fit(likes, backend=backend)
     assert os.listdir(tmp_path) == []
@@ -268,7 +268,7 @@ def test_what_a_killed_fit_left_is_removed_by_the_next(tmp_path: Path) -> None:
     others.mkdir()
     with OutOfCore(tmp_path).open() as one:
         with OutOfCore(tmp_path).open() as two:
-            rooms = {os.path.basename(opened._folder) for opened in (one, two)}
+            rooms = {os.path.basename(session._folder) for session in (one, two)}
             assert set(os.listdir(tmp_path)) == rooms | {others.name}  # those in use are left alone
         assert os.path.isdir(one._folder)
     assert os.listdir(tmp_path) == [others.name]

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 import ray_cluster
-from considerate.distributed.backends.host import Each, size_of
-from considerate.distributed.backends.ray import Opened, RayBackend
+from considerate.distributed.backends.ray import RayBackend, RaySession
+from considerate.distributed.pools.host import PerPart, size_of
 from considerate.errors import ClusterError, DataError, UsageError
 from ray_cluster import Tally, alive, downs, expected_tally, together
 
@@ -26,7 +26,7 @@ PARTS = 7
 
 
 @pytest.fixture(scope="module")
-def opened() -> Iterator[Opened]:
+def session() -> Iterator[RaySession]:
     for module in (ray_cluster, sys.modules[__name__]):  # workers cannot import tests
         ray.cloudpickle.register_pickle_by_value(module)
     with RayBackend(workers=3).open() as made:
@@ -34,8 +34,8 @@ def opened() -> Iterator[Opened]:
 
 
 @pytest.fixture(scope="module")
-def crew(opened: Opened) -> Iterator[Any]:
-    made = opened.crew(Tally, {"parts": PARTS}, [opened.tasks.put(0), *range(1, PARTS)])
+def pool(session: RaySession) -> Iterator[Any]:
+    made = session.make_pool(Tally, {"parts": PARTS}, [session.tasks.put(0), *range(1, PARTS)])
     yield made
     made.close()
 
@@ -58,20 +58,20 @@ def test_without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
         RayBackend().open()
 
 
-def test_described(opened: Opened) -> None:
-    assert opened.describe() == f"a local Ray {ray.__version__}: 3 workers of 1 thread"
+def test_described(session: RaySession) -> None:
+    assert session.describe() == f"a local Ray {ray.__version__}: 3 workers of 1 thread"
     if sys.platform == "linux":
         assert ray.nodes()[0]["NodeManagerAddress"] == "127.0.0.2"
 
 
-def test_too_few_processors_are_said_in_one_sentence_and_a_ray_in_use_is_left_alone(opened: Opened) -> None:
+def test_too_few_processors_are_said_in_one_sentence_and_a_ray_in_use_is_left_alone(session: RaySession) -> None:
     with pytest.raises(ClusterError) as caught:
         RayBackend(workers=50, threads=2, patience=1.0).open()
     assert str(caught.value) == (
         "50 workers of 2 threads found no room within 1 s on 1 node with 3 processors, 3 on the largest and 0 free in "
         "all; ask for fewer workers or threads, or add nodes."
     )
-    assert opened.tasks.get(opened.tasks.submit(abs, -3)) == 3
+    assert session.tasks.get(session.tasks.submit(abs, -3)) == 3
 
 
 SESSION = """
@@ -84,7 +84,7 @@ END
 """
 
 
-def session(end: str, **environment: str) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
+def run_session(end: str, **environment: str) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
     """What a process of its own printed that opened a Ray and ended in some way."""
     done = subprocess.run(
         [sys.executable, "-c", SESSION.replace("END", end)],
@@ -101,7 +101,7 @@ def session(end: str, **environment: str) -> tuple[subprocess.CompletedProcess[s
 
 @pytest.mark.parametrize("end", ["pass", "raise SystemExit(3)"])
 def test_a_ray_that_was_started_is_stopped_even_where_nobody_closes_it(end: str) -> None:
-    done, said = session(end)
+    done, said = run_session(end)
     assert done.returncode == (3 if "3" in end else 0)
     assert done.stderr == ""  # not a word of Ray's own
     assert len(done.stdout.splitlines()) == 1
@@ -134,8 +134,8 @@ def refuse() -> None:
     raise DataError("no column 'user'.")
 
 
-def test_tasks_are_given_what_references_stand_for(opened: Opened) -> None:
-    tasks = opened.tasks
+def test_tasks_are_given_what_references_stand_for(session: RaySession) -> None:
+    tasks = session.tasks
     seven = tasks.put(7)
     first, second = tasks.submit(both, [seven, 2, tasks.submit(abs, -1)], seven, returns=2)
     assert tasks.get(first) == 10
@@ -146,16 +146,16 @@ def test_tasks_are_given_what_references_stand_for(opened: Opened) -> None:
         tasks.get(tasks.submit(both, [], 3, returns=3))
 
 
-def test_tasks_raise_what_the_function_raised(opened: Opened) -> None:
-    ref = opened.tasks.submit(refuse)
+def test_tasks_raise_what_the_function_raised(session: RaySession) -> None:
+    ref = session.tasks.submit(refuse)
     with pytest.raises(DataError, match=r"^no column 'user'\.$"):
-        opened.tasks.get(ref)
-    finished, others = opened.tasks.wait([ref])
+        session.tasks.get(ref)
+    finished, others = session.tasks.wait([ref])
     assert (finished, others) == ([ref], [])
 
 
-def test_waiting_for_the_first(opened: Opened) -> None:
-    tasks = opened.tasks
+def test_waiting_for_the_first(session: RaySession) -> None:
+    tasks = session.tasks
     slow, quick = tasks.submit(time.sleep, 300.0), tasks.submit(abs, -1)
     assert tasks.wait([slow, quick]) == ([quick], [slow])
     assert tasks.wait([]) == ([], [])
@@ -165,11 +165,11 @@ def test_waiting_for_the_first(opened: Opened) -> None:
 # --- Calls ---
 
 
-def test_parts_are_spread_over_workers_in_runs(crew: Any) -> None:
-    assert [list(member.parts) for member in crew.members.all] == [[0, 1], [2, 3, 4], [5, 6]]
-    pids = crew.call("pid")
+def test_parts_are_spread_over_workers_in_runs(pool: Any) -> None:
+    assert [list(handle.parts) for handle in pool.workers.all] == [[0, 1], [2, 3, 4], [5, 6]]
+    pids = pool.call("pid")
     assert len(set(pids)) == 3
-    assert pids == [member.seat.pid for member in crew.members.all for _ in member.parts]
+    assert pids == [handle.location.pid for handle in pool.workers.all for _ in handle.parts]
     assert os.getpid() not in pids
 
 
@@ -177,20 +177,20 @@ def own_number(part: Tally, amount: int, own: int) -> tuple[int, int]:
     return part.number + amount, own
 
 
-def test_each_part_is_given_its_own(opened: Opened, crew: Any) -> None:
-    each = Each([opened.tasks.put(-i) if i % 2 else -i for i in range(PARTS)])
-    assert crew.call(own_number, 10, each) == [(10 + i, -i) for i in range(PARTS)]
+def test_each_part_is_given_its_own(session: RaySession, pool: Any) -> None:
+    each = PerPart([session.tasks.put(-i) if i % 2 else -i for i in range(PARTS)])
+    assert pool.call(own_number, 10, each) == [(10 + i, -i) for i in range(PARTS)]
 
 
-def test_changes_have_the_bits_of_one_process(crew: Any) -> None:
+def test_changes_have_the_bits_of_one_process(pool: Any) -> None:
     sent = downs(4)
     for down in sent:
-        answer = crew.call("visit", crew.share(down), merge=together, changes=True)
+        answer = pool.call("visit", pool.share(down), merge=together, changes=True)
     np.testing.assert_array_equal(answer, expected_tally(PARTS, sent))
-    np.testing.assert_array_equal(crew.call("look", merge=together), answer)
+    np.testing.assert_array_equal(pool.call("look", merge=together), answer)
     with pytest.raises(ZeroDivisionError, match="part 4"):
-        crew.call("fail", 4, changes=True)
-    np.testing.assert_array_equal(crew.call("look", merge=together), answer)
+        pool.call("fail", 4, changes=True)
+    np.testing.assert_array_equal(pool.call("look", merge=together), answer)
 
 
 def one_answer(part: Tally, size: int) -> np.ndarray:
@@ -201,32 +201,32 @@ def larger(one: np.ndarray, other: np.ndarray) -> np.ndarray:
     return np.zeros(max(len(one), len(other)))
 
 
-def test_bytes_are_counted_from_what_is_sent(crew: Any) -> None:
-    crew.report()
+def test_bytes_are_counted_from_what_is_sent(pool: Any) -> None:
+    pool.report()
     message = np.zeros(5000)
-    shared = crew.share(message)
+    shared = pool.share(message)
     for _ in range(2):
-        crew.call(lambda part, message: None, shared, merge=lambda a, b: None)
-    report = crew.report()
+        pool.call(lambda part, message: None, shared, merge=lambda a, b: None)
+    report = pool.report()
     assert report.down == size_of(message)  # once for the one node there is
-    crew.call(one_answer, 1000, merge=larger)
-    report = crew.report()
+    pool.call(one_answer, 1000, merge=larger)
+    report = pool.report()
     answer = size_of(np.zeros(1000))
     assert report.up == 3 * answer  # two go from worker to worker, and the merged one to the head
     assert report.down == 3 * size_of(1000)
-    crew.call(one_answer, 1000)
-    assert crew.report().up == pytest.approx(PARTS * answer, rel=0.02)
-    assert crew.report().up == 0
+    pool.call(one_answer, 1000)
+    assert pool.report().up == pytest.approx(PARTS * answer, rel=0.02)
+    assert pool.report().up == 0
 
 
 def slow_part(part: Tally) -> None:
     time.sleep(0.3 if part.number == 5 else 0.0)
 
 
-def test_the_slowest_is_reported(crew: Any) -> None:
-    crew.report()
-    crew.call(slow_part)
-    report = crew.report()
+def test_the_slowest_is_reported(pool: Any) -> None:
+    pool.report()
+    pool.call(slow_part)
+    report = pool.report()
     assert (report.slowest_worker, report.slowest_part) == (2, 5)
     assert report.seconds >= report.workers[2] >= report.slowest_part_seconds >= 0.3
     assert report.workers[0] < 0.3
@@ -247,7 +247,7 @@ from ray_cluster import Tally, downs, expected_tally, together
 from considerate.distributed.backends.ray import RayBackend
 cloudpickle.register_pickle_by_value(ray_cluster)
 with RayBackend(workers=2).open() as opened:
-    crew = opened.crew(Tally, {{"parts": 4}}, list(range(4)))
+    crew = opened.make_pool(Tally, {{"parts": 4}}, list(range(4)))
     sent = downs(3)
     crew.call("visit", sent[0], merge=together, changes=True)
     pids = crew.call("pid")

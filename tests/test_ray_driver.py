@@ -104,15 +104,15 @@ def test_a_checkpoint_goes_on_with_other_workers_or_none(
     path = kept / sweep_folder(4) / part_file(2)
     path.write_bytes(path.read_bytes()[:-1] + b"?")
 
-    crews: list[Any] = []
-    make = ray_backend.Opened.crew
+    pools: list[Any] = []
+    make = ray_backend.RaySession.pool
     monkeypatch.setattr(
-        ray_backend.Opened, "crew", lambda *given, **how: crews.append(make(*given, **how)) or crews[-1]
+        ray_backend.RaySession, "crew", lambda *given, **how: pools.append(make(*given, **how)) or pools[-1]
     )
 
     def lose_one(sweep: int, *_: float) -> None:
         if sweep == 6:
-            assert kill_worker(crews[-1].members.all[1], "system") is not None
+            assert kill_worker(pools[-1].workers.all[1], "system") is not None
 
     with pytest.warns(UserWarning, match="sweep-000004: this checkpoint is not used"):
         found = made(sweeps=8).fit(

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import ray_cluster
-from considerate.distributed.backends.crew import OfPart
-from considerate.distributed.backends.ray import Opened, RayBackend
+from considerate.distributed.backends.ray import RayBackend, RaySession
+from considerate.distributed.pools.pool import SinglePartCall
 from considerate.errors import ClusterError
 from ray_cluster import Tally, downs, expected_tally, kill_worker, together
 
@@ -24,7 +24,7 @@ PARTS = 7
 
 
 @pytest.fixture(scope="module")
-def opened() -> Iterator[Opened]:
+def session() -> Iterator[RaySession]:
     for module in (ray_cluster, sys.modules[__name__]):  # workers cannot import tests
         ray.cloudpickle.register_pickle_by_value(module)
     with RayBackend(workers=3).open() as made:
@@ -32,14 +32,14 @@ def opened() -> Iterator[Opened]:
 
 
 @pytest.fixture(scope="module")
-def one_crew(opened: Opened) -> Iterator[Any]:
-    made = opened.crew(Tally, {"parts": PARTS}, list(range(PARTS)))
+def one_crew(session: RaySession) -> Iterator[Any]:
+    made = session.make_pool(Tally, {"parts": PARTS}, list(range(PARTS)))
     yield made
     made.close()
 
 
 @pytest.fixture
-def crew(one_crew: Any) -> Any:
+def pool(one_crew: Any) -> Any:
     """As it is made, as far as parts can tell."""
     one_crew.call("reset", changes=True)
     one_crew.report()
@@ -59,17 +59,17 @@ def read(folder: Path, number: int) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("how", ["ray", "system"])
-def test_a_worker_that_is_killed_is_replaced_and_replays(crew: Any, how: str, caplog: Any) -> None:
+def test_a_worker_that_is_killed_is_replaced_and_replays(pool: Any, how: str, caplog: Any) -> None:
     sent = downs(4)
     with caplog.at_level(logging.WARNING, "considerate"):
         for i, down in enumerate(sent):
             if i == 2:
-                before = crew.members.all[1].seat
-                kill_worker(crew.members.all[1], how)
-            answer = crew.call("visit", crew.share(down), merge=together, changes=True)
+                before = pool.workers.all[1].location
+                kill_worker(pool.workers.all[1], how)
+            answer = pool.call("visit", pool.share(down), merge=together, changes=True)
     np.testing.assert_array_equal(answer, expected_tally(PARTS, sent))
-    assert crew.members.all[1].seat.pid != before.pid
-    assert crew.report().replaced == 1
+    assert pool.workers.all[1].location.pid != before.pid
+    assert pool.report().replaced == 1
     assert [record.getMessage() for record in caplog.records] == [
         "worker 2 of 3 was lost (its process was killed); it is replaced"
         if how == "ray"
@@ -77,100 +77,100 @@ def test_a_worker_that_is_killed_is_replaced_and_replays(crew: Any, how: str, ca
     ]
 
 
-def test_after_a_snapshot_only_later_changes_are_replayed(crew: Any, tmp_path: Path) -> None:
+def test_after_a_snapshot_only_later_changes_are_replayed(pool: Any, tmp_path: Path) -> None:
     sent = downs(6)
     for i, down in enumerate(sent):
         if i == 3:
-            names = crew.snapshot(partial(write, tmp_path), partial(read, tmp_path))
+            names = pool.snapshot(partial(write, tmp_path), partial(read, tmp_path))
             assert names == [f"{number}.npy" for number in range(PARTS)]
         if i == 5:
-            kill_worker(crew.members.all[2], "ray")
-        answer = crew.call("visit", down, merge=together, changes=True)
+            kill_worker(pool.workers.all[2], "ray")
+        answer = pool.call("visit", down, merge=together, changes=True)
     np.testing.assert_array_equal(answer, expected_tally(PARTS, sent))
-    assert crew.call("visited") == [6, 6, 6, 6, 6, 3, 3]  # two replayed and the one that was interrupted
+    assert pool.call("visited") == [6, 6, 6, 6, 6, 3, 3]  # two replayed and the one that was interrupted
 
 
-def test_a_worker_killed_while_a_snapshot_is_taken(crew: Any, tmp_path: Path) -> None:
+def test_a_worker_killed_while_a_snapshot_is_taken(pool: Any, tmp_path: Path) -> None:
     sent = downs(2)
-    crew.call("visit", sent[0], merge=together, changes=True)
-    kill_worker(crew.members.all[0], "ray")
-    crew.snapshot(partial(write, tmp_path), partial(read, tmp_path))
-    kill_worker(crew.members.all[1], "ray")
-    answer = crew.call("visit", sent[1], merge=together, changes=True)
+    pool.call("visit", sent[0], merge=together, changes=True)
+    kill_worker(pool.workers.all[0], "ray")
+    pool.snapshot(partial(write, tmp_path), partial(read, tmp_path))
+    kill_worker(pool.workers.all[1], "ray")
+    answer = pool.call("visit", sent[1], merge=together, changes=True)
     np.testing.assert_array_equal(answer, expected_tally(PARTS, sent))
-    assert crew.call("visited") == [2, 2, 1, 1, 1, 2, 2]
+    assert pool.call("visited") == [2, 2, 1, 1, 1, 2, 2]
 
 
-def test_a_crew_starts_from_given_states(opened: Opened, crew: Any, tmp_path: Path) -> None:
+def test_a_crew_starts_from_given_states(session: RaySession, pool: Any, tmp_path: Path) -> None:
     sent = downs(3)
-    crew.call("visit", sent[0], merge=together, changes=True)
-    crew.snapshot(partial(write, tmp_path))
-    other = opened.crew(Tally, {"parts": PARTS}, list(range(PARTS)), read=partial(read, tmp_path))
+    pool.call("visit", sent[0], merge=together, changes=True)
+    pool.snapshot(partial(write, tmp_path))
+    other = session.make_pool(Tally, {"parts": PARTS}, list(range(PARTS)), read=partial(read, tmp_path))
     for down in sent[1:]:
         answer = other.call("visit", down, merge=together, changes=True)
-        kill_worker(other.members.all[1], "ray")
+        kill_worker(other.workers.all[1], "ray")
     np.testing.assert_array_equal(answer, expected_tally(PARTS, sent))
     np.testing.assert_array_equal(other.call("look", merge=together), answer)
     other.close()
 
 
-def test_a_call_of_one_part_alone(crew: Any) -> None:
-    sent, shared = downs(2), crew.share(np.zeros(1000))
-    crew.call("visit", sent[0], merge=together, changes=True)
-    answers = crew.call(OfPart(3, "visit"), sent[1], changes=True)
+def test_a_call_of_one_part_alone(pool: Any) -> None:
+    sent, shared = downs(2), pool.share(np.zeros(1000))
+    pool.call("visit", sent[0], merge=together, changes=True)
+    answers = pool.call(SinglePartCall(3, "visit"), sent[1], changes=True)
     assert [one is not None for one in answers] == [number == 3 for number in range(PARTS)]
-    crew.report()
-    crew.call(OfPart(3, "ignore"), shared)
-    assert crew.report().down == shared.size
-    kill_worker(crew.members.all[1], "ray")
-    kill_worker(crew.members.all[2], "ray")
+    pool.report()
+    pool.call(SinglePartCall(3, "ignore"), shared)
+    assert pool.report().down == shared.size
+    kill_worker(pool.workers.all[1], "ray")
+    kill_worker(pool.workers.all[2], "ray")
     expected = expected_tally(PARTS, sent[:1])
     expected[3] = expected_tally(PARTS, sent)[3]
-    np.testing.assert_array_equal(crew.call("look", merge=together), expected)
+    np.testing.assert_array_equal(pool.call("look", merge=together), expected)
 
 
-def test_answers_that_are_lost_before_they_are_merged_are_made_again(crew: Any, monkeypatch: Any) -> None:
+def test_answers_that_are_lost_before_they_are_merged_are_made_again(pool: Any, monkeypatch: Any) -> None:
     sent = downs(2)
-    crew.call("visit", sent[0], merge=together, changes=True)
-    merged, kills = crew._merged, [0, 0]  # the one that merges
+    pool.call("visit", sent[0], merge=together, changes=True)
+    merged, kills = pool._merged, [0, 0]  # the one that merges
 
     def kill_first(*arguments: Any) -> Any:
         if kills:
-            kill_worker(crew.members.all[kills.pop()], "ray")
+            kill_worker(pool.workers.all[kills.pop()], "ray")
         return merged(*arguments)
 
-    monkeypatch.setattr(crew, "_merged", kill_first)
-    answer = crew.call("visit", sent[1], merge=together, changes=True)
+    monkeypatch.setattr(pool, "_merged", kill_first)
+    answer = pool.call("visit", sent[1], merge=together, changes=True)
     np.testing.assert_array_equal(answer, expected_tally(PARTS, sent))
     assert kills == []
-    assert crew.report().replaced == 2
+    assert pool.report().replaced == 2
 
 
-def test_a_worker_that_dies_a_few_times_is_forgiven(crew: Any, tmp_path: Path) -> None:
+def test_a_worker_that_dies_a_few_times_is_forgiven(pool: Any, tmp_path: Path) -> None:
     flag, sent = tmp_path / "deaths", downs(2)
     for down in sent:
         flag.write_bytes(b"xxx")  # as often as a worker is restarted
-        answer = crew.call("die_while", str(flag), down, merge=together, changes=True)
+        answer = pool.call("die_while", str(flag), down, merge=together, changes=True)
     np.testing.assert_array_equal(answer, expected_tally(PARTS, sent))
-    assert crew.report().replaced == 6
+    assert pool.report().replaced == 6
 
 
-def test_a_worker_that_keeps_dying_ends_with_one_sentence(crew: Any, tmp_path: Path) -> None:
+def test_a_worker_that_keeps_dying_ends_with_one_sentence(pool: Any, tmp_path: Path) -> None:
     flag, sent = tmp_path / "deaths", downs(2)
-    crew.call("visit", sent[0], merge=together, changes=True)
+    pool.call("visit", sent[0], merge=together, changes=True)
     flag.write_bytes(b"xxxx")
     with pytest.raises(ClusterError) as caught:
-        crew.call("die_while", str(flag), sent[1], merge=together, changes=True)
+        pool.call("die_while", str(flag), sent[1], merge=together, changes=True)
     assert str(caught.value) == (
         "Worker 3 of 3 was lost 4 times in a row (its process died: killed, out of memory or crashed), so the fit "
         "cannot go on; there is no checkpoint to go on from, --checkpoint FOLDER would keep one."
     )
-    answer = crew.call("die_while", str(flag), sent[1], merge=together, changes=True)  # whatever it was is over
+    answer = pool.call("die_while", str(flag), sent[1], merge=together, changes=True)  # whatever it was is over
     np.testing.assert_array_equal(answer, expected_tally(PARTS, sent))
     flag.write_bytes(b"x")
-    crew.members.all[2].deaths = 3
-    crew.name_checkpoint("/data/kept/sweep-000012")
+    pool.workers.all[2].deaths = 3
+    pool.name_checkpoint("/data/kept/sweep-000012")
     with pytest.raises(
         ClusterError, match="the last checkpoint is /data/kept/sweep-000012, go on from it with --resume"
     ):
-        crew.call("die_while", str(flag), sent[1], merge=together, changes=True)
+        pool.call("die_while", str(flag), sent[1], merge=together, changes=True)

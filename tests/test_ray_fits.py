@@ -19,9 +19,9 @@ import ray_cluster
 import ray_fits
 from considerate.data.graph import ITEMS, USERS, Graph, divide
 from considerate.distributed.backends.ray import RayBackend
-from considerate.distributed.divided import gather, make_divided, with_residents
-from considerate.distributed.messages import Setup
-from considerate.distributed.parts import make_part
+from considerate.distributed.messages import PartitionSetup
+from considerate.distributed.partitions import make_partition
+from considerate.distributed.runners import gather, make_runner, with_residents
 from considerate.fitting.checkpoint import Checkpoints
 from considerate.kernels import compiled
 from ray_cluster import kill_worker
@@ -72,16 +72,16 @@ def plain(graph: Graph) -> dict[tuple[str, bool], Fitted]:
 @pytest.mark.parametrize("workers", [1, 2, 3])
 @kinds
 def test_the_posterior_of_the_plain_fit_by_users(graph: Graph, plain: Any, kind: str, workers: int) -> None:
-    with RayBackend(workers=workers, threads=1).open() as opened:
+    with RayBackend(workers=workers, threads=1).open() as session:
         user_bias = workers == 2
-        found = fit_over(partial(opened.crew, make_part), graph, kind, settings_of(user_bias), SWEEPS)
+        found = fit_over(partial(session.pool, make_partition), graph, kind, settings_of(user_bias), SWEEPS)
     same_bits(found, plain[kind, user_bias])
 
 
 @kinds
 def test_threads_within_workers_change_nothing(graph: Graph, plain: Any, kind: str) -> None:
-    with RayBackend(workers=1, threads=3).open() as opened:
-        found = fit_over(partial(opened.crew, make_part), graph, kind, settings_of(True), SWEEPS)
+    with RayBackend(workers=1, threads=3).open() as session:
+        found = fit_over(partial(session.pool, make_partition), graph, kind, settings_of(True), SWEEPS)
     same_bits(found, plain[kind, True])
 
 
@@ -90,8 +90,8 @@ def test_threads_within_workers_change_nothing(graph: Graph, plain: Any, kind: s
 def test_the_posterior_of_one_process_by_items(graph: Graph, kind: str, workers: int) -> None:
     settings = settings_of(workers == 2)
     here = fit_over(in_process, graph, kind, settings, SWEEPS, ITEMS)
-    with RayBackend(workers=workers, threads=1).open() as opened:
-        found = fit_over(partial(opened.crew, make_part), graph, kind, settings, SWEEPS, ITEMS)
+    with RayBackend(workers=workers, threads=1).open() as session:
+        found = fit_over(partial(session.pool, make_partition), graph, kind, settings, SWEEPS, ITEMS)
     same_bits(found, here)
 
 
@@ -100,8 +100,8 @@ def test_blocks_of_coordinates_and_shards_of_items(graph: Graph) -> None:
     before = compiled.step_together(8)  # as if there were many factors; workers are told
     try:
         plain = plain_fit(graph, "expected", settings, 3)
-        with RayBackend(workers=2).open() as opened:
-            found = fit_over(partial(opened.crew, make_part), graph, "expected", settings, 3, item_shards=3)
+        with RayBackend(workers=2).open() as session:
+            found = fit_over(partial(session.pool, make_partition), graph, "expected", settings, 3, item_shards=3)
     finally:
         compiled.step_together(before)
     same_bits(found, plain)
@@ -115,22 +115,22 @@ def test_inner_sweeps(graph: Graph, inner: str) -> None:
     settings, how = settings_of(True), {"inner_sweeps": 2, "inner": inner}
     here = fit_over(in_process, graph, "sampled", settings, 3, **how)
 
-    def kill_one(crew: Any, done: Any) -> None:
+    def kill_one(pool: Any, done: Any) -> None:
         if done.state.sweep == 2:
-            kill_worker(crew.members.all[1], "ray")
+            kill_worker(pool.workers.all[1], "ray")
 
-    with RayBackend(workers=2).open() as opened:
-        found = fit_over(partial(opened.crew, make_part), graph, "sampled", settings, 3, seen=kill_one, **how)
+    with RayBackend(workers=2).open() as session:
+        found = fit_over(partial(session.pool, make_partition), graph, "sampled", settings, 3, seen=kill_one, **how)
     same_bits(found, here)
 
 
 def test_ctrl_c_keeps_the_last_finished_sweep(graph: Graph) -> None:
     settings, finished = settings_of(True), 3
     outline, parts = divide(graph)
-    setup = Setup.of(outline, settings, "sampled", NEGATIVES)
-    with RayBackend(workers=2).open() as opened:
-        crew = opened.crew(Slowly, setup, parts)
-        runner = make_divided(outline, setup, weights_of(graph), crew, groups=GROUPS)
+    setup = PartitionSetup.of(outline, settings, "sampled", NEGATIVES)
+    with RayBackend(workers=2).open() as session:
+        pool = session.make_pool(Slowly, setup, parts)
+        runner = make_runner(outline, setup, weights_of(graph), pool, groups=GROUPS)
         sweeps = runner.sweeps()
         bounds = [next(sweeps).bound.total for _ in range(finished - 1)]
         last = next(sweeps)
@@ -138,7 +138,7 @@ def test_ctrl_c_keeps_the_last_finished_sweep(graph: Graph) -> None:
         with pytest.raises(KeyboardInterrupt):
             next(sweeps)
         bound = runner.evaluate_bound(last.state).total
-        state = with_residents(last.state, gather(crew, settings.factors))
+        state = with_residents(last.state, gather(pool, settings.factors))
     _, plain_bounds = plain_fit(graph, "sampled", settings, finished + 1)
     assert [*bounds, last.bound.total, bound] == plain_bounds
     same_bits((state, []), (plain_fit(graph, "sampled", settings, finished)[0], []))
@@ -156,23 +156,23 @@ class Killer:
         self.killed: list[int] = []  # pids
         self.threads: list[threading.Thread] = []
 
-    def seen(self, crew: Any, done: Any) -> None:
+    def seen(self, pool: Any, done: Any) -> None:
         """Called between sweeps."""
         while self.at and self.at[0] == done.state.sweep:
             self.at.pop(0)
-            chosen = self.random.uniform(0.0, 0.4), self.random.permutation(len(crew.members.all)), len(self.at) % 2
-            self.threads.append(threading.Thread(target=self.kill, args=(crew, *chosen), daemon=True))
+            chosen = self.random.uniform(0.0, 0.4), self.random.permutation(len(pool.workers.all)), len(self.at) % 2
+            self.threads.append(threading.Thread(target=self.kill, args=(pool, *chosen), daemon=True))
             self.threads[-1].start()
         if done.state.sweep == SWEEPS - 1:
             for thread in self.threads:
                 thread.join()
 
-    def kill(self, crew: Any, after: float, order: Any, by_ray: int) -> None:
+    def kill(self, pool: Any, after: float, order: Any, by_ray: int) -> None:
         """The first in that order who is alive."""
         time.sleep(after)
-        while not crew.members.closed:
+        while not pool.workers.closed:
             for index in order:
-                pid = kill_worker(crew.members.all[index], "ray" if by_ray else "system")
+                pid = kill_worker(pool.workers.all[index], "ray" if by_ray else "system")
                 if pid is not None:
                     self.killed.append(pid)
                     return
@@ -200,9 +200,9 @@ def test_workers_killed_at_random_moments(
         undisturbed = fit_over(in_process, graph, kind, settings, SWEEPS, ITEMS)
     checkpoints = Checkpoints(str(tmp_path), {}) if kept else None
     killer = Killer(seed=len(kind) + 2 * kept + 4 * (resident == USERS), kills=2)
-    with RayBackend(workers=3, threads=1).open() as opened:
+    with RayBackend(workers=3, threads=1).open() as session:
         found = fit_over(
-            partial(opened.crew, Slowly), graph, kind, settings, SWEEPS, resident, checkpoints, killer.seen
+            partial(session.pool, Slowly), graph, kind, settings, SWEEPS, resident, checkpoints, killer.seen
         )
     same_bits(found, undisturbed)
     assert len(killer.killed) == 2

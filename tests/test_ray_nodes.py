@@ -16,8 +16,8 @@ import ray_cluster
 import ray_fits
 from considerate.data.graph import GraphPart
 from considerate.distributed.backends.ray import RayBackend
-from considerate.distributed.messages import Setup
-from considerate.distributed.parts import make_part
+from considerate.distributed.messages import PartitionSetup
+from considerate.distributed.partitions import make_partition
 from considerate.errors import ClusterError
 from ray_cluster import Tally, alive, downs, three_nodes, together
 from ray_fits import fit_over, plain_fit, same_bits, settings_of, small_graph
@@ -44,17 +44,17 @@ def heavy(part: GraphPart, log: str) -> tuple[GraphPart, np.ndarray]:
     return part, np.zeros(50_000)
 
 
-def part_of(given: tuple[GraphPart, np.ndarray], setup: Setup) -> Any:
-    return make_part(given[0], setup)
+def part_of(given: tuple[GraphPart, np.ndarray], setup: PartitionSetup) -> Any:
+    return make_partition(given[0], setup)
 
 
-def kill_node(cluster: Any, crew: Any) -> Any:
+def kill_node(cluster: Any, pool: Any) -> Any:
     """Kill a node with a worker, but not the one that this process has joined; the worker that was there."""
     here = ray.get_runtime_context().get_node_id()
-    member = next(member for member in crew.members.all if member.seat.node != here)
-    node = next(node for node in cluster.worker_nodes if node.node_id == member.seat.node)
+    handle = next(handle for handle in pool.workers.all if handle.location.node != here)
+    node = next(node for node in cluster.worker_nodes if node.node_id == handle.location.node)
     cluster.remove_node(node, allow_graceful=False)
-    return member
+    return handle
 
 
 def wait_for_death(pid: int) -> None:
@@ -70,40 +70,42 @@ def test_a_node_that_is_killed(cluster: Any, tmp_path: Path, capfd: Any) -> None
     seats: list[Any] = []
     lost: list[Any] = []
 
-    def make_crew(setup: Setup, parts: list[GraphPart]) -> Any:
+    def make_crew(setup: PartitionSetup, parts: list[GraphPart]) -> Any:
         make, half = ray.remote(heavy), round(len(parts) / 2)
         given = [  # each made where its worker will be, and nowhere else
-            make.options(num_cpus=1, scheduling_strategy=opened.placed(int(part.number >= half))).remote(part, str(log))
+            make.options(num_cpus=1, scheduling_strategy=session.placed(int(part.number >= half))).remote(
+                part, str(log)
+            )
             for part in parts
         ]
-        crew = opened.crew(part_of, setup, given)
-        assert [member.parts for member in crew.members.all] == [range(half), range(half, len(parts))]
-        seats.extend(member.seat for member in crew.members.all)
+        pool = session.make_pool(part_of, setup, given)
+        assert [handle.parts for handle in pool.workers.all] == [range(half), range(half, len(parts))]
+        seats.extend(handle.location for handle in pool.workers.all)
         assert seats[0].node != seats[1].node
-        return crew
+        return pool
 
-    def seen(crew: Any, done: Any) -> None:
+    def seen(pool: Any, done: Any) -> None:
         if done.state.sweep == 2:
             made = sorted(map(int, log.read_text().split()))
-            assert made == list(range(crew.parts))
-            lost.append(kill_node(cluster, crew))
+            assert made == list(range(pool.parts))
+            lost.append(kill_node(cluster, pool))
             wait_for_death(seats[lost[0].index].pid)
             log.write_text("")
         if done.state.sweep == 4:
-            member, before = lost[0], seats[lost[0].index]
-            assert sorted(map(int, log.read_text().split())) == list(member.parts)  # made again, by tasks
-            assert member.seat.node not in [seat.node for seat in seats]
-            assert member.seat.pid != before.pid
-            assert crew.call(pid_of) == [one.seat.pid for one in crew.members.all for _ in one.parts]
-            down = crew.share(np.zeros(1000))
-            crew.report()
-            crew.call(ignore, down)
-            assert crew.report().down == 2 * down.size  # once for each of two nodes
+            handle, before = lost[0], seats[lost[0].index]
+            assert sorted(map(int, log.read_text().split())) == list(handle.parts)  # made again, by tasks
+            assert handle.location.node not in [location.node for location in seats]
+            assert handle.location.pid != before.pid
+            assert pool.call(pid_of) == [one.location.pid for one in pool.workers.all for _ in one.parts]
+            down = pool.share(np.zeros(1000))
+            pool.report()
+            pool.call(ignore, down)
+            assert pool.report().down == 2 * down.size  # once for each of two nodes
 
-    with RayBackend(address=cluster.address, workers=2, patience=60).open() as opened:
-        assert opened.describe() == f"Ray {ray.__version__} on 3 nodes: 2 workers of 1 thread"
-        assert opened.nodes == 2
-        assert 1e8 < opened.memory < 1e13
+    with RayBackend(address=cluster.address, workers=2, patience=60).open() as session:
+        assert session.describe() == f"Ray {ray.__version__} on 3 nodes: 2 workers of 1 thread"
+        assert session.nodes == 2
+        assert 1e8 < session.memory < 1e13
         found = fit_over(make_crew, graph, "sampled", settings, 4, seen=seen)
     same_bits(found, plain_fit(graph, "sampled", settings, 4))
     assert len(lost) == 1
@@ -122,14 +124,14 @@ def ignore(part: Any, message: Any) -> None:
 
 
 def test_no_room_for_a_replacement_ends_with_one_sentence(cluster: Any) -> None:
-    with RayBackend(address=cluster.address, workers=2, patience=8).open() as opened:
-        crew = opened.crew(Tally, {"parts": PARTS}, list(range(PARTS)), checkpoint="/data/kept/sweep-000003")
-        crew.call("visit", downs(1)[0], merge=together, changes=True)
-        pid = {member.index: member.seat.pid for member in crew.members.all}
-        lost = kill_node(cluster, crew)
+    with RayBackend(address=cluster.address, workers=2, patience=8).open() as session:
+        pool = session.make_pool(Tally, {"parts": PARTS}, list(range(PARTS)), checkpoint="/data/kept/sweep-000003")
+        pool.call("visit", downs(1)[0], merge=together, changes=True)
+        pid = {handle.index: handle.location.pid for handle in pool.workers.all}
+        lost = kill_node(cluster, pool)
         wait_for_death(pid[lost.index])
         with pytest.raises(ClusterError) as caught:
-            crew.call("visit", downs(1)[0], merge=together, changes=True)
+            pool.call("visit", downs(1)[0], merge=together, changes=True)
     assert str(caught.value) == (
         f"Worker {lost.index + 1} of 2 found no room on the cluster within 8 s (it needs a node with 1 free "
         "processor), so the fit cannot go on; the last checkpoint is /data/kept/sweep-000003, go on from it with "

@@ -26,10 +26,10 @@ from considerate import Recommender, recommender
 from considerate.cli import app
 from considerate.data import read_interactions
 from considerate.data.graph import divide
-from considerate.distributed.backends.crew import InProcess
-from considerate.distributed.divided import DividedByUsers, gather, with_residents
-from considerate.distributed.messages import Setup
-from considerate.distributed.parts import make_part
+from considerate.distributed.messages import PartitionSetup
+from considerate.distributed.partitions import make_partition
+from considerate.distributed.pools.local import LocalPool
+from considerate.distributed.runners import ByUsersRunner, gather, with_residents
 from considerate.errors import CheckpointError, DivergedError, OutputError, UsageError
 from considerate.fitting import saved_state
 from considerate.fitting.checkpoint import HEAD, INDEX, Checkpoints, part_file, sweep_folder
@@ -170,22 +170,22 @@ def kept_by_parts(model: Recommender, likes: Any, folder: Path, sweeps: int) -> 
     interactions = read_interactions(likes)
     graph = make_graph(interactions)
     outline, parts = divide(graph, "users")
-    setup = Setup.of(outline, model._settings(), model.hidden, model.negatives)
+    setup = PartitionSetup.of(outline, model._settings(), model.hidden, model.negatives)
     keeping = Keeping.asked(folder, 3, resume=True)
     assert keeping is not None
     with (
         LocalBackend(1) as backend,
-        InProcess([make_part(part, setup) for part in parts]) as crew,
+        LocalPool([make_partition(part, setup) for part in parts]) as pool,
         keeping.begin(model._fingerprint(interactions, graph), lambda saved: saved.check_parts(backend.map)) as keeper,
     ):
         popularity = make_popularity(graph, model.plan(), backend)
-        runner = DividedByUsers(outline, setup, popularity.weights, crew, groups=model.groups)
-        residents = saved_state.PartsOfCrew(runner, crew)
+        runner = ByUsersRunner(outline, setup, popularity.weights, pool, groups=model.groups)
+        residents = saved_state.PartsOfPool(runner, pool)
         start = keeper.start(setup.settings, (graph.user_count, graph.item_count), residents)
         steps = fit_steps(runner, most_sweeps=sweeps, tolerance=0.0, start=start)
         tuned = saved_state.Tuned(float(model.popularity), setup.settings.weight)
         *_, last = keeper.keep(steps, residents, tuned, sweeps, start)
-        return with_residents(last.state, gather(crew, setup.settings.factors))
+        return with_residents(last.state, gather(pool, setup.settings.factors))
 
 
 @pytest.mark.parametrize("kind", ["sampled", "expected, biases"])

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from considerate.distributed.backends.tasks import LocalTasks
+from considerate.distributed.tasks import LocalTasks
 
 
 @pytest.fixture(params=[1, 3])

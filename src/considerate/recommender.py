@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from considerate.data import Interactions, read_interactions
 from considerate.data.fingerprint import describe_settings
 from considerate.data.graph import Graph
-from considerate.distributed.backends.dividing import Dividing
+from considerate.distributed.backends.dividing import PartitionedBackend
 from considerate.errors import ModelFileError, NotFittedError, UsageError
 from considerate.evaluation.calibration import EQUAL, fit_recalibration
 from considerate.evaluation.hidden_rank import mean_hidden_rank
@@ -104,7 +104,7 @@ class Recommender(Parameters):
         callback: Callable[[int, float, float], Any] | None = None,
         *,
         reader: Mapping[str, Any] | None = None,
-        backend: Dividing | None = None,
+        backend: PartitionedBackend | None = None,
         model_folder: PathLike | None = None,
         checkpoint: PathLike | None = None,
         checkpoint_every: int = 5,
@@ -147,7 +147,7 @@ class Recommender(Parameters):
         user_items: Any,
         *,
         reader: Mapping[str, Any] | None = None,
-        backend: Dividing | None = None,
+        backend: PartitionedBackend | None = None,
         model_folder: PathLike | None = None,
         likes: bool = True,
         say: Callable[[str], None] | None = None,
@@ -217,7 +217,7 @@ class Recommender(Parameters):
         self,
         source: Any,
         reader: Mapping[str, Any],
-        backend: Dividing,
+        backend: PartitionedBackend,
         folder: PathLike | None,
         keeping: Keeping | None,
         *,
@@ -249,7 +249,7 @@ class Recommender(Parameters):
         finally:
             steps.close()
             if fit.written:
-                self.data_ = replace(fit.data, everyone=None, user_ids=[])  # what tasks hold is gone
+                self.data_ = replace(fit.data, all_user_likes=None, user_ids=[])  # what tasks hold is gone
                 self._model = load_model(place)
             if temporary:
                 gone = partial(shutil.rmtree, place, ignore_errors=True)

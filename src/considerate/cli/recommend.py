@@ -260,7 +260,7 @@ def _tasks(backend: BackendName, address: str | None, workers: int | None) -> It
         return
     if address is not None:
         raise UsageError("--address is for --backend ray.")
-    from considerate.distributed.backends.tasks import LocalTasks
+    from considerate.distributed.tasks import LocalTasks
 
     with LocalTasks(workers) as tasks:
         yield tasks

@@ -201,7 +201,7 @@ class GraphPart:
     first: int  # row number of its first row among all
     likes: Adjacency  # by its own rows, from 0; the other side's rows by their numbers among all
     blocks: NDArray[np.int64]  # boundaries of its blocks, in its own rows
-    everyone: Adjacency | None = None  # where items are resident: what each user liked, to redraw from the key
+    all_user_likes: Adjacency | None = None  # where items are resident: what each user liked, to redraw from the key
 
     @property
     def rows(self) -> int:
@@ -236,10 +236,10 @@ def divide(graph: Graph, resident: str = USERS) -> tuple[GraphOutline, list[Grap
         graph.item_blocks,
     )
     edges = graph.by_user if resident == USERS else graph.by_item
-    everyone = None if resident == USERS else graph.by_user
+    all_user_likes = None if resident == USERS else graph.by_user
     parts = []
     for number, (low, high) in enumerate(part_ranges(len(outline.blocks_of(resident)) - 1)):
         blocks = outline.blocks_of(resident)[low : high + 1]
         first, last = int(blocks[0]), int(blocks[-1])
-        parts.append(GraphPart(number, first, edges.between(first, last), blocks - first, everyone))
+        parts.append(GraphPart(number, first, edges.between(first, last), blocks - first, all_user_likes))
     return outline, parts

@@ -1,0 +1,34 @@
+"""The same sweep over partitions of the graph, on a disk or on a Ray cluster (eq. 21).
+
+    backends/     OutOfCore and RayBackend: the options of a fit, and sessions that run it
+    pools/, ray/  worker pools: partitions in this process, in files, in Ray actors
+    tasks.py      functions that run somewhere and leave their results there
+    exchange/     Parquet read by tasks, exchanged once into the partitions
+    partitions/   what one partition does with a message
+    runners/      the sweep: messages down, sums up, the travelling side stepped at the head
+    division.py   which side is partitioned, and the memory that needs
+
+The *resident* side (users or items) lives with the partitions; the *travelling* side is at the head, goes to every
+partition once a sweep and comes back as sums. A *part* is a partition's share of the graph.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from considerate.distributed.backends.out_of_core import OutOfCore
+    from considerate.distributed.backends.ray import RayBackend
+
+__all__ = ["OutOfCore", "RayBackend"]
+
+
+def __getattr__(name: str) -> Any:
+    """Backends are imported when they are first used."""
+    if name == "RayBackend":
+        from considerate.distributed.backends.ray import RayBackend
+
+        return RayBackend
+    if name == "OutOfCore":
+        from considerate.distributed.backends.out_of_core import OutOfCore
+
+        return OutOfCore
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

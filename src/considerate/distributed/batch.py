@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from considerate.distributed.backends.tasks import Tasks
+from considerate.distributed.tasks import Tasks
 from considerate.errors import ModelFileError, OutputError, UsageError
 from considerate.model.file import open_model
 from considerate.model.model import Model

@@ -14,9 +14,7 @@ from functools import partial
 from typing import Any
 
 from considerate.data.graph import ITEMS, USERS, GraphOutline
-from considerate.distributed.backends.dividing import Dividing, KeptCrew, Opened
-from considerate.distributed.backends.host import Each
-from considerate.distributed.divided import Divided, correct_head_over, gather, make_divided
+from considerate.distributed.backends.dividing import BackendSession, PartitionedBackend
 from considerate.distributed.divided_shards import (
     check_seen,
     nobody,
@@ -28,12 +26,15 @@ from considerate.distributed.divided_shards import (
 from considerate.distributed.divided_source import describe_divided, read_here
 from considerate.distributed.division import Choice, choose_division
 from considerate.distributed.exchange import DividedData, from_interactions, read_divided
-from considerate.distributed.messages import Setup
-from considerate.distributed.parts import make_part
+from considerate.distributed.messages import PartitionSetup
+from considerate.distributed.partitions import make_partition
+from considerate.distributed.pools.host import PerPart
+from considerate.distributed.pools.pool import WorkerPool
+from considerate.distributed.runners import PartitionedRunner, correct_head_over, gather, make_runner
 from considerate.errors import DivergedError, UsageError
 from considerate.fitting.checkpoint import Checkpoints, Saved
 from considerate.fitting.resume import Keeper, Keeping
-from considerate.fitting.saved_state import PartsOfCrew, Tuned
+from considerate.fitting.saved_state import PartsOfPool, Tuned
 from considerate.fitting.training import (
     FitStep,
     Histogram,
@@ -82,7 +83,7 @@ class Reached:
 
 def check_backend(backend: Any, plan: FitPlan) -> None:
     """UsageError where a fit cannot be divided as it is asked for."""
-    if not isinstance(backend, Dividing):
+    if not isinstance(backend, PartitionedBackend):
         raise UsageError(f"backend is {backend!r}; it must be None, RayBackend(...) or OutOfCore(...).")
     if plan.to_be_tuned:
         raise UsageError(
@@ -104,7 +105,7 @@ class DividedFit:
         asked: Asked,
         source: Any,
         reader: Mapping[str, Any],
-        backend: Dividing,
+        backend: PartitionedBackend,
         keeping: Keeping | None = None,
         say: Callable[[str], None] | None = None,
         reading: Callable[[str, int, int], None] | None = None,
@@ -121,24 +122,24 @@ class DividedFit:
         """Sweep after sweep; a step's note says what the workers took. When it ends, or is ended, the model of the last
         finished sweep is written."""
         here = [read_here(self.source, self.reader)]
-        with tidied(self.asked.folder, lambda: self.written), self.backend.open() as opened:
-            self._say(f"Running on {opened.describe()}.")
-            choose, likes = partial(self._choose, opened), here.pop()
+        with tidied(self.asked.folder, lambda: self.written), self.backend.open() as session:
+            self._say(f"Running on {session.describe()}.")
+            choose, likes = partial(self._choose, session), here.pop()
             if likes is not None:
-                self.data = from_interactions(likes, opened.tasks, choose)
+                self.data = from_interactions(likes, session.tasks, choose)
             else:
-                self.data = read_divided(self.source, opened.tasks, choose, progress=self._reading, **self.reader)
+                self.data = read_divided(self.source, session.tasks, choose, progress=self._reading, **self.reader)
             del likes
             for note in self.data.notes:
                 self._say(note)
             with (
-                self._keeper(opened) as keeper,
-                self._crew(opened) as crew,
+                self._keeper(session) as keeper,
+                self._pool(session) as pool,
                 LocalBackend(self.asked.plan.threads) as solvers,
             ):
-                yield from self._sweep(opened, crew, keeper, solvers.map)
+                yield from self._sweep(session, pool, keeper, solvers.map)
 
-    def _choose(self, opened: Opened, outline: GraphOutline) -> str:
+    def _choose(self, session: BackendSession, outline: GraphOutline) -> str:
         """The side that stays with its parts; what that costs is said before the fit starts."""
         plan, resident = self.asked.plan, self.backend.resident
         if resident is None and self.keeping is not None and self.keeping.resume:
@@ -152,29 +153,29 @@ class DividedFit:
             plan.factors,
             plan.negatives,
             plan.hidden,
-            opened.workers,
-            opened.threads,
-            opened.memory,
+            session.workers,
+            session.threads,
+            session.memory,
             resident=resident,
             item_shards=1 if self.backend.inner_sweeps > 1 else self.backend.item_shards,
-            nodes=opened.nodes,
-            alone=opened.alone,
+            nodes=session.nodes,
+            alone=session.out_of_core,
             groups=plan.groups,
             user_bias=plan.user_bias,
             item_bias=plan.item_bias,
         )
-        self._say(_described(self.choice, opened))
+        self._say(_described(self.choice, session))
         return self.choice.resident
 
     @contextmanager
-    def _keeper(self, opened: Opened) -> Iterator[Keeper | None]:
+    def _keeper(self, session: BackendSession) -> Iterator[Keeper | None]:
         if self.keeping is None:
             yield None
             return
         settings = dict(self.asked.described)
         if self.backend.inner_sweeps > 1:
             settings |= {"inner_sweeps": self.backend.inner_sweeps, "inner": self.backend.inner}
-        tasks = opened.tasks
+        tasks = session.tasks
         fingerprint = {"data": describe_divided(self.data, tasks), "settings": settings}
 
         def check(saved: Saved) -> None:
@@ -184,36 +185,36 @@ class DividedFit:
             yield keeper
 
     @contextmanager
-    def _crew(self, opened: Opened) -> Iterator[KeptCrew]:
+    def _pool(self, session: BackendSession) -> Iterator[WorkerPool]:
         data, asked = self.data, self.asked
-        self._setup = Setup.of(
-            data.outline, asked.plan, asked.plan.hidden, asked.plan.negatives, data.resident, opened.alone
+        self._setup = PartitionSetup.of(
+            data.outline, asked.plan, asked.plan.hidden, asked.plan.negatives, data.resident, session.out_of_core
         )
-        crew = opened.crew(make_part, self._setup, data.parts, everyone=data.everyone)
-        self.data = replace(data, parts=[])  # the crew has them
+        pool = session.make_pool(make_partition, self._setup, data.parts, all_user_likes=data.all_user_likes)
+        self.data = replace(data, parts=[])  # the pool has them
         del data
         try:
-            if not opened.alone:
-                check_seen(asked.folder, crew)
-            yield crew
+            if not session.out_of_core:
+                check_seen(asked.folder, pool)
+            yield pool
         finally:
-            crew.close()
+            pool.close()
 
-    def _sweep(self, opened: Opened, crew: KeptCrew, keeper: Keeper | None, run: Any) -> Generator[FitStep]:
+    def _sweep(self, session: BackendSession, pool: WorkerPool, keeper: Keeper | None, run: Any) -> Generator[FitStep]:
         asked, outline = self.asked, self.data.outline
-        popularity = self._popularity(crew)
-        runner = make_divided(
+        popularity = self._popularity(pool)
+        runner = make_runner(
             outline,
             self._setup,
             popularity.weights,
-            crew,
+            pool,
             groups=min(asked.plan.groups, max(1, outline.item_count)),
             item_shards=self.choice.item_shards,
             inner_sweeps=self.backend.inner_sweeps,
             inner=self.backend.inner,
             run=run,
         )
-        parts = PartsOfCrew(runner, crew)
+        parts = PartsOfPool(runner, pool)
         counts = (outline.user_count, outline.item_count)
         start = None if keeper is None else keeper.start(asked.plan, counts, parts)
         reached = Reached()
@@ -226,44 +227,51 @@ class DividedFit:
                 steps, parts, Tuned(asked.plan.popularity_weight, asked.plan.weight), asked.plan.sweeps, start
             )
         try:
-            _name_checkpoint(crew, keeper)
+            _name_checkpoint(pool, keeper)
             for step in steps:
-                _name_checkpoint(crew, keeper)
+                _name_checkpoint(pool, keeper)
                 logger.info("%s", describe(step))
-                yield replace(step, note=opened.words_of(crew))
+                yield replace(step, note=session.sweep_report(pool))
             if reached.state is not None:
                 warn_of_collapse(reached.state.posterior, asked.plan.weight)
         except (KeyboardInterrupt, GeneratorExit, DivergedError):
             steps.close()  # which writes a checkpoint of a fit that was stopped
             if reached.state is not None:
-                crew.call("go_back", reached.state.sweep, changes=True)
-                self._end(opened, crew, runner, reached, popularity)
+                pool.call("go_back", reached.state.sweep, changes=True)
+                self._end(session, pool, runner, reached, popularity)
             raise
-        self._end(opened, crew, runner, reached, popularity)
+        self._end(session, pool, runner, reached, popularity)
 
-    def _popularity(self, crew: KeptCrew) -> Histogram:
+    def _popularity(self, pool: WorkerPool) -> Histogram:
         """As training.make_popularity, over the parts."""
         plan, outline = self.asked.plan, self.data.outline
         gamma = popularity_exponent(outline.item_degree, plan.rate) if plan.gamma is None else plan.gamma
         weights = popularity_weights(outline.item_degree, gamma)
         if plan.head_correction:
-            weights = correct_head_over(crew, outline, weights, plan.negatives)
+            weights = correct_head_over(pool, outline, weights, plan.negatives)
         return Histogram(weights, gamma)
 
-    def _end(self, opened: Opened, crew: KeptCrew, runner: Divided, reached: Reached, popularity: Histogram) -> None:
+    def _end(
+        self,
+        session: BackendSession,
+        pool: WorkerPool,
+        runner: PartitionedRunner,
+        reached: Reached,
+        popularity: Histogram,
+    ) -> None:
         """The model in shards, each written where its users are; then the index, which makes them one."""
         asked, data, state = self.asked, self.data, reached.state
         assert state is not None
-        if set(crew.call(sweep_of)) != {state.sweep}:
+        if set(pool.call(sweep_of)) != {state.sweep}:
             raise RuntimeError("the parts are not where the head is")
         q, last = state.posterior, runner.evaluate_bound(state)
         if data.resident == USERS:
             items = q.items
             write = partial(write_part_users, folder=asked.folder, likes=asked.likes)
-            entries = crew.call(write, Each(data.user_ids))
+            entries = pool.call(write, PerPart(data.user_ids))
         else:
-            items, tasks = gather(crew, q.factors), opened.tasks
-            given = (asked.folder, tasks.put(q.users), data.everyone, data.user_ids[0], asked.likes)
+            items, tasks = gather(pool, q.factors), session.tasks
+            given = (asked.folder, tasks.put(q.users), data.all_user_likes, data.user_ids[0], asked.likes)
             entries = [tasks.get(tasks.submit(write_all_users, *given))]
         model = Model(
             users=nobody(q.users),
@@ -286,16 +294,16 @@ class DividedFit:
         self.written = True
 
 
-def _name_checkpoint(crew: KeptCrew, keeper: Keeper | None) -> None:
+def _name_checkpoint(pool: WorkerPool, keeper: Keeper | None) -> None:
     if keeper is not None and keeper.written:
-        crew.name_checkpoint(keeper.checkpoints.folder)
+        pool.name_checkpoint(keeper.checkpoints.folder)
 
 
-def _described(choice: Choice, opened: Opened) -> str:
+def _described(choice: Choice, session: BackendSession) -> str:
     """The division and what it costs; where parts are files, nothing is sent and a worker does not hold them all."""
-    if not opened.alone:
+    if not session.out_of_core:
         return choice.text()
-    one, some = choice.costs[0], min(opened.threads, choice.costs[0].parts)
+    one, some = choice.costs[0], min(session.threads, choice.costs[0].parts)
     shards = f" The items' sums come in {one.item_shards} shards." if one.item_shards > 1 else ""
     return (
         f"Divided by {one.resident} into {one.parts} part{'s' * (one.parts != 1)}, {some} of them in memory at a time, "

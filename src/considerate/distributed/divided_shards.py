@@ -13,8 +13,8 @@ import numpy as np
 
 from considerate.data.graph import Adjacency
 from considerate.data.vocabulary import Vocabulary
-from considerate.distributed.backends.crew import Crew
-from considerate.distributed.parts import Part
+from considerate.distributed.partitions import Partition
+from considerate.distributed.pools.pool import WorkerPool
 from considerate.errors import OutputError, UsageError
 from considerate.inference.posterior import Side
 from considerate.model.shards import ShardEntry, check_folder, write_user_shard
@@ -65,7 +65,7 @@ def tidied(folder: str, written: Callable[[], bool]) -> Iterator[None]:
                 os.rmdir(place.local)
 
 
-def check_seen(folder: str, crew: Crew) -> None:
+def check_seen(folder: str, pool: WorkerPool) -> None:
     """UsageError, now and not after hours, where a part is on a machine that does not see the folder."""
     place = Folder.at(folder)
     if place.local is None:
@@ -74,7 +74,7 @@ def check_seen(folder: str, crew: Crew) -> None:
     place.make()
     name = UNFINISHED + secrets.token_hex(8)
     place.write(name, [b"seen"])
-    seen: Sequence[bool] = crew.call(partial(sees, folder=folder, name=name))
+    seen: Sequence[bool] = pool.call(partial(sees, folder=folder, name=name))
     place.remove(name)
     if not was_there:
         os.rmdir(place.local)
@@ -88,15 +88,15 @@ def check_seen(folder: str, crew: Crew) -> None:
 # --- What runs where the parts are ---
 
 
-def sees(part: Part, *, folder: str, name: str) -> bool:
+def sees(part: Partition, *, folder: str, name: str) -> bool:
     return Folder.at(folder).size(name) is not None
 
 
-def sweep_of(part: Part) -> int:
+def sweep_of(part: Partition) -> int:
     return part.sweep
 
 
-def write_part_users(part: Part, ids: Vocabulary, *, folder: str, likes: bool) -> ShardEntry | None:
+def write_part_users(part: Partition, ids: Vocabulary, *, folder: str, likes: bool) -> ShardEntry | None:
     """The users of a part to their shard; a part without any has none."""
     if not part.graph.rows:
         return None
@@ -105,9 +105,9 @@ def write_part_users(part: Part, ids: Vocabulary, *, folder: str, likes: bool) -
     return write_user_shard(folder, part.number, part.graph.first, part.side, liked.degrees, given, ids)
 
 
-def write_all_users(folder: str, users: Side, everyone: Adjacency, ids: Vocabulary, likes: bool) -> ShardEntry:
+def write_all_users(folder: str, users: Side, all_user_likes: Adjacency, ids: Vocabulary, likes: bool) -> ShardEntry:
     """All users to one shard, where the items are the side that was divided."""
-    return write_user_shard(folder, 0, 0, users, everyone.degrees, everyone if likes else None, ids)
+    return write_user_shard(folder, 0, 0, users, all_user_likes.degrees, all_user_likes if likes else None, ids)
 
 
 def nobody(users: Side) -> UserRows:

@@ -14,8 +14,8 @@ from considerate.data.inputs import is_database, open_input
 from considerate.data.parquet import ParquetInput
 from considerate.data.read import choose_rule
 from considerate.data.titles import check_title_options
-from considerate.distributed.backends.tasks import Tasks
 from considerate.distributed.exchange import DividedData
+from considerate.distributed.tasks import Tasks
 from considerate.errors import UsageError
 
 OPTIONS = (

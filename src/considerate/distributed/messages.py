@@ -22,11 +22,11 @@ from considerate.inference.sums import EdgeSums
 from considerate.kernels.arrays import added
 from considerate.parameters import FitPlan
 
-Made = TypeVar("Made")
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
-class Setup:
+class PartitionSetup:
     """What a part must know beside its graph, for as long as it lives."""
 
     settings: FitPlan
@@ -36,7 +36,7 @@ class Setup:
     user_count: int
     item_count: int
     resident: str = USERS  # the side that lives with the parts
-    alone: bool = False  # whether parts come one at a time: nothing is then made for all of them
+    out_of_core: bool = False  # whether parts come one at a time: nothing is then made for all of them
 
     @classmethod
     def of(
@@ -46,31 +46,31 @@ class Setup:
         kind: str,
         negatives: float,
         resident: str = USERS,
-        alone: bool = False,
-    ) -> Setup:
+        out_of_core: bool = False,
+    ) -> PartitionSetup:
         parts = len(part_ranges(len(outline.blocks_of(resident)) - 1))
-        return cls(settings, kind, negatives, parts, outline.user_count, outline.item_count, resident, alone)
+        return cls(settings, kind, negatives, parts, outline.user_count, outline.item_count, resident, out_of_core)
 
 
-class Once:
+class SharedCache:
     """What all parts of one process need of a message, made by the first that asks. It does not travel."""
 
     def __init__(self) -> None:
         self._lock, self._made = threading.Lock(), dict[Any, Any]()
 
-    def get(self, key: Any, make: Callable[[], Made]) -> Made:
+    def get(self, key: Any, make: Callable[[], Value]) -> Value:
         with self._lock:
             if key not in self._made:
                 self._made[key] = make()
-            made: Made = self._made[key]
+            made: Value = self._made[key]
             return made
 
-    def __reduce__(self) -> tuple[type[Once], tuple[()]]:
-        return Once, ()
+    def __reduce__(self) -> tuple[type[SharedCache], tuple[()]]:
+        return SharedCache, ()
 
 
 @dataclass(frozen=True)
-class Down:
+class Broadcast:
     """One sweep's message to the parts."""
 
     sweep: int
@@ -80,7 +80,7 @@ class Down:
     tau_bias: float  # and of their biases
     groups: ItemGroups | None = None  # expected mode, to parts of users
     closed: ClosedForm | None = None  # expected mode, to parts of items
-    once: Once = field(default_factory=Once, compare=False)
+    once: SharedCache = field(default_factory=SharedCache, compare=False)
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class ClosedForm:
 
 
 @dataclass(frozen=True)
-class Ask:
+class SumsRequest:
     """Which sums: rows first .. last of the travelling side, and one block of their coordinates."""
 
     first: int
@@ -131,7 +131,7 @@ class Sums:
         )
 
 
-def _both(mine: Made | None, other: Made | None, add: Callable[[Made, Made], Made]) -> Made | None:
+def _both(mine: Value | None, other: Value | None, add: Callable[[Value, Value], Value]) -> Value | None:
     return None if mine is None or other is None else add(mine, other)
 
 
@@ -139,7 +139,7 @@ Place = tuple[int, int]  # (level, number): the node over parts number * 2^level
 
 
 @dataclass(frozen=True)
-class Up:
+class Reply:
     """What one or more parts answer.
 
     Per block of residents: [the edges' part of the bound before the step, a bad row or -1, the four moments].
@@ -150,7 +150,7 @@ class Up:
     nodes: dict[Place, Sums]
 
     @classmethod
-    def of(cls, number: int, parts: int, blocks: NDArray[np.float64], sums: Sums) -> Up:
+    def of(cls, number: int, parts: int, blocks: NDArray[np.float64], sums: Sums) -> Reply:
         """The answer of one part."""
         return cls(parts, {number: blocks}, dict([_risen(parts, (0, number), sums)]))
 
@@ -173,7 +173,7 @@ def _risen(parts: int, place: Place, sums: Sums) -> tuple[Place, Sums]:
     return (level, number), sums
 
 
-def merge_ups(a: Up, b: Up) -> Up:
+def merge_replies(a: Reply, b: Reply) -> Reply:
     """The answers of both sets of parts. Nodes are added along the one tree, whatever the order of merging: in any
     grouping the same bits. The memory of a and b may be used again: they are not to be read afterwards."""
     nodes = dict(a.nodes)
@@ -183,4 +183,4 @@ def merge_ups(a: Up, b: Up) -> Up:
             sums = other.take_in(sums) if place[1] % 2 else sums.take_in(other)
             place, sums = _risen(a.parts, (place[0] + 1, place[1] // 2), sums)
         nodes[place] = sums
-    return Up(a.parts, a.blocks | b.blocks, nodes)
+    return Reply(a.parts, a.blocks | b.blocks, nodes)

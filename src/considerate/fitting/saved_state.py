@@ -116,21 +116,21 @@ class PartsInMemory:
             estimator.use_groups(checked_groups(memory, self.runner.graph.item_count, estimator.groups))
 
 
-class PartsOfCrew:
+class PartsOfPool:
     """Residents that live with the parts of a crew, each of which writes and reads its own file."""
 
-    def __init__(self, runner: Any, crew: Any) -> None:
-        self.crew, self.grouping, self.items = crew, runner.grouping, runner.outline.item_count
+    def __init__(self, runner: Any, pool: Any) -> None:
+        self.pool, self.grouping, self.items = pool, runner.grouping, runner.outline.item_count
         self.resident: str = runner.setup.resident
 
     def write(self, checkpoints: Checkpoints, state: State) -> list[Written]:
         write, read = (partial(one, state.sweep) for one in (checkpoints.write_part, checkpoints.read_part))
-        written: list[Written] = self.crew.snapshot(write, read)
+        written: list[Written] = self.pool.snapshot(write, read)
         return written
 
     def read(self, checkpoints: Checkpoints, saved: Saved, state: State) -> State:
-        _check_parts(saved, self.crew.parts)
-        self.crew.call("take", partial(checkpoints.read_part, saved.sweep), changes=True)
+        _check_parts(saved, self.pool.parts)
+        self.pool.call("take", partial(checkpoints.read_part, saved.sweep), changes=True)
         return state
 
     def memory(self) -> dict[str, NDArray[Any]]:

@@ -7,27 +7,15 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from considerate.distributed.backends.crew import Crew
-from considerate.distributed.backends.tasks import Tasks
+from considerate.distributed.pools.pool import WorkerPool
+from considerate.distributed.tasks import Tasks
 from considerate.errors import UsageError
 
 DIVISIONS = ("auto", "users", "items")
 INNER = ("one", "all")
 
 
-class KeptCrew(Crew, Protocol):
-    """A crew whose parts can be kept in checkpoints."""
-
-    def snapshot(self, write: Callable[[int, Any], Any], read: Callable[[int], Any] | None = None) -> list[Any]:
-        """What `write(number, state)` gave for each part, where the part is; `read(number)` would give it back."""
-        ...
-
-    def name_checkpoint(self, name: str | None) -> None:
-        """Where the last whole checkpoint is: whoever must give up names it."""
-        ...
-
-
-class Opened(Protocol):
+class BackendSession(Protocol):
     """A backend in use: where tasks and parts run."""
 
     tasks: Tasks
@@ -35,14 +23,16 @@ class Opened(Protocol):
     threads: int  # of each worker
     nodes: int  # machines
     memory: float | None  # bytes that each worker may take, where that is known
-    alone: bool  # whether parts come one at a time: nothing is then made for all of them
+    out_of_core: bool  # whether parts come one at a time: nothing is then made for all of them
 
-    def crew(self, build: Callable[..., Any], setup: Any, parts: Sequence[Any], *, everyone: Any = None) -> KeptCrew:
-        """A crew of build(part, setup) of these parts, which are references of tasks, as is what parts of items are
-        given as `everyone`."""
+    def make_pool(
+        self, build: Callable[..., Any], setup: Any, parts: Sequence[Any], *, all_user_likes: Any = None
+    ) -> WorkerPool:
+        """A pool of build(part, setup) of these parts, which are references of tasks, as is what parts of items are
+        given as `all_user_likes`."""
         ...
 
-    def words_of(self, crew: Any) -> str:
+    def sweep_report(self, pool: Any) -> str:
         """What the last sweep took, for the line of progress."""
         ...
 
@@ -52,7 +42,7 @@ class Opened(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Dividing:
+class PartitionedBackend:
     """How the graph is divided. The posterior depends on the side and on the inner sweeps, on nothing else of it."""
 
     division: str = "auto"  # the side that stays with its parts: users or items; auto: by a model of the costs

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from considerate.data.graph import GraphPart
-from considerate.distributed.backends.crew import OfPart
-from considerate.distributed.backends.disk_crew import OnDisk
-from considerate.distributed.backends.dividing import Dividing
-from considerate.distributed.backends.host import Each, Merge
-from considerate.distributed.backends.spilling import SpillingTasks
+from considerate.distributed.backends.dividing import PartitionedBackend
+from considerate.distributed.pools.disk import DiskPool
+from considerate.distributed.pools.host import Merge, PerPart
+from considerate.distributed.pools.pool import SinglePartCall
+from considerate.distributed.spilling import SpillingTasks
 from considerate.errors import OutputError, UsageError
 from considerate.kernels.threads import available_threads
 from considerate.storage.files import PathLike
@@ -30,7 +30,7 @@ LOCK = "lock"
 
 
 @dataclass(frozen=True)
-class OutOfCore(Dividing):
+class OutOfCore(PartitionedBackend):
     """A fit whose parts are on a disk: as many are in memory at a time as there are threads."""
 
     folder: PathLike | None = None  # on a disk with room for the graph twice; None: the system's temporary folder
@@ -40,14 +40,14 @@ class OutOfCore(Dividing):
         self.check_division()
         self.check_whole("threads")
 
-    def open(self) -> OpenedDisk:
-        return OpenedDisk(self)
+    def open(self) -> OutOfCoreSession:
+        return OutOfCoreSession(self)
 
 
-class OpenedDisk:
-    """A folder in use, see dividing.Opened; closing it removes what was written there."""
+class OutOfCoreSession:
+    """A folder in use, see dividing.BackendSession; closing it removes what was written there."""
 
-    workers, nodes, alone, memory = 1, 1, True, None
+    workers, nodes, out_of_core, memory = 1, 1, True, None
 
     def __init__(self, options: OutOfCore) -> None:
         self.threads = options.threads or available_threads()
@@ -57,17 +57,19 @@ class OpenedDisk:
             closing.callback(self.tasks.close)
             self._closing = closing.pop_all()
 
-    def crew(self, build: Callable[..., Any], setup: Any, parts: Sequence[Any], *, everyone: Any = None) -> DiskCrew:
-        liked = None if everyone is None else self.tasks.get(everyone)
+    def make_pool(
+        self, build: Callable[..., Any], setup: Any, parts: Sequence[Any], *, all_user_likes: Any = None
+    ) -> TimedDiskPool:
+        liked = None if all_user_likes is None else self.tasks.get(all_user_likes)
 
         def each() -> Iterator[GraphPart]:
             for ref in parts:
-                yield replace(self.tasks.get(ref), everyone=liked)
+                yield replace(self.tasks.get(ref), all_user_likes=liked)
 
-        return DiskCrew(self._folder, build, setup, each(), self.threads, self.tasks.get)
+        return TimedDiskPool(self._folder, build, setup, each(), self.threads, self.tasks.get)
 
-    def words_of(self, crew: DiskCrew) -> str:
-        return crew.report()
+    def sweep_report(self, pool: TimedDiskPool) -> str:
+        return pool.report()
 
     def describe(self) -> str:
         return f"this machine, out of core: parts in {self._folder}, {self.threads} of them in memory at a time"
@@ -75,7 +77,7 @@ class OpenedDisk:
     def close(self) -> None:
         self._closing.close()
 
-    def __enter__(self) -> OpenedDisk:
+    def __enter__(self) -> OutOfCoreSession:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -116,8 +118,8 @@ def _remove_abandoned(place: str) -> None:
                 shutil.rmtree(found, ignore_errors=True)
 
 
-class DiskCrew(OnDisk):
-    """Parts in files, and what a fit asks of a crew beside its calls. An argument may be an Each, whose values may be
+class TimedDiskPool(DiskPool):
+    """Parts in files, and what a fit asks of a pool beside its calls. An argument may be a PerPart, whose values may be
     references of tasks."""
 
     def __init__(
@@ -140,7 +142,7 @@ class DiskCrew(OnDisk):
         merge: Merge | None = None,
         changes: bool = False,
     ) -> Any:
-        if not isinstance(method, OfPart):
+        if not isinstance(method, SinglePartCall):
             method, arguments = partial(self._one, method, arguments), ()
         return super().call(method, *arguments, merge=merge, changes=changes)
 
@@ -157,7 +159,7 @@ class DiskCrew(OnDisk):
 
     def _one(self, method: str | Callable[..., Any], arguments: Sequence[Any], part: Any) -> Any:
         begun = time.perf_counter()
-        given = [self._get(one.values[part.number]) if isinstance(one, Each) else one for one in arguments]
+        given = [self._get(one.values[part.number]) if isinstance(one, PerPart) else one for one in arguments]
         answer = getattr(part, method)(*given) if isinstance(method, str) else method(part, *given)
         self._seconds[part.number] += time.perf_counter() - begun
         return answer

@@ -18,9 +18,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from considerate.distributed.backends.dividing import Dividing
-from considerate.distributed.backends.ray_losses import reason
-from considerate.distributed.backends.ray_tasks import RayTasks, in_group
+from considerate.distributed.backends.dividing import PartitionedBackend
+from considerate.distributed.ray.failures import reason
+from considerate.distributed.ray.tasks import RayTasks, in_group
 from considerate.errors import ClusterError, UsageError
 from considerate.kernels.threads import available_threads
 
@@ -35,7 +35,7 @@ LOOPBACK = "127.0.0.2"  # Ray replaces 127.0.0.1 by an address that others can r
 
 
 @dataclass(frozen=True)
-class RayBackend(Dividing):
+class RayBackend(PartitionedBackend):
     """Where a fit runs and how it is divided among workers. The posterior does not depend on any of it."""
 
     address: str | None = None  # of a cluster, or "auto"; None: RAY_ADDRESS, else a local Ray, stopped afterwards
@@ -57,24 +57,24 @@ class RayBackend(Dividing):
                 "its machines (`ray job submit` runs it there), not that of a Ray Client."
             )
 
-    def open(self) -> Opened:
+    def open(self) -> RaySession:
         """Join the cluster or start a Ray, and reserve the room."""
         try:
             import ray  # noqa: F401
         except ImportError:
             raise UsageError("Ray is not installed; install it with: pip install 'considerate[ray]'") from None
-        return Opened(self)
+        return RaySession(self)
 
 
-class Opened:
-    """A Ray in use; see dividing.Opened. Closing it frees what was taken there; a Ray started here is stopped."""
+class RaySession:
+    """A Ray in use, see dividing.BackendSession. Closing it frees the workers; a Ray started here is stopped."""
 
-    alone = False
+    out_of_core = False
 
     def __init__(self, options: RayBackend) -> None:
         self.options = options
         self.started = self.joined = False
-        self._crews: list[Any] = []
+        self._pools: list[Any] = []
         self._group: Any = None
         self._session: str | None = None
         self._heard: Callable[[], None] | None = None  # undoes the silence
@@ -89,17 +89,17 @@ class Opened:
             raise
         self.tasks = RayTasks(self._group)
 
-    def crew(self, build: Callable[[Any, Any], Any], setup: Any, parts: Sequence[Any], **options: Any) -> Any:
+    def make_pool(self, build: Callable[[Any, Any], Any], setup: Any, parts: Sequence[Any], **options: Any) -> Any:
         """A RayCrew: workers that hold build(part, setup) of all these parts, which may be references."""
-        from considerate.distributed.backends.ray_crew import RayCrew
+        from considerate.distributed.ray.pool import RayPool
 
-        made = RayCrew(self, build, setup, parts, **options)
-        self._crews.append(made)
+        made = RayPool(self, build, setup, parts, **options)
+        self._pools.append(made)
         return made
 
-    def words_of(self, crew: Any) -> str:
+    def sweep_report(self, pool: Any) -> str:
         """What the last sweep took."""
-        words: str = crew.report().words()
+        words: str = pool.report().words()
         return words
 
     @property
@@ -145,8 +145,8 @@ class Opened:
         atexit.unregister(self.close)
         import ray
 
-        while self._crews:
-            self._crews.pop().close()
+        while self._pools:
+            self._pools.pop().close()
         group, self._group = self._group, None
         if group is not None and ray.is_initialized():
             from ray.util import remove_placement_group
@@ -165,7 +165,7 @@ class Opened:
             os.environ.pop(name, None)
         self._environment = {}
 
-    def __enter__(self) -> Opened:
+    def __enter__(self) -> RaySession:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -240,7 +240,7 @@ def _answering(address: str) -> str:
 
 
 def _silence() -> Callable[[], None]:
-    """Ray prints that a worker died on stdout, which may be someone's JSON, whatever it was told about logs. A crew
+    """Ray prints that a worker died on stdout, which may be someone's JSON, whatever it was told about logs. A pool
     says it in its own words. What is given back ends the silence."""
     from ray._private import worker
 

@@ -235,8 +235,8 @@ class _Division:
         sizes, share = self.sizes, self.held / self.parts
         rows = sizes.rows(self.resident) * share
         likes = 8 * sizes.edges * share + 8 * rows + 8 * sizes.rows(self.other) * self.held
-        everyone = 0.0 if self.by_users or self.cluster.alone else 4 * sizes.edges + 8 * sizes.users
-        return likes + everyone + 2 * sizes.side_bytes(self.resident, rows)
+        all_user_likes = 0.0 if self.by_users or self.cluster.alone else 4 * sizes.edges + 8 * sizes.users
+        return likes + all_user_likes + 2 * sizes.side_bytes(self.resident, rows)
 
     def hidden(self) -> float:
         """H, or what stands for it."""

@@ -7,12 +7,12 @@
 How a piece is read and split is in `interactions.pieces`.
 """
 
-from considerate.distributed.exchange.divided import (
+from considerate.distributed.exchange.read import (
     DividedData,
     from_graph,
     from_interactions,
     read_divided,
-    with_everyone,
+    with_all_user_likes,
 )
 
-__all__ = ["DividedData", "from_graph", "from_interactions", "read_divided", "with_everyone"]
+__all__ = ["DividedData", "from_graph", "from_interactions", "read_divided", "with_all_user_likes"]

@@ -33,7 +33,6 @@ from considerate.data.pieces import (
 )
 from considerate.data.read import check_rows
 from considerate.data.vocabulary import Vocabulary
-from considerate.distributed.backends.tasks import Tasks
 from considerate.distributed.exchange.shards import (
     add_arrays,
     find_boundaries,
@@ -43,13 +42,14 @@ from considerate.distributed.exchange.shards import (
     slice_by_items,
     slice_shard,
 )
+from considerate.distributed.tasks import Tasks
 
 Progress = Callable[[str, int, int], None]  # (stage, done, total)
 Ref = Any
 FAN_IN = 16  # values that one task puts together
 
 
-class Watch:
+class TaskStages:
     """Tasks, and someone to tell how far they are."""
 
     def __init__(self, tasks: Tasks, progress: Progress) -> None:
@@ -76,7 +76,7 @@ class Watch:
 
 
 @dataclass
-class Read:
+class ReadPieces:
     """What reading gave: numbers, and references to the likes and the items of each piece."""
 
     asked: Asked
@@ -94,7 +94,7 @@ class Read:
 
 
 @dataclass(frozen=True)
-class Shards:
+class UserShards:
     """Likes by shards of users, in order."""
 
     sizes: list[ShardSize]
@@ -104,7 +104,7 @@ class Shards:
     first_edges: list[int]  # [shards + 1]
 
 
-def cut_pieces(table: ParquetInput, watch: Watch, most: int) -> list[ParquetInput]:
+def cut_pieces(table: ParquetInput, watch: TaskStages, most: int) -> list[ParquetInput]:
     """The pieces of an input; files that are larger than a piece are cut by their row groups."""
     table = table.absolute()
     large = [place for place, fragment in enumerate(table.fragments) if fragment.size > most]
@@ -116,11 +116,11 @@ def cut_pieces(table: ParquetInput, watch: Watch, most: int) -> list[ParquetInpu
     return plan_pieces(table, units, most)
 
 
-def read_pieces(pieces: list[ParquetInput], watch: Watch, asked: Asked) -> Read:
+def read_pieces(pieces: list[ParquetInput], watch: TaskStages, asked: Asked) -> ReadPieces:
     """Every piece read by a task; refused here what only all pieces together tell."""
     refs = [watch.tasks.submit(read_piece, piece, asked, returns=3) for piece in pieces]
     summaries: list[Summary] = watch.gather("reading", [one[0] for one in refs])
-    read = Read(asked, summaries, [one[1] for one in refs], [one[2] for one in refs])
+    read = ReadPieces(asked, summaries, [one[1] for one in refs], [one[2] for one in refs])
     name = pieces[0].name
     check_rows(name, asked.where, read.rows, read.kept, sum(one.nan for one in summaries))
     for at, (what, column) in enumerate((("user", asked.user), ("item", asked.item))):
@@ -128,7 +128,7 @@ def read_pieces(pieces: list[ParquetInput], watch: Watch, asked: Asked) -> Read:
     return read
 
 
-def exchange_likes(read: Read, watch: Watch, name: str, shards: int) -> tuple[Vocabulary, Shards]:
+def exchange_likes(read: ReadPieces, watch: TaskStages, name: str, shards: int) -> tuple[Vocabulary, UserShards]:
     """The likes of all pieces, sent to shards of users. The pieces' own are let go."""
     merged = watch.together(merge_items, read.items)
     item_ids: Vocabulary = watch.tasks.get(merged)
@@ -148,10 +148,10 @@ def exchange_likes(read: Read, watch: Watch, name: str, shards: int) -> tuple[Vo
     first_users = np.cumsum([0, *(one.users for one in sizes)]).tolist()
     first_edges = np.cumsum([0, *(one.edges for one in sizes)]).tolist()
     check_size(name, "user", first_users[-1])
-    return item_ids, Shards(sizes, degree, [one[2] for one in refs], first_users, first_edges)
+    return item_ids, UserShards(sizes, degree, [one[2] for one in refs], first_users, first_edges)
 
 
-def make_outline(made: Shards, watch: Watch, item_count: int) -> GraphOutline:
+def make_outline(made: UserShards, watch: TaskStages, item_count: int) -> GraphOutline:
     """What is known of the graph; its blocks are those that `row_blocks` gives for the whole."""
     users, edges = made.first_users[-1], made.first_edges[-1]
     ends = block_ends(edges)
@@ -170,7 +170,7 @@ def make_outline(made: Shards, watch: Watch, item_count: int) -> GraphOutline:
     return GraphOutline(users, item_count, edges, duplicates, degree, user_blocks, item_blocks)
 
 
-def parts_by_users(made: Shards, outline: GraphOutline, watch: Watch) -> tuple[list[Ref], None, list[Ref]]:
+def parts_by_users(made: UserShards, outline: GraphOutline, watch: TaskStages) -> tuple[list[Ref], None, list[Ref]]:
     """(parts, None, users of each part): each part from the slices of the shards that it overlaps."""
     blocks = [outline.user_blocks[low : high + 1] for low, high in part_ranges(len(outline.user_blocks) - 1)]
     slices: list[list[Ref]] = [[] for _ in blocks]
@@ -193,8 +193,8 @@ def parts_by_users(made: Shards, outline: GraphOutline, watch: Watch) -> tuple[l
     return [one[1] for one in refs], None, [one[2] for one in refs]
 
 
-def parts_by_items(made: Shards, outline: GraphOutline, watch: Watch) -> tuple[list[Ref], Ref, list[Ref]]:
-    """(parts, the likes of everyone, [all users]): each part from the slices of all shards."""
+def parts_by_items(made: UserShards, outline: GraphOutline, watch: TaskStages) -> tuple[list[Ref], Ref, list[Ref]]:
+    """(parts, the likes of all users, [all users]): each part from the slices of all shards."""
     blocks = [outline.item_blocks[low : high + 1] for low, high in part_ranges(len(outline.item_blocks) - 1)]
     places = (*(int(own[0]) for own in blocks), outline.item_count)
     sent = [
@@ -206,7 +206,7 @@ def parts_by_items(made: Shards, outline: GraphOutline, watch: Watch) -> tuple[l
         watch.tasks.submit(join_items, number, own, outline.user_count, [one[number] for one in slices], returns=2)
         for number, own in enumerate(blocks)
     ]
-    everyone, users = watch.tasks.submit(join_shards, list(made.likes), returns=2)
+    all_user_likes, users = watch.tasks.submit(join_shards, list(made.likes), returns=2)
     made.likes.clear()
     watch.gather("dividing", [one[0] for one in refs])
-    return [one[1] for one in refs], everyone, [users]
+    return [one[1] for one in refs], all_user_likes, [users]

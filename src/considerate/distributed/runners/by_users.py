@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from considerate.data.graph import Adjacency, Range, ranges
-from considerate.distributed.messages import Ask, Down, Up, merge_ups
-from considerate.distributed.runner import Divided
+from considerate.distributed.messages import Broadcast, Reply, SumsRequest, merge_replies
+from considerate.distributed.runners.base import PartitionedRunner
 from considerate.inference.bound import Bound
 from considerate.inference.hidden import Shares, Terms, UserGroups
 from considerate.inference.posterior import Posterior
@@ -42,7 +42,7 @@ def shard_ranges(item_blocks: NDArray[np.int64], shards: int) -> list[Range]:
     return ranges(item_blocks[cuts])
 
 
-class DividedByUsers(Divided):
+class ByUsersRunner(PartitionedRunner):
     """Users live with the parts; the items are here, and travel."""
 
     def __init__(self, *arguments: Any, item_shards: int = 1, **options: Any) -> None:
@@ -52,7 +52,7 @@ class DividedByUsers(Divided):
 
     def begin(self) -> State:
         """The state before the first sweep, here and with the parts."""
-        self.crew.call("begin", changes=True)
+        self.pool.call("begin", changes=True)
         items = initial_items(self.outline.item_count, self.settings, self._spare)
         posterior = Posterior(self._nobody(), items, initial_precisions(*self.counts, self.settings))
         users = Moments.of_alike(self.outline.user_count, lambda rows: initial_side(rows, self.settings, "users"))
@@ -61,40 +61,40 @@ class DividedByUsers(Divided):
     def evaluate_bound(self, state: State) -> Bound:
         """L_xi of a state, on the H of the sweep that would come next."""
         self._go_back(state)
-        up: Up = self.crew.call("bound", self._fixed, self.crew.share(self._down(state, 1.0)), merge=merge_ups)
+        up: Reply = self.pool.call("bound", self._fixed, self.pool.share(self._down(state, 1.0)), merge=merge_replies)
         return bound_of(state, sum(up.in_order()[:, 0].tolist()), self.settings, self.counts)
 
-    def _down(self, state: State, epsilon: float) -> Down:
+    def _down(self, state: State, epsilon: float) -> Broadcast:
         q, taus, number = state.posterior, state.posterior.precisions, state.sweep + 1
         groups = None
         if self.grouping is not None:
             if self.grouping.moves(number):
                 self.grouping.regroup(q.items.mean)
             groups = self.grouping.of(q.items)
-        return Down(number, q.items, epsilon, taus.user.mean, mean_of(taus.user_bias), groups)
+        return Broadcast(number, q.items, epsilon, taus.user.mean, mean_of(taus.user_bias), groups)
 
     def _sweep(self, state: State) -> Sweep:
         number, q = state.sweep + 1, state.posterior
         epsilon = 1.0 if self.deterministic else state.step_size.epsilon
         down = self._down(state, epsilon)
-        shared = self.crew.share(down)
+        shared = self.pool.share(down)
         sizes = compiled.coordinate_blocks(q.factors)
         asks = [(shard, block) for shard in self.shards for block in range(len(sizes))]
         solving = Solving(q.items, q.items.empty_like(self._spare), self.outline.item_blocks, self.heavy, self.run)
         blocks: list[list[float]] = []
         users: UserGroups | None = None
         for shard, block in asks:
-            ask = Ask(*shard, block, (shard, block) == asks[-1])
+            ask = SumsRequest(*shard, block, (shard, block) == asks[-1])
             if not blocks:
-                up: Up = self.crew.call("visit", self._fixed, shared, ask, merge=merge_ups, changes=True)
+                up: Reply = self.pool.call("visit", self._fixed, shared, ask, merge=merge_replies, changes=True)
                 blocks, users = up.in_order().tolist(), up.root().users
                 bound = bound_of(state, sum(one[0] for one in blocks), self.settings, self.counts)
                 bad = [int(one[1]) for one in blocks if one[1] >= 0]
                 check_rows(min(bad, default=-1), "user", number, state)
             else:
                 stepped = solving.new.between(*shard) if block else None
-                given = None if stepped is None else self.crew.share(stepped)
-                up = self.crew.call("sums", self._fixed, shared, ask, given, merge=merge_ups)
+                given = None if stepped is None else self.pool.share(stepped)
+                up = self.pool.call("sums", self._fixed, shared, ask, given, merge=merge_replies)
             edges = up.root().edges
             assert edges is not None
             del up
@@ -109,11 +109,11 @@ class DividedByUsers(Divided):
     def _solve(
         self,
         solving: Solving,
-        down: Down,
+        down: Broadcast,
         state: State,
         edges: EdgeSums,
         users: UserGroups | None,
-        ask: Ask,
+        ask: SumsRequest,
         size: int,
     ) -> None:
         """Step the items that were asked for, from their sums over all users."""

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from considerate.data.graph import Adjacency, GraphPart, run_serially
-from considerate.distributed.messages import Ask, Down, Setup, Sums, Up
-from considerate.distributed.residents import Fixed, spares
-from considerate.distributed.user_parts import UserPart
+from considerate.distributed.messages import Broadcast, PartitionSetup, Reply, Sums, SumsRequest
+from considerate.distributed.partitions.base import Fixed, spares
+from considerate.distributed.partitions.users import UserPartition
 from considerate.inference.hidden import Draws, ItemGroups, ItemSums, Shares, Terms, UserGroups
 from considerate.inference.posterior import Side
 from considerate.inference.sums import EdgeSums, Step, edge_sums, side_pass
@@ -28,10 +28,10 @@ USER_SUMS = ("user_second", "user_first", "user_scalars")
 
 
 @dataclass(frozen=True)
-class InnerDown:
+class InnerBroadcast:
     """What a part begins its inner sweeps with."""
 
-    down: Down  # whose `other` are the items as they are now
+    down: Broadcast  # whose `other` are the items as they are now
     total: Sums  # the messages of all parts
     item_tau: float
     item_tau_bias: float
@@ -39,7 +39,7 @@ class InnerDown:
 
 
 @dataclass(frozen=True)
-class InnerUp:
+class InnerReply:
     """What a part has made of it: the items, and all messages, its own new."""
 
     items: Side
@@ -111,10 +111,10 @@ def step_items(
     return new, bad
 
 
-class InnerPart(UserPart):
+class InnerPartition(UserPartition):
     """A part of users that can sweep on its own."""
 
-    def __init__(self, graph: GraphPart, setup: Setup) -> None:
+    def __init__(self, graph: GraphPart, setup: PartitionSetup) -> None:
         super().__init__(graph, setup)
         self._message: Sums | None = None
 
@@ -125,15 +125,15 @@ class InnerPart(UserPart):
         super().restore(tensors, before)
         self._message = _unpacked(tensors) if "message.slope" in tensors else None
 
-    def begin(self, everyone: Side | None = None) -> None:
-        super().begin(everyone)
+    def begin(self, all_residents: Side | None = None) -> None:
+        super().begin(all_residents)
         self._message = None
 
     def go_back(self, sweep: int) -> None:
         super().go_back(sweep)
         self._message = None
 
-    def messages(self, fixed: Fixed, down: Down) -> Up:
+    def messages(self, fixed: Fixed, down: Broadcast) -> Reply:
         """This part's message on the H of the sweep, which it keeps, and the edges' part of the bound."""
         self._forget()
         terms = self._user_terms(fixed, down)
@@ -142,22 +142,22 @@ class InnerPart(UserPart):
             self._unliked = self._by_item(terms.unliked, spares.turned)
         self._message = self._made(self.side, down)
         self._forget()
-        return Up.of(self.number, self.setup.parts, blocks, self._message)
+        return Reply.of(self.number, self.setup.parts, blocks, self._message)
 
-    def inner(self, fixed: Fixed, given: InnerDown) -> InnerUp:
+    def inner(self, fixed: Fixed, given: InnerBroadcast) -> InnerReply:
         """Sweep over the users here and the items that they have edges to, the others' messages held."""
         assert self._message is not None
         others = less(given.total, self._message)
         items, own, blocks, bad = self._rounds(fixed, given, others)
-        return InnerUp(items, both(others, own), blocks, bad)
+        return InnerReply(items, both(others, own), blocks, bad)
 
-    def inner_together(self, fixed: Fixed, given: InnerDown) -> Up:
+    def inner_together(self, fixed: Fixed, given: InnerBroadcast) -> Reply:
         """The same of all parts at once: this part's new message."""
         assert self._message is not None
         _, own, blocks, _ = self._rounds(fixed, given, less(given.total, self._message))
-        return Up.of(self.number, self.setup.parts, blocks, own)
+        return Reply.of(self.number, self.setup.parts, blocks, own)
 
-    def _rounds(self, fixed: Fixed, given: InnerDown, others: Sums) -> tuple[Side, Sums, NDArray[np.float64], int]:
+    def _rounds(self, fixed: Fixed, given: InnerBroadcast, others: Sums) -> tuple[Side, Sums, NDArray[np.float64], int]:
         """(items, own message, what is per block, a bad item or -1) after the inner sweeps; the users are stepped."""
         settings, down, items, users = self.setup.settings, given.down, given.down.other, self.side
         step = Step(settings.offset, settings.weight, given.item_tau, given.item_tau_bias, down.epsilon)
@@ -178,9 +178,9 @@ class InnerPart(UserPart):
         self._forget()
         return items, own, blocks, bad
 
-    def _made(self, users: Side, down: Down) -> Sums:
+    def _made(self, users: Side, down: Broadcast) -> Sums:
         """The message of these users, at the items that came down."""
-        items, ask = down.other, Ask(0, self.setup.item_count)
+        items, ask = down.other, SumsRequest(0, self.setup.item_count)
         terms, rows = self._item_terms(down.groups, ask), np.arange(self.setup.item_count, dtype=np.int32)
 
         def sums(slope: bool) -> EdgeSums:

@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from considerate.distributed.backends.calls import Crew, OfPart
-from considerate.distributed.backends.host import Host, Merge
-
-__all__ = ["Crew", "InProcess", "OfPart"]
+from considerate.distributed.pools.host import Merge, PartitionHost
 
 
-class InProcess:
+class LocalPool:
     """Parts in this process, called by threads."""
 
     def __init__(self, parts: Sequence[Any], threads: int = 1) -> None:
         self.parts = len(parts)
-        self._host = Host(dict(enumerate(parts)), threads)
+        self._host = PartitionHost(dict(enumerate(parts)), threads)
 
     def share(self, value: Any) -> Any:
         return value
@@ -35,10 +32,13 @@ class InProcess:
         """What `write(number, state)` gave for each part."""
         return self._host.snapshot(self._host.position, write)
 
+    def name_checkpoint(self, name: str | None) -> None:
+        """A pool in this process is never lost alone."""
+
     def close(self) -> None:
         self._host.close()
 
-    def __enter__(self) -> InProcess:
+    def __enter__(self) -> LocalPool:
         return self
 
     def __exit__(self, *_: object) -> None:

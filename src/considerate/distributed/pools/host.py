@@ -20,14 +20,14 @@ Merge = Callable[[Any, Any], Any]
 
 
 @dataclass(frozen=True)
-class Each:
+class PerPart:
     """An argument that is another one for every part, in the order of the parts."""
 
     values: Sequence[Any]
 
 
 @dataclass(frozen=True)
-class Work:
+class CallTiming:
     """What a call took on one host."""
 
     seconds: float  # from its beginning to the merged answer
@@ -63,7 +63,7 @@ def in_order(
                 future.exception()
 
 
-class Host:
+class PartitionHost:
     """Some parts, called together by a pool of threads."""
 
     def __init__(self, parts: Mapping[int, Any], threads: int = 1, position: int = 0) -> None:
@@ -73,7 +73,9 @@ class Host:
         self._pool = ThreadPoolExecutor(threads, "considerate-parts") if threads > 1 else None
 
     @classmethod
-    def built(cls, build: Callable[[Any, Any], Any], setup: Any, given: Mapping[int, Any], threads: int = 1) -> Host:
+    def built(
+        cls, build: Callable[[Any, Any], Any], setup: Any, given: Mapping[int, Any], threads: int = 1
+    ) -> PartitionHost:
         """A host of build(given, setup) by number."""
         host = cls(given, threads)
         with closing(host._over_parts(lambda number, _: build(given[number], setup))) as parts:
@@ -87,7 +89,7 @@ class Host:
         arguments: Sequence[Any] = (),
         merge: Merge | None = None,
         changes: bool = False,
-    ) -> tuple[Any, Work]:
+    ) -> tuple[Any, CallTiming]:
         """(answer, work): part.<method>(*arguments), or method(part, *arguments), of every part.
 
         The answer is the merged one, or a list in the order of the parts. If a part fails, none has changed.
@@ -99,7 +101,7 @@ class Host:
         def one(number: int, place: int) -> Any:
             started = time.perf_counter()
             part = self.parts[number]
-            given = [value.values[place] if isinstance(value, Each) else value for value in arguments]
+            given = [value.values[place] if isinstance(value, PerPart) else value for value in arguments]
             answer = getattr(part, method)(*given) if isinstance(method, str) else method(part, *given)
             seconds[number] = time.perf_counter() - started
             return answer
@@ -117,7 +119,7 @@ class Host:
             raise
         if changes:
             self.position = position + 1
-        return answer, Work(time.perf_counter() - begun, seconds)
+        return answer, CallTiming(time.perf_counter() - begun, seconds)
 
     def snapshot(self, position: int, write: Callable[[int, Mapping[str, Any]], Any]) -> list[Any]:
         """What `write(number, state)` gave for each part."""

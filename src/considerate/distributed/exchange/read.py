@@ -24,11 +24,10 @@ from considerate.data.sizes import check_sizes
 from considerate.data.titles import check_title_options, find_titles
 from considerate.data.vocabularies import slice_ids
 from considerate.data.vocabulary import Vocabulary
-from considerate.distributed.backends.tasks import Tasks
 from considerate.distributed.exchange.stages import (
     Progress,
     Ref,
-    Watch,
+    TaskStages,
     cut_pieces,
     exchange_likes,
     make_outline,
@@ -36,6 +35,7 @@ from considerate.distributed.exchange.stages import (
     parts_by_users,
     read_pieces,
 )
+from considerate.distributed.tasks import Tasks
 from considerate.errors import UsageError
 
 Resident = str | Callable[[GraphOutline], str]
@@ -47,8 +47,10 @@ class DividedData:
 
     outline: GraphOutline
     resident: str  # "users" or "items"
-    parts: list[Ref]  # of GraphPart, each without `everyone`
-    everyone: Ref | None  # where items are resident: of the Adjacency by user, which `with_everyone` gives to a part
+    parts: list[Ref]  # of GraphPart, each without `all_user_likes`
+    all_user_likes: (
+        Ref | None
+    )  # where items are resident: of the Adjacency by user, which `with_everyone` gives to a part
     user_ids: list[Ref]  # of Vocabulary: of each part's users, or one of all users where items are resident
     item_ids: Vocabulary
     titles: Titles | None
@@ -58,9 +60,9 @@ class DividedData:
     notes: tuple[str, ...]
 
 
-def with_everyone(part: GraphPart, everyone: Adjacency) -> GraphPart:
+def with_all_user_likes(part: GraphPart, all_user_likes: Adjacency) -> GraphPart:
     """A part of the items that can redraw every user's row."""
-    return replace(part, everyone=everyone)
+    return replace(part, all_user_likes=all_user_likes)
 
 
 def read_divided(
@@ -100,7 +102,7 @@ def read_divided(
     check_title_options(titles, title_id_column, title_column)
     user, item, notes = pick_pair(table.names, user_column, item_column, table.name)
     choose_rule(table, (user, item), rating_column, where)  # refused here what each piece would refuse
-    watch = Watch(tasks, progress or (lambda stage, done, total: None))
+    watch = TaskStages(tasks, progress or (lambda stage, done, total: None))
     size = sum(fragment.size for fragment in table.fragments)
     pieces = cut_pieces(table, watch, most_bytes or piece_bytes(size))
     read = read_pieces(pieces, watch, Asked(user, item, rating_column, where))
@@ -110,12 +112,12 @@ def read_divided(
     outline = make_outline(made, watch, len(item_ids))
     check_sizes(table.name, outline.user_count, outline.item_count, outline.duplicates)
     resident = _chosen(resident, outline)
-    parts, everyone, user_ids = (parts_by_users if resident == USERS else parts_by_items)(made, outline, watch)
+    parts, all_user_likes, user_ids = (parts_by_users if resident == USERS else parts_by_items)(made, outline, watch)
     return DividedData(
         outline=outline,
         resident=resident,
         parts=parts,
-        everyone=everyone,
+        all_user_likes=all_user_likes,
         user_ids=user_ids,
         item_ids=item_ids,
         titles=found,
@@ -145,8 +147,8 @@ def from_graph(graph: Graph, likes: Interactions, tasks: Tasks, resident: Reside
     return DividedData(
         outline=outline,
         resident=resident,
-        parts=[tasks.put(replace(part, everyone=None)) for part in parts],
-        everyone=None if by_users else tasks.put(graph.by_user),
+        parts=[tasks.put(replace(part, all_user_likes=None)) for part in parts],
+        all_user_likes=None if by_users else tasks.put(graph.by_user),
         user_ids=[tasks.put(ids) for ids in slices] if by_users else [tasks.put(likes.user_ids)],
         item_ids=likes.item_ids,
         titles=likes.titles,

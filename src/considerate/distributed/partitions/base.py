@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from considerate.data.graph import GraphPart
-from considerate.distributed.messages import Setup
+from considerate.distributed.messages import PartitionSetup
 from considerate.inference.hidden import Draws, Inclusion
 from considerate.inference.posterior import Side
 from considerate.inference.sweep import initial_side
@@ -33,12 +33,12 @@ class _Spares(threading.local):
 spares = _Spares()
 
 
-class Part:
+class Partition:
     """What both kinds of parts share: the residents, and their state."""
 
     side: Side  # the residents
 
-    def __init__(self, graph: GraphPart, setup: Setup) -> None:
+    def __init__(self, graph: GraphPart, setup: PartitionSetup) -> None:
         self.graph, self.setup = graph, setup
         self.sweep = 0  # of the last step
         self.temperature: NDArray[np.float64] | None = None
@@ -70,13 +70,13 @@ class Part:
         self._before = None if before is None else self._side_of(before)
         self._forget()
 
-    def begin(self, everyone: Side | None = None) -> None:
+    def begin(self, all_residents: Side | None = None) -> None:
         """The residents as they are before the first sweep: at zero, or those of all residents that are here."""
         first, rows = self.graph.first, self.graph.rows
-        if everyone is None:
+        if all_residents is None:
             self.side = initial_side(rows, self.setup.settings, self.setup.resident)
         else:
-            self.side = everyone.between(first, first + rows)
+            self.side = all_residents.between(first, first + rows)
         self._before, self.sweep = None, 0
         self._forget()
 

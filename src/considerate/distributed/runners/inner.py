@@ -7,17 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from considerate.distributed.backends.calls import OfPart
-from considerate.distributed.by_users import DividedByUsers
-from considerate.distributed.inner import InnerDown, InnerUp, step_items
-from considerate.distributed.messages import Down, Sums, Up, merge_ups
+from considerate.distributed.messages import Broadcast, Reply, Sums, merge_replies
+from considerate.distributed.partitions.inner import InnerBroadcast, InnerReply, step_items
+from considerate.distributed.pools.pool import SinglePartCall
+from considerate.distributed.runners.by_users import ByUsersRunner
 from considerate.inference.posterior import Side
 from considerate.inference.sums import Step
 from considerate.inference.sweep import State, Sweep, bound_of, check_bound, check_rows, mean_of, next_state
 from considerate.inference.updates import Moments
 
 
-class DividedInner(DividedByUsers):
+class InnerSweepsRunner(ByUsersRunner):
     """A sweep is one visit of every part, which sweeps over its own users and the items several times."""
 
     def __init__(self, *arguments: Any, inner_sweeps: int, inner: str = "one", **options: Any) -> None:
@@ -28,8 +28,8 @@ class DividedInner(DividedByUsers):
         number = state.sweep + 1
         epsilon = 1.0 if self.deterministic else state.step_size.epsilon
         down = self._down(state, epsilon)
-        shared = self.crew.share(down)
-        up: Up = self.crew.call("messages", self._fixed, shared, merge=merge_ups, changes=True)
+        shared = self.pool.share(down)
+        up: Reply = self.pool.call("messages", self._fixed, shared, merge=merge_replies, changes=True)
         bound = bound_of(state, sum(up.in_order()[:, 0].tolist()), self.settings, self.counts)
         visit = self._one_at_a_time if self.inner == "one" else self._together
         items, blocks, bad_item = visit(state, down, up.root())
@@ -41,32 +41,32 @@ class DividedInner(DividedByUsers):
         check_bound(bound, number, state)
         return Sweep(new, bound, epsilon, self._settled(number))
 
-    def _one_at_a_time(self, state: State, down: Down, total: Sums) -> tuple[Side, list[list[float]], int]:
+    def _one_at_a_time(self, state: State, down: Broadcast, total: Sums) -> tuple[Side, list[list[float]], int]:
         """Each part from the items and the messages that the one before has left."""
         blocks: list[list[float]] = []
         bad = -1
         for number in range(self.setup.parts):
-            given = self.crew.share(self._inner_down(state, down, total))
-            answers = self.crew.call(OfPart(number, "inner"), self._fixed, given, changes=True)
-            made: InnerUp = next(one for one in answers if one is not None)
+            given = self.pool.share(self._inner_down(state, down, total))
+            answers = self.pool.call(SinglePartCall(number, "inner"), self._fixed, given, changes=True)
+            made: InnerReply = next(one for one in answers if one is not None)
             down, total = replace(down, other=made.items), made.total
             blocks += made.blocks.tolist()
             bad = made.bad_item if bad < 0 else bad
         return down.other, blocks, bad
 
-    def _together(self, state: State, down: Down, total: Sums) -> tuple[Side, list[list[float]], int]:
+    def _together(self, state: State, down: Broadcast, total: Sums) -> tuple[Side, list[list[float]], int]:
         """All parts from the same items and messages; the items from the new messages of all."""
-        given = self.crew.share(self._inner_down(state, down, total))
-        up: Up = self.crew.call("inner_together", self._fixed, given, merge=merge_ups, changes=True)
-        everyone = np.arange(self.outline.item_count, dtype=np.int32)
-        items, bad = step_items(down.other, up.root(), everyone, self._item_step(state, down), down.groups)
+        given = self.pool.share(self._inner_down(state, down, total))
+        up: Reply = self.pool.call("inner_together", self._fixed, given, merge=merge_replies, changes=True)
+        all_items = np.arange(self.outline.item_count, dtype=np.int32)
+        items, bad = step_items(down.other, up.root(), all_items, self._item_step(state, down), down.groups)
         return items, up.in_order().tolist(), bad
 
-    def _inner_down(self, state: State, down: Down, total: Sums) -> InnerDown:
+    def _inner_down(self, state: State, down: Broadcast, total: Sums) -> InnerBroadcast:
         step = self._item_step(state, down)
-        return InnerDown(down, total, step.tau, step.tau_bias, self.inner_sweeps)
+        return InnerBroadcast(down, total, step.tau, step.tau_bias, self.inner_sweeps)
 
-    def _item_step(self, state: State, down: Down) -> Step:
+    def _item_step(self, state: State, down: Broadcast) -> Step:
         taus = state.posterior.precisions
         tau_bias = mean_of(taus.item_bias)
         return Step(self.settings.offset, self.settings.weight, taus.item.mean, tau_bias, down.epsilon)

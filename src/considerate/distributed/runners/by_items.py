@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from considerate.data.graph import USERS, Adjacency, Range, ranges
-from considerate.distributed.messages import Ask, ClosedForm, Down, Sums, Up, merge_ups
-from considerate.distributed.runner import Divided
+from considerate.distributed.messages import Broadcast, ClosedForm, Reply, Sums, SumsRequest, merge_replies
+from considerate.distributed.runners.base import PartitionedRunner
 from considerate.inference.bound import Bound
 from considerate.inference.hidden import Shares, Terms
 from considerate.inference.posterior import Posterior, Side
@@ -47,7 +47,7 @@ class Ahead:
     edge_bound: float  # sampled mode: it comes with the sums
 
 
-class DividedByItems(Divided):
+class ByItemsRunner(PartitionedRunner):
     """Items live with the parts; the users are here, and travel."""
 
     _ahead: Ahead | None = None
@@ -56,7 +56,7 @@ class DividedByItems(Divided):
     def begin(self) -> State:
         """The state before the first sweep, here and with the parts."""
         items = initial_items(self.outline.item_count, self.settings)
-        self.crew.call("begin", self.crew.share(items), changes=True)
+        self.pool.call("begin", self.pool.share(items), changes=True)
         users = initial_side(self.outline.user_count, self.settings, USERS, self._spare)
         posterior = Posterior(users, self._nobody(), initial_precisions(*self.counts, self.settings))
         return State(0, posterior, StepSize(self.settings.step_delay), Moments.of(users), Moments.of(items))
@@ -74,10 +74,10 @@ class DividedByItems(Divided):
         check_rows(users.bad_row, "user", number, state)
         taus = state.posterior.precisions
         closed = self._closed(shares, users.side)
-        down = Down(number, users.side, epsilon, taus.item.mean, mean_of(taus.item_bias), closed=closed)
+        down = Broadcast(number, users.side, epsilon, taus.item.mean, mean_of(taus.item_bias), closed=closed)
         # What the next sweep begins with comes with the visit, but for groups that are about to move.
         ask = self._ask(0) if self.grouping is None or not self.grouping.moves(number + 1) else None
-        up: Up = self.crew.call("visit", self._fixed, self.crew.share(down), ask, merge=merge_ups, changes=True)
+        up: Reply = self.pool.call("visit", self._fixed, self.pool.share(down), ask, merge=merge_replies, changes=True)
         blocks = up.in_order().tolist()
         check_rows(min((int(one[1]) for one in blocks if one[1] >= 0), default=-1), "item", number, state)
         items = Moments.total([one[2:] for one in blocks])
@@ -106,23 +106,23 @@ class DividedByItems(Divided):
         """The users' sums over all items, of one block of coordinates."""
         users, number, ask = state.posterior.users, state.sweep + 1, self._ask(block)
         ahead = self._ahead if block == 0 and self._ahead is not None and self._ahead.state is state else None
-        given = None if stepped is None else self.crew.share(stepped)
+        given = None if stepped is None else self.pool.share(stepped)
         if self.grouping is None:
             if ahead is None:
-                down = self.crew.share(Down(number, users, 1.0, 1.0, 1.0))
-                up: Up = self.crew.call("sums", self._fixed, down, ask, given, merge=merge_ups)
+                down = self.pool.share(Broadcast(number, users, 1.0, 1.0, 1.0))
+                up: Reply = self.pool.call("sums", self._fixed, down, ask, given, merge=merge_replies)
                 ahead = Ahead(state, up.root(), sum(up.in_order()[:, 0].tolist()))
             assert ahead.sums.edges is not None
             return UserSums(ahead.sums.edges, ahead.edge_bound)
         if block == 0 and self.grouping.moves(number):
-            self.grouping.regroup(np.concatenate(self.crew.call("means")))
+            self.grouping.regroup(np.concatenate(self.pool.call("means")))
         root = ahead.sums if ahead is not None else None
         if root is None:
-            down = self.crew.share(Down(number, users, 1.0, 1.0, 1.0, closed=self._closed()))
-            root = self.crew.call("groups", self._fixed, down, given, merge=merge_ups).root()
+            down = self.pool.share(Broadcast(number, users, 1.0, 1.0, 1.0, closed=self._closed()))
+            root = self.pool.call("groups", self._fixed, down, given, merge=merge_replies).root()
         closed, bound, shares = self._closed_sums(root, users, block, stepped)
-        down = self.crew.share(Down(number, users, 1.0, 1.0, 1.0, closed=self._closed(shares)))
-        up = self.crew.call("sums", self._fixed, down, ask, given, merge=merge_ups)
+        down = self.pool.share(Broadcast(number, users, 1.0, 1.0, 1.0, closed=self._closed(shares)))
+        up = self.pool.call("sums", self._fixed, down, ask, given, merge=merge_replies)
         edges = up.root().edges
         assert edges is not None
         return UserSums(edges.take_in(closed), sum(up.in_order()[:, 0].tolist()) + bound, shares)
@@ -162,11 +162,11 @@ class DividedByItems(Divided):
 
     def _temperatures(self) -> NDArray[np.float64]:
         if self._temperature is None:
-            self._temperature = np.concatenate(self.crew.call("temperatures", self._fixed))
+            self._temperature = np.concatenate(self.pool.call("temperatures", self._fixed))
         return self._temperature
 
-    def _ask(self, block: int) -> Ask:
-        return Ask(0, self.outline.user_count, block)
+    def _ask(self, block: int) -> SumsRequest:
+        return SumsRequest(0, self.outline.user_count, block)
 
     def _no_edges(self) -> Adjacency:
         return Adjacency(np.zeros(self.outline.user_count + 1, np.int64), NONE)

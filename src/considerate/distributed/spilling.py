@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from considerate.distributed.backends.tasks import LocalTasks
+from considerate.distributed.tasks import LocalTasks
 from considerate.errors import OutputError
 
 LEAST = 1 << 16  # bytes of an array that is worth being in a file

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from considerate.data.graph import GraphOutline, Run, run_serially
-from considerate.distributed.backends.calls import Crew
-from considerate.distributed.messages import Setup
+from considerate.distributed.messages import PartitionSetup
+from considerate.distributed.pools.pool import WorkerPool
 from considerate.errors import DivergedError
 from considerate.inference.bound import Bound
 from considerate.inference.hidden import Draws, Grouping
@@ -21,22 +21,22 @@ from considerate.kernels.arrays import Spare
 from considerate.parameters import FitPlan
 
 
-class Divided:
+class PartitionedRunner:
     """A runner over parts: what both divisions share. The state has no row of the side that lives with them."""
 
     def __init__(
         self,
         outline: GraphOutline,
-        setup: Setup,
+        setup: PartitionSetup,
         weights: NDArray[np.float64],
-        crew: Crew,
+        pool: WorkerPool,
         groups: int = 32,
         run: Run[Any, Any] = run_serially,
     ) -> None:
-        self.outline, self.setup, self.weights, self.crew, self.run = outline, setup, weights, crew, run
+        self.outline, self.setup, self.weights, self.pool, self.run = outline, setup, weights, pool, run
         self.counts = (outline.user_count, outline.item_count)
         self.grouping = None if setup.kind == "sampled" else Grouping(weights, setup.settings.offset, groups)
-        self._fixed = crew.share(Draws.of(weights) if self.grouping is None else self.grouping.saturation.inclusion)
+        self._fixed = pool.share(Draws.of(weights) if self.grouping is None else self.grouping.saturation.inclusion)
         self._spare = Spare()
         self._swept = 0  # the sweep that the parts are at, as far as they were called from here
 
@@ -80,7 +80,7 @@ class Divided:
     def _go_back(self, state: State) -> None:
         """Undo the parts' last step where the state is the one before it."""
         if self._swept > state.sweep:
-            self.crew.call("go_back", state.sweep, changes=True)
+            self.pool.call("go_back", state.sweep, changes=True)
         self._swept = state.sweep
 
     def _sweep(self, state: State) -> Sweep:

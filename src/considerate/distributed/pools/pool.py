@@ -1,4 +1,4 @@
-"""What a crew is to whoever sweeps: parts, and a way to call them."""
+"""What a pool is to whoever sweeps: parts, and a way to call them."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from considerate.distributed.backends.host import Merge
+from considerate.distributed.pools.host import Merge
 
 
-class Crew(Protocol):
+class WorkerPool(Protocol):
     """Parts, and a way to call them. Whoever sweeps knows no more of where they are."""
 
     parts: int
@@ -32,11 +32,19 @@ class Crew(Protocol):
         """
         ...
 
+    def snapshot(self, write: Callable[[int, Any], Any], read: Callable[[int], Any] | None = None) -> list[Any]:
+        """write(number, state) of every part, where the part is; `read(number)` must return that state later."""
+        ...
+
+    def name_checkpoint(self, name: str | None) -> None:
+        """Set the folder of the last complete checkpoint, which error messages name."""
+        ...
+
     def close(self) -> None: ...
 
 
 @dataclass(frozen=True)
-class OfPart:
+class SinglePartCall:
     """A method of one part alone; of the others nothing is asked, and they answer None."""
 
     number: int

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from considerate.data.graph import Adjacency, GraphPart, ranges, run_serially, transpose
-from considerate.distributed.messages import Ask, Down, Setup, Sums, Up
-from considerate.distributed.residents import Fixed, Part, spares
+from considerate.distributed.messages import Broadcast, PartitionSetup, Reply, Sums, SumsRequest
+from considerate.distributed.partitions.base import Fixed, Partition, spares
 from considerate.inference.hidden import Draws, Inclusion, ItemGroups, Sampled, Shares, Terms
 from considerate.inference.posterior import Side
 from considerate.inference.sums import EdgeSums, Step, edge_sums, side_pass
@@ -18,10 +18,10 @@ from considerate.kernels import compiled
 from considerate.kernels.arrays import Spare
 
 
-class UserPart(Part):
+class UserPartition(Partition):
     """Some users: their rows, and what they liked."""
 
-    def __init__(self, graph: GraphPart, setup: Setup) -> None:
+    def __init__(self, graph: GraphPart, setup: PartitionSetup) -> None:
         super().__init__(graph, setup)
         self._liked_by_item: Adjacency | None = None
         self._unliked: Adjacency | None = None  # by item, of the sweep that is under way
@@ -38,7 +38,7 @@ class UserPart(Part):
         if "alpha" in tensors and self.temperature is not None:
             self._shares = Shares(self.temperature, np.array(tensors["alpha"]), np.array(tensors["alpha_l"]))
 
-    def visit(self, fixed: Fixed, down: Down, ask: Ask) -> Up:
+    def visit(self, fixed: Fixed, down: Broadcast, ask: SumsRequest) -> Reply:
         """Step the users, given the items; then the sums for some items, given the users' new rows."""
         self._forget()
         terms = self._user_terms(fixed, down)
@@ -51,29 +51,29 @@ class UserPart(Part):
         if terms.unliked is not None:
             self._unliked = self._by_item(terms.unliked, spares.turned)
         sums = Sums(self._sums(down, ask, None), users)
-        return Up.of(self.number, self.setup.parts, blocks, sums)
+        return Reply.of(self.number, self.setup.parts, blocks, sums)
 
-    def sums(self, fixed: Fixed, down: Down, ask: Ask, stepped: Side | None = None) -> Up:
+    def sums(self, fixed: Fixed, down: Broadcast, ask: SumsRequest, stepped: Side | None = None) -> Reply:
         """Further sums of the same sweep, for other items or other coordinates. From the second block of coordinates
         on, they read what the blocks before have `stepped` of the items asked for."""
         if self._unliked is None and isinstance(fixed, Draws):
             self._unliked = self._by_item(self._draw(fixed, down.sweep), spares.turned)
         sums = Sums(self._sums(down, ask, stepped))
-        return Up.of(self.number, self.setup.parts, np.empty((0, 6)), sums)
+        return Reply.of(self.number, self.setup.parts, np.empty((0, 6)), sums)
 
-    def bound(self, fixed: Fixed, down: Down) -> Up:
+    def bound(self, fixed: Fixed, down: Broadcast) -> Reply:
         """The edges' part of the bound, with no step."""
         self._forget()
         blocks = self._bounds(self._users_pass(self.side, down, self._user_terms(fixed, down)))
         self._forget()
-        return Up.of(self.number, self.setup.parts, blocks, Sums())
+        return Reply.of(self.number, self.setup.parts, blocks, Sums())
 
-    def masses(self, inclusion: Inclusion) -> Up:
+    def masses(self, inclusion: Inclusion) -> Reply:
         """What the users here say of how often items are included: for the correction of pi at the head."""
         found = inclusion.masses(self.graph.likes, self.graph.blocks, self.setup.negatives)
-        return Up.of(self.number, self.setup.parts, np.empty((0, 6)), Sums(masses=found))
+        return Reply.of(self.number, self.setup.parts, np.empty((0, 6)), Sums(masses=found))
 
-    def _users_pass(self, users: Side, down: Down, terms: Terms) -> compiled.Pass:
+    def _users_pass(self, users: Side, down: Broadcast, terms: Terms) -> compiled.Pass:
         settings = self.setup.settings
         step = Step(settings.offset, settings.weight, down.tau, down.tau_bias, down.epsilon)
         return side_pass(users, down.other, self.graph.likes, terms, step, own_is_user=True)
@@ -93,7 +93,7 @@ class UserPart(Part):
         first = self.graph.first
         return np.array([[bound, bad if bad < 0 else first + bad, *moments] for bound, bad, moments in done])
 
-    def _user_terms(self, fixed: Fixed, down: Down) -> Terms:
+    def _user_terms(self, fixed: Fixed, down: Broadcast) -> Terms:
         if isinstance(fixed, Draws):
             return Terms(unliked=self._draw(fixed, down.sweep))
         assert down.groups is not None
@@ -118,20 +118,20 @@ class UserPart(Part):
     def _by_item(self, edges: Adjacency, spare: Spare | None = None) -> Adjacency:
         return transpose(edges, self.setup.item_count, np.array([0, edges.rows]), run_serially, spare)
 
-    def _sums(self, down: Down, ask: Ask, stepped: Side | None) -> EdgeSums:
+    def _sums(self, down: Broadcast, ask: SumsRequest, stepped: Side | None) -> EdgeSums:
         """The items' sums over the users here (eq. 15, 19): one node of the tree over blocks of users."""
         items = down.other.between(ask.first, ask.last)
         reading = self._items_pass(items, self.side, self._item_terms(down.groups, ask), down.epsilon, ask)
         factors = compiled.coordinate_blocks(self.side.factors)[ask.block]
-        everyone = np.arange(len(items), dtype=np.int32)
+        all_rows = np.arange(len(items), dtype=np.int32)
         found = edge_sums(
-            reading, everyone, factors, 0, len(self.side), block=ask.block, stepped=stepped, spare=spares.sums
+            reading, all_rows, factors, 0, len(self.side), block=ask.block, stepped=stepped, spare=spares.sums
         )
         if ask.ends:
             self._forget()
         return found
 
-    def _item_terms(self, groups: ItemGroups | None, ask: Ask) -> Terms:
+    def _item_terms(self, groups: ItemGroups | None, ask: SumsRequest) -> Terms:
         if self._unliked is not None:
             return Terms(unliked=self._unliked.between(ask.first, ask.last))
         assert self._shares is not None
@@ -139,7 +139,7 @@ class UserPart(Part):
         return Terms(expected=self._shares.read(self.side.factors, groups, items=ask.rows))
 
     def _items_pass(
-        self, items: Side, users: Side, terms: Terms, epsilon: float, ask: Ask, slope: bool = False
+        self, items: Side, users: Side, terms: Terms, epsilon: float, ask: SumsRequest, slope: bool = False
     ) -> compiled.Pass:
         if self._liked_by_item is None:
             self._liked_by_item = self._by_item(self.graph.likes)

@@ -19,16 +19,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from considerate.data.graph import Adjacency, GraphPart
-from considerate.distributed.backends.crew import OfPart
-from considerate.distributed.backends.host import Merge, in_order
+from considerate.distributed.pools.host import Merge, in_order
+from considerate.distributed.pools.pool import SinglePartCall
 from considerate.storage.container import StoredTensors, encode_tensors, open_tensors
 from considerate.storage.files import PathLike, atomic_write
 
 Build = Callable[..., Any]  # (graph part, setup, state or None, the state before or None) -> part
 
 
-class OnDisk:
-    """See crew.Crew."""
+class DiskPool:
+    """See pool.WorkerPool."""
 
     def __init__(
         self, folder: PathLike, build: Build, setup: Any, parts: Iterable[GraphPart], threads: int = 1
@@ -38,14 +38,18 @@ class OnDisk:
         os.makedirs(folder, exist_ok=True)
         self.folder = Path(tempfile.mkdtemp(prefix="parts-", dir=folder))
         self._graphs: list[GraphPart] = []
-        everyone: tuple[Adjacency, Adjacency] | None = None  # as given, and as mapped
+        all_user_likes: tuple[Adjacency, Adjacency] | None = None  # as given, and as mapped
         for part in parts:
-            if part.everyone is not None and everyone is None:
-                everyone = part.everyone, self._write_edges("everyone", part.everyone, {}).likes
+            if part.all_user_likes is not None and all_user_likes is None:
+                all_user_likes = part.all_user_likes, self._write_edges("all-user-likes", part.all_user_likes, {}).likes
             mapped = self._write_edges(f"graph-{part.number:04}", part.likes, {"blocks": part.blocks})
             self._graphs.append(
                 GraphPart(
-                    part.number, part.first, mapped.likes, mapped.blocks, None if everyone is None else everyone[1]
+                    part.number,
+                    part.first,
+                    mapped.likes,
+                    mapped.blocks,
+                    None if all_user_likes is None else all_user_likes[1],
                 )
             )
         self.parts = len(self._graphs)
@@ -62,7 +66,7 @@ class OnDisk:
         merge: Merge | None = None,
         changes: bool = False,
     ) -> Any:
-        called = [method.number] if isinstance(method, OfPart) else range(self.parts)
+        called = [method.number] if isinstance(method, SinglePartCall) else range(self.parts)
 
         def one(number: int) -> Any:
             version = self._versions[number]
@@ -91,14 +95,14 @@ class OnDisk:
             self._pool.shutdown(wait=True, cancel_futures=True)
         for number, version in enumerate(self._versions):
             self._remove(number, version - 1, version, version + 1)
-        for name in ["everyone", *(f"graph-{part.number:04}" for part in self._graphs)]:
+        for name in ["all-user-likes", *(f"graph-{part.number:04}" for part in self._graphs)]:
             with suppress(OSError):
                 os.unlink(self.folder / f"{name}.safetensors")
         self._graphs = []
         with suppress(OSError):
             self.folder.rmdir()
 
-    def __enter__(self) -> OnDisk:
+    def __enter__(self) -> DiskPool:
         return self
 
     def __exit__(self, *_: object) -> None:

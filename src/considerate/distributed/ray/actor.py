@@ -1,4 +1,4 @@
-"""The actor of a crew on Ray: a host in a process of its own."""
+"""The actor of a pool on Ray: a host in a process of its own."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from considerate import __version__
-from considerate.distributed.backends.crew import OfPart
-from considerate.distributed.backends.host import Each, Host, Merge, Work, size_of
-from considerate.distributed.backends.ray_tasks import unflatten
+from considerate.distributed.pools.host import CallTiming, Merge, PartitionHost, PerPart, size_of
+from considerate.distributed.pools.pool import SinglePartCall
+from considerate.distributed.ray.tasks import unflatten
 from considerate.errors import ClusterError
 from considerate.kernels import compiled
 
-Read = Callable[[int], Mapping[str, Any]]
-Write = Callable[[int, Mapping[str, Any]], Any]
+ReadState = Callable[[int], Mapping[str, Any]]
+WriteState = Callable[[int, Mapping[str, Any]], Any]
 
 
 @dataclass(frozen=True)
-class Kernels:
+class KernelSettings:
     """How the kernels are set: it is the same everywhere, or bits would differ."""
 
     instruction_set: str
@@ -27,7 +27,7 @@ class Kernels:
     version: str  # of this library
 
     @classmethod
-    def here(cls) -> Kernels:
+    def here(cls) -> KernelSettings:
         together = compiled.step_together(8)
         compiled.step_together(together)
         return cls(compiled.instruction_set(), together, __version__)
@@ -48,7 +48,7 @@ class Kernels:
 
 
 @dataclass(frozen=True)
-class Seat:
+class WorkerLocation:
     """Where a worker runs."""
 
     node: str
@@ -56,7 +56,7 @@ class Seat:
 
 
 @dataclass(frozen=True)
-class Call:
+class PoolCall:
     """A call that can be made again: what was shared is in it by reference."""
 
     position: int  # changes that the parts have seen before it
@@ -67,36 +67,36 @@ class Call:
 
     def sent_to(self, parts: range) -> list[Any]:
         """Position, method, and what `_arguments` makes the arguments of, for the worker with these parts."""
-        if isinstance(self.method, OfPart) and self.method.number not in parts:
+        if isinstance(self.method, SinglePartCall) and self.method.number not in parts:
             return [self.position, nothing, []]  # the message need not travel
         layout: list[int] = []
         given: list[Any] = []
         for one in self.arguments:
-            mine = one.values[parts.start : parts.stop] if isinstance(one, Each) else [one]
-            layout.append(len(mine) if isinstance(one, Each) else -1)
+            mine = one.values[parts.start : parts.stop] if isinstance(one, PerPart) else [one]
+            layout.append(len(mine) if isinstance(one, PerPart) else -1)
             given += mine
         return [self.position, self.method, layout, *given]
 
 
-class Worker:
+class RayWorker:
     """Parts that live here, and the calls that the head makes."""
 
     def __init__(self, threads: int) -> None:
         self._threads = threads
-        self._host: Host | None = None
+        self._host: PartitionHost | None = None
 
-    def hello(self, kernels: Kernels) -> Seat:
+    def hello(self, kernels: KernelSettings) -> WorkerLocation:
         import ray
 
         kernels.use()
-        return Seat(ray.get_runtime_context().get_node_id(), os.getpid())
+        return WorkerLocation(ray.get_runtime_context().get_node_id(), os.getpid())
 
-    def load(self, build: Callable[[Any, Any], Any], setup: Any, everyone: Any, first: int, *given: Any) -> None:
-        """Build the parts. What `everyone` liked is shared by parts of items."""
-        parts = given if everyone is None else [replace(part, everyone=everyone) for part in given]
-        self._host = Host.built(build, setup, dict(enumerate(parts, first)), self._threads)
+    def load(self, build: Callable[[Any, Any], Any], setup: Any, all_user_likes: Any, first: int, *given: Any) -> None:
+        """Build the parts. What `all_user_likes` liked is shared by parts of items."""
+        parts = given if all_user_likes is None else [replace(part, all_user_likes=all_user_likes) for part in given]
+        self._host = PartitionHost.built(build, setup, dict(enumerate(parts, first)), self._threads)
 
-    def restore(self, position: int, read: Read) -> None:
+    def restore(self, position: int, read: ReadState) -> None:
         self.host.restore(position, read)
 
     def replay(self, position: int, method: Any, layout: Sequence[int], *given: Any) -> None:
@@ -105,7 +105,7 @@ class Worker:
 
     def call(
         self, merge: Merge | None, changes: bool, position: int, method: Any, layout: Sequence[int], *given: Any
-    ) -> tuple[Any, Work]:
+    ) -> tuple[Any, CallTiming]:
         answer, work = self.host.call(position, method, _arguments(layout, given), merge, changes)
         return answer, replace(work, size=size_of(answer))
 
@@ -113,7 +113,7 @@ class Worker:
         merged = merge(mine, other)
         return merged, size_of(merged)
 
-    def snapshot(self, position: int, write: Write) -> list[Any]:
+    def snapshot(self, position: int, write: WriteState) -> list[Any]:
         return self.host.snapshot(position, write)
 
     def holds(self, answer: Any) -> bool:
@@ -121,13 +121,13 @@ class Worker:
         return True
 
     @property
-    def host(self) -> Host:
+    def host(self) -> PartitionHost:
         assert self._host is not None
         return self._host
 
 
 def _arguments(layout: Sequence[int], given: Sequence[Any]) -> list[Any]:
-    return [Each(one) if size >= 0 else one for size, one in zip(layout, unflatten(layout, given))]
+    return [PerPart(one) if size >= 0 else one for size, one in zip(layout, unflatten(layout, given))]
 
 
 def nothing(part: Any) -> None:

@@ -12,20 +12,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from considerate.data.graph import Adjacency, GraphPart, ranges, run_serially, transpose
-from considerate.distributed.messages import Ask, Down, Once, Setup, Sums, Up
-from considerate.distributed.residents import Fixed, Part, spares
+from considerate.distributed.messages import Broadcast, PartitionSetup, Reply, SharedCache, Sums, SumsRequest
+from considerate.distributed.partitions.base import Fixed, Partition, spares
 from considerate.inference.hidden import Draws, Inclusion, ItemSums, Sampled, Shares, Terms
 from considerate.inference.posterior import Side
 from considerate.inference.sums import Step, side_pass, sums_and_bound
 from considerate.kernels import compiled
 
-ALONE = 1 << 14  # users whose rows are drawn together where parts come one at a time
+USERS_PER_DRAW = 1 << 14  # users whose rows are drawn together where parts come one at a time
 
 
-class ItemPart(Part):
+class ItemPartition(Partition):
     """Some items: their rows, and who liked them."""
 
-    def __init__(self, graph: GraphPart, setup: Setup) -> None:
+    def __init__(self, graph: GraphPart, setup: PartitionSetup) -> None:
         super().__init__(graph, setup)
         self._liked_by_user: Adjacency | None = None
         self._unliked: tuple[int, Adjacency] | None = None  # of a sweep, by item
@@ -34,7 +34,7 @@ class ItemPart(Part):
     def _items(self) -> slice:
         return slice(self.graph.first, self.graph.first + self.graph.rows)
 
-    def visit(self, fixed: Fixed, down: Down, ask: Ask | None) -> Up:
+    def visit(self, fixed: Fixed, down: Broadcast, ask: SumsRequest | None) -> Reply:
         """Step the items, given the users' new rows; then the sums for the users of the next sweep, if they are asked
         for; or in expected mode what comes before those sums, if the groups have come to rest."""
         settings = self.setup.settings
@@ -56,20 +56,20 @@ class ItemPart(Part):
         self._step(new, down.sweep)
         self._unliked = None
         if ask is None:
-            return Up.of(self.number, self.setup.parts, blocks, Sums())
+            return Reply.of(self.number, self.setup.parts, blocks, Sums())
         if down.closed is not None:
-            return Up.of(self.number, self.setup.parts, blocks, self._group_sums(fixed, down, None))
+            return Reply.of(self.number, self.setup.parts, blocks, self._group_sums(fixed, down, None))
         sums, blocks[0, 0] = self._sums(fixed, down, down.sweep + 1, ask, None)
-        return Up.of(self.number, self.setup.parts, blocks, sums)
+        return Reply.of(self.number, self.setup.parts, blocks, sums)
 
-    def sums(self, fixed: Fixed, down: Down, ask: Ask, stepped: Side | None = None) -> Up:
+    def sums(self, fixed: Fixed, down: Broadcast, ask: SumsRequest, stepped: Side | None = None) -> Reply:
         """The sums for the users over the items here, and the edges' part of the bound."""
         sums, bound = self._sums(fixed, down, down.sweep, ask, stepped)
-        return Up.of(self.number, self.setup.parts, np.array([[bound, -1.0, 0.0, 0.0, 0.0, 0.0]]), sums)
+        return Reply.of(self.number, self.setup.parts, np.array([[bound, -1.0, 0.0, 0.0, 0.0, 0.0]]), sums)
 
-    def groups(self, fixed: Fixed, down: Down, stepped: Side | None = None) -> Up:
+    def groups(self, fixed: Fixed, down: Broadcast, stepped: Side | None = None) -> Reply:
         """Expected mode: what users read of the items here, and what the groups hold of those they liked."""
-        return Up.of(self.number, self.setup.parts, np.empty((0, 6)), self._group_sums(fixed, down, stepped))
+        return Reply.of(self.number, self.setup.parts, np.empty((0, 6)), self._group_sums(fixed, down, stepped))
 
     def means(self) -> NDArray[np.float32]:
         """The items' means, for their groups."""
@@ -78,7 +78,7 @@ class ItemPart(Part):
     def temperatures(self, inclusion: Inclusion) -> NDArray[np.float64]:
         """T_m of this part's share of the users, in the order of the parts."""
         shares = np.linspace(0, self.setup.user_count, self.setup.parts + 1).astype(np.int64)
-        mine = self._everyone().between(int(shares[self.number]), int(shares[self.number + 1]))
+        mine = self._all_user_likes().between(int(shares[self.number]), int(shares[self.number + 1]))
         return inclusion.temperatures(mine, np.array([0, mine.rows]), self.setup.negatives)
 
     def liked_masses(self, inclusion: Inclusion, temperature: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -89,11 +89,11 @@ class ItemPart(Part):
         found: NDArray[Any] = np.bincount(items, np.expm1(-product), minlength=likes.rows)
         return found
 
-    def _everyone(self) -> Adjacency:
-        assert self.graph.everyone is not None, "a part of the items needs what all users liked"
-        return self.graph.everyone
+    def _all_user_likes(self) -> Adjacency:
+        assert self.graph.all_user_likes is not None, "a part of the items needs what all users liked"
+        return self.graph.all_user_likes
 
-    def _group_sums(self, fixed: Fixed, down: Down, stepped: Side | None) -> Sums:
+    def _group_sums(self, fixed: Fixed, down: Broadcast, stepped: Side | None) -> Sums:
         assert down.closed is not None
         assert isinstance(fixed, Inclusion)
         mine, users = down.closed.group_of_item[self._items], down.other if stepped is None else stepped
@@ -101,7 +101,9 @@ class ItemPart(Part):
         reading = self._users_pass(users, self._closed(fixed, down))
         return Sums(items=items, liked=compiled.liked_sums(reading, 0, len(users)))
 
-    def _sums(self, fixed: Fixed, down: Down, sweep: int, ask: Ask, stepped: Side | None) -> tuple[Sums, float]:
+    def _sums(
+        self, fixed: Fixed, down: Broadcast, sweep: int, ask: SumsRequest, stepped: Side | None
+    ) -> tuple[Sums, float]:
         if isinstance(fixed, Draws):
             unliked = transpose(
                 self._drawn(fixed, down.once, sweep),
@@ -142,23 +144,23 @@ class ItemPart(Part):
             splits=self.graph.blocks,
         )
 
-    def _item_terms(self, fixed: Fixed, down: Down) -> Terms:
+    def _item_terms(self, fixed: Fixed, down: Broadcast) -> Terms:
         if isinstance(fixed, Draws):
             return Terms(unliked=self._drawn(fixed, down.once, down.sweep))
         return self._closed(fixed, down)
 
-    def _closed(self, fixed: Inclusion, down: Down) -> Terms:
+    def _closed(self, fixed: Inclusion, down: Broadcast) -> Terms:
         assert down.closed is not None
         closed = down.closed
         shares = closed.shares or down.once.get("no shares", lambda: Shares.zeros(closed.temperature, closed.groups))
         mine, beta = closed.group_of_item[self._items], fixed.weights[self._items]
         return Terms(expected=shares.given(self.side.factors, mine, beta, closed.users))
 
-    def _drawn(self, draws: Draws, once: Once, sweep: int) -> Adjacency:
+    def _drawn(self, draws: Draws, once: SharedCache, sweep: int) -> Adjacency:
         """The unliked edges of H^(sweep) that lead to the items here, by item."""
         if self._unliked is None or self._unliked[0] != sweep:
-            if self.setup.alone:
-                drawn = self._draw_alone(draws, sweep)
+            if self.setup.out_of_core:
+                drawn = self._draw_in_slices(draws, sweep)
             else:
                 whole = once.get(("drawn", sweep), lambda: self._draw_all(draws, sweep))
                 drawn = whole.between(self.graph.first, self.graph.first + self.graph.rows)
@@ -166,15 +168,15 @@ class ItemPart(Part):
         return self._unliked[1]
 
     def _draw_all(self, draws: Draws, sweep: int) -> Adjacency:
-        everyone, blocks = self._everyone(), np.array([0, self.setup.user_count])
-        drawn = self._sampled(everyone, 0, draws).draw(sweep)
+        all_user_likes, blocks = self._all_user_likes(), np.array([0, self.setup.user_count])
+        drawn = self._sampled(all_user_likes, 0, draws).draw(sweep)
         return transpose(drawn, self.setup.item_count, blocks)
 
-    def _draw_alone(self, draws: Draws, sweep: int) -> Adjacency:
+    def _draw_in_slices(self, draws: Draws, sweep: int) -> Adjacency:
         """The same without holding anyone else's edges: some users after the others."""
-        everyone, starts, kept = self._everyone(), [np.zeros(1, np.int64)], []
-        for first in range(0, everyone.rows, ALONE):
-            some = everyone.between(first, min(first + ALONE, everyone.rows))
+        all_user_likes, starts, kept = self._all_user_likes(), [np.zeros(1, np.int64)], []
+        for first in range(0, all_user_likes.rows, USERS_PER_DRAW):
+            some = all_user_likes.between(first, min(first + USERS_PER_DRAW, all_user_likes.rows))
             drawn = self._sampled(some, first, draws).draw(sweep)
             mine = (drawn.indices >= self._items.start) & (drawn.indices < self._items.stop)
             before = np.concatenate([[0], np.cumsum(mine)])

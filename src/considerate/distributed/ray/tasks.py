@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from considerate.distributed.backends.ray_losses import losses, reason, reraise
+from considerate.distributed.ray.failures import losses, reason, reraise
 from considerate.errors import ClusterError
 
 

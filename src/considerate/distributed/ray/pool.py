@@ -1,4 +1,4 @@
-"""A crew on Ray: calls to all parts, their answers merged along a tree of workers."""
+"""A pool on Ray: calls to all parts, their answers merged along a tree of workers."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from considerate.distributed.backends.crew import OfPart
-from considerate.distributed.backends.host import Each, Merge, Work, size_of
-from considerate.distributed.backends.ray_losses import losses, reason, reraise
-from considerate.distributed.backends.ray_members import History, Member, Members
-from considerate.distributed.backends.ray_worker import Call, Read, Write, nothing
+from considerate.distributed.pools.host import CallTiming, Merge, PerPart, size_of
+from considerate.distributed.pools.pool import SinglePartCall
+from considerate.distributed.ray.actor import PoolCall, ReadState, WriteState, nothing
+from considerate.distributed.ray.failures import losses, reason, reraise
+from considerate.distributed.ray.workers import ReplayLog, WorkerHandle, Workers
 from considerate.errors import ClusterError
 
 STRAYS = 120  # looks for an answer that is out of reach while all seem alive; a dead node is known after seconds
@@ -21,7 +21,7 @@ PAUSE = 0.5  # seconds between them
 
 
 @dataclass(frozen=True)
-class Report:
+class PoolReport:
     """What the calls since the last report took."""
 
     seconds: float
@@ -43,7 +43,7 @@ class Report:
 
 
 @dataclass
-class Shared:
+class SharedValue:
     """A value that was put in the object store once."""
 
     ref: Any
@@ -51,39 +51,39 @@ class Shared:
     sent: bool = False
 
 
-class RayCrew:
-    """See crew.Crew. `parts` may be references made by tasks: what a lost node held is then made again by Ray.
+class RayPool:
+    """See pool.WorkerPool. `parts` may be references made by tasks: what a lost node held is then made again by Ray.
 
-    `everyone` is given to every part of items as its `everyone`. `read(number)` gives the states to start from, and
-    `checkpoint` names where they are kept.
+    Every part of items is given `all_user_likes`. `read(number)` returns the states to start from, and `checkpoint`
+    names their folder.
     """
 
     def __init__(
         self,
-        opened: Any,
+        session: Any,
         build: Callable[[Any, Any], Any],
         setup: Any,
         parts: Sequence[Any],
         *,
-        everyone: Any = None,
-        read: Read | None = None,
+        all_user_likes: Any = None,
+        read: ReadState | None = None,
         checkpoint: str | None = None,
     ) -> None:
         self.parts = len(parts)
-        self.members = Members(opened, build, setup, parts, everyone)
-        self.members.history.read, self.members.checkpoint = read, checkpoint
-        self._tasks = opened.tasks
+        self.workers = Workers(session, build, setup, parts, all_user_likes)
+        self.workers.history.read, self.workers.checkpoint = read, checkpoint
+        self._tasks = session.tasks
         self._lost = losses()
         self._forget()
-        self._answers(Call(0, nothing, ()), self.members.all)
+        self._answers(PoolCall(0, nothing, ()), self.workers.all)
 
-    def share(self, value: Any) -> Shared:
+    def share(self, value: Any) -> SharedValue:
         """A handle to a value that goes to each node once, however many calls use it."""
-        return Shared(self._tasks.put(value), size_of(value))
+        return SharedValue(self._tasks.put(value), size_of(value))
 
     def name_checkpoint(self, name: str | None) -> None:
         """The last checkpoint that is whole: whoever must give up names it."""
-        self.members.checkpoint = name
+        self.workers.checkpoint = name
 
     def call(
         self,
@@ -92,34 +92,33 @@ class RayCrew:
         merge: Merge | None = None,
         changes: bool = False,
     ) -> Any:
-        """part.<method>(*arguments), or method(part, *arguments), of every part; see crew.Crew. An Each has another
-        argument for every part, which may be a reference."""
+        """See pool.WorkerPool. The values of a PerPart may be references."""
         begun = time.perf_counter()
-        plain = tuple(one.ref if isinstance(one, Shared) else one for one in arguments)
-        call = Call(self.members.history.position, method, plain, merge, changes)
-        answers = self._answers(call, self.members.all)
+        plain = tuple(one.ref if isinstance(one, SharedValue) else one for one in arguments)
+        call = PoolCall(self.workers.history.position, method, plain, merge, changes)
+        answers = self._answers(call, self.workers.all)
         value = self._gathered(call, answers)
         if changes:
-            self.members.history.changes.append(call)
-        self.members.finished()
+            self.workers.history.changes.append(call)
+        self.workers.finished()
         self._count(method, arguments, [work for work, _ in answers])
         self._seconds += time.perf_counter() - begun
         return value
 
-    def snapshot(self, write: Write, read: Read | None = None) -> list[Any]:
+    def snapshot(self, write: WriteState, read: ReadState | None = None) -> list[Any]:
         """What `write(number, state)` gave for each part, where the part lives. With `read`, which must give that
         state back for a number, anywhere, earlier changes are not replayed any more."""
-        history = self.members.history
-        written = self.members.each(lambda member: (member.actor.snapshot.remote(history.position, write), None))
+        history = self.workers.history
+        written = self.workers.each(lambda handle: (handle.actor.snapshot.remote(history.position, write), None))
         if read is not None:
-            self.members.history = History(read, history.position)
-        self.members.finished()
+            self.workers.history = ReplayLog(read, history.position)
+        self.workers.finished()
         return [one for some, _ in written for one in some]
 
-    def report(self) -> Report:
+    def report(self) -> PoolReport:
         """What was done since the last report."""
         worker, part = int(np.argmax(self._worker_seconds)), int(np.argmax(self._part_seconds))
-        made = Report(
+        made = PoolReport(
             self._seconds,
             tuple(self._worker_seconds.tolist()),
             worker,
@@ -127,26 +126,26 @@ class RayCrew:
             float(self._part_seconds[part]),
             self._down,
             self._up,
-            self.members.replaced,
+            self.workers.replaced,
         )
         self._forget()
         return made
 
     def close(self) -> None:
         """End the workers and drop what was kept for them."""
-        self.members.close()
+        self.workers.close()
 
-    def _answers(self, call: Call, among: Sequence[Member]) -> list[tuple[Work, Any]]:
+    def _answers(self, call: PoolCall, among: Sequence[WorkerHandle]) -> list[tuple[CallTiming, Any]]:
         """(work, reference to the answer) of workers; the answer stays where it was made."""
 
-        def submit(member: Member) -> tuple[Any, Any]:
-            made = member.actor.call.options(num_returns=2)
-            answer, work = made.remote(call.merge, call.changes, *call.sent_to(member.parts))
+        def submit(handle: WorkerHandle) -> tuple[Any, Any]:
+            made = handle.actor.call.options(num_returns=2)
+            answer, work = made.remote(call.merge, call.changes, *call.sent_to(handle.parts))
             return work, answer
 
-        return self.members.each(submit, among)
+        return self.workers.each(submit, among)
 
-    def _gathered(self, call: Call, answers: list[tuple[Work, Any]]) -> Any:
+    def _gathered(self, call: PoolCall, answers: list[tuple[CallTiming, Any]]) -> Any:
         """The answers here: merged, or one by one. Those that got lost on the way are made again."""
         import ray
 
@@ -157,56 +156,56 @@ class RayCrew:
                     return [one for some in ray.get([ref for _, ref in answers]) for one in some]
                 return self._merged(call.merge, answers)
             except self._lost as error:
-                missing = self.members.missing([ref for _, ref in answers])
-                for member, why in missing:
-                    self.members.lose(member, why)
-                again = [member for member, _ in missing]
-                for member, answer in zip(again, self._answers(call, again)):
-                    answers[member.index] = answer
+                missing = self.workers.missing([ref for _, ref in answers])
+                for handle, why in missing:
+                    self.workers.lose(handle, why)
+                again = [handle for handle, _ in missing]
+                for handle, answer in zip(again, self._answers(call, again)):
+                    answers[handle.index] = answer
                 last = error
                 if not again:
                     time.sleep(PAUSE)
             except ray.exceptions.RayError as error:
                 reraise(error)
         raise ClusterError(
-            f"An answer of a worker cannot be fetched ({reason(last)}); {self.members.last_checkpoint()}"
+            f"An answer of a worker cannot be fetched ({reason(last)}); {self.workers.last_checkpoint()}"
         ) from last
 
-    def _merged(self, merge: Merge, answers: Sequence[tuple[Work, Any]]) -> Any:
+    def _merged(self, merge: Merge, answers: Sequence[tuple[CallTiming, Any]]) -> Any:
         """Pairs of workers merge their answers, then pairs of pairs; the last one comes here."""
         import ray
 
-        level = [(member, ref, work.size) for member, (work, ref) in zip(self.members.all, answers)]
+        level = [(handle, ref, work.size) for handle, (work, ref) in zip(self.workers.all, answers)]
         moved: list[Any] = []  # sizes of what went from one process to another, or references to them
         while len(level) > 1:
-            above: list[tuple[Member, Any, Any]] = []
-            for (member, mine, _), (_, other, size) in zip(level[::2], level[1::2]):
-                merged, merged_size = member.actor.merge.options(num_returns=2).remote(merge, mine, other)
-                above.append((member, merged, merged_size))
+            above: list[tuple[WorkerHandle, Any, Any]] = []
+            for (handle, mine, _), (_, other, size) in zip(level[::2], level[1::2]):
+                merged, merged_size = handle.actor.merge.options(num_returns=2).remote(merge, mine, other)
+                above.append((handle, merged, merged_size))
                 moved.append(size)
             level = above + level[2 * len(above) :]
         value = ray.get(level[0][1])
         self._up += sum(one if isinstance(one, int) else ray.get(one) for one in [*moved, level[0][2]])
         return value
 
-    def _count(self, method: Any, arguments: Sequence[Any], works: Sequence[Work]) -> None:
-        nodes, workers = (1, 1) if isinstance(method, OfPart) else (self.members.nodes(), len(works))
+    def _count(self, method: Any, arguments: Sequence[Any], works: Sequence[CallTiming]) -> None:
+        nodes, workers = (1, 1) if isinstance(method, SinglePartCall) else (self.workers.nodes(), len(works))
         for one in arguments:
-            if isinstance(one, Shared):
+            if isinstance(one, SharedValue):
                 self._down += 0 if one.sent else one.size * nodes
                 one.sent = True
-            elif not isinstance(one, Each):
+            elif not isinstance(one, PerPart):
                 self._down += size_of(one) * workers
-        for member, work in zip(self.members.all, works):
-            self._worker_seconds[member.index] += work.seconds
+        for handle, work in zip(self.workers.all, works):
+            self._worker_seconds[handle.index] += work.seconds
             for part, seconds in work.parts.items():
                 self._part_seconds[part] += seconds
 
     def _forget(self) -> None:
         self._seconds, self._down, self._up = 0.0, 0, 0
-        self._worker_seconds = np.zeros(len(self.members.all))
+        self._worker_seconds = np.zeros(len(self.workers.all))
         self._part_seconds = np.zeros(self.parts)
-        self.members.replaced = 0
+        self.workers.replaced = 0
 
 
 def _bytes(size: int) -> str:

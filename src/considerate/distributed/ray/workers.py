@@ -1,0 +1,224 @@
+"""The workers of a pool on Ray, kept alive: who is lost is replaced and brought to where the others are.
+
+A new worker builds its parts again, restores them from the last snapshot, and replays the changes made since then
+with the messages that were sent then. Parts are deterministic, so it ends with the bits that were lost.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from considerate.distributed.ray.actor import KernelSettings, PoolCall, RayWorker, ReadState, WorkerLocation
+from considerate.distributed.ray.failures import losses, reason, reraise
+from considerate.errors import ClusterError
+
+logger = logging.getLogger("considerate")
+
+TICK = 0.5  # seconds between looks at workers that have not found room yet
+
+Submit = Callable[["WorkerHandle"], tuple[Any, Any]]
+
+
+@dataclass
+class WorkerHandle:
+    """A worker as the head knows it."""
+
+    index: int
+    parts: range
+    actor: Any = None
+    steps: list[Any] = field(default_factory=list)  # references: its location, then what brings it up to date
+    location: WorkerLocation | None = None
+    since: float = 0.0  # when it was asked for
+    deaths: int = 0  # since a call was last finished
+
+
+@dataclass
+class ReplayLog:
+    """What a new worker must go through."""
+
+    read: ReadState | None = None  # a part's state at the last snapshot; None: as it was built
+    base: int = 0  # changes before the snapshot
+    changes: list[PoolCall] = field(default_factory=list)  # since then
+
+    @property
+    def position(self) -> int:
+        return self.base + len(self.changes)
+
+
+class Workers:
+    """One actor a worker, each with a run of consecutive parts."""
+
+    def __init__(
+        self,
+        session: Any,
+        build: Callable[[Any, Any], Any],
+        setup: Any,
+        parts: Sequence[Any],
+        all_user_likes: Any = None,
+    ) -> None:
+        import ray
+
+        def referred(value: Any) -> Any:
+            return value if isinstance(value, ray.ObjectRef) else session.tasks.put(value)
+
+        self._session, self._build = session, build
+        self._setup = session.tasks.put(setup)
+        all_user_likes = next(
+            (part.all_user_likes for part in parts if getattr(part, "all_user_likes", None) is not None), all_user_likes
+        )
+        self._all_user_likes = (
+            None if all_user_likes is None else referred(all_user_likes)
+        )  # which parts would hold once each
+        self._given = [
+            referred(replace(part, all_user_likes=None) if getattr(part, "all_user_likes", None) is not None else part)
+            for part in parts
+        ]
+        self._kernels, self._lost = KernelSettings.here(), losses()
+        self.history = ReplayLog()
+        self.checkpoint: str | None = None  # the last whole one, named where a fit must end
+        self.replaced = 0
+        self.closed = False
+        cuts = np.linspace(0, len(parts), min(session.workers, len(parts)) + 1).round().astype(int).tolist()
+        self.all = [WorkerHandle(i, range(a, b)) for i, (a, b) in enumerate(itertools.pairwise(cuts))]
+
+    def each(self, submit: Submit, among: Iterable[WorkerHandle] | None = None) -> list[tuple[Any, Any]]:
+        """(result, other) of every worker: `submit` gives a reference to wait for and anything else. A worker that is
+        lost is replaced and asked again."""
+        import ray
+
+        pending: dict[Any, tuple[WorkerHandle, Any]] = {}
+        done: dict[int, tuple[Any, Any]] = {}
+
+        def ask(handle: WorkerHandle) -> None:
+            if handle.actor is None:
+                self._start(handle)
+            ref, other = submit(handle)
+            pending[ref] = (handle, other)
+
+        asked = self.all if among is None else list(among)
+        for handle in asked:
+            ask(handle)
+        while pending:
+            ready, _ = ray.wait(list(pending), num_returns=1, timeout=TICK)
+            for ref in ready:
+                handle, other = pending.pop(ref)
+                try:
+                    self._follow(handle)
+                    done[handle.index] = (ray.get(ref), other)
+                except self._lost as error:
+                    self.lose(handle, error)
+                    ask(handle)
+                except ray.exceptions.RayError as error:
+                    reraise(error)
+            for handle, _ in pending.values():
+                self._look(handle)
+        return [done[handle.index] for handle in asked]
+
+    def missing(self, answers: Sequence[Any]) -> list[tuple[WorkerHandle, Exception]]:
+        """Workers who are gone, or whose answer is."""
+        import ray
+
+        asked = [(handle, handle.actor.holds.remote(ref)) for handle, ref in zip(self.all, answers)]
+        found = []
+        for handle, ref in asked:
+            try:
+                ray.get(ref)
+            except self._lost as error:
+                found.append((handle, error))
+        return found
+
+    def lose(self, handle: WorkerHandle, error: Exception) -> None:
+        """A worker is gone. Too often without a call finished in between, and the fit ends."""
+        handle.deaths += 1
+        self._end(handle)
+        if getattr(error, "actor_init_failed", False):
+            raise ClusterError(
+                f"A worker could not start: {reason(error)}. The same version of considerate must be installed on "
+                "every machine of the cluster."
+            ) from error
+        self.replaced += 1
+        if handle.deaths > self._session.options.max_restarts:
+            raise ClusterError(
+                f"Worker {handle.index + 1} of {len(self.all)} was lost {handle.deaths} times in a row "
+                f"({reason(error)}), so the fit cannot go on; {self.last_checkpoint()}"
+            ) from error
+        logger.warning("worker %d of %d was lost (%s); it is replaced", handle.index + 1, len(self.all), reason(error))
+
+    def finished(self) -> None:
+        """A call was finished: earlier losses are forgiven."""
+        for handle in self.all:
+            handle.deaths = 0
+
+    def last_checkpoint(self) -> str:
+        if self.checkpoint is None:
+            return "there is no checkpoint to go on from, --checkpoint FOLDER would keep one."
+        return f"the last checkpoint is {self.checkpoint}, go on from it with --resume."
+
+    def nodes(self) -> int:
+        """Nodes that have a worker."""
+        return len({handle.location.node for handle in self.all if handle.location is not None})
+
+    def close(self) -> None:
+        self.closed = True
+        for handle in self.all:
+            self._end(handle)
+        self.history = ReplayLog()
+        self._given, self._setup, self._all_user_likes = [], None, None
+
+    def _start(self, handle: WorkerHandle) -> None:
+        """Ask for a new worker and for all that it must do before it is where the others are."""
+        import ray
+
+        strategy = self._session.placed(handle.index)
+        made: Any = ray.remote(RayWorker).options(num_cpus=0, max_restarts=0, scheduling_strategy=strategy)
+        actor = made.remote(self._session.threads)
+        given = self._given[handle.parts.start : handle.parts.stop]
+        steps = [
+            actor.hello.remote(self._kernels),
+            actor.load.remote(self._build, self._setup, self._all_user_likes, handle.parts.start, *given),
+        ]
+        if self.history.read is not None:
+            steps.append(actor.restore.remote(self.history.base, self.history.read))
+        steps += [actor.replay.remote(*change.sent_to(handle.parts)) for change in self.history.changes]
+        handle.location, handle.since = None, time.monotonic()
+        handle.actor, handle.steps = actor, steps
+
+    def _follow(self, handle: WorkerHandle) -> None:
+        """All steps were taken; raises what the first that failed raised."""
+        import ray
+
+        while handle.steps:
+            done = ray.get(handle.steps[0])
+            handle.location = done if isinstance(done, WorkerLocation) else handle.location
+            handle.steps.pop(0)
+
+    def _look(self, handle: WorkerHandle) -> None:
+        """A worker that finds no room in time ends the fit."""
+        import ray
+
+        if handle.location is not None or not handle.steps or handle.actor is None:
+            return
+        if ray.wait([handle.steps[0]], timeout=0)[0]:
+            return
+        waited = time.monotonic() - handle.since
+        if waited > self._session.options.patience:
+            raise ClusterError(
+                f"Worker {handle.index + 1} of {len(self.all)} found no room on the cluster within "
+                f"{self._session.options.patience:g} s (it needs a node with {self._session.threads} free "
+                f"processor{'s' * (self._session.threads > 1)}), "
+                f"so the fit cannot go on; {self.last_checkpoint()}"
+            )
+
+    def _end(self, handle: WorkerHandle) -> None:
+        import ray
+
+        actor, handle.actor, handle.steps, handle.location = handle.actor, None, [], None
+        if actor is not None and ray.is_initialized():
+            ray.kill(actor)
