@@ -23,6 +23,7 @@ from considerate.distributed.batch import Slice, recommend_all, write_slice
 from considerate.distributed.tasks import LocalTasks
 from considerate.errors import ModelFileError, OutputError, UnknownIdError, UsageError
 from considerate.model.file import open_model, save_model, save_sharded
+from considerate.model.ranking import RankingOptions
 from considerate.storage.filesystems import Folder
 from models import random_model
 
@@ -97,7 +98,7 @@ def test_any_slices_and_any_threads(models: dict[str, Path], tmp_path: Path, sli
 
 def test_a_slice_is_of_whole_batches_and_pickles(models: dict[str, Path], tmp_path: Path) -> None:
     stored, _ = open_model(models["shards"])
-    one = Slice(str(models["shards"]), stored.header_sha256, Folder.at(tmp_path), 3, 128, 256, {"N": 2})
+    one = Slice(str(models["shards"]), stored.header_sha256, Folder.at(tmp_path), 3, 128, 256, 2, RankingOptions())
     part = write_slice(pickle.loads(pickle.dumps(one)))
     assert (part.name, part.users) == ("part-00003.parquet", 128)
     table = pq.read_table(tmp_path / "part-00003.parquet")
@@ -182,7 +183,7 @@ def test_a_model_that_is_replaced_meanwhile(tmp_path: Path) -> None:
     sha256 = open_model(tmp_path / "model")[0].header_sha256
     save_model(random_model(101), tmp_path / "model")
     with pytest.raises(ModelFileError, match="was replaced by another model meanwhile"):
-        write_slice(Slice(str(tmp_path / "model"), sha256, Folder.at(tmp_path), 0, 0, 10, {"N": 2}))
+        write_slice(Slice(str(tmp_path / "model"), sha256, Folder.at(tmp_path), 0, 0, 10, 2, RankingOptions()))
 
 
 def test_what_is_refused_before_a_task_begins(

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from considerate import Recommender, read_interactions
+from considerate import RankingOptions, Recommender, read_interactions
 from considerate.errors import UnknownIdError, UsageError
 from likes import as_table, planted, skewed
 
@@ -236,3 +236,19 @@ def test_explain_with_likes_that_are_given() -> None:
         recommender.explain(300, 5)
     with pytest.raises(UnknownIdError, match="item 60"):
         recommender.explain(0, 60)
+
+
+# --- RankingOptions ---
+
+
+def test_options_in_place_of_keywords(fitted: Recommender) -> None:
+    keywords: dict[str, object] = {"popularity": 0.0, "deny": np.array(["i1", "i3"]), "explore_kappa": 0.5}
+    options = RankingOptions(**keywords)  # type: ignore[arg-type]
+    assert options == RankingOptions(popularity=0, deny=("i1", "i3"), explore_kappa=0.5)
+    assert fitted.recommend_table(["u1", "u5"], 4, options=options).equals(
+        fitted.recommend_table(["u1", "u5"], 4, **keywords)
+    )
+    assert fitted.recommend_for(["i2"], 4, options=options).equals(fitted.recommend_for(["i2"], 4, **keywords))
+    assert not fitted.recommend_table(["u1"], 4, options=options).equals(fitted.recommend_table(["u1"], 4))
+    with pytest.raises(UsageError, match="put them all into options"):
+        fitted.recommend_table(["u1"], popularity=0.5, options=options)

@@ -40,7 +40,13 @@ def same_posterior(one: Recommender, other: Recommender) -> bool:
 
 
 def test_the_public_names() -> None:
-    assert set(considerate.__all__) == {"Interactions", "Recommender", "__version__", "read_interactions"}
+    assert set(considerate.__all__) == {
+        "Interactions",
+        "RankingOptions",
+        "Recommender",
+        "__version__",
+        "read_interactions",
+    }
     assert set(dir(considerate)) == set(considerate.__all__)
     assert all(getattr(considerate, name) is not None for name in considerate.__all__)
     with pytest.raises(AttributeError, match="no attribute 'recommender_of'"):

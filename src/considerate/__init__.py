@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 from considerate._moved import MovedModules
 from considerate._version import __version__
 
-__all__ = ["Interactions", "Recommender", "__version__", "read_interactions"]
+__all__ = ["Interactions", "RankingOptions", "Recommender", "__version__", "read_interactions"]
 
 if TYPE_CHECKING:
     from considerate.data import Interactions, read_interactions
+    from considerate.model.ranking import RankingOptions
     from considerate.recommender import Recommender
 
 
@@ -24,6 +25,10 @@ def __getattr__(name: str) -> Any:
         from considerate.recommender import Recommender
 
         return Recommender
+    if name == "RankingOptions":
+        from considerate.model.ranking import RankingOptions
+
+        return RankingOptions
     if name in ("Interactions", "read_interactions"):
         from considerate import data
 

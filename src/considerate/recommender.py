@@ -7,7 +7,6 @@ import math
 import os
 import shutil
 import time
-import warnings
 import weakref
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -44,13 +43,14 @@ from considerate.fitting.tuning import tune
 from considerate.inference.posterior import Posterior, Side
 from considerate.inference.sweep import InMemory, State
 from considerate.kernels.threads import LocalBackend
-from considerate.model.changes import folded_items, with_items, with_users
+from considerate.model.changes import with_items, with_users
 from considerate.model.file import load_model, save_model, save_sharded
 from considerate.model.model import Model
 from considerate.model.predict import UNCHANGED, Recalibration, like_probability, logit_moments, share_of_update
-from considerate.model.rows import checked_rows, id_list, likes_adjacency, row_numbers
-from considerate.model.serving import BLOCK, Choice, check_count, item_rows, item_vectors, most_similar, user_vectors
-from considerate.model.users import rows_of
+from considerate.model.ranking import RankingOptions
+from considerate.model.rows import checked_rows, excluded_rows, id_list, item_rows, likes_adjacency, row_numbers
+from considerate.model.serving import Ranker, item_vectors, recommend_rows, user_vectors
+from considerate.model.similar import similar_items, similar_users
 from considerate.parameters import FitPlan, Parameters
 
 if TYPE_CHECKING:
@@ -415,44 +415,16 @@ class Recommender(Parameters):
         logit, `thompson_seed` draws the logits. One user gets a list that may be shorter than N; of several, a short
         row ends in id -1 and score NaN.
         """
-        check_count(N)
-        scalar = np.ndim(userid) == 0
-        liked = None if user_items is None else likes_adjacency(user_items, self.model_.item_count)
-        rows = self._user_rows(userid, known=not recalculate_user).reshape(-1)
-        if liked is not None and liked.rows != len(rows):
-            raise UsageError(
-                f"user_items has {liked.rows} rows for {len(rows)} users; give one row of likes for each user."
-            )
-        if recalculate_user:
-            if liked is None:
-                raise UsageError("recalculate_user needs user_items, the likes to fold in.")
-            users, user_rows = self.model_.fold_in.users(liked), np.arange(len(rows))
-        else:
-            some, user_rows = self.model_.users.some(rows)
-            users = some.side
-        if liked is None:
-            if filter_already_liked_items and not self.model_.knows_likes:
-                warnings.warn(
-                    "this model was saved without likes, so what a user has liked is not filtered; give user_items.",
-                    stacklevel=2,
-                )
-            liked = rows_of(some.liked, user_rows)
-        plan = Choice(
-            self.model_,
-            popularity=popularity,
-            score=score,
-            kappa=explore_kappa,
-            thompson=thompson_seed,
-            denied=filter_items,
-            allowed=items,
+        options = RankingOptions(
+            popularity,
+            score,
+            filter_already_liked_items=filter_already_liked_items,
+            explore_kappa=explore_kappa,
+            thompson_seed=thompson_seed,
         )
-        with LocalBackend(self.threads if len(rows) > BLOCK else 1) as backend:
-            seen = liked if filter_already_liked_items else None
-            ranked = plan.rank(users, user_rows, seen, N, rows, run=backend.map)
-        if not scalar:
-            return ranked.ids, ranked.scores
-        found = ranked.ids[0] >= 0
-        return ranked.ids[0, found], ranked.scores[0, found]
+        excluded = excluded_rows(self.model_.item_count, items, filter_items, "item")
+        ranker = Ranker(self.model_, options, N, excluded)
+        return recommend_rows(ranker, userid, user_items, N, recalculate_user, self.threads)
 
     def recommend_table(
         self,
@@ -467,31 +439,19 @@ class Recommender(Parameters):
         deny: Sequence[Any] | None = None,
         explore_kappa: float = 0.0,
         thompson_seed: int | None = None,
+        options: RankingOptions | None = None,
     ) -> pyarrow.Table:
         """Recommendations by the data's own ids, as an Arrow table: user, rank, item, title (where there are any),
         p_like, low, high (its 90 % interval), score, cold.
 
-        `users` is an id, several, or None for everyone. A user who is unknown, or liked nothing, is an error (of
-        everyone, those who liked nothing are left out), or with `cold="popular"` gets popular items and a true
-        value in `cold`.
+        `users` is an id, several, or None for all. A user who is unknown, or liked nothing, is an error (of all, those
+        who liked nothing are left out), or with `cold="popular"` gets popular items and a true value in `cold`.
+        `options` is one RankingOptions in place of the keywords before it.
         """
         import pyarrow as pa
 
-        batches = list(
-            self.recommend_batches(
-                users,
-                N,
-                popularity=popularity,
-                score=score,
-                cold=cold,
-                filter_already_liked_items=filter_already_liked_items,
-                allow=allow,
-                deny=deny,
-                explore_kappa=explore_kappa,
-                thompson_seed=thompson_seed,
-            )
-        )
-        return pa.Table.from_batches(batches)
+        fields = popularity, score, cold, filter_already_liked_items, allow, deny, explore_kappa, thompson_seed
+        return pa.Table.from_batches(self.recommend_batches(users, N, options=RankingOptions.choose(options, *fields)))
 
     def recommend_batches(
         self,
@@ -506,26 +466,16 @@ class Recommender(Parameters):
         deny: Sequence[Any] | None = None,
         explore_kappa: float = 0.0,
         thompson_seed: int | None = None,
+        options: RankingOptions | None = None,
         batch: int = 16_384,
     ) -> Iterator[pyarrow.RecordBatch]:
         """`recommend_table`, some users at a time."""
         from considerate.model.tables import recommendation_batches
 
-        return recommendation_batches(
-            self.model_,
-            range(self.model_.user_count) if users is None else id_list(users, "users"),
-            N,
-            popularity=popularity,
-            score=score,
-            cold=cold,
-            filter_already_liked_items=filter_already_liked_items,
-            allow=allow,
-            deny=deny,
-            explore_kappa=explore_kappa,
-            thompson_seed=thompson_seed,
-            batch=batch,
-            threads=self.threads,
-        )
+        fields = popularity, score, cold, filter_already_liked_items, allow, deny, explore_kappa, thompson_seed
+        options = RankingOptions.choose(options, *fields)
+        rows = range(self.model_.user_count) if users is None else id_list(users, "users")
+        return recommendation_batches(self.model_, rows, N, options, batch, self.threads)
 
     def recommend_for(
         self,
@@ -539,34 +489,17 @@ class Recommender(Parameters):
         deny: Sequence[Any] | None = None,
         explore_kappa: float = 0.0,
         thompson_seed: int | None = None,
+        options: RankingOptions | None = None,
     ) -> pyarrow.Table:
         """`recommend_table` for someone who was not in training, from the ids of what they like; `user` is null."""
-        import pyarrow as pa
+        from considerate.model.tables import recommendations_for_likes
 
-        from considerate.model.tables import RecommendationTable
-
-        model = self.model_
-        check_count(N)
-        liked = likes_adjacency(self.item_rows(likes), model.item_count)
-        if liked.edges == 0:
-            raise UsageError("a new user is folded in from at least one liked item; none was given.")
-        plan = Choice(
-            model,
-            popularity=popularity,
-            score=score,
-            kappa=explore_kappa,
-            thompson=thompson_seed,
-            denied=None if deny is None else self.item_rows(deny),
-            allowed=None if allow is None else self.item_rows(allow),
-        )
-        user, row = model.fold_in.users(liked), np.zeros(1, np.int64)
-        ranked = plan.rank(user, row, liked if filter_already_liked_items else None, N, row)
-        batch = RecommendationTable(model).batch([None], user, row, ranked, np.ones(1, bool))
-        return pa.Table.from_batches([batch])
+        fields = popularity, score, "error", filter_already_liked_items, allow, deny, explore_kappa, thompson_seed
+        return recommendations_for_likes(Ranker(self.model_, RankingOptions.choose(options, *fields), N), likes)
 
     def item_rows(self, ids: Sequence[Any]) -> NDArray[np.int64]:
         """Row numbers of items by the data's own ids."""
-        return item_rows(self.model_, ids)
+        return item_rows(self.model_.item_ids, ids)
 
     def fold_in(self, items: Any) -> Side:
         """The posterior of a user who was not in training: from a list of item rows, or a matrix of users by items."""
@@ -582,41 +515,17 @@ class Recommender(Parameters):
         items: Any = None,
     ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
         """The N items whose mean vectors have the largest cosine with this one's, itself first: (ids, cosines)."""
-        model = self.model_
-        rows = self._item_rows(itemid, known=not recalculate_item)
-        if recalculate_item:
-            if item_users is None:
-                raise UsageError("recalculate_item needs item_users, the users who liked each item, one row an item.")
-            queries = folded_items(model, likes_adjacency(item_users, model.user_count)).mean
-        else:
-            queries = model.items.mean[np.atleast_1d(rows)]
-        return most_similar(
-            [(0, model.items.mean)],
-            model.item_count,
-            rows,
-            queries,
-            N,
-            itself=not recalculate_item,
-            denied=filter_items,
-            allowed=items,
+        if recalculate_item and item_users is None:
+            raise UsageError("recalculate_item needs item_users, the users who liked each item, one row an item.")
+        return similar_items(
+            self.model_, itemid, N, item_users if recalculate_item else None, allowed=items, denied=filter_items
         )
 
     def similar_users(
         self, userid: Rows, N: int = 10, filter_users: Any = None, users: Any = None
     ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
         """The N users whose mean vectors have the largest cosine with this one's, itself first: (ids, cosines)."""
-        everyone, rows = self.model_.users, self._user_rows(userid)
-        some, places = everyone.some(np.atleast_1d(rows))
-        return most_similar(
-            ((first, piece.side.mean) for first, piece in everyone.pieces()),
-            len(everyone),
-            rows,
-            some.side.mean[places],
-            N,
-            itself=True,
-            denied=filter_users,
-            allowed=users,
-        )
+        return similar_users(self.model_, userid, N, allowed=users, denied=filter_users)
 
     def explain(
         self, userid: int, itemid: int, user_items: Any = None, N: int = 10

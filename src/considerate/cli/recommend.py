@@ -29,6 +29,7 @@ from considerate.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from considerate.model.ranking import RankingOptions
     from considerate.recommender import Recommender
 
 WHO, WHAT = "For whom", "What is recommended"
@@ -133,36 +134,38 @@ def recommend(
     if not job and (backend is BackendName.ray or address is not None or workers is not None):
         raise UsageError("--backend ray, --address and --workers are for --all-users into a folder: -o FOLDER/.")
     from considerate.distributed.batch import check_output, recommend_all
+    from considerate.model.ranking import RankingOptions
+    from considerate.model.serving import Ranker
     from considerate.recommender import Recommender
 
     recommender = Recommender.load(model)
     if not recommender.model_.knows_likes and not include_liked and likes is None:
         screen.say("warning", f"{model} was saved without likes, so what a user liked is not left out.")
-    how: dict[str, Any] = {
-        "popularity": popularity,
-        "score": None if score is None else score.value,
-        "filter_already_liked_items": not include_liked,
-        "allow": given_ids(allow),
-        "deny": given_ids(deny),
-        "explore_kappa": explore_kappa,
-        "thompson_seed": thompson_seed,
-    }
+    options = RankingOptions(
+        popularity,
+        None if score is None else score.value,
+        cold.value,
+        not include_liked,
+        given_ids(allow),
+        given_ids(deny),
+        explore_kappa,
+        thompson_seed,
+    )
     if job and output is not None:
-        how |= {"cold": cold.value}
         check_output(output)
-        recommender.recommend_batches([], count, **how)  # what is wrong with it is said before a Ray is started
+        Ranker(recommender.model_, options, count)  # what is wrong with it is said before a Ray is started
         with _tasks(backend, address, workers) as tasks, _bar(recommender.model_.user_count, quiet) as advance:
-            rows = recommend_all(model, output, tasks, count, **how, progress=advance)
+            rows = recommend_all(model, output, tasks, count, options, progress=advance)
         _say_written(rows, output, quiet, json)
         return
     if output is not None:
-        _write(recommender, names, likes, count, how | {"cold": cold.value}, output, quiet, json)
+        _write(recommender, names, likes, count, options, output, quiet, json)
         return
     if likes is not None:
-        answers = [("the new user", recommender.recommend_for(likes, count, **how).to_pylist())]
+        answers = [("the new user", recommender.recommend_for(likes, count, options=options).to_pylist())]
     else:
         answers = [
-            (f"user {name}", recommender.recommend_table([name], count, cold=cold.value, **how).to_pylist())
+            (f"user {name}", recommender.recommend_table([name], count, options=options).to_pylist())
             for name in names or []
         ]
     if explain:
@@ -216,7 +219,7 @@ def _write(
     names: list[str] | None,
     likes: list[str] | None,
     count: int,
-    how: dict[str, Any],
+    options: RankingOptions,
     output: str,
     quiet: bool,
     json: bool,
@@ -231,11 +234,10 @@ def _write(
     check_writable(output)
     schema = RecommendationTable(recommender.model_).schema
     if likes is not None:
-        how.pop("cold")
-        batches = iter(recommender.recommend_for(likes, count, **how).to_batches())
+        batches = iter(recommender.recommend_for(likes, count, options=options).to_batches())
         total = 1
     else:
-        batches = recommender.recommend_batches(names, count, batch=BATCH, **how)
+        batches = recommender.recommend_batches(names, count, options=options, batch=BATCH)
         total = recommender.model_.user_count if names is None else len(names)
     with _bar(total, quiet) as advance:
 

@@ -15,6 +15,8 @@ from considerate.distributed.tasks import Tasks
 from considerate.errors import ModelFileError, OutputError, UsageError
 from considerate.model.file import open_model
 from considerate.model.model import Model
+from considerate.model.ranking import RankingOptions
+from considerate.model.serving import Ranker
 from considerate.model.tables import RecommendationTable, recommendation_batches
 from considerate.storage.files import sync_folder
 from considerate.storage.filesystems import Folder
@@ -35,7 +37,8 @@ class Slice:
     number: int
     first: int
     last: int  # the row after the last
-    how: dict[str, Any]
+    count: int  # of items for each user
+    options: RankingOptions
 
     @property
     def name(self) -> str:
@@ -57,48 +60,33 @@ def recommend_all(
     output: PathLike,
     tasks: Tasks,
     N: int = 10,
+    options: RankingOptions | None = None,
     *,
-    popularity: float | None = None,
-    score: str | None = None,
-    cold: str = "error",
-    filter_already_liked_items: bool = True,
-    allow: Sequence[Any] | None = None,
-    deny: Sequence[Any] | None = None,
-    explore_kappa: float = 0.0,
-    thompson_seed: int | None = None,
     slice_users: int = SLICE,
     progress: Callable[[int], object] | None = None,
+    **fields: Any,
 ) -> int:
     """`recommend_table` for everyone, into a folder `output` of files part-00000.parquet and so on; gives its rows.
 
     `model` and `output` are paths that every machine of `tasks` has, or addresses. On a disk the folder appears when it
     is complete; elsewhere it is when _SUCCESS is there. The rows and their order are the same however many tasks there
-    are. `progress` is called with the number of users that were done since it was called last.
+    are. `progress` is called with the number of users that were done since it was called last. `fields` are those of
+    RankingOptions, in place of `options`.
     """
     if not isinstance(slice_users, int) or slice_users < 1:
         raise UsageError(f"slice_users is {slice_users!r}; it must be a whole number at least 1.")
     target, place = Folder.at(output), os.fspath(model)
     if Folder.at(place).local is not None:
         place = os.path.abspath(Folder.at(place).local or place)
-    how: dict[str, Any] = {
-        "N": N,
-        "popularity": popularity,
-        "score": score,
-        "cold": cold,
-        "filter_already_liked_items": filter_already_liked_items,
-        "allow": allow,
-        "deny": deny,
-        "explore_kappa": explore_kappa,
-        "thompson_seed": thompson_seed,
-    }
+    options = RankingOptions.choose(options, **fields)
     stored, loaded = open_model(place)
-    recommendation_batches(loaded, range(0), **how)  # which refuses what would be refused in every task
+    Ranker(loaded, options, N)  # which refuses what would be refused in every task
     users = loaded.user_count
     size = -(-slice_users // BATCH) * BATCH
     check_output(output)
     staged = _stage(target)
     slices = [
-        Slice(place, stored.header_sha256, staged, number, first, min(first + size, users), how)
+        Slice(place, stored.header_sha256, staged, number, first, min(first + size, users), N, options)
         for number, first in enumerate(range(0, users, size))
     ]
     try:
@@ -119,7 +107,7 @@ def write_slice(one: Slice) -> Part:
     stream, rows = pa.BufferOutputStream(), 0
     with pq.ParquetWriter(stream, RecommendationTable(model).schema) as writer:
         users = range(one.first, one.last)
-        for batch in recommendation_batches(model, users, **one.how, batch=BATCH, threads=1):
+        for batch in recommendation_batches(model, users, one.count, one.options, BATCH, threads=1):
             writer.write_batch(batch)
             rows += batch.num_rows
     written = one.folder.write(one.name, [memoryview(stream.getvalue())])

@@ -7,6 +7,9 @@ exactly (eq. 4 with the odds of liking): with w proportional to pi_n that ranks 
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,8 +17,61 @@ from numpy.typing import NDArray
 
 from considerate.errors import UsageError
 from considerate.model.predict import like_probability
+from considerate.model.rows import id_list
 
 SCORES = ("like", "popularity", "popularity_x_like")
+
+
+@dataclass(frozen=True)
+class RankingOptions:
+    """How items are scored, and which of them may be recommended. Checked when made; it pickles."""
+
+    popularity: float | None = None  # the weight of log pi in the score; None is the model's own
+    score: str | None = None  # one of SCORES in place of the logit
+    cold: str = "error"  # for users who are unknown or liked nothing: "error", or "popular" items
+    filter_already_liked_items: bool = True
+    allow: Sequence[Any] | None = None  # ids of the only items that may be recommended
+    deny: Sequence[Any] | None = None  # ids of items that may not
+    explore_kappa: float = 0.0  # standard deviations of the logit that are added to it
+    thompson_seed: int | None = None  # draws the logits
+
+    def __post_init__(self) -> None:
+        if self.score is not None and self.score not in SCORES:
+            raise UsageError(f"score is {self.score!r}; it may be one of {', '.join(SCORES)}.")
+        if self.score is not None and self.popularity is not None:
+            raise UsageError("score and popularity do not go together: the paper's scores have no popularity weight.")
+        if self.score is not None and (self.explore_kappa or self.thompson_seed is not None):
+            raise UsageError("score does not go with explore_kappa or thompson_seed: exploring is about the logit.")
+        if self.cold not in ("error", "popular"):
+            raise UsageError(f"cold is {self.cold!r}; it must be 'error' or 'popular'.")
+        seed = self.thompson_seed
+        if seed is not None and (not isinstance(seed, int | np.integer) or isinstance(seed, bool)):
+            raise UsageError(f"thompson_seed is {seed!r}; it must be None or a whole number.")
+        if self.popularity is not None:
+            object.__setattr__(self, "popularity", finite("popularity", self.popularity))
+        object.__setattr__(self, "explore_kappa", finite("explore_kappa", self.explore_kappa))
+        for name in ("allow", "deny"):
+            ids = getattr(self, name)
+            object.__setattr__(self, name, None if ids is None else tuple(id_list(ids, name)))
+
+    @classmethod
+    def choose(cls, options: RankingOptions | None, *values: Any, **fields: Any) -> RankingOptions:
+        """`options` if given, else options of these fields; UsageError if both say something."""
+        own = cls(*values, **fields)
+        if options is not None and own != cls():
+            raise UsageError("options came with other keywords of ranking; put them all into options.")
+        return own if options is None else options
+
+
+def finite(name: str, value: Any) -> float:
+    """`value` as a number, or UsageError."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not abs(number) <= 1e6:
+        raise UsageError(f"{name} is {value!r}; it must be a number from -1e6 to 1e6.")
+    return number
 
 
 def log_popularity(weights: NDArray[np.float64], gamma: float) -> NDArray[np.float32]:

@@ -12,6 +12,8 @@ from considerate.data.vocabulary import Vocabulary
 from considerate.errors import UnknownIdError, UsageError
 from considerate.inference.posterior import Side
 
+MOST = 10_000_000  # items in a list of recommendations
+
 
 def likes_adjacency(likes: Any, columns: int) -> Adjacency:
     """Rows of likes from a scipy sparse matrix, or one row from a list of indices."""
@@ -62,6 +64,35 @@ def checked_rows(rows: Any, count: int, what: str) -> NDArray[np.int64]:
         wrong = int(array[(array < 0) | (array >= count)].flat[0])
         raise UnknownIdError(f"{what} {wrong} is not in the model, which has {what}s 0 to {count - 1}.")
     return array
+
+
+def check_count(count: Any) -> int:
+    """N, if it is a possible length of a list."""
+    if not isinstance(count, int | np.integer) or isinstance(count, bool) or not 1 <= count <= MOST:
+        raise UsageError(f"N is {count!r}; it must be a whole number from 1 to {MOST}.")
+    return int(count)
+
+
+def item_rows(item_ids: Vocabulary, ids: Any) -> NDArray[np.int64]:
+    """Row numbers of items by the data's own ids."""
+    ids = id_list(ids, "items")
+    rows = item_ids.rows_of(ids)
+    if (rows < 0).any():
+        unknown = ids[int(np.flatnonzero(rows < 0)[0])]
+        raise UnknownIdError(f"item {unknown!r} is not in the model, which knows {len(item_ids)} items.")
+    return rows
+
+
+def excluded_rows(count: int, allowed: Any, denied: Any, what: str) -> NDArray[np.bool_] | None:
+    """[count] whether a row is not among the allowed or is denied; None if neither list is given."""
+    if allowed is None and denied is None:
+        return None
+    excluded = np.full(count, allowed is not None)
+    if allowed is not None:
+        excluded[checked_rows(allowed, count, what)] = False
+    if denied is not None:
+        excluded[checked_rows(denied, count, what)] = True
+    return excluded
 
 
 def merged_side(side: Side, rows: NDArray[np.int64], new: Side, what: str, given: int) -> Side:

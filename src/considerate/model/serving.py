@@ -1,189 +1,172 @@
-"""Which items, for whom: scores, exclusion and the best of them, many users at a time."""
+"""The best items for users: scores, exclusion and choice, many users at a time."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable
+import warnings
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from considerate.data.graph import Adjacency, Range, run_serially
-from considerate.errors import UnknownIdError, UsageError
+from considerate.data.graph import Adjacency
+from considerate.errors import UsageError
 from considerate.inference.posterior import Side
 from considerate.kernels import compiled
+from considerate.kernels.threads import LocalBackend
 from considerate.model.model import Model
 from considerate.model.predict import STRIP
-from considerate.model.ranking import SCORES, best, explore, paper_score, utility
-from considerate.model.rows import checked_rows, id_list
+from considerate.model.ranking import RankingOptions, best, explore, finite, paper_score, utility
+from considerate.model.rows import check_count, checked_rows, excluded_rows, item_rows, likes_adjacency
+from considerate.model.users import rows_of
 
-MOST = 10_000_000  # items in a list of recommendations
 BLOCK = 192  # users ranked in one task; a multiple of the kernel's tile
+Lists = tuple[NDArray[np.int32], NDArray[np.float32]]  # ids and scores [users, count]; -1 and NaN end short rows
 
 
 @dataclass(frozen=True)
-class Ranked:
-    """The best items of some users, highest first; -1 and NaN where fewer remain."""
+class UserBatch:
+    """Users to recommend to."""
 
-    ids: NDArray[np.int32]  # [users, count]
-    scores: NDArray[np.float32]  # [users, count]
+    side: Side
+    rows: NDArray[np.int64]  # [users] of the side
+    keys: NDArray[np.int64]  # [users] tell users apart in Thompson draws
+    liked: Adjacency | None = None  # row i is left out for user i
+    warm: NDArray[np.bool_] | None = None  # [users] the others get popular items; None: all are warm
+
+    def part(self, first: int, last: int) -> UserBatch:
+        """Users first .. last - 1."""
+        cut = slice(first, last)
+        liked = None if self.liked is None else self.liked.between(first, min(last, len(self.rows)))
+        warm = None if self.warm is None else self.warm[cut]
+        return UserBatch(self.side, self.rows[cut], self.keys[cut], liked, warm)
 
 
-class Choice:
-    """One way to score and choose, for any users."""
+class Ranker:
+    """The `count` best items of any users under one set of options. All that threads share is made here.
+
+    `excluded` marks items that are never recommended; they follow from the options where it is not given.
+    """
 
     def __init__(
-        self,
-        model: Model,
-        *,
-        popularity: float | None,
-        score: str | None,
-        kappa: float,
-        thompson: int | None,
-        denied: Any,
-        allowed: Any,
+        self, model: Model, options: RankingOptions, count: int, excluded: NDArray[np.bool_] | None = None
     ) -> None:
-        self.model = model
-        self.knob = model.popularity_weight if popularity is None else finite("popularity", popularity)
-        if score is not None and score not in SCORES:
-            raise UsageError(f"score is {score!r}; it may be one of {', '.join(SCORES)}.")
-        if score is not None and popularity is not None:
-            raise UsageError("score and popularity do not go together: the paper's scores have no knob.")
-        if score is not None and (kappa or thompson is not None):
-            raise UsageError("score does not go with explore_kappa or thompson_seed: exploring is about the logit.")
-        if thompson is not None and (not isinstance(thompson, int | np.integer) or isinstance(thompson, bool)):
-            raise UsageError(f"thompson_seed is {thompson!r}; it must be None or a whole number.")
-        self.score, self.kappa, self.thompson = score, finite("explore_kappa", kappa), thompson
-        self.excluded = np.zeros(model.item_count, bool)
-        if allowed is not None:
-            self.excluded[:] = True
-            self.excluded[checked_rows(allowed, model.item_count, "item")] = False
-        if denied is not None:
-            self.excluded[checked_rows(denied, model.item_count, "item")] = True
+        self.model, self.options = model, options
+        self.count = min(check_count(count), model.item_count)
+        self.popularity = model.popularity_weight if options.popularity is None else options.popularity
+        if excluded is None:
+            allow, deny = (
+                None if ids is None else item_rows(model.item_ids, ids) for ids in (options.allow, options.deny)
+            )
+            excluded = excluded_rows(model.item_count, allow, deny, "item")
+        self.excluded = np.zeros(model.item_count, bool) if excluded is None else excluded
+        self.by_logit = options.score is None and options.explore_kappa == 0.0 and options.thompson_seed is None
+        self._base = self._item_scores() if self.by_logit else np.empty(0, np.float32)
 
-    def rank(
-        self,
-        users: Side,
-        rows: NDArray[np.int64],
-        liked: Adjacency | None,
-        count: int,
-        keys: NDArray[np.int64],
-        warm: NDArray[np.bool_] | None = None,
-        run: Any = run_serially,
-    ) -> Ranked:
-        """The best items of every user; of one who is not warm, the popular ones. Row i of `liked` is left out for
-        user i; `keys` tell users apart in Thompson draws; blocks of users are mapped by `run`."""
-        ids = np.full((len(rows), count), -1, np.int32)
-        scores = np.full((len(rows), count), np.nan, np.float32)
-        plain = self.score is None and self.kappa == 0.0 and self.thompson is None
-        width = min(count, self.model.item_count)
+    def rank(self, users: UserBatch, threads: int | None = 1) -> Lists:
+        """(ids, scores) of the best items, highest first; of a user who is not warm, the popular ones."""
+        shape = len(users.rows), self.count
+        ids, scores = np.full(shape, -1, np.int32), np.full(shape, np.nan, np.float32)
+        rank_block = self._best_by_logit if self.by_logit else self._best_by_any
 
-        def fill(block: Range) -> None:
-            part = slice(*block)
-            if plain:
-                seen = (
-                    None
-                    if liked is None
-                    else (np.ascontiguousarray(liked.starts[block[0] : block[1] + 1]), liked.indices)
-                )
-                ids[part, :width], scores[part, :width] = self._best_by_logit(users, rows[part], width, seen)
-            else:
-                self._best_by_any(users, rows[part], liked, keys, block, ids, scores)
+        def fill(first: int) -> None:
+            block = slice(first, first + BLOCK)
+            ids[block], scores[block] = rank_block(users.part(first, first + BLOCK))
 
-        starts = range(0, len(rows), BLOCK)
-        run(fill, [(start, min(start + BLOCK, len(rows))) for start in starts])
-        for i in [] if warm is None else np.flatnonzero(~warm):
-            found = best(self.model.log_popularity, count, self._excluded(liked, int(i)))
-            ids[i], scores[i] = -1, np.nan
-            ids[i, : len(found)], scores[i, : len(found)] = found, self.model.log_popularity[found]
-        return Ranked(ids, scores)
+        with LocalBackend(threads if len(users.rows) > BLOCK else 1) as backend:
+            backend.map(fill, range(0, len(users.rows), BLOCK))
+        if users.warm is not None and not users.warm.all():
+            ids[~users.warm], scores[~users.warm] = self._fill(self.model.log_popularity, self.excluded)
+        return ids, scores
 
-    @cached_property
-    def _base(self) -> NDArray[np.float32]:
-        """What an item's score is for everyone: bias and popularity, -infinity where it is excluded; by strips."""
+    def _item_scores(self) -> NDArray[np.float32]:
+        """An item's part of every score: bias and popularity, -infinity where it is excluded; by strips."""
         items = self.model.items
         base = np.full(self.model.columns.strips.shape[0] * STRIP, -np.inf, np.float32)
-        base[: len(items)] = utility(items.biases[0], self.model.log_popularity, self.knob)
+        base[: len(items)] = utility(items.biases[0], self.model.log_popularity, self.popularity)
         base[: len(items)][self.excluded] = -np.inf
         return base
 
-    def _best_by_logit(
-        self, users: Side, rows: NDArray[np.int64], count: int, seen: tuple[NDArray[Any], NDArray[Any]] | None
-    ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-        """The mean logit + popularity * log pi: scored and chosen in one pass."""
-        starts, indices = (None, None) if seen is None else seen
+    def _best_by_logit(self, users: UserBatch) -> Lists:
+        """By the mean logit + popularity * log pi: scored and chosen in one pass."""
+        side, liked = users.side, users.liked
         ids, scores = compiled.top_items(
-            users.factors,
+            side.factors,
+            side.rows,
+            side.rows.shape[1],
             users.rows,
-            users.rows.shape[1],
-            rows,
             self.model.columns.strips,
             self._base,
-            count,
-            starts,
-            indices,
+            self.count,
+            None if liked is None else liked.starts,
+            None if liked is None else liked.indices,
         )
-        if users.bias_mean is not None:
-            scores += users.bias_mean[rows][:, None]
+        if side.bias_mean is not None:
+            scores += side.bias_mean[users.rows][:, None]
         return ids, scores
 
-    def _best_by_any(
-        self,
-        users: Side,
-        rows: NDArray[np.int64],
-        liked: Adjacency | None,
-        keys: NDArray[np.int64],
-        block: Range,
-        ids: NDArray[np.int32],
-        scores: NDArray[np.float32],
-    ) -> None:
-        """The paper's scores and exploration, from the whole rows of means and variances."""
-        model = self.model
-        mean = model.columns.means(users, rows)
-        variance = model.variance_scale * model.columns.variances(users, rows)
-        if self.score is None:
-            values = utility(mean, model.log_popularity, self.knob)
-            values = explore(values, variance, kappa=self.kappa, thompson=self.thompson, rows=keys[slice(*block)])
+    def _best_by_any(self, users: UserBatch) -> Lists:
+        """By the paper's scores, or exploring: from whole rows of means and variances."""
+        model, options = self.model, self.options
+        mean = model.columns.means(users.side, users.rows)
+        variance = model.variance_scale * model.columns.variances(users.side, users.rows)
+        if options.score is None:
+            values = utility(mean, model.log_popularity, self.popularity)
+            kappa, seed = options.explore_kappa, options.thompson_seed
+            values = explore(values, variance, kappa=kappa, thompson=seed, rows=users.keys)
         else:
-            values = paper_score(self.score, mean, variance, model.popularity)
-        for i, row in enumerate(range(*block)):
-            found = best(values[i], ids.shape[1], self._excluded(liked, row))
-            ids[row, : len(found)], scores[row, : len(found)] = found, values[i][found]
+            values = paper_score(options.score, mean, variance, model.popularity)
+        lists = []
+        for row in range(len(values)):
+            excluded = self.excluded
+            if users.liked is not None:
+                excluded = excluded.copy()
+                excluded[users.liked.row(row)] = True
+            lists.append(self._fill(values[row], excluded))
+        return np.stack([ids for ids, _ in lists]), np.stack([scores for _, scores in lists])
 
-    def _excluded(self, liked: Adjacency | None, row: int) -> NDArray[np.bool_]:
+    def _fill(self, values: NDArray[Any], excluded: NDArray[np.bool_]) -> Lists:
+        """One row of (ids, scores)."""
+        chosen = best(values, self.count, excluded)
+        ids, scores = np.full(self.count, -1, np.int32), np.full(self.count, np.nan, np.float32)
+        ids[: len(chosen)], scores[: len(chosen)] = chosen, values[chosen]
+        return ids, scores
+
+
+def recommend_rows(
+    ranker: Ranker, userid: Any, user_items: Any, N: int, recalculate_user: bool, threads: int | None
+) -> Lists:
+    """The best items of users by row number, as implicit gives them: short rows of several users are filled up to N."""
+    model, filtered = ranker.model, ranker.options.filter_already_liked_items
+    liked = None if user_items is None else likes_adjacency(user_items, model.item_count)
+    rows = checked_rows(userid, 2**62 if recalculate_user else model.user_count, "user")
+    keys = rows.reshape(-1)
+    if liked is not None and liked.rows != len(keys):
+        raise UsageError(
+            f"user_items has {liked.rows} rows for {len(keys)} users; give one row of likes for each user."
+        )
+    if recalculate_user:
         if liked is None:
-            return self.excluded
-        excluded = self.excluded.copy()
-        excluded[liked.row(row)] = True
-        return excluded
-
-
-def check_count(count: Any) -> None:
-    if not isinstance(count, int | np.integer) or isinstance(count, bool) or not 1 <= count <= MOST:
-        raise UsageError(f"N is {count!r}; it must be a whole number from 1 to {MOST}.")
-
-
-def finite(name: str, value: Any) -> float:
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        number = math.nan
-    if not abs(number) <= 1e6:
-        raise UsageError(f"{name} is {value!r}; it must be a number from -1e6 to 1e6.")
-    return number
-
-
-def item_rows(model: Model, ids: Any) -> NDArray[np.int64]:
-    """Row numbers of items by the data's own ids."""
-    ids = id_list(ids, "items")
-    rows = model.item_ids.rows_of(ids)
-    if (rows < 0).any():
-        unknown = ids[int(np.flatnonzero(rows < 0)[0])]
-        raise UnknownIdError(f"item {unknown!r} is not in the model, which knows {model.item_count} items.")
-    return rows
+            raise UsageError("recalculate_user needs user_items, the likes to fold in.")
+        side, local = model.fold_in.users(liked), np.arange(len(keys))
+    else:
+        users, local = model.users.some(keys)
+        side = users.side
+        if liked is None and filtered:
+            if not model.knows_likes:
+                warnings.warn(
+                    "this model was saved without likes, so what a user has liked is not filtered; give user_items.",
+                    stacklevel=3,
+                )
+            liked = rows_of(users.liked, local)
+    ids, scores = ranker.rank(UserBatch(side, local, keys, liked if filtered else None), threads)
+    if rows.ndim == 0:
+        length = int((ids[0] >= 0).sum())
+        return ids[0, :length], scores[0, :length]
+    if ranker.count == N:
+        return ids, scores
+    missing = ((0, 0), (0, N - ranker.count))
+    return np.pad(ids, missing, constant_values=-1), np.pad(scores, missing, constant_values=np.nan)
 
 
 def user_vectors(users: Side) -> NDArray[np.float32]:
@@ -195,76 +178,7 @@ def user_vectors(users: Side) -> NDArray[np.float32]:
 def item_vectors(model: Model, popularity: float | None) -> NDArray[np.float32]:
     """[items, K + 2]: the bias and `popularity` * log pi are the last two, against ones of the user; with user biases
     there is a third, a one against them."""
-    knob = model.popularity_weight if popularity is None else finite("popularity", popularity)
+    weight = model.popularity_weight if popularity is None else finite("popularity", popularity)
     items = model.items
-    parts = [items.mean, items.biases[0][:, None], (np.float32(knob) * model.log_popularity)[:, None]]
+    parts = [items.mean, items.biases[0][:, None], (np.float32(weight) * model.log_popularity)[:, None]]
     return np.concatenate([*parts, np.ones((len(items), 1), np.float32)] if model.users.has_bias else parts, axis=1)
-
-
-def cold_message(user: Any, known: bool, model: Model) -> str:
-    what = "liked nothing in training" if known else f"is not in the model, which knows {model.user_count} users"
-    return f"user {user!r} {what}; recommend popular items with cold='popular' (--cold popular), or fold in some likes."
-
-
-def most_similar(
-    pieces: Iterable[tuple[int, NDArray[Any]]],
-    total: int,
-    rows: NDArray[np.int64],
-    queries: NDArray[Any],
-    count: int,
-    *,
-    itself: bool,
-    denied: Any,
-    allowed: Any,
-) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-    """The rows whose vectors have the largest cosine with each query: (ids, cosines), the lower row where they tie.
-
-    `pieces` gives all `total` vectors in order, some at a time, each time with the row number of the first; the answer
-    does not depend on where they are cut. With `itself`, query i is row i of `rows`, which then comes first.
-    """
-    check_count(count)
-    named = [None if some is None else checked_rows(some, total, "row") for some in (allowed, denied)]
-    scalar = rows.ndim == 0
-    rows = np.atleast_1d(rows)
-    if len(queries) != len(rows):
-        raise UsageError(
-            f"item_users has {len(queries)} rows for {len(rows)} items; give one row of likes for each item."
-        )
-    lengths = np.sqrt(np.einsum("nk,nk->n", queries, queries))
-    found = [(np.empty(0, np.int64), np.empty(0, np.float32)) for _ in rows]
-    for first, vectors in pieces:
-        norms = np.sqrt(np.einsum("nk,nk->n", vectors, vectors))
-        excluded = _named_in(first, len(vectors), *named)
-        for i, row in enumerate(rows):
-            cosine = np.minimum(np.einsum("nk,k->n", vectors, queries[i]) / np.maximum(norms * lengths[i], 1e-30), 1.0)
-            if itself and first <= row < first + len(vectors):
-                cosine[row - first] = 2.0  # itself first, whatever rounding says of its equals
-            here = best(cosine, count, excluded)  # highest first, the lower row of two that tie: so also when joined
-            both = np.append(found[i][0], here + first), np.append(found[i][1], cosine[here])
-            kept = best(both[1], count)
-            found[i] = both[0][kept], both[1][kept]
-    ids = np.full((len(rows), count), -1, np.int32)
-    cosines = np.full((len(rows), count), np.nan, np.float32)
-    for i, (places, values) in enumerate(found):
-        ids[i, : len(places)], cosines[i, : len(places)] = places, np.minimum(values, 1.0)
-    if scalar:
-        size = int((ids[0] >= 0).sum())
-        return ids[0, :size], cosines[0, :size]
-    return ids, cosines
-
-
-def _named_in(
-    first: int, count: int, allowed: NDArray[np.int64] | None, denied: NDArray[np.int64] | None
-) -> NDArray[np.bool_]:
-    """Which of the rows from `first` on are left out by the lists."""
-    excluded = np.zeros(count, bool)
-    if allowed is not None:
-        excluded[:] = True
-        excluded[_inside(allowed, first, count)] = False
-    if denied is not None:
-        excluded[_inside(denied, first, count)] = True
-    return excluded
-
-
-def _inside(rows: NDArray[np.int64], first: int, count: int) -> NDArray[np.int64]:
-    return rows[(rows >= first) & (rows < first + count)] - first

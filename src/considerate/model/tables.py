@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from considerate.data.vocabulary import Vocabulary
 from considerate.errors import UnknownIdError, UsageError
-from considerate.inference.posterior import Side
-from considerate.kernels.threads import LocalBackend
 from considerate.model.model import Model
 from considerate.model.predict import logit_moments, strangers
-from considerate.model.serving import BLOCK, Choice, Ranked, check_count, cold_message, item_rows
+from considerate.model.ranking import RankingOptions
+from considerate.model.rows import item_rows, likes_adjacency
+from considerate.model.serving import Lists, Ranker, UserBatch
 from considerate.model.users import rows_of
 
 if TYPE_CHECKING:
@@ -38,25 +38,17 @@ class RecommendationTable:
         columns += [(name, pa.float32()) for name in ("p_like", "low", "high", "score")]
         self.schema = pa.schema([*columns, ("cold", pa.bool_())])
 
-    def batch(
-        self,
-        names: Sequence[Any] | pyarrow.Array,
-        users: Side,
-        rows: NDArray[np.int64],
-        ranked: Ranked,
-        warm: NDArray[np.bool_],
-    ) -> pyarrow.RecordBatch:
-        """One batch: names as they were given or as Arrow has them, and rows among `users`."""
+    def batch(self, names: Sequence[Any] | pyarrow.Array, users: UserBatch, lists: Lists) -> pyarrow.RecordBatch:
+        """One batch: the users' names as they were given or as Arrow has them, and the lists of `Ranker.rank`."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
         model = self.model
-        there = ranked.ids >= 0
-        counts = there.sum(axis=1)
-        items = ranked.ids[there]
-        of = np.repeat(np.arange(len(rows)), counts)
-        is_warm = warm[of]
-        mean, variance = logit_moments(users, model.items, rows[of], items)
+        there = lists[0] >= 0
+        items = lists[0][there]
+        of = np.repeat(np.arange(len(users.rows)), there.sum(axis=1))
+        is_warm = np.ones(len(of), bool) if users.warm is None else users.warm[of]
+        mean, variance = logit_moments(users.side, model.items, users.rows[of], items)
         if not is_warm.all():
             nobody = np.zeros(len(items), np.int64)
             cold = logit_moments(strangers(1, model.shared), model.items, nobody, items)
@@ -72,7 +64,7 @@ class RecommendationTable:
             "p_like": model.like_probability(mean, variance).astype(np.float32),
             "low": low.astype(np.float32),
             "high": high.astype(np.float32),
-            "score": ranked.scores[there],
+            "score": lists[1][there],
             "cold": ~is_warm,
         }
         if model.titles is not None:
@@ -97,15 +89,7 @@ def recommendation_batches(
     model: Model,
     users: range | Sequence[Any],
     N: int,
-    *,
-    popularity: float | None = None,
-    score: str | None = None,
-    cold: str = "error",
-    filter_already_liked_items: bool = True,
-    allow: Sequence[Any] | None = None,
-    deny: Sequence[Any] | None = None,
-    explore_kappa: float = 0.0,
-    thompson_seed: int | None = None,
+    options: RankingOptions,
     batch: int = 16_384,
     threads: int | None = None,
 ) -> Iterator[pyarrow.RecordBatch]:
@@ -114,33 +98,15 @@ def recommendation_batches(
     Whoever is unknown or liked nothing is an error, or left out where users come by row number, or with
     cold="popular" gets popular items.
     """
-    check_count(N)
     if not isinstance(batch, int) or batch < 1:
         raise UsageError(f"batch is {batch!r}; it must be a whole number at least 1.")
-    if cold not in ("error", "popular"):
-        raise UsageError(f"cold is {cold!r}; it must be 'error' or 'popular'.")
-    plan = Choice(
-        model,
-        popularity=popularity,
-        score=score,
-        kappa=explore_kappa,
-        thompson=thompson_seed,
-        denied=None if deny is None else item_rows(model, deny),
-        allowed=None if allow is None else item_rows(model, allow),
-    )
-    return _batches(model, plan, users, N, cold, filter_already_liked_items, batch, threads)
+    return _batches(Ranker(model, options, N), users, batch, threads)
 
 
 def _batches(
-    model: Model,
-    plan: Choice,
-    users: range | Sequence[Any],
-    count: int,
-    cold: str,
-    filter_liked: bool,
-    batch: int,
-    threads: int | None,
+    ranker: Ranker, users: range | Sequence[Any], batch: int, threads: int | None
 ) -> Iterator[pyarrow.RecordBatch]:
+    model, options = ranker.model, ranker.options
     table = RecommendationTable(model)
     by_row = isinstance(users, range)
     for start in range(0, max(1, len(users)), batch):
@@ -150,18 +116,35 @@ def _batches(
         some, places = model.users.some(rows[known])
         warm, local = known.copy(), np.full(len(rows), -1)
         warm[known], local[known] = some.degree[places] > 0, places
-        if by_row and cold == "error":
+        if by_row and options.cold == "error":
             rows, local, warm = rows[warm], local[warm], warm[warm]
-        elif cold == "error" and not warm.all():
+        elif options.cold == "error" and not warm.all():
             first = int(np.flatnonzero(~warm)[0])
-            raise UnknownIdError(cold_message(part[first], bool(known[first]), model))
+            raise UnknownIdError(_cold_message(part[first], bool(known[first]), model))
         names: Any = _ids(some.ids, local) if by_row else list(part)
-        liked = rows_of(some.liked, local) if filter_liked else None
+        liked = rows_of(some.liked, local) if options.filter_already_liked_items else None
         side = some.side if len(some) else strangers(1, model.shared)  # which is looked at, and not used
-        user_rows = np.maximum(local, 0)
-        with LocalBackend(threads if len(rows) > BLOCK else 1) as backend:
-            ranked = plan.rank(side, user_rows, liked, count, rows, warm, backend.map)
-        yield table.batch(names, side, user_rows, ranked, warm)
+        asked = UserBatch(side, np.maximum(local, 0), rows, liked, warm)
+        yield table.batch(names, asked, ranker.rank(asked, threads))
+
+
+def _cold_message(user: Any, known: bool, model: Model) -> str:
+    what = "liked nothing in training" if known else f"is not in the model, which knows {model.user_count} users"
+    return f"user {user!r} {what}; recommend popular items with cold='popular' (--cold popular), or fold in some likes."
+
+
+def recommendations_for_likes(ranker: Ranker, likes: Sequence[Any]) -> pyarrow.Table:
+    """The best items of someone who was not in training, from the ids of what they like; `user` is null."""
+    import pyarrow as pa
+
+    model = ranker.model
+    liked = likes_adjacency(item_rows(model.item_ids, likes), model.item_count)
+    if liked.edges == 0:
+        raise UsageError("a new user is folded in from at least one liked item; none was given.")
+    row = np.zeros(1, np.int64)
+    filtered = liked if ranker.options.filter_already_liked_items else None
+    user = UserBatch(model.fold_in.users(liked), row, row, filtered)
+    return pa.Table.from_batches([RecommendationTable(model).batch([None], user, ranker.rank(user))])
 
 
 def _strings(offsets: NDArray[np.int64], text: NDArray[np.uint8]) -> pyarrow.StringArray:

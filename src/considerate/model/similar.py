@@ -1,0 +1,76 @@
+"""Items or users that are most alike, by the cosine of their mean vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from considerate.errors import UsageError
+from considerate.model.changes import folded_items
+from considerate.model.model import Model
+from considerate.model.ranking import best
+from considerate.model.rows import check_count, checked_rows, excluded_rows, likes_adjacency
+
+Neighbours = tuple[NDArray[np.int32], NDArray[np.float32]]  # ids and cosines; -1 and NaN end short rows
+
+
+def similar_items(model: Model, itemid: Any, N: int, item_users: Any, allowed: Any, denied: Any) -> Neighbours:
+    """The items most like each of `itemid`, itself first; or like new items that were liked by `item_users`."""
+    excluded = excluded_rows(model.item_count, allowed, denied, "row")
+    pieces = [(0, model.items.mean)]
+    if item_users is None:
+        rows = checked_rows(itemid, model.item_count, "item")
+        return most_similar(pieces, rows, model.items.mean[np.atleast_1d(rows)], N, excluded)
+    rows, liked_by = checked_rows(itemid, 2**62, "item"), likes_adjacency(item_users, model.user_count)
+    if liked_by.rows != rows.size:
+        raise UsageError(
+            f"item_users has {liked_by.rows} rows for {rows.size} items; give one row of likes for each item."
+        )
+    return most_similar(pieces, rows, folded_items(model, liked_by).mean, N, excluded, itself=False)
+
+
+def similar_users(model: Model, userid: Any, N: int, allowed: Any, denied: Any) -> Neighbours:
+    """The users most like each of `userid`, itself first."""
+    rows = checked_rows(userid, model.user_count, "user")
+    users, local = model.users.some(np.atleast_1d(rows))
+    pieces = ((first, piece.side.mean) for first, piece in model.users.pieces())
+    excluded = excluded_rows(model.user_count, allowed, denied, "row")
+    return most_similar(pieces, rows, users.side.mean[local], N, excluded)
+
+
+def most_similar(
+    pieces: Iterable[tuple[int, NDArray[Any]]],
+    rows: NDArray[np.int64],
+    queries: NDArray[Any],
+    count: int,
+    excluded: NDArray[np.bool_] | None,
+    itself: bool = True,
+) -> Neighbours:
+    """The rows whose vectors have the largest cosine with each query, the lower row where they tie.
+
+    `pieces` gives all vectors in order, some at a time, each time with the row number of the first; the answer does not
+    depend on where they are cut. With `itself`, query i is row i of `rows`, which then comes first.
+    """
+    check_count(count)
+    lengths = np.sqrt(np.einsum("nk,nk->n", queries, queries))
+    nearest = [(np.empty(0, np.int64), np.empty(0, np.float32)) for _ in queries]
+    for first, vectors in pieces:
+        last = first + len(vectors)
+        norms = np.sqrt(np.einsum("nk,nk->n", vectors, vectors))
+        for i, row in enumerate(np.atleast_1d(rows)):
+            cosine = np.minimum(np.einsum("nk,k->n", vectors, queries[i]) / np.maximum(norms * lengths[i], 1e-30), 1.0)
+            if itself and first <= row < last:
+                cosine[row - first] = 2.0  # itself first, whatever rounding says of its equals
+            here = best(cosine, count, None if excluded is None else excluded[first:last])
+            joined = np.append(nearest[i][0], here + first), np.append(nearest[i][1], cosine[here])
+            order = best(joined[1], count)  # earlier rows come first, so the lower of two that tie stays first
+            nearest[i] = joined[0][order], joined[1][order]
+    if rows.ndim == 0:
+        return nearest[0][0].astype(np.int32), np.minimum(nearest[0][1], 1.0)
+    ids, cosines = np.full((len(rows), count), -1, np.int32), np.full((len(rows), count), np.nan, np.float32)
+    for i, (chosen, values) in enumerate(nearest):
+        ids[i, : len(chosen)], cosines[i, : len(chosen)] = chosen, np.minimum(values, 1.0)
+    return ids, cosines
