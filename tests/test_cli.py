@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 from considerate import Recommender, __version__, read_interactions
 from considerate.cli import app
-from considerate.cli.options import READER
+from considerate.data import ReaderOptions
 from considerate.parameters import Parameters, about
 from considerate.storage.container import open_tensors
 from likes import planted
@@ -107,13 +107,7 @@ def test_the_options_of_fit_are_the_fields_of_the_recommender() -> None:
         assert option.default == one.default
         assert one.metadata["text"][1:].replace("[", "\\[") in option.help
     assert {one.name for one in fields(Recommender)} == {one.name for one in fields(Parameters)}
-    assert set(READER) <= set(options)
-
-
-def test_the_options_of_the_reader_are_the_arguments_of_read_interactions() -> None:
-    import inspect
-
-    assert [*READER, "time_column"] == [*inspect.signature(read_interactions).parameters][1:]
+    assert {one.name for one in fields(ReaderOptions)} - {"time_column"} <= set(options)
 
 
 def test_a_setting_without_a_range_would_be_seen() -> None:

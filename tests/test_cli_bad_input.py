@@ -249,7 +249,7 @@ def test_an_output_that_cannot_be_written_is_said_before_the_fit(likes: Path, mo
     def never(*_: object, **__: object) -> None:
         raise AssertionError("the data was read first")
 
-    monkeypatch.setattr("considerate.data.read_interactions", never)
+    monkeypatch.setattr("considerate.data.read_likes", never)
     folder = likes.parents[1]
     refused(run("fit", likes, "-o", folder / "none" / "m.safetensors"), 1, "its folder does not exist")
     refused(run("fit", likes, "-o", folder / "out"), 1, "is a folder")
@@ -332,7 +332,7 @@ def test_trouble_that_no_one_foresaw_is_one_sentence(
     def fails(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr("considerate.data.read_interactions", fails)
+    monkeypatch.setattr("considerate.data.read_likes", fails)
     refused(fit(likes), 1, words)
 
 
@@ -340,5 +340,5 @@ def test_a_mistake_of_ours_is_not_hidden(likes: Path, monkeypatch: pytest.Monkey
     def fails(*_: object, **__: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("considerate.data.read_interactions", fails)
+    monkeypatch.setattr("considerate.data.read_likes", fails)
     assert isinstance(fit(likes).exception, ZeroDivisionError)

@@ -62,7 +62,17 @@ def never() -> None:
         ({"factors": 65}, {"backend": Here(inner_sweeps=2, session=never)}, "inner sweeps need at most 64 factors"),
         ({"factors": 0}, {}, "factors is 0"),
         ({}, {"backend": "ray"}, r"backend is 'ray'; it must be None, RayBackend\(...\) or OutOfCore"),
-        ({}, {"reader": {"time_column": "t"}}, "reader has 'time_column'; where the graph is divided it may have user"),
+        (
+            {},
+            {"reader": {"time_column": "t"}},
+            "time_column is for splits by time; leave it out where the graph is divided",
+        ),
+        (
+            {},
+            {"reader": {"user": "t"}},
+            "reader has 'user', which is no option of the reader; it takes user_column, item",
+        ),
+        ({}, {"reader": "rating >= 4"}, "reader is 'rating >= 4'; expected a mapping such as"),
         ({}, {"reader": {"where": "nothing > 3"}}, "nothing"),
         ({}, {"reader": {"user_column": "nobody"}}, "nobody"),
         ({}, {"reader": {"titles": "missing.csv"}}, "missing.csv: there is no such file"),

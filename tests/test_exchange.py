@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
 
-from considerate.data import Interactions, parquet, pieces, read_interactions
+from considerate.data import Interactions, ReaderOptions, parquet, pieces, read_interactions
 from considerate.data.graph import Graph, block_ends, divide, row_blocks
 from considerate.data.vocabularies import join_ids, merge_ids, slice_ids
 from considerate.data.vocabulary import Vocabulary
@@ -156,7 +156,9 @@ def test_pieces_and_shards_do_not_matter(
         folder = write(random_table(kind, seed), tmp_path / str(files), files, seed)
         wanted = read_interactions(folder, where=where)
         for most_bytes, shards in ((None, None), (1, 1), (1, 9), (3000, 4), (8000, 64)):
-            got = read_divided(folder, tasks, resident, where=where, most_bytes=most_bytes, shards=shards)
+            got = read_divided(
+                folder, tasks, resident, options=ReaderOptions(where=where), most_bytes=most_bytes, shards=shards
+            )
             check(got, wanted, tasks)
 
 
@@ -167,7 +169,7 @@ def test_pieces_and_shards_are_there(tmp_path: Path, small_blocks: None, tasks: 
     got = read_divided(
         folder,
         tasks,
-        where="rating > 0",
+        options=ReaderOptions(where="rating > 0"),
         most_bytes=1,
         shards=9,
         progress=lambda stage, done, total: seen.update({stage: total}),
@@ -185,7 +187,9 @@ def test_what_goes_to_other_processes(resident: str, tmp_path: Path, small_block
         for kind in KINDS:
             folder = write(random_table(kind, 5), tmp_path / kind, 4, group=200)
             wanted = read_interactions(folder, where="rating >= 3")
-            got = read_divided(folder, tasks, resident, where="rating >= 3", most_bytes=4000, shards=3)
+            got = read_divided(
+                folder, tasks, resident, options=ReaderOptions(where="rating >= 3"), most_bytes=4000, shards=3
+            )
             check(got, wanted, tasks)
 
 
@@ -213,9 +217,15 @@ def test_folders_whose_names_are_columns(tmp_path: Path, small_blocks: None, tas
     for where in ("year >= 2021 and land = 'de'", "rating >= 4 and year != 2020", "rating > 0"):
         wanted = read_interactions(folder, where=where)
         for most_bytes in (1, 10_000):
-            check(read_divided(folder, tasks, where=where, most_bytes=most_bytes, shards=3), wanted, tasks)
+            check(
+                read_divided(folder, tasks, options=ReaderOptions(where=where), most_bytes=most_bytes, shards=3),
+                wanted,
+                tasks,
+            )
     by_year = read_interactions(folder, user_column="user", item_column="year", where="rating > 0")
-    got = read_divided(folder, tasks, user_column="user", item_column="year", where="rating > 0", most_bytes=1)
+    got = read_divided(
+        folder, tasks, options=ReaderOptions(user_column="user", item_column="year", where="rating > 0"), most_bytes=1
+    )
     check(got, by_year, tasks)
 
 
@@ -234,7 +244,9 @@ def test_skewed_and_sorted_pieces(tmp_path: Path, small_blocks: None, tasks: Loc
     pq.write_table(large, folder / "4.parquet")
     wanted = read_interactions(folder, where="rating >= 1")
     for most_bytes, shards in ((1, 5), (5000, 2), (1, 64)):
-        got = read_divided(folder, tasks, where="rating >= 1", most_bytes=most_bytes, shards=shards)
+        got = read_divided(
+            folder, tasks, options=ReaderOptions(where="rating >= 1"), most_bytes=most_bytes, shards=shards
+        )
         check(got, wanted, tasks)
 
 
@@ -245,11 +257,13 @@ def test_one_file_titles_and_notes(tmp_path: Path, small_blocks: None, tasks: Lo
     titles = pa.table({"item": items, "title": [f"t{k}" for k in range(len(items))]})
     options: dict[str, Any] = {"where": "rating >= 3", "titles": titles}
     wanted = read_interactions(tmp_path / "likes.parquet", **options)
-    got = read_divided(tmp_path / "likes.parquet", tasks, most_bytes=2000, shards=3, **options)
+    got = read_divided(tmp_path / "likes.parquet", tasks, options=ReaderOptions(**options), most_bytes=2000, shards=3)
     check(got, wanted, tasks)
     assert len(got.notes) == 2
     with pytest.raises(UsageError, match="--titles"):
-        read_divided(tmp_path / "likes.parquet", tasks, where="rating >= 3", title_column="title")
+        read_divided(
+            tmp_path / "likes.parquet", tasks, options=ReaderOptions(where="rating >= 3", title_column="title")
+        )
 
 
 def test_a_relative_path_is_read_from_elsewhere(
@@ -262,7 +276,7 @@ def test_a_relative_path_is_read_from_elsewhere(
     def elsewhere(stage: str, done: int, total: int) -> None:
         monkeypatch.chdir("/")
 
-    got = read_divided("likes", tasks, where="rating > 1", most_bytes=1, progress=elsewhere)
+    got = read_divided("likes", tasks, options=ReaderOptions(where="rating > 1"), most_bytes=1, progress=elsewhere)
     check(got, wanted, tasks)
 
 
@@ -298,11 +312,11 @@ def test_the_division_can_be_chosen_when_the_size_is_known(tmp_path: Path, tasks
         return "items"
 
     for source, options in ((folder, {"where": "rating > 2"}), (wanted, {})):
-        got = read_divided(source, tasks, choose, **options)  # type: ignore[arg-type]
+        got = read_divided(source, tasks, choose, options=ReaderOptions(**options))  # type: ignore[arg-type]
         assert got.resident == "items"
         check(got, wanted, tasks, block_edges=32_768)
     with pytest.raises(UsageError, match="resident is 'both'"):
-        read_divided(folder, tasks, "both", where="rating > 2")
+        read_divided(folder, tasks, "both", options=ReaderOptions(where="rating > 2"))
 
 
 # --- The head ---
@@ -333,7 +347,13 @@ def test_the_head_gets_nothing_that_grows_with_users(tmp_path: Path) -> None:
 def test_progress_is_told(tmp_path: Path, tasks: LocalTasks) -> None:
     folder = write(random_table("dense", 0), tmp_path / "likes", 4)
     said: list[tuple[str, int, int]] = []
-    read_divided(folder, tasks, where="rating > 0", progress=lambda *told: said.append(told), most_bytes=20_000)
+    read_divided(
+        folder,
+        tasks,
+        options=ReaderOptions(where="rating > 0"),
+        progress=lambda *told: said.append(told),
+        most_bytes=20_000,
+    )
     assert list(dict.fromkeys(stage for stage, _, _ in said)) == ["reading", "exchanging", "dividing"]
     for stage in ("reading", "exchanging", "dividing"):
         steps = [(done, total) for name, done, total in said if name == stage]
@@ -444,7 +464,7 @@ def test_what_is_wrong_is_said_in_the_same_words(name: str, tmp_path: Path, task
         make_graph(read_interactions(tmp_path, **options))
     for most_bytes in (None, 1):
         with pytest.raises(ConsiderateError) as got:
-            read_divided(tmp_path, tasks, most_bytes=most_bytes, **options)
+            read_divided(tmp_path, tasks, options=ReaderOptions(**options), most_bytes=most_bytes)
         assert (type(got.value), str(got.value)) == (type(wanted.value), str(wanted.value))
 
 
@@ -457,7 +477,7 @@ def test_files_that_cannot_be_read(tmp_path: Path, tasks: LocalTasks) -> None:
             read_interactions(folder, where="rating > 1")
         for most_bytes in (None, 1):
             with pytest.raises(DataError) as got:
-                read_divided(folder, tasks, where="rating > 1", most_bytes=most_bytes)
+                read_divided(folder, tasks, options=ReaderOptions(where="rating > 1"), most_bytes=most_bytes)
             assert str(got.value) == str(wanted.value)
     (tmp_path / "none").mkdir()
     for source in (tmp_path / "none", tmp_path / "nowhere"):
@@ -522,7 +542,13 @@ def test_folders_elsewhere(bucket: Path, tasks: LocalTasks, small_blocks: None) 
         assert np.array_equal(wanted.users, local.users)
         assert rows_equal(wanted.item_ids, local.item_ids)
         for most_bytes in (None, 1):
-            got = read_divided(address, tasks, where="rating > 1 and year > 2019", most_bytes=most_bytes, shards=3)
+            got = read_divided(
+                address,
+                tasks,
+                options=ReaderOptions(where="rating > 1 and year > 2019"),
+                most_bytes=most_bytes,
+                shards=3,
+            )
             check(got, wanted, tasks)
 
 
@@ -555,7 +581,7 @@ def test_addresses_of_local_files(tmp_path: Path, tasks: LocalTasks, small_block
     assert "%20" in address
     wanted = read_interactions(folder, where="rating > 1")
     assert np.array_equal(read_interactions(address, where="rating > 1").users, wanted.users)
-    check(read_divided(address, tasks, where="rating > 1"), wanted, tasks)
+    check(read_divided(address, tasks, options=ReaderOptions(where="rating > 1")), wanted, tasks)
     (tmp_path / "likes.csv").write_text("user,item\na,b\nb,c\n")
     assert read_interactions((tmp_path / "likes.csv").as_uri()).rows_kept == 2
     with pytest.raises(UsageError, match="three slashes"):

@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 from considerate import Recommender, read_interactions
 from considerate.cli import app
+from considerate.data import ReaderOptions
 from considerate.data.graph import Graph
 from considerate.errors import DataError, OutputError, UsageError
 from considerate.evaluation.calibration import reliability
@@ -54,7 +55,7 @@ def ratings(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def material(ratings: Path) -> Material:
-    return read_material(str(ratings), {"where": "rating >= 4"})
+    return read_material(str(ratings), ReaderOptions(where="rating >= 4"))
 
 
 def studied(material: Material, folder: Path | None = None, scorers: Any = (), **options: Any) -> tuple[Results, Any]:
@@ -406,7 +407,7 @@ def test_rows_that_fail_the_rule_were_considered(tmp_path: Path) -> None:
         item=["x", "y", "x", "z", "y", "z", "z", "x", "w", "x"],
         rating=[5.0, 4.0, 4.0, 5.0, 5.0, 4.0, 1.0, 2.0, 2.0, None],
     )
-    found = read_material(data, {"where": "rating >= 4"})
+    found = read_material(data, ReaderOptions(where="rating >= 4"))
     assert found.graph.edges == 6
     assert found.judged is not None
     assert list(zip(found.judged.users, found.judged.items)) == [
@@ -414,8 +415,8 @@ def test_rows_that_fail_the_rule_were_considered(tmp_path: Path) -> None:
     ]  # a and z; d and w have no like, a null is none
     assert not found.judged.apart
     assert any("2 are of users or items without a like" in note for note in found.notes)
-    assert read_material(data, {"where": "rating >= 0 or rating is null"}).judged is None  # no row fails
-    assert read_material(data, {"where": "rating >= 0"}).judged is None  # of the only other row nothing is known
+    assert read_material(data, ReaderOptions(where="rating >= 0 or rating is null")).judged is None  # no row fails
+    assert read_material(data, ReaderOptions(where="rating >= 0")).judged is None  # nothing is known of the other row
     assert found.name == tmp_path.name
 
 
@@ -426,7 +427,7 @@ def test_a_pair_that_is_also_a_like_was_liked(tmp_path: Path) -> None:
         item=[0, 1, 0, 1, 0, 2, 2],
         rating=[5, 5, 5, 5, 1, 5, 1],
     )
-    found = read_material(data, {"where": "rating >= 4"})
+    found = read_material(data, ReaderOptions(where="rating >= 4"))
     assert found.judged is not None
     assert list(zip(found.judged.users, found.judged.items)) == [(1, 2)]
     assert found.name == "twice"
@@ -440,8 +441,8 @@ def test_truth_from_a_set_of_its_own(ratings: Path, tmp_path: Path) -> None:
     pq.write_table(pa.Table.from_pandas(everything[~apart]), train)
     pq.write_table(pa.Table.from_pandas(everything[apart].rename(columns={"rating": "stars"})), judged)
     with pytest.raises(DataError):
-        read_material(str(train), {"where": "rating >= 4"}, judged=str(judged))
-    found = read_material(str(train), {"where": "rating >= 4"}, judged=str(judged), judged_where="stars >= 4")
+        read_material(str(train), ReaderOptions(where="rating >= 4"), judged=str(judged))
+    found = read_material(str(train), ReaderOptions(where="rating >= 4"), judged=str(judged), judged_where="stars >= 4")
     truth = found.judged
     assert truth is not None
     assert truth.apart
@@ -469,13 +470,13 @@ def test_truth_from_a_set_of_its_own(ratings: Path, tmp_path: Path) -> None:
     assert default.calibration_error == pytest.approx(expected.calibration_error, abs=1e-5)
     assert default.auc > 0.7
     with pytest.raises(UsageError, match="--judged-where goes with --judged"):
-        read_material(str(train), {"where": "rating >= 4"}, judged_where="stars >= 4")
+        read_material(str(train), ReaderOptions(where="rating >= 4"), judged_where="stars >= 4")
 
 
 def test_judged_pairs_need_a_rule(tmp_path: Path) -> None:
     data = table(tmp_path / "likes.parquet", user=[0, 0, 1, 1], item=[0, 1, 0, 1])
     with pytest.raises(UsageError, match="--judged needs a rule"):
-        read_material(data, {}, judged=data)
+        read_material(data, ReaderOptions(), judged=data)
 
 
 def test_recalibration_is_fitted_on_other_users() -> None:
@@ -516,7 +517,7 @@ def test_a_given_split_is_used_as_it_is(ratings: Path, tmp_path: Path) -> None:
         table(tmp_path / f"{name}.parquet", user=likes.users[part].astype(int), item=likes.items[part].astype(int))
         for name, part in (("train", ~chosen), ("test", chosen))
     ]
-    found = read_material(both[0], {}, test=both[1])
+    found = read_material(both[0], ReaderOptions(), test=both[1])
     results, _ = studied(found)
     assert results.data.splits == 1
     assert results.data.split == "train and test as given"

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from considerate.data import Interactions, read_interactions
+from considerate.data import Interactions, ReaderOptions, read_likes
 from considerate.data.fingerprint import describe_settings
 from considerate.data.graph import Graph
 from considerate.distributed.backends.dividing import PartitionedBackend
@@ -103,7 +103,7 @@ class Recommender(Parameters):
         show_progress: bool = False,
         callback: Callable[[int, float, float], Any] | None = None,
         *,
-        reader: Mapping[str, Any] | None = None,
+        reader: ReaderOptions | Mapping[str, Any] | None = None,
         backend: PartitionedBackend | None = None,
         model_folder: PathLike | None = None,
         checkpoint: PathLike | None = None,
@@ -146,7 +146,7 @@ class Recommender(Parameters):
         self,
         user_items: Any,
         *,
-        reader: Mapping[str, Any] | None = None,
+        reader: ReaderOptions | Mapping[str, Any] | None = None,
         backend: PartitionedBackend | None = None,
         model_folder: PathLike | None = None,
         likes: bool = True,
@@ -165,10 +165,10 @@ class Recommender(Parameters):
         self.check()
         keeping = Keeping.asked(checkpoint, checkpoint_every, resume)
         if backend is not None:
-            how = (user_items, reader or {}, backend, model_folder, keeping)
+            how = (user_items, ReaderOptions.of(reader), backend, model_folder, keeping)
             yield from self._divided_steps(*how, likes=likes, say=say, reading=reading)
             return
-        interactions = read_interactions(user_items, **(reader or {}))
+        interactions = read_likes(user_items, ReaderOptions.of(reader))
         self.data_: Interactions | DividedData = interactions
         graph = make_graph(interactions)
         settings = self.plan()
@@ -216,7 +216,7 @@ class Recommender(Parameters):
     def _divided_steps(
         self,
         source: Any,
-        reader: Mapping[str, Any],
+        reader: ReaderOptions,
         backend: PartitionedBackend,
         folder: PathLike | None,
         keeping: Keeping | None,

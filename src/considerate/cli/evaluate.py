@@ -17,6 +17,7 @@ from considerate.cli.options import (
     score_option,
     with_untitled_reader,
 )
+from considerate.data import ReaderOptions
 from considerate.errors import UsageError
 
 HOW = "How it is evaluated"
@@ -39,7 +40,7 @@ def evaluate(
     test: Annotated[
         str, typer.Argument(help="Likes that it was not fitted to: a file, folder or database as for `fit`.")
     ],
-    reader: dict[str, Any],
+    reader: ReaderOptions,
     k: Annotated[
         list[int] | None,
         typer.Option("-k", help="Length of the lists; repeat it. 10 and 20 if not given.", rich_help_panel=HOW),
@@ -94,10 +95,10 @@ def evaluate(
     _show(said, quiet)
 
 
-def _check_output(path: str, model: str, test: str, reader: dict[str, Any]) -> None:
+def _check_output(path: str, model: str, test: str, reader: ReaderOptions) -> None:
     from considerate.storage.files import check_writable
 
-    if reader["where"] is None:
+    if reader.where is None:
         raise UsageError(
             "--recalibrate needs pairs that were considered and not liked: rows that fail a rule, such as "
             '--where "rating >= 4".'
@@ -106,13 +107,13 @@ def _check_output(path: str, model: str, test: str, reader: dict[str, Any]) -> N
     check_writable(path)
 
 
-def _read(test: str, reader: dict[str, Any], quiet: bool) -> tuple[Any, Any]:
-    from considerate.data import read_interactions, read_judged
+def _read(test: str, reader: ReaderOptions, quiet: bool) -> tuple[Any, Any]:
+    from considerate.data import read_judged, read_likes
 
-    if reader["where"] is None:
-        liked, not_liked = read_interactions(test, **reader), None
+    if reader.where is None:
+        liked, not_liked = read_likes(test, reader), None
     else:
-        liked, not_liked = read_judged(test, **reader)
+        liked, not_liked = read_judged(test, reader)
     if not quiet:
         for note in liked.notes:
             screen.say("note", note)

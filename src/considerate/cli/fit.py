@@ -31,6 +31,7 @@ from considerate.cli.options import (
     with_reader,
     with_settings,
 )
+from considerate.data import ReaderOptions
 from considerate.errors import UsageError
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def fit(
     data: Annotated[
         str, typer.Argument(help="Parquet file or folder, CSV or other delimited text, or the address of a database.")
     ],
-    reader: dict[str, Any],
+    reader: ReaderOptions,
     settings: dict[str, Any],
     output: Annotated[
         str,
@@ -116,7 +117,7 @@ def fit(
     Ctrl-C ends the fit after the last finished sweep: its posterior is saved, and the exit code is 130.
     """
     from considerate.cli.describe import describe_fit
-    from considerate.data import read_interactions
+    from considerate.data import read_likes
     from considerate.distributed.divided_shards import room_for_shards
     from considerate.fitting.checkpoint import Checkpoints
     from considerate.fitting.resume import Keeping
@@ -130,7 +131,7 @@ def fit(
     dividing = chosen_backend(backend, output, *how, recommender.threads)
     if sharded and dividing is None:
         raise UsageError("--sharded is for a divided graph: --backend ray, or --out-of-core.")
-    check_inputs_kept(output, data, reader["titles"])
+    check_inputs_kept(output, data, reader.titles)
     if sharded:
         room_for_shards(output)
     else:
@@ -144,7 +145,7 @@ def fit(
                 screen.say("note", note)
 
         if dividing is None:
-            interactions = read_interactions(data, **reader)
+            interactions = read_likes(data, reader)
             for note in interactions.notes:
                 say(note)
             whole = run(recommender, interactions, quiet, **keeping)

@@ -8,6 +8,7 @@ import typer
 
 from considerate.cli import screen
 from considerate.cli.options import OUTPUT_PANEL, Json, Quiet, with_reader, with_settings
+from considerate.data import ReaderOptions
 from considerate.errors import UsageError
 
 
@@ -15,7 +16,7 @@ from considerate.errors import UsageError
 @with_settings(("negatives", "rate", "gamma", "head_correction", "seed"))
 def inspect(
     file: Annotated[str, typer.Argument(help="A data file, folder or database as for `fit`, or a model file.")],
-    reader: dict[str, Any],
+    reader: ReaderOptions,
     settings: dict[str, Any],
     hidden: Annotated[
         bool,
@@ -36,7 +37,7 @@ def inspect(
     from considerate.cli.describe import describe_data, describe_hidden, describe_model, is_model_file
 
     if is_model_file(file):
-        if hidden or any(value is not None for value in reader.values()):
+        if hidden or reader != ReaderOptions():
             raise UsageError(f"{file} is a model; --hidden and the options of reading are for data.")
         model = describe_model(file)
         if json:
@@ -44,12 +45,12 @@ def inspect(
         else:
             _show_model(model)
         return
-    from considerate.data import read_interactions
+    from considerate.data import read_likes
     from considerate.parameters import Parameters
 
     plan = Parameters(**settings).plan()
     with screen.told(quiet):
-        interactions = read_interactions(file, **reader)
+        interactions = read_likes(file, reader)
         if not quiet:
             for note in interactions.notes:
                 screen.say("note", note)

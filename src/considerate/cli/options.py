@@ -1,5 +1,5 @@
 """Options that several commands share. Those of a fit are made from the fields of `Parameters`, where they are
-written once; those of the reader are the arguments of `read_interactions`."""
+written once; those of the reader from the fields of `ReaderOptions`."""
 
 from __future__ import annotations
 
@@ -13,19 +13,10 @@ from typing import Annotated, Any
 
 import typer
 
+from considerate.data import ReaderOptions
 from considerate.errors import UsageError
 from considerate.parameters import Parameters, short_range
 
-READER = {
-    "user_column": "Column of the users; guessed from the usual names if not given.",
-    "item_column": "Column of the items; guessed if not given.",
-    "rating_column": "Column of ratings under an unusual name; `rating` in the rule means it.",
-    "where": 'Which rows are likes, such as "rating >= 4"; needed where there are ratings.',
-    "titles": "A file of item ids and titles.",
-    "title_id_column": "Its column of item ids; guessed if not given.",
-    "title_column": "Its column of titles; guessed if not given.",
-    "query": "What to ask a database, such as sqlite:///likes.db.",
-}
 READER_PANEL, SETTINGS_PANEL, OUTPUT_PANEL = "Reading the data", "The model", "Output"
 CHECKPOINT_PANEL = "Checkpoints"
 
@@ -37,21 +28,27 @@ Seed = Annotated[int, typer.Option(help="Seed of every draw; a whole number at l
 
 
 def with_reader(command: Callable[..., Any]) -> Callable[..., Any]:
-    """A command whose argument `reader`, a dictionary, comes from the reader's options."""
-    return _with_reader(command, READER)
+    """A command whose argument `reader`, `ReaderOptions`, comes from options of the shell."""
+    return _with_reader(command, [option for option in fields(ReaderOptions) if option.name != "time_column"])
 
 
 def with_untitled_reader(command: Callable[..., Any]) -> Callable[..., Any]:
     """`with_reader` without what is about titles."""
-    return _with_reader(command, {name: text for name, text in READER.items() if "title" not in name})
+    chosen = [option for option in fields(ReaderOptions) if not option.name.startswith(("title", "time"))]
+    return _with_reader(command, chosen)
 
 
-def _with_reader(command: Callable[..., Any], texts: dict[str, str]) -> Callable[..., Any]:
+def _with_reader(command: Callable[..., Any], chosen: Iterable[Field[Any]]) -> Callable[..., Any]:
     options = [
-        _keyword(name, str | None, None, typer.Option(help=text, rich_help_panel=READER_PANEL, show_default=False))
-        for name, text in texts.items()
+        _keyword(
+            option.name,
+            str | None,
+            None,
+            typer.Option(help=option.metadata["text"], rich_help_panel=READER_PANEL, show_default=False),
+        )
+        for option in chosen
     ]
-    return _widened(command, "reader", options)
+    return _widened(command, "reader", options, ReaderOptions)
 
 
 def with_settings(names: Iterable[str] | None = None) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -102,19 +99,21 @@ def _keyword(name: str, kind: Any, default: Any, option: Any) -> inspect.Paramet
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option])
 
 
-def _widened(command: Callable[..., Any], dictionary: str, options: list[inspect.Parameter]) -> Callable[..., Any]:
-    """The command with one argument, a dictionary, replaced by the options that fill it."""
+def _widened(
+    command: Callable[..., Any], argument: str, options: list[inspect.Parameter], make: Callable[..., Any] = dict
+) -> Callable[..., Any]:
+    """The command with one argument replaced by the options of which `make` makes it."""
     signature = inspect.signature(command, eval_str=True)
     names = [option.name for option in options]
 
     @functools.wraps(command)
     def widened(**given: Any) -> Any:
-        given[dictionary] = {name: given.pop(name) for name in names}
+        given[argument] = make(**{name: given.pop(name) for name in names})
         return command(**given)
 
     parameters: list[inspect.Parameter] = []
     for one in signature.parameters.values():
-        parameters += options if one.name == dictionary else [one.replace(kind=inspect.Parameter.KEYWORD_ONLY)]
+        parameters += options if one.name == argument else [one.replace(kind=inspect.Parameter.KEYWORD_ONLY)]
     del widened.__wrapped__  # what typer is to see is the signature below
     widened.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     widened.__annotations__ = {one.name: one.annotation for one in parameters}

@@ -10,6 +10,7 @@ import typer
 
 from considerate.cli import screen
 from considerate.cli.options import OUTPUT_PANEL, Json, Quiet, check_inputs_kept, with_settings, with_untitled_reader
+from considerate.data import ReaderOptions
 from considerate.parameters import Parameters
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ def study(
     data: Annotated[
         str, typer.Argument(help="Parquet file or folder, CSV or other delimited text, or the address of a database.")
     ],
-    reader: dict[str, Any],
+    reader: ReaderOptions,
     settings: dict[str, Any],
     output: Annotated[str, typer.Option("--output", "-o", help="The report's folder.", rich_help_panel=OUTPUT_PANEL)],
     test: Annotated[

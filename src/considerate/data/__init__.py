@@ -1,6 +1,7 @@
 """The one reader: Parquet, CSV, Arrow, data frames, matrices and SQL -> integer pairs and vocabularies.
 
     read.py      read_interactions and what it returns
+    options.py   ReaderOptions: columns, rule, titles, query, times
     inputs.py    what a source is, and its columns as a stream of Arrow batches
     parquet.py   Parquet files and folders, local or at an address; whole or some of their row groups
     text.py      CSV and its relatives: delimiter, header, types
@@ -15,10 +16,24 @@
     pieces.py    the same reading in pieces, which tasks share out, and shards of users made of them
     vocabularies.py  sorted vocabularies cut, joined, merged
 
-pyarrow and scipy are imported inside functions, so that `considerate --help` answers at once.
+numpy, pyarrow and scipy are imported when they are needed, so that `considerate --help` answers at once.
 """
 
-from considerate.data.read import Interactions, read_interactions, read_judged
-from considerate.data.titles import Titles
+from __future__ import annotations
 
-__all__ = ["Interactions", "Titles", "read_interactions", "read_judged"]
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from considerate.data.options import ReaderOptions
+    from considerate.data.read import Interactions, read_interactions, read_judged, read_likes
+    from considerate.data.titles import Titles
+
+__all__ = ["Interactions", "ReaderOptions", "Titles", "read_interactions", "read_judged", "read_likes"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = {"ReaderOptions": "options", "Titles": "titles"}.get(name, "read")
+    return getattr(import_module(f"{__name__}.{module}"), name)

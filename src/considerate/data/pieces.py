@@ -21,8 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from considerate.data.inputs import reading
+from considerate.data.options import ReaderOptions
 from considerate.data.parquet import Fragment, ParquetInput
-from considerate.data.read import choose_rule, collect
+from considerate.data.read import collect
 from considerate.data.vocabularies import Keys, find_rows, keys_of, merge_ids, places_of, slice_ids
 from considerate.data.vocabulary import Vocabulary
 from considerate.kernels import compiled
@@ -32,16 +33,6 @@ MOST_PIECES = 256
 MOST_PIECE_BYTES = 256 << 20
 MOST_SHARDS = 64
 SAMPLE = 256  # users of a piece by whom shards are cut
-
-
-@dataclass(frozen=True)
-class Asked:
-    """Which columns and which rows of the data."""
-
-    user: str
-    item: str
-    rating: str | None
-    where: str | None
 
 
 @dataclass(frozen=True)
@@ -112,10 +103,9 @@ def cut_file(table: ParquetInput) -> list[Fragment]:
     return table.cut()
 
 
-def read_piece(table: ParquetInput, asked: Asked) -> tuple[Summary, Vocabulary, Likes]:
-    """(summary, items, likes) of a piece; its items are numbered as they are sorted here."""
-    rule = choose_rule(table, (asked.user, asked.item), asked.rating, asked.where)
-    found = collect(table, asked.user, asked.item, rule, asked.where)
+def read_piece(table: ParquetInput, options: ReaderOptions) -> tuple[Summary, Vocabulary, Likes]:
+    """(summary, items, likes) of a piece, by resolved options; its items are numbered as they are sorted here."""
+    found = collect(table, options)
     missing = (found.users.missing, found.items.missing)
     if found.nan or any(missing) or not found.kept:  # the head refuses it, or there is nothing
         nobody = Vocabulary.of_integers(np.empty(0, np.int64))

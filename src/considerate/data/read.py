@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,13 @@ from numpy.typing import NDArray
 
 from considerate.data.columns import find, guess_rating, pick_pair
 from considerate.data.encode import Encoder, quoted
-from considerate.data.inputs import Input, open_input, reading
+from considerate.data.inputs import Input, is_database, open_input, reading
 from considerate.data.matrix import is_sparse, matrix_pairs
+from considerate.data.options import ReaderOptions
+from considerate.data.parquet import ParquetInput
 from considerate.data.rules import Compiled, compile_rule, parse
-from considerate.data.times import Clock
-from considerate.data.titles import Titles, check_title_options, find_titles
+from considerate.data.times import TimeColumn
+from considerate.data.titles import Titles, find_titles
 from considerate.data.vocabulary import Vocabulary
 from considerate.errors import DataError, UsageError
 
@@ -88,60 +91,103 @@ def read_interactions(
     Vocabularies are sorted and hold the ids that the rule keeps, so that row numbers do not depend on the
     order of the rows.
     """
-    names = [name for name in (user_column, item_column, rating_column, where, query, time_column) if name is not None]
-    check_title_options(titles, title_id_column, title_column)
-    notes: list[str] = []
+    return read_likes(
+        source,
+        ReaderOptions(
+            user_column=user_column,
+            item_column=item_column,
+            rating_column=rating_column,
+            where=where,
+            titles=titles,
+            title_id_column=title_id_column,
+            title_column=title_column,
+            query=query,
+            time_column=time_column,
+        ),
+    )
+
+
+def read_likes(source: Any, options: ReaderOptions) -> Interactions:
+    """`read_interactions` by options."""
     if isinstance(source, Interactions):
-        if names or titles is not None:
+        if options != ReaderOptions():
             raise UsageError("these likes have been read already; give the options to the first reading.")
         return source
+    notes: list[str] = []
     if is_sparse(source):
-        if names:
+        if options.choose_rows:
             raise UsageError("a matrix has no columns to name and no rows to choose; leave these options out.")
         users, items = matrix_pairs(source)
         user_ids, item_ids = (Vocabulary.range(size) for size in source.shape)
-        where_from, rows, item_column, times = "the given matrix", len(users), "item", None
+        name, rows, times = "the given matrix", len(users), None
+        options = replace(options, item_column="item")
     else:
-        headers = [one for one in (user_column, item_column, rating_column, time_column) if isinstance(one, str)]
-        table = open_input(source, query, headers)
-        user_column, item_column, notes = pick_pair(table.names, user_column, item_column, table.name)
-        rule = choose_rule(table, (user_column, item_column), rating_column, where)
+        table = open_input(source, options.query, options.headers)
+        options, notes = resolve_columns(table, options)
         clock = None
-        if time_column is not None:
-            time_column = find(time_column, table.names, table.name, "--time-column")
-            clock = Clock(time_column, table.name, table.types((user_column, item_column))[time_column])
-        found = collect(table, user_column, item_column, rule, where, clock)
-        check_rows(table.name, where, found.rows, found.kept, found.nan)
+        if options.time_column is not None:
+            clock = TimeColumn(options.time_column, table.name)
+        scan = collect(table, options, clock)
+        check_rows(table.name, options.where, scan.rows, scan.kept, scan.nan)
         with reading(table.name), ThreadPoolExecutor(2) as pool:
-            (users, user_ids), (items, item_ids) = pool.map(Encoder.finish, (found.users, found.items))
+            (users, user_ids), (items, item_ids) = pool.map(Encoder.finish, (scan.users, scan.items))
         times = None if clock is None else clock.finish()
-        where_from, rows, notes = table.name, table.rows, [*table.notes, *notes, *(clock.notes if clock else [])]
-    named, more = find_titles(titles, item_ids, item_column, title_id_column, title_column)
+        name, rows, notes = table.name, scan.rows, [*table.notes, *notes, *(clock.notes if clock else [])]
+    titles, more = find_titles(item_ids, options)
     notes += more
-    return Interactions(users, items, user_ids, item_ids, named, where_from, rows, len(users), tuple(notes), times)
+    return Interactions(users, items, user_ids, item_ids, titles, name, rows, len(users), tuple(notes), times)
 
 
-def read_judged(source: Any, *, where: str, **options: Any) -> tuple[Interactions, Interactions | None]:
+def read_judged(
+    source: Any, options: ReaderOptions | None = None, **named: Any
+) -> tuple[Interactions, Interactions | None]:
     """(liked, not liked): the rows that satisfy the rule, and those that fail it, which were considered and not liked.
 
-    A row of which the rule cannot tell, such as one without a rating, is in neither. None where no row fails. The
-    source is read twice: a path, a table or a data frame, not a stream.
+    The options are those of `read_interactions`, `where` among them. A row without a value that the rule needs is in
+    neither. None where no row fails. The source is read twice: a path, a table or a data frame, not a stream.
     """
-    parse(where)
-    liked = read_interactions(source, where=where, **options)
+    options = ReaderOptions.of(named) if options is None else options
+    if options.where is None:
+        raise UsageError('read_judged needs a rule that tells likes from others, such as where="rating >= 4".')
+    liked = read_likes(source, options)
     if liked.rows_kept == liked.rows_read:
         return liked, None
-    options["titles"] = options["title_id_column"] = options["title_column"] = None
     try:
-        return liked, read_interactions(source, where=f"not ({where})", **options)
+        return liked, read_likes(source, replace(options.untitled(), where=f"not ({options.where})"))
     except NothingKeptError:
         return liked, None
 
 
-def choose_rule(table: Input, ids: tuple[str, str], rating_column: str | None, where: str | None) -> Compiled | None:
-    """The rule over the columns of a table; ratings without a rule are refused."""
-    rating = find(rating_column, table.names, table.name, "--rating-column") if rating_column is not None else None
-    if where is None:
+def resolve_columns(table: Input, options: ReaderOptions) -> tuple[ReaderOptions, list[str]]:
+    """The options with the columns' names as the table has them, and notes on what was guessed."""
+    user, item, notes = pick_pair(table.names, options.user_column, options.item_column, table.name)
+
+    def named(column: str | None, option: str) -> str | None:
+        return None if column is None else find(column, table.names, table.name, option)
+
+    rating, time = named(options.rating_column, "--rating-column"), named(options.time_column, "--time-column")
+    return replace(options, user_column=user, item_column=item, rating_column=rating, time_column=time), notes
+
+
+def open_parquet_likes(source: Any, options: ReaderOptions) -> tuple[ParquetInput, ReaderOptions, list[str]] | None:
+    """(input, resolved options, notes) of Parquet, which tasks can share out; None of any other source.
+
+    What a look at the schema shows to be wrong is refused: columns, the rule.
+    """
+    if not isinstance(source, str | os.PathLike) or is_database(source):
+        return None
+    table = open_input(source, options.query, options.headers)
+    if not isinstance(table, ParquetInput):
+        return None
+    options, notes = resolve_columns(table, options)
+    choose_rule(table, options)
+    return table, options, notes
+
+
+def choose_rule(table: Input, options: ReaderOptions) -> Compiled | None:
+    """The rule over the columns of a table, by resolved options; ratings without a rule are refused."""
+    ids, rating = (str(options.user_column), str(options.item_column)), options.rating_column
+    if options.where is None:
         rating = rating or guess_rating([name for name in table.names if name not in ids])
         if rating is None:
             return None
@@ -151,7 +197,7 @@ def choose_rule(table: Input, ids: tuple[str, str], rating_column: str | None, w
             f'rows are likes, e.g. --where "{name} >= 4" (where="{name} >= 4" in Python), or keep all that '
             f'have one: --where "{name} is not null".'
         )
-    rule = parse(where)
+    rule = parse(options.where)
     types = table.types(ids)
     used = {}
     for column in rule.columns:
@@ -174,27 +220,27 @@ class Collected:
     nan: int
 
 
-def collect(
-    table: Input, user: str, item: str, rule: Compiled | None, where: str | None, clock: Clock | None = None
-) -> Collected:
-    """The ids in two columns of the rows that the rule keeps, read once, each column taken up in its own thread."""
+def collect(table: Input, options: ReaderOptions, clock: TimeColumn | None = None) -> Collected:
+    """The ids of the rows that the rule keeps, by resolved options, read once; each column has its own thread."""
     import pyarrow.compute as pc
 
-    fields = {"user": pc.field(user), "item": pc.field(item)}
-    keep, needed = None, [user, item]
+    user, item, rule = str(options.user_column), str(options.item_column), choose_rule(table, options)
+    fields, keep, needed = {"user": pc.field(user), "item": pc.field(item)}, None, [user, item]
     if rule is not None:
-        keep, needed = rule.keep, list(dict.fromkeys((user, item, *rule.columns)))
+        keep = rule.keep
+        needed += rule.columns
         if rule.nan is not None:  # rows with NaN come along to be counted
             fields["nan"], keep = rule.nan, rule.keep | rule.nan
     if clock is not None:
         fields["time"] = pc.field(clock.column)
-        needed = list(dict.fromkeys((*needed, clock.column)))
+        needed.append(clock.column)
+    needed = list(dict.fromkeys(needed))
     encoders = [
-        Encoder("user", user, table.name, table.from_text, table.quotes),
-        Encoder("item", item, table.name, table.from_text, table.quotes),
+        Encoder(kind, column, table.name, table.from_text, table.quotes)
+        for kind, column in (("user", user), ("item", item))
     ]
     kept = nan = 0
-    with reading(table.name), _comparing(table, rule, where), ThreadPoolExecutor(2) as pool:
+    with reading(table.name), _comparing(table.name, rule, options.where), ThreadPoolExecutor(2) as pool:
         waiting: list[Future[None]] = []
         for group in _groups(table.scan(needed, [user, item], fields, keep)):
             kept += sum(batch.num_rows for batch in group)
@@ -226,7 +272,7 @@ def check_rows(name: str, where: str | None, rows: int, kept: int, nan: int) -> 
 
 
 @contextmanager
-def _comparing(table: Input, rule: Compiled | None, where: str | None) -> Iterator[None]:
+def _comparing(name: str, rule: Compiled | None, where: str | None) -> Iterator[None]:
     """A rule that compares text with a number where the text is none, as a sentence about the rule."""
     import pyarrow as pa
 
@@ -237,9 +283,9 @@ def _comparing(table: Input, rule: Compiled | None, where: str | None) -> Iterat
         if seen is None or rule is None or not rule.parsed:
             raise
         column, literal = rule.parsed[0]
-        columns = " or ".join(repr(name) for name, _ in rule.parsed)
+        columns = " or ".join(repr(parsed) for parsed, _ in rule.parsed)
         raise DataError(
-            f"{table.name}: the rule {where!r} compares {columns} with a number, but finds the text "
+            f"{name}: the rule {where!r} compares {columns} with a number, but finds the text "
             f"{seen[1][:100]!r}; compare text with quoted text, such as {quoted(column)} = '{literal}'."
         ) from error
 

@@ -17,12 +17,11 @@ from considerate.errors import DataError
 
 
 @dataclass
-class Clock:
+class TimeColumn:
     """Takes a column of times in pieces, gives numbers at the end."""
 
     column: str
     source: str
-    kind: Any  # its Arrow type
     parts: list[NDArray[np.float64]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 

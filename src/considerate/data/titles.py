@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from considerate.data.columns import TITLES, find, guess, listed, plain
 from considerate.data.encode import Encoder, string_bytes
 from considerate.data.inputs import Input, open_input, reading
+from considerate.data.options import ReaderOptions
 from considerate.data.vocabulary import Vocabulary
-from considerate.errors import DataError, UsageError
+from considerate.errors import DataError
 
 
 @dataclass(frozen=True)
@@ -50,31 +51,20 @@ class Titles:
         return cls(tensors["offsets"], tensors["text"])
 
 
-def check_title_options(titles: Any, id_column: str | None, title_column: str | None) -> None:
-    """Refuse names of columns of a table that is not given."""
-    if titles is None and (id_column is not None or title_column is not None):
-        raise UsageError("--title-id-column and --title-column go with --titles, a table of items and titles.")
-
-
-def find_titles(
-    titles: Any, items: Vocabulary, item_column: str, id_column: str | None, title_column: str | None
-) -> tuple[Titles | None, list[str]]:
-    """Titles of the items of a vocabulary from any source, or None where there is none; and notes for the user."""
-    if titles is None:
+def find_titles(items: Vocabulary, options: ReaderOptions) -> tuple[Titles | None, list[str]]:
+    """Titles of the items of a vocabulary, None where no source is given; and notes for the user."""
+    if options.titles is None:
         return None, []
-    headers = [name for name in (id_column, title_column) if isinstance(name, str)]
-    found, note = read_titles(open_input(titles, None, headers), items, item_column, id_column, title_column)
-    return found, [note]
+    titles, note = read_titles(open_input(options.titles, None, options.title_headers), items, options)
+    return titles, [note]
 
 
-def read_titles(
-    table: Input, items: Vocabulary, item_column: str, id_column: str | None, title_column: str | None
-) -> tuple[Titles, str]:
-    """Titles of the items of a vocabulary, and what to tell the user. Of several titles the first counts."""
+def read_titles(table: Input, items: Vocabulary, options: ReaderOptions) -> tuple[Titles, str]:
+    """Titles of the items of a vocabulary, and a note for the user. Of several titles the first counts."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    id_column, title_column = _pick(table, item_column, id_column, title_column)
+    id_column, title_column = _pick(table, options)
     encoder = Encoder("item", id_column, table.name, table.from_text, table.quotes)
     both = list(dict.fromkeys((id_column, title_column)))
     parts = []
@@ -102,13 +92,14 @@ def read_titles(
     return Titles(*string_bytes(chosen)), note
 
 
-def _pick(table: Input, item_column: str, id_column: str | None, title_column: str | None) -> tuple[str, str]:
+def _pick(table: Input, options: ReaderOptions) -> tuple[str, str]:
     """The columns of ids and titles: named, else the name in the data, `item`, `id`, the usual ones."""
     words = {plain(name): name for name in reversed(table.names)}
+    id_column, title_column = options.title_id_column, options.title_column
     if id_column is not None:
         id_column = find(id_column, table.names, table.name, "--title-id-column")
     else:
-        likely = (plain(item_column), "item", "itemid", "iid", "id")
+        likely = (plain(str(options.item_column)), "item", "itemid", "iid", "id")
         id_column = next((words[word] for word in likely if word in words), None)
         id_column = id_column or guess("item", table.names, table.name)
     if title_column is not None:

@@ -7,12 +7,13 @@ written to the model's shards from there.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from considerate.data import ReaderOptions
 from considerate.data.graph import ITEMS, USERS, GraphOutline
 from considerate.distributed.backends.dividing import BackendSession, PartitionedBackend
 from considerate.distributed.divided_shards import (
@@ -104,13 +105,13 @@ class DividedFit:
         self,
         asked: Asked,
         source: Any,
-        reader: Mapping[str, Any],
+        reader: ReaderOptions,
         backend: PartitionedBackend,
         keeping: Keeping | None = None,
         say: Callable[[str], None] | None = None,
         reading: Callable[[str, int, int], None] | None = None,
     ) -> None:
-        self.asked, self.source, self.reader = asked, source, dict(reader)
+        self.asked, self.source, self.reader = asked, source, reader
         self.backend, self.keeping = backend, keeping
         self._say = say or (lambda text: logger.info("%s", text))
         self._reading = reading  # told (stage, done, total) while Parquet is read
@@ -128,7 +129,7 @@ class DividedFit:
             if likes is not None:
                 self.data = from_interactions(likes, session.tasks, choose)
             else:
-                self.data = read_divided(self.source, session.tasks, choose, progress=self._reading, **self.reader)
+                self.data = read_divided(self.source, session.tasks, choose, self.reader, progress=self._reading)
             del likes
             for note in self.data.notes:
                 self._say(note)

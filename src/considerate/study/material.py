@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from considerate.data import Interactions, read_interactions, read_judged
+from considerate.data import Interactions, ReaderOptions, read_interactions, read_judged, read_likes
 from considerate.data.graph import Graph
 from considerate.errors import UsageError
 from considerate.evaluation.split import HeldOut, edge_keys, given_likes, rows_in
@@ -60,7 +60,7 @@ class Material:
 
 def read_material(
     data: Any,
-    reader: dict[str, Any],
+    reader: ReaderOptions,
     *,
     judged: Any = None,
     judged_where: str | None = None,
@@ -73,22 +73,22 @@ def read_material(
     judged_where    its rule, if it is not the same
     test            likes to rank, if the split is given
     """
-    rule = reader.get("where")
-    plain = {name: value for name, value in reader.items() if name != "where" and not name.startswith("title")}
+    rule = reader.where
+    other = replace(reader.untitled(), query=None)  # of sources beside the likes
     others: Interactions | None = None
     truth: tuple[Interactions, Interactions | None] | None = None
     if judged is not None:
         its_rule = judged_where or rule
         if its_rule is None:
             raise UsageError("--judged needs a rule that tells likes from others; give --judged-where or --where.")
-        truth = read_judged(judged, where=its_rule, **(plain | {"query": None}))
+        truth = read_judged(judged, replace(other, where=its_rule))
     elif judged_where is not None:
         raise UsageError("--judged-where goes with --judged, a file of pairs whose truth is known.")
     if rule is None or truth is not None:
-        likes = read_interactions(data, **reader)
+        likes = read_likes(data, reader)
     else:
-        likes, others = read_judged(data, **reader)
-    tested = None if test is None else read_interactions(test, where=rule, **(plain | {"query": None}))
+        likes, others = read_judged(data, reader)
+    tested = None if test is None else read_likes(test, other)
     if title is None and isinstance(data, str):
         title = Path(data).stem if Path(data).stem not in ("ratings", "train", "likes", "data") else None
         title = title or Path(data).resolve().parent.name or Path(data).stem

@@ -8,20 +8,17 @@ tasks. The parts are those of `graph.divide` on the graph of the whole data, wha
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from considerate.data import Interactions, Titles, read_interactions
-from considerate.data.columns import pick_pair
+from considerate.data import Interactions, Titles
 from considerate.data.graph import ITEMS, USERS, Adjacency, Graph, GraphOutline, GraphPart, divide
-from considerate.data.inputs import is_database, open_input
-from considerate.data.parquet import ParquetInput
-from considerate.data.pieces import Asked, piece_bytes, shard_count
-from considerate.data.read import choose_rule
+from considerate.data.options import ReaderOptions
+from considerate.data.pieces import piece_bytes, shard_count
+from considerate.data.read import open_parquet_likes, read_likes
 from considerate.data.sizes import check_sizes
-from considerate.data.titles import check_title_options, find_titles
+from considerate.data.titles import find_titles
 from considerate.data.vocabularies import slice_ids
 from considerate.data.vocabulary import Vocabulary
 from considerate.distributed.exchange.stages import (
@@ -69,15 +66,8 @@ def read_divided(
     source: Any,
     tasks: Tasks,
     resident: Resident = USERS,
+    options: ReaderOptions | None = None,
     *,
-    user_column: str | None = None,
-    item_column: str | None = None,
-    rating_column: str | None = None,
-    where: str | None = None,
-    titles: Any = None,
-    title_id_column: str | None = None,
-    title_column: str | None = None,
-    query: str | None = None,
     progress: Progress | None = None,
     most_bytes: int | None = None,
     shards: int | None = None,
@@ -93,22 +83,18 @@ def read_divided(
     most_bytes  of a piece, and the number of shards: chosen by the data; the result does not depend on them
     shards
     """
-    columns = {"user_column": user_column, "item_column": item_column, "rating_column": rating_column}
-    named = {"titles": titles, "title_id_column": title_id_column, "title_column": title_column}
-    table = _open_parquet(source, query, [name for name in columns.values() if isinstance(name, str)])
-    if table is None:
-        likes = read_interactions(source, **columns, **named, where=where, query=query)
-        return from_interactions(likes, tasks, resident)
-    check_title_options(titles, title_id_column, title_column)
-    user, item, notes = pick_pair(table.names, user_column, item_column, table.name)
-    choose_rule(table, (user, item), rating_column, where)  # refused here what each piece would refuse
+    options = options or ReaderOptions()
+    opened = open_parquet_likes(source, options)
+    if opened is None:
+        return from_interactions(read_likes(source, options), tasks, resident)
+    table, options, notes = opened
     watch = TaskStages(tasks, progress or (lambda stage, done, total: None))
     size = sum(fragment.size for fragment in table.fragments)
     pieces = cut_pieces(table, watch, most_bytes or piece_bytes(size))
-    read = read_pieces(pieces, watch, Asked(user, item, rating_column, where))
+    read = read_pieces(pieces, watch, options.untitled())
     del pieces
     item_ids, made = exchange_likes(read, watch, table.name, shards or shard_count(size))
-    found, more = find_titles(titles, item_ids, item, title_id_column, title_column)
+    titles, more = find_titles(item_ids, options)
     outline = make_outline(made, watch, len(item_ids))
     check_sizes(table.name, outline.user_count, outline.item_count, outline.duplicates)
     resident = _chosen(resident, outline)
@@ -120,7 +106,7 @@ def read_divided(
         all_user_likes=all_user_likes,
         user_ids=user_ids,
         item_ids=item_ids,
-        titles=found,
+        titles=titles,
         source=table.name,
         rows_read=read.rows,
         rows_kept=read.kept,
@@ -164,11 +150,3 @@ def _chosen(resident: Resident, outline: GraphOutline) -> str:
     if chosen not in (USERS, ITEMS):
         raise UsageError(f"resident is {chosen!r}; the side that stays with its parts is 'users' or 'items'.")
     return chosen
-
-
-def _open_parquet(source: Any, query: str | None, headers: Sequence[str]) -> ParquetInput | None:
-    """The Parquet that a source is, None where it is something else."""
-    if not isinstance(source, str | os.PathLike) or is_database(source):
-        return None
-    table = open_input(source, query, headers)
-    return table if isinstance(table, ParquetInput) else None

@@ -18,9 +18,9 @@ import numpy as np
 
 from considerate.data.encode import check_missing, check_size
 from considerate.data.graph import MOST_ITEM_BLOCKS, GraphOutline, block_ends, part_ranges, row_blocks
+from considerate.data.options import ReaderOptions
 from considerate.data.parquet import Fragment, ParquetInput
 from considerate.data.pieces import (
-    Asked,
     ShardSize,
     Summary,
     choose_cuts,
@@ -79,7 +79,7 @@ class TaskStages:
 class ReadPieces:
     """What reading gave: numbers, and references to the likes and the items of each piece."""
 
-    asked: Asked
+    options: ReaderOptions  # resolved
     summaries: list[Summary]
     items: list[Ref]
     likes: list[Ref]
@@ -116,14 +116,14 @@ def cut_pieces(table: ParquetInput, watch: TaskStages, most: int) -> list[Parque
     return plan_pieces(table, units, most)
 
 
-def read_pieces(pieces: list[ParquetInput], watch: TaskStages, asked: Asked) -> ReadPieces:
+def read_pieces(pieces: list[ParquetInput], watch: TaskStages, options: ReaderOptions) -> ReadPieces:
     """Every piece read by a task; refused here what only all pieces together tell."""
-    refs = [watch.tasks.submit(read_piece, piece, asked, returns=3) for piece in pieces]
+    refs = [watch.tasks.submit(read_piece, piece, options, returns=3) for piece in pieces]
     summaries: list[Summary] = watch.gather("reading", [one[0] for one in refs])
-    read = ReadPieces(asked, summaries, [one[1] for one in refs], [one[2] for one in refs])
+    read = ReadPieces(options, summaries, [one[1] for one in refs], [one[2] for one in refs])
     name = pieces[0].name
-    check_rows(name, asked.where, read.rows, read.kept, sum(one.nan for one in summaries))
-    for at, (what, column) in enumerate((("user", asked.user), ("item", asked.item))):
+    check_rows(name, options.where, read.rows, read.kept, sum(one.nan for one in summaries))
+    for at, (what, column) in enumerate((("user", str(options.user_column)), ("item", str(options.item_column)))):
         check_missing(name, what, column, sum(one.missing[at] for one in summaries))
     return read
 
