@@ -2,10 +2,11 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+JOBS   ?= 2
 SOURCES := $(wildcard src/core/*) CMakeLists.txt pyproject.toml
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test check bench docs clean
+.PHONY: demo test test-long check bench docs clean
 
 $(VENV)/.installed: $(SOURCES)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -26,8 +27,13 @@ check: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q tests/test_architecture.py
 
+# JOBS processes share the tests; all tests on Ray run in one of them.
 test: check
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --no-loadscope-reorder
+
+# All cases of the randomised tests, drawn anew, in place of a fixed share.
+test-long: check
+	CONSIDERATE_LONG=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --no-loadscope-reorder
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m pip install --quiet -e '.[bench]'

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from considerate.errors import UsageError
 from considerate.evaluation import bootstrap
 from considerate.evaluation.bootstrap import interval, intervals, paired_interval, pooled, resampled_means
 from considerate.evaluation.strata import log_bins, strata
+from randomised import examples
 
 
 def test_the_interval_of_a_mean_is_that_of_the_normal_law() -> None:
@@ -114,7 +115,7 @@ def test_logarithmic_bins() -> None:
         log_bins(10, per_decade=0)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 60))
 def test_strata_against_brute_force(seed: int, count: int) -> None:
     random = np.random.default_rng(seed)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import optimize, special
 from sklearn import metrics as sklearn_metrics
@@ -27,6 +27,7 @@ from considerate.evaluation.calibration import (
 from considerate.model.predict import like_interval, like_probability, logit
 from considerate.storage.container import open_tensors, write_tensors
 from likes import as_table, skewed
+from randomised import examples
 
 
 @st.composite
@@ -39,7 +40,7 @@ def judgements(draw):
     return p, liked
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(judgements(), st.integers(1, 12), st.sampled_from([EQUAL, None, "own"]))
 def test_reliability_against_brute_force(case, bins: int, kind) -> None:
     p, liked = case

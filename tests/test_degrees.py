@@ -8,7 +8,7 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -21,6 +21,7 @@ from considerate.simulation.degrees import (
     fit_power_law_cutoff,
     mean_constraint,
 )
+from randomised import examples
 
 LAWS = [
     PowerLaw(0.77, maximum=500),
@@ -127,7 +128,7 @@ def test_a_pure_power_law_needs_no_cutoff() -> None:
 
 
 @given(st.lists(st.integers(0, 40), min_size=1, max_size=30).filter(any), st.integers(0, 5))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_no_grid_point_beats_the_fit(degrees: list[int], room: int) -> None:
     positive = [d for d in degrees if d]
     maximum = max(positive) + room
@@ -190,7 +191,7 @@ def test_eq_1() -> None:
 
 
 @given(st.lists(st.integers(0, 10**6), min_size=1, max_size=50).filter(any), st.integers(1, 20))
-@settings(deadline=None)
+@examples(100)
 def test_histogram_holds_every_vertex_once(degrees: list[int], bins: int) -> None:
     h = degree_histogram(degrees, bins_per_decade=bins)
     assert h.first[0] == 1

@@ -10,7 +10,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import special
 
@@ -20,6 +20,7 @@ from considerate.inference.posterior import Side
 from considerate.inference.sums import Step, edge_sums, side_pass
 from considerate.kernels import compiled, reference
 from considerate.kernels.threads import LocalBackend
+from randomised import examples
 
 INSTRUCTION_SETS = compiled.instruction_sets()
 every_instruction_set = pytest.mark.parametrize("name", INSTRUCTION_SETS)
@@ -179,7 +180,7 @@ steps = st.builds(
 
 
 @every_instruction_set
-@settings(max_examples=60, deadline=None, derandomize=True)
+@examples(60)
 @given(
     seed=st.integers(0, 10**6),
     rows=st.integers(1, 11),
@@ -309,7 +310,7 @@ def assert_draws_equal(seed, sweep, rate, weights, liked: Adjacency) -> tuple[in
     return rejections, from_tree
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@examples(150)
 @given(
     seed=st.integers(0, 2**64 - 1),
     sweep=st.integers(0, 1000),
@@ -379,7 +380,7 @@ def test_alias_table_has_the_exact_probabilities(weights):
 # --- Graphs ---
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@examples(100)
 @given(
     seed=st.integers(0, 10**6),
     rows=st.integers(1, 40),

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import naive_ranking as naive
@@ -25,6 +25,7 @@ from considerate.evaluation.metrics import (
 from considerate.evaluation.ranks import Ranks, held_ranks
 from considerate.evaluation.scorer import FunctionScorer
 from considerate.evaluation.split import HeldOut
+from randomised import examples
 
 
 def tiny(scores, seen, held) -> tuple[FunctionScorer, HeldOut]:
@@ -51,7 +52,7 @@ def small_cases(draw):
     return scores, seen, held
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(small_cases(), st.integers(1, 8))
 def test_every_metric_is_its_mean_over_all_orders_of_ties(case, k) -> None:
     scores, seen, held = case
@@ -134,7 +135,7 @@ def test_a_list_of_no_length_is_refused(k) -> None:
 # --- Lists ---
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 8), st.integers(1, 5))
 def test_lists_against_brute_force(seed: int, items: int, k: int) -> None:
     random = np.random.default_rng(seed)

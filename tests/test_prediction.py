@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import special
 
@@ -20,6 +20,7 @@ from considerate.kernels.threads import LocalBackend
 from considerate.model.predict import FoldIn, ItemColumns, like_interval, like_probability, logit_moments, sigmoid
 from considerate.model.ranking import best, explore, log_popularity, paper_score, utility
 from considerate.parameters import FitPlan
+from randomised import examples
 
 # --- p(like) ---
 
@@ -85,7 +86,7 @@ def test_sigmoid_does_not_overflow():
 # --- Ranking ---
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@examples(300)
 @given(
     scores=st.lists(st.sampled_from([-2.0, 0.0, 0.5, 1.0, 3.25]), min_size=1, max_size=30),
     k=st.integers(0, 35),
@@ -153,7 +154,7 @@ def test_exploration_is_a_function_of_seed_and_user():
 # --- S_rank ---
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@examples(200)
 @given(seed=st.integers(0, 10**6), items=st.integers(2, 25))
 def test_rank_score_against_brute_force(seed, items):
     """Eq. 23: the items not seen that score below, over all items not seen with the held-out one; ties count half."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import naive_ranking as naive
@@ -19,6 +19,7 @@ from considerate.kernels import compiled, reference
 from considerate.kernels.threads import LocalBackend
 from considerate.model.ranking import paper_score, utility
 from likes import planted, skewed
+from randomised import examples
 
 
 def graph_of(likes) -> Graph:
@@ -59,7 +60,7 @@ def each_build(request):
 
 @pytest.mark.usefixtures("each_build")
 def test_compiled_ranks_are_the_references() -> None:
-    @settings(max_examples=150, deadline=None)
+    @examples(150)
     @given(rows_of_scores())
     def check(case) -> None:
         scores, held, seen = case
@@ -75,7 +76,7 @@ def test_compiled_ranks_are_the_references() -> None:
 
 @pytest.mark.usefixtures("each_build")
 def test_compiled_lists_are_the_references() -> None:
-    @settings(max_examples=150, deadline=None)
+    @examples(150)
     @given(rows_of_scores(), st.integers(1, 50))
     def check(case, k) -> None:
         scores, _, seen = case
@@ -87,7 +88,7 @@ def test_compiled_lists_are_the_references() -> None:
     check()
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(rows_of_scores(most_items=12))
 def test_the_reference_counts_as_brute_force_does(case) -> None:
     scores, held, seen = case

@@ -7,7 +7,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -24,6 +24,7 @@ from considerate.simulation.simulate import (
     random_graph,
     simulate_from_model,
 )
+from randomised import examples
 
 
 def check(graph: RandomGraph) -> None:
@@ -71,7 +72,7 @@ def test_degrees_follow_the_laws(cut, seed) -> None:  # type: ignore[no-untyped-
     minimum=st.integers(1, 30),
     seed=st.integers(0, 2**64 - 1),
 )
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_small_graphs_of_any_density(users, items, exponent, cutoff, item_exponent, minimum, seed) -> None:  # type: ignore[no-untyped-def]
     assume(minimum <= items)
     user_law = PowerLaw(exponent, cutoff, minimum)
@@ -211,7 +212,7 @@ def test_every_graph_is_about_equally_likely(user_degrees: list[int], item_degre
 
 
 @given(st.data())
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_join_equals_the_reference(data: st.DataObject) -> None:
     users, items = data.draw(st.integers(1, 25)), data.draw(st.integers(1, 25))
     density = data.draw(st.sampled_from([0.02, 0.1, 0.3, 0.6, 0.95, 1.0]))
@@ -264,7 +265,7 @@ def test_a_repair_that_no_swap_can_make(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @given(st.integers(1, 40), st.integers(1, 40), st.integers(1, 30), st.integers(0, 2**64 - 1), st.integers(0, 60))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_equalise_equals_the_reference(users: int, items: int, top: int, seed: int, free: int) -> None:
     law = PowerLaw(0.8, maximum=top)
     other = PowerLaw(1.5, cutoff=9.0, minimum=2, maximum=40)
@@ -292,7 +293,7 @@ def test_kernels_refuse_what_would_write_outside() -> None:
 
 
 @given(st.data())
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_considered_equals_the_reference(data: st.DataObject) -> None:
     rng = np.random.default_rng(data.draw(st.integers(0, 10**6)))
     weights = rng.pareto(0.5, data.draw(st.integers(1, 40))) + 0.01

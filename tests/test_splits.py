@@ -8,7 +8,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given as cases
-from hypothesis import settings
 from hypothesis import strategies as st
 
 from considerate import Recommender, read_interactions
@@ -30,6 +29,7 @@ from considerate.evaluation.split import (
     validation,
 )
 from likes import as_table, planted, skewed
+from randomised import examples
 
 
 def graph_of(likes) -> Graph:
@@ -65,7 +65,7 @@ def graphs(draw) -> Graph:
     return Graph.from_pairs(users.astype(np.int32), items.astype(np.int32), *likes.shape)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @cases(graphs(), st.integers(0, 5))
 def test_one_per_user(graph: Graph, seed: int) -> None:
     held = one_per_user(graph, seed)
@@ -107,7 +107,7 @@ def test_validation_takes_from_training_alone_and_by_a_draw_of_its_own() -> None
     assert_divides(validation(test, 0, share=0.3), test.train)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @cases(graphs(), st.integers(0, 3), st.floats(0.05, 0.95))
 def test_a_share_per_user(graph: Graph, seed: int, share: float) -> None:
     held = share_per_user(graph, seed, share)
@@ -142,7 +142,7 @@ def test_edge_times_are_the_earliest_known_of_each_pair() -> None:
     assert np.isnan(times[2])
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @cases(graphs(), st.integers(0, 2**32 - 1))
 def test_last_per_user_against_brute_force(graph: Graph, seed: int) -> None:
     random = np.random.default_rng(seed)
@@ -202,7 +202,7 @@ def test_times_that_were_not_read() -> None:
 # --- Held-out users ---
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @cases(st.integers(0, 5), st.sampled_from([0.05, 0.3, 0.9]), st.sampled_from([0.2, 0.8]))
 def test_strong_generalisation_divides_users_and_their_likes(seed: int, users: float, folded: float) -> None:
     graph = graph_of(skewed(users=60, items=20))
