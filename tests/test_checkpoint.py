@@ -102,7 +102,7 @@ def test_nothing_there_is_no_checkpoint(tmp_path: Path) -> None:
     checkpoints = Checkpoints(str(tmp_path / "kept"), FINGERPRINT)
     assert checkpoints.latest() is None
     assert checkpoints.complete() == []
-    with checkpoints.hold():
+    with checkpoints.lock():
         assert checkpoints.latest() is None
     (tmp_path / "kept" / "sweep-nine").mkdir()
     (tmp_path / "kept" / "notes.txt").write_text("mine")
@@ -133,9 +133,9 @@ def test_a_folder_that_not_all_see_is_refused(checkpoints: Checkpoints, tmp_path
 
 def test_any_filesystem_of_pyarrow(monkeypatch: pytest.MonkeyPatch) -> None:
     memory = fs._MockFileSystem()
-    monkeypatch.setattr(filesystems, "_opened", lambda address: (memory, "bucket/fits"))
+    monkeypatch.setattr(filesystems, "_filesystem", lambda address: (memory, "bucket/fits"))
     checkpoints = Checkpoints("memory://bucket/fits", FINGERPRINT)
-    with checkpoints.hold():
+    with checkpoints.lock():
         for sweep in (5, 10, 15):
             write(checkpoints, sweep)
     check(checkpoints, 15)
@@ -202,13 +202,13 @@ def test_a_flipped_bit_is_found_wherever_it_is(name: str, checkpoints: Checkpoin
 def test_any_flipped_bit_of_an_index_is_found(checkpoints: Checkpoints) -> None:
     path = place(checkpoints) / INDEX
     whole = path.read_bytes()
-    assert len(module._read_index(whole, 10)) == 1 + PARTS
+    assert len(module._parse_index(whole, 10)[1]) == 1 + PARTS
     for byte in range(len(whole)):
         for bit in range(8):
             content = bytearray(whole)
             content[byte] ^= 1 << bit
-            with pytest.raises(ValueError, match="damaged"):
-                module._read_index(bytes(content), 10)
+            with pytest.raises(CheckpointError, match="damaged"):
+                module._parse_index(bytes(content), 10)
     flip(path, 30, 2)
     assert "index.json is damaged" in check(checkpoints, 5, warned=1)[0]
 
@@ -232,7 +232,8 @@ def hostile(content: dict[str, Any]) -> bytes:
         {"files": [{"name": HEAD, "size": 1, "sha256": 5}]},
         {"format": "another"},
         {"format_version": "1"},
-        {"format_version": 2},
+        {"format_version": 0},
+        {"format_version": 3},
         {"sweep": 11},
         {"sweep": None},
     ],
@@ -242,7 +243,7 @@ def test_an_index_that_lies_is_refused(change: dict[str, Any], checkpoints: Chec
     path = place(checkpoints) / INDEX
     path.write_bytes(hostile(json.loads(path.read_text()) | change))
     said = check(checkpoints, 5, warned=1)[0]
-    assert ("format 2" in said) == (change == {"format_version": 2})
+    assert ("format 3" in said) == (change == {"format_version": 3})
 
 
 @pytest.mark.parametrize(

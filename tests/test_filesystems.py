@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import pickle
 import signal
@@ -17,7 +16,7 @@ import pytest
 
 from considerate.errors import OutputError, UsageError
 from considerate.storage import filesystems
-from considerate.storage.filesystems import Folder, Written
+from considerate.storage.filesystems import Folder
 
 KINDS = ("path", "file", "remote", "memory")
 
@@ -33,7 +32,7 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
         "remote://store/a/b": (fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem()), "a/b"),
         "memory://store/a/b": (memory, "a/b"),
     }
-    monkeypatch.setattr(filesystems, "_opened", opened.__getitem__)
+    monkeypatch.setattr(filesystems, "_filesystem", opened.__getitem__)
     return Folder.at(f"{request.param}://store/a/b")
 
 
@@ -42,8 +41,7 @@ def test_what_is_written_is_read(folder: Folder) -> None:
     assert folder.size("one") is None
     folder.make()
     folder.make()
-    written = folder.write("one", [b"abc", memoryview(b"def")])
-    assert written == Written("one", 6, hashlib.sha256(b"abcdef").hexdigest())
+    assert folder.write("one", [b"abc", memoryview(b"def")]) == 6
     folder.write("empty", [])
     inner = folder.inside("deep").inside("deeper")
     inner.make()
@@ -94,7 +92,7 @@ def test_paths_are_taken_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.chdir(tmp_path)
     folder = Folder.at("a b/c%20d")
     assert folder.local == str(tmp_path / "a b" / "c%20d")
-    assert folder.settled == folder.local
+    assert folder.absolute == folder.local
     assert Folder.at("file:///a%20b/c").local == "/a b/c"
     assert Folder.at("/").inside("x").local == "/x"
 
@@ -115,7 +113,7 @@ def test_where_nothing_can_be_written(tmp_path: Path, monkeypatch: pytest.Monkey
     with pytest.raises(OutputError, match="does not exist"):
         Folder.at(tmp_path / "nowhere").write("one", [b"1"])
     store = fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem())
-    monkeypatch.setattr(filesystems, "_opened", lambda address: (store, "file"))
+    monkeypatch.setattr(filesystems, "_filesystem", lambda address: (store, "file"))
     remote = Folder.at("remote://store/file")
     for attempt in (remote.make, lambda: remote.write("one", [b"1"])):
         with pytest.raises(OutputError, match=r"remote://store/file.* cannot be written \(") as caught:
@@ -126,7 +124,7 @@ def test_where_nothing_can_be_written(tmp_path: Path, monkeypatch: pytest.Monkey
 HOLD = """
 import sys, time
 from considerate.storage.filesystems import Folder
-with Folder.at(sys.argv[1]).locked("lock", "writes"):
+with Folder.at(sys.argv[1]).lock("lock", "writes"):
     print("held", flush=True)
     time.sleep(60)
 """
@@ -135,18 +133,18 @@ with Folder.at(sys.argv[1]).locked("lock", "writes"):
 def test_a_lock_keeps_others_out_until_its_process_ends(tmp_path: Path) -> None:
     folder = Folder.at(tmp_path)
     mine = rf"another fit \(process {os.getpid()} on .*\) writes there"
-    with folder.locked("lock", "writes"), pytest.raises(UsageError, match=mine), folder.locked("lock", "writes"):
+    with folder.lock("lock", "writes"), pytest.raises(UsageError, match=mine), folder.lock("lock", "writes"):
         pytest.fail("two have the lock")
-    with folder.locked("lock", "writes"):
+    with folder.lock("lock", "writes"):
         pass
     other: Any = subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True)
     try:
         assert other.stdout.readline() == "held\n"
-        with pytest.raises(UsageError, match=f"process {other.pid} "), folder.locked("lock", "writes"):
+        with pytest.raises(UsageError, match=f"process {other.pid} "), folder.lock("lock", "writes"):
             pytest.fail("two have the lock")
     finally:
         other.send_signal(signal.SIGKILL)
         other.wait()
         other.stdout.close()
-    with folder.locked("lock", "writes"):  # of a process that is dead
+    with folder.lock("lock", "writes"):  # of a process that is dead
         pass

@@ -23,11 +23,12 @@ from considerate import Recommender
 from considerate.cli import app
 from considerate.data.graph import Adjacency, GraphPart
 from considerate.data.vocabulary import Vocabulary
-from considerate.distributed.backends.out_of_core import LOCK, PREFIX, OutOfCore
+from considerate.distributed.backends.out_of_core import OutOfCore
 from considerate.distributed.pools.host import PerPart
 from considerate.distributed.spilling import LEAST, SpillingTasks, spilled
 from considerate.errors import DataError, OutputError, UsageError
 from considerate.fitting.checkpoint import INDEX, Checkpoints
+from considerate.storage.scratch import LOCK, PREFIX
 from divided_fits import SETTINGS, assert_same, made, several_parts, write_likes
 
 kinds = pytest.mark.parametrize("kind", SETTINGS)

@@ -32,7 +32,7 @@ from considerate.distributed.pools.local import LocalPool
 from considerate.distributed.runners import ByUsersRunner, gather, with_residents
 from considerate.errors import CheckpointError, DivergedError, OutputError, UsageError
 from considerate.fitting import saved_state
-from considerate.fitting.checkpoint import HEAD, INDEX, Checkpoints, part_file, sweep_folder
+from considerate.fitting.checkpoint import HEAD, INDEX, Checkpoints, FileEntry, part_file, sweep_folder
 from considerate.fitting.resume import Keeping
 from considerate.fitting.training import fit_steps, make_graph, make_popularity
 from considerate.inference.sweep import State
@@ -156,7 +156,7 @@ def test_checkpoints_change_nothing(tmp_path: Path) -> None:
 
 def test_any_filesystem(monkeypatch: pytest.MonkeyPatch) -> None:
     memory = fs._MockFileSystem()
-    monkeypatch.setattr(filesystems, "_opened", lambda address: (memory, "bucket/fits"))
+    monkeypatch.setattr(filesystems, "_filesystem", lambda address: (memory, "bucket/fits"))
     made(sweeps=7).fit(skewed(), checkpoint="memory://bucket/fits")
     found = made().fit(skewed(), checkpoint="memory://bucket/fits", resume=True)
     assert_same(found, made().fit(skewed()))
@@ -297,7 +297,7 @@ def rewritten(folder: Path, change: dict[str, Any], metadata: dict[str, Any] | N
 
     head = open_tensors(Path(str(stored.local)) / HEAD)
     index = json.loads(bytes(stored.read(INDEX)))
-    parts = [filesystems.Written(**one) for one in index["files"][1:]]
+    parts = [FileEntry(**one) for one in index["files"][1:]]
     tensors = {name: np.array(head[name]) for name in head} | change
     kept = {name: one for name, one in tensors.items() if one is not None}
     about = {key: value for key, value in head.metadata.items() if key not in ("kind", "sweep", "fingerprint")}

@@ -110,8 +110,8 @@ def write_slice(one: Slice) -> Part:
         for batch in recommendation_batches(model, users, one.count, one.options, BATCH, threads=1):
             writer.write_batch(batch)
             rows += batch.num_rows
-    written = one.folder.write(one.name, [memoryview(stream.getvalue())])
-    return Part(one.name, one.last - one.first, rows, written.size)
+    size = one.folder.write(one.name, [memoryview(stream.getvalue())])
+    return Part(one.name, one.last - one.first, rows, size)
 
 
 def _collect(tasks: Tasks, refs: list[Any], progress: Callable[[int], object] | None) -> list[Part]:

@@ -33,7 +33,7 @@ from considerate.distributed.pools.host import PerPart
 from considerate.distributed.pools.pool import WorkerPool
 from considerate.distributed.runners import PartitionedRunner, correct_head_over, gather, make_runner
 from considerate.errors import DivergedError, UsageError
-from considerate.fitting.checkpoint import Checkpoints, Saved
+from considerate.fitting.checkpoint import Checkpoint, Checkpoints
 from considerate.fitting.resume import Keeper, Keeping
 from considerate.fitting.saved_state import PartsOfPool, Tuned
 from considerate.fitting.training import (
@@ -179,7 +179,7 @@ class DividedFit:
         tasks = session.tasks
         fingerprint = {"data": describe_divided(self.data, tasks), "settings": settings}
 
-        def check(saved: Saved) -> None:
+        def check(saved: Checkpoint) -> None:
             saved.check_parts(lambda damage, parts: tasks.get([tasks.submit(damage, one) for one in parts]))
 
         with self.keeping.begin(fingerprint, check) as keeper:

@@ -43,7 +43,7 @@ def room_for_shards(folder: PathLike | None) -> tuple[str, bool]:
         check_folder(place)
     except OutputError as error:
         raise UsageError(str(error)) from error
-    return place.settled, False
+    return place.absolute, False
 
 
 @contextmanager

@@ -1,23 +1,22 @@
-"""Checkpoints: what a fit has come to after a sweep, in a folder on any filesystem.
+"""Checkpoints: the state of a fit after a sweep, in a folder on any filesystem.
 
     FOLDER/sweep-000012/part-0007.safetensors    the rows that one part of the graph holds
-    FOLDER/sweep-000012/head.safetensors         the rest of the state, and what the fit is made of
-    FOLDER/sweep-000012/index.json               names, sizes and sha256 of these; written last
+    FOLDER/sweep-000012/head.safetensors         the rest of the state, and the fingerprint of the fit
+    FOLDER/sweep-000012/index.json               names, sizes and checksums of these; written last
 
-One without an index, or whose files are not as the index says, is refused, and the one before it is used. The two
-newest are kept. Nothing in them is code; no pickle.
+A checkpoint without an index, or whose files are not as the index says, is refused, and the one before it is used. The
+two newest are kept. Nothing in them is code; no pickle.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from numpy.typing import DTypeLike, NDArray
@@ -25,11 +24,9 @@ from numpy.typing import DTypeLike, NDArray
 from considerate.data.fingerprint import differences
 from considerate.errors import CheckpointError, ModelFileError, OutputError, UsageError
 from considerate.storage.container import StoredTensors, encode_tensors, parse_json, read_tensors
-from considerate.storage.filesystems import Folder, Written
+from considerate.storage.filesystems import Folder
 
-logger = logging.getLogger("considerate")
-
-FORMAT, FORMAT_VERSION = "considerate-checkpoint", 1
+FORMAT, FORMAT_VERSION = "considerate-checkpoint", 2
 HEAD, INDEX, LOCK = "head.safetensors", "index.json", "lock"
 KEPT = 2
 _SWEEP = re.compile(r"sweep-([0-9]{6,9})")
@@ -46,19 +43,28 @@ def part_file(number: int) -> str:
 
 
 @dataclass(frozen=True)
-class SavedPart:
-    """A part's file. It pickles: whoever is to hold the part reads it, where it is."""
+class FileEntry:
+    """A file as it was written."""
+
+    name: str
+    size: int
+    sha256: str  # of its header, which holds those of its tensors; in an index of format 1 of the whole file
+
+
+@dataclass(frozen=True)
+class CheckpointPart:
+    """The file of a part. It pickles: the worker that is to hold the part reads it."""
 
     folder: Folder  # of the sweep
     sweep: int
     number: int
-    written: Written
+    file: FileEntry
+    version: int  # of the index
 
     def read(self) -> StoredTensors:
-        """Its tensors, once the file is known to be the one that was written; CheckpointError if it is not."""
-        stored = _read(self.folder, self.written)
-        if stored.metadata != _part_metadata(self.sweep, self.number):
-            raise CheckpointError(f"{self.folder.shown(self.written.name)}: is not part {self.number} of its sweep.")
+        """Its tensors, verified; CheckpointError if the file is not the one that was written."""
+        stored = _read(self.folder, self.file, self.version)
+        _check_part(stored, self.sweep, self.number)
         return stored
 
     def damage(self) -> str:
@@ -71,21 +77,29 @@ class SavedPart:
 
 
 @dataclass(frozen=True)
-class Saved:
-    """A checkpoint that was found whole."""
+class Checkpoint:
+    """A checkpoint whose index and head are sound."""
 
     sweep: int
     head: StoredTensors
     metadata: dict[str, Any]
-    parts: tuple[SavedPart, ...]
+    parts: tuple[CheckpointPart, ...]
+    _read_parts: dict[int, StoredTensors] = field(default_factory=dict, compare=False, repr=False)
 
     def part(self, number: int) -> StoredTensors:
-        """The tensors of one part, verified."""
-        return self.parts[number].read()
+        """The tensors of one part, read and verified once."""
+        if number not in self._read_parts:
+            self._read_parts[number] = self.parts[number].read()
+        return self._read_parts[number]
 
-    def check_parts(self, run: Callable[..., Iterable[str]] = map) -> None:
-        """Read every part; CheckpointError if one is not as it was written. `run` maps a function over the parts."""
-        for damage in run(SavedPart.damage, self.parts):
+    def check_parts(self, run: Callable[..., Iterable[str]] | None = None) -> None:
+        """Read every part; CheckpointError if one is not as it was written. `run` maps a function over the parts, on
+        the machines that will hold them."""
+        if run is None:
+            for number in range(len(self.parts)):
+                self.part(number)
+            return
+        for damage in run(CheckpointPart.damage, self.parts):
             if damage:
                 raise CheckpointError(damage)
 
@@ -95,61 +109,59 @@ class Checkpoints:
     """The checkpoints of one fit. It pickles: parts may be written by other machines, into a folder that all see."""
 
     folder: str
-    fingerprint: dict[str, Any]  # what the fit is made of: {"data": ..., "settings": ...}
+    fingerprint: dict[str, Any]  # of the data and the settings: {"data": ..., "settings": ...}
 
     @property
     def _root(self) -> Folder:
         return Folder.at(self.folder)
 
-    @contextmanager
-    def hold(self) -> Iterator[None]:
-        """Make the folder, and keep other fits of this machine out of it for as long as this lasts."""
-        self._root.make()
-        with self._root.locked(LOCK, "writes its checkpoints"):
-            yield
+    def _of(self, sweep: int) -> Folder:
+        return self._root.inside(sweep_folder(sweep))
 
-    def write_part(self, sweep: int, number: int, tensors: Mapping[str, NDArray[Any]]) -> Written:
+    @contextmanager
+    def lock(self) -> Iterator[bool]:
+        """Make the folder, and keep other fits of this machine out of it; yields whether it is locked."""
+        self._root.make()
+        with self._root.lock(LOCK, "writes its checkpoints") as held:
+            yield held
+
+    def write_part(self, sweep: int, number: int, tensors: Mapping[str, NDArray[Any]]) -> FileEntry:
         """Write the file of one part."""
-        place = self._root.inside(sweep_folder(sweep))
-        place.make()
-        return place.write(part_file(number), encode_tensors(tensors, _part_metadata(sweep, number)).pieces())
+        self._of(sweep).make()
+        return _write(self._of(sweep), part_file(number), tensors, _part_metadata(sweep, number))
 
     def read_part(self, sweep: int, number: int) -> StoredTensors:
-        """The tensors of one part, by the file's own checksums: also before there is an index."""
-        name = part_file(number)
-        place = self._root.inside(sweep_folder(sweep))
-        try:
-            stored = read_tensors(place.read(name), place.shown(name), verify=True)
-        except (OSError, ModelFileError) as error:
-            raise CheckpointError(f"{place.shown(name)}: cannot be read or is damaged ({error})") from error
-        if stored.metadata != _part_metadata(sweep, number):
-            raise CheckpointError(f"{place.shown(name)}: is not part {number} of sweep {sweep}.")
+        """The tensors of one part by the file's own checksums, also before there is an index."""
+        stored = _read(self._of(sweep), part_file(number))
+        _check_part(stored, sweep, number)
         return stored
 
     def finish(
-        self, sweep: int, head: Mapping[str, NDArray[Any]], metadata: Mapping[str, Any], parts: Sequence[Written]
+        self, sweep: int, head: Mapping[str, NDArray[Any]], metadata: Mapping[str, Any], parts: Sequence[FileEntry]
     ) -> None:
-        """Write the head, then the index, which makes the checkpoint one; then remove what is no longer needed."""
-        place = self._root.inside(sweep_folder(sweep))
-        place.make()
+        """Write the head, then the index, which completes the checkpoint; then remove older ones."""
+        folder = self._of(sweep)
+        folder.make()
         for number, part in enumerate(parts):
             if part.name != part_file(number):
                 raise UsageError(f"{part.name} is given as part {number} of a checkpoint; give all parts in order.")
-            if place.size(part.name) != part.size:
+            if folder.size(part.name) != part.size:
                 raise OutputError(
-                    f"{place.shown(part.name)}: was written by a worker and is not to be seen here; choose a folder "
+                    f"{folder.shown(part.name)}: a worker wrote it and this process does not see it; choose a folder "
                     "that all machines share."
                 )
         about = dict(metadata) | {"kind": "checkpoint", "sweep": sweep, "fingerprint": self.fingerprint}
-        written = place.write(HEAD, encode_tensors(head, about).pieces())
-        place.write(INDEX, [_index(sweep, [written, *parts])])
-        self._tidy(sweep)
+        files = [_write(folder, HEAD, head, about), *parts]
+        content = {"format": FORMAT, "format_version": FORMAT_VERSION, "sweep": sweep}
+        content["files"] = [asdict(file) for file in files]
+        folder.write(INDEX, [json.dumps(content | {"sha256": _digest(content)}, indent=1).encode() + b"\n"])
+        with suppress(OSError):  # the checkpoint is complete: what is left over goes next time
+            self._remove_others(sweep)
 
     def discard(self, sweep: int) -> None:
         """Remove a checkpoint, half-written or whole."""
-        place = self._root.inside(sweep_folder(sweep))
-        place.remove(INDEX)  # first: what is half-removed is then incomplete, not damaged
-        place.remove_all()
+        self._of(sweep).remove(INDEX)  # first: what is half-removed is then incomplete, not damaged
+        self._of(sweep).remove_all()
 
     def remove(self) -> None:
         """Remove all checkpoints."""
@@ -158,20 +170,19 @@ class Checkpoints:
 
     def complete(self) -> list[int]:
         """The sweeps whose checkpoint has an index, sound or not."""
-        return [sweep for sweep in self._sweeps() if self._root.inside(sweep_folder(sweep)).size(INDEX) is not None]
+        return [sweep for sweep in self._sweeps() if self._of(sweep).size(INDEX) is not None]
 
     def _sweeps(self) -> list[int]:
-        found = (_SWEEP.fullmatch(name) for name in self._root.names())
-        return sorted(int(one[1]) for one in found if one is not None)
+        return sorted(int(match[1]) for name in self._root.names() if (match := _SWEEP.fullmatch(name)))
 
-    def _tidy(self, newest: int) -> None:
+    def _remove_others(self, newest: int) -> None:
         """Those older than the two newest; and later ones, which were refused, or the fit would be past them."""
         keep = [sweep for sweep in self.complete() if sweep <= newest][-KEPT:]
         for sweep in self._sweeps():
             if sweep not in keep:
                 self.discard(sweep)
 
-    def latest(self, check: Callable[[Saved], None] = Saved.check_parts) -> Saved | None:
+    def latest(self, check: Callable[[Checkpoint], None] = Checkpoint.check_parts) -> Checkpoint | None:
         """The newest checkpoint that is whole, or None where there is none yet.
 
         `check` reads the parts and raises CheckpointError; on a cluster it has them read where they will be used. What
@@ -179,16 +190,21 @@ class Checkpoints:
         """
         damaged = False
         for sweep in reversed(self._sweeps()):
-            place = self._root.inside(sweep_folder(sweep))
-            saved, reason = self._open(place, sweep)
-            if saved is not None:
-                try:
-                    check(saved)
-                    return saved
-                except CheckpointError as error:
-                    reason = str(error).rstrip(".")
-            damaged = damaged or place.size(INDEX) is not None
-            warnings.warn(f"{place.shown()}: this checkpoint is not used: {reason}.", stacklevel=2)
+            try:
+                checkpoint = self._open(sweep)
+                if not (others := self._differences(checkpoint)):
+                    check(checkpoint)
+                    return checkpoint
+            except CheckpointError as error:
+                folder = self._of(sweep)
+                damaged = damaged or folder.size(INDEX) is not None
+                reason = str(error).rstrip(".")
+                warnings.warn(f"{folder.shown()}: this checkpoint is not used: {reason}.", stacklevel=2)
+                continue
+            raise CheckpointError(
+                f"{self.folder}: holds checkpoints of a fit with {'; '.join(others)}. Resume with the data and "
+                "settings of that fit, or choose another folder."
+            )
         if damaged:
             raise CheckpointError(
                 f"{self.folder}: none of its checkpoints is whole; fit from the beginning, into another folder."
@@ -196,45 +212,39 @@ class Checkpoints:
         return None
 
     def division(self) -> str | None:
-        """The side that stays with its parts in the fit whose checkpoints these are; None where that is not known."""
+        """The side that is divided in the fit whose checkpoints these are; None where that is not known."""
         for sweep in reversed(self.complete()):
-            place = self._root.inside(sweep_folder(sweep))
-            try:
-                said = _read(place, _read_index(bytes(place.read(INDEX)), sweep)[0]).metadata["fingerprint"]["data"]
-                return str(said["division"])
-            except (OSError, ValueError, RecursionError, LookupError, TypeError):
-                continue  # `latest` says what is wrong with it
+            with suppress(CheckpointError, LookupError, TypeError):  # `latest` says what is wrong with it
+                return str(self._open(sweep).metadata["fingerprint"]["data"]["division"])
         return None
 
-    def _open(self, place: Folder, sweep: int) -> tuple[Saved | None, str]:
-        """The checkpoint of a sweep with its head verified, or why there is none."""
-        size = place.size(INDEX)
+    def _open(self, sweep: int) -> Checkpoint:
+        """The checkpoint of a sweep, its index and head verified; CheckpointError says what is wrong with it."""
+        folder = self._of(sweep)
+        size = folder.size(INDEX)
         if size is None:
-            return None, "it is incomplete, as a fit leaves it that is stopped while it writes"
+            raise CheckpointError("it is incomplete, as a fit leaves it that is stopped while it writes")
         try:
-            head, *parts = _read_index(bytes(place.read(INDEX)) if size <= _MOST_INDEX else b"", sweep)
-            for one in (head, *parts):
-                if (size := place.size(one.name)) != one.size:
-                    wrong = "is missing" if size is None else f"has {size} bytes, not {one.size}"
-                    raise ValueError(f"{one.name} {wrong}")
-            stored = _read(place, head)
-        except (OSError, ValueError, RecursionError) as error:  # CheckpointError is a ValueError
-            return None, str(error).rstrip(".") or INDEX
-        metadata = stored.metadata
-        if metadata.get("kind") != "checkpoint" or metadata.get("sweep") != sweep:
-            return None, f"{HEAD} is not that of sweep {sweep}"
-        self._check_same_fit(metadata.get("fingerprint"))
-        found = (SavedPart(place, sweep, number, one) for number, one in enumerate(parts))
-        return Saved(sweep, stored, metadata, tuple(found)), ""
+            raw = bytes(folder.read(INDEX)) if size <= _MOST_INDEX else b""
+        except OSError as error:
+            raise CheckpointError(f"{INDEX} cannot be read ({error.strerror or error})") from error
+        version, files = _parse_index(raw, sweep)
+        for file in files:
+            if (size := folder.size(file.name)) != file.size:
+                wrong = "is missing" if size is None else f"has {size} bytes, not {file.size}"
+                raise CheckpointError(f"{file.name} {wrong}")
+        head = _read(folder, files[0], version)
+        if head.metadata.get("kind") != "checkpoint" or head.metadata.get("sweep") != sweep:
+            raise CheckpointError(f"{HEAD} is not that of sweep {sweep}")
+        parts = (CheckpointPart(folder, sweep, number, file, version) for number, file in enumerate(files[1:]))
+        return Checkpoint(sweep, head, head.metadata, tuple(parts))
 
-    def _check_same_fit(self, saved: Any) -> None:
+    def _differences(self, checkpoint: Checkpoint) -> list[str]:
+        """What sets the fit of a checkpoint apart from this one."""
+        saved = checkpoint.metadata.get("fingerprint")
         if saved == json.loads(json.dumps(self.fingerprint)):
-            return
-        found = differences(saved if isinstance(saved, dict) else {}, self.fingerprint)
-        raise CheckpointError(
-            f"{self.folder}: holds checkpoints of a fit with {'; '.join(found) or 'other settings'}. Resume with the "
-            "data and settings of that fit, or choose another folder."
-        )
+            return []
+        return differences(saved if isinstance(saved, dict) else {}, self.fingerprint) or ["other settings"]
 
 
 def tensor(stored: StoredTensors, name: str, dtype: DTypeLike, shape: Sequence[int | None]) -> NDArray[Any]:
@@ -252,52 +262,57 @@ def _part_metadata(sweep: int, number: int) -> dict[str, Any]:
     return {"kind": "checkpoint part", "sweep": sweep, "number": number}
 
 
-def _read(place: Folder, written: Written) -> StoredTensors:
-    """A file of tensors whose size and sha256 are as they were written."""
+def _check_part(stored: StoredTensors, sweep: int, number: int) -> None:
+    if stored.metadata != _part_metadata(sweep, number):
+        raise CheckpointError(f"{stored.path}: is not part {number} of sweep {sweep}.")
+
+
+def _write(folder: Folder, name: str, tensors: Mapping[str, NDArray[Any]], about: Mapping[str, Any]) -> FileEntry:
+    encoded = encode_tensors(tensors, about)
+    return FileEntry(name, folder.write(name, encoded.pieces()), encoded.sha256)
+
+
+def _read(folder: Folder, file: FileEntry | str, version: int = FORMAT_VERSION) -> StoredTensors:
+    """A file of tensors, verified; as the index says, where its entry is given."""
+    name = file if isinstance(file, str) else file.name
     try:
-        content = place.read(written.name)
+        content = folder.read(name)
     except OSError as error:
-        raise CheckpointError(f"{written.name} cannot be read ({error.strerror or error})") from error
-    if len(content) != written.size or hashlib.sha256(content).hexdigest() != written.sha256:
-        raise CheckpointError(f"{written.name} does not match its checksum")
+        raise CheckpointError(f"{name} cannot be read ({error.strerror or error})") from error
+    whole = version == 1  # the index has the checksum of the whole file
     try:
-        return read_tensors(content, place.shown(written.name), verify=False)
+        stored = read_tensors(content, folder.shown(name), verify=not whole)
+        sha256 = hashlib.sha256(content).hexdigest() if whole else stored.header_sha256
     except ModelFileError as error:
-        raise CheckpointError(f"{written.name} is not a file of tensors") from error
-
-
-def _index(sweep: int, files: Sequence[Written]) -> bytes:
-    content = {
-        "format": FORMAT,
-        "format_version": FORMAT_VERSION,
-        "sweep": sweep,
-        "files": [asdict(one) for one in files],
-    }
-    return json.dumps(content | {"sha256": _digest(content)}, indent=1).encode() + b"\n"
+        raise CheckpointError(f"{name} does not match its checksum") from error
+    if isinstance(file, FileEntry) and (len(content), sha256) != (file.size, file.sha256):
+        raise CheckpointError(f"{name} does not match its checksum")
+    return stored
 
 
 def _digest(content: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
-def _read_index(raw: bytes, sweep: int) -> list[Written]:
-    """The files of a checkpoint, head first; ValueError where the index is not one of ours, undamaged."""
+def _parse_index(raw: bytes, sweep: int) -> tuple[int, list[FileEntry]]:
+    """The format and the files of a checkpoint, head first; CheckpointError where the index is damaged or not ours."""
     try:
         content = parse_json(raw.decode())
-        version = content["format_version"]
-        sha256 = content.pop("sha256")
-        whole = content["format"] == FORMAT and sha256 == _digest(content) and content["sweep"] == sweep
-        if not whole or type(version) is not int:
+        sha256, version = content.pop("sha256"), content["format_version"]
+        if content["format"] != FORMAT or sha256 != _digest(content) or content["sweep"] != sweep:
+            raise ValueError
+        if type(version) is not int or version < 1:
             raise ValueError
         if version > FORMAT_VERSION:
             raise CheckpointError(f"it has format {version}, and this library reads up to {FORMAT_VERSION}")
-        files = [Written(**one) for one in content["files"]]
+        files = [FileEntry(**entry) for entry in content["files"]]
         names = [HEAD, *(part_file(number) for number in range(len(files) - 1))]
-        sound = all(type(one.size) is int and _SHA256.fullmatch(one.sha256) for one in files)
-        if [one.name for one in files] != names or not sound:
+        if [file.name for file in files] != names:
+            raise ValueError
+        if not all(type(file.size) is int and _SHA256.fullmatch(file.sha256) for file in files):
             raise ValueError
     except CheckpointError:
         raise
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise ValueError(f"{INDEX} is damaged") from error
-    return files
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise CheckpointError(f"{INDEX} is damaged") from error
+    return version, files

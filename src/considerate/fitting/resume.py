@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from considerate.errors import OutputError, UsageError
-from considerate.fitting.checkpoint import Checkpoints, Saved
+from considerate.errors import UsageError
+from considerate.fitting.checkpoint import Checkpoint, Checkpoints
 from considerate.fitting.saved_state import Parts, Tuned, pack_head, program, restore
 from considerate.fitting.training import FitStep, Start
 from considerate.parameters import FitPlan
@@ -39,7 +39,7 @@ class Keeping:
             if resume:
                 raise UsageError("resume needs the folder of the checkpoints to go on from; give it as checkpoint.")
             return None
-        folder = Folder.at(checkpoint).settled
+        folder = Folder.at(checkpoint).absolute
         done = [] if resume else Checkpoints(folder, {}).complete()
         if done:
             raise UsageError(
@@ -50,11 +50,11 @@ class Keeping:
 
     @contextmanager
     def begin(
-        self, fingerprint: dict[str, Any], check: Callable[[Saved], None] = Saved.check_parts
+        self, fingerprint: dict[str, Any], check: Callable[[Checkpoint], None] = Checkpoint.check_parts
     ) -> Iterator[Keeper]:
         """Hold the folder, and find the checkpoint to go on from; `check` reads its parts."""
         checkpoints = Checkpoints(self.folder, fingerprint)
-        with checkpoints.hold():
+        with checkpoints.lock():
             saved = checkpoints.latest(check) if self.resume else None
             if self.resume and saved is None:
                 logger.warning("%s: there is no checkpoint yet; the fit starts from the beginning", self.folder)
@@ -64,7 +64,7 @@ class Keeping:
 class Keeper:
     """Writes the checkpoints of a fit as it goes."""
 
-    def __init__(self, checkpoints: Checkpoints, every: int, saved: Saved | None) -> None:
+    def __init__(self, checkpoints: Checkpoints, every: int, saved: Checkpoint | None) -> None:
         self.checkpoints, self.every, self.saved = checkpoints, every, saved
         self.written = saved.sweep if saved is not None else 0  # the sweep of the newest one
 
@@ -103,12 +103,12 @@ class Keeper:
         try:
             try:
                 written = parts.write(self.checkpoints, step.state)
-            except OutputError:
+            except OSError:
                 self.checkpoints.discard(step.sweep)
                 raise
             head, metadata = pack_head(step.state, parts, bounds, step.recent, tuned)
             self.checkpoints.finish(step.sweep, head, metadata, written)
-        except OutputError as error:
+        except OSError as error:
             warnings.warn(
                 f"the checkpoint of sweep {step.sweep} was not written ({error}) The fit goes on.", stacklevel=2
             )

@@ -21,7 +21,7 @@ from considerate.data.fingerprint import describe_data, digest_ids, digest_likes
 from considerate.data.graph import Graph, Range, part_ranges
 from considerate.data.vocabulary import Vocabulary
 from considerate.errors import CheckpointError
-from considerate.fitting.checkpoint import Checkpoints, Saved, tensor
+from considerate.fitting.checkpoint import Checkpoint, Checkpoints, FileEntry, tensor
 from considerate.fitting.training import Start
 from considerate.inference.bound import Bound
 from considerate.inference.hidden import Expected
@@ -32,7 +32,6 @@ from considerate.inference.updates import Moments
 from considerate.kernels import compiled
 from considerate.parameters import FitPlan
 from considerate.storage.container import StoredTensors
-from considerate.storage.filesystems import Written
 
 GAMMAS = ("user", "item", "user_bias", "item_bias")
 WRITERS = 8  # files written at once: they wait for the disk
@@ -47,11 +46,11 @@ class Parts(Protocol):
 
     resident: str  # "users" or "items"
 
-    def write(self, checkpoints: Checkpoints, state: State) -> list[Written]:
+    def write(self, checkpoints: Checkpoints, state: State) -> list[FileEntry]:
         """Write the file of each part."""
         ...
 
-    def read(self, checkpoints: Checkpoints, saved: Saved, state: State) -> State:
+    def read(self, checkpoints: Checkpoints, saved: Checkpoint, state: State) -> State:
         """Put the parts back; the state comes with no row of the resident side, and leaves as the runner wants it."""
         ...
 
@@ -87,8 +86,8 @@ class PartsInMemory:
         self.runner = runner
         self.ranges = user_parts(runner.graph)
 
-    def write(self, checkpoints: Checkpoints, state: State) -> list[Written]:
-        def write(number: int) -> Written:
+    def write(self, checkpoints: Checkpoints, state: State) -> list[FileEntry]:
+        def write(number: int) -> FileEntry:
             tensors = side_tensors(state.posterior.users, *self.ranges[number])
             tensors["sweep"] = np.array([state.sweep], np.int64)  # as parts that live elsewhere have it
             return checkpoints.write_part(state.sweep, number, tensors)
@@ -96,7 +95,7 @@ class PartsInMemory:
         with ThreadPoolExecutor(WRITERS, "considerate-checkpoint") as pool:
             return list(pool.map(write, range(len(self.ranges))))
 
-    def read(self, checkpoints: Checkpoints, saved: Saved, state: State) -> State:
+    def read(self, checkpoints: Checkpoints, saved: Checkpoint, state: State) -> State:
         q, graph = state.posterior, self.runner.graph
         _check_parts(saved, len(self.ranges))
         users = Side.constant(graph.user_count, q.factors, 0.0, 0.0 if q.users.has_bias else None)
@@ -117,18 +116,18 @@ class PartsInMemory:
 
 
 class PartsOfPool:
-    """Residents that live with the parts of a crew, each of which writes and reads its own file."""
+    """Residents that live with the parts of a worker pool, each of which writes and reads its own file."""
 
     def __init__(self, runner: Any, pool: Any) -> None:
         self.pool, self.grouping, self.items = pool, runner.grouping, runner.outline.item_count
         self.resident: str = runner.setup.resident
 
-    def write(self, checkpoints: Checkpoints, state: State) -> list[Written]:
+    def write(self, checkpoints: Checkpoints, state: State) -> list[FileEntry]:
         write, read = (partial(one, state.sweep) for one in (checkpoints.write_part, checkpoints.read_part))
-        written: list[Written] = self.pool.snapshot(write, read)
+        written: list[FileEntry] = self.pool.snapshot(write, read)
         return written
 
-    def read(self, checkpoints: Checkpoints, saved: Saved, state: State) -> State:
+    def read(self, checkpoints: Checkpoints, saved: Checkpoint, state: State) -> State:
         _check_parts(saved, self.pool.parts)
         self.pool.call("take", partial(checkpoints.read_part, saved.sweep), changes=True)
         return state
@@ -141,7 +140,7 @@ class PartsOfPool:
             self.grouping.use(checked_groups(memory, self.items, self.grouping.groups))
 
 
-def _check_parts(saved: Saved, expected: int) -> None:
+def _check_parts(saved: Checkpoint, expected: int) -> None:
     if len(saved.parts) != expected:
         raise CheckpointError(f"{saved.head.path}: there are {len(saved.parts)} parts where {expected} are expected.")
 
@@ -199,7 +198,7 @@ def pack_head(
     return tensors, {"bound_terms": TERMS, "program": program(), "knob": tuned.knob, "weight": tuned.weight}
 
 
-def saved_tuning(saved: Saved) -> Tuned:
+def saved_tuning(saved: Checkpoint) -> Tuned:
     """The settings that were chosen before the fit began."""
     knob, weight = (saved.metadata.get(name) for name in ("knob", "weight"))
     if not isinstance(knob, int | float) or not isinstance(weight, int | float) or not 0 < weight < 1e6:
@@ -207,7 +206,7 @@ def saved_tuning(saved: Saved) -> Tuned:
     return Tuned(float(knob), float(weight))
 
 
-def unpack_head(saved: Saved, settings: FitPlan, counts: tuple[int, int], resident: str) -> State:
+def unpack_head(saved: Checkpoint, settings: FitPlan, counts: tuple[int, int], resident: str) -> State:
     """The state of a checkpoint, its resident side without rows. counts: (users, items)."""
     head, factors = saved.head, settings.factors
     sides: dict[str, Side] = {}
@@ -240,7 +239,9 @@ def _numbers(stored: StoredTensors, name: str, count: int) -> list[float]:
     return [float(one) for one in tensor(stored, name, np.float64, [count])]
 
 
-def restore(checkpoints: Checkpoints, saved: Saved, settings: FitPlan, counts: tuple[int, int], parts: Parts) -> Start:
+def restore(
+    checkpoints: Checkpoints, saved: Checkpoint, settings: FitPlan, counts: tuple[int, int], parts: Parts
+) -> Start:
     """Where a fit goes on from; the parts are as they were then."""
     state = parts.read(checkpoints, saved, unpack_head(saved, settings, counts, parts.resident))
     prefix = "memory."

@@ -84,10 +84,10 @@ def write_user_shard(
     tensors, said = user_tensors(rows, users.factors, likes is not None)
     encoded = encode_tensors(tensors, said | {"kind": SHARD, "first": first, "factors": users.factors})
     place.make()
-    written = place.write(shard_name(number, encoded.sha256), encoded.pieces())
+    size = place.write(shard_name(number, encoded.sha256), encoded.pieces())
     ends = (first, first + count - 1) if ids.kind == "range" else (ids.id_of(0), ids.id_of(count - 1))
     about = users.factors, likes is not None, users.has_bias, ids.kind, ends
-    return ShardEntry(number, first, count, rows.edges, *about, written.size, encoded.sha256)
+    return ShardEntry(number, first, count, rows.edges, *about, size, encoded.sha256)
 
 
 def write_index(folder: str | Folder, model: Model, entries: Sequence[ShardEntry]) -> None:

@@ -7,10 +7,13 @@ step: a reader sees the old file or the new one, and a failure leaves the old on
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
+import re
 import secrets
 import shutil
 import stat
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import BinaryIO
@@ -19,6 +22,8 @@ from considerate.errors import OutputError
 
 PathLike = str | os.PathLike[str]
 
+_TEMPORARY = re.compile(r"\.considerate-[0-9a-f]{16}\.tmp")
+_ABANDONED = 86_400  # seconds without a write after which a temporary file that nobody has locked is removed
 _ADVICE = {
     errno.ENOSPC: "the disk is full; free some space or save elsewhere",
     errno.EDQUOT: "the disk quota is used up; free some space or save elsewhere",
@@ -74,16 +79,20 @@ def atomic_write(path: PathLike, *, durable: bool = True) -> Iterator[BinaryIO]:
     """A binary file to write to, which becomes `path` when the block ends well.
 
     A symbolic link is followed, and its target replaced. A new file gets the permissions that open() would
-    give, a replaced one keeps its own. If the disk fails, OutputError comes out; if the block fails, its own
-    exception does, Ctrl-C too. Either way no temporary file stays and what was there before is untouched. A file that
-    is of no use once the machine has stopped need not be `durable`, and nobody waits for the disk.
+    give, a replaced one keeps its own. If the disk fails, OutputError is raised; if the block fails, its own
+    exception, Ctrl-C too. Either way no temporary file stays and what was there before is untouched. A file that
+    is of no use once the machine has stopped need not be `durable`: it is not synced to the disk.
     """
     target = _target(path)
     folder = os.path.dirname(target)
     temporary = os.path.join(folder, f".considerate-{secrets.token_hex(8)}.tmp")
+    if durable:
+        _remove_abandoned(folder)
     try:
-        file = _create(temporary)
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+        file = os.fdopen(os.open(temporary, flags, 0o666), "wb")
         try:
+            try_lock(file.fileno())  # for as long as this process lives, nobody takes the file for abandoned
             yield file
             file.flush()
             _keep_permissions(file.fileno(), target)
@@ -108,27 +117,57 @@ def atomic_write(path: PathLike, *, durable: bool = True) -> Iterator[BinaryIO]:
         sync_folder(folder)
 
 
+def try_lock(descriptor: int) -> bool | None:
+    """Lock an open file until it is closed or the process ends: True if it is locked now, False if another has the
+    lock, None where the filesystem has no locks (Lustre without flock, some NFS)."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        return False if error.errno in (errno.EWOULDBLOCK, errno.EACCES) else None
+    return True
+
+
+def _remove_abandoned(folder: str) -> None:
+    """Remove the temporary files of saves that were killed: no process has them locked, and nobody has written to them
+    for a day. The day is for machines that share a folder but not its locks."""
+    with suppress(OSError):
+        for entry in os.scandir(folder):
+            if not _TEMPORARY.fullmatch(entry.name) or not entry.is_file(follow_symlinks=False):
+                continue
+            if time.time() - entry.stat(follow_symlinks=False).st_mtime < _ABANDONED:
+                continue
+            with suppress(OSError):
+                descriptor = os.open(entry.path, os.O_RDWR | os.O_NOFOLLOW)
+                try:
+                    if try_lock(descriptor):
+                        os.unlink(entry.path)
+                finally:
+                    os.close(descriptor)
+
+
 def _target(path: PathLike) -> str:
     """The file that open(path, "wb") would write, or OutputError where that is not a file we may replace."""
     name = os.fspath(path)
     if "\0" in name:
         raise OutputError(f"{name!r}: the path holds a null character; correct the path.")
     target = os.path.realpath(name)
-    if os.path.islink(target):
-        raise OutputError(f"{name}: is a symbolic link that leads back to itself; remove the link.")
-    if os.path.isdir(target) or not os.path.basename(name):
+    try:
+        mode = os.lstat(target).st_mode
+    except FileNotFoundError:
+        mode = None
+    except OSError as error:  # the name is too long, a part of the path is no folder or may not be searched
+        raise _refusal(path, error.errno, error.strerror) from error
+    if not os.path.basename(name) or (mode is not None and stat.S_ISDIR(mode)):
         raise _refusal(path, errno.EISDIR)
-    if os.path.exists(target):
-        if not os.path.isfile(target):
-            raise OutputError(f"{name}: is a device or a pipe, which cannot be replaced; give a file name.")
-        if not os.access(target, os.W_OK):
-            raise OutputError(f"{name}: the file there is read-only; make it writable or choose another name.")
+    if mode is None:
+        return target
+    if stat.S_ISLNK(mode):
+        raise OutputError(f"{name}: is a symbolic link that leads back to itself; remove the link.")
+    if not stat.S_ISREG(mode):
+        raise OutputError(f"{name}: is a device or a pipe, which cannot be replaced; give a file name.")
+    if not os.access(target, os.W_OK):
+        raise OutputError(f"{name}: the file there is read-only; make it writable or choose another name.")
     return target
-
-
-def _create(temporary: str) -> BinaryIO:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
-    return os.fdopen(os.open(temporary, flags, 0o666), "wb")
 
 
 def _keep_permissions(descriptor: int, target: str) -> None:

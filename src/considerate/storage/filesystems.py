@@ -1,18 +1,19 @@
 """Folders on a local disk, or on any filesystem that pyarrow has an address for: s3://, gs://, hdfs://, abfs://.
 
-On a local disk a file is written beside its place, reaches the disk and is renamed. Elsewhere it is written in place:
-an object store shows it when it is whole, other filesystems may show a half. Whoever needs several files, or whole
-ones, writes an index of sizes and checksums last.
+A file that is there is replaced in one step, when the new one is whole. On a local disk a new file appears whole too.
+Elsewhere it is written under its own name: an object store shows it when it is whole, other filesystems may show a
+half. Who needs several files writes an index of sizes and checksums last.
 """
 
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import re
+import secrets
 import shutil
 import socket
+import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -22,20 +23,14 @@ from typing import Any, NoReturn
 from urllib.parse import unquote, urlsplit
 
 from considerate.errors import OutputError, UsageError
-from considerate.storage.files import PathLike, atomic_write, make_folder
+from considerate.storage.files import PathLike, atomic_write, make_folder, try_lock
 
 Bytes = bytes | mmap
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_OWNER = re.compile(rb"process \d+ on [^\n]*\n *")
+_OWNER_BYTES = 300
+_S3_COPY = 5 << 30  # bytes; S3 copies no larger object by itself
 _REASON = 160  # letters of another program's message that are shown
-
-
-@dataclass(frozen=True)
-class Written:
-    """A file as it was written."""
-
-    name: str
-    size: int
-    sha256: str
 
 
 @dataclass(frozen=True)
@@ -46,14 +41,14 @@ class Folder:
     inner: str = ""  # a folder inside that, by names with slashes
 
     @classmethod
-    def at(cls, place: PathLike) -> Folder:
+    def at(cls, address: PathLike) -> Folder:
         """The folder of a path or an address; UsageError where it is neither."""
-        address = os.fspath(place)
-        if not address or "\0" in address:
-            raise UsageError(f"{address!r} does not name a folder; give a path or an address such as s3://bucket/name.")
-        folder = cls(address)
+        text = os.fspath(address)
+        if not text or "\0" in text:
+            raise UsageError(f"{text!r} does not name a folder; give a path or an address such as s3://bucket/name.")
+        folder = cls(text)
         if folder.local is None:
-            _opened(address)
+            _filesystem(text)
         return folder
 
     @property
@@ -68,7 +63,7 @@ class Folder:
         return os.path.abspath(os.path.join(path, self.inner) if self.inner else path)
 
     @property
-    def settled(self) -> str:
+    def absolute(self) -> str:
         """Its address for processes that work in another folder: a local path from the root on."""
         return self.local or self.address
 
@@ -77,11 +72,12 @@ class Folder:
         return Folder(self.address, f"{self.inner}/{name}" if self.inner else name)
 
     def shown(self, name: str = "") -> str:
-        """How this folder, or a file in it, is named to people."""
+        """How messages name this folder, or a file in it."""
         return "/".join(part for part in (self.address.rstrip("/"), self.inner, name) if part) or "/"
 
     def _path(self, name: str = "") -> tuple[Any, str]:
-        filesystem, root = _opened(self.address)
+        """pyarrow's filesystem, and the path of this folder or of a file in it."""
+        filesystem, root = _filesystem(self.address)
         inner = "/".join(part for part in (self.inner, name) if part)
         return filesystem, f"{root.rstrip('/')}/{inner}" if root and inner else inner or root
 
@@ -98,16 +94,17 @@ class Folder:
 
     def names(self) -> list[str]:
         """The files and folders in it, sorted; none where there is no such folder."""
-        if self.local is not None:
-            try:
+        try:
+            if self.local is not None:
                 return sorted(os.listdir(self.local))
-            except (FileNotFoundError, NotADirectoryError):
-                return []
-        from pyarrow.fs import FileSelector
+            from pyarrow.fs import FileSelector
 
-        filesystem, path = self._path()
-        found = filesystem.get_file_info(FileSelector(path, allow_not_found=True))
-        return sorted(one.base_name for one in found)
+            filesystem, path = self._path()
+            return sorted(info.base_name for info in filesystem.get_file_info(FileSelector(path, allow_not_found=True)))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except OSError as error:
+            _refuse(self.shown(), error, "read")
 
     def size(self, name: str) -> int | None:
         """The bytes of a file, or None where there is no such file."""
@@ -117,7 +114,10 @@ class Folder:
         from pyarrow.fs import FileType
 
         filesystem, path = self._path(name)
-        info = filesystem.get_file_info(path)
+        try:
+            info = filesystem.get_file_info(path)
+        except OSError as error:
+            _refuse(self.shown(name), error, "read")
         return int(info.size) if info.type == FileType.File else None
 
     def read(self, name: str) -> Bytes:
@@ -131,38 +131,40 @@ class Folder:
         with filesystem.open_input_stream(path) as stream:
             return bytes(stream.read())
 
-    def write(self, name: str, pieces: Iterable[bytes | memoryview]) -> Written:
-        """Write a file from its pieces; OutputError where that is not possible."""
-        digest, size = hashlib.sha256(), 0
+    def write(self, name: str, pieces: Iterable[bytes | memoryview]) -> int:
+        """Write a file from its pieces and return its size; OutputError where that is not possible.
 
-        def write_to(file: Any) -> None:
-            nonlocal size
-            for piece in pieces:
-                file.write(piece)
-                digest.update(piece)
-                size += len(piece)
-
+        Where `pieces` or the disk fails, the file that was there before stays as it is. A stream of pyarrow's commits
+        what it has when it is closed, after a failure too: so what would replace a file is written aside and moved.
+        """
         if self.local is not None:
-            with atomic_write(os.path.join(self.local, name)) as local_file:
-                write_to(local_file)
-            return Written(name, size, digest.hexdigest())
+            with atomic_write(os.path.join(self.local, name)) as file:
+                return sum(file.write(piece) for piece in pieces)
+        replaces = self.size(name) is not None
         filesystem, path = self._path(name)
+        aside = self._path(f".considerate-{secrets.token_hex(8)}.tmp")[1] if replaces else path
         try:
-            with filesystem.open_output_stream(path) as stream:
-                write_to(stream)
+            try:
+                with filesystem.open_output_stream(aside) as stream:
+                    size = sum(int(stream.write(piece)) for piece in pieces)
+                if replaces:
+                    _move(filesystem, aside, path, size)
+            except BaseException:
+                with suppress(OSError):
+                    filesystem.delete_file(aside)
+                raise
         except OSError as error:
             _refuse(self.shown(name), error)
-        return Written(name, size, digest.hexdigest())
+        return size
 
     def remove(self, name: str) -> None:
         """Remove a file; one that is not there, or cannot be removed, is left."""
-        if self.local is not None:
-            with suppress(OSError):
-                os.unlink(os.path.join(self.local, name))
-            return
-        filesystem, path = self._path(name)
         with suppress(OSError):
-            filesystem.delete_file(path)
+            if self.local is not None:
+                os.unlink(os.path.join(self.local, name))
+            else:
+                filesystem, path = self._path(name)
+                filesystem.delete_file(path)
 
     def remove_all(self) -> None:
         """Remove the folder with all that is in it, as far as that is possible."""
@@ -174,45 +176,56 @@ class Folder:
             filesystem.delete_dir(path)
 
     @contextmanager
-    def locked(self, name: str, doing: str) -> Iterator[None]:
-        """Hold a lock on a file of a local folder, which the system lets go of when the process ends, however it ends.
+    def lock(self, name: str, purpose: str) -> Iterator[bool]:
+        """Hold a lock on a file of a local folder; the system releases it when the process ends, however it ends.
 
-        UsageError where another process, or this one, holds it. Elsewhere than on a local disk there is no lock.
+        Yields whether the lock is held: there is none on a filesystem without locks, nor elsewhere than on a local
+        disk. UsageError where another process, or this one, holds it. OutputError where the file is a link, or holds
+        anything but the name of a lock's holder: such a file is never written to.
         """
         if self.local is None:
-            yield
+            yield False
             return
         try:
-            descriptor = os.open(os.path.join(self.local, name), os.O_RDWR | os.O_CREAT, 0o666)
+            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+            descriptor = os.open(os.path.join(self.local, name), flags, 0o666)
         except OSError as error:
+            if error.errno in (errno.ELOOP, errno.EMLINK):
+                raise OutputError(
+                    f"{self.shown(name)}: is a symbolic link, not a lock; remove it or choose another folder."
+                ) from error
             _refuse(self.shown(name), error)
         try:
-            if not _lock(descriptor):
-                holder = os.pread(descriptor, 200, 0).decode(errors="replace").strip()
+            info = os.fstat(descriptor)
+            owner = os.pread(descriptor, _OWNER_BYTES, 0) if stat.S_ISREG(info.st_mode) else b"?"
+            if info.st_nlink > 1 or info.st_size > len(owner) or (owner and not _OWNER.fullmatch(owner)):
+                raise OutputError(f"{self.shown(name)}: is not a lock of considerate's; choose another folder.")
+            held = try_lock(descriptor)
+            if held is False:
+                holder = owner.decode(errors="replace").strip() or "unknown"
                 raise UsageError(
-                    f"{self.shown()}: another fit ({holder or 'unknown'}) {doing} there; wait for it, or choose "
-                    "another folder."
+                    f"{self.shown()}: another fit ({holder}) {purpose} there; wait for it, or choose another folder."
                 )
-            yield
+            if held:
+                text = f"process {os.getpid()} on {socket.gethostname()[:200]}\n"
+                os.pwrite(descriptor, text.encode().ljust(len(owner)), 0)
+            yield bool(held)
         finally:
             os.close(descriptor)
 
 
-def _lock(descriptor: int) -> bool:
-    """Lock a file and say in it by whom; False where another has it."""
-    import fcntl
+def _move(filesystem: Any, source: str, target: str, size: int) -> None:
+    if filesystem.type_name == "s3" and size > _S3_COPY:
+        from pyarrow.fs import copy_files
 
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        return error.errno not in (errno.EWOULDBLOCK, errno.EACCES)  # else a filesystem that has no locks
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
-    return True
+        copy_files(source, target, filesystem, filesystem)
+        filesystem.delete_file(source)
+    else:
+        filesystem.move(source, target)
 
 
 @lru_cache(maxsize=16)
-def _opened(address: str) -> tuple[Any, str]:
+def _filesystem(address: str) -> tuple[Any, str]:
     """pyarrow's filesystem of an address, and the path on it."""
     import pyarrow as pa
     from pyarrow.fs import FileSystem
@@ -227,8 +240,10 @@ def _opened(address: str) -> tuple[Any, str]:
     return filesystem, path
 
 
-def _refuse(shown: str, error: BaseException) -> NoReturn:
-    raise OutputError(f"{shown}: cannot be written ({_reason(error)}); check the address and its rights.") from error
+def _refuse(shown: str, error: OSError, verb: str = "written") -> NoReturn:
+    if isinstance(error, OutputError):
+        raise error
+    raise OutputError(f"{shown}: cannot be {verb} ({_reason(error)}); check the address and its rights.") from error
 
 
 def _reason(error: BaseException) -> str:

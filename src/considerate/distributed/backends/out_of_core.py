@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -20,13 +18,9 @@ from considerate.distributed.pools.disk import DiskPool
 from considerate.distributed.pools.host import Merge, PerPart
 from considerate.distributed.pools.pool import SinglePartCall
 from considerate.distributed.spilling import SpillingTasks
-from considerate.errors import OutputError, UsageError
 from considerate.kernels.threads import available_threads
 from considerate.storage.files import PathLike
-from considerate.storage.filesystems import Folder
-
-PREFIX, NEW = ".considerate-parts-", ".considerate-new-"
-LOCK = "lock"
+from considerate.storage.scratch import scratch_folder
 
 
 @dataclass(frozen=True)
@@ -52,7 +46,7 @@ class OutOfCoreSession:
     def __init__(self, options: OutOfCore) -> None:
         self.threads = options.threads or available_threads()
         with ExitStack() as closing:
-            self._folder = _room(options.folder, closing)
+            self._folder = closing.enter_context(scratch_folder(options.folder))
             self.tasks = SpillingTasks(self._folder, self.threads)
             closing.callback(self.tasks.close)
             self._closing = closing.pop_all()
@@ -82,40 +76,6 @@ class OutOfCoreSession:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _room(parent: PathLike | None, closing: ExitStack) -> str:
-    """A new folder, which is removed at the end; what fits that were killed have left there is removed now.
-
-    A folder has its name from the moment on that its lock is held, and the system lets go of that when a process ends.
-    """
-    place = tempfile.gettempdir() if parent is None else os.path.abspath(parent)
-    try:
-        os.makedirs(place, exist_ok=True)
-        made = tempfile.mkdtemp(prefix=NEW, dir=place)
-        room = made.replace(NEW, PREFIX)
-        closing.callback(shutil.rmtree, room, ignore_errors=True)
-        try:
-            closing.enter_context(Folder.at(made).locked(LOCK, "keeps its parts"))
-            os.rename(made, room)
-        except BaseException:
-            shutil.rmtree(made, ignore_errors=True)
-            raise
-    except OSError as error:
-        raise OutputError(
-            f"{place}: no folder can be made there for the parts ({error.strerror or error}); choose another."
-        ) from error
-    with suppress(OSError):
-        _remove_abandoned(place)
-    return room
-
-
-def _remove_abandoned(place: str) -> None:
-    for name in os.listdir(place):
-        found = os.path.join(place, name)
-        if name.startswith(PREFIX) and os.path.isfile(os.path.join(found, LOCK)):
-            with suppress(UsageError, OutputError), Folder.at(found).locked(LOCK, "keeps its parts"):
-                shutil.rmtree(found, ignore_errors=True)
 
 
 class TimedDiskPool(DiskPool):
