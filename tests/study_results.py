@@ -13,7 +13,6 @@ import numpy as np
 
 from considerate.study.results import (
     Balance,
-    Comparison,
     Data,
     Degrees,
     DifferenceByDegree,
@@ -24,6 +23,7 @@ from considerate.study.results import (
     RankByDegree,
     Reliability,
     Results,
+    ScorerResult,
     Statement,
     TimeCurve,
     Trace,
@@ -263,7 +263,7 @@ def _times() -> list[TimeCurve]:
     return found
 
 
-def _comparisons(random: np.random.Generator) -> list[Comparison]:
+def _comparisons(random: np.random.Generator) -> list[ScorerResult]:
     values = {
         OURS: (0.931, 0.71, 0.291),
         "considerate, knob 0": (0.884, 0.79, 0.221),
@@ -287,7 +287,7 @@ def _comparisons(random: np.random.Generator) -> list[Comparison]:
             without = values["considerate, knob 0"]
             difference |= {"S_rank, knob 0": without[0] - rank, "S_rank tail, knob 0": without[1] - tail}
         found.append(
-            Comparison(
+            ScorerResult(
                 name,
                 "64 factors" if name != "popularity" else "nothing to tune",
                 6 if name != "popularity" else 0,

@@ -5,20 +5,19 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
-from considerate.errors import DataError
-from considerate.study.answers import answers, our_ranks, ours, peers_of
-from considerate.study.captions import SECTIONS
+from considerate.errors import DataError, UsageError
 from considerate.study.page import inline_svg, make_page, write_page
 from considerate.study.results import (
-    Comparison,
     ErrorByDegree,
     Results,
+    ScorerResult,
     Statement,
     results_from_json,
     results_to_json,
@@ -77,21 +76,18 @@ def report() -> Path:
 
 
 def test_page_has_a_section_with_caption_and_links_for_each_figure(report: Path) -> None:
+    from considerate.study.figures import DRAWN
+
     reader = read((report / "index.html").read_text())
     ids = [had["id"] for _, had in reader.elements if had.get("id")]
     assert len(ids) == len(set(ids)), "two elements have one id"
-    assert {section.name for section in SECTIONS} <= set(ids)
-    assert sum(tag == "figcaption" for tag, _ in reader.elements) == len(SECTIONS)
-    for section in SECTIONS:
-        assert f"figures/{section.name}.svg" in reader.links()
-        assert f"figures/{section.name}.pdf" in reader.links()
-        assert section.read in "".join(reader.text)
-
-
-def test_captions_and_drawings_are_of_the_same_figures() -> None:
-    from considerate.study.figures import DRAWN
-
-    assert [section.name for section in SECTIONS] == list(DRAWN)
+    sections = [had["id"] for tag, had in reader.elements if tag == "section"]
+    assert sections == [*DRAWN, "statements", "data"]
+    assert [link[1:] for link in reader.links() if link[1:] in sections] == sections, "the list of sections"
+    assert sum(tag == "figcaption" for tag, _ in reader.elements) == len(DRAWN)
+    assert "".join(reader.text).count("How to read it.") == len(DRAWN)
+    for name in DRAWN:
+        assert {f"figures/{name}.svg", f"figures/{name}.pdf"} <= set(reader.links())
 
 
 def test_page_is_one_file_and_needs_no_network(report: Path) -> None:
@@ -154,7 +150,8 @@ def test_every_table_is_there_and_sorts_by_number() -> None:
 
 def test_an_unknown_number_is_a_dash_and_sorts_last() -> None:
     results = replace(
-        empty_results(), comparisons=[Comparison("one", "", 0, math.nan, {"S_rank": math.nan}, {"S_rank": (0.1, 0.2)})]
+        empty_results(),
+        comparisons=[ScorerResult("one", "", 0, math.nan, {"S_rank": math.nan}, {"S_rank": (0.1, 0.2)})],
     )
     page = make_page(results, {}, Path())
     assert re.search(r'data-value="">–', page)
@@ -223,6 +220,17 @@ def test_inlined_figures_keep_their_ids_apart() -> None:
     )
 
 
+def test_the_same_results_give_the_same_page(report: Path) -> None:
+    results = results_from_json((report / "results.json").read_text())
+    assert make_page(results, drawn_once(), report) == (report / "index.html").read_text()
+
+
+def test_without_jinja_there_is_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    with pytest.raises(UsageError, match=r"pip install 'considerate\[study\]'"):
+        make_page(empty_results(), {}, Path())
+
+
 def test_an_empty_study_has_a_page_too() -> None:
     page = make_page(empty_results(), {}, Path())
     reader = read(page)
@@ -233,31 +241,32 @@ def test_an_empty_study_has_a_page_too() -> None:
 # --- The answers ---
 
 
+def answers(results: Results) -> list[str]:
+    """The text of the four cards."""
+    page = make_page(results, {}, Path())
+    cards = page[page.index('<div class="answers">') : page.index("<nav")].split('<div class="answer">')[1:]
+    return [" ".join("".join(read(card.split("</ul>")[0] + "</ul>").text).split()) for card in cards]
+
+
 def test_ours_and_its_peers_are_told_apart() -> None:
     results = plausible_results()
-    scorer = ours(results)
-    assert scorer is not None
-    assert scorer.name == "considerate"
-    assert tuple(peer.name for peer in peers_of(results)) == PEERS
-    strata = our_ranks(results, "item")
-    assert strata is not None
-    assert strata.score == "considerate"
-
-
-def said(results: Results, place: int) -> str:
-    answer = answers(results)[place]
-    return " ".join([answer.short, *answer.sentences])
+    assert results.ours is not None
+    assert results.ours.name == "considerate"
+    assert tuple(peer.name for peer in results.peers) == PEERS
 
 
 def test_the_four_questions_are_answered_from_the_numbers() -> None:
-    results = plausible_results()
-    ranking, honesty, knob, comparison = (said(results, place) for place in range(4))
+    ranking, honesty, knob, comparison = answers(plausible_results())
+    assert "S_rank 0.931" in ranking
     assert "stands above 93.1 % of the items" in ranking
     assert "Recall@20 is 0.291" in ranking
+    assert re.search(r"For whom: best for users of \S+ likes \(0.9\d+\), weakest for \S+ \(0.\d+\)", ranking)
+    assert "Where: 0.726 in the tail (items of 2-3 likes), 0.961 in the head (1,540-3,000)." in ranking
     assert "off by 0.084; 0.012 recalibrated" in honesty
-    assert "0.084 (default, too bold)" in honesty
+    assert "0.112 (the paper's, r = 1/2), 0.084 (default), 0.012 (default, recalibrated)." in honesty
     assert "69 % (default)" in honesty
     assert "popularity weight of 0.55" in knob
+    assert "From 0 to there mean S_rank goes from 0.907 to 0.925, that of the tail from 0.760 to 0.606" in knob
     assert "ahead of 5 of 5" in comparison
     assert "Recall@20: ahead of popularity, BPR-uniform, BPR-popularity and ALS, behind EASE." in comparison
     assert "S_rank in the tail with our knob at 0: ahead of popularity, BPR-uniform, BPR-popularity" in comparison
@@ -269,24 +278,24 @@ def test_an_interval_across_zero_is_neither_ahead_nor_behind() -> None:
         replace(peer, difference_intervals={"S_rank": (-0.001, 0.002)}) if peer.name == "ALS" else peer
         for peer in results.comparisons
     ]
-    words = said(replace(results, comparisons=level), 3)
-    assert "level with ALS" in words
-    assert "ahead of 4 of 5" in words
+    comparison = answers(replace(results, comparisons=level))[3]
+    assert "level with ALS" in comparison
+    assert "ahead of 4 of 5" in comparison
 
 
 def test_errors_are_weighed_by_their_counts_and_small_strata_are_not_named() -> None:
     errors = [ErrorByDegree("m", [1, 2, 10, 100], [1, 9, 99, 999], [0.5, 0.3, 0.1, 0.2], [(0, 1)] * 4, [5, 5, 30, 10])]
-    words = said(replace(empty_results(), errors=errors), 1)
-    assert "12.5 % (m)" in words
-    assert "For users of one like it is 50 % (m)" in words
+    honesty = answers(replace(empty_results(), errors=errors))[1]
+    assert "12.5 % (m)" in honesty
+    assert "Of users with one like: 50 % (m)" in honesty
     full = plausible_results()
     rank = next(each for each in full.ranks if each.by == "user" and each.score == "considerate")
     odd = replace(rank, mean=[0.99, *rank.mean[1:]], count=[3, *rank.count[1:]])
-    assert "0.990" not in said(replace(full, ranks=[odd]), 0)
+    assert "0.990" not in answers(replace(full, ranks=[odd]))[0]
 
 
 def test_without_truth_the_page_says_so() -> None:
-    assert "can be checked on likes only" in said(replace(plausible_results(), reliability=[]), 1)
+    assert "can be checked on likes only" in answers(replace(plausible_results(), reliability=[]))[1]
 
 
 # --- JSON ---

@@ -14,7 +14,7 @@ from considerate.data import ReaderOptions
 from considerate.parameters import Parameters
 
 if TYPE_CHECKING:
-    from considerate.study.results import Comparison, Results
+    from considerate.study.results import Results, ScorerResult
     from considerate.study.stages import Step
 
 STUDY_PANEL = "The study"
@@ -70,7 +70,7 @@ def study(
     """
     from considerate.study.experiment import Options, Study
     from considerate.study.material import read_material
-    from considerate.study.report import CACHE, can_draw, open_report, write_report
+    from considerate.study.report import CACHE, missing_parts, open_report, write_report
     from considerate.study.results import results_to_json
 
     defaults = {one.name: one.default for one in fields(Parameters)}
@@ -82,8 +82,10 @@ def study(
         with screen.told(quiet):
             material = read_material(data, reader, judged=judged, judged_where=judged_where, test=test, title=title)
             work = Study(material, options, folder=folder / CACHE)
-            if not can_draw():
-                work.notes.append("there are no figures: matplotlib is not installed (pip install considerate[study])")
+            for part, package in missing_parts().items():
+                work.notes.append(
+                    f"the report has no {part}: {package} is not installed (pip install considerate[study])"
+                )
             if not quiet:
                 for note in work.notes:
                     screen.say("note", note)
@@ -137,11 +139,11 @@ def _show(results: Results, written: dict[str, str]) -> None:
     console.print(ended)
 
 
-def _number(one: Comparison, metric: str) -> str:
+def _number(one: ScorerResult, metric: str) -> str:
     return f"{one.metrics[metric]:.4f}" if metric in one.metrics else "-"
 
 
-def _difference(one: Comparison) -> str:
+def _difference(one: ScorerResult) -> str:
     if "S_rank" not in one.difference:
         return "-"
     low, high = one.difference_intervals["S_rank"]

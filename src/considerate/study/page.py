@@ -1,128 +1,104 @@
-"""One self-contained HTML page: the answers in words, the figures, sortable tables, and where the numbers are."""
+"""One self-contained HTML page: the answers in words, the figures, sortable tables, and where the numbers are.
+
+The words are in `templates/`; this computes the values that they need.
+"""
 
 from __future__ import annotations
 
+import math
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
+from importlib.resources import files
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 from urllib.parse import quote
 
-from considerate.storage.files import atomic_write
-from considerate.study import page_tables as tables
-from considerate.study.answers import Answer, answers
-from considerate.study.captions import SECTIONS, Section
-from considerate.study.page_assets import SCRIPT, STYLE
-from considerate.study.results import Data, Results
+import numpy as np
 
-_TABLES: dict[str, Callable[[Results], str]] = {
-    "differences": tables.comparison_tables,
-    "differences-by-degree": tables.difference_tables,
-    "mean-ranks": tables.rank_tables,
-    "percentiles": tables.median_tables,
-    "errors": tables.error_tables,
-    "reliability": tables.reliability_tables,
-    "knob": tables.knob_tables,
-    "times": tables.time_tables,
-    "traces": tables.trace_tables,
-    "degrees": tables.law_tables,
+from considerate.errors import UsageError
+from considerate.storage.files import atomic_write
+from considerate.study.results import PAPER_TAUS, ErrorByDegree, KnobCurve, RankByDegree, Results
+
+LARGE = 30  # likes in a stratum that is worth a sentence
+METRICS = {  # those of the summary, in its order
+    "S_rank": "Mean S_rank",
+    "S_rank tail": "S_rank in the tail",
+    "S_rank tail, knob 0": "S_rank in the tail with our knob at 0",
+    "Recall@20": "Recall@20",
+    "NDCG@20": "NDCG@20",
 }
-_OPEN = {"differences"}  # its tables are shown at once, the others on demand
 
 
 def write_page(results: Results, figures: Mapping[str, Path], path: Path) -> None:
-    """Write the page to `path`; `figures` is what `draw_all` gave, and results.json is expected beside the page."""
+    """Write the page to `path`; `figures` is what `draw_all` returns, and results.json is expected beside the page."""
     with atomic_write(path) as file:
         file.write(make_page(results, figures, path.parent).encode("utf-8"))
 
 
 def make_page(results: Results, figures: Mapping[str, Path], folder: Path) -> str:
-    """The page as text; links are relative to `folder`."""
-    title = escape(results.data.name)
-    sections = [(section, _section(section, results, figures, folder)) for section in SECTIONS]
-    shown = [(section.name, section.title, text) for section, text in sections if text]
-    for name, heading, body in (
-        ("statements", "The paper's statements", tables.statement_tables(results)),
-        ("data", "Data, settings and versions", _facts(results)),
-    ):
-        if body:
-            shown.append((name, heading, _plain_section(name, heading, body)))
-    links = "".join(f'<li><a href="#{name}">{escape(heading)}</a></li>' for name, heading, _ in shown)
-    return f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<link rel="icon" href="data:,">
-<title>{title}: a study</title>
-<style>{STYLE}</style>
-</head>
-<body>
-<header>
-<h1>{title}</h1>
-<p class="soft">{escape(_measure(results.data))}</p>
-<div class="answers">{"".join(map(_answer, answers(results)))}</div>
-<nav aria-label="sections"><ul>{links}</ul></nav>
-</header>
-<main>
-{"".join(text for _, _, text in shown)}</main>
-<footer>
-<p>All numbers: <a href="results.json">results.json</a>. Intervals are 95 %, by bootstrap over users.</p>
-</footer>
-<script>{SCRIPT}</script>
-</body>
-</html>
-"""
-
-
-def _measure(data: Data) -> str:
-    rule = f" (a like: {data.rule})" if data.rule else ""
-    return (
-        f"{data.likes:,} likes of {data.items:,} items by {data.users:,} users{rule}. The split: {data.split}; "
-        f"{data.held_out:,} held-out likes in {'one split' if data.splits == 1 else f'each of {data.splits} splits'}."
+    """The page as text; links are relative to `folder`. UsageError where Jinja2 is not installed."""
+    try:
+        from jinja2 import Environment, FunctionLoader, StrictUndefined
+        from markupsafe import Markup
+    except ImportError as error:
+        raise UsageError("the page needs Jinja2; install it: pip install 'considerate[study]'.") from error
+    environment = Environment(
+        loader=FunctionLoader(lambda name: files(__package__).joinpath("templates", name).read_text("utf-8")),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
     )
-
-
-def _answer(answer: Answer) -> str:
-    short = f'<p class="short">{escape(answer.short)}</p>' if answer.short else ""
-    sentences = "".join(f"<li>{escape(sentence)}</li>" for sentence in answer.sentences)
-    return f'<div class="answer"><h3>{escape(answer.question)}</h3>{short}<ul>{sentences}</ul></div>\n'
-
-
-def _section(section: Section, results: Results, figures: Mapping[str, Path], folder: Path) -> str:
-    """The figure beside its words, and its numbers below; nothing where there is neither."""
-    numbers = _TABLES[section.name](results) if section.name in _TABLES else ""
-    if not numbers and section.name not in figures:
-        return ""
-    paper = f" This is {section.paper} of the paper." if section.paper else ""
-    text = f"<p>{escape(section.shows + paper)}</p><p><strong>How to read it.</strong> {escape(section.read)}</p>"
-    if section.name in figures:
-        text = _figure(section, figures[section.name], folder, text)
-    if numbers and section.name not in _OPEN:
-        numbers = f"<details><summary>The numbers</summary>{numbers}</details>"
-    return _plain_section(section.name, section.title, text + numbers)
-
-
-def _plain_section(name: str, title: str, body: str) -> str:
-    heading = f'<h2 id="{name}-title">{escape(title)}</h2>'
-    return f'<section id="{name}" aria-labelledby="{name}-title">{heading}\n{body}</section>\n'
-
-
-def _figure(section: Section, svg: Path, folder: Path, caption: str) -> str:
-    links = " &middot; ".join(
-        f'<a href="{escape(_link(file, folder), quote=True)}">{kind}</a>'
-        for kind, file in (("SVG", svg), ("PDF", svg.with_suffix(".pdf")))
-        if file.exists()
+    environment.tests["finite"] = math.isfinite
+    environment.tests["recalibrated"] = re.compile("recalibrated").search
+    filters: dict[str, Callable[..., Any]] = {
+        "number": number,
+        "percent": lambda share, digits=0: f"{number(100 * share, digits)} %",
+        "listed": lambda names: " and ".join([", ".join(names[:-1]), names[-1]] if names[1:] else names),
+        "last_value": lambda values: values[-1] if values else math.nan,
+        "flatten_keys": lambda mappings: list(dict.fromkeys(key for mapping in mappings for key in mapping)),
+        "tau_name": lambda kind: f"E[tau {kind.replace('_', ' ')}]",
+    }
+    environment.filters |= filters
+    page = environment.get_template("page.html").render(
+        results=results,
+        data=results.data,
+        figures={name: _figure(path, folder) for name, path in figures.items()},
+        knob=knob_change(results.knobs),
+        standings=standings(results),
+        error_shares=error_shares(results.errors),
+        large_strata=lambda side: large_strata(results, side),
+        metric_names=METRICS,
+        ordered_metrics=ordered_metrics,
+        degree_bins=degree_bins,
+        degree_range=degree_range,
+        inline_svg=lambda text, name, label: Markup(inline_svg(text, name, label)),
+        paper_taus=PAPER_TAUS,
+        nan=math.nan,
+        zip=zip,
     )
-    drawing = inline_svg(svg.read_text(encoding="utf-8"), section.name, section.title)
-    caption = f'<figcaption>{caption}<p class="soft">The figure as {links}</p></figcaption>'
-    return f'<figure class="beside"><div class="plot">{drawing}</div>{caption}</figure>\n'
+    return page.lstrip() + "\n"
 
 
-def _link(file: Path, folder: Path) -> str:
-    return quote(os.path.relpath(file, folder).replace(os.sep, "/"))
+def number(value: float, digits: int = 3) -> str:
+    """A number with a true minus sign; a dash where there is none."""
+    return f"{value:,.{digits}f}".replace("-", "\N{MINUS SIGN}") if math.isfinite(value) else "\N{EN DASH}"
+
+
+def degree_range(low: int, high: int) -> str:
+    return f"{low:,}" if low == high else f"{low:,}-{high:,}"
+
+
+def _figure(svg: Path, folder: Path) -> dict[str, Any]:
+    """An SVG file's text, and links to it and to its PDF."""
+    kinds = {"SVG": svg, "PDF": svg.with_suffix(".pdf")}
+    links = {
+        kind: quote(os.path.relpath(file, folder).replace(os.sep, "/")) for kind, file in kinds.items() if file.exists()
+    }
+    return {"svg": svg.read_text(encoding="utf-8"), "links": links}
 
 
 def inline_svg(text: str, name: str, label: str) -> str:
@@ -138,24 +114,68 @@ def inline_svg(text: str, name: str, label: str) -> str:
     return f'<svg viewBox="{view}" role="img" aria-label="{escape(label, quote=True)}">{rest.strip()}'
 
 
-def _facts(results: Results) -> str:
-    data = results.data
-    facts = {
-        "source": data.source,
-        "a like is": data.rule or "every row",
-        "users, items, likes": f"{data.users:,}, {data.items:,}, {data.likes:,}",
-        "duplicates": f"{data.duplicates:,} rows, counted once",
-        "split": f"{data.split}; {data.splits} times, {data.held_out:,} held-out likes each",
-        "considered, not liked": f"{data.judged:,} pairs" if data.judged else "not known in these data",
-        "the study took": _duration(results.seconds),
-    }
-    listed = "".join(f"<dt>{escape(name)}</dt><dd>{escape(fact)}</dd>" for name, fact in facts.items())
-    versions = [[tables.words(name), tables.words(version)] for name, version in results.versions.items()]
-    shown = tables.table("Versions", ["package", "version"], versions) if versions else ""
-    notes = "".join(f"<li>{escape(note)}</li>" for note in data.notes)
-    said = f"<h3>Notes</h3><ul>{notes}</ul>" if notes else ""
-    return f"<dl>{listed}</dl>{said}{shown}"
+def ordered_metrics(rows: Iterable[Any], field: str) -> list[str]:
+    """The names of the metrics in a field of some rows, each once, those of the summary first."""
+    seen = dict.fromkeys(metric for row in rows for metric in getattr(row, field))
+    return [name for name in METRICS if name in seen] + [name for name in seen if name not in METRICS]
 
 
-def _duration(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.1f} minutes"
+def degree_bins(models: Sequence[RankByDegree | ErrorByDegree]) -> list[SimpleNamespace]:
+    """The bins of several models by degree: for each model its place in the model's lists, or None."""
+    places = [{bin: at for at, bin in enumerate(zip(model.low, model.high))} for model in models]
+    bins = []
+    for low, high in sorted({bin for place in places for bin in place}):
+        cells = [(model, place.get((low, high))) for model, place in zip(models, places)]
+        count = next((model.count[at] for model, at in cells if at is not None and model.count[at]), 0)
+        bins.append(SimpleNamespace(low=low, high=high, count=count, cells=cells))
+    return bins
+
+
+def large_strata(results: Results, side: str) -> list[SimpleNamespace]:
+    """The strata of our scorer with likes enough for a sentence, by ascending degree."""
+    rows = [rank for rank in results.ranks if rank.by == side and results.ours and rank.score == results.ours.name]
+    return [
+        SimpleNamespace(low=low, high=high, mean=mean)
+        for rank in rows
+        for low, high, mean, count in zip(rank.low, rank.high, rank.mean, rank.count)
+        if count >= LARGE and math.isfinite(mean)
+    ]
+
+
+def error_shares(errors: Iterable[ErrorByDegree]) -> list[SimpleNamespace]:
+    """Of each model the share of held-out likes with p(like) < 1/2, for users of ten likes or more and of one."""
+    shares = []
+    for error in errors:
+        value, count = np.array(error.error), np.where(np.isfinite(error.error), error.count, 0)
+        many, one = np.array(error.low) >= 10, (np.array(error.high) == 1) & (count > 0)
+        if count[many].sum() > 0:
+            mean = np.average(np.nan_to_num(value[many]), weights=count[many])
+            shares.append(
+                SimpleNamespace(name=error.name, ten_or_more=mean, one=value[one][0] if one.any() else math.nan)
+            )
+    return shares
+
+
+def knob_change(knobs: Sequence[KnobCurve]) -> SimpleNamespace | None:
+    """What changes from the lowest popularity weight to the chosen one: (before, after) of each curve."""
+    if not knobs or not knobs[0].knob:
+        return None
+    knob = knobs[0]
+    ends = (min(knob.knob), knob.chosen)
+    curves = ("mean_rank", "tail_rank", "coverage", "popularity")
+    changes = {name: [float(np.interp(end, knob.knob, getattr(knob, name))) for end in ends] for name in curves}
+    return SimpleNamespace(start=ends[0], chosen=knob.chosen, **changes)
+
+
+def standings(results: Results) -> dict[str, dict[str, list[str]]]:
+    """By metric: the peers that ours is ahead of, level with and behind, by the paired interval."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for metric in METRICS:
+        sides: dict[str, list[str]] = {"ahead of": [], "level with": [], "behind": []}
+        for peer in results.peers:
+            if metric in peer.difference_intervals:
+                low, high = peer.difference_intervals[metric]
+                sides["ahead of" if low > 0 else "behind" if high < 0 else "level with"].append(peer.name)
+        if any(sides.values()):
+            found[metric] = sides
+    return found

@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from importlib.util import find_spec
+from os import PathLike
 from pathlib import Path
 
 from considerate.errors import OutputError
 from considerate.storage.files import atomic_write, check_writable
 from considerate.study.results import Results, results_to_json
 
-PathLike = str | os.PathLike[str]
 CACHE = ".cache"  # stages, within the report's folder
+PARTS = {"figures": "matplotlib", "page": "jinja2"}  # part of the report -> the package that it needs
 
 
 @contextmanager
-def open_report(folder: PathLike) -> Iterator[Path]:
-    """The report's folder, made if need be; OutputError where it cannot be written, before any work is done.
+def open_report(folder: str | PathLike[str]) -> Iterator[Path]:
+    """The report's folder, created if missing; OutputError where it cannot be written, before any work is done.
 
-    What was made is removed again if nothing came to be in it: bad input leaves nothing behind.
+    Folders that were created are removed again if they stay empty: bad input leaves nothing behind.
     """
     path = Path(folder)
     if path.exists() and not path.is_dir():
         raise OutputError(f"{path}: is a file; a report is a folder: give another name.")
-    new = [one for one in (path, *path.parents) if not one.exists()]
+    new = [parent for parent in (path, *path.parents) if not parent.exists()]
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -33,33 +34,31 @@ def open_report(folder: PathLike) -> Iterator[Path]:
         check_writable(path / "results.json")
         yield path
     except BaseException:
-        for one in new:
+        for parent in new:
             with suppress(OSError):  # it is not empty
-                one.rmdir()
+                parent.rmdir()
         raise
 
 
+def missing_parts() -> dict[str, str]:
+    """The parts of a report that cannot be written, each with the package that is not installed."""
+    return {part: package for part, package in PARTS.items() if find_spec(package) is None}
+
+
 def write_report(results: Results, folder: Path) -> dict[str, str]:
-    """Write results.json, figures/ and index.html; (what: where). Without matplotlib there are no figures."""
+    """Write results.json, figures/ and index.html, but for `missing_parts`; (what: where)."""
+    missing, drawn = missing_parts(), {}
     with atomic_write(folder / "results.json") as file:
         file.write(results_to_json(results).encode())
     written = {"numbers": str(folder / "results.json")}
-    drawn: dict[str, Path] = {}
-    if can_draw():
+    if "figures" not in missing:
         from considerate.study.figures import draw_all
 
         drawn = draw_all(results, folder / "figures")
         written["figures"] = str(folder / "figures")
-    from considerate.study.page import write_page
+    if "page" not in missing:
+        from considerate.study.page import write_page
 
-    write_page(results, drawn, folder / "index.html")
-    return written | {"page": str(folder / "index.html")}
-
-
-def can_draw() -> bool:
-    """Whether matplotlib is there."""
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError:
-        return False
-    return True
+        write_page(results, drawn, folder / "index.html")
+        written["page"] = str(folder / "index.html")
+    return written

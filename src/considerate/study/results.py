@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import types
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from typing import Any, Union, get_args, get_origin, get_type_hints
@@ -20,6 +21,8 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 from considerate.errors import DataError
 
 Interval = tuple[float, float]  # 95 %, by bootstrap over users
+PAPER_TAUS = {"user": 2.0, "item": 3.5, "item_bias": 0.4}  # E[tau] that the paper reports
+OUR_SCORERS = re.compile(r"^(considerate|like|popularity [x×] like)\b")  # ours, and the paper's scores of our models
 
 
 @dataclass(frozen=True)
@@ -154,7 +157,7 @@ class TimeCurve:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ScorerResult:
     """One scorer on the test edges of all splits; every metric is a mean over users with an interval."""
 
     name: str
@@ -208,11 +211,22 @@ class Results:
     knobs: list[KnobCurve] = field(default_factory=list)
     traces: list[Trace] = field(default_factory=list)
     times: list[TimeCurve] = field(default_factory=list)
-    comparisons: list[Comparison] = field(default_factory=list)
+    comparisons: list[ScorerResult] = field(default_factory=list)
     differences: list[DifferenceByDegree] = field(default_factory=list)
     statements: list[Statement] = field(default_factory=list)
     seconds: float = 0.0
     versions: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def ours(self) -> ScorerResult | None:
+        """The scorer that the others are compared with: the first without a difference to itself."""
+        return next((scorer for scorer in self.comparisons if "S_rank" not in scorer.difference), None)
+
+    @property
+    def peers(self) -> list[ScorerResult]:
+        """What others would use: neither ours in another setting nor the paper's scores."""
+        ours = self.ours
+        return [peer for peer in self.comparisons if peer is not ours and not OUR_SCORERS.search(peer.name)]
 
 
 # --- To and from JSON ---

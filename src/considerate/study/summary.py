@@ -18,13 +18,13 @@ from considerate.evaluation.split import HeldOut
 from considerate.evaluation.strata import log_bins, strata
 from considerate.study.fits import K, Measured
 from considerate.study.results import (
-    Comparison,
     DifferenceByDegree,
     ErrorByDegree,
     Interval,
     LikeHistogram,
     RankByDegree,
     Reliability,
+    ScorerResult,
 )
 
 Floats = NDArray[np.float64]
@@ -117,7 +117,7 @@ def histogram(name: str, p: Sequence[Floats], splits: Sequence[HeldOut]) -> Like
 
 def compare(
     contenders: Sequence[Contender], ours: str, without: str, splits: Sequence[HeldOut], seed: int, resamples: int
-) -> list[Comparison]:
+) -> list[ScorerResult]:
     """Every contender's metrics with intervals, and what `ours` (and `without`, at knob 0) is better by.
 
     Users are resampled with all their splits; the same resamples serve all, so that differences are paired.
@@ -160,7 +160,7 @@ def compare(
         metrics[f"coverage@{K}"] = float(np.mean([split.coverage for split in one.splits]))
         metrics[f"Gini@{K}"] = float(np.mean([split.gini for split in one.splits]))
         seconds = float(np.mean([split.seconds for split in one.splits]))
-        found.append(Comparison(one.name, one.settings, one.trials, seconds, metrics, within, difference, apart))
+        found.append(ScorerResult(one.name, one.settings, one.trials, seconds, metrics, within, difference, apart))
     return found
 
 

@@ -19,13 +19,12 @@ from considerate.study.figures.style import (
     plain_log_axis,
     shared_legend,
 )
-from considerate.study.results import KnobCurve, Results, Trace
+from considerate.study.results import PAPER_TAUS, KnobCurve, Results, Trace
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-PAPER_TAUS = {"user": 2.0, "item": 3.5, "item_bias": 0.4}
 _TAU_WORDS = {"user": r"$\tau_u$", "item": r"$\tau_v$", "item_bias": r"$\tau_{b_v}$", "user_bias": r"$\tau_{b_u}$"}
 _TAU_MARKERS = {"user": "o", "item": "s", "item_bias": "^", "user_bias": "v"}
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from considerate.study.answers import peers_of
 from considerate.study.figures.style import (
     SOFT,
     Looks,
@@ -17,7 +16,7 @@ from considerate.study.figures.style import (
     plain,
     shared_legend,
 )
-from considerate.study.results import Comparison, DifferenceByDegree, Results
+from considerate.study.results import DifferenceByDegree, Results, ScorerResult
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,7 +33,7 @@ _TITLES = {  # of the metrics shown; more is better in each
 
 def draw_differences(results: Results, looks: Looks) -> Figure | None:
     """Ours minus each peer, paired by user; right of the line, ours is better."""
-    others = peers_of(results)
+    others = results.peers
     peers = {
         metric: [peer for peer in others if math.isfinite(peer.difference.get(metric, math.nan))] for metric in _TITLES
     }
@@ -50,7 +49,7 @@ def draw_differences(results: Results, looks: Looks) -> Figure | None:
     return figure
 
 
-def _forest(ax: Axes, metric: str, peers: list[Comparison], looks: Looks) -> None:
+def _forest(ax: Axes, metric: str, peers: list[ScorerResult], looks: Looks) -> None:
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     ax.axvline(0, color=SOFT, linewidth=0.8, zorder=1)
