@@ -9,6 +9,7 @@ way, from a folder of Parquet files.
 
 from __future__ import annotations
 
+import itertools
 import tempfile
 import time
 from collections.abc import Iterator
@@ -20,9 +21,9 @@ import numpy as np
 
 from benchmarks.report import THREADS, Row, Section, command, in_a_process, median, peak_bytes
 from considerate import Recommender
-from considerate.data.graph import USERS, Graph, divide
+from considerate.data.graph import Graph, divide
 from considerate.distributed.backends.ray import RayBackend
-from considerate.distributed.division import Cluster, Sizes, division_costs
+from considerate.distributed.division import Division, tree_nodes
 from considerate.distributed.messages import PartitionSetup
 from considerate.distributed.partitions import make_partition
 from considerate.distributed.pools.local import LocalPool
@@ -85,8 +86,9 @@ def one_graph(users: int, kind: str, workers: int, repeats: int) -> dict[str, An
             report = pool.report()
             same = same and all(np.array_equal(rows[0], other) for other in rows[1:])
         local.close()
-    sizes = Sizes(users, ITEM_COUNT, graph.edges, FACTORS, NEGATIVES, kind, GROUPS)
-    costs = division_costs(sizes, Cluster(workers, 1, 1), USERS)
+    division = Division(plan, users, ITEM_COUNT, graph.edges, workers)
+    cuts = np.linspace(0, division.parts, workers + 1).round().astype(int)
+    moved = 1 + sum(tree_nodes(first, last, division.parts) for first, last in itertools.pairwise(cuts[1:]))
     return {
         "users": users,
         "edges": graph.edges,
@@ -98,8 +100,8 @@ def one_graph(users: int, kind: str, workers: int, repeats: int) -> dict[str, An
         "workers made in s": made,
         "down": report.down,
         "up": report.up,
-        "formula down": costs.moved_down,
-        "formula up": costs.moved_up,
+        "formula down": division.down,
+        "formula up": division.up * moved,
         "slowest worker s": max(report.workers),
         "head and messages s": report.seconds - max(report.workers),
     }

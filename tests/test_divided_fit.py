@@ -209,7 +209,7 @@ def test_what_it_costs_is_said_before_the_first_sweep(likes: Path) -> None:
     first = next(steps)
     steps.close()
     assert said[0] == "Running on two workers in this process."
-    assert said[1].startswith("Divided by users over 2 workers (3 parts), ")
+    assert said[1].startswith("Divided by users over 2 workers (3 parts): ")
     assert "each sweep sends" in said[1]
     assert said[2] == "users are taken from the column 'user', items from 'item'"
     assert [told[0] for told in read if told[1] == told[2]] == ["reading", "exchanging", "dividing"]
@@ -253,7 +253,7 @@ def test_a_bar_for_reading_goes_when_a_stage_ends() -> None:
 # --- How it may end ---
 
 
-class SharedCache:
+class AtCall:
     """Does something in place of the n-th call of a method."""
 
     def __init__(self, method: str, count: int, act: Callable[[Callable[[], Any]], Any]) -> None:
@@ -279,7 +279,7 @@ def interrupt_later(call: Callable[[], Any]) -> None:
 @pytest.mark.parametrize("act", [interrupt, interrupt_later])
 def test_ctrl_c_within_a_sweep(act: Any, likes: Path, plain: Any, tmp_path: Path) -> None:
     """The parts may have made their step when the head is interrupted; the model is still that of one sweep."""
-    backend = Here(meddle=SharedCache("visit", 4, act))
+    backend = Here(meddle=AtCall("visit", 4, act))
     found = made(sweeps=9).fit(likes, backend=backend, checkpoint=tmp_path, checkpoint_every=2)
     assert_same(found, plain[3])
     assert Checkpoints(str(tmp_path), {}).complete() == [2, 3]
@@ -308,7 +308,7 @@ def test_ctrl_c_while_a_checkpoint_is_written(
 def test_ctrl_c_before_the_first_sweep_and_while_the_model_is_written(likes: Path, tmp_path: Path) -> None:
     for method, count in (("visit", 1), ("write_part_users", 1)):
         model = made(sweeps=3)
-        backend = Here(meddle=SharedCache(method, count, interrupt_later))
+        backend = Here(meddle=AtCall(method, count, interrupt_later))
         with pytest.raises(KeyboardInterrupt):
             model.fit(likes, backend=backend, model_folder=tmp_path / "new")
         assert not model.__sklearn_is_fitted__()
@@ -322,13 +322,13 @@ def test_a_fit_that_diverges_keeps_what_it_had(likes: Path, plain: Any) -> None:
 
     model = made(sweeps=9)
     with pytest.raises(DivergedError):
-        model.fit(likes, backend=Here(meddle=SharedCache("visit", 3, diverge)))
+        model.fit(likes, backend=Here(meddle=AtCall("visit", 3, diverge)))
     assert_same(model, plain[2])
 
 
 def test_parts_that_are_not_where_the_head_is_make_no_model(likes: Path, tmp_path: Path) -> None:
     """A worker that has not made the last step, as none may be: nothing is written."""
-    wrong = SharedCache("sweep_of", 1, lambda call: [*call()[:-1], 4])
+    wrong = AtCall("sweep_of", 1, lambda call: [*call()[:-1], 4])
     with pytest.raises(RuntimeError, match="not where the head is"):
         made().fit(likes, backend=Here(meddle=wrong), model_folder=tmp_path / "new")
     assert os.listdir(tmp_path) == []
@@ -432,7 +432,7 @@ def test_a_checkpoint_of_another_division_is_refused(likes: Path, tmp_path: Path
 
 
 def test_the_division_of_a_checkpoint_is_kept_where_none_is_asked_for(likes: Path, tmp_path: Path) -> None:
-    """With other workers another division may be the faster one."""
+    """Without a checkpoint the default is a division by users."""
     items = Here(division="items")
     wanted = made().fit(likes, backend=items)
     made(sweeps=3).fit(likes, backend=items, checkpoint=tmp_path, checkpoint_every=1)
@@ -490,7 +490,7 @@ def test_the_shell_resumes_out_of_core(likes: Path, tmp_path: Path) -> None:
 def test_ctrl_c_in_the_shell_saves_the_last_finished_sweep(
     likes: Path, plain: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    backend = Here(meddle=SharedCache("visit", 4, interrupt_later))
+    backend = Here(meddle=AtCall("visit", 4, interrupt_later))
     monkeypatch.setattr(OutOfCore, "open", lambda _: backend.open())
     options = ("--factors", 3, "--tolerance", 0, "--threads", 1, "--seed", 3, "--sweeps", 30)
     result = run("fit", likes, "-o", tmp_path / "model.safetensors", "--out-of-core", *options)

@@ -72,7 +72,7 @@ def test_by_users_with_item_shards_the_bits_of_one_machine(likes: Path, tmp_path
     assert len(glob.glob(str(tmp_path / "model" / "users-*"))) == 3
     assert all("slowest block" in note and "MB down" in note for note in notes)
     assert said[0] == f"Running on Ray {ray.__version__} on 1 node: 2 workers of 1 thread."
-    assert said[1].startswith("Divided by users over 2 workers (3 parts), as was asked: each sweep sends")
+    assert said[1].startswith("Divided by users over 2 workers (3 parts): a sweep sends")
     assert "The items' sums come in 3 shards" in said[1]
 
 

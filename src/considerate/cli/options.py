@@ -249,7 +249,7 @@ class InnerName(StrEnum):
 Division = Annotated[
     DivisionName,
     typer.Option(
-        help="The side whose vectors stay with their part of a divided graph; auto takes the cheaper way.",
+        help="The side whose vectors stay with their part of a divided graph; auto: the checkpoint's, else users.",
         rich_help_panel=BACKEND_PANEL,
     ),
 ]

@@ -25,7 +25,7 @@ from considerate.distributed.divided_shards import (
     write_part_users,
 )
 from considerate.distributed.divided_source import describe_divided, read_here
-from considerate.distributed.division import Choice, choose_division
+from considerate.distributed.division import Division, plan_division
 from considerate.distributed.exchange import DividedData, from_interactions, read_divided
 from considerate.distributed.messages import PartitionSetup
 from considerate.distributed.partitions import make_partition
@@ -116,7 +116,7 @@ class DividedFit:
         self._say = say or (lambda text: logger.info("%s", text))
         self._reading = reading  # told (stage, done, total) while Parquet is read
         self.data: DividedData
-        self.choice: Choice
+        self.division: Division
         self.written = False  # whether there is a model
 
     def steps(self) -> Generator[FitStep]:
@@ -141,32 +141,16 @@ class DividedFit:
                 yield from self._sweep(session, pool, keeper, solvers.map)
 
     def _choose(self, session: BackendSession, outline: GraphOutline) -> str:
-        """The side that stays with its parts; what that costs is said before the fit starts."""
+        """The side that stays with its parts; the division is said before the fit starts."""
         plan, resident = self.asked.plan, self.backend.resident
         if resident is None and self.keeping is not None and self.keeping.resume:
-            kept = Checkpoints(self.keeping.folder, {}).division()  # whatever would be cheaper with the workers of now
+            kept = Checkpoints(self.keeping.folder, {}).division()  # a checkpoint by items is resumed by items
             resident = kept if kept in (USERS, ITEMS) else None
         warn_of_factors(plan.factors, outline.user_count, outline.item_count)
-        self.choice = choose_division(
-            outline.user_count,
-            outline.item_count,
-            outline.edges,
-            plan.factors,
-            plan.negatives,
-            plan.hidden,
-            session.workers,
-            session.threads,
-            session.memory,
-            resident=resident,
-            item_shards=1 if self.backend.inner_sweeps > 1 else self.backend.item_shards,
-            nodes=session.nodes,
-            alone=session.out_of_core,
-            groups=plan.groups,
-            user_bias=plan.user_bias,
-            item_bias=plan.item_bias,
-        )
-        self._say(_described(self.choice, session))
-        return self.choice.resident
+        item_shards = 1 if self.backend.inner_sweeps > 1 else self.backend.item_shards
+        self.division = plan_division(plan, outline, session, resident, item_shards)
+        self._say(self.division.text())
+        return self.division.resident
 
     @contextmanager
     def _keeper(self, session: BackendSession) -> Iterator[Keeper | None]:
@@ -210,7 +194,7 @@ class DividedFit:
             popularity.weights,
             pool,
             groups=min(asked.plan.groups, max(1, outline.item_count)),
-            item_shards=self.choice.item_shards,
+            item_shards=self.division.item_shards,
             inner_sweeps=self.backend.inner_sweeps,
             inner=self.backend.inner,
             run=run,
@@ -298,15 +282,3 @@ class DividedFit:
 def _name_checkpoint(pool: WorkerPool, keeper: Keeper | None) -> None:
     if keeper is not None and keeper.written:
         pool.name_checkpoint(keeper.checkpoints.folder)
-
-
-def _described(choice: Choice, session: BackendSession) -> str:
-    """The division and what it costs; where parts are files, nothing is sent and a worker does not hold them all."""
-    if not session.out_of_core:
-        return choice.text()
-    one, some = choice.costs[0], min(session.threads, choice.costs[0].parts)
-    shards = f" The items' sums come in {one.item_shards} shards." if one.item_shards > 1 else ""
-    return (
-        f"Divided by {one.resident} into {one.parts} part{'s' * (one.parts != 1)}, {some} of them in memory at a time, "
-        f"{choice.reason}.{shards}"
-    )

@@ -21,7 +21,6 @@ class BackendSession(Protocol):
     tasks: Tasks
     workers: int
     threads: int  # of each worker
-    nodes: int  # machines
     memory: float | None  # bytes that each worker may take, where that is known
     out_of_core: bool  # whether parts come one at a time: nothing is then made for all of them
 
@@ -45,7 +44,7 @@ class BackendSession(Protocol):
 class PartitionedBackend:
     """How the graph is divided. The posterior depends on the side and on the inner sweeps, on nothing else of it."""
 
-    division: str = "auto"  # the side that stays with its parts: users or items; auto: by a model of the costs
+    division: str = "auto"  # the side that stays with its parts: users or items; auto: users
     item_shards: int | None = None  # the items' sums are asked for in so many shards; None: as memory needs
     inner_sweeps: int = 1  # local sweeps of a part with the others' messages held (eq. 21); 1: the plain sweep
     inner: str = "one"  # a part at a time, or all at once
@@ -74,7 +73,7 @@ class PartitionedBackend:
 
     @property
     def resident(self) -> str | None:
-        """The side that stays with its parts, None where a model of the costs is to choose it."""
+        """The side that stays with its parts; None: that of the checkpoint that is resumed, else users."""
         if self.division != "auto":
             return self.division
         return "users" if self.inner_sweeps > 1 or (self.item_shards or 1) > 1 else None

@@ -41,7 +41,7 @@ class OutOfCore(PartitionedBackend):
 class OutOfCoreSession:
     """A folder in use, see dividing.BackendSession; closing it removes what was written there."""
 
-    workers, nodes, out_of_core, memory = 1, 1, True, None
+    workers, out_of_core, memory = 1, True, None
 
     def __init__(self, options: OutOfCore) -> None:
         self.threads = options.threads or available_threads()

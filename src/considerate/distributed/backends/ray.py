@@ -103,11 +103,6 @@ class RaySession:
         return words
 
     @property
-    def nodes(self) -> int:
-        """Machines that have room for a worker."""
-        return len(set(self._places()))
-
-    @property
     def memory(self) -> float | None:
         """Bytes that each worker may take: its share of the smallest machine, the object store included."""
         import ray

@@ -1,0 +1,250 @@
+"""How the graph is divided: the side that stays with its parts, what a sweep sends, and the memory that this takes.
+
+Bytes follow from the arrays that are held and sent; docs/scaling.md has the formulas in tables.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property, reduce
+
+import numpy as np
+
+from considerate.data.graph import ITEMS, MOST_BLOCKS, MOST_ITEM_BLOCKS, USERS, GraphOutline, block_ends, part_ranges
+from considerate.distributed.backends.dividing import BackendSession
+from considerate.distributed.messages import Reply, Sums, merge_replies
+from considerate.errors import MemoryLimitError
+from considerate.inference.posterior import padded
+from considerate.kernels import compiled
+from considerate.parameters import FitPlan
+
+PROCESS = 2e8  # bytes of a process that has done nothing yet
+REPLAYED = 5  # messages down that the head keeps, to send them again to a worker that replaces a lost one
+MOST_SUMS = 1e9  # bytes of sums on a worker, where its memory is not known
+SUMS_SHARE = 1 / 8  # of its memory, where it is known
+
+
+@dataclass(frozen=True)
+class Division:
+    """One side of the graph in parts over workers: bytes that a sweep sends, and that workers and the head hold."""
+
+    plan: FitPlan
+    users: int  # M
+    items: int  # N
+    edges: int  # |G|
+    workers: int = 1
+    threads: int = 1  # of each worker
+    out_of_core: bool = False  # one process; as many parts in memory as there are threads
+    resident: str = USERS
+    item_shards: int = 1  # by users: the items' sums come in so many calls
+
+    @property
+    def by_users(self) -> bool:
+        return self.resident == USERS
+
+    @property
+    def resident_rows(self) -> int:
+        return self.users if self.by_users else self.items
+
+    @property
+    def travelling_rows(self) -> int:
+        return self.items if self.by_users else self.users
+
+    @property
+    def expected(self) -> bool:
+        return self.plan.hidden == "expected"
+
+    @property
+    def drawn(self) -> float:
+        """Unliked edges of H that are drawn."""
+        return 0.0 if self.expected else self.plan.negatives * self.edges
+
+    @property
+    def coordinate_blocks(self) -> list[int]:
+        """Blocks of coordinates that a row is stepped in."""
+        return compiled.coordinate_blocks(self.plan.factors)
+
+    def blocks(self, side: str) -> int:
+        """Blocks of rows, about; the data alone decides."""
+        most, rows = (MOST_BLOCKS, self.users) if side == USERS else (MOST_ITEM_BLOCKS, self.items)
+        return min(len(block_ends(self.edges, most=most)) + 1, rows)
+
+    @cached_property
+    def parts(self) -> int:
+        return len(part_ranges(self.blocks(self.resident)))
+
+    @cached_property
+    def most_parts(self) -> int:
+        """Parts of the worker that has most."""
+        return math.ceil(self.parts / min(self.workers, self.parts))
+
+    # --- Messages ---
+
+    def side_bytes(self, side: str, rows: float) -> float:
+        """Rows of a side: means and variances, each padded to a multiple of eight floats; and biases."""
+        bias = self.plan.user_bias if side == USERS else self.plan.item_bias
+        return rows * (2 * padded(self.plan.factors) * 4 + 8 * bias)
+
+    def group_bytes(self, vectors: int, scalars: int) -> float:
+        """Expected mode: a triangle, some vectors and some scalars of each group, in float64."""
+        K, groups = self.plan.factors, min(self.plan.groups, self.items)
+        return 8.0 * groups * (K * (K + 1) // 2 + vectors * K + scalars) if self.expected else 0.0
+
+    @property
+    def table_points(self) -> int:
+        """Points of the table of inclusion probabilities, from an item liked once to one that all users like."""
+        return math.ceil((math.log(4e5) + math.log(max(self.users, 2))) / 0.05) + 2
+
+    @cached_property
+    def down(self) -> float:
+        """Bytes to each node: the travelling side, and more of it for each further block of coordinates."""
+        further, groups = len(self.coordinate_blocks) - 1, min(self.plan.groups, self.items)
+        if self.by_users:
+            side = self.side_bytes(ITEMS, self.items) * (1 + further)
+            table = 16 * groups * self.table_points + 12 * self.items if self.expected else 0.0
+            return side + self.group_bytes(2, 5) + table
+        side = self.side_bytes(USERS, self.users)
+        if not self.expected:
+            return side * (1 + 2 * further)
+        alpha, closed = 8.0 * groups * self.users, 4.0 * self.items + 8.0 * self.users
+        return 2 * (side + closed + alpha) + self.group_bytes(3, 3) + further * (3 * side + 2 * closed + alpha)
+
+    @cached_property
+    def up(self) -> float:
+        """Bytes of all sums: k (k + 1) / 2 + k + 2 floats a row per block of k coordinates, and sums over groups."""
+        sums = self.travelling_rows * 4.0 * sum(k * (k + 1) // 2 + k + 2 for k in self.coordinate_blocks)
+        if self.by_users:
+            return sums + self.group_bytes(3, 3)
+        liked = 40.0 * min(self.plan.groups, self.items) * self.users if self.expected else 0.0
+        return sums + len(self.coordinate_blocks) * (self.group_bytes(2, 5) + liked)
+
+    # --- Memory ---
+
+    @property
+    def worker_sums(self) -> float:
+        """Bytes of sums on a worker: those that threads make, that wait in the tree, and two answers being merged."""
+        running = min(self.threads, self.most_parts)
+        sent = 0
+        if not self.out_of_core:
+            cuts = np.linspace(0, self.parts, min(self.workers, self.parts) + 1).round().astype(int).tolist()
+            sent = 2 * max(tree_nodes(first, last, self.parts) for first, last in itertools.pairwise(cuts))
+        return (running + (running > 1) + self.most_parts.bit_length() + sent) * self.up / self.item_shards
+
+    @property
+    def worker_memory(self) -> float:
+        """Bytes of a worker: the message, sums, its likes both ways, its rows before and after a step, and H."""
+        running = min(self.threads, self.most_parts)
+        held = running if self.out_of_core else self.most_parts
+        rows = self.resident_rows * held / self.parts
+        graph = 8 * self.edges * held / self.parts + 8 * rows + 8 * self.travelling_rows * held
+        if not self.by_users and not self.out_of_core:
+            graph += 4 * self.edges + 8 * self.users  # the likes of all users
+        graph += 2 * self.side_bytes(self.resident, rows)
+        return PROCESS + self.down + self.worker_sums + graph + self._hidden_bytes(running, held)
+
+    def _hidden_bytes(self, running: int, held: int) -> float:
+        """H of the parts at work and of those that wait for the next call, or what stands for it."""
+        part = 1 / self.parts
+        waiting = held if self.item_shards * len(self.coordinate_blocks) > 1 else running
+        if self.expected:
+            alpha = 8.0 * min(self.plan.groups, self.items) * self.users
+            return (8 * self.users * held + alpha * waiting) * part if self.by_users else 0.0
+        turned = 8 * self.travelling_rows  # where each row begins
+        if self.by_users:
+            return 4 * self.drawn * part * (running + waiting) + turned * waiting
+        if self.out_of_core:
+            return running * (8 * self.drawn * part + turned)
+        # All users' rows: as drawn, by item, and by item of the sweep before; and of a part at work by user again.
+        return 12 * self.drawn + 8 * self.users + running * (4 * self.drawn * part + turned)
+
+    @property
+    def head_memory(self) -> float:
+        """Bytes of the head: the travelling side, messages kept for a replay, two nodes of sums, 48 bytes an item."""
+        messages = (2 if self.out_of_core else REPLAYED + 2) * self.down
+        return PROCESS + messages + 2 * self.up / self.item_shards + 48 * self.items
+
+    def with_shards(self, memory: float | None) -> Division:
+        """The same with the fewest item shards that keep a worker's sums within bounds; a shard is a block at least."""
+        if not self.by_users:
+            return self
+        most = MOST_SUMS if memory is None else SUMS_SHARE * memory
+        shards = math.ceil(replace(self, item_shards=1).worker_sums / most)
+        return replace(self, item_shards=min(max(1, shards), self.blocks(ITEMS)))
+
+    def fits(self, memory: float | None) -> bool:
+        """Whether workers, and the head, get by with so many bytes each; None is not checked."""
+        return memory is None or max(self.worker_memory, self.head_memory) <= memory
+
+    def check(self, memory: float | None) -> None:
+        """MemoryLimitError with what is needed, what there is, and what would fit."""
+        if memory is None or self.fits(memory):
+            return
+        needed, where = self.head_memory, "at the head"
+        if self.worker_memory > memory:
+            needed, where = self.worker_memory, "per worker"
+        other = ITEMS if self.by_users else USERS
+        more = (w for w in range(self.workers + 1, self.parts + 1) if self._resized(memory, workers=w))
+        fewer = (k for k in range(8 * ((self.plan.factors - 1) // 8), 0, -8) if self._resized(memory, factors=k))
+        would = "machines with more memory are needed"
+        if replace(self, resident=other, item_shards=1).with_shards(memory).fits(memory):
+            would = f"a division by {other} would fit"
+        elif (workers := next(more, None)) is not None:
+            would = f"{workers} workers would fit"
+        elif (factors := next(fewer, None)) is not None:
+            would = f"factors={factors} would fit"
+        raise MemoryLimitError(
+            f"Divided by {self.resident} over {count_of(self.workers, 'worker')} this fit needs about "
+            f"{bytes_text(needed)} {where} and {bytes_text(memory)} are free; {would}."
+        )
+
+    def _resized(self, memory: float, workers: int | None = None, factors: int | None = None) -> bool:
+        plan = self.plan if factors is None else replace(self.plan, factors=factors)
+        return replace(self, plan=plan, workers=workers or self.workers).with_shards(memory).fits(memory)
+
+    def text(self) -> str:
+        """One line, said before the fit: how the graph is divided, and what a sweep sends."""
+        shards = f" The items' sums come in {self.item_shards} shards." if self.item_shards > 1 else ""
+        if self.out_of_core:
+            held = min(self.threads, self.parts)
+            where = f"into {count_of(self.parts, 'part')}, {held} of them in memory at a time."
+            return f"Divided by {self.resident} {where}{shards}"
+        return (
+            f"Divided by {self.resident} over {count_of(min(self.workers, self.parts), 'worker')} "
+            f"({count_of(self.parts, 'part')}): a sweep sends {bytes_text(self.down)} to each node and "
+            f"{bytes_text(self.up)} of sums up a tree of workers; about {bytes_text(self.worker_memory)} per worker "
+            f"and {bytes_text(self.head_memory)} at the head.{shards}"
+        )
+
+
+def plan_division(
+    plan: FitPlan, outline: GraphOutline, session: BackendSession, resident: str | None, item_shards: int | None
+) -> Division:
+    """The division of a fit: by users unless items are asked for, in as many item shards as memory needs."""
+    counts = (outline.user_count, outline.item_count, outline.edges)
+    where = (session.workers, session.threads, session.out_of_core)
+    division = Division(plan, *counts, *where, resident or USERS)
+    division = (
+        division.with_shards(session.memory) if item_shards is None else replace(division, item_shards=item_shards)
+    )
+    division.check(session.memory)
+    return division
+
+
+def tree_nodes(first: int, last: int, parts: int) -> int:
+    """Nodes of the tree over parts that parts first .. last - 1 make up: what they cannot merge among themselves."""
+    return len(reduce(merge_replies, (Reply.of(n, parts, np.empty((0, 6)), Sums()) for n in range(first, last))).nodes)
+
+
+def count_of(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"
+
+
+def bytes_text(size: float) -> str:
+    """Bytes with two digits: 0.62 MB, 14 GB."""
+    unit, scale = next(((unit, scale) for unit, scale in _UNITS if size >= 0.1 * scale), _UNITS[-1])
+    return f"{size / scale:.0f} {unit}" if size >= 10 * scale else f"{size / scale:.2g} {unit}"
+
+
+_UNITS = (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
