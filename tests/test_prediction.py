@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,9 +14,12 @@ from scipy import special
 from considerate.data.graph import Adjacency, Graph, run_serially
 from considerate.errors import UsageError
 from considerate.evaluation.metrics import rank_score
-from considerate.inference.hidden import Expected, Sampled, popularity_weights
+from considerate.inference.hidden import Expected, Sampled, groups, popularity_weights
+from considerate.inference.hidden.groups import taste_clusters
+from considerate.inference.hidden.saturation import Saturation
 from considerate.inference.posterior import Side
 from considerate.inference.sweep import sweeps
+from considerate.kernels import compiled
 from considerate.kernels.threads import LocalBackend
 from considerate.model.predict import FoldIn, ItemColumns, like_interval, like_probability, logit_moments, sigmoid
 from considerate.model.ranking import best, explore, log_popularity, paper_score, utility
@@ -176,6 +180,40 @@ def test_rank_score_by_hand():
     assert rank_score(scores, 0, np.array([0, 4])) == pytest.approx(3 / 4), "it is in its own denominator, seen or not"
 
 
+@pytest.mark.parametrize("k", [1, 2, 7, 40, 199, 200, 203])
+def test_the_kernels_best_of_many_that_tie(k: int) -> None:
+    """Short and long lists, few distinct scores: the lower index first, as `best` has it."""
+    random = np.random.default_rng(k)
+    items, users = 203, 9
+    side = Side.constant(items, 3, 1.0, 0.0)
+    side.rows[:, :3] = random.integers(-2, 3, (items, 3))
+    side.bias_mean[:] = random.integers(-1, 2, items)
+    vectors = random.integers(-1, 2, (users, 3)).astype(np.float32)
+    base = np.full(-(-items // 16) * 16, -np.inf, np.float32)
+    base[:items] = np.where(random.random(items) < 0.1, -np.inf, side.bias_mean)
+    seen = [np.sort(random.choice(items, 5, replace=False)).astype(np.int32) for _ in range(users)]
+    ids, scores = compiled.top_items(
+        3,
+        vectors,
+        3,
+        np.arange(users),
+        ItemColumns(side).strips,
+        base,
+        k,
+        np.arange(users + 1) * 5,
+        np.concatenate(seen),
+    )
+    for user in range(users):
+        values = vectors[user] @ side.mean.T + base[:items]
+        excluded = np.zeros(items, bool)
+        excluded[seen[user]] = True
+        expected = best(values, k, excluded)
+        assert ids[user, : len(expected)].tolist() == expected.tolist()
+        assert scores[user, : len(expected)].tolist() == values[expected].tolist()
+        assert (ids[user, len(expected) :] == -1).all()
+        assert np.isnan(scores[user, len(expected) :]).all()
+
+
 # --- Fold-in ---
 
 
@@ -230,6 +268,19 @@ def test_fold_in_does_not_depend_on_the_others_of_the_batch(trained):
         np.testing.assert_allclose(alone.variance[0], together.variance[user], rtol=2e-4)
 
 
+def test_fold_in_makes_the_items_tables_once(trained, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, _, trained_fold_in = trained
+    calls, tabulate = [], Saturation.tabulate
+    fold_in = replace(trained_fold_in)
+    monkeypatch.setattr(groups, "taste_clusters", lambda *args: calls.append(1) or taste_clusters(*args))
+    monkeypatch.setattr(Saturation, "tabulate", lambda *args: calls.append(2) or tabulate(*args))
+    first = fold_in.users(graph.by_user)
+    made = len(calls)
+    assert {*calls} == {1, 2}
+    np.testing.assert_array_equal(fold_in.users(graph.by_user).rows, first.rows)
+    assert len(calls) == made
+
+
 def test_fold_in_of_nothing_is_the_prior(trained):
     _, posterior, fold_in = trained
     nobody = fold_in.users(Adjacency(np.zeros(2, np.int64), np.empty(0, np.int32)))
@@ -245,7 +296,7 @@ def test_fold_in_of_a_training_item_is_close_to_training(trained):
     chosen = np.arange(0, 60, 10)
     starts = np.concatenate([[0], np.cumsum(graph.by_item.degrees[chosen])]).astype(np.int64)
     liked_by = Adjacency(starts, np.concatenate([graph.by_item.row(n) for n in chosen]))
-    folded = fold_in.items(liked_by, graph.by_user.degrees, 1.0, seed=1)
+    folded = fold_in.items(liked_by, graph.by_user.degrees, liked_by.degrees.astype(float), seed=1)
     for i, n in enumerate(chosen):
         assert np.corrcoef(posterior.users.mean @ folded.mean[i], posterior.users.mean @ posterior.items.mean[n])[
             0, 1

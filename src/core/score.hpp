@@ -5,7 +5,8 @@
 constexpr int kStrip = 16;      // items scored side by side
 constexpr int kTileUsers = 6;   // users scored at a time
 
-// The best items so far of one user, best first; of equal scores the lower index, as items come in ascending order.
+// The best items so far of one user: unordered until there are `capacity`, then a heap with the worst at the root.
+// Of equal scores the lower index is the better, and stays, as items come in ascending order.
 struct Best {
   float* scores;
   std::int32_t* items;
@@ -14,25 +15,55 @@ struct Best {
   std::int64_t seen_count = 0;
   float threshold = -__builtin_inff();  // what a score must exceed
 
+  static bool worse(float score, std::int32_t item, float other_score, std::int32_t other_item) {
+    return score < other_score || (score == other_score && item > other_item);
+  }
+
+  // Puts an entry at `at`, or below it in the heap of the first `count` entries.
+  void sink(std::int64_t at, std::int64_t count, float score, std::int32_t item) {
+    for (std::int64_t child = 2 * at + 1; child < count; child = 2 * at + 1) {
+      if (child + 1 < count && worse(scores[child + 1], items[child + 1], scores[child], items[child])) ++child;
+      if (!worse(scores[child], items[child], score, item)) break;
+      scores[at] = scores[child];
+      items[at] = items[child];
+      at = child;
+    }
+    scores[at] = score;
+    items[at] = item;
+  }
+
+  void make_heap() {
+    for (std::int64_t at = size / 2; at-- > 0;) sink(at, size, scores[at], items[at]);
+  }
+
   void offer(float score, std::int32_t item) {
     const std::int64_t at = first_not_below(seen, 0, seen_count, item);
     if (at < seen_count && seen[at] == item) return;
-    std::int64_t low = 0, high = size;
-    while (low < high) {  // after those that are as good
-      const std::int64_t middle = (low + high) / 2;
-      if (scores[middle] >= score) {
-        low = middle + 1;
-      } else {
-        high = middle;
-      }
+    if (size == capacity) {
+      sink(0, size, score, item);
+    } else {
+      scores[size] = score;
+      items[size++] = item;
+      if (size < capacity) return;
+      make_heap();
     }
-    const std::int64_t moved = (size < capacity ? size : capacity - 1) - low;
-    std::memmove(scores + low + 1, scores + low, static_cast<std::size_t>(moved) * sizeof(float));
-    std::memmove(items + low + 1, items + low, static_cast<std::size_t>(moved) * sizeof(std::int32_t));
-    scores[low] = score;
-    items[low] = item;
-    if (size < capacity) ++size;
-    if (size == capacity) threshold = scores[capacity - 1];
+    threshold = scores[0];
+  }
+
+  // Best first; NaN and -1 where there are fewer than `capacity`.
+  void finish() {
+    if (size < capacity) make_heap();
+    for (std::int64_t last = size - 1; last > 0; --last) {
+      const float score = scores[last];
+      const std::int32_t item = items[last];
+      scores[last] = scores[0];
+      items[last] = items[0];
+      sink(0, last, score, item);
+    }
+    for (std::int64_t i = size; i < capacity; ++i) {
+      scores[i] = __builtin_nanf("");
+      items[i] = -1;
+    }
   }
 };
 
@@ -98,11 +129,7 @@ static void top_items(const TopK& task) {
       case 2: score_users<2>(task, users, best); break;
       default: score_users<1>(task, users, best); break;
     }
-    for (int r = 0; r < tile; ++r)
-      for (std::int64_t i = best[r].size; i < task.k; ++i) {
-        best[r].scores[i] = __builtin_nanf("");
-        best[r].items[i] = -1;
-      }
+    for (int r = 0; r < tile; ++r) best[r].finish();
   }
 }
 
