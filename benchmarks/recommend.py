@@ -144,6 +144,7 @@ def run(quick: bool = False) -> Section:
     single = {
         "considerate: ids and scores": lambda user: ours.recommend(user, N=N),
         "considerate: ids and p(like)": lambda user: ours.predict_proba(user, ours.recommend(user, N=N)[0]),
+        "considerate: a new user folded in": lambda user: ours.fold_in(model.liked.row(user)),
         "implicit recommend": lambda user: peer.recommend(user, liked[user], N=N),
     }
     for name, function in single.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -420,6 +421,21 @@ def test_partial_fit_items_updates_and_adds() -> None:
     assert 40 in recommender.recommend(int(np.setdiff1d(fans, by_item[5].indices)[0]), N=42)[0]
     recommender.partial_fit_users([0], sp.csr_matrix(([1.0, 1.0], ([0, 0], [40, 41])), shape=(1, 42)))
     assert np.mean(recommender.recommend(0, N=5)[0] % 2) == 1
+
+
+def test_items_that_are_added_get_the_corrected_popularity(tmp_path: Path) -> None:
+    """An item given again with the likes it had, or a copy of it, has the pi that the fit solved for."""
+    random = np.random.default_rng(0)
+    likes = sp.csr_matrix((random.random((600, 300)) < 0.5 / (1.0 + np.arange(300)) ** 0.7).astype(np.float32))
+    recommender = Recommender(factors=4, sweeps=3, head_correction=True).fit(likes)
+    recommender.save(tmp_path / "model", likes=False)
+    recommender = Recommender.load(tmp_path / "model")
+    before, by_item = recommender.popularity_.copy(), likes.T.tocsr()
+    uncorrected = by_item.getnnz(axis=1) ** recommender.model_.gamma
+    assert np.abs(before / uncorrected - 1)[[0, 1, 2, 30]].min() > 0.5
+    recommender.partial_fit_items([0, 1, 30, 300, 301], sp.vstack([by_item[[0, 1, 30, 2]], sp.csr_matrix((1, 600))]))
+    corrected = recommender.popularity_[[0, 1, 30, 300, 301]]
+    np.testing.assert_allclose(corrected, [*before[[0, 1, 30, 2]], 0.0], rtol=0.1)
 
 
 def test_partial_fits_need_rows_for_ids() -> None:

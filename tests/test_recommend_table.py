@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from considerate import RankingOptions, Recommender, read_interactions
 from considerate.errors import UnknownIdError, UsageError
+from considerate.model import serving, tables
 from likes import as_table, planted, skewed
 
 PATTERNS = {"strings": ("u{}", "i{}"), "integers": ("7{}", "-3{}"), "mixed": ("user {} é", "{}")}
@@ -135,11 +138,37 @@ def test_a_known_user_without_likes_is_cold(with_gaps: Recommender) -> None:
     assert everyone["cold"].to_pylist()[::2] == [True] * 3 + [False] * 197
 
 
-def test_ids_that_an_integer_column_cannot_hold_are_null(with_gaps: Recommender) -> None:
+def test_cold_users_whose_ids_an_integer_column_cannot_hold_are_named_as_text(with_gaps: Recommender) -> None:
     given = [7, "bob", 2**70, None, 1.5, 12_345]
     table = with_gaps.recommend_table(given, N=1, cold="popular")
-    assert table["user"].to_pylist() == [7, None, None, None, None, 12_345]
+    assert table["user"].to_pylist() == ["7", "bob", str(2**70), None, "1.5", "12345"]
     assert table["cold"].to_pylist() == [False, True, True, True, True, True]
+    batches = list(with_gaps.recommend_batches(given, N=1, cold="popular", batch=1))
+    assert pa.Table.from_batches(batches) == table  # one schema, whichever batch such an id is in
+    assert with_gaps.recommend_table([7, "12345"], N=1, cold="popular")["user"].to_pylist() == [7, 12_345]
+
+
+def test_lists_are_no_longer_than_the_items(fitted: Recommender) -> None:
+    tracemalloc.start()
+    table = fitted.recommend_table(N=100_000, cold="popular")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert table.num_rows == 200 * 40 - fitted.model_.edges
+    assert peak < 20e6
+
+
+@pytest.mark.parametrize("score", [None, "like"])
+def test_long_lists_are_ranked_and_written_some_users_at_a_time(
+    fitted: Recommender, monkeypatch: pytest.MonkeyPatch, score: str | None
+) -> None:
+    whole = fitted.recommend_table(N=40, score=score)
+    monkeypatch.setattr(serving, "BLOCK", 6)
+    together = fitted.recommend_table(N=40, score=score)
+    monkeypatch.setattr(tables, "MOST_ENTRIES", 40 * 20)
+    batches = list(fitted.recommend_batches(N=40, score=score))
+    assert len(batches) == 12  # of 18 users: three blocks of 6
+    assert pa.Table.from_batches(batches) == together
+    assert together["item"] == whole["item"]
 
 
 @pytest.mark.parametrize("seed", [0, -1, 2**64 - 1])

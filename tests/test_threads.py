@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 
 import numpy as np
@@ -13,7 +14,9 @@ from considerate.inference.sums import EdgeSums, Step, add_blocks, edge_sums, si
 from considerate.inference.sweep import State, initial_state, sweeps, update_users
 from considerate.inference.updates import heavy_rows, update_side
 from considerate.kernels import compiled
-from considerate.kernels.threads import LocalBackend
+from considerate.kernels.threads import LocalBackend, locked_cached_property
+from considerate.model.model import Model
+from considerate.model.predict import ItemColumns
 from considerate.parameters import FitPlan
 
 USERS, ITEMS, NEGATIVES = 2000, 150, 1.5
@@ -193,3 +196,34 @@ def test_the_padding_of_new_rows_is_zero(graph, kind):
         assert side.factors < half
         assert not side.rows[:, side.factors : half].any()
         assert not side.rows[:, half + side.factors :].any()
+
+
+def test_a_property_that_threads_share_is_made_once() -> None:
+    """While one thread makes it, another that asks waits for it."""
+    calls = []
+
+    class Shared:
+        @locked_cached_property
+        def table(self) -> object:
+            calls.append(threading.current_thread())
+            if len(calls) == 1:
+                other.start()
+                other.join(timeout=0.1)
+                assert len(calls) == 1
+            return object()
+
+    shared, seen = Shared(), []
+    other = threading.Thread(target=lambda: seen.append(shared.table))
+    made = shared.table
+    other.join()
+    assert seen == [made]
+    assert shared.table is made
+    assert len(calls) == 1
+
+
+@pytest.mark.parametrize(
+    ("owner", "names"),
+    [(Model, ("shared", "log_popularity", "columns", "fold_in")), (ItemColumns, ("mean", "variance", "strips"))],
+)
+def test_what_the_threads_of_a_server_share_is_locked(owner: type, names: tuple[str, ...]) -> None:
+    assert all(isinstance(vars(owner)[name], locked_cached_property) for name in names)

@@ -232,7 +232,7 @@ def _write(
 
     check_ending(output)
     check_writable(output)
-    schema = RecommendationTable(recommender.model_).schema
+    schema = RecommendationTable(recommender.model_, names or ()).schema
     if likes is not None:
         batches = iter(recommender.recommend_for(likes, count, options=options).to_batches())
         total = 1

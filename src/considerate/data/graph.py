@@ -44,6 +44,13 @@ class Adjacency:
     starts: NDArray[np.int64]  # [rows + 1]
     indices: NDArray[np.int32]  # [edges]
 
+    @classmethod
+    def of_rows(cls, rows: Sequence[NDArray[np.int32]]) -> Adjacency:
+        """Rows given one by one."""
+        starts = np.zeros(len(rows) + 1, np.int64)
+        np.cumsum([len(row) for row in rows], out=starts[1:])
+        return cls(starts, np.concatenate([np.empty(0, np.int32), *rows]))
+
     @property
     def rows(self) -> int:
         return len(self.starts) - 1

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol, TypeVar
+from functools import cached_property
+from typing import Any, Protocol, TypeVar
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -15,6 +17,18 @@ class Backend(Protocol):
     """How functions are mapped over blocks. The answers come in the order of the tasks."""
 
     def map(self, function: Callable[[Task], Result], tasks: Sequence[Task]) -> list[Result]: ...
+
+
+class locked_cached_property(cached_property[Result]):
+    """A cached property of what threads share: the first that asks makes it, and the others wait."""
+
+    def __init__(self, make: Callable[[Any], Result]) -> None:
+        super().__init__(make)
+        self._making = threading.RLock()
+
+    def __get__(self, instance: Any, owner: Any = None) -> Result:  # type: ignore[override]
+        with self._making:
+            return super().__get__(instance, owner)  # type: ignore[no-any-return]
 
 
 def available_threads() -> int:

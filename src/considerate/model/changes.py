@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from considerate.data import Titles
 from considerate.data.graph import Adjacency
+from considerate.inference.hidden import popularity_weights
 from considerate.inference.posterior import Side
 from considerate.model.model import Model
 from considerate.model.rows import grown_ids, merged_side
@@ -19,38 +20,46 @@ def with_users(model: Model, rows: NDArray[np.int64], liked: Adjacency) -> Model
     """The model with these users folded in, all of them in memory; row i of `liked` is of user rows[i]."""
     old = model.users.whole()
     side = merged_side(old.side, rows, model.fold_in.users(liked), "userids", liked.rows)
-    place = {int(row): i for i, row in enumerate(rows)}
-    nothing = np.empty(0, np.int32)
-
-    def likes_of(row: int) -> NDArray[np.int32]:
-        if row in place:
-            return liked.row(place[row])
-        return old.liked.row(row) if row < len(old) else nothing
-
-    lists = [likes_of(row) for row in range(len(side))]
-    degree = np.concatenate([old.degree, np.zeros(len(side) - len(old), np.int64)])
+    added = len(side) - len(old)
+    likes = [old.liked.row(row) for row in range(len(old))] + [np.empty(0, np.int32)] * added
+    for i, row in enumerate(rows):
+        likes[row] = liked.row(i)
+    degree = np.append(old.degree, np.zeros(added, np.int64))
     degree[rows] = liked.degrees
-    starts = np.zeros(len(side) + 1, np.int64)
-    np.cumsum([len(one) for one in lists], out=starts[1:])
-    likes = Adjacency(starts, np.concatenate([nothing, *lists]))
-    return replace(model, users=UserRows(side, degree, likes, grown_ids(old.ids, len(side), "user")))
+    ids = grown_ids(old.ids, len(side), "user")
+    return replace(model, users=UserRows(side, degree, Adjacency.of_rows(likes), ids))
 
 
-def folded_items(model: Model, liked_by: Adjacency) -> Side:
-    """q of items liked by these users."""
+def folded_items(model: Model, liked_by: Adjacency) -> tuple[Side, NDArray[np.float64]]:
+    """q and pi of items liked by these users."""
+    weights = popularity_weights(liked_by.degrees, model.gamma)
+    if model.parameters.get("head_correction", False):
+        weights *= _head_correction(model, liked_by.degrees)
     fold_in = replace(model.fold_in, posterior=model.posterior)
-    return fold_in.items(liked_by, model.user_degree, model.gamma, model.settings.seed)
+    return fold_in.items(liked_by, model.user_degree, weights, model.settings.seed), weights
+
+
+def _head_correction(model: Model, degree: NDArray[np.int64]) -> NDArray[np.float64]:
+    """pi'_n / pi_n of items of these degrees, interpolated between the model's items, for which the fit solved it.
+
+    It depends on the degree above all: draws that hit likes are discarded, and popular items have more of them.
+    """
+    known = model.item_degree > 0
+    degrees, which, often = np.unique(model.item_degree[known], return_inverse=True, return_counts=True)
+    factor = model.popularity[known] / popularity_weights(model.item_degree[known], model.gamma)
+    mean = np.bincount(which, factor) / often
+    return np.asarray(np.interp(np.log(np.maximum(degree, 1)), np.log(degrees), mean))
 
 
 def with_items(model: Model, rows: NDArray[np.int64], liked_by: Adjacency) -> Model:
     """The model with these items folded in, all users in memory; row i of `liked_by` is of item rows[i]."""
     users = model.users.whole()
-    items = merged_side(model.items, rows, folded_items(model, liked_by), "itemids", liked_by.rows)
+    new, new_weights = folded_items(model, liked_by)
+    items = merged_side(model.items, rows, new, "itemids", liked_by.rows)
     added = len(items) - model.item_count
-    degree = np.concatenate([model.item_degree, np.zeros(added, np.int64)])
-    degree[rows] = liked_by.degrees
-    weights = np.concatenate([model.popularity, np.zeros(added)])
-    weights[rows] = np.where(degree[rows] > 0, np.maximum(degree[rows], 1).astype(np.float64) ** model.gamma, 0.0)
+    degree = np.append(model.item_degree, np.zeros(added, np.int64))
+    weights = np.append(model.popularity, np.zeros(added))
+    degree[rows], weights[rows] = liked_by.degrees, new_weights
     liked = _with_columns(users.liked, rows, liked_by) if users.knows_likes else users.liked
     titles = model.titles
     if titles is not None and added:

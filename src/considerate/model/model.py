@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from considerate.data import Titles
 from considerate.data.graph import Adjacency
 from considerate.data.vocabulary import Ids, Vocabulary
 from considerate.inference.posterior import Posterior, Precisions, Side
+from considerate.kernels.threads import locked_cached_property
 from considerate.model.predict import UNCHANGED, FoldIn, ItemColumns, Recalibration, like_interval, like_probability
 from considerate.model.ranking import log_popularity
 from considerate.model.users import UserRows, Users
@@ -99,7 +99,7 @@ class Model:
         """[users], also where the likes themselves were left out of a file."""
         return self.users.whole().degree
 
-    @cached_property
+    @locked_cached_property
     def shared(self) -> Posterior:
         """The posterior without any user's row: with a user's own it is all that a recommendation needs."""
         bias = 1.0 if self.users.has_bias else None
@@ -118,15 +118,15 @@ class Model:
         """Its 90 % interval; recalibrated where the model was."""
         return like_interval(mean, variance, self.recalibration)
 
-    @cached_property
+    @locked_cached_property
     def log_popularity(self) -> NDArray[np.float32]:
         return log_popularity(self.popularity, self.gamma)
 
-    @cached_property
+    @locked_cached_property
     def columns(self) -> ItemColumns:
         return ItemColumns(self.items)
 
-    @cached_property
+    @locked_cached_property
     def fold_in(self) -> FoldIn:
         return FoldIn(self.shared, self.popularity, self.negatives, self.settings, self.groups)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,13 +11,16 @@ from numpy.typing import NDArray
 
 from considerate.data.graph import Adjacency, row_blocks, run_serially
 from considerate.errors import UsageError
-from considerate.inference.hidden import Expected, Terms
+from considerate.inference.hidden import Terms
+from considerate.inference.hidden.expected import Shares
+from considerate.inference.hidden.groups import Grouping, ItemGroups
 from considerate.inference.hidden.saturation import Saturation
 from considerate.inference.posterior import Posterior, Side
 from considerate.inference.schedule import StepSize
 from considerate.inference.sums import Step, side_pass
 from considerate.inference.updates import update_side
 from considerate.kernels import compiled
+from considerate.kernels.threads import locked_cached_property
 from considerate.parameters import FitPlan
 
 INTERVAL = 1.6448536269514722  # standard deviations on either side that hold 90 %
@@ -51,18 +53,18 @@ class ItemColumns:
     def __init__(self, items: Side) -> None:
         self.items = items
 
-    @cached_property
+    @locked_cached_property
     def mean(self) -> NDArray[np.float32]:
         """[K + 1, N]: vectors, and the bias against a coordinate 1."""
         return np.ascontiguousarray(np.concatenate([self.items.mean.T, self.items.biases[0][None, :]]), np.float32)
 
-    @cached_property
+    @locked_cached_property
     def variance(self) -> NDArray[np.float32]:
         """[2 K + 1, N]: variances, squared means, and the bias's variance."""
         parts = [self.items.variance.T, self.items.mean.T**2, self.items.biases[1][None, :]]
         return np.ascontiguousarray(np.concatenate(parts), np.float32)
 
-    @cached_property
+    @locked_cached_property
     def strips(self) -> NDArray[np.float32]:
         """[strips, K, 16]: the vectors for the kernel that scores and chooses in one pass."""
         count = -(-len(self.items) // STRIP)
@@ -176,25 +178,25 @@ class FoldIn:
     groups: int = 32
     rounds: int = 20
 
-    @cached_property
+    @locked_cached_property
     def saturation(self) -> Saturation:
         return Saturation(self.weights)
+
+    @locked_cached_property
+    def item_groups(self) -> ItemGroups:
+        """What new users read of the items: clusters, tables and sums, the same for all of them."""
+        grouping = Grouping(self.weights, self.settings.offset, self.groups, self.saturation)
+        grouping.regroup(self.posterior.items.mean)
+        return grouping.of(self.posterior.items)
 
     def users(self, liked: Adjacency) -> Side:
         """q(u) and q(b) of users who liked these items; one who liked nothing gets the prior."""
         taus = self.posterior.precisions
         users = strangers(liked.rows, self.posterior)
         blocks = row_blocks(liked.starts)
-        estimator = Expected(
-            liked,
-            blocks,
-            self.weights,
-            self.negatives,
-            self.settings.offset,
-            self.groups,
-            run_serially,
-            self.saturation,
-        )
+        temperature = self.saturation.temperatures(liked, blocks, self.negatives, run_serially)
+        shares = Shares.zeros(temperature, self.item_groups.groups)
+        terms = Terms(expected=shares.read(users.factors, self.item_groups))
         step = Step(
             self.settings.offset,
             self.settings.weight,
@@ -202,10 +204,7 @@ class FoldIn:
             1.0 if taus.user_bias is None else taus.user_bias.mean,
             1.0,
         )
-        terms: Terms | None = None
         for _ in range(self.rounds):
-            q = Posterior(users, self.posterior.items, taus)
-            terms = terms or estimator.user_terms(1, q, run_serially)
             reading = side_pass(users, self.posterior.items, liked, terms, step, own_is_user=True)
             new = update_side(reading, users, blocks, run_serially).side
             moved = float(np.abs(new.mean - users.mean).max(initial=0.0))
@@ -214,16 +213,16 @@ class FoldIn:
                 break
         return users
 
-    def items(self, liked_by: Adjacency, user_degree: NDArray[Any], gamma: float, seed: int) -> Side:
-        """q(v) and q(b) of items liked by these users."""
+    def items(self, liked_by: Adjacency, user_degree: NDArray[Any], weights: NDArray[np.float64], seed: int) -> Side:
+        """q(v) and q(b) of items liked by these users; weights are their pi."""
         taus = self.posterior.precisions
         assert taus.item_bias is not None
         items = Side.constant(liked_by.rows, self.posterior.factors, 1.0 / taus.item.mean, 1.0 / taus.item_bias.mean)
-        temperature = self._user_temperatures(user_degree)
+        temperature = self.user_temperatures(user_degree)
         random = np.random.Generator(np.random.Philox(key=seed))
         step_size = StepSize(delay=4)
         for sweep in range(1, self.rounds + 1):
-            unliked = self._passed_over(liked_by, temperature, gamma, random)
+            unliked = self._passed_over(liked_by, temperature, weights, random)
             step = Step(
                 self.settings.offset,
                 self.settings.weight,
@@ -236,7 +235,7 @@ class FoldIn:
             step_size = step_size.after(sweep)
         return items
 
-    def _user_temperatures(self, user_degree: NDArray[Any]) -> NDArray[np.float64]:
+    def user_temperatures(self, user_degree: NDArray[Any]) -> NDArray[np.float64]:
         """T_m from the degrees alone: users of one degree share it."""
         degrees, place = np.unique(np.asarray(user_degree, np.int64), return_inverse=True)
         wanted = np.minimum(self.negatives * degrees, self.saturation.support * 0.999)
@@ -247,17 +246,19 @@ class FoldIn:
         return np.asarray(temperature[place], np.float64)
 
     def _passed_over(
-        self, liked_by: Adjacency, temperature: NDArray[np.float64], gamma: float, random: np.random.Generator
+        self,
+        liked_by: Adjacency,
+        temperature: NDArray[np.float64],
+        weights: NDArray[np.float64],
+        random: np.random.Generator,
     ) -> Adjacency:
+        """One draw of the users who considered each item and did not like it."""
         rows = []
-        for row in range(liked_by.rows):
-            degree = len(liked_by.row(row))
-            chance = -np.expm1(-temperature * float(degree) ** gamma) if degree else np.zeros_like(temperature)
+        for row, weight in enumerate(weights):
+            chance = -np.expm1(-temperature * weight)
             chance[liked_by.row(row)] = 0.0
             rows.append(np.flatnonzero(random.random(len(chance)) < chance).astype(np.int32))
-        starts = np.zeros(len(rows) + 1, np.int64)
-        np.cumsum([len(row) for row in rows], out=starts[1:])
-        return Adjacency(starts, np.concatenate(rows) if rows else np.empty(0, np.int32))
+        return Adjacency.of_rows(rows)
 
 
 def share_of_update(

@@ -29,7 +29,7 @@ def similar_items(model: Model, itemid: Any, N: int, item_users: Any, allowed: A
         raise UsageError(
             f"item_users has {liked_by.rows} rows for {rows.size} items; give one row of likes for each item."
         )
-    return most_similar(pieces, rows, folded_items(model, liked_by).mean, N, excluded, itself=False)
+    return most_similar(pieces, rows, folded_items(model, liked_by)[0].mean, N, excluded, itself=False)
 
 
 def similar_users(model: Model, userid: Any, N: int, allowed: Any, denied: Any) -> Neighbours:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from considerate.data.vocabulary import Vocabulary
 from considerate.errors import UnknownIdError, UsageError
+from considerate.model import serving
 from considerate.model.model import Model
 from considerate.model.predict import logit_moments, strangers
 from considerate.model.ranking import RankingOptions
@@ -22,16 +23,23 @@ if TYPE_CHECKING:
     import pyarrow
 
 
-class RecommendationTable:
-    """Columns: user, rank, item, title (where there are any), p_like, low, high, score, cold."""
+MOST_ENTRIES = 4_000_000  # of lists that are made at once, where a block of users does not have more
 
-    def __init__(self, model: Model) -> None:
+
+class RecommendationTable:
+    """Columns: user, rank, item, title (where there are any), p_like, low, high, score, cold.
+
+    The users are integers where the model's are, unless one who is asked for by id is not: then all are texts.
+    """
+
+    def __init__(self, model: Model, users: range | Sequence[Any] = ()) -> None:
         import pyarrow as pa
 
         self.model = model
         kinds = {"string": pa.string(), "integer": pa.int64(), "range": pa.int64()}
         self.item_type = kinds[model.item_ids.kind]
-        self.user_type = kinds[model.user_ids.kind]
+        integers = all(name is None or _integer(name) is not None for name in users)
+        self.user_type = kinds[model.user_ids.kind] if integers else pa.string()
         columns = [("user", self.user_type), ("rank", pa.int32()), ("item", self.item_type)]
         if model.titles is not None:
             columns.append(("title", pa.string()))
@@ -56,7 +64,8 @@ class RecommendationTable:
         variance = model.variance_scale * variance
         low, high = model.like_interval(mean, variance)
         if not isinstance(names, pa.Array):
-            names = pa.array([self._user(one) for one in names], self.user_type)
+            convert = str if self.user_type == pa.string() else _integer
+            names = pa.array([None if name is None else convert(name) for name in names], self.user_type)
         columns: dict[str, Any] = {
             "user": names.take(pa.array(of)),
             "rank": np.broadcast_to(np.arange(1, there.shape[1] + 1, dtype=np.int32), there.shape)[there],
@@ -72,17 +81,15 @@ class RecommendationTable:
             columns["title"] = pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)
         return pa.RecordBatch.from_pydict(columns, schema=self.schema)
 
-    def _user(self, name: Any) -> Any:
-        if name is None:
-            return None
-        if self.model.user_ids.kind == "string":
-            return str(name)
-        try:
-            number = int(name) if isinstance(name, str) else operator.index(name)
-        except (TypeError, ValueError, OverflowError):
-            return None
-        canonical = not isinstance(name, str) or str(number) == name
-        return number if canonical and -(2**63) <= number < 2**63 else None
+
+def _integer(name: Any) -> int | None:
+    """An id as a whole number of 64 bits; None if it is not one as Python prints it."""
+    try:
+        number = int(name) if isinstance(name, str) else operator.index(name)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    canonical = not isinstance(name, str) or str(number) == name
+    return number if canonical and -(2**63) <= number < 2**63 else None
 
 
 def recommendation_batches(
@@ -107,8 +114,9 @@ def _batches(
     ranker: Ranker, users: range | Sequence[Any], batch: int, threads: int | None
 ) -> Iterator[pyarrow.RecordBatch]:
     model, options = ranker.model, ranker.options
-    table = RecommendationTable(model)
     by_row = isinstance(users, range)
+    table = RecommendationTable(model, () if by_row else users)
+    at_once = max(1, MOST_ENTRIES // (ranker.count * serving.BLOCK)) * serving.BLOCK
     for start in range(0, max(1, len(users)), batch):
         part = users[start : start + batch]
         rows = np.asarray(part, np.int64) if by_row else model.user_ids.rows_of(part)
@@ -124,8 +132,10 @@ def _batches(
         names: Any = _ids(some.ids, local) if by_row else list(part)
         liked = rows_of(some.liked, local) if options.filter_already_liked_items else None
         side = some.side if len(some) else strangers(1, model.shared)  # which is looked at, and not used
-        asked = UserBatch(side, np.maximum(local, 0), rows, liked, warm)
-        yield table.batch(names, asked, ranker.rank(asked, threads))
+        found = UserBatch(side, np.maximum(local, 0), rows, liked, warm)
+        for first in range(0, max(1, len(rows)), at_once):
+            some_users = found.part(first, first + at_once)
+            yield table.batch(names[first : first + at_once], some_users, ranker.rank(some_users, threads))
 
 
 def _cold_message(user: Any, known: bool, model: Model) -> str:
