@@ -6,6 +6,8 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -215,32 +217,53 @@ def test_a_model_without_likes_still_knows_its_users(folder: Path, tmp_path: Pat
     assert run("recommend", path, "u00", "--explain").exit_code == 2
 
 
-INTERRUPTED = """
-import os, signal
-import considerate.recommender as library
-from considerate.cli import main
-describe = library.describe
-def interrupting(step):
-    if step.sweep == 3:
-        os.kill(os.getpid(), signal.SIGINT)
-    return describe(step)
-library.describe = interrupting
-main()
-"""
+@pytest.fixture
+def ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every fit is interrupted after its third sweep."""
+    whole = Recommender.fit_steps
+
+    def interrupted(*arguments: Any, **options: Any) -> Iterator[Any]:
+        with closing(whole(*arguments, **options)) as steps:
+            for step in steps:
+                yield step
+                if step.sweep == 3:
+                    raise KeyboardInterrupt
+
+    monkeypatch.setattr(Recommender, "fit_steps", interrupted)
 
 
-def test_ctrl_c_saves_the_last_finished_sweep(folder: Path, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("ctrl_c")
+@pytest.mark.parametrize("backend", [[], ["--out-of-core"]])
+def test_ctrl_c_leaves_the_model_that_was_there(folder: Path, tmp_path: Path, backend: list[str]) -> None:
     path = tmp_path / "m.safetensors"
-    command = [sys.executable, "-c", INTERRUPTED, "fit", str(folder / "likes.csv"), "-o", str(path)]
-    done = subprocess.run([*command, "--factors", "2", "--json"], capture_output=True, text=True, check=False)
-    assert done.returncode == 130, done.stderr
-    assert "Traceback" not in done.stderr
-    said = json.loads(done.stdout)
-    assert said["interrupted"] is True
-    assert said["sweeps"] == 3
-    assert f"the posterior of sweep 3 is saved in {path}" in done.stderr
-    whole = Recommender(factors=2, sweeps=3).fit(read_interactions(folder / "likes.csv"))
-    np.testing.assert_array_equal(Recommender.load(path).user_factors, whole.user_factors)
+    fit = ("fit", folder / "likes.csv", "-o", path, "--factors", 2, *backend)
+    for before in (None, (folder / "model.safetensors").read_bytes()):
+        if before is not None:
+            path.write_bytes(before)
+        result = run(*fit, "--json")
+        assert result.exit_code == 130
+        assert result.stdout == ""
+        assert f"considerate: interrupted after sweep 3; {path} is as it was." in result.stderr
+        assert "--save-interrupted" in result.stderr
+        assert "--checkpoint" in result.stderr
+        assert os.listdir(tmp_path) == ([] if before is None else [path.name])
+        assert before is None or path.read_bytes() == before
+
+
+@pytest.mark.usefixtures("ctrl_c")
+def test_ctrl_c_saves_the_last_finished_sweep_if_it_is_told_to(folder: Path, tmp_path: Path) -> None:
+    path, checkpoint = tmp_path / "m.safetensors", tmp_path / "checkpoint"
+    path.write_bytes((folder / "model.safetensors").read_bytes())
+    fit = ("fit", folder / "likes.csv", "-o", path, "--factors", 2, "--save-interrupted", "--json")
+    result = run(*fit, "--checkpoint", checkpoint, "--remove-checkpoint")
+    assert result.exit_code == 130
+    values = json.loads(result.stdout)
+    assert (values["interrupted"], values["sweeps"]) == (True, 3)
+    assert f"the posterior of sweep 3 is saved in {path}" in result.stderr
+    assert os.listdir(checkpoint)  # of a fit that is not finished
+    loaded = Recommender.load(path)
+    assert loaded.n_iter_ == 3
+    assert not loaded.converged_
 
 
 def test_ctrl_c_before_the_first_sweep_saves_nothing(

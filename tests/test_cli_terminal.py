@@ -88,6 +88,15 @@ def test_no_control_character_of_the_data_reaches_the_terminal(folder: Path, tmp
         assert not RAW.search(result.output), arguments
 
 
+def test_brackets_are_no_markup(folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "a[bold]b[" / "x].parquet"
+    path.parent.mkdir()
+    path.write_bytes((folder / "likes.parquet").read_bytes())
+    result = run("inspect", path)
+    assert result.exit_code == 0
+    assert "a[bold]b[/x].parquet" in result.stdout
+
+
 def test_json_escapes_control_characters(folder: Path) -> None:
     result = run("recommend", folder / "model.safetensors", f"u1{EVIL}", "-n", 1, "--json")
     assert not RAW.search(result.stdout)

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from considerate.cli import app
 from considerate.cli import demo_catalogue as demo
+from considerate.evaluation.recovery import Recovery, calibration_bins, recovery
 from considerate.recommender import Recommender
 
 
@@ -50,44 +51,29 @@ def test_the_same_seed_makes_the_same_catalogue() -> None:
     assert one.interactions.titles.of(0)
 
 
-def test_the_truth_against_itself_is_recovered_whole(small: tuple[demo.Catalogue, Recommender]) -> None:
+def test_recovery_of_known_predictions(small: tuple[demo.Catalogue, Recommender]) -> None:
     sample = small[0].sample
+    sure = np.full(len(sample.logit), 1e-6)
 
-    class Oracle:
-        def predict_logit(self, users: np.ndarray, items: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            return sample.true_logit(users, items), np.full(len(users), 1e-6)
+    def predicted(factor: float) -> Recovery:
+        logit = factor * sample.logit
+        return recovery(sample.logit, sample.liked, logit, sure, 1 / (1 + np.exp(-logit)))
 
-        def predict_proba(self, users: np.ndarray, items: np.ndarray) -> np.ndarray:
-            return 1 / (1 + np.exp(-sample.true_logit(users, items)))
-
-    found = demo.recovery(Oracle(), sample)  # type: ignore[arg-type]
-    assert found.correlation == pytest.approx(1)
-    assert found.rmse == pytest.approx(0, abs=1e-9)
-    assert found.coverage == 1
-    assert found.calibration_error == pytest.approx(0, abs=1e-9)
-
-
-def test_too_bold_a_prediction_is_badly_calibrated(small: tuple[demo.Catalogue, Recommender]) -> None:
-    sample = small[0].sample
-
-    class Bold:
-        def predict_logit(self, users: np.ndarray, items: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            return 3 * sample.true_logit(users, items), np.full(len(users), 1e-6)
-
-        def predict_proba(self, users: np.ndarray, items: np.ndarray) -> np.ndarray:
-            return 1 / (1 + np.exp(-3 * sample.true_logit(users, items)))
-
-    found = demo.recovery(Bold(), sample)  # type: ignore[arg-type]
-    assert found.correlation == pytest.approx(1)
-    assert found.calibration_error > 0.05  # too high above a half and too low below: the gaps do not cancel
-    assert found.coverage < 0.01
+    truth, bold = predicted(1.0), predicted(3.0)
+    assert truth.correlation == pytest.approx(1)
+    assert truth.rmse == pytest.approx(0, abs=1e-9)
+    assert truth.coverage == 1
+    assert truth.calibration_error == pytest.approx(0, abs=1e-9)
+    assert bold.correlation == pytest.approx(1)
+    assert bold.calibration_error > 0.05  # too high above a half and too low below: the gaps do not cancel
+    assert bold.coverage < 0.01
 
 
 def test_calibration_bins_by_hand() -> None:
     predicted = np.array([0.05, 0.15, 0.12, 0.95, 1.0])
     true = np.array([0.1, 0.2, 0.4, 0.9, 0.7])
     liked = np.array([False, True, False, True, True])
-    bins = demo.calibration_bins(predicted, true, liked)
+    bins = calibration_bins(predicted, true, liked)
     assert [(one.low, one.pairs) for one in bins] == [(0.0, 1), (0.1, 2), (0.9, 2)]
     assert bins[1].predicted == pytest.approx(0.135)
     assert bins[1].true == pytest.approx(0.3)
@@ -97,8 +83,8 @@ def test_calibration_bins_by_hand() -> None:
 def test_recommendations_are_those_of_the_recommender(small: tuple[demo.Catalogue, Recommender]) -> None:
     catalogue, recommender = small
     user = demo.instructive_user(recommender, catalogue)
-    answers = demo.recommendations(recommender, catalogue, user, 4)
-    for knob, rows in answers.items():
+    for knob in (0.0, 1.0):
+        rows = demo.recommendations(recommender, catalogue, user, knob, 4)
         ids, _ = recommender.recommend(user, N=4, popularity=knob)
         assert [row["item"] for row in rows] == ids.tolist()
         for row in rows:

@@ -493,7 +493,7 @@ def test_ctrl_c_in_the_shell_saves_the_last_finished_sweep(
     backend = Here(meddle=AtCall("visit", 4, interrupt_later))
     monkeypatch.setattr(OutOfCore, "open", lambda _: backend.open())
     options = ("--factors", 3, "--tolerance", 0, "--threads", 1, "--seed", 3, "--sweeps", 30)
-    result = run("fit", likes, "-o", tmp_path / "model.safetensors", "--out-of-core", *options)
+    result = run("fit", likes, "-o", tmp_path / "model.safetensors", "--out-of-core", "--save-interrupted", *options)
     assert result.exit_code == 130
     assert "interrupted; the posterior of sweep 3 is saved" in result.stderr.splitlines()[-1]
     assert os.listdir(tmp_path) == ["model.safetensors"]

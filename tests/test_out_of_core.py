@@ -281,7 +281,7 @@ def test_the_program_is_stopped_and_goes_on(how: signal.Signals, likes: Path, tm
     out, kept = tmp_path / "out", tmp_path / "kept"
     out.mkdir()
     options = ["fit", likes, "-o", out / "model.safetensors", "--out-of-core", "--checkpoint", kept]
-    options += ["--factors", 3, "--tolerance", 0, "--threads", 2, "--seed", 3]
+    options += ["--factors", 3, "--tolerance", 0, "--threads", 2, "--seed", 3, "--save-interrupted"]
     started = [sys.executable, "-c", "from considerate.cli import main; main()", *options, "--sweeps", 100_000]
     process = subprocess.Popen([str(one) for one in started], stderr=subprocess.PIPE, text=True)
     try:

@@ -219,7 +219,8 @@ def test_killed_the_program_goes_on_to_the_same_model(likes: Path, tmp_path: Pat
 def test_interrupted_the_program_saves_the_last_finished_sweep_and_leaves_no_ray(likes: Path, tmp_path: Path) -> None:
     kept, model = tmp_path / "kept", tmp_path / "out" / "model"
     model.parent.mkdir()
-    program = Program(str(tmp_path), likes, "-o", model, *OPTIONS, "--checkpoint", kept, "--sweeps", 5000, "--sharded")
+    options = (*OPTIONS, "--checkpoint", kept, "--save-interrupted")
+    program = Program(str(tmp_path), likes, "-o", model, *options, "--sweeps", 5000, "--sharded")
     try:
         program.wait_for(kept, 2)
         os.killpg(program.process.pid, signal.SIGINT)  # as a terminal does: all of its processes get it

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from considerate import Recommender
 from considerate.cli import app
-from considerate.cli.screen import told
+from considerate.cli.screen import library_messages
 from considerate.data.graph import Graph
 from considerate.errors import UsageError
 from considerate.evaluation.metrics import rank_score
@@ -153,7 +153,7 @@ def test_collapse_is_said(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_advice_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
     noise = sp.csr_matrix((np.random.default_rng(0).random((300, 80)) < 0.05).astype(np.float32))
-    with told():
+    with library_messages():
         small(sweeps=30).fit(noise)
         small(sweeps=30, seed=1).fit(noise)
     assert capsys.readouterr().err.count("collapsed") == 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +11,8 @@ from numpy.typing import NDArray
 
 from considerate.data import Interactions, Titles
 from considerate.data.vocabulary import Vocabulary
-from considerate.model.predict import INTERVAL, sigmoid
+from considerate.evaluation.recovery import Recovery, recovery
+from considerate.model.predict import sigmoid
 from considerate.recommender import Recommender
 from considerate.simulation.catalogue import GENRES, readable_titles
 from considerate.simulation.degrees import PowerLaw
@@ -20,9 +20,7 @@ from considerate.simulation.simulate import ModelSample, simulate_from_model
 
 USERS, ITEMS, FACTORS = 10_000, 400, 5
 TAU = 1.2  # of users and items: logits spread by sqrt(K) / tau
-KNOBS = (0.0, 0.5, 1.0)
-SHOWN = 5  # films for each
-BINS = 10  # of the calibration table
+SHOWN = 5  # films for each setting of the knob
 
 
 @dataclass(frozen=True)
@@ -89,9 +87,9 @@ def instructive_user(recommender: Recommender, catalogue: Catalogue) -> int:
 
     shares = np.array([share(int(user)) for user in candidates])
     candidates = candidates[np.lexsort((candidates, -shares))[:100]]
-    alone, _ = recommender.recommend(candidates, N=SHOWN, popularity=KNOBS[0])
-    popular, _ = recommender.recommend(candidates, N=SHOWN, popularity=KNOBS[-1])
-    common = (alone[:, :, None] == popular[:, None, :]).sum(axis=(1, 2))
+    by_liking, _ = recommender.recommend(candidates, N=SHOWN, popularity=0.0)
+    popular, _ = recommender.recommend(candidates, N=SHOWN, popularity=1.0)
+    common = (by_liking[:, :, None] == popular[:, None, :]).sum(axis=(1, 2))
     return int(candidates[np.argmin(common)])
 
 
@@ -104,101 +102,26 @@ def tastes(recommender: Recommender, catalogue: Catalogue, user: int) -> dict[st
     return dict(sorted(by_genre.items(), key=lambda pair: (-len(pair[1]), pair[0])))
 
 
-@dataclass(frozen=True)
-class Recovery:
-    """How well the known truth was recovered, over all considered pairs (the edges of the true H)."""
-
-    pairs: int
-    correlation: float  # of true and inferred logits
-    rmse: float  # of the inferred logit
-    spread: float  # standard deviation of the true logit
-    coverage: float  # share of true logits inside their 90 % interval
-    calibration_error: float  # expected calibration error of p(like)
-    bins: tuple[CalibrationBin, ...]
-
-
-@dataclass(frozen=True)
-class CalibrationBin:
-    """Pairs whose inferred p(like) is between low and high."""
-
-    low: float
-    high: float
-    pairs: int
-    predicted: float  # mean inferred p(like)
-    true: float  # mean of the true probability
-    liked: float  # share whose coin came up as a like
-
-
-def recovery(recommender: Recommender, sample: ModelSample) -> Recovery:
-    """Inferred against true logits on the considered pairs. The fit saw which were liked, never which were not."""
-    users, items = sample.hidden_users, sample.hidden_items
-    mean, deviation = recommender.predict_logit(users, items)
-    probability = recommender.predict_proba(users, items)
-    truth = sample.logit
-    bins = calibration_bins(probability, sigmoid(truth), sample.liked)
-    gaps = math.fsum(one.pairs * abs(one.predicted - one.true) for one in bins)
-    return Recovery(
-        pairs=len(truth),
-        correlation=float(np.corrcoef(truth, mean)[0, 1]),
-        rmse=float(np.sqrt(np.mean((truth - mean) ** 2))),
-        spread=float(truth.std()),
-        coverage=float(np.mean(np.abs(truth - mean) <= INTERVAL * deviation)),
-        calibration_error=gaps / max(1, len(truth)),
-        bins=bins,
-    )
-
-
-def calibration_bins(
-    predicted: NDArray[Any], true: NDArray[Any], liked: NDArray[np.bool_], bins: int = BINS
-) -> tuple[CalibrationBin, ...]:
-    """Predicted beside true probabilities in bins of equal width; empty ones are left out."""
-    place = np.minimum((np.asarray(predicted) * bins).astype(np.int64), bins - 1)
-    found = []
-    for number in range(bins):
-        inside = place == number
-        if inside.any():
-            found.append(
-                CalibrationBin(
-                    number / bins,
-                    (number + 1) / bins,
-                    int(inside.sum()),
-                    float(np.mean(predicted[inside])),
-                    float(np.mean(true[inside])),
-                    float(np.mean(liked[inside])),
-                )
-            )
-    return tuple(found)
+def recovered(recommender: Recommender, sample: ModelSample) -> Recovery:
+    """How much of the truth came back on the considered pairs. The fit saw which were liked, never which were not."""
+    pairs = sample.hidden_users, sample.hidden_items
+    inferred = (*recommender.predict_logit(*pairs), recommender.predict_proba(*pairs))
+    return recovery(sample.logit, sample.liked, *inferred)
 
 
 def recommendations(
-    recommender: Recommender, catalogue: Catalogue, user: int, count: int = SHOWN
-) -> dict[float, list[dict[str, Any]]]:
-    """For each setting of the knob the best films, with p(like), its 90 % interval and the truth."""
-    answer = {}
+    recommender: Recommender, catalogue: Catalogue, user: int, knob: float, count: int = SHOWN
+) -> list[dict[str, Any]]:
+    """The best films at a setting of the knob, with p(like), its 90 % interval and the truth."""
     degree = recommender.model_.item_degree
-    for knob in KNOBS:
-        rows = recommender.recommend_table([user], count, popularity=knob).to_pylist()
-        true = catalogue.true_probability(user, np.array([row["item"] for row in rows], np.int64))
-        answer[knob] = [
-            {
-                **row,
-                "genre": catalogue.genre(row["item"]),
-                "likes": int(degree[row["item"]]),
-                "true": float(probability),
-            }
-            for row, probability in zip(rows, true)
-        ]
-    return answer
-
-
-__all__ = [
-    "Catalogue",
-    "Recovery",
-    "calibration_bins",
-    "instructive_user",
-    "make_catalogue",
-    "make_recommender",
-    "recommendations",
-    "recovery",
-    "tastes",
-]
+    rows = recommender.recommend_table([user], count, popularity=knob).to_pylist()
+    true = catalogue.true_probability(user, np.array([row["item"] for row in rows], np.int64))
+    return [
+        row
+        | {
+            "genre": catalogue.genre(row["item"]),
+            "likes": int(degree[row["item"]]),
+            "true": float(probability),
+        }
+        for row, probability in zip(rows, true)
+    ]

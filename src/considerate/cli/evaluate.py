@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
 
 from considerate.cli import screen
 from considerate.cli.options import (
-    OUTPUT_PANEL,
-    Json,
-    Quiet,
-    Score,
+    OUTPUT,
+    Output,
+    Panel,
+    Ranking,
     Seed,
+    UntitledReader,
     check_inputs_kept,
-    score_option,
-    with_untitled_reader,
+    grouped,
+    option,
 )
-from considerate.data import ReaderOptions
 from considerate.errors import UsageError
 
-HOW = "How it is evaluated"
-NAMES = {
+METRICS = {
     "S_rank": "of the items not liked in training, the share that a held-out one is ranked above; ties count half",
     "S_rank tail": "the same for items of degree under 100 in training, over held-out likes",
     "MRR": "1 / position of the first held-out item",
@@ -32,35 +32,39 @@ NAMES = {
     "popularity": "mean degree of what is recommended",
     "novelty": "mean of -log2(degree / users) of what is recommended",
 }
+LEFT_OUT = {
+    "unknown_users": "of users without likes in the model",
+    "unknown_items": "of items that it does not know",
+    "in_training": "that it was fitted to",
+    "duplicates": "duplicates",
+}
 
 
-@with_untitled_reader
+@dataclass(frozen=True, kw_only=True)
+class Evaluation(Ranking):
+    """How a model is evaluated."""
+
+    k: list[int] | None = option("Length of the lists; repeat it. 10 and 20 if not given.", None, "-k")
+    resamples: int = option("Resamples of the bootstrap over users.", 1000)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluateOutput(Output):
+    recalibrate: str | None = option(
+        "Fit a recalibration of p(like) to TEST, and write the model with it to this file.", None
+    )
+
+
+@grouped
 def evaluate(
     model: Annotated[str, typer.Argument(help="The model file.")],
     test: Annotated[
         str, typer.Argument(help="Likes that it was not fitted to: a file, folder or database as for `fit`.")
     ],
-    reader: ReaderOptions,
-    k: Annotated[
-        list[int] | None,
-        typer.Option("-k", help="Length of the lists; repeat it. 10 and 20 if not given.", rich_help_panel=HOW),
-    ] = None,
-    popularity: Annotated[
-        float | None,
-        typer.Option(help="The knob; the model's own if not given.", show_default=False, rich_help_panel=HOW),
-    ] = None,
-    score: Annotated[Score | None, score_option(HOW)] = None,
-    resamples: Annotated[int, typer.Option(help="Resamples of the bootstrap over users.", rich_help_panel=HOW)] = 1000,
+    reader: UntitledReader,
+    options: Annotated[Evaluation, Panel("How it is evaluated")],
+    output: Annotated[EvaluateOutput, OUTPUT],
     seed: Seed = 0,
-    recalibrate: Annotated[
-        str | None,
-        typer.Option(
-            help="Fit a recalibration of p(like) to TEST, and write the model with it to this file.",
-            rich_help_panel=OUTPUT_PANEL,
-        ),
-    ] = None,
-    quiet: Quiet = False,
-    json: Json = False,
 ) -> None:
     """Evaluate a model on likes that it was not fitted to.
 
@@ -69,156 +73,139 @@ def evaluate(
     TEST has ratings and a rule (--where), the rows that fail the rule were considered and not liked: then also whether
     p(like) is honest.
     """
-    from considerate.evaluation.fitted import evaluate_model
+    from considerate.data import read_judged, read_likes
+    from considerate.evaluation.fitted import considered, evaluate_model
     from considerate.kernels.threads import LocalBackend
     from considerate.recommender import Recommender
+    from considerate.storage.files import check_writable
 
-    cuts = tuple(sorted(set(k or (10, 20))))
-    if cuts[0] < 1 or resamples < 1 or seed < 0:
+    cuts = tuple(sorted(set(options.k or (10, 20))))
+    if cuts[0] < 1 or options.resamples < 1 or seed < 0:
         raise UsageError("-k and --resamples are whole numbers at least 1, --seed one at least 0.")
-    if recalibrate is not None:
-        _check_output(recalibrate, model, test, reader)
+    path = output.recalibrate
+    if path is not None:
+        if reader.where is None:
+            raise UsageError(
+                "--recalibrate needs pairs that were considered and not liked: rows that fail a rule, such as "
+                '--where "rating >= 4".'
+            )
+        check_inputs_kept(path, model, test)
+        check_writable(path)
     recommender = Recommender.load(model)
     fitted = recommender.model_
     if not fitted.knows_likes:
         screen.say("warning", f"{model} was saved without likes, so what a user liked counts as not liked yet.")
-    with screen.told(quiet), LocalBackend() as backend:
-        liked, not_liked = _read(test, reader, quiet)
-        how: dict[str, Any] = {"popularity": popularity, "score": None if score is None else score.value}
-        said = evaluate_model(fitted, liked, not_liked, cuts, **how, seed=seed, resamples=resamples, run=backend.map)
-    said |= {"model": model, "source": liked.source}
-    if recalibrate is not None:
-        said["recalibration"] = _recalibrate(recommender, liked, not_liked, recalibrate)
-    if json:
-        screen.print_json(said)
-        return
-    _show(said, quiet)
-
-
-def _check_output(path: str, model: str, test: str, reader: ReaderOptions) -> None:
-    from considerate.storage.files import check_writable
-
-    if reader.where is None:
-        raise UsageError(
-            "--recalibrate needs pairs that were considered and not liked: rows that fail a rule, such as "
-            '--where "rating >= 4".'
+    with screen.library_messages(output.quiet), LocalBackend() as backend:
+        liked, not_liked = (read_likes(test, reader), None) if reader.where is None else read_judged(test, reader)
+        screen.say_notes(liked, output.quiet)
+        values = evaluate_model(
+            fitted,
+            liked,
+            not_liked,
+            cuts,
+            popularity=options.popularity,
+            score=None if options.score is None else options.score.value,
+            seed=seed,
+            resamples=options.resamples,
+            run=backend.map,
         )
-    check_inputs_kept(path, model, test)
-    check_writable(path)
-
-
-def _read(test: str, reader: ReaderOptions, quiet: bool) -> tuple[Any, Any]:
-    from considerate.data import read_judged, read_likes
-
-    if reader.where is None:
-        liked, not_liked = read_likes(test, reader), None
+    values |= {"model": model, "source": liked.source}
+    if path is not None:
+        if not_liked is None:
+            raise UsageError("--recalibrate needs rows that fail the rule, and there is none.")
+        recommender.recalibrate(*considered(fitted, liked, not_liked))
+        recommender.save(path)
+        line = recommender.recalibration_
+        values["recalibration"] = {"slope": line.slope, "shift": line.shift, "path": path}
+    if output.json:
+        screen.print_json(values)
     else:
-        liked, not_liked = read_judged(test, reader)
-    if not quiet:
-        for note in liked.notes:
-            screen.say("note", note)
-    return liked, not_liked
+        _show(values, output.quiet)
 
 
-def _recalibrate(recommender: Any, liked: Any, not_liked: Any, path: str) -> dict[str, Any]:
-    from considerate.evaluation.fitted import considered
-
-    if not_liked is None:
-        raise UsageError("--recalibrate needs rows that fail the rule, and there is none.")
-    recommender.recalibrate(*considered(recommender.model_, liked, not_liked))
-    recommender.save(path)
-    line = recommender.recalibration_
-    return {"slope": line.slope, "shift": line.shift, "path": path}
-
-
-def _show(said: dict[str, Any], quiet: bool) -> None:
-    console = screen.stdout()
-    counted = said["test"]
-    facts = screen.facts(said["source"])
-    facts.add_row("score", said["name"])
-    facts.add_row("held out", f"{said['held_out']:,} likes of {said['users']:,} users")
-    facts.add_row("candidates", f"{said['mean_candidates']:,.0f} of {said['items']:,} items on average")
-    lost = _lost(counted)
-    if lost:
-        facts.add_row("left out", lost)
-    lists = said["lists"]
+def _show(values: dict[str, Any], quiet: bool) -> None:
+    lists = values["lists"]
     gini = "" if lists["gini"] is None else f", Gini {lists['gini']:.3f}"
-    facts.add_row(f"lists of {lists['k']}", f"{100 * lists['coverage']:.1f} % of the catalogue{gini}")
-    console.print(facts)
-    made = screen.table("metric", "mean", "95 % interval", "", right=("mean", "95 % interval"), title="metrics")
-    told: set[str] = set()
-    for name, one in sorted(said["metrics"].items(), key=_order):
-        digits = 4 if abs(one["mean"]) < 10 else 1
-        cells = f"{one['mean']:.{digits}f}", f"{one['low']:.{digits}f} – {one['high']:.{digits}f}"
-        word = name.partition("@")[0]
-        made.add_row(name, *cells, "" if quiet or word in told else f"[dim]{NAMES[word]}[/]")
-        told.add(word)
-    console.print(made)
-    for side, rows in said["strata"].items():
-        _show_strata(f"S_rank by the degree of the {side}", rows, "S_rank")
-    _show_strata("classification error on held-out likes by the degree of the user", said["errors"], "error", 100)
-    if "not_liked" in said:
-        _show_calibration(said)
-    if "recalibration" in said:
-        line = said["recalibration"]
-        console.print(
-            f"recalibrated: slope {line['slope']:.4g}, shift {line['shift']:.4g}, written to {line['path']}",
-            soft_wrap=True,
-        )
-
-
-def _order(named: tuple[str, Any]) -> tuple[bool, int]:
-    """Metrics as NAMES has them, shorter lists first."""
-    name, _, cut = named[0].partition("@")
-    return bool(cut), int(cut or 0) * 100 + list(NAMES).index(name)
-
-
-def _lost(counted: dict[str, int]) -> str:
-    words = {
-        "unknown_users": "of users without likes in the model",
-        "unknown_items": "of items that it does not know",
-        "in_training": "that it was fitted to",
-        "duplicates": "duplicates",
-    }
-    return ", ".join(f"{counted[name]:,} {text}" for name, text in words.items() if counted[name])
-
-
-def _show_strata(title: str, rows: list[dict[str, Any]], what: str, per: float = 1.0) -> None:
-    columns = ("degree", "likes", what, "95 % interval")
-    cuts = ("5 %", "median", "95 %") if per == 1.0 else ()
-    made = screen.table(*columns, *cuts, right=(*columns, *cuts), title=title)
-    digits, unit = (3, "") if per == 1.0 else (1, " %")
-    for row in rows:
-        degree = f"{row['low']:,}" if row["low"] == row["high"] else f"{row['low']:,} – {row['high']:,}"
-        low, high = (f"{per * one:.{digits}f}" for one in row["interval"])
-        spread = [f"{row['percentiles'][q]:.3f}" for q in ("5", "50", "95")] if cuts else []
-        made.add_row(degree, f"{row['count']:,}", f"{per * row['mean']:.{digits}f}{unit}", f"{low} – {high}", *spread)
-    screen.stdout().print(made)
-
-
-def _show_calibration(said: dict[str, Any]) -> None:
-    console = screen.stdout()
-    counted = said["not_liked"]
-    lost = _lost(counted)
-    console.print(
-        f"[bold]p(like)[/]: {said['test']['tested']:,} liked, {counted['tested']:,} considered and not liked"
-        + (f" ({lost} left out)" if lost else "")
-        + "; the classes weigh the same"
+    screen.show_facts(
+        {
+            "score": values["name"],
+            "held out": f"{values['held_out']:,} likes of {values['users']:,} users",
+            "candidates": f"{values['mean_candidates']:,.0f} of {values['items']:,} items on average",
+            "left out": _left_out(values["test"]),
+            f"lists of {lists['k']}": f"{lists['coverage']:.1%} of the catalogue{gini}".replace("%", " %"),
+        },
+        values["source"],
     )
-    if said["calibration"] is None:
-        return
-    names = ("calibration error", "Brier score", "log loss", "AUC")
-    made = screen.table("p(like)", *names, right=names)
-    for name, one in said["calibration"].items():
-        values = (one[key] for key in ("calibration_error", "brier", "log_loss", "auc"))
-        made.add_row(name, *(f"{value:.4f}" for value in values))
-    console.print(made)
-    for name, one in said["calibration"].items():
-        columns = ("from", "to", "pairs", "predicted", "observed")
-        bins = screen.table(*columns, right=columns, title=f"p(like), {name}")
-        for at, pairs in enumerate(one["count"]):
-            if pairs:
-                numbers = (one["edges"][at], one["edges"][at + 1])
-                means = (one["predicted"][at], one["observed"][at])
-                bins.add_row(*(f"{value:.2f}" for value in numbers), f"{pairs:,}", *(f"{value:.3f}" for value in means))
-        console.print(bins)
+    rows, explained = [], set()
+    for name, metric in sorted(values["metrics"].items(), key=_order):
+        digits = 4 if abs(metric["mean"]) < 10 else 1
+        word = name.partition("@")[0]
+        text = "" if quiet or word in explained else METRICS[word]
+        explained.add(word)
+        interval = f"{metric['low']:.{digits}f} – {metric['high']:.{digits}f}"
+        rows.append((name, f"{metric['mean']:.{digits}f}", interval, screen.styled((text, "dim"))))
+    screen.show_table(["metric", ">mean", ">95 % interval", ""], rows, "metrics")
+    for side, strata in values["strata"].items():
+        spread = {">5 %": "5", ">median": "50", ">95 %": "95"}
+        screen.show_table(
+            [">degree", ">likes", ">S_rank", ">95 % interval", *spread],
+            (
+                (*_stratum(row, "{:.3f}"), *(f"{row['percentiles'][percent]:.3f}" for percent in spread.values()))
+                for row in strata
+            ),
+            f"S_rank by the degree of the {side}",
+        )
+    screen.show_table(
+        [">degree", ">likes", ">error", ">95 % interval"],
+        (_stratum(row, "{:.1%}") for row in values["errors"]),
+        "classification error on held-out likes by the degree of the user",
+    )
+    if "not_liked" in values:
+        _show_calibration(values)
+    if "recalibration" in values:
+        line = values["recalibration"]
+        text = f"recalibrated: slope {line['slope']:.4g}, shift {line['shift']:.4g}, written to {line['path']}"
+        screen.show(text, wrap=False)
+
+
+def _order(named: tuple[str, Any]) -> tuple[bool, int, int]:
+    """Metrics in the order of METRICS, those of whole rankings first, then shorter lists before longer."""
+    name, _, cut = named[0].partition("@")
+    return bool(cut), int(cut or 0), list(METRICS).index(name)
+
+
+def _left_out(counts: dict[str, int]) -> str:
+    return ", ".join(f"{counts[name]:,} {text}" for name, text in LEFT_OUT.items() if counts[name])
+
+
+def _stratum(row: dict[str, Any], number: str) -> tuple[str, ...]:
+    """Degrees, likes, mean and interval of a stratum."""
+    degree = f"{row['low']:,}" if row["low"] == row["high"] else f"{row['low']:,} – {row['high']:,}"
+    low, high = (number.format(end) for end in row["interval"])
+    cells = degree, f"{row['count']:,}", number.format(row["mean"]), f"{low} – {high}"
+    return tuple(cell.replace("%", " %") for cell in cells)
+
+
+def _show_calibration(values: dict[str, Any]) -> None:
+    counts = values["not_liked"]
+    lost = _left_out(counts)
+    pairs = f"{values['test']['tested']:,} liked, {counts['tested']:,} considered and not liked"
+    left_out = f" ({lost} left out)" if lost else ""
+    screen.show(screen.styled(("p(like)", "bold"), f": {pairs}{left_out}; the classes weigh the same"))
+    tables = values["calibration"] or {}
+    if tables:
+        names = {">calibration error": "calibration_error", ">Brier score": "brier", ">log loss": "log_loss"}
+        names |= {">AUC": "auc"}
+        rows = [(name, *(f"{table[key]:.4f}" for key in names.values())) for name, table in tables.items()]
+        screen.show_table(["p(like)", *names], rows)
+    for name, table in tables.items():
+        bins = zip(table["edges"], table["edges"][1:], table["count"], table["predicted"], table["observed"])
+        screen.show_table(
+            [">from", ">to", ">pairs", ">predicted", ">observed"],
+            (
+                (f"{first:.2f}", f"{last:.2f}", f"{pairs:,}", f"{predicted:.3f}", f"{observed:.3f}")
+                for first, last, pairs, predicted, observed in bins
+                if pairs
+            ),
+            f"p(like), {name}",
+        )

@@ -2,119 +2,152 @@
 
 from __future__ import annotations
 
+import os
 import time
 from contextlib import ExitStack
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from considerate.cli import screen
 from considerate.cli.options import (
-    CHECKPOINT_PANEL,
-    OUTPUT_PANEL,
-    Address,
+    NEEDED,
+    OUTPUT,
+    WHERE,
     Backend,
-    BackendName,
-    Division,
-    DivisionName,
-    Inner,
-    InnerName,
-    InnerSweeps,
-    ItemShards,
-    Json,
-    OutOfCoreFlag,
-    Quiet,
-    RayWorkers,
-    WorkerThreads,
+    Cluster,
+    Data,
+    Output,
+    Panel,
+    Reader,
+    Settings,
     check_inputs_kept,
-    chosen_backend,
-    with_reader,
-    with_settings,
+    grouped,
+    option,
 )
-from considerate.data import ReaderOptions
 from considerate.errors import UsageError
 
 if TYPE_CHECKING:
     from considerate.recommender import Recommender
 
+INTERRUPTED = 130
+Division = StrEnum("Division", ["auto", "users", "items"])
+Inner = StrEnum("Inner", ["one", "all"])
 
-@with_reader
-@with_settings()
+
+@dataclass(frozen=True, kw_only=True)
+class FitOutput(Output):
+    """Where the model goes."""
+
+    output: str = option(
+        "The model file to write; with --sharded a folder, or an address such as s3://bucket/name.",
+        NEEDED,
+        "--output",
+        "-o",
+    )
+    no_likes: bool = option(
+        "Leave out of the file what each user liked; it then cannot be kept out of recommendations.", False
+    )
+    sharded: bool = option(
+        "Write a folder of shards, each by the worker that has its users, in place of one file; no likes or vectors of "
+        "users then pass through this machine.",
+        False,
+    )
+    save_interrupted: bool = option(
+        "On Ctrl-C save the posterior of the last finished sweep; else what was at OUTPUT stays.", False
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointFolder:
+    """Where the state of a fit is kept as it goes."""
+
+    checkpoint: str | None = option(
+        "Folder, or address such as s3://bucket/name, to write the state of the fit to every few sweeps.", None
+    )
+    checkpoint_every: int = option("Sweeps from one checkpoint to the next.", 5)
+    resume: bool = option(
+        "Go on from the last checkpoint there, to the same model; from the beginning if there is none.", False
+    )
+    remove_checkpoint: bool = option(
+        "Remove the checkpoints once the model is saved; else they stay, and --resume with more --sweeps goes on.",
+        False,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Where(Cluster):
+    """Where a fit runs, and how its graph is divided."""
+
+    workers: int | None = option(
+        "Processes of Ray; one a machine of a cluster, or a processor of a local Ray, if not given.", None
+    )
+    worker_threads: int | None = option("Threads of each worker of Ray; the processors shared out if not given.", None)
+    division: Division = option(
+        "The side whose vectors stay with their part of a divided graph; auto: the checkpoint's, else users.",
+        Division.auto,
+    )
+    item_shards: int | None = option(
+        "Ask for the items' sums in so many shards; as few as memory allows if not given.", None
+    )
+    inner_sweeps: int = option(
+        "Local sweeps of a part before it sends its messages. With more than 1 it is another posterior: see "
+        "docs/scaling.md.",
+        1,
+    )
+    inner: Inner = option("With inner sweeps: one part at a time, or all at once.", Inner.one)
+    out_of_core: bool = option(
+        "Keep the parts of the graph in files beside the output: for graphs larger than the memory.", False
+    )
+
+    def choose(self, output: str, threads: int | None) -> Any:
+        """The backend that divides the graph, or None where it stays whole in memory."""
+        division: dict[str, Any] = {
+            "division": self.division.value,
+            "item_shards": self.item_shards,
+            "inner_sweeps": self.inner_sweeps,
+            "inner": self.inner.value,
+        }
+        if self.backend is Backend.ray:
+            if self.out_of_core:
+                raise UsageError("--out-of-core is for --backend local: on Ray the parts are in the workers' memory.")
+            from considerate.distributed import RayBackend
+
+            return RayBackend(address=self.address, workers=self.workers, threads=self.worker_threads, **division)
+        for name in ("address", "workers", "worker_threads"):
+            if getattr(self, name) is not None:
+                flag = "--" + name.replace("_", "-")
+                raise UsageError(f"{flag} goes with --backend ray; here --threads says how many threads there are.")
+        if self.out_of_core:
+            from considerate.distributed import OutOfCore
+            from considerate.storage.filesystems import Folder
+
+            local = Folder.at(output).local
+            beside = None if local is None else os.path.dirname(local)
+            return OutOfCore(folder=beside, threads=None if threads is None else int(threads), **division)
+        if self != Where():
+            raise UsageError(
+                "--division, --item-shards, --inner-sweeps and --inner are for a divided graph: --backend ray, or "
+                "--out-of-core."
+            )
+        return None
+
+
+@grouped
 def fit(
-    data: Annotated[
-        str, typer.Argument(help="Parquet file or folder, CSV or other delimited text, or the address of a database.")
-    ],
-    reader: ReaderOptions,
-    settings: dict[str, Any],
-    output: Annotated[
-        str,
-        typer.Option(
-            "--output",
-            "-o",
-            help="The model file to write; with --sharded a folder, or an address such as s3://bucket/name.",
-            rich_help_panel=OUTPUT_PANEL,
-        ),
-    ],
-    no_likes: Annotated[
-        bool,
-        typer.Option(
-            "--no-likes",
-            help="Leave out of the file what each user liked; it then cannot be kept out of recommendations.",
-            rich_help_panel=OUTPUT_PANEL,
-        ),
-    ] = False,
-    checkpoint: Annotated[
-        str | None,
-        typer.Option(
-            help="Folder, or address such as s3://bucket/name, to write the state of the fit to every few sweeps.",
-            show_default=False,
-            rich_help_panel=CHECKPOINT_PANEL,
-        ),
-    ] = None,
-    checkpoint_every: Annotated[
-        int, typer.Option(help="Sweeps from one checkpoint to the next.", rich_help_panel=CHECKPOINT_PANEL)
-    ] = 5,
-    resume: Annotated[
-        bool,
-        typer.Option(
-            "--resume",
-            help="Go on from the last checkpoint there, to the same model; from the beginning if there is none.",
-            rich_help_panel=CHECKPOINT_PANEL,
-        ),
-    ] = False,
-    remove_checkpoint: Annotated[
-        bool,
-        typer.Option(
-            "--remove-checkpoint",
-            help="Remove the checkpoints once the model is saved; else they stay, and --resume with more --sweeps "
-            "goes on.",
-            rich_help_panel=CHECKPOINT_PANEL,
-        ),
-    ] = False,
-    backend: Backend = BackendName.local,
-    address: Address = None,
-    workers: RayWorkers = None,
-    worker_threads: WorkerThreads = None,
-    division: Division = DivisionName.auto,
-    item_shards: ItemShards = None,
-    inner_sweeps: InnerSweeps = 1,
-    inner: Inner = InnerName.one,
-    out_of_core: OutOfCoreFlag = False,
-    sharded: Annotated[
-        bool,
-        typer.Option(
-            "--sharded",
-            help="Write a folder of shards, each by the worker that has its users, in place of one file; no likes "
-            "or vectors of users then pass through this machine.",
-            rich_help_panel=OUTPUT_PANEL,
-        ),
-    ] = False,
-    quiet: Quiet = False,
-    json: Json = False,
+    data: Data,
+    reader: Reader,
+    settings: Settings,
+    output: Annotated[FitOutput, OUTPUT],
+    checkpoints: Annotated[CheckpointFolder, Panel("Checkpoints")],
+    where: Annotated[Where, WHERE],
 ) -> None:
     """Fit the model to likes and save it.
 
-    Ctrl-C ends the fit after the last finished sweep: its posterior is saved, and the exit code is 130.
+    Ctrl-C ends the fit with exit code 130. What was at OUTPUT stays as it was; --save-interrupted saves the posterior
+    of the last finished sweep there, and --checkpoint keeps the fit so that --resume goes on with it.
     """
     from considerate.cli.describe import describe_fit
     from considerate.data import read_likes
@@ -124,81 +157,88 @@ def fit(
     from considerate.recommender import Recommender
     from considerate.storage.files import check_writable, folder_beside
 
-    recommender = Recommender(**settings)
+    path, quiet, folder = output.output, output.quiet, checkpoints.checkpoint
+    recommender = Recommender(**vars(settings))
     recommender.check()
-    Keeping.asked(checkpoint, checkpoint_every, resume)
-    how = (address, workers, worker_threads, division, item_shards, inner_sweeps, inner, out_of_core)
-    dividing = chosen_backend(backend, output, *how, recommender.threads)
-    if sharded and dividing is None:
+    keeping = {"checkpoint": folder, "checkpoint_every": checkpoints.checkpoint_every, "resume": checkpoints.resume}
+    Keeping.asked(folder, checkpoints.checkpoint_every, checkpoints.resume)
+    backend = where.choose(path, recommender.threads)
+    if output.sharded and backend is None:
         raise UsageError("--sharded is for a divided graph: --backend ray, or --out-of-core.")
-    check_inputs_kept(output, data, reader.titles)
-    if sharded:
-        room_for_shards(output)
+    check_inputs_kept(path, data, reader.titles)
+    if output.sharded:
+        room_for_shards(path)
     else:
-        check_writable(output)
-    begun = time.perf_counter()
-    keeping = {"checkpoint": checkpoint, "checkpoint_every": checkpoint_every, "resume": resume}
-    with screen.told(quiet), ExitStack() as stack:
-
-        def say(note: str) -> None:
-            if not quiet:
-                screen.say("note", note)
-
-        if dividing is None:
-            interactions = read_likes(data, reader)
-            for note in interactions.notes:
-                say(note)
-            whole = run(recommender, interactions, quiet, **keeping)
-        else:
-            folder = output if sharded else stack.enter_context(folder_beside(output))
-            where = {"backend": dividing, "reader": reader, "model_folder": folder, "likes": not no_likes, "say": say}
-            whole = run(recommender, data, quiet, **where, **keeping)
-        if not sharded:
-            recommender.save(output, likes=not no_likes)
+        check_writable(path)
+    begun, interrupted = time.perf_counter(), False
+    with screen.library_messages(quiet), ExitStack() as stack:
+        try:
+            if backend is None:
+                interactions = read_likes(data, reader)
+                screen.say_notes(interactions, quiet)
+                run(recommender, interactions, quiet, **keeping)
+            else:
+                run(
+                    recommender,
+                    data,
+                    quiet,
+                    **keeping,
+                    backend=backend,
+                    reader=reader,
+                    model_folder=path if output.sharded else stack.enter_context(folder_beside(path)),
+                    likes=not output.no_likes,
+                    say=lambda note: None if quiet else screen.say("note", note),
+                )
+        except KeyboardInterrupt:
+            if not recommender.__sklearn_is_fitted__():
+                raise
+            if not output.save_interrupted:
+                later = "go on with --resume" if folder else "with --checkpoint FOLDER it could go on later"
+                text = f"interrupted after sweep {recommender.n_iter_}; {path} is as it was. To save such a fit give "
+                raise typer.Exit(screen.complain(f"{text}--save-interrupted; {later}.", INTERRUPTED)) from None
+            interrupted = True
+        if not output.sharded:
+            recommender.save(path, likes=not output.no_likes)
         summary = describe_fit(recommender, time.perf_counter() - begun)
-    if checkpoint is not None and remove_checkpoint and whole:
-        Checkpoints(checkpoint, {}).remove()
-    summary |= {"interrupted": not whole, "path": output}
-    if json:
+    if folder is not None and checkpoints.remove_checkpoint and not interrupted:
+        Checkpoints(folder, {}).remove()
+    summary |= {"interrupted": interrupted, "path": path}
+    if output.json:
         screen.print_json(summary)
     elif not quiet:
-        screen.stdout().print(_summary(summary))
-    if not whole:
-        screen.say("warning", f"interrupted; the posterior of sweep {recommender.n_iter_} is saved in {output}.")
-        raise typer.Exit(130)
+        _show(summary)
+    if interrupted:
+        screen.say("warning", f"interrupted; the posterior of sweep {recommender.n_iter_} is saved in {path}.")
+        raise typer.Exit(INTERRUPTED)
 
 
-def run(recommender: Recommender, source: Any, quiet: bool, **how: Any) -> bool:
-    """Fit with a bar on stderr; False where Ctrl-C ended it early. If no sweep was finished, Ctrl-C goes on."""
+def run(recommender: Recommender, source: Any, quiet: bool, **options: Any) -> None:
+    """Fit with a bar on stderr. After Ctrl-C the recommender is as the last finished sweep left it."""
     from considerate.fitting.progress import progress, reading_progress
 
     console = screen.stderr()
     shown = not quiet and console.is_terminal
     with reading_progress(console) as reading:
-        steps = recommender.fit_steps(source, reading=reading if shown else None, **how)
+        steps = recommender.fit_steps(source, reading=reading if shown else None, **options)
         try:
-            for _ in progress(steps, recommender.sweeps, console, later="backend" in how) if shown else steps:
+            for _ in progress(steps, recommender.sweeps, console, later="backend" in options) if shown else steps:
                 pass
-        except KeyboardInterrupt:
+        finally:
             steps.close()
-            if not recommender.__sklearn_is_fitted__():
-                raise
-            return False
-    return True
 
 
-def _summary(said: dict[str, Any]) -> Any:
-    facts = screen.facts()
-    counted = f"{said['users']:,} users, {said['items']:,} items, {said['edges']:,} likes"
-    if said["duplicates"]:
-        counted += f" ({said['duplicates']:,} duplicates folded)"
-    facts.add_row("data", counted)
+def _show(values: dict[str, Any]) -> None:
+    folded = f" ({values['duplicates']:,} duplicates folded)" if values["duplicates"] else ""
     ended = "the cap on sweeps was reached: more may help (--sweeps)"
-    if said["converged"] or said["interrupted"]:
-        ended = "converged" if said["converged"] else "interrupted"
-    facts.add_row("fit", f"{said['sweeps']} sweeps in {said['seconds']:.1f} s; {ended}")
-    facts.add_row("bound", f"{said['bound']:,.0f} ({said['bound_per_edge']:.4f} an edge of H)")
-    facts.add_row("E\\[tau]", screen.precisions(said["precisions"]))
-    facts.add_row("prior spread", f"{said['prior_spread']:.3g}, the standard deviation of u'v")
-    facts.add_row("saved", said["path"])
-    return facts
+    if values["converged"] or values["interrupted"]:
+        ended = "converged" if values["converged"] else "interrupted"
+    screen.show_facts(
+        {
+            "data": f"{values['users']:,} users, {values['items']:,} items, {values['edges']:,} likes{folded}",
+            "fit": f"{values['sweeps']} sweeps in {values['seconds']:.1f} s; {ended}",
+            "bound": f"{values['bound']:,.0f} ({values['bound_per_edge']:.4f} an edge of H)",
+            "E[tau]": screen.precisions(values["precisions"]),
+            "prior spread": f"{values['prior_spread']:.3g}, the standard deviation of u'v",
+            "saved": values["path"],
+        }
+    )

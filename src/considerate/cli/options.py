@@ -1,83 +1,95 @@
-"""Options that several commands share. Those of a fit are made from the fields of `Parameters`, where they are
-written once; those of the reader from the fields of `ReaderOptions`."""
+"""The options of the commands, in groups.
+
+A group is a dataclass whose fields are options. A command takes it as one argument, annotated with the panel of the
+help that it is shown in; `grouped` puts the options in its place. The options of a fit are the fields of `Parameters`,
+those of reading the fields of `ReaderOptions`: each is written once.
+"""
 
 from __future__ import annotations
 
-import functools
 import inspect
-import os
-from collections.abc import Callable, Iterable
-from dataclasses import Field, fields
+from collections.abc import Callable
+from dataclasses import MISSING, Field, dataclass, field, fields
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, cast, get_args, get_type_hints
 
 import typer
 
-from considerate.data import ReaderOptions
+from considerate.cli import screen
+from considerate.data.options import ReaderOptions
 from considerate.errors import UsageError
 from considerate.parameters import Parameters, short_range
 
-READER_PANEL, SETTINGS_PANEL, OUTPUT_PANEL = "Reading the data", "The model", "Output"
-CHECKPOINT_PANEL = "Checkpoints"
-
-Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.", rich_help_panel=OUTPUT_PANEL)]
-Quiet = Annotated[
-    bool, typer.Option("--quiet", "-q", help="No progress, notes or summaries.", rich_help_panel=OUTPUT_PANEL)
-]
-Seed = Annotated[int, typer.Option(help="Seed of every draw; a whole number at least 0.")]
+# --- Groups of options ---
 
 
-def with_reader(command: Callable[..., Any]) -> Callable[..., Any]:
-    """A command whose argument `reader`, `ReaderOptions`, comes from options of the shell."""
-    return _with_reader(command, [option for option in fields(ReaderOptions) if option.name != "time_column"])
+@dataclass(frozen=True)
+class Panel:
+    """A panel of a command's help."""
+
+    title: str | None
+    fields: tuple[str, ...] | None = None  # of the group; all if not given
 
 
-def with_untitled_reader(command: Callable[..., Any]) -> Callable[..., Any]:
-    """`with_reader` without what is about titles."""
-    chosen = [option for option in fields(ReaderOptions) if not option.name.startswith(("title", "time"))]
-    return _with_reader(command, chosen)
+NEEDED = MISSING  # in place of a default
 
 
-def _with_reader(command: Callable[..., Any], chosen: Iterable[Field[Any]]) -> Callable[..., Any]:
-    options = [
-        _keyword(
-            option.name,
-            str | None,
-            None,
-            typer.Option(help=option.metadata["text"], rich_help_panel=READER_PANEL, show_default=False),
-        )
-        for option in chosen
-    ]
-    return _widened(command, "reader", options, ReaderOptions)
+def option(text: str, default: Any, *flags: str) -> Any:
+    """A field of a group: an option with its help. Its flag is its name if not given."""
+    return field(default=default, metadata={"text": text, "flags": flags})
 
 
-def with_settings(names: Iterable[str] | None = None) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """A command whose argument `settings`, a dictionary, comes from options made of fields of `Parameters`."""
-    chosen = [one for one in fields(Parameters) if names is None or one.name in set(names)]
+def grouped(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The command with each group replaced by its options, from which the group is made."""
+    parameters: list[inspect.Parameter] = []
+    groups: dict[str, tuple[type, list[str]]] = {}
+    for parameter in inspect.signature(command, eval_str=True).parameters.values():
+        group, *notes = cast(list[Any], get_args(parameter.annotation) or [None])
+        if not (notes and isinstance(notes[0], Panel)):
+            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+            continue
+        kinds, panel = get_type_hints(group), notes[0]
+        chosen = [one for one in fields(group) if panel.fields is None or one.name in panel.fields]
+        chosen.sort(key=lambda one: one.name not in group.__annotations__)  # what is inherited comes last
+        parameters += [_parameter(one, kinds[one.name], panel.title) for one in chosen]
+        groups[parameter.name] = group, [one.name for one in chosen]
 
-    def widen(command: Callable[..., Any]) -> Callable[..., Any]:
-        return _widened(command, "settings", [_setting(one) for one in chosen])
+    def run(**values: Any) -> Any:
+        for name, (group, names) in groups.items():
+            values[name] = group(**{one: values.pop(one) for one in names})
+        return command(**values)
 
-    return widen
+    run.__name__, run.__doc__ = command.__name__, command.__doc__
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return run
 
 
-def _setting(one: Field[Any]) -> inspect.Parameter:
-    """The option of one setting. Ranges are checked by `Parameters.check`, so that there is one message for each."""
-    meta = one.metadata
-    flag = "--" + one.name.replace("_", "-")
-    about: dict[str, Any] = {"rich_help_panel": SETTINGS_PANEL}
-    if isinstance(one.default, bool):
-        option = typer.Option(flag, help=_sentence(meta["text"]), **about)
-        return _keyword(one.name, bool, one.default, option)
-    kind: Any = str if meta["choices"] else int if meta["integer"] else float
-    parser: dict[str, Any] = (
-        {"parser": _number_or_word, "metavar": "NUMBER|" + "|".join(meta["words"])} if meta["words"] else {}
+def _parameter(setting: Field[Any], kind: Any, panel: str | None) -> inspect.Parameter:
+    """The option of a field. `Parameters` checks its ranges itself, so that there is one message for each."""
+    meta, text = setting.metadata, setting.metadata["text"]
+    parser: dict[str, Any] = {}
+    if "words" in meta:  # a field of `Parameters`
+        first = text.split(" ", 1)[0]
+        symbol = len(first.rstrip(":")) == 1 or first == "rho:"  # of the paper: it keeps its case
+        text = (text if symbol else text[0].upper() + text[1:]) + "."
+        if not meta["choices"] and not isinstance(setting.default, bool):
+            text += f" {short_range(setting).capitalize()}."
+        if meta["words"]:
+            kind, parser = float, {"parser": _number_or_word, "metavar": "NUMBER|" + "|".join(meta["words"])}
+    declared = typer.Option(
+        *(meta.get("flags") or ["--" + setting.name.replace("_", "-")]),
+        help=text.replace("[", r"\["),
+        rich_help_panel=panel,
+        show_default=setting.default is not None,
+        **parser,
     )
-    text = _sentence(meta["text"])
-    if not meta["choices"]:
-        text += f" {short_range(one).capitalize()}."
-    option = typer.Option(flag, help=text, show_default=one.default is not None, **about, **parser)
-    return _keyword(one.name, kind | None if meta["optional"] else kind, one.default, option)
+    return inspect.Parameter(
+        setting.name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=inspect.Parameter.empty if setting.default is MISSING else setting.default,
+        annotation=Annotated[str | None if kind is Any else kind, declared],
+    )
 
 
 def _number_or_word(text: str | float) -> Any:
@@ -88,39 +100,70 @@ def _number_or_word(text: str | float) -> Any:
         return text
 
 
-def _sentence(text: str) -> str:
-    """With a capital and a full stop; a symbol of the paper keeps its case."""
-    words = text.replace("[", r"\[")
-    first = words.split(" ", 1)[0]
-    return (words if len(first.rstrip(":")) == 1 or first == "rho:" else words[0].upper() + words[1:]) + "."
+# --- Options that several commands share ---
+
+Backend = StrEnum("Backend", ["local", "ray"])
+Score = StrEnum("Score", ["like", "popularity", "popularity_x_like"])
+OUTPUT, WHERE = Panel("Output"), Panel("Where it runs")
+READER = tuple(one.name for one in fields(ReaderOptions) if one.name != "time_column")
+
+Data = Annotated[
+    str, typer.Argument(help="Parquet file or folder, CSV or other delimited text, or the address of a database.")
+]
+Reader = Annotated[ReaderOptions, Panel("Reading the data", READER)]
+UntitledReader = Annotated[
+    ReaderOptions, Panel("Reading the data", tuple(name for name in READER if "title" not in name))
+]
+Settings = Annotated[Parameters, Panel("The model")]
 
 
-def _keyword(name: str, kind: Any, default: Any, option: Any) -> inspect.Parameter:
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option])
+@dataclass(frozen=True, kw_only=True)
+class Output:
+    """What is printed."""
+
+    quiet: bool = option("No progress, notes or summaries.", False, "--quiet", "-q")
+    json: bool = option("Print JSON on stdout.", False)
+
+    def report(self, values: Any, sentence: str) -> None:
+        """A result: as JSON, or as a sentence unless quiet."""
+        if self.json:
+            screen.print_json(values)
+        elif not self.quiet:
+            screen.show(sentence, wrap=False)
 
 
-def _widened(
-    command: Callable[..., Any], argument: str, options: list[inspect.Parameter], make: Callable[..., Any] = dict
-) -> Callable[..., Any]:
-    """The command with one argument replaced by the options of which `make` makes it."""
-    signature = inspect.signature(command, eval_str=True)
-    names = [option.name for option in options]
+@dataclass(frozen=True, kw_only=True)
+class Cluster:
+    """Where the work is done."""
 
-    @functools.wraps(command)
-    def widened(**given: Any) -> Any:
-        given[argument] = make(**{name: given.pop(name) for name in names})
-        return command(**given)
-
-    parameters: list[inspect.Parameter] = []
-    for one in signature.parameters.values():
-        parameters += options if one.name == argument else [one.replace(kind=inspect.Parameter.KEYWORD_ONLY)]
-    del widened.__wrapped__  # what typer is to see is the signature below
-    widened.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    widened.__annotations__ = {one.name: one.annotation for one in parameters}
-    return widened
+    backend: Backend = option("Threads here, or a Ray cluster.", Backend.local)
+    address: str | None = option(
+        "Of the Ray cluster: HOST:6379, or auto on one of its machines; a local Ray is started if not given.", None
+    )
 
 
-def given_ids(values: list[str] | None) -> list[str] | None:
+@dataclass(frozen=True, kw_only=True)
+class Ranking:
+    """How items are ranked."""
+
+    popularity: float | None = option(
+        "The knob: 0 ranks by liking alone, 1 by the odds of a like being observed; the model's own, 0.5 as a rule, if "
+        "not given.",
+        None,
+    )
+    score: Score | None = option(
+        "One of the paper's scores in place of the knob: like, popularity or popularity_x_like.", None
+    )
+
+
+Seed = Annotated[int, typer.Option(help="Seed of every draw; a whole number at least 0.")]
+PlainOutput = Annotated[Output, OUTPUT]
+
+
+# --- Checks that several commands share ---
+
+
+def read_ids(values: list[str] | None) -> list[str] | None:
     """Ids given one by one, or with @FILE one a line; None where there are none."""
     if not values:
         return None
@@ -150,178 +193,3 @@ def check_inputs_kept(output: str, *sources: str | None) -> None:
             check_apart(output, file)
         if would_be_read(output, source):
             raise UsageError(f"{output}: is in {source}, a folder whose Parquet files are read; choose another place.")
-
-
-def id_files(*options: list[str] | None) -> list[str]:
-    """The files that @FILE names in lists of ids."""
-    return [value[1:] for values in options for value in values or [] if value.startswith("@")]
-
-
-class Score(StrEnum):
-    """The paper's three scores."""
-
-    like = "like"
-    popularity = "popularity"
-    popularity_x_like = "popularity_x_like"
-
-
-def score_option(panel: str) -> Any:
-    """The option of one of the paper's scores, in a panel of the command's help."""
-    text = "One of the paper's scores in place of the knob: like, popularity or popularity_x_like."
-    return typer.Option(help=text, show_default=False, rich_help_panel=panel)
-
-
-class Cold(StrEnum):
-    """What becomes of a user of whom nothing is known."""
-
-    error = "error"
-    popular = "popular"
-
-
-class HiddenGraph(StrEnum):
-    """How a simulated H is made."""
-
-    popularity = "popularity"
-    random_graph = "random_graph"
-
-
-class BackendName(StrEnum):
-    """Where the work is done."""
-
-    local = "local"
-    ray = "ray"
-
-
-BACKEND_PANEL = "Where it runs"
-Backend = Annotated[
-    BackendName, typer.Option("--backend", help="Threads here, or a Ray cluster.", rich_help_panel=BACKEND_PANEL)
-]
-Address = Annotated[
-    str | None,
-    typer.Option(
-        help="Of the Ray cluster: HOST:6379, or auto on one of its machines; a local Ray is started if not given.",
-        show_default=False,
-        rich_help_panel=BACKEND_PANEL,
-    ),
-]
-Workers = Annotated[
-    int | None,
-    typer.Option(
-        help="How many: threads here, processes of Ray; as many as there are processors or machines if not given.",
-        show_default=False,
-        rich_help_panel=BACKEND_PANEL,
-    ),
-]
-RayWorkers = Annotated[
-    int | None,
-    typer.Option(
-        "--workers",
-        help="Processes of Ray; one a machine of a cluster, or a processor of a local Ray, if not given.",
-        show_default=False,
-        rich_help_panel=BACKEND_PANEL,
-    ),
-]
-WorkerThreads = Annotated[
-    int | None,
-    typer.Option(
-        help="Threads of each worker of Ray; the processors shared out if not given.",
-        show_default=False,
-        rich_help_panel=BACKEND_PANEL,
-    ),
-]
-
-
-class DivisionName(StrEnum):
-    """The side that stays with its parts."""
-
-    auto = "auto"
-    users = "users"
-    items = "items"
-
-
-class InnerName(StrEnum):
-    """Which parts make their inner sweeps together."""
-
-    one = "one"
-    all = "all"
-
-
-Division = Annotated[
-    DivisionName,
-    typer.Option(
-        help="The side whose vectors stay with their part of a divided graph; auto: the checkpoint's, else users.",
-        rich_help_panel=BACKEND_PANEL,
-    ),
-]
-ItemShards = Annotated[
-    int | None,
-    typer.Option(
-        help="Ask for the items' sums in so many shards; as few as memory allows if not given.",
-        show_default=False,
-        rich_help_panel=BACKEND_PANEL,
-    ),
-]
-InnerSweeps = Annotated[
-    int,
-    typer.Option(
-        help="Local sweeps of a part before it sends its messages. With more than 1 it is another posterior: see "
-        "docs/scaling.md.",
-        rich_help_panel=BACKEND_PANEL,
-    ),
-]
-Inner = Annotated[
-    InnerName,
-    typer.Option(help="With inner sweeps: one part at a time, or all at once.", rich_help_panel=BACKEND_PANEL),
-]
-OutOfCoreFlag = Annotated[
-    bool,
-    typer.Option(
-        "--out-of-core",
-        help="Keep the parts of the graph in files beside the output: for graphs larger than the memory.",
-        rich_help_panel=BACKEND_PANEL,
-    ),
-]
-
-
-def chosen_backend(
-    backend: BackendName,
-    output: str,
-    address: str | None,
-    workers: int | None,
-    worker_threads: int | None,
-    division: DivisionName,
-    item_shards: int | None,
-    inner_sweeps: int,
-    inner: InnerName,
-    out_of_core: bool,
-    threads: int | None,
-) -> Any:
-    """The backend that divides the graph, or None where it stays whole in memory."""
-    how: dict[str, Any] = {
-        "division": division.value,
-        "item_shards": item_shards,
-        "inner_sweeps": inner_sweeps,
-        "inner": inner.value,
-    }
-    if backend is BackendName.ray:
-        if out_of_core:
-            raise UsageError("--out-of-core is for --backend local: on Ray the parts are in the workers' memory.")
-        from considerate.distributed.backends.ray import RayBackend
-
-        return RayBackend(address=address, workers=workers, threads=worker_threads, **how)
-    for flag, value in (("--address", address), ("--workers", workers), ("--worker-threads", worker_threads)):
-        if value is not None:
-            raise UsageError(f"{flag} goes with --backend ray; here --threads says how many threads there are.")
-    if out_of_core:
-        from considerate.distributed.backends.out_of_core import OutOfCore
-        from considerate.storage.filesystems import Folder
-
-        local = Folder.at(output).local
-        beside = None if local is None else os.path.dirname(local)
-        return OutOfCore(folder=beside, threads=None if threads is None else int(threads), **how)
-    if how != {"division": "auto", "item_shards": None, "inner_sweeps": 1, "inner": "one"}:
-        raise UsageError(
-            "--division, --item-shards, --inner-sweeps and --inner are for a divided graph: --backend ray, or "
-            "--out-of-core."
-        )
-    return None

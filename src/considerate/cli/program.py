@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -37,19 +38,10 @@ class Program(TyperGroup):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python flushes at its end
             raise typer.Exit(PIPE_CLOSED) from None
 
-    def main(
-        self,
-        args: Sequence[str] | None = None,
-        prog_name: str | None = None,
-        complete_var: str | None = None,
-        standalone_mode: bool = True,
-        windows_expand_args: bool = True,
-        **extra: Any,
-    ) -> Any:
-        def run() -> Any:
-            return super(Program, self).main(args, prog_name, complete_var, False, windows_expand_args, **extra)
-
-        if not standalone_mode:
+    def main(self, *arguments: Any, **options: Any) -> Any:
+        """Run the program and exit; where `standalone_mode` is off, return and raise as typer does."""
+        run = functools.partial(super().main, *arguments, **{**options, "standalone_mode": False})
+        if not options.get("standalone_mode", True):
             return run()
         if os.environ.get("COLUMNS", "").strip("0") == "":
             os.environ.pop("COLUMNS", None)  # a width of 0 is unknown; rich would print nothing

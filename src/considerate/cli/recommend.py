@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
 from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,186 +13,157 @@ import typer
 
 from considerate.cli import screen
 from considerate.cli.options import (
-    OUTPUT_PANEL,
-    Address,
+    OUTPUT,
+    WHERE,
     Backend,
-    BackendName,
-    Cold,
-    Json,
-    Quiet,
-    Score,
-    Workers,
+    Cluster,
+    Output,
+    Panel,
+    Ranking,
     check_inputs_kept,
-    given_ids,
-    id_files,
-    score_option,
+    grouped,
+    option,
+    read_ids,
 )
 from considerate.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from considerate.model.ranking import RankingOptions
     from considerate.recommender import Recommender
 
-WHO, WHAT = "For whom", "What is recommended"
+Cold = StrEnum("Cold", ["error", "popular"])
 
 
+@dataclass(frozen=True, kw_only=True)
+class Who:
+    """For whom items are recommended, beside the users that are named."""
+
+    items: list[str] | None = option("Fold in a new user who likes this item; repeat it, or @FILE.", None)
+    all_users: bool = option("Everyone in the model; needs --output.", False)
+    cold: Cold = option(
+        "What a user gets who is unknown or liked nothing: an error, or popular items marked as such.", Cold.error
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class What(Ranking):
+    """What is recommended."""
+
+    count: int = option("How many items for each user.", 10, "--count", "-n")
+    allow: list[str] | None = option("Recommend only this item; repeat it, or @FILE.", None)
+    deny: list[str] | None = option("Never recommend this item; repeat it, or @FILE.", None)
+    include_liked: bool = option("Also what the user liked in training.", False)
+    explore_kappa: float = option("Add so many standard deviations of the logit.", 0.0)
+    thompson_seed: int | None = option("Draw the logits, with this seed.", None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecommendOutput(Output):
+    """Where recommendations go."""
+
+    explain: bool = option("Show which of the user's items moved each logit most.", False)
+    output: str | None = option(
+        "Write to this .parquet or .csv file; with --all-users also to a folder of Parquet files, named with a / at "
+        "its end or by an address such as s3://bucket/name.",
+        None,
+        "--output",
+        "-o",
+    )
+    export_vectors: str | None = option(
+        "Instead of recommending, write the vectors of all users and items to this .parquet file, bias and knob as "
+        "extra coordinates, for a vector store.",
+        None,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Where(Cluster):
+    """Where recommendations for all users are made."""
+
+    workers: int | None = option(
+        "How many: threads here, processes of Ray; as many as there are processors or machines if not given.", None
+    )
+
+
+@grouped
 def recommend(
     model: Annotated[str, typer.Argument(help="The model file, or the folder of a model in shards.")],
+    who: Annotated[Who, Panel("For whom")],
+    what: Annotated[What, Panel("What is recommended")],
+    output: Annotated[RecommendOutput, OUTPUT],
+    where: Annotated[Where, WHERE],
     users: Annotated[
         list[str] | None, typer.Argument(help="Ids of users, as in the data, or @FILE with one a line.")
     ] = None,
-    items: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--items", help="Fold in a new user who likes this item; repeat it, or @FILE.", rich_help_panel=WHO
-        ),
-    ] = None,
-    all_users: Annotated[
-        bool, typer.Option("--all-users", help="Everyone in the model; needs --output.", rich_help_panel=WHO)
-    ] = False,
-    cold: Annotated[
-        Cold,
-        typer.Option(
-            help="What a user gets who is unknown or liked nothing: an error, or popular items marked as such.",
-            rich_help_panel=WHO,
-        ),
-    ] = Cold.error,
-    count: Annotated[
-        int, typer.Option("--count", "-n", help="How many items for each user.", rich_help_panel=WHAT)
-    ] = 10,
-    popularity: Annotated[
-        float | None,
-        typer.Option(
-            help="The knob: 0 ranks by liking alone, 1 by the odds of a like being observed; the model's own, "
-            "0.5 as a rule, if not given.",
-            show_default=False,
-            rich_help_panel=WHAT,
-        ),
-    ] = None,
-    score: Annotated[Score | None, score_option(WHAT)] = None,
-    allow: Annotated[
-        list[str] | None,
-        typer.Option(help="Recommend only this item; repeat it, or @FILE.", rich_help_panel=WHAT),
-    ] = None,
-    deny: Annotated[
-        list[str] | None,
-        typer.Option(help="Never recommend this item; repeat it, or @FILE.", rich_help_panel=WHAT),
-    ] = None,
-    include_liked: Annotated[
-        bool, typer.Option("--include-liked", help="Also what the user liked in training.", rich_help_panel=WHAT)
-    ] = False,
-    explore_kappa: Annotated[
-        float, typer.Option(help="Add so many standard deviations of the logit.", rich_help_panel=WHAT)
-    ] = 0.0,
-    thompson_seed: Annotated[
-        int | None,
-        typer.Option(help="Draw the logits, with this seed.", show_default=False, rich_help_panel=WHAT),
-    ] = None,
-    explain: Annotated[
-        bool,
-        typer.Option(
-            "--explain", help="Show which of the user's items moved each logit most.", rich_help_panel=OUTPUT_PANEL
-        ),
-    ] = False,
-    output: Annotated[
-        str | None,
-        typer.Option(
-            "--output",
-            "-o",
-            help="Write to this .parquet or .csv file; with --all-users also to a folder of Parquet files, named with "
-            "a / at its end or by an address such as s3://bucket/name.",
-            rich_help_panel=OUTPUT_PANEL,
-        ),
-    ] = None,
-    export_vectors: Annotated[
-        str | None,
-        typer.Option(
-            help="Instead of recommending, write the vectors of all users and items to this .parquet file, bias and "
-            "knob as extra coordinates, for a vector store.",
-            rich_help_panel=OUTPUT_PANEL,
-        ),
-    ] = None,
-    backend: Backend = BackendName.local,
-    address: Address = None,
-    workers: Workers = None,
-    quiet: Quiet = False,
-    json: Json = False,
 ) -> None:
     """Recommend items with p(like) and its 90 % interval.
 
     For users by their ids, for a new user by the items that they like, or for everyone into a file or, many slices of
     users at once, into a folder.
     """
-    for path in (output, export_vectors):
-        if path is not None:
-            check_inputs_kept(path, model, *id_files(users, items, allow, deny))
-    names, likes = given_ids(users), given_ids(items)
-    if export_vectors is not None:
-        _export(model, export_vectors, popularity, names or likes or all_users, quiet, json)
+    path = output.output
+    given = [value for values in (users, who.items, what.allow, what.deny) for value in values or []]
+    for written in (path, output.export_vectors):
+        if written is not None:
+            check_inputs_kept(written, model, *(value[1:] for value in given if value.startswith("@")))
+    names, likes = read_ids(users), read_ids(who.items)
+    everyone = who.all_users
+    if output.export_vectors is not None:
+        if names or likes or everyone:
+            raise UsageError("--export-vectors is for all users and items; leave out users, --items and --all-users.")
+        _export(model, output.export_vectors, what.popularity, output)
         return
-    _check(names, likes, all_users, output, explain)
-    job = all_users and output is not None and (output.endswith("/") or "://" in output)
-    if not job and (backend is BackendName.ray or address is not None or workers is not None):
+    if (names is not None) + (likes is not None) + everyone != 1:
+        raise UsageError("say for whom: give ids of users, or --items for a new user, or --all-users with -o FILE.")
+    if everyone and path is None:
+        raise UsageError("--all-users writes a file; name it with -o recommendations.parquet.")
+    if path is not None and output.explain:
+        raise UsageError("--explain is for the screen and --json; leave it out with -o.")
+    into_folder = everyone and path is not None and (path.endswith("/") or "://" in path)
+    if not into_folder and where != Where():
         raise UsageError("--backend ray, --address and --workers are for --all-users into a folder: -o FOLDER/.")
-    from considerate.distributed.batch import check_output, recommend_all
     from considerate.model.ranking import RankingOptions
-    from considerate.model.serving import Ranker
     from considerate.recommender import Recommender
 
     recommender = Recommender.load(model)
-    if not recommender.model_.knows_likes and not include_liked and likes is None:
+    if not recommender.model_.knows_likes and not what.include_liked and likes is None:
         screen.say("warning", f"{model} was saved without likes, so what a user liked is not left out.")
     options = RankingOptions(
-        popularity,
-        None if score is None else score.value,
-        cold.value,
-        not include_liked,
-        given_ids(allow),
-        given_ids(deny),
-        explore_kappa,
-        thompson_seed,
+        popularity=what.popularity,
+        score=None if what.score is None else what.score.value,
+        cold=who.cold.value,
+        filter_already_liked_items=not what.include_liked,
+        allow=read_ids(what.allow),
+        deny=read_ids(what.deny),
+        explore_kappa=what.explore_kappa,
+        thompson_seed=what.thompson_seed,
     )
-    if job and output is not None:
-        check_output(output)
-        Ranker(recommender.model_, options, count)  # what is wrong with it is said before a Ray is started
-        with _tasks(backend, address, workers) as tasks, _bar(recommender.model_.user_count, quiet) as advance:
-            rows = recommend_all(model, output, tasks, count, options, progress=advance)
-        _say_written(rows, output, quiet, json)
-        return
-    if output is not None:
-        _write(recommender, names, likes, count, options, output, quiet, json)
+    if path is not None:
+        if into_folder:
+            count = _write_folder(recommender, model, what.count, options, path, where, output.quiet)
+        else:
+            count = _write_file(recommender, names, likes, what.count, options, path, output.quiet)
+        output.report({"path": path, "rows": count}, f"{count:,} recommendations written to {path}")
         return
     if likes is not None:
-        answers = [("the new user", recommender.recommend_for(likes, count, options=options).to_pylist())]
+        answers = [("the new user", recommender.recommend_for(likes, what.count, options=options).to_pylist())]
     else:
         answers = [
-            (f"user {name}", recommender.recommend_table([name], count, options=options).to_pylist())
+            (f"user {name}", recommender.recommend_table([name], what.count, options=options).to_pylist())
             for name in names or []
         ]
-    if explain:
+    if output.explain:
         for _, rows in answers:
             _explain(recommender, rows, likes)
-    if json:
+    if output.json:
         screen.print_json([row for _, rows in answers for row in rows])
         return
     for title, rows in answers:
         _show(title, rows)
 
 
-def _check(names: list[str] | None, likes: list[str] | None, everyone: bool, output: str | None, explain: bool) -> None:
-    if (names is not None) + (likes is not None) + everyone != 1:
-        raise UsageError("say for whom: give ids of users, or --items for a new user, or --all-users with -o FILE.")
-    if everyone and output is None:
-        raise UsageError("--all-users writes a file; name it with -o recommendations.parquet.")
-    if output is not None and explain:
-        raise UsageError("--explain is for the screen and --json; leave it out with -o.")
-
-
-def _export(model: str, path: str, popularity: float | None, users: object, quiet: bool, json: bool) -> None:
-    if users:
-        raise UsageError("--export-vectors is for all users and items; leave out users, --items and --all-users.")
+def _export(model: str, path: str, popularity: float | None, output: Output) -> None:
+    """The vectors of all users and items into a file."""
     from considerate.data.output import check_ending, write_vectors
     from considerate.model.serving import item_vectors, user_vectors
     from considerate.recommender import Recommender
@@ -201,71 +175,74 @@ def _export(model: str, path: str, popularity: float | None, users: object, quie
     of_items = item_vectors(fitted, popularity)
     of_users = (("user", piece.ids, user_vectors(piece.side)) for _, piece in fitted.users.pieces())
     write_vectors(path, chain(of_users, [("item", fitted.item_ids, of_items)]))
-    said = {
-        "path": path,
-        "users": fitted.user_count,
-        "items": fitted.item_count,
-        "coordinates": int(of_items.shape[1]),
-    }
-    if json:
-        screen.print_json(said)
-    elif not quiet:
-        counted = f"{said['users']:,} users and {said['items']:,} items of {said['coordinates']} coordinates"
-        screen.stdout().print(f"{counted} written to {path}", soft_wrap=True)
+    users, items, coordinates = fitted.user_count, fitted.item_count, int(of_items.shape[1])
+    output.report(
+        {"path": path, "users": users, "items": items, "coordinates": coordinates},
+        f"{users:,} users and {items:,} items of {coordinates} coordinates written to {path}",
+    )
 
 
-def _write(
+def _write_folder(
+    recommender: Recommender, model: str, count: int, options: RankingOptions, folder: str, where: Where, quiet: bool
+) -> int:
+    """Recommendations for all users, many slices at once; returns the rows written."""
+    from considerate.distributed.batch import check_output, recommend_all
+    from considerate.model.serving import Ranker
+
+    check_output(folder)
+    Ranker(recommender.model_, options, count)  # what is wrong with it is said before a Ray is started
+    with _tasks(where) as tasks, _bar(recommender.model_.user_count, quiet) as advance:
+        return recommend_all(model, folder, tasks, count, options, progress=advance)
+
+
+@contextmanager
+def _tasks(where: Where) -> Iterator[Any]:
+    if where.workers is not None and where.workers < 1:
+        raise UsageError(f"--workers is {where.workers}; it must be at least 1.")
+    if where.backend is Backend.ray:
+        from considerate.distributed import RayBackend
+
+        with RayBackend(address=where.address, workers=where.workers).open() as session:
+            yield session.tasks
+        return
+    if where.address is not None:
+        raise UsageError("--address is for --backend ray.")
+    from considerate.distributed.tasks import LocalTasks
+
+    with LocalTasks(where.workers) as tasks:
+        yield tasks
+
+
+def _write_file(
     recommender: Recommender,
     names: list[str] | None,
     likes: list[str] | None,
     count: int,
     options: RankingOptions,
-    output: str,
+    path: str,
     quiet: bool,
-    json: bool,
-) -> None:
-    """Recommendations into a file, some users at a time."""
+) -> int:
+    """Recommendations into a file, some users at a time; returns the rows written."""
     from considerate.data.output import check_ending, write_batches
     from considerate.distributed.batch import BATCH
     from considerate.model.tables import RecommendationTable
     from considerate.storage.files import check_writable
 
-    check_ending(output)
-    check_writable(output)
+    check_ending(path)
+    check_writable(path)
     schema = RecommendationTable(recommender.model_, names or ()).schema
     if likes is not None:
         batches = iter(recommender.recommend_for(likes, count, options=options).to_batches())
-        total = 1
     else:
         batches = recommender.recommend_batches(names, count, options=options, batch=BATCH)
-        total = recommender.model_.user_count if names is None else len(names)
-    with _bar(total, quiet) as advance:
+    with _bar(recommender.model_.user_count if names is None else len(names), quiet) as advance:
 
-        def watched() -> Any:
+        def watched() -> Iterator[Any]:
             for batch in batches:
                 yield batch
                 advance(BATCH)
 
-        rows = write_batches(output, schema, watched())
-    _say_written(rows, output, quiet, json)
-
-
-@contextmanager
-def _tasks(backend: BackendName, address: str | None, workers: int | None) -> Iterator[Any]:
-    if workers is not None and workers < 1:
-        raise UsageError(f"--workers is {workers}; it must be at least 1.")
-    if backend is BackendName.ray:
-        from considerate.distributed.backends.ray import RayBackend
-
-        with RayBackend(address=address, workers=workers).open() as opened:
-            yield opened.tasks
-        return
-    if address is not None:
-        raise UsageError("--address is for --backend ray.")
-    from considerate.distributed.tasks import LocalTasks
-
-    with LocalTasks(workers) as tasks:
-        yield tasks
+        return write_batches(path, schema, watched())
 
 
 @contextmanager
@@ -281,25 +258,18 @@ def _bar(users: int, quiet: bool) -> Iterator[Callable[[int], None]]:
         bar.update(task, completed=users)
 
 
-def _say_written(rows: int, output: str, quiet: bool, json: bool) -> None:
-    if json:
-        screen.print_json({"path": output, "rows": rows})
-    elif not quiet:
-        screen.stdout().print(f"{rows:,} recommendations written to {output}", soft_wrap=True)
-
-
 def _explain(recommender: Recommender, rows: list[dict[str, Any]], likes: list[str] | None) -> None:
     """To each row, the three liked items that moved its logit most."""
     model = recommender.model_
     if likes is None and not model.knows_likes:
         raise UsageError("this model was saved without likes (--no-likes), and cannot explain by them.")
-    given = None if likes is None else recommender.item_rows(likes)
+    new_user = None if likes is None else recommender.item_rows(likes)
     for row in rows:
         row["because"] = []
         if row["cold"]:
             continue
-        user = -1 if given is not None else model.user_ids.row_of(row["user"])
-        _, moved = recommender.explain(user, model.item_ids.row_of(row["item"]), given, N=3)
+        user = -1 if new_user is not None else model.user_ids.row_of(row["user"])
+        _, moved = recommender.explain(user, model.item_ids.row_of(row["item"]), new_user, N=3)
         row["because"] = [
             {"item": model.item_ids.id_of(item), "title": model.title(item), "logit": share} for item, share in moved
         ]
@@ -307,30 +277,21 @@ def _explain(recommender: Recommender, rows: list[dict[str, Any]], likes: list[s
 
 def _show(title: str, rows: list[dict[str, Any]]) -> None:
     """One user's recommendations as a table."""
-    console = screen.stdout()
     if not rows:
-        console.print(f"[bold]{_plain(title)}[/]: no item is left to recommend.")
+        screen.show(screen.styled((title, "bold"), ": no item is left to recommend."))
         return
-    titled, explained = "title" in rows[0], "because" in rows[0]
-    cold = rows[0]["cold"]
-    columns = ["#", "item", *(["title"] if titled else []), "p(like)", "90 % interval", "score"]
-    if explained:
-        columns.append("because of (logit)")
-    made = screen.table(*columns, right=("#", "p(like)", "90 % interval", "score"), title=_plain(title))
-    if cold:
-        made.caption, made.caption_justify = "nothing is known of this user: popular items", "left"
-    for row in rows:
-        cells = [str(row["rank"]), _plain(row["item"])]
-        if titled:
-            cells.append(_plain(row["title"] or ""))
-        cells += [f"{row['p_like']:.2f}", f"{row['low']:.2f} – {row['high']:.2f}", f"{row['score']:.3f}"]
-        if explained:
-            cells.append("\n".join(f"{_plain(one['title'])} ({one['logit']:+.2f})" for one in row["because"]))
-        made.add_row(*cells)
-    console.print(made)
-
-
-def _plain(text: Any) -> str:
-    from rich.markup import escape
-
-    return escape(str(text))
+    columns: dict[str, Callable[[dict[str, Any]], str]] = {
+        ">#": lambda row: str(row["rank"]),
+        "item": lambda row: str(row["item"]),
+        "title": lambda row: row["title"] or "",
+        ">p(like)": lambda row: f"{row['p_like']:.2f}",
+        ">90 % interval": lambda row: f"{row['low']:.2f} – {row['high']:.2f}",
+        ">score": lambda row: f"{row['score']:.3f}",
+        "because of (logit)": lambda row: "\n".join(f"{it['title']} ({it['logit']:+.2f})" for it in row["because"]),
+    }
+    if "title" not in rows[0]:
+        del columns["title"]
+    if "because" not in rows[0]:
+        del columns["because of (logit)"]
+    caption = "nothing is known of this user: popular items" if rows[0]["cold"] else None
+    screen.show_table([*columns], ([cell(row) for cell in columns.values()] for row in rows), title, caption)

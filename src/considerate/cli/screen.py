@@ -6,15 +6,15 @@ import json
 import logging
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
 
+    from considerate.data import Interactions
 
 _CONTROL = dict.fromkeys((*range(9), *range(11, 32), *range(127, 160)), "?")  # all but tabs and new lines
 
@@ -36,7 +36,7 @@ def _console() -> type[Console]:
     from rich.segment import Segment
 
     class Screen(Console):
-        """A console that prints no control character of the data."""
+        """A console that prints text as it is, without control characters."""
 
         def render_str(self, text: str, **options: Any) -> Any:
             return super().render_str(printable(text), **options)  # before it is measured
@@ -51,21 +51,72 @@ def _console() -> type[Console]:
     return Screen
 
 
-def stdout() -> Console:
-    return _console()(highlight=False)
-
-
 def stderr() -> Console:
-    return _console()(stderr=True, highlight=False)
+    return _console()(stderr=True, highlight=False, markup=False)
+
+
+def show(*renderables: Any, style: str | None = None, wrap: bool = True) -> None:
+    """Print on stdout."""
+    _console()(highlight=False, markup=False).print(*renderables, style=style, soft_wrap=not wrap)
+
+
+def show_facts(facts: Mapping[str, Any], title: str | None = None) -> None:
+    """Names and values in two columns; a value that is None or empty is left out."""
+    from rich.table import Table
+
+    if title is not None:
+        show(title, style="bold", wrap=False)
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, value in facts.items():
+        if value:
+            grid.add_row(name, value)
+    show(grid)
+
+
+def show_table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[Any] | None],
+    title: str | None = None,
+    caption: str | None = None,
+) -> None:
+    """A light table. A column whose name begins with > is flush right, one with < shows a chart. None is a line."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=title, title_justify="left", title_style="bold")
+    table.caption, table.caption_justify = caption, "left"
+    for name in columns:
+        right, style = name.startswith(">"), "cyan" if name.startswith("<") else None
+        table.add_column(
+            name.lstrip("<>"), justify="right" if right else "left", no_wrap=right, overflow="fold", style=style
+        )
+    for row in rows:
+        if row is None:
+            table.add_section()
+        else:
+            table.add_row(*row)
+    show(table)
+
+
+def styled(*parts: str | tuple[str, str]) -> Any:
+    """Text of parts, some with a style."""
+    from rich.text import Text
+
+    return Text.assemble(*parts)
 
 
 def say(kind: str, message: str) -> None:
     """A note or a warning: one line on stderr, however long."""
-    from rich.text import Text
-
     style = "yellow" if kind == "warning" else "dim"
-    text = Text.assemble((f"{kind}: ", style), " ".join(message.split()))
-    stderr().print(text, soft_wrap=True)
+    stderr().print(styled((f"{kind}: ", style), " ".join(message.split())), soft_wrap=True)
+
+
+def say_notes(interactions: Interactions, quiet: bool) -> None:
+    """What the reader noted, such as the columns that it guessed."""
+    for note in () if quiet else interactions.notes:
+        say("note", note)
 
 
 def print_json(value: Any) -> None:
@@ -80,13 +131,12 @@ def print_json_text(text: str) -> None:
 
 
 @contextmanager
-def told(quiet: bool = False) -> Iterator[None]:
-    """What the library logs and warns of inside is said as one line each; warnings also when quiet."""
+def library_messages(quiet: bool = False) -> Iterator[None]:
+    """What the library logs and warns of inside is one line each on stderr; warnings also when quiet."""
     logger = logging.getLogger("considerate")
-    handler = _Lines(logging.WARNING)
+    handler = _Lines(quiet)
     propagate, logger.propagate = logger.propagate, False
     logger.addHandler(handler)
-    handler.quiet = quiet
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("always", UserWarning)
@@ -98,39 +148,15 @@ def told(quiet: bool = False) -> Iterator[None]:
 
 
 class _Lines(logging.Handler):
-    quiet = False
-
-    def __init__(self, level: int) -> None:
-        super().__init__(level)
-        self.said: set[str] = set()
+    def __init__(self, quiet: bool) -> None:
+        super().__init__(logging.WARNING)
+        self.quiet, self.seen = quiet, set[str]()
 
     def emit(self, record: logging.LogRecord) -> None:
-        repeated = getattr(record, "once", False) and record.msg in self.said  # many fits, the same advice
-        self.said.add(record.msg)
+        repeated = getattr(record, "once", False) and record.msg in self.seen  # many fits, the same advice
+        self.seen.add(record.msg)
         if not self.quiet and not repeated:
             say("note", record.getMessage())
-
-
-def table(*columns: str, right: tuple[str, ...] = (), **options: Any) -> Table:
-    """A light table; columns named in `right` are flush right."""
-    from rich import box
-    from rich.table import Table
-
-    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, title_justify="left", title_style="bold", **options)
-    for name in columns:
-        made.add_column(name, justify="right" if name in right else "left", no_wrap=name in right, overflow="fold")
-    return made
-
-
-def facts(title: str | None = None) -> Table:
-    """Names and values in two columns."""
-    from rich.table import Table
-
-    made = Table.grid(padding=(0, 2))
-    made.title, made.title_justify, made.title_style = title, "left", "bold"
-    made.add_column(style="dim", no_wrap=True)
-    made.add_column(overflow="fold")
-    return made
 
 
 def precisions(values: dict[str, float]) -> str:
