@@ -41,6 +41,7 @@ bench: $(VENV)/.dev
 
 docs: $(VENV)/.dev
 	$(BIN)/python docs/generate_cli.py
+	$(BIN)/python tools/house.py --draw
 
 clean:
 	rm -rf $(VENV) build dist

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from considerate._moved import MOVED
+from house import Tree, drawing, imported_rooms, levels, parameters, repeated_classes
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "considerate"
@@ -33,46 +34,53 @@ ROOMS = [
     "recommender",
     "study",
     "cli",
+    "__init__",
 ]
-LEVEL = {room: level for level, room in enumerate(ROOMS)}
+TREE = Tree.at(PACKAGE)
+FILES = sorted(TREE.modules())
 
 
-def room_of(path: Path) -> str:
-    parts = path.relative_to(PACKAGE).parts
-    return parts[0].removesuffix(".py") if len(parts) == 1 else parts[0]
-
-
-def imported_rooms(path: Path) -> set[str]:
-    """The rooms of this package that a file imports, for types only or not."""
-    found = set()
-    package = ["considerate", *path.relative_to(PACKAGE).parts[:-1]]
-    for node in ast.walk(ast.parse(path.read_text())):
-        names: list[str] = []
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            base = package[: len(package) - node.level + 1] if node.level else []
-            module = ".".join(base + ([node.module] if node.module else []))
-            names = [module] if module != "considerate" else [f"considerate.{alias.name}" for alias in node.names]
-        found |= {name.split(".")[1] for name in names if name.startswith("considerate.")}
-    return found
-
-
-FILES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
+def test_every_room_has_its_place() -> None:
+    assert sorted(ROOMS) == TREE.rooms(), "give each room its place in ROOMS and in docs/architecture.md"
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_a_room_imports_only_from_rooms_above(path: Path) -> None:
-    own = room_of(path)
-    assert own in LEVEL, f"{own} is a new room: give it its place in ROOMS and in docs/architecture.md"
-    for other in imported_rooms(path) - {own, "__version__"}:
-        assert other in LEVEL, f"{path} imports {other}, which has no place"
-        assert LEVEL[other] < LEVEL[own], f"{own} imports {other}, which is not above it"
+    own = TREE.room(path)
+    above = ROOMS[: ROOMS.index(own) + 1]
+    assert imported_rooms(PACKAGE, path) <= set(above), f"{own} may import from {', '.join(above)}"
 
 
 def test_the_import_reader_sees_relative_and_absolute_imports(tmp_path: Path) -> None:
-    assert "data" in imported_rooms(PACKAGE / "recommender.py")
-    assert "errors" in imported_rooms(PACKAGE / "data" / "read.py")
+    path = tmp_path / "considerate" / "model" / "file.py"
+    path.parent.mkdir(parents=True)
+    path.write_text(
+        "from ..storage import a\nfrom .. import data\nfrom considerate import cli\nimport considerate.study.page\n"
+        "import numpy\nfrom . import rows\ndef late():\n    from considerate.errors import E\n"
+    )
+    expected = {"storage", "data", "cli", "study", "model", "errors"}
+    assert imported_rooms(tmp_path / "considerate", path) == expected
+
+
+def test_the_measures_of_the_house(tmp_path: Path) -> None:
+    """tools/house.py on a package whose answers are known."""
+    package = tmp_path / "considerate"
+    (package / "low").mkdir(parents=True)
+    (package / "__init__.py").write_text("from considerate.high import f\n")
+    (package / "low" / "__init__.py").write_text("class Same: ...\n")
+    (package / "middle.py").write_text("from considerate import low\nclass Same:\n    def m(self, a, *, b): ...\n")
+    (package / "high.py").write_text("from considerate import low, middle\ndef f(a, b, /, c, *d, e, g, h, **i): ...\n")
+    tree = Tree.at(tmp_path)
+    imports = tree.imports()
+    assert imports == {"__init__": {"high"}, "low": set(), "middle": {"low"}, "high": {"low", "middle"}}
+    assert levels(imports) == 4
+    assert levels(imports | {"low": {"high"}}) == 0
+    assert repeated_classes(tree) == ["Same"]
+    assert sorted(parameters(node) for node in tree.nodes(ast.FunctionDef)) == [2, 8]
+    drawn = drawing(imports)
+    assert "high --> middle" in drawn
+    assert "high --> low" not in drawn  # it follows from the others
+    assert "| high | low, middle |" in drawn
 
 
 def test_inference_does_not_know_its_backend() -> None:
@@ -93,7 +101,7 @@ def test_only_the_ray_backend_imports_ray() -> None:
 
 def test_every_room_is_described() -> None:
     text = (ROOT / "docs" / "architecture.md").read_text()
-    missing = [room for room in LEVEL if not re.search(rf"\b{room}(\.py|/)", text)]
+    missing = [room for room in ROOMS[:-1] if not re.search(rf"\b{room}(\.py|/)", text)]
     assert not missing, f"docs/architecture.md says nothing of {missing}"
 
 

@@ -22,6 +22,7 @@ import pytest
 from considerate import Recommender
 from considerate.storage import container as store
 from considerate.storage.container import open_tensors
+from house import Tree, drawing, page_with
 from likes import skewed
 
 ROOT = Path(__file__).parents[1]
@@ -158,6 +159,11 @@ def test_the_glossarys_names_are_in_the_code() -> None:
         "head_correction",
     }
     assert parameters <= names, "a setting of the model that the glossary does not have"
+
+
+def test_the_drawing_of_the_rooms_is_that_of_the_code() -> None:
+    drawn = drawing(Tree.at(ROOT / "src").imports())
+    assert page_with(drawn) == (ROOT / "docs" / "architecture.md").read_text(), "run `make docs`"
 
 
 def test_files_that_contributing_names_are_there() -> None:

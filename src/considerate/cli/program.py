@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from considerate import __version__
+from considerate._version import __version__
 from considerate.cli import demo, evaluate, fit, inspect, recommend, simulate, study
 from considerate.cli.screen import complain
 from considerate.errors import ConsiderateError

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from considerate import __version__
+from considerate._version import __version__
 from considerate.data.fingerprint import describe_data, digest_ids, digest_likes
 from considerate.data.graph import Graph, Range, part_ranges
 from considerate.data.vocabulary import Vocabulary

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from considerate import __version__
+from considerate._version import __version__
 from considerate.distributed.pools.host import CallTiming, Merge, PartitionHost, PerPart, size_of
 from considerate.distributed.pools.pool import SinglePartCall
 from considerate.distributed.ray.tasks import unflatten
