@@ -44,13 +44,15 @@ from considerate.inference.posterior import Posterior, Side
 from considerate.inference.sweep import InMemory, State
 from considerate.kernels.threads import LocalBackend
 from considerate.model.changes import with_items, with_users
-from considerate.model.file import load_model, save_model, save_sharded
+from considerate.model.explain import explain
+from considerate.model.file import load_model, model_path, save_model, save_sharded
 from considerate.model.model import Model
-from considerate.model.predict import UNCHANGED, Recalibration, like_probability, logit_moments, share_of_update
+from considerate.model.predict import Recalibration
 from considerate.model.ranking import RankingOptions
-from considerate.model.rows import checked_rows, excluded_rows, id_list, item_rows, likes_adjacency, row_numbers
+from considerate.model.rows import Lists, excluded_rows, item_rows, likes_adjacency
 from considerate.model.serving import Ranker, item_vectors, recommend_rows, user_vectors
 from considerate.model.similar import similar_items, similar_users
+from considerate.model.tables import recommendation_batches, recommendation_table, recommendations_for_likes
 from considerate.parameters import FitPlan, Parameters
 
 if TYPE_CHECKING:
@@ -352,34 +354,17 @@ class Recommender(Parameters):
 
     def predict_logit(self, users: Rows, items: Rows) -> tuple[Any, Any]:
         """Mean and standard deviation of the logit of pairs, on the fair-coin scale."""
-        model = self.model_
-        m, n = self._user_rows(users), self._item_rows(items)
-        try:
-            m, n = np.broadcast_arrays(m, n)
-        except ValueError:
-            raise UsageError(
-                f"users of shape {m.shape} and items of shape {n.shape} do not make pairs; give as many of each."
-            ) from None
-        users_of, places = model.users.some(m.reshape(-1))
-        mean, variance = logit_moments(users_of.side, model.items, places, n.reshape(-1))
-        deviation = np.sqrt(model.variance_scale * variance)
-        if m.ndim == 0:
-            return float(mean[0]), float(deviation[0])
-        return mean.reshape(m.shape), deviation.reshape(m.shape)
+        return self.model_.pair_logits(users, items)
 
     def predict_proba(self, users: Rows, items: Rows, *, recalibrated: bool = True) -> Any:
         """p(like | considered) of pairs (eq. 22), recalibrated if the model was, unless `recalibrated` is False."""
-        mean, deviation = self.predict_logit(users, items)
-        line = self.model_.recalibration if recalibrated else UNCHANGED
-        answer = like_probability(np.asarray(mean), np.asarray(deviation) ** 2, line)
-        return float(answer) if np.ndim(mean) == 0 else answer
+        return self.model_.pair_probabilities(users, items, recalibrated)
 
     def recalibrate(self, users: Rows, items: Rows, liked: Any, equal_classes: bool = True) -> Recommender:
-        """Fit a recalibration of p(like) to pairs that are known to have been considered, `liked` or not.
+        """Fit p' = sigma(slope logit(p) + shift) to pairs that are known to have been considered, `liked` or not.
 
-        p' = sigma(slope logit(p) + shift) by maximum likelihood; with `equal_classes` the liked and the not liked pairs
-        weigh the same, as the model's fair coin does, else every pair does. It replaces an earlier one, is saved with
-        the model, and p(like) and its interval are recalibrated from then on; no ranking changes. Returns self.
+        With `equal_classes` liked pairs weigh as much as the others, as the model's fair coin has it. It replaces an
+        earlier recalibration, is saved with the model, and changes p(like) and its interval, but no ranking.
         """
         p = np.atleast_1d(self.predict_proba(users, items, recalibrated=False))
         line = fit_recalibration(p, np.atleast_1d(np.asarray(liked)), EQUAL if equal_classes else None)
@@ -405,7 +390,7 @@ class Recommender(Parameters):
         score: str | None = None,
         explore_kappa: float = 0.0,
         thompson_seed: int | None = None,
-    ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+    ) -> Lists:
         """The N best items: (ids, scores), implicit's way.
 
         `userid` is a row number or several. `user_items` are the likes to filter out (those of training if not
@@ -415,15 +400,9 @@ class Recommender(Parameters):
         logit, `thompson_seed` draws the logits. One user gets a list that may be shorter than N; of several, a short
         row ends in id -1 and score NaN.
         """
-        options = RankingOptions(
-            popularity,
-            score,
-            filter_already_liked_items=filter_already_liked_items,
-            explore_kappa=explore_kappa,
-            thompson_seed=thompson_seed,
-        )
+        fields = popularity, score, "error", filter_already_liked_items, None, None, explore_kappa, thompson_seed
         excluded = excluded_rows(self.model_.item_count, items, filter_items, "item")
-        ranker = Ranker(self.model_, options, N, excluded)
+        ranker = Ranker(self.model_, RankingOptions(*fields), N, excluded)
         return recommend_rows(ranker, userid, user_items, N, recalculate_user, self.threads)
 
     def recommend_table(
@@ -448,34 +427,22 @@ class Recommender(Parameters):
         who liked nothing are left out), or with `cold="popular"` gets popular items and a true value in `cold`.
         `options` is one RankingOptions in place of the keywords before it.
         """
-        import pyarrow as pa
-
         fields = popularity, score, cold, filter_already_liked_items, allow, deny, explore_kappa, thompson_seed
-        return pa.Table.from_batches(self.recommend_batches(users, N, options=RankingOptions.choose(options, *fields)))
+        ranker = Ranker(self.model_, RankingOptions.choose(options, *fields), N)
+        return recommendation_table(ranker, users, self.threads)
 
     def recommend_batches(
         self,
         users: Any = None,
         N: int = 10,
-        *,
-        popularity: float | None = None,
-        score: str | None = None,
-        cold: str = "error",
-        filter_already_liked_items: bool = True,
-        allow: Sequence[Any] | None = None,
-        deny: Sequence[Any] | None = None,
-        explore_kappa: float = 0.0,
-        thompson_seed: int | None = None,
         options: RankingOptions | None = None,
+        *,
         batch: int = 16_384,
+        **fields: Any,
     ) -> Iterator[pyarrow.RecordBatch]:
-        """`recommend_table`, some users at a time."""
-        from considerate.model.tables import recommendation_batches
-
-        fields = popularity, score, cold, filter_already_liked_items, allow, deny, explore_kappa, thompson_seed
-        options = RankingOptions.choose(options, *fields)
-        rows = range(self.model_.user_count) if users is None else id_list(users, "users")
-        return recommendation_batches(self.model_, rows, N, options, batch, self.threads)
+        """`recommend_table`, some users at a time. `fields` are its keywords, in place of `options`."""
+        ranker = Ranker(self.model_, RankingOptions.choose(options, **fields), N)
+        return recommendation_batches(ranker, users, batch=batch, threads=self.threads)
 
     def recommend_for(
         self,
@@ -492,8 +459,6 @@ class Recommender(Parameters):
         options: RankingOptions | None = None,
     ) -> pyarrow.Table:
         """`recommend_table` for someone who was not in training, from the ids of what they like; `user` is null."""
-        from considerate.model.tables import recommendations_for_likes
-
         fields = popularity, score, "error", filter_already_liked_items, allow, deny, explore_kappa, thompson_seed
         return recommendations_for_likes(Ranker(self.model_, RankingOptions.choose(options, *fields), N), likes)
 
@@ -513,17 +478,14 @@ class Recommender(Parameters):
         item_users: Any = None,
         filter_items: Any = None,
         items: Any = None,
-    ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-        """The N items whose mean vectors have the largest cosine with this one's, itself first: (ids, cosines)."""
-        if recalculate_item and item_users is None:
-            raise UsageError("recalculate_item needs item_users, the users who liked each item, one row an item.")
-        return similar_items(
-            self.model_, itemid, N, item_users if recalculate_item else None, allowed=items, denied=filter_items
-        )
+    ) -> Lists:
+        """The N items whose mean vectors have the largest cosine with this one's, itself first: (ids, cosines).
 
-    def similar_users(
-        self, userid: Rows, N: int = 10, filter_users: Any = None, users: Any = None
-    ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        With `recalculate_item`, this one is folded in from the users who liked it, one row of `item_users` an item.
+        """
+        return similar_items(self.model_, itemid, N, recalculate_item, item_users, allowed=items, denied=filter_items)
+
+    def similar_users(self, userid: Rows, N: int = 10, filter_users: Any = None, users: Any = None) -> Lists:
         """The N users whose mean vectors have the largest cosine with this one's, itself first: (ids, cosines)."""
         return similar_users(self.model_, userid, N, allowed=users, denied=filter_users)
 
@@ -531,21 +493,7 @@ class Recommender(Parameters):
         self, userid: int, itemid: int, user_items: Any = None, N: int = 10
     ) -> tuple[float, list[tuple[int, float]]]:
         """Why: p(like), and the user's items that moved the logit most, by their share of the update."""
-        model = self.model_
-        if user_items is None:
-            some, places = model.users.some(self._user_rows(userid).reshape(1))
-            liked, user = some.liked.row(int(places[0])).astype(np.int64), some.side.take(places)
-            if len(liked) < some.degree[places[0]]:
-                raise UsageError("this model was saved without the likes; give the user's as user_items.")
-        else:
-            adjacency = likes_adjacency(user_items, model.item_count)
-            liked, user = adjacency.row(0).astype(np.int64), model.fold_in.users(adjacency)
-        item = int(self._item_rows(itemid))
-        mean, variance = logit_moments(user, model.items, np.zeros(1, np.int64), np.array([item]))
-        shares = share_of_update(liked, user, model.shared, item, model.settings)
-        order = np.lexsort((liked, -np.abs(shares)))[:N]
-        probability = model.like_probability(mean, model.variance_scale * variance)
-        return float(probability[0]), [(int(liked[i]), float(shares[i])) for i in order]
+        return explain(self.model_, userid, itemid, user_items, N)
 
     def export_vectors(self, popularity: float | None = None) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """(users [M, K + 2], items [N, K + 2]) for a vector store: their inner product is the score of `recommend`.
@@ -553,30 +501,25 @@ class Recommender(Parameters):
         The item's bias and `popularity` * log pi are its last two coordinates, against ones of the user. With user
         biases there is a third, the user's bias against a one of the item.
         """
-        of_items = item_vectors(self.model_, popularity)
-        return user_vectors(self.model_.users.whole().side), of_items
+        return user_vectors(self.model_.users.whole().side), item_vectors(self.model_, popularity)
 
     def score(self, user_items: Any, y: Any = None) -> float:
         """Mean S_rank (eq. 23) of users by items: one like of each user is hidden, the others are folded in.
 
         Users need not have been in training, so cross-validation over users works. A user of one like is left out.
-        The knob is the model's own; ties count half.
         """
-        model = self.model_
-        return mean_hidden_rank(model, likes_adjacency(user_items, model.item_count), int(self.seed))
+        return mean_hidden_rank(self.model_, likes_adjacency(user_items, self.model_.item_count), int(self.seed))
 
     # --- Changes after the fit ---
 
     def partial_fit_users(self, userids: Rows, user_items: Any) -> Recommender:
         """Update or add users from their likes, the items held fixed; row i of user_items is of userids[i]."""
-        liked = likes_adjacency(user_items, self.model_.item_count)
-        self._model = with_users(self.model_, np.atleast_1d(row_numbers(userids, "user")), liked)
+        self._model = with_users(self.model_, userids, user_items)
         return self
 
     def partial_fit_items(self, itemids: Rows, item_users: Any) -> Recommender:
         """Update or add items from who liked them, the users held fixed; row i of item_users is of itemids[i]."""
-        liked_by = likes_adjacency(item_users, self.model_.user_count)
-        self._model = with_items(self.model_, np.atleast_1d(row_numbers(itemids, "item")), liked_by)
+        self._model = with_items(self.model_, itemids, item_users)
         return self
 
     # --- The model file ---
@@ -588,9 +531,9 @@ class Recommender(Parameters):
         written to a folder, the users in so many files.
         """
         if shards is None:
-            save_model(self.model_, _path(fileobj_or_path), likes=likes)
+            save_model(self.model_, model_path(fileobj_or_path), likes=likes)
         else:
-            save_sharded(self.model_, _path(fileobj_or_path), shards, likes=likes)
+            save_sharded(self.model_, model_path(fileobj_or_path), shards, likes=likes)
 
     @classmethod
     def load(cls, fileobj_or_path: PathLike, *, verify: bool | None = None) -> Recommender:
@@ -599,7 +542,7 @@ class Recommender(Parameters):
         A file of up to 64 MB is checked whole. In a larger one the checksums of tensors above 1 MB (rows, likes,
         texts) are not looked at, nor their every value, unless verify=True; verify=False looks at no checksum.
         """
-        model = load_model(_path(fileobj_or_path), verify=verify)
+        model = load_model(model_path(fileobj_or_path), verify=verify)
         names = {one.name for one in fields(cls)}
         recommender = cls(**{name: value for name, value in model.parameters.items() if name in names})
         try:
@@ -608,22 +551,6 @@ class Recommender(Parameters):
             raise ModelFileError(f"{fileobj_or_path}: its parameters are not possible ({error})") from error
         recommender._model = model
         return recommender
-
-    # --- Checks ---
-
-    def _user_rows(self, users: Rows, known: bool = True) -> NDArray[np.int64]:
-        return checked_rows(users, self.model_.user_count if known else 2**62, "user")
-
-    def _item_rows(self, items: Rows, known: bool = True) -> NDArray[np.int64]:
-        return checked_rows(items, self.model_.item_count if known else 2**62, "item")
-
-
-def _path(path: Any) -> PathLike:
-    if not isinstance(path, str | os.PathLike):
-        raise UsageError(
-            f"a model file is named by its path, not by {type(path).__name__}: it is mapped, not streamed."
-        )
-    return path
 
 
 def _with_progress(steps: Iterator[FitStep], most: int, later: bool) -> Iterator[FitStep]:

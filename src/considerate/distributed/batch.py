@@ -106,8 +106,8 @@ def write_slice(one: Slice) -> Part:
     model = _kept(one.model, one.sha256)
     stream, rows = pa.BufferOutputStream(), 0
     with pq.ParquetWriter(stream, RecommendationTable(model).schema) as writer:
-        users = range(one.first, one.last)
-        for batch in recommendation_batches(model, users, one.count, one.options, BATCH, threads=1):
+        ranker, users = Ranker(model, one.options, one.count), range(one.first, one.last)
+        for batch in recommendation_batches(ranker, rows=users, batch=BATCH, threads=1):
             writer.write_batch(batch)
             rows += batch.num_rows
     size = one.folder.write(one.name, [memoryview(stream.getvalue())])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,12 +13,13 @@ from considerate.data.graph import Adjacency
 from considerate.inference.hidden import popularity_weights
 from considerate.inference.posterior import Side
 from considerate.model.model import Model
-from considerate.model.rows import grown_ids, merged_side
+from considerate.model.rows import grown_ids, likes_adjacency, merged_side, row_numbers
 from considerate.model.users import UserRows
 
 
-def with_users(model: Model, rows: NDArray[np.int64], liked: Adjacency) -> Model:
-    """The model with these users folded in, all of them in memory; row i of `liked` is of user rows[i]."""
+def with_users(model: Model, userids: Any, user_items: Any) -> Model:
+    """The model with users folded in, all of them in memory; row i of `user_items` is of userids[i]."""
+    rows, liked = np.atleast_1d(row_numbers(userids, "user")), likes_adjacency(user_items, model.item_count)
     old = model.users.whole()
     side = merged_side(old.side, rows, model.fold_in.users(liked), "userids", liked.rows)
     added = len(side) - len(old)
@@ -51,8 +53,9 @@ def _head_correction(model: Model, degree: NDArray[np.int64]) -> NDArray[np.floa
     return np.asarray(np.interp(np.log(np.maximum(degree, 1)), np.log(degrees), mean))
 
 
-def with_items(model: Model, rows: NDArray[np.int64], liked_by: Adjacency) -> Model:
-    """The model with these items folded in, all users in memory; row i of `liked_by` is of item rows[i]."""
+def with_items(model: Model, itemids: Any, item_users: Any) -> Model:
+    """The model with items folded in, all users in memory; row i of `item_users` is of itemids[i]."""
+    rows, liked_by = np.atleast_1d(row_numbers(itemids, "item")), likes_adjacency(item_users, model.user_count)
     users = model.users.whole()
     new, new_weights = folded_items(model, liked_by)
     items = merged_side(model.items, rows, new, "itemids", liked_by.rows)

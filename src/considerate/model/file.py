@@ -36,6 +36,15 @@ from considerate.storage.filesystems import Folder
 PathLike = str | os.PathLike[str]
 
 
+def model_path(path: object) -> PathLike:
+    """The path of a model file; UsageError of an open file."""
+    if not isinstance(path, str | os.PathLike):
+        raise UsageError(
+            f"a model file is named by its path, not by {type(path).__name__}: it is mapped, not streamed."
+        )
+    return path
+
+
 def save_model(model: Model, path: PathLike, *, likes: bool = True) -> None:
     """Write a model to one file, whole or not at all. Without the likes it cannot tell what a user has seen.
 

@@ -11,10 +11,20 @@ from numpy.typing import NDArray
 from considerate.data import Titles
 from considerate.data.graph import Adjacency
 from considerate.data.vocabulary import Ids, Vocabulary
+from considerate.errors import UsageError
 from considerate.inference.posterior import Posterior, Precisions, Side
 from considerate.kernels.threads import locked_cached_property
-from considerate.model.predict import UNCHANGED, FoldIn, ItemColumns, Recalibration, like_interval, like_probability
+from considerate.model.predict import (
+    UNCHANGED,
+    FoldIn,
+    ItemColumns,
+    Recalibration,
+    like_interval,
+    like_probability,
+    logit_moments,
+)
 from considerate.model.ranking import log_popularity
+from considerate.model.rows import checked_rows
 from considerate.model.users import UserRows, Users
 from considerate.parameters import FitPlan
 
@@ -117,6 +127,29 @@ class Model:
     def like_interval(self, mean: NDArray[Any], variance: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
         """Its 90 % interval; recalibrated where the model was."""
         return like_interval(mean, variance, self.recalibration)
+
+    def pair_logits(self, users: Any, items: Any) -> tuple[Any, Any]:
+        """Mean and standard deviation of the logits of pairs, by row numbers that are broadcast."""
+        m, n = checked_rows(users, self.user_count, "user"), checked_rows(items, self.item_count, "item")
+        try:
+            m, n = np.broadcast_arrays(m, n)
+        except ValueError:
+            raise UsageError(
+                f"users of shape {m.shape} and items of shape {n.shape} do not make pairs; give as many of each."
+            ) from None
+        some, rows = self.users.some(m.reshape(-1))
+        mean, variance = logit_moments(some.side, self.items, rows, n.reshape(-1))
+        deviation = np.sqrt(self.variance_scale * variance)
+        if m.ndim == 0:
+            return float(mean[0]), float(deviation[0])
+        return mean.reshape(m.shape), deviation.reshape(m.shape)
+
+    def pair_probabilities(self, users: Any, items: Any, recalibrated: bool = True) -> Any:
+        """p(like | considered) of pairs (eq. 22), recalibrated where the model was and that is asked for."""
+        mean, deviation = self.pair_logits(users, items)
+        line = self.recalibration if recalibrated else UNCHANGED
+        probability = like_probability(np.asarray(mean), np.asarray(deviation) ** 2, line)
+        return float(probability) if np.ndim(mean) == 0 else probability
 
     @locked_cached_property
     def log_popularity(self) -> NDArray[np.float32]:

@@ -259,25 +259,3 @@ class FoldIn:
             chance[liked_by.row(row)] = 0.0
             rows.append(np.flatnonzero(random.random(len(chance)) < chance).astype(np.int32))
         return Adjacency.of_rows(rows)
-
-
-def share_of_update(
-    liked: NDArray[Any], users: Side, posterior: Posterior, item: int, settings: FitPlan
-) -> NDArray[np.float64]:
-    """How much each liked item moves the logit of `item`, by its share of the user's update (eq. 15).
-
-    The user's mean is P^-1 z, and z is a sum over items; so u'v_item = sum over n of v_item' P^-1 z_n. Given are the
-    shares of the liked items, with P's diagonal that of the posterior and off it the liked items' part alone.
-    """
-    from considerate.kernels.reference import logistic_curvature
-
-    v, vs = posterior.items.mean[liked].astype(np.float64), posterior.items.variance[liked].astype(np.float64)
-    bias = posterior.items.biases[0][liked].astype(np.float64) + float(users.biases[0][0]) + settings.offset
-    rows = np.zeros(len(liked), np.int64)
-    mean, variance = logit_moments(users, posterior.items, rows, liked)
-    xi = np.sqrt((mean.astype(np.float64) + settings.offset) ** 2 + variance)
-    curvature = 2.0 * settings.weight * logistic_curvature(xi)
-    P = np.einsum("n,nk,nl->kl", curvature, v, v) + np.diag((curvature[:, None] * vs).sum(axis=0))
-    P += np.diag(1.0 / users.variance[0].astype(np.float64) - np.diag(P)).clip(min=0.0)
-    pull = (settings.weight * 0.5 - curvature * bias)[:, None] * v
-    return np.asarray(pull @ np.linalg.solve(P, posterior.items.mean[item].astype(np.float64)))

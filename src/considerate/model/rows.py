@@ -13,6 +13,7 @@ from considerate.errors import UnknownIdError, UsageError
 from considerate.inference.posterior import Side
 
 MOST = 10_000_000  # items in a list of recommendations
+Lists = tuple[NDArray[np.int32], NDArray[np.float32]]  # ids and scores [rows, N]; -1 and NaN end short rows
 
 
 def likes_adjacency(likes: Any, columns: int) -> Adjacency:

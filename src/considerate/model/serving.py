@@ -17,11 +17,10 @@ from considerate.kernels.threads import LocalBackend
 from considerate.model.model import Model
 from considerate.model.predict import STRIP
 from considerate.model.ranking import RankingOptions, best, explore, finite, paper_score, utility
-from considerate.model.rows import check_count, checked_rows, excluded_rows, item_rows, likes_adjacency
+from considerate.model.rows import Lists, check_count, checked_rows, excluded_rows, item_rows, likes_adjacency
 from considerate.model.users import rows_of
 
 BLOCK = 192  # users ranked in one task; a multiple of the kernel's tile
-Lists = tuple[NDArray[np.int32], NDArray[np.float32]]  # ids and scores [users, count]; -1 and NaN end short rows
 
 
 @dataclass(frozen=True)

@@ -12,18 +12,20 @@ from considerate.errors import UsageError
 from considerate.model.changes import folded_items
 from considerate.model.model import Model
 from considerate.model.ranking import best
-from considerate.model.rows import check_count, checked_rows, excluded_rows, likes_adjacency
-
-Neighbours = tuple[NDArray[np.int32], NDArray[np.float32]]  # ids and cosines; -1 and NaN end short rows
+from considerate.model.rows import Lists, check_count, checked_rows, excluded_rows, likes_adjacency
 
 
-def similar_items(model: Model, itemid: Any, N: int, item_users: Any, allowed: Any, denied: Any) -> Neighbours:
-    """The items most like each of `itemid`, itself first; or like new items that were liked by `item_users`."""
+def similar_items(
+    model: Model, itemid: Any, N: int, recalculate: bool, item_users: Any, allowed: Any, denied: Any
+) -> Lists:
+    """The items most like each of `itemid`, itself first; to recalculate, those like items liked by `item_users`."""
     excluded = excluded_rows(model.item_count, allowed, denied, "row")
     pieces = [(0, model.items.mean)]
-    if item_users is None:
+    if not recalculate:
         rows = checked_rows(itemid, model.item_count, "item")
         return most_similar(pieces, rows, model.items.mean[np.atleast_1d(rows)], N, excluded)
+    if item_users is None:
+        raise UsageError("recalculate_item needs item_users, the users who liked each item, one row an item.")
     rows, liked_by = checked_rows(itemid, 2**62, "item"), likes_adjacency(item_users, model.user_count)
     if liked_by.rows != rows.size:
         raise UsageError(
@@ -32,7 +34,7 @@ def similar_items(model: Model, itemid: Any, N: int, item_users: Any, allowed: A
     return most_similar(pieces, rows, folded_items(model, liked_by)[0].mean, N, excluded, itself=False)
 
 
-def similar_users(model: Model, userid: Any, N: int, allowed: Any, denied: Any) -> Neighbours:
+def similar_users(model: Model, userid: Any, N: int, allowed: Any, denied: Any) -> Lists:
     """The users most like each of `userid`, itself first."""
     rows = checked_rows(userid, model.user_count, "user")
     users, local = model.users.some(np.atleast_1d(rows))
@@ -48,7 +50,7 @@ def most_similar(
     count: int,
     excluded: NDArray[np.bool_] | None,
     itself: bool = True,
-) -> Neighbours:
+) -> Lists:
     """The rows whose vectors have the largest cosine with each query, the lower row where they tie.
 
     `pieces` gives all vectors in order, some at a time, each time with the row number of the first; the answer does not

@@ -14,9 +14,8 @@ from considerate.errors import UnknownIdError, UsageError
 from considerate.model import serving
 from considerate.model.model import Model
 from considerate.model.predict import logit_moments, strangers
-from considerate.model.ranking import RankingOptions
-from considerate.model.rows import item_rows, likes_adjacency
-from considerate.model.serving import Lists, Ranker, UserBatch
+from considerate.model.rows import Lists, id_list, item_rows, likes_adjacency
+from considerate.model.serving import Ranker, UserBatch
 from considerate.model.users import rows_of
 
 if TYPE_CHECKING:
@@ -93,25 +92,29 @@ def _integer(name: Any) -> int | None:
 
 
 def recommendation_batches(
-    model: Model,
-    users: range | Sequence[Any],
-    N: int,
-    options: RankingOptions,
-    batch: int = 16_384,
-    threads: int | None = None,
+    ranker: Ranker, users: Any = None, rows: range | None = None, *, batch: int = 16_384, threads: int | None = None
 ) -> Iterator[pyarrow.RecordBatch]:
-    """The best items of users, `batch` of them at a time. A range is of row numbers, a list is of the data's own ids.
+    """The best items of users by the data's own ids, or by row numbers, or of all; `batch` of them at a time.
 
-    Whoever is unknown or liked nothing is an error, or left out where users come by row number, or with
-    cold="popular" gets popular items.
+    A user who is unknown or liked nothing is an error, or left out where no ids are given; with cold="popular" they
+    get popular items.
     """
     if not isinstance(batch, int) or batch < 1:
         raise UsageError(f"batch is {batch!r}; it must be a whole number at least 1.")
-    return _batches(Ranker(model, options, N), users, batch, threads)
+    if users is None:
+        return _batches(ranker, range(ranker.model.user_count) if rows is None else rows, batch, threads)
+    return _batches(ranker, id_list(users, "users"), batch, threads)
+
+
+def recommendation_table(ranker: Ranker, users: Any, threads: int | None) -> pyarrow.Table:
+    """The same, in one table."""
+    import pyarrow as pa
+
+    return pa.Table.from_batches(recommendation_batches(ranker, users, threads=threads))
 
 
 def _batches(
-    ranker: Ranker, users: range | Sequence[Any], batch: int, threads: int | None
+    ranker: Ranker, users: range | list[Any], batch: int, threads: int | None
 ) -> Iterator[pyarrow.RecordBatch]:
     model, options = ranker.model, ranker.options
     by_row = isinstance(users, range)
