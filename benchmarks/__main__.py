@@ -27,6 +27,7 @@ NAMES = (
     "fit",
     "peers_fit",
     "growth",
+    "memory",
     "scale",
     "xbox",
     "recommend",

@@ -24,7 +24,7 @@ from considerate.distributed.backends.dividing import PartitionedBackend
 from considerate.errors import ModelFileError, NotFittedError, UsageError
 from considerate.evaluation.calibration import EQUAL, fit_recalibration
 from considerate.evaluation.hidden_rank import mean_hidden_rank
-from considerate.fitting.memory import check_memory
+from considerate.fitting.memory import check_memory, translate_memory_errors
 from considerate.fitting.resume import Keeper, Keeping
 from considerate.fitting.saved_state import PartsInMemory, Tuned, describe_graph, saved_tuning
 from considerate.fitting.training import (
@@ -144,6 +144,7 @@ class Recommender(Parameters):
             steps.close()
         return self
 
+    @translate_memory_errors
     def fit_steps(
         self,
         user_items: Any,
@@ -170,10 +171,12 @@ class Recommender(Parameters):
             how = (user_items, ReaderOptions.of(reader), backend, model_folder, keeping)
             yield from self._divided_steps(*how, likes=likes, say=say, reading=reading)
             return
+        settings = self.plan()
+        check_memory(user_items, settings)
         interactions = read_likes(user_items, ReaderOptions.of(reader))
         self.data_: Interactions | DividedData = interactions
+        check_memory(interactions, settings)
         graph = make_graph(interactions)
-        settings = self.plan()
         check_memory(graph, settings)
         warn_of_factors(settings.factors, graph.user_count, graph.item_count)
         with (

@@ -99,6 +99,11 @@ def add_along_tree(parts: Sequence[Result], add: Callable[[Result, Result], Resu
     return level[0]
 
 
+def transpose_slices(edges: int, columns: int, blocks: int) -> int:
+    """The slices of a transposition: as many as blocks, unless their counters would outweigh the edges."""
+    return min(blocks, max(FEWEST_SLICES, edges // (2 * max(1, columns))))
+
+
 def transpose(
     adjacency: Adjacency,
     columns: int,
@@ -110,8 +115,7 @@ def transpose(
 
     The result does not depend on the slices. Their counters take at most 4 bytes an edge or 64 bytes a column.
     """
-    most = max(FEWEST_SLICES, adjacency.edges // (2 * max(1, columns)))
-    slices = min(len(blocks) - 1, most) if run is not run_serially else 1
+    slices = 1 if run is run_serially else transpose_slices(adjacency.edges, columns, len(blocks) - 1)
     bounds = ranges(blocks[np.linspace(0, len(blocks) - 1, slices + 1).astype(np.int64)])
     starts, places = np.empty(columns + 1, np.int64), np.zeros((slices, columns), np.int64)
 

@@ -1,51 +1,202 @@
-"""The memory that a fit needs, and the memory that this process may still take."""
+"""The memory that a fit needs, and the memory that this process may still take.
+
+A fit is refused before it starts where it needs more than there is. CONSIDERATE_MEMORY, such as `12GB` or `unlimited`,
+stands in for what the system says.
+"""
 
 from __future__ import annotations
 
+import functools
 import os
+import re
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
+from pathlib import Path, PurePosixPath
+from typing import Any, ParamSpec, TypeVar
 
-from considerate.data.graph import Graph
-from considerate.errors import MemoryLimitError
+from considerate.data import Interactions
+from considerate.data.graph import Graph, block_ends, transpose_slices
+from considerate.data.matrix import is_sparse
+from considerate.errors import MemoryLimitError, UsageError
 from considerate.inference.posterior import padded
 from considerate.parameters import FitPlan
 
+VARIABLE = "CONSIDERATE_MEMORY"
+UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
+
+Arguments = ParamSpec("Arguments")
+Step = TypeVar("Step")
+
+
+# --- What a fit needs ---
+
 
 def needed_memory(users: int, items: int, edges: int, plan: FitPlan) -> int:
-    """Bytes that a fit will hold at its peak, about: G and H in both orientations, and each side twice."""
-    side = 2 * 2 * padded(plan.factors) * 4
-    graph = 2 * 4 * edges + 8 * (users + items) * 2
-    drawn = 2 * 4 * plan.negatives * edges if plan.hidden == "sampled" else 8.0 * plan.groups * users
-    return int(graph + drawn + (users + items) * (side + 32) + 64e6)
+    """Bytes that a fit in memory takes at its peak, above what the process held before it.
+
+    `python -m benchmarks memory` holds this against measured peaks.
+    """
+    row = 2 * padded(plan.factors) * 4  # of a side: means and variances
+    rows = (users + items) * (2 * row + 32)  # each side twice, before and after a step; its degrees and other vectors
+    held = pairs_and_graph(users, items, edges) + rows + 48 * items  # pi and its alias table
+    build = 21 * edges + 16 * (users + items)  # pairs, as read and as sorted
+    if plan.hidden == "sampled":
+        drawn = plan.negatives * edges
+        counters = 8 * items * transpose_slices(int(drawn), items, len(block_ends(edges)) + 1)
+        sweep = 8 * drawn + counters  # H by user and by item
+    else:
+        sweep = 8 * plan.groups * users + (16 * plan.factors + 64) * items  # alpha and l; clusters of taste
+    return int(max(held + sweep, build) + 16e6)
 
 
-def available_memory() -> int | None:
-    """Bytes that this process may still take, or None where the system does not say."""
-    found = []
-    try:
-        with open("/proc/meminfo") as file:
-            found += [int(line.split()[1]) * 1024 for line in file if line.startswith("MemAvailable:")]
-    except OSError:
-        pass
-    try:
-        with open("/sys/fs/cgroup/memory.max") as most, open("/sys/fs/cgroup/memory.current") as current:
-            found.append(int(most.read()) - int(current.read()))
-    except (OSError, ValueError):
-        pass
-    if not found and hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
-        found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    return min(found) if found else None
+def pairs_and_graph(users: int, items: int, edges: int) -> int:
+    """Bytes of the pairs as read, and of the graph in both orientations."""
+    return (8 + 2 * 4) * edges + 8 * (users + items)
 
 
-def check_memory(graph: Graph, plan: FitPlan, available: int | None = None) -> None:
-    """Refuse a fit that would not fit, before it starts, and say what would."""
-    available = available_memory() if available is None else available
-    sizes = (graph.user_count, graph.item_count, graph.edges)
-    needed = needed_memory(*sizes, plan)
-    if available is None or needed <= available:
+def check_memory(source: Any, plan: FitPlan, available: int | None = None) -> None:
+    """Refuse a fit that needs more memory than there is, and say what would fit.
+
+    The source is a sparse matrix, Interactions or the graph itself; what these hold already is not asked for again. The
+    size of other sources is not known before they are read.
+    """
+    held = 0
+    if isinstance(source, Graph):
+        sizes = source.user_count, source.item_count, source.edges
+        held = pairs_and_graph(*sizes)
+    elif isinstance(source, Interactions):
+        sizes = len(source.user_ids), len(source.item_ids), len(source.users)
+        held = 8 * sizes[2]
+    elif is_sparse(source) and len(source.shape) == 2:
+        sizes = *source.shape, source.nnz
+    else:
         return
-    fitting = [k for k in range(8, plan.factors, 8) if needed_memory(*sizes, replace(plan, factors=k)) <= available]
-    would = f"factors={fitting[-1]} would fit" if fitting else "fewer users or a machine with more memory is needed"
+    available = available_memory() if available is None else available
+    needed = needed_memory(*sizes, plan)
+    if available is None or needed - held <= available:
+        return
+    room = available + held
+    factors = [k for k in range(8, plan.factors, 8) if needed_memory(*sizes, replace(plan, factors=k)) <= room]
+    advice = f"factors={factors[-1]} would fit" if factors else "fewer users or a machine with more memory is needed"
     raise MemoryLimitError(
-        f"This fit needs about {needed / 1e9:.1f} GB and {available / 1e9:.1f} GB are free; {would}."
+        f"This fit needs about {needed / 1e9:.1f} GB and {room / 1e9:.1f} GB are free; {advice} "
+        f"({VARIABLE}=unlimited skips this check)."
     )
+
+
+def translate_memory_errors(
+    steps: Callable[Arguments, Generator[Step]],
+) -> Callable[Arguments, Generator[Step]]:
+    """The same generator; memory that runs out on the way is one sentence."""
+
+    @functools.wraps(steps)
+    def translated(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Generator[Step]:
+        try:
+            yield from steps(*args, **kwargs)
+        except MemoryLimitError:
+            raise
+        except MemoryError as error:
+            cause = str(error) or type(error).__name__
+            raise MemoryLimitError(
+                f"The fit ran out of memory ({cause}); fewer factors or negatives, or a fit out of core, needs less."
+            ) from error
+
+    return translated
+
+
+# --- What there is ---
+
+
+def available_memory(root: Path = Path("/")) -> int | None:
+    """Bytes that this process may still take, the smallest of all limits, or None where the system does not say.
+
+    The limits are the machine's free memory, those of the process's cgroup and of all above it, and the process's own
+    (ulimit -d, ulimit -v). `root` is where /proc and /sys are.
+    """
+    said = os.environ.get(VARIABLE, "").strip().lower()
+    if said:
+        return _said_memory(said)
+    free = [*_machine_memory(root), *_cgroup_memory(root), *_process_memory(root)]
+    if not free and hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
+        free.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    return max(0, min(free)) if free else None
+
+
+def _said_memory(said: str) -> int | None:
+    if said == "unlimited":
+        return None
+    number = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?i?)b?", said)
+    if number is None or number[2] not in UNITS:
+        raise UsageError(f"{VARIABLE} is {said!r}; it must be a size such as 12GB or 8GiB, or unlimited.")
+    return int(float(number[1]) * UNITS[number[2]])
+
+
+def _numbers(path: Path) -> dict[str, int]:
+    """The numbers of a file of lines `name: number`, or of a single number under the name ''; none without the file."""
+    try:
+        lines = [line.replace(":", " ").split() for line in path.read_text().splitlines()]
+    except (OSError, UnicodeDecodeError):
+        return {}
+    return {
+        fields[0] if len(fields) > 1 else "": int(fields[min(1, len(fields) - 1)])
+        for fields in lines
+        if fields and fields[min(1, len(fields) - 1)].isdigit()
+    }
+
+
+def _machine_memory(root: Path) -> Iterator[int]:
+    available = _numbers(root / "proc/meminfo").get("MemAvailable")
+    if available is not None:
+        yield available * 1024
+
+
+def _cgroup_memory(root: Path) -> Iterator[int]:
+    """What the cgroups of this process leave, from its own up to the mount's root. Pages of files that may be dropped
+    do not count as used."""
+    for folder, top, version in _cgroup_folders(root):
+        while True:
+            if version == 2:
+                limits = [_numbers(folder / name).get("") for name in ("memory.max", "memory.high")]
+                used, cache = _numbers(folder / "memory.current").get(""), "inactive_file"
+            else:
+                limits = [_numbers(folder / "memory.limit_in_bytes").get("")]
+                used, cache = _numbers(folder / "memory.usage_in_bytes").get(""), "total_inactive_file"
+            known = [limit for limit in limits if limit is not None]
+            if known and used is not None:
+                yield min(known) - max(0, used - _numbers(folder / "memory.stat").get(cache, 0))
+            if folder == top:
+                break
+            folder = folder.parent
+
+
+def _cgroup_folders(root: Path) -> Iterator[tuple[Path, Path, int]]:
+    """(the folder of this process's cgroup, the folder where its hierarchy is mounted, 1 or 2)."""
+    try:
+        groups = [line.split(":", 2) for line in (root / "proc/self/cgroup").read_text().splitlines()]
+        mounts = [line.split() for line in (root / "proc/self/mountinfo").read_text().splitlines()]
+    except (OSError, UnicodeDecodeError):
+        return
+    for mount in mounts:
+        kind, options = mount[mount.index("-") + 1], mount[-1].split(",")
+        if kind != "cgroup2" and not (kind == "cgroup" and "memory" in options):
+            continue
+        version = 2 if kind == "cgroup2" else 1
+        for _, controllers, path in groups:
+            if controllers == "" if version == 2 else "memory" in controllers.split(","):
+                top = root / mount[4].lstrip("/")
+                inside = PurePosixPath(path)
+                # A container may see the path of the host: its own folder is then the mount itself.
+                known = inside.is_relative_to(mount[3]) and ".." not in inside.parts
+                yield (top / inside.relative_to(mount[3]) if known else top), top, version
+
+
+def _process_memory(root: Path) -> Iterator[int]:
+    try:
+        import resource
+    except ImportError:  # not on Windows
+        return
+    used = _numbers(root / "proc/self/status")
+    for limit, name in ((resource.RLIMIT_DATA, "VmData"), (resource.RLIMIT_AS, "VmSize")):
+        soft = resource.getrlimit(limit)[0]
+        if soft != resource.RLIM_INFINITY and name in used:
+            yield soft - used[name] * 1024
