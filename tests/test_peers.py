@@ -18,9 +18,9 @@ from considerate.study.peers import (
     BPR,
     EASE,
     EASE_ITEMS,
+    MostLiked,
     Own,
     Peer,
-    Popularity,
     as_peer,
     ease_weights,
     epochs_at_most,
@@ -63,7 +63,7 @@ def test_the_matrix_holds_the_likes_of_the_graph() -> None:
 
 
 def test_popularity_is_the_number_of_likes(held: HeldOut) -> None:
-    scores = fit_peer(Popularity(), held.train, {}).scorer.scores(np.array([0, 5]))
+    scores = fit_peer(MostLiked(), held.train, {}).scorer.scores(np.array([0, 5]))
     assert np.array_equal(scores, np.stack([held.train.by_item.degrees] * 2))
 
 
@@ -82,7 +82,7 @@ def test_a_peer_finds_planted_taste(peer: Peer, settings: dict[str, Any], held: 
     if why is not None:
         pytest.skip(why)
     learned = mean_rank(peer, held, settings)
-    assert learned > mean_rank(Popularity(), held, {}) + 0.15
+    assert learned > mean_rank(MostLiked(), held, {}) + 0.15
     assert learned == mean_rank(peer, held, settings)  # a function of the seed
 
 
@@ -145,7 +145,7 @@ def test_a_package_that_is_missing_is_named(held: HeldOut, monkeypatch: pytest.M
     monkeypatch.setitem(sys.modules, "implicit", None)
     assert "considerate[study]" in str(BPR("BPR", False).unavailable(held.train))
     assert "implicit" in str(ALS().unavailable(held.train))
-    assert Popularity().unavailable(held.train) is None
+    assert MostLiked().unavailable(held.train) is None
 
 
 class Degrees:
@@ -166,7 +166,7 @@ def test_own_recommenders_join(held: HeldOut) -> None:
     model = Degrees()
     peer = as_peer(model)
     order = held_ranks(fit_peer(peer, held.train, {}).scorer, held)
-    popularity = held_ranks(fit_peer(Popularity(), held.train, {}).scorer, held)
+    popularity = held_ranks(fit_peer(MostLiked(), held.train, {}).scorer, held)
     assert np.all(order.above >= popularity.above)
     assert np.all(order.above <= popularity.above + popularity.ties)
     assert peer.name == "Degrees"
@@ -177,7 +177,7 @@ def test_own_recommenders_join(held: HeldOut) -> None:
         return lambda users: np.tile(degree, (len(users), 1))
 
     assert as_peer(by_likes).name == "by_likes"
-    assert mean_rank(as_peer(by_likes), held, {}) == mean_rank(Popularity(), held, {})
+    assert mean_rank(as_peer(by_likes), held, {}) == mean_rank(MostLiked(), held, {})
     own = Own("mine", by_likes, version="1")
     assert as_peer(own) is own
     with pytest.raises(UsageError, match="cannot join"):

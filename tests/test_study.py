@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
+import re
+import shutil
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +23,7 @@ from typer.testing import CliRunner
 from considerate import Recommender, read_interactions
 from considerate.cli import app
 from considerate.data import ReaderOptions
-from considerate.data.graph import Graph
+from considerate.data.graph import Graph, run_serially
 from considerate.errors import DataError, OutputError, UsageError
 from considerate.evaluation.calibration import reliability
 from considerate.evaluation.metrics import rank_score
@@ -29,14 +33,13 @@ from considerate.simulation.degrees import PowerLaw
 from considerate.simulation.simulate import simulate_from_model
 from considerate.study.cache import Cache, Stage, code_version
 from considerate.study.experiment import Options, Study, run_study
-from considerate.study.fits import best_trial, some_users
+from considerate.study.fits import Compute, SplitResult, best_trial, fit_ours, our_trials, some_users
 from considerate.study.material import Material, make_material, read_material
-from considerate.study.ours import our_trials
-from considerate.study.peers import Own, Popularity, Snapshot, fit_peer
-from considerate.study.report import open_report, write_report
+from considerate.study.peers import MostLiked, Own, Snapshot, fit_peer
+from considerate.study.report import missing_parts, open_report, write_report
 from considerate.study.results import Results, results_from_json, results_to_json
 from considerate.study.statements import make_statements
-from considerate.study.summary import Contender, Truth, recalibrate_on_others
+from considerate.study.summary import Contender, Judgement, recalibrate_on_others
 
 SMALL = {"factors": 3, "sweeps": 8}
 
@@ -70,8 +73,21 @@ def studied(material: Material, folder: Path | None = None, scorers: Any = (), *
 
 
 @pytest.fixture(scope="module")
-def results(material: Material) -> Results:
-    return studied(material)[0]
+def stored(material: Material, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Results, dict[str, bool]]:
+    """A study whose stages are stored: (folder, results, what was reused)."""
+    folder = tmp_path_factory.mktemp("stages")
+    return folder, *studied(material, folder)
+
+
+@pytest.fixture
+def folder(stored: tuple[Path, Results, dict[str, bool]], tmp_path: Path) -> Path:
+    """A copy of its folder."""
+    return Path(shutil.copytree(stored[0], tmp_path / "stages"))
+
+
+@pytest.fixture(scope="module")
+def results(stored: tuple[Path, Results, dict[str, bool]]) -> Results:
+    return stored[1]
 
 
 def without_seconds(results: Results) -> str:
@@ -175,7 +191,6 @@ def test_the_knob_is_the_best_one_of_validation(material: Material, results: Res
     """And validation is part of the first split's training likes: it shares nothing with the test."""
     from considerate.evaluation.ranks import held_ranks
     from considerate.evaluation.scorer import ModelScorer
-    from considerate.study.ours import fit_ours
 
     held = one_per_user(material.graph, 0)
     valid = validation(held, 0)
@@ -189,7 +204,7 @@ def test_the_knob_is_the_best_one_of_validation(material: Material, results: Res
     tail = valid.train.by_item.degrees[valid.items] < 100
     best = []
     for settings in our_trials(SMALL):
-        model, _ = fit_ours(valid.train, settings, 0, 1)
+        model, _ = fit_ours(valid.train, settings, Compute(0, 1, run_serially))
         coarse = max(rank(model, 0.25 * step) for step in range(7))
         fine = [round(-coarse[1] + 0.05 * step, 2) for step in range(-4, 5)]
         found = max(rank(model, knob) for knob in fine if 0 <= knob <= 1.5)
@@ -223,7 +238,7 @@ class Watched:
 
     def snapshots(self, train: Graph, settings: Any, seed: int | None, threads: int) -> Iterator[Snapshot]:
         self.given.append((settings["sign"], train))
-        found = fit_peer(Popularity(), train, {}).scorer
+        found = fit_peer(MostLiked(), train, {}).scorer
         degree = found.scores(np.zeros(1, np.int64))[0]
         signed = type(found)(self.name, np.float32(settings["sign"]) * degree)  # type: ignore[call-arg]
         yield Snapshot(type(found)(self.name, np.zeros_like(degree)), 1, 0.1)  # type: ignore[call-arg]
@@ -273,59 +288,65 @@ def test_some_users_are_a_function_of_the_seed(material: Material) -> None:
 # --- Stages that are kept ---
 
 
-def test_a_second_run_reuses_what_is_unchanged(material: Material, results: Results, tmp_path: Path) -> None:
-    first, made = studied(material, tmp_path)
+def first_steps(study: Study, count: int = 9) -> list[bool]:
+    """Of the first stages, whether each was reused."""
+    steps = (step.reused for step in study.steps() if step.reused is not None)
+    return list(itertools.islice(steps, count))
+
+
+def test_a_second_run_reuses_what_is_unchanged(
+    material: Material, stored: tuple[Path, Results, dict[str, bool]], folder: Path
+) -> None:
+    _, first, made = stored
     assert not any(made.values())
-    again, reused = studied(material, tmp_path)
+    again, reused = studied(material, folder)
     assert all(was for stage, was in reused.items() if stage != "summary")
-    assert without_seconds(again) == without_seconds(first) == without_seconds(results)
+    assert without_seconds(again) == without_seconds(first)
     assert again.times == first.times  # of the first run: nothing was fitted
-    more, reused = studied(material, tmp_path, splits=3)
+    more, reused = studied(material, folder, splits=3)
     fresh = {stage for stage, was in reused.items() if not was}
     assert fresh == {stage for stage in reused if stage.endswith("split 3")} | {"summary"}
-    _, reused = studied(material, tmp_path, settings={"factors": 4})
+    assert more.data.splits == 3
+    _, reused = studied(material, folder, settings={"factors": 4})
     assert not any(was for stage, was in reused.items() if "considerate" in stage or "knob" in stage)
     assert all(was for stage, was in reused.items() if "popularity" in stage or "the paper's" in stage)
-    _, reused = studied(material, tmp_path, seed=5)
-    assert not any(reused.values())
-    fewer = replace(material, judged=None)
-    _, reused = studied(fewer, tmp_path)
-    assert not any(reused.values()), "other data, and its stages were reused"
-    assert more.data.splits == 3
+    same, seeded = (Options(settings=SMALL, splits=2, peers=False, resamples=50, seed=seed) for seed in (0, 5))
+    assert all(first_steps(Study(material, same, folder=folder)))
+    assert not any(first_steps(Study(material, seeded, folder=folder)))
+    fewer = Study(replace(material, judged=None), same, folder=folder)
+    assert not any(first_steps(fewer)), "other data, and its stages were reused"
 
 
-def test_a_damaged_stage_is_made_again(tmp_path: Path) -> None:
-    cache, stage = Cache(tmp_path, "data"), Stage("A stage!", "1", {"a": 1.5})
-    made, reused = cache.arrays(stage, lambda: {"x": np.arange(3)})
-    assert not reused
-    found, reused = cache.arrays(stage, lambda: pytest.fail("made again"))
+def test_a_damaged_stage_is_computed_again(tmp_path: Path) -> None:
+    def arrays() -> dict[str, Any]:
+        return {"x": np.arange(3)}
+
+    cache, stage = Cache(tmp_path, "data"), Stage("A stage!", "1", {"a": 1.5}, arrays)
+    assert not cache.get(stage)[1]
+    stored, reused = cache.get(replace(stage, compute=lambda: pytest.fail("computed again")))
     assert reused
-    assert np.array_equal(found["x"], made["x"])
+    assert np.array_equal(stored["x"], np.arange(3))
     (file,) = tmp_path.iterdir()
     whole = file.read_bytes()
-    for damaged in (b"", b"nonsense", whole[: len(whole) // 2], whole[:-30] + b"\0" * 30):
+    pickled = BytesIO()
+    np.savez(pickled, x=np.array([{"an": "object"}], dtype=object))  # a pickle is never opened
+    for damaged in (b"", b"nonsense", whole[: len(whole) // 2], whole[:-30] + b"\0" * 30, pickled.getvalue()):
         file.write_bytes(damaged)
-        again, reused = cache.arrays(stage, lambda: {"x": np.arange(3)})
+        again, reused = cache.get(stage)
         assert not reused
         assert np.array_equal(again["x"], np.arange(3))
-    assert cache.values(stage, lambda: [1, "b"]) == ([1, "b"], False)
-    assert cache.values(stage, lambda: pytest.fail("made again")) == ([1, "b"], True)
+        assert cache.get(stage)[1]
+
+
+def test_a_stage_is_stored_under_all_that_it_depends_on(tmp_path: Path) -> None:
+    cache, stage = Cache(tmp_path, "data"), Stage("A", "1", {"a": 1.5}, lambda: [1, "b"])
+    assert cache.get(stage) == ([1, "b"], False)
+    assert cache.get(replace(stage, compute=lambda: pytest.fail("computed again"))) == ([1, "b"], True)
     for other in (replace(stage, version="2"), replace(stage, settings={"a": 2}), replace(stage, name="B")):
-        assert cache.values(other, lambda: 2) == (2, False)
-    assert Cache(tmp_path, "other data").values(stage, lambda: 3) == (3, False)
-    never = replace(stage, version=None)
-    assert [cache.values(never, lambda: 4) for _ in range(2)] == [(4, False)] * 2
-
-
-def test_a_pickle_is_never_opened(tmp_path: Path) -> None:
-    cache, stage = Cache(tmp_path, "data"), Stage("stage", "1", {})
-    cache.arrays(stage, lambda: {"x": np.arange(3)})
-    (file,) = tmp_path.iterdir()
-    with file.open("wb") as out:
-        np.savez(out, x=np.array([{"an": "object"}], dtype=object))
-    found, reused = cache.arrays(stage, lambda: {"x": np.arange(3)})
-    assert not reused
-    assert np.array_equal(found["x"], np.arange(3))
+        assert cache.get(other) == ([1, "b"], False)
+    assert cache.get(replace(stage, version=None)) == ([1, "b"], False)
+    assert Cache(tmp_path, "other data").get(stage) == ([1, "b"], False)
+    assert Cache(None, "data").get(stage) == ([1, "b"], False)
 
 
 def test_code_has_a_version() -> None:
@@ -334,7 +355,7 @@ def test_code_has_a_version() -> None:
     assert code_version("inference/hidden") != code_version("inference")
 
 
-def test_own_recommenders_are_kept_under_their_version(material: Material, tmp_path: Path) -> None:
+def test_own_recommenders_are_stored_under_their_version(material: Material, folder: Path) -> None:
     calls: list[tuple[int, int]] = []
 
     def make(matrix: Any) -> Any:
@@ -347,7 +368,7 @@ def test_own_recommenders_are_kept_under_their_version(material: Material, tmp_p
         found = []
         for run in range(2):
             kept = version if run == 0 or version != "2" else "3"
-            found.append(studied(material, tmp_path, scorers=[Own("mine", make, kept)])[0])
+            found.append(studied(material, folder, scorers=[Own("mine", make, kept)])[0])
         assert len(calls) == expected  # two splits and the curve, once or twice
         rows = {one.name: one for one in found[-1].comparisons}
         assert rows["mine"].metrics["S_rank"] == pytest.approx(rows["popularity"].metrics["S_rank"])
@@ -355,13 +376,69 @@ def test_own_recommenders_are_kept_under_their_version(material: Material, tmp_p
         Study(material, Options(peers=False), [Own("popularity", make)])
 
 
+# --- Ctrl-C ---
+
+
+def interrupt_fit(monkeypatch: pytest.MonkeyPatch, number: int, sweep: int = 3) -> None:
+    """Ctrl-C after some sweeps of the fit of this number, and no other."""
+    whole, fits = Recommender.fit_steps, 0
+
+    def fit_steps(self: Recommender, *given: Any, **options: Any) -> Iterator[Any]:
+        nonlocal fits
+        fits += 1
+        mine = fits == number
+        for step in whole(self, *given, **options):
+            yield step
+            if mine and step.sweep == sweep:
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr(Recommender, "fit_steps", fit_steps)
+
+
+@pytest.mark.parametrize("stage", ["trial of considerate 2", "fit of considerate, split 1", "knob curve"])
+def test_an_interrupted_fit_is_never_taken_for_a_whole_one(
+    material: Material, results: Results, folder: Path, monkeypatch: pytest.MonkeyPatch, stage: str
+) -> None:
+    """Ctrl-C ends the study, finished stages are reused, and the next run's results are those of a run without it."""
+    pattern = re.sub(r"[^a-z0-9]+", "-", stage) + "-*"
+    (file,) = folder.glob(pattern)
+    file.unlink()
+    with monkeypatch.context() as patch:
+        interrupt_fit(patch, 1)
+        with pytest.raises(KeyboardInterrupt):
+            studied(material, folder)
+    assert not list(folder.glob(pattern))
+    again, reused = studied(material, folder)
+    assert {name for name, was in reused.items() if not was} == {stage, "summary"}
+    assert without_seconds(again) == without_seconds(results)
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_ctrl_c_in_the_shell_ends_with_130_and_the_next_run_goes_on(
+    ratings: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = ("--no-peers", "--splits", 1, "--factors", 2, "--sweeps", 4, "--quiet")
+    data = ("study", ratings, "--where", "rating >= 4")
+    with monkeypatch.context() as patch:
+        interrupt_fit(patch, 8, sweep=2)
+        stopped = shell(*data, *options, "-o", tmp_path / "cut")
+    assert stopped.exit_code == 130
+    assert "interrupted" in stopped.stderr
+    assert not (tmp_path / "cut" / "results.json").exists()
+    for folder in ("cut", "whole"):
+        assert shell(*data, *options, "-o", tmp_path / folder).exit_code == 0
+    cut, whole = (results_from_json((tmp_path / name / "results.json").read_text()) for name in ("cut", "whole"))
+    assert without_seconds(cut) == without_seconds(whole)
+
+
 # --- Peers ---
 
 
 @pytest.mark.slow
-def test_the_peers_take_part(material: Material) -> None:
+def test_the_peers_take_part(material: Material, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("cornac")
     pytest.importorskip("implicit")
+    monkeypatch.setattr("considerate.study.peers.MOST_EPOCHS", 200)
     found, _ = studied(material, splits=1, peers=True)
     rows = {one.name: one for one in found.comparisons}
     assert [name for name in rows if "considerate" not in name and "like" not in name] == [
@@ -487,11 +564,13 @@ def test_recalibration_is_fitted_on_other_users() -> None:
     liked = random.random(len(users)) < 1 / (1 + np.exp(-logit))
     bold = 1 / (1 + np.exp(-(2.5 * logit + 1.0)))
     before = reliability(bold, liked).calibration_error
-    corrected = recalibrate_on_others(Truth(users, bold, liked), 0)
+    corrected = recalibrate_on_others(Judgement(users, bold, liked), 0)
     assert before > 0.1
     assert reliability(corrected, liked).calibration_error < 0.02
     people = np.unique(users)
-    halves = [recalibrate_on_others(Truth(users, bold, np.where(users == one, ~liked, liked)), 0) for one in people[:4]]
+    halves = [
+        recalibrate_on_others(Judgement(users, bold, np.where(users == one, ~liked, liked)), 0) for one in people[:4]
+    ]
     for one, changed in zip(people[:4], halves):
         same = changed == corrected
         assert same[users == one].all(), "a user's own truth changed the user's own correction"
@@ -557,7 +636,6 @@ def test_options_are_checked() -> None:
 def test_statements_follow_the_numbers(material: Material) -> None:
     """The same machinery on numbers that agree with the paper, and on numbers that do not."""
     from considerate.evaluation.ranks import Ranks
-    from considerate.study.fits import Measured
 
     held = one_per_user(material.graph, 0)
     random = np.random.default_rng(0)
@@ -569,7 +647,7 @@ def test_statements_follow_the_numbers(material: Material) -> None:
         candidates = np.full(edges, 1001)
         above = np.clip(np.round((1 - np.broadcast_to(rank, edges)) * 1000), 0, 1000).astype(np.int64)
         ranks = Ranks(held.users, held.items, above, np.zeros(edges, np.int64), candidates)
-        return Contender(name, "", 0, [Measured(ranks, np.zeros(edges), np.zeros(edges), 0.0, 0.0, 0.0)])
+        return Contender(name, "", 0, [SplitResult(ranks, np.zeros(edges), np.zeros(edges), 0.0, 0.0, 0.0)])
 
     noise = random.beta(5, 1, edges)
     head = degree >= np.quantile(degree, 0.75)
@@ -605,15 +683,21 @@ def test_statements_follow_the_numbers(material: Material) -> None:
 # --- The report and the shell ---
 
 
-@pytest.mark.slow
-def test_the_report(results: Results, tmp_path: Path) -> None:
+def test_the_report(results: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("matplotlib")
+    from considerate.study import figures
+    from considerate.study.figures.style import Looks, paper_style
+
+    with paper_style():
+        drawn = [name for name, draw in figures.DRAWN.items() if draw(results, Looks.of(results)) is not None]
+    assert drawn == list(figures.DRAWN)
+    monkeypatch.setattr(figures, "DRAWN", {"knob": figures.DRAWN["knob"]})  # saving all is tested elsewhere
     with open_report(tmp_path / "new" / "report") as folder:
         written = write_report(results, folder)
     assert set(written) == {"numbers", "figures", "page"}
     assert without_seconds(results_from_json((folder / "results.json").read_text())) == without_seconds(results)
     assert "<html" in (folder / "index.html").read_text()
-    assert len(list((folder / "figures").glob("*.svg"))) >= 8
+    assert sorted(file.name for file in (folder / "figures").iterdir()) == ["knob.pdf", "knob.svg"]
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputError, match="is a file"), open_report(tmp_path / "file"):
         pass
@@ -625,6 +709,10 @@ def test_a_report_without_matplotlib(results: Results, tmp_path: Path, monkeypat
         written = write_report(results, folder)
     assert "figures" not in written
     assert (tmp_path / "index.html").stat().st_size > 1000
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    with open_report(tmp_path / "numbers") as folder:
+        assert set(write_report(results, folder)) == {"numbers"}
+    assert missing_parts() == {"figures": "matplotlib", "page": "jinja2"}
 
 
 def test_bad_input_leaves_no_folder_behind(tmp_path: Path) -> None:
@@ -706,8 +794,7 @@ def test_coat_in_one_command(data_dir: Path, tmp_path: Path) -> None:
 
 def test_held_out_is_a_function_of_the_seed(material: Material) -> None:
     def items(seed: int) -> list[int]:
-        study = Study(material, Options(SMALL, splits=1, seed=seed, peers=False))
-        held: HeldOut = study._make_splits()[0]
+        held: HeldOut = Study(material, Options(SMALL, splits=1, seed=seed, peers=False)).splits[0]
         return held.items.tolist()
 
     assert items(0) == items(0) != items(1)

@@ -21,8 +21,8 @@ from considerate.cli.options import (
 from considerate.parameters import Parameters
 
 if TYPE_CHECKING:
+    from considerate.study.cache import StudyStep
     from considerate.study.results import Results, ScorerResult
-    from considerate.study.stages import Step
 
 # The study chooses the knob itself.
 StudySettings = Annotated[
@@ -94,7 +94,7 @@ def study(
         _show(work.results, written)
 
 
-def _progress(steps: Iterator[Step]) -> Iterator[Step]:
+def _progress(steps: Iterator[StudyStep]) -> Iterator[StudyStep]:
     """The same steps, with a bar on the terminal."""
     console = screen.stderr()
     if not console.is_terminal:

@@ -1,7 +1,8 @@
-"""Stages that are kept: what a stage found is stored under a hash of all that it depends on.
+"""The stages of a study: each is read from the cache, or computed and stored; progress is yielded.
 
-A key is made of the data, the stage's name, its version and its settings. Files are JSON, or NumPy's npz without
-pickle, written whole or not at all; one that cannot be read is as good as none.
+A stage is stored under a hash of the data, its name, its version and its settings. Files are JSON, or NumPy's npz
+without pickle, written whole or not at all; a file that cannot be read counts as missing. A stage that is interrupted
+raises, so nothing of it is stored.
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ import hashlib
 import json
 import re
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,85 +24,103 @@ from considerate.kernels import compiled
 from considerate.storage.files import atomic_write
 
 Arrays = dict[str, NDArray[Any]]
-_BROKEN = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)
+UNREADABLE = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)
 
 
 @dataclass(frozen=True)
 class Stage:
-    """What one stage depends on, beside the data. Without a version it is made again each time."""
+    """A part of a study: what its result depends on beside the data, and the function that computes it, as a
+    dictionary of arrays or as values that JSON holds. Without a version it is computed each time."""
 
     name: str
     version: str | None
     settings: Mapping[str, Any]
+    compute: Callable[[], Any]
+
+
+@dataclass(frozen=True)
+class StudyStep:
+    """Progress of a study. `reused` is None where a stage begins, else whether its result was in the cache."""
+
+    stage: str
+    done: int
+    total: int
+    reused: bool | None = None
 
 
 class Cache:
-    """A folder of stages of one data set; without a folder nothing is kept."""
+    """A folder of the stages of one data set; without a folder nothing is stored."""
 
     def __init__(self, folder: Path | None, data: str) -> None:
         self.folder, self.data = folder, data
 
-    def arrays(self, stage: Stage, make: Callable[[], Arrays]) -> tuple[Arrays, bool]:
-        """(arrays of a stage, whether they were there already)"""
-
-        def read(path: Path) -> Arrays:
-            with np.load(path, allow_pickle=False) as stored:
-                return {name: stored[name] for name in stored.files}
-
-        def write(file: IO[bytes], made: Arrays) -> None:
-            np.savez(file, allow_pickle=False, **made)
-
-        return self._kept(self._path(stage, "npz"), make, read, write)
-
-    def values(self, stage: Stage, make: Callable[[], Any]) -> tuple[Any, bool]:
-        """(plain values of a stage, those that JSON holds; whether they were there already)"""
-
-        def read(path: Path) -> Any:
-            return json.loads(path.read_text(encoding="utf-8"))
-
-        def write(file: IO[bytes], made: Any) -> None:
-            file.write(json.dumps(made).encode())
-
-        return self._kept(self._path(stage, "json"), make, read, write)
-
-    @staticmethod
-    def _kept(
-        path: Path | None,
-        make: Callable[[], Any],
-        read: Callable[[Path], Any],
-        write: Callable[[IO[bytes], Any], None],
-    ) -> tuple[Any, bool]:
-        """What a file holds; where there is none, or a broken one, it is made and written."""
-        if path is not None:
-            try:
-                return read(path), True
-            except _BROKEN:
-                pass
-        made = make()
-        if path is not None:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with atomic_write(path) as file:
-                write(file, made)
-        return made, False
-
-    def _path(self, stage: Stage, ending: str) -> Path | None:
+    def get(self, stage: Stage) -> tuple[Any, bool]:
+        """(result of a stage, whether it was stored already)"""
         if self.folder is None or stage.version is None:
-            return None
+            return stage.compute(), False
         parts = {"data": self.data, "stage": stage.name, "version": stage.version, "settings": dict(stage.settings)}
         key = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
-        name = re.sub(r"[^a-z0-9]+", "-", stage.name.lower()).strip("-")
-        return self.folder / f"{name}-{key[:24]}.{ending}"
+        path = self.folder / f"{re.sub(r'[^a-z0-9]+', '-', stage.name.lower()).strip('-')}-{key[:24]}"
+        arrays, values = path.with_suffix(".npz"), path.with_suffix(".json")
+        try:
+            if arrays.exists():
+                with np.load(arrays, allow_pickle=False) as stored:
+                    return {name: stored[name] for name in stored.files}, True
+            return json.loads(values.read_text(encoding="utf-8")), True
+        except UNREADABLE:
+            result = stage.compute()
+        is_arrays = isinstance(result, dict) and all(isinstance(part, np.ndarray) for part in result.values())
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with atomic_write(arrays if is_arrays else values) as file:
+            if is_arrays:
+                np.savez(file, allow_pickle=False, **result)
+            else:
+                file.write(json.dumps(result).encode())
+        return result, False
+
+
+class StageRunner:
+    """Runs stages one after the other or side by side, and counts those that are done."""
+
+    def __init__(self, cache: Cache, threads: int, total: int) -> None:
+        self.cache, self.threads = cache, threads
+        self.done, self.total = 0, total
+
+    def begin(self, stage: str) -> StudyStep:
+        return StudyStep(stage, self.done, self.total)
+
+    def end(self, stage: str, reused: bool = False) -> StudyStep:
+        self.done += 1
+        return StudyStep(stage, self.done, self.total, reused)
+
+    def run(self, stages: Sequence[Stage], side_by_side: bool = False) -> Generator[StudyStep, None, list[Any]]:
+        """Returns the results of all stages, in order. `side_by_side` is for stages that take one thread each."""
+        results: dict[int, Any] = {}
+        if side_by_side and self.threads > 1 and len(stages) > 1:
+            pool = ThreadPoolExecutor(self.threads)
+            try:
+                futures = {pool.submit(self.cache.get, stage): at for at, stage in enumerate(stages)}
+                for future in as_completed(futures):
+                    results[futures[future]], reused = future.result()
+                    yield self.end(stages[futures[future]].name, reused)
+            finally:
+                pool.shutdown(cancel_futures=True)
+        else:
+            for at, stage in enumerate(stages):
+                results[at], reused = self.cache.get(stage)
+                yield self.end(stage.name, reused)
+        return [results[at] for at in range(len(stages))]
 
 
 def fingerprint(*arrays: NDArray[Any] | None) -> str:
     """A hash of arrays: their types, shapes and bytes."""
     digest = hashlib.sha256()
-    for one in arrays:
-        if one is None:
+    for array in arrays:
+        if array is None:
             digest.update(b"none;")
             continue
-        digest.update(f"{one.dtype.str}{one.shape};".encode())
-        digest.update(np.ascontiguousarray(one).data)
+        digest.update(f"{array.dtype.str}{array.shape};".encode())
+        digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()
 
 
@@ -109,10 +129,8 @@ def code_version(*rooms: str) -> str:
     package = Path(__file__).parents[1]
     digest = hashlib.sha256(Path(compiled.__file__ or "").read_bytes())  # which an editable install keeps elsewhere
     for room in rooms:
-        place = package / room
-        files = sorted(place.rglob("*")) if place.is_dir() else [place]
-        for file in files:
-            if file.suffix == ".py":
-                digest.update(f"{file.relative_to(package)};".encode())
-                digest.update(file.read_bytes())
+        path = package / room
+        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
+            digest.update(f"{file.relative_to(package)};".encode())
+            digest.update(file.read_bytes())
     return digest.hexdigest()

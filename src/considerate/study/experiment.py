@@ -1,4 +1,4 @@
-"""From likes to results, stage by stage; each stage is kept, so that a second run makes only what has changed.
+"""From likes to results, stage by stage; stages are stored, so that a second run computes only what has changed.
 
 laws       degrees of G and of a drawn H, positives to negatives
 trials     six settings each, on the validation part of the first split
@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -21,24 +22,25 @@ from typing import Any
 import numpy as np
 
 from considerate.data import Interactions
-from considerate.data.graph import run_serially
 from considerate.errors import UsageError
 from considerate.evaluation.bootstrap import RESAMPLES
 from considerate.evaluation.split import HeldOut, one_per_user, validation
 from considerate.kernels.threads import LocalBackend
 from considerate.parameters import Parameters
 from considerate.recommender import Recommender
-from considerate.study import fits, laws, summary
-from considerate.study.cache import Arrays, Cache, Stage, code_version
-from considerate.study.fits import Score
+from considerate.study import fits
+from considerate.study.cache import Arrays, Cache, Stage, StageRunner, StudyStep, code_version
+from considerate.study.fits import PAPERS, Compute, Ranking, SplitResult
+from considerate.study.laws import study_balance, study_degrees
 from considerate.study.material import Material, make_material
-from considerate.study.ours import KNOBS, PAPERS, our_trials, our_version
 from considerate.study.peers import Peer, as_peer, blas_threads, standard_peers
-from considerate.study.results import Balance, Data, Degrees, KnobCurve, Results, TimeCurve, Trace
-from considerate.study.stages import Runner, Step, Task
+from considerate.study.results import Balance, Data, Degrees, KnobCurve, Reliability, Results, TimeCurve, Trace
 from considerate.study.statements import make_statements
+from considerate.study.summary import Contender, Judgement, Summary, reliabilities
 
 OURS, BY_LIKING, DEFAULT = "considerate", "considerate, knob 0", "considerate, default"
+PAPER_SCORES = {"like": "like", "popularity_x_like": "popularity x like"}  # as a score -> in words
+LAWS_CODE = ("simulation/degrees.py", "inference/hidden", "study/laws.py")
 
 
 @dataclass(frozen=True)
@@ -58,14 +60,23 @@ class Options:
         Recommender(**self.settings).check()
 
 
-@dataclass(frozen=True)
-class _Chosen:
-    """A peer, or ours, with the settings that its trials gave it."""
+@dataclass
+class Entrant:
+    """A model that takes part: ours, the paper's or a peer, with the settings that its trials chose."""
 
+    label: str
     settings: dict[str, Any]
     trials: int
-    words: str
-    knob: float = 0.0
+    description: str
+    rankings: list[Ranking]
+    peer: Peer | None = None
+    splits: list[Arrays] = field(default_factory=list)  # what was measured on each
+
+    def contenders(self, splits: Sequence[HeldOut]) -> Iterator[Contender]:
+        for at, ranking in enumerate(self.rankings):
+            description = "the same posterior; knob 0" if ranking.name == BY_LIKING else self.description
+            results = [SplitResult.from_arrays(arrays, held, at) for arrays, held in zip(self.splits, splits)]
+            yield Contender(ranking.name, description, self.trials, results)
 
 
 def run_study(
@@ -83,13 +94,13 @@ def run_study(
     threads: int | None = None,
     **settings: Any,
 ) -> Results:
-    """Study likes (whatever `read_interactions` reads) and give the results.
+    """Study likes (whatever `read_interactions` reads) and return the results.
 
     not_liked   pairs that were considered and not liked, of the same people: the truth about p(like)
     judged      (likes, others) of a set of its own, as such truth
     test        likes to rank, if the split is given; else one like of each user is held out, `splits` times
     scorers     your own recommenders, see `peers.as_peer`
-    folder      where stages are kept for the next run
+    folder      where stages are stored for the next run
     settings    of `Recommender`
     """
     material = make_material(likes, not_liked=not_liked, judged=judged, test=test, title=title)
@@ -100,7 +111,9 @@ def run_study(
 
 
 class Study:
-    """A study of some material; `steps` does it, `results` has it then."""
+    """A study of some material; `steps` runs it, and `results` holds its results then."""
+
+    results: Results
 
     def __init__(
         self,
@@ -112,10 +125,10 @@ class Study:
         self.material, self.options = material, options or Options()
         self.cache = Cache(None if folder is None else Path(folder), material.fingerprint())
         self.notes = list(material.notes)
-        factors = int(self._given.get("factors", Parameters().factors))
-        joining = [*(standard_peers(factors) if self.options.peers else standard_peers()[:1]), *map(as_peer, scorers)]
+        factors = int(self.options.settings.get("factors", Parameters().factors))
+        standard = standard_peers(factors) if self.options.peers else standard_peers()[:1]
         self.peers: list[Peer] = []
-        for peer in joining:
+        for peer in [*standard, *map(as_peer, scorers)]:
             why = peer.unavailable(material.graph)
             if why is None:
                 self.peers.append(peer)
@@ -124,365 +137,270 @@ class Study:
         names = [peer.name for peer in self.peers]
         if len(set(names)) < len(names):
             raise UsageError(f"two recommenders have one name ({', '.join(names)}); give Own(name, make).")
-        self.results: Results
+        seed = self.options.seed
+        if material.test is not None:
+            self.splits = [material.test]
+        else:
+            self.splits = [one_per_user(material.graph, seed + at) for at in range(self.options.splits)]
+        self.valid = fits.some_users(validation(self.splits[0], seed), seed)
 
-    @property
-    def _given(self) -> dict[str, Any]:
-        return dict(self.options.settings)
-
-    def steps(self) -> Iterator[Step]:
-        """Do it; a step is seen when a stage begins and when a part of it is done."""
+    def steps(self) -> Iterator[StudyStep]:
+        """Run the study; a step is yielded when a stage begins and when a part of it is done."""
         begun = time.perf_counter()
         with LocalBackend(self.options.threads) as backend, blas_threads(1):
-            self._backend, self._runner = backend, Runner(self.cache, backend.threads)
-            self._splits = self._make_splits()
-            self._valid = fits.some_users(validation(self._splits[0], self.options.seed), self.options.seed)
-            self._count()
-            yield from self._laws()
+            self._backend = backend
+            self._runner = StageRunner(self.cache, backend.threads, self._stage_count())
+            degrees, balance = yield from self._laws()
             yield from self._trials()
             yield from self._fits()
-            yield from self._judge()
-            yield from self._curves()
+            judged = yield from self._judge()
+            knob = yield from self._knob()
+            traces = yield from self._traces()
             yield self._runner.begin("summary")
-            self._summarise(time.perf_counter() - begun)
+            statistics = self._summarise()
+            drawn, times = _curves(traces)
+            self.results = Results(
+                data=self._data(),
+                degrees=[Degrees(**row) for row in degrees],
+                balance=[Balance(**row) for row in balance],
+                reliability=self._reliability(judged),
+                knobs=[knob],
+                traces=drawn,
+                times=times,
+                seconds=time.perf_counter() - begun,
+                versions=_versions(),
+                **statistics,
+            )
         yield self._runner.end("summary")
 
-    def _make_splits(self) -> list[HeldOut]:
-        if self.material.test is not None:
-            return [self.material.test]
-        return [one_per_user(self.material.graph, self.options.seed + at) for at in range(self.options.splits)]
-
-    def _count(self) -> None:
-        """How many parts there are, as far as is known before the trials."""
-        tried = sum(len(peer.trials) for peer in self.peers if len(peer.trials) > 1)
-        apart = self.material.judged is not None and self.material.judged.apart
+    def _stage_count(self) -> int:
+        """How many stages there are, as far as is known before the trials."""
+        tried = len(fits.our_trials({})) + sum(len(peer.trials) for peer in self.peers if len(peer.trials) > 1)
         models = 1 + len(PAPERS)
-        curves = 1 + models + len(self.peers)
-        fitted = len(self._splits) * (models + len(self.peers))
-        self._runner.total = 2 + len(our_trials({})) + tried + fitted + (models if apart else 0) + curves + 1
+        judged = models if self.material.judged is not None and self.material.judged.apart else 0
+        laws, knob, summary = 2, 1, 1
+        return laws + tried + (models + len(self.peers)) * (len(self.splits) + 1) + judged + knob + summary
 
-    # --- What a part depends on ---
+    def _stage(
+        self,
+        name: str,
+        work: Callable[..., Any],
+        settings: Mapping[str, Any],
+        peer: Peer | None = None,
+        split: int = 0,
+        **about: Any,
+    ) -> Stage:
+        """A stage that computes `work(settings, compute)`; its result depends on `about` too."""
+        compute = Compute(self.options.seed + split, self._backend.threads, self._backend.map)
+        version: str | None = code_version(*fits.OUR_CODE, *fits.CODE)
+        about |= {"settings": dict(settings), "seed": self.options.seed, "split": split}
+        if peer is not None:
+            version = None if peer.version is None else peer.version + code_version(*fits.CODE) + str(_versions())
+            about |= {"peer": peer.name, "factors": getattr(peer, "factors", None)}
+        return Stage(name, version, about, partial(work, settings, compute))
 
-    @property
-    def _threads(self) -> int:
-        return self._backend.threads
-
-    def _our_stage(self, name: str, settings: Mapping[str, Any], **more: Any) -> Stage:
-        version = our_version() + code_version(*fits.CODE)
-        return Stage(name, version, {"ours": dict(settings), "seed": self.options.seed, **more})
-
-    def _peer_stage(self, name: str, peer: Peer, settings: Mapping[str, Any], **more: Any) -> Stage:
-        version = None if peer.version is None else peer.version + code_version(*fits.CODE) + str(_versions())
-        about = {"peer": peer.name, "settings": dict(settings), "factors": getattr(peer, "factors", None)}
-        return Stage(name, version, about | {"seed": self.options.seed, **more})
-
-    # --- The stages ---
-
-    def _laws(self) -> Iterator[Step]:
+    def _laws(self) -> Generator[StudyStep, None, list[Any]]:
         yield self._runner.begin("degrees and their laws")
-        graph, seed, found = self.material.graph, self.options.seed, []  # type: ignore[var-annotated]
-        version = code_version("simulation/degrees.py", "inference/hidden", "study/laws.py")
-        yield from self._runner.run(
-            [
-                Task(
-                    Stage("degrees", version, {"seed": seed}),
-                    lambda: [asdict(one) for one in laws.study_degrees(graph, seed, self._backend)],
-                    False,
-                ),
-                Task(
-                    Stage("balance", version, {"seed": seed}),
-                    lambda: [asdict(one) for one in laws.study_balance(graph, seed, self._backend)],
-                    False,
-                ),
-            ],
-            found,
-        )
-        self._degrees = [Degrees(**one) for one in found[0]]
-        self._balance = [Balance(**one) for one in found[1]]
+        version, about = code_version(*LAWS_CODE), {"seed": self.options.seed}
 
-    def _trials(self) -> Iterator[Step]:
-        """FitPlan, knob and iterations, chosen on the validation part of the first split."""
-        seed, valid, run = self.options.seed, self._valid, self._backend.map
-        trials, found = our_trials(self._given), []  # type: ignore[var-annotated]
-        yield self._runner.begin("considerate: trials on validation")
+        def stage(name: str, study: Callable[..., Any]) -> Stage:
+            rows = partial(study, self.material.graph, self.options.seed, self._backend)
+            return Stage(name, version, about, lambda: [asdict(row) for row in rows()])
 
-        def trial(settings: dict[str, Any]) -> Callable[[], Any]:
-            return lambda: fits.try_ours(valid, settings, seed, self._threads, run)
+        stages = [stage("degrees", study_degrees), stage("balance", study_balance)]
+        return (yield from self._runner.run(stages))
 
-        yield from self._runner.run(
-            [
-                Task(self._our_stage(f"trial of considerate {at + 1}", one), trial(one), False)
-                for at, one in enumerate(trials)
-            ],
-            found,
-        )
-        best = fits.best_trial(found)
-        words = _words(self._changed(trials[best])) or "as given"
-        self._ours = _Chosen(trials[best], len(trials), f"{words}; knob {found[best]['knob']:g}", found[best]["knob"])
-        as_given = f"as given; knob {found[0]['knob']:g}"
-        self._default = self._ours if best == 0 else _Chosen(trials[0], 1, as_given, found[0]["knob"])
-        self._runner.total += 0 if best == 0 else len(self._splits)
-        self._chosen: dict[str, _Chosen] = {}
+    # --- Trials: settings, knob and iterations, chosen on the validation part of the first split ---
+
+    def _trials(self) -> Iterator[StudyStep]:
+        given = dict(self.options.settings)
+        trials = fits.our_trials(given)
+        results = yield from self._run_trials(OURS, trials, partial(fits.try_ours, self.valid))
+        described = [
+            _words({name: value for name, value in trial.items() if given.get(name) != value}) or "as given"
+            for trial in trials
+        ]
+        best, knobs = fits.best_trial(results), [result["knob"] for result in results]
+
+        def entrant(label: str, at: int, tried: int, rankings: list[Ranking]) -> Entrant:
+            return Entrant(label, trials[at], tried, f"{described[at]}; knob {knobs[at]:g}", rankings)
+
+        self._knob_chosen = knobs[best]
+        ours = entrant(OURS, best, len(trials), [Ranking(OURS, knobs[best]), Ranking(BY_LIKING, 0.0)])
+        self._entrants = [ours]
+        if best != 0:
+            self._entrants.append(entrant(DEFAULT, 0, 1, [Ranking(DEFAULT, knobs[0])]))
+            self._runner.total += len(self.splits)
+        for rate, settings in PAPERS.items():
+            rankings = [Ranking(f"{words}, {rate}", paper=score) for score, words in PAPER_SCORES.items()]
+            self._entrants.append(
+                Entrant(f"the paper's, {rate}", settings, 0, f"the paper's: c = 1, {rate}, K = 20", rankings)
+            )
+        self._probable = {  # the models whose p(like) is looked at
+            "default" if OURS in entrant.label else entrant.label: entrant
+            for entrant in self._entrants
+            if entrant.peer is None and (entrant is not ours or best == 0)
+        }
         for peer in list(self.peers):
             yield from self._peer_trials(peer)
-        self._say_budget(trials)
-
-    def _peer_trials(self, peer: Peer) -> Iterator[Step]:
-        trials, found = [dict(one) for one in peer.trials], []  # type: ignore[var-annotated]
-        if len(trials) == 1:
-            self._chosen[peer.name] = _Chosen(trials[0], 0, "nothing to tune")
-            return
-        yield self._runner.begin(f"{peer.name}: trials on validation")
-        threads, run = (1, run_serially) if peer.one_thread else (self._threads, self._backend.map)
-
-        def trial(settings: dict[str, Any]) -> Callable[[], Any]:
-            return lambda: fits.try_peer(self._valid, peer, settings, self.options.seed, threads, run)
-
-        tasks = [
-            Task(self._peer_stage(f"trial of {peer.name} {at + 1}", peer, one), trial(one), False)
-            for at, one in enumerate(trials)
-        ]
-        yield from self._runner.run(tasks, found, abreast=peer.one_thread)
-        best = fits.best_trial(found)
-        if found[best]["rank"] < 0:
-            self.notes.append(f"{peer.name} is left out: all of its trials diverged")
-            self.peers.remove(peer)
-            self._runner.total -= len(self._splits) + 1
-            return
-        chosen = trials[best] | {"iterations": found[best]["iterations"]}
-        factors = getattr(peer, "factors", None)
-        words = _words(chosen if chosen["iterations"] > 1 else trials[best])
-        self._chosen[peer.name] = _Chosen(chosen, len(trials), words + (f", {factors} factors" if factors else ""))
-        if found[best]["rising"]:
-            self.notes.append(f"{peer.name} was best at its last iteration, {chosen['iterations']}: more might help it")
-        other = int(np.argmax([one["tail"] for one in found]))
-        if found[other]["tail"] > found[best]["tail"]:
-            self.notes.append(
-                f"{peer.name} was chosen by its mean S_rank, as all are; in the tail of validation another of its "
-                f"trials ({_words(trials[other])}) had {found[other]['tail']:.3f} to {found[best]['tail']:.3f}"
-            )
-
-    def _changed(self, settings: Mapping[str, Any]) -> dict[str, Any]:
-        return {name: value for name, value in settings.items() if self._given.get(name) != value}
-
-    def _say_budget(self, trials: Sequence[Mapping[str, Any]]) -> None:
-        people = len(np.unique(self._valid.users))
-        self.notes.append(
-            "settings were chosen by mean S_rank on the validation part of the first split alone (one like of each of "
-            f"{people:,} users, taken from its training likes), and used on all splits; of settings that differ by "
-            f"less than {fits.TIE:g} the best in the tail (ours at knob 0) was taken; of peers that iterate the number "
-            "of iterations was chosen with them"
-        )
-        tried = "; ".join(_words(self._changed(one)) or "as given" for one in trials)
-        self.notes.append(
-            "tried for considerate, each with the knob from 0 to 1.5 in steps of 0.25, then of 0.05 around the best: "
-            + tried
-        )
+        self.notes.append(f"tried for considerate, each with the best knob from 0 to 1.5: {'; '.join(described)}")
         for peer in self.peers:
             if len(peer.trials) > 1:
-                self.notes.append(f"tried for {peer.name}: {'; '.join(_words(one) for one in peer.trials)}")
+                self.notes.append(f"tried for {peer.name}: {'; '.join(map(_words, peer.trials))}")
 
-    def _fits(self) -> Iterator[Step]:
-        """Everyone on every split."""
-        judged, seed = self.material.judged, self.options.seed
-        self._scores: dict[str, tuple[_Chosen, list[Score]]] = {}
-        scores = [Score(OURS, self._ours.knob), Score(BY_LIKING, 0.0)]
-        self._scores[OURS] = (self._ours, scores)
-        if self._default is not self._ours:
-            self._scores[DEFAULT] = (self._default, [Score(DEFAULT, self._default.knob)])
-        for rate, settings in PAPERS.items():
-            both = [
-                Score(f"like, {rate}", paper="like"),
-                Score(f"popularity x like, {rate}", paper="popularity_x_like"),
-            ]
-            self._scores[rate] = (_Chosen(settings, 0, f"the paper's: c = 1, {rate}, K = 20"), both)
-        self._arrays: dict[str, list[Arrays]] = {}
+    def _run_trials(
+        self, label: str, trials: Sequence[Mapping[str, Any]], work: Callable[..., Any], peer: Peer | None = None
+    ) -> Generator[StudyStep, None, list[Any]]:
+        yield self._runner.begin(f"{label}: trials on validation")
+        stages = [
+            self._stage(f"trial of {label} {number}", work, settings, peer) for number, settings in enumerate(trials, 1)
+        ]
+        return (yield from self._runner.run(stages, peer is not None and peer.one_thread))
 
-        def ours(at: int, chosen: _Chosen, scores: list[Score]) -> Callable[[], Any]:
-            held = self._splits[at]
-            return lambda: fits.measure_ours(
-                held, chosen.settings, scores, judged, seed + at, self._threads, self._backend.map
+    def _peer_trials(self, peer: Peer) -> Iterator[StudyStep]:
+        trials, rankings = [dict(trial) for trial in peer.trials], [Ranking(peer.name)]
+        if len(trials) == 1:
+            self._entrants.append(Entrant(peer.name, trials[0], 0, "nothing to tune", rankings, peer))
+            return
+        results = yield from self._run_trials(peer.name, trials, partial(fits.try_peer, peer, self.valid), peer)
+        at = fits.best_trial(results)
+        best = results[at]
+        if best["rank"] < 0:
+            self.notes.append(f"{peer.name} is left out: all of its trials diverged")
+            self.peers.remove(peer)
+            self._runner.total -= len(self.splits) + 1
+            return
+        chosen, factors = trials[at] | {"iterations": best["iterations"]}, getattr(peer, "factors", None)
+        words = _words(chosen if best["iterations"] > 1 else trials[at]) + (f", {factors} factors" if factors else "")
+        self._entrants.append(Entrant(peer.name, chosen, len(trials), words, rankings, peer))
+        if best["rising"]:
+            self.notes.append(f"{peer.name} was best at its last iteration, {best['iterations']}: more might help it")
+        tails = [result["tail"] for result in results]
+        if max(tails) > best["tail"]:
+            self.notes.append(
+                f"{peer.name} was chosen by its mean S_rank, as all are; in the tail of validation another of its "
+                f"trials ({_words(trials[int(np.argmax(tails))])}) had {max(tails):.3f} to {best['tail']:.3f}"
             )
 
-        for name, (chosen, ranked) in self._scores.items():
-            label = f"the paper's, {name}" if name in PAPERS else name
-            yield self._runner.begin(f"{label}: fits on {len(self._splits)} splits")
-            about = {"scores": [asdict(one) for one in ranked]}
-            tasks = [
-                Task(
-                    self._our_stage(f"fit of {label}, split {at + 1}", chosen.settings, split=at, **about),
-                    ours(at, chosen, ranked),
+    # --- Fits, judgements and curves ---
+
+    def _fits(self) -> Iterator[StudyStep]:
+        """Every entrant on every split."""
+        for entrant in self._entrants:
+            peer, label = entrant.peer, entrant.label
+            yield self._runner.begin(f"{label}: fits on {len(self.splits)} splits")
+            measure = partial(fits.measure_ours, entrant.rankings, self.material.judged)
+            about: dict[str, Any] = {"rankings": [asdict(ranking) for ranking in entrant.rankings]}
+            if peer is not None:
+                measure = partial(fits.measure_peer, peer)
+            stages = [
+                self._stage(
+                    f"fit of {label}, split {at + 1}", partial(measure, held), entrant.settings, peer, at, **about
                 )
-                for at in range(len(self._splits))
+                for at, held in enumerate(self.splits)
             ]
-            self._arrays[name] = []
-            yield from self._runner.run(tasks, self._arrays[name])
-        for peer in self.peers:
-            yield from self._peer_fits(peer)
+            entrant.splits = yield from self._runner.run(stages, peer is not None and peer.one_thread)
 
-    def _peer_fits(self, peer: Peer) -> Iterator[Step]:
-        chosen, seed = self._chosen[peer.name], self.options.seed
-        threads, run = (1, run_serially) if peer.one_thread else (self._threads, self._backend.map)
-
-        def fit(at: int) -> Callable[[], Any]:
-            held = self._splits[at]
-            return lambda: fits.measure_peer(held, peer, chosen.settings, seed + at, threads, run)
-
-        yield self._runner.begin(f"{peer.name}: fits on {len(self._splits)} splits")
-        tasks = [
-            Task(self._peer_stage(f"fit of {peer.name}, split {at + 1}", peer, chosen.settings, split=at), fit(at))
-            for at in range(len(self._splits))
-        ]
-        self._arrays[peer.name] = []
-        yield from self._runner.run(tasks, self._arrays[peer.name], abreast=peer.one_thread)
-
-    def _judge(self) -> Iterator[Step]:
+    def _judge(self) -> Generator[StudyStep, None, list[Arrays]]:
         """p(like) of pairs judged apart, by models of all likes."""
-        judged, self._judged = self.material.judged, []  # type: ignore[var-annotated]
+        judged = self.material.judged
         if judged is None or not judged.apart:
-            return
-        truth = judged
+            return []
         yield self._runner.begin("p(like) of judged pairs")
+        judge = partial(fits.judge_ours, judged, self.material.graph)
+        models = self._probable.items()
+        stages = [self._stage(f"judged by {name}", judge, entrant.settings) for name, entrant in models]
+        return (yield from self._runner.run(stages))
 
-        def judge(settings: dict[str, Any]) -> Callable[[], Any]:
-            return lambda: fits.judge_ours(self.material.graph, settings, truth, self.options.seed, self._threads)
-
-        tasks = [
-            Task(self._our_stage(f"judged by {name}", settings), judge(settings))
-            for name, settings in self._honest().items()
-        ]
-        yield from self._runner.run(tasks, self._judged)
-
-    def _honest(self) -> dict[str, dict[str, Any]]:
-        """The models whose p(like) is looked at."""
-        return {"default": self._default.settings} | {f"the paper's, {rate}": one for rate, one in PAPERS.items()}
-
-    def _curves(self) -> Iterator[Step]:
-        seed, valid, held, run = self.options.seed, self._valid, self._splits[0], self._backend.map
-        found: list[Any] = []
-        knobs = sorted({*KNOBS, self._ours.knob})
+    def _knob(self) -> Generator[StudyStep, None, KnobCurve]:
         yield self._runner.begin("the knob's curve")
-        knob = Task(
-            self._our_stage("knob curve", self._ours.settings, knobs=knobs),
-            lambda: fits.knob_curve(held, self._ours.settings, knobs, seed, self._threads, run),
-            False,
+        knobs = sorted({*fits.KNOBS, self._knob_chosen})
+        work = partial(fits.knob_curve, knobs, self.splits[0])
+        (curve,) = yield from self._runner.run(
+            [self._stage("knob curve", work, self._entrants[0].settings, knobs=knobs)]
         )
-        yield from self._runner.run([knob], found)
-        self._knob = KnobCurve(OURS, **found.pop(), chosen=self._ours.knob)
+        return KnobCurve(OURS, **curve, chosen=self._knob_chosen)
 
-        def ours(settings: dict[str, Any], weight: float) -> Callable[[], Any]:
-            return lambda: fits.trace_ours(valid, settings, weight, seed, self._threads, run)
-
-        def peers(peer: Peer) -> Callable[[], Any]:
-            return lambda: fits.trace_peer(valid, peer, self._chosen[peer.name].settings, self._threads, run)
-
-        traced = {OURS: (self._ours.settings, self._ours.knob)}
-        traced |= {f"the paper's, {rate}": (settings, 0.0) for rate, settings in PAPERS.items()}
+    def _traces(self) -> Generator[StudyStep, None, dict[str, Any]]:
         yield self._runner.begin("the bound by sweep, quality against time")
-        tasks = [
-            Task(self._our_stage(f"trace of {name}", settings, knob=weight), ours(settings, weight), False)
-            for name, (settings, weight) in traced.items()
-        ]
-        tasks += [
-            Task(self._peer_stage(f"trace of {peer.name}", peer, self._chosen[peer.name].settings), peers(peer), False)
-            for peer in self.peers
-        ]
-        yield from self._runner.run(tasks, found)
-        self._traces = dict(zip([*traced, *(peer.name for peer in self.peers)], found))
+        traced = [entrant for entrant in self._entrants if entrant.label != DEFAULT]
+        stages = []
+        for entrant in traced:
+            knob = self._knob_chosen if entrant.label == OURS else 0.0
+            work = partial(fits.trace_ours, knob, self.valid)
+            if entrant.peer is not None:
+                work = partial(fits.trace_peer, entrant.peer, self.valid)
+            stages.append(self._stage(f"trace of {entrant.label}", work, entrant.settings, entrant.peer, knob=knob))
+        results = yield from self._runner.run(stages)
+        return dict(zip([entrant.label for entrant in traced], results))
 
     # --- The end ---
 
-    def _contenders(self) -> dict[str, summary.Contender]:
-        found: dict[str, summary.Contender] = {}
-        for name, (chosen, scores) in self._scores.items():
-            for at, score in enumerate(scores):
-                parts = [fits.measured(one, held, at) for one, held in zip(self._arrays[name], self._splits)]
-                words = chosen.words if score.name != BY_LIKING else "the same posterior; knob 0"
-                found[score.name] = summary.Contender(score.name, words, chosen.trials, parts)
-        for peer in self.peers:
-            parts = [fits.measured(one, held, 0) for one, held in zip(self._arrays[peer.name], self._splits)]
-            chosen = self._chosen[peer.name]
-            found[peer.name] = summary.Contender(peer.name, chosen.words, chosen.trials, parts)
-        return found
-
-    def _summarise(self, seconds: float) -> None:
-        seed, resamples, splits = self.options.seed, self.options.resamples, self._splits
-        contenders = self._contenders()
-        default = OURS if self._default is self._ours else DEFAULT
-        p_held = {
-            name: [one["p_held"] for one in self._arrays[key]]
-            for name, key in {"default": default, **{f"the paper's, {rate}": rate for rate in PAPERS}}.items()
+    def _summarise(self) -> dict[str, Any]:
+        """The fields of the results that are statistics over the held-out likes of all splits."""
+        summary = Summary(self.splits, self.options.seed, self.options.resamples)
+        contenders = {
+            contender.name: contender for entrant in self._entrants for contender in entrant.contenders(self.splits)
         }
-        peers = [contenders[peer.name] for peer in self.peers]
-        reliability = self._reliability(default)
-        traces, times = self._drawn_traces()
-        graph, test = self.material.graph, self.material.test
-        data = Data(
-            name=self.material.name,
-            source=self.material.source,
-            rule=self.material.rule,
+        p_held = {name: [arrays["p_held"] for arrays in entrant.splits] for name, entrant in self._probable.items()}
+        papers = {rate: self._probable[f"the paper's, {rate}"] for rate in PAPERS}
+        taus = {rate: np.stack([arrays["taus"] for arrays in entrant.splits]) for rate, entrant in papers.items()}
+        return {
+            "errors": [summary.errors(name, p) for name, p in p_held.items()],
+            "histograms": [summary.histogram(name, p) for name, p in p_held.items()],
+            "ranks": [row for contender in contenders.values() for row in summary.ranks_by_degree(contender)],
+            "comparisons": summary.compare(list(contenders.values()), OURS, BY_LIKING),
+            "differences": [
+                summary.differences(contenders[ours], contenders[peer.name])
+                for ours in (OURS, BY_LIKING)
+                for peer in self.peers
+            ],
+            "statements": make_statements(
+                contenders, {rate: p_held[entrant.label] for rate, entrant in papers.items()}, taus, self.splits
+            ),
+        }
+
+    def _reliability(self, apart: Sequence[Arrays]) -> list[Reliability]:
+        judged = self.material.judged
+        if judged is None:
+            self.notes.append("p(like) cannot be checked: no pair is known to have been considered and not liked")
+            return []
+        judgements = {}
+        for at, (name, entrant) in enumerate(self._probable.items()):
+            if judged.apart:
+                likes, others = [(judged.liked_users, apart[at]["p_liked"])], [(judged.users, apart[at]["p_judged"])]
+            else:
+                likes = [(held.users, arrays["p_held"]) for held, arrays in zip(self.splits, entrant.splits)]
+                others = [(judged.users, arrays["p_judged"]) for arrays in entrant.splits]
+            judgements[name] = Judgement.of(likes, others)
+        return reliabilities(judgements, "default", self.options.seed, self.notes)
+
+    def _data(self) -> Data:
+        material, graph = self.material, self.material.graph
+        return Data(
+            name=material.name,
+            source=material.source,
+            rule=material.rule,
             users=graph.user_count,
             items=graph.item_count,
             likes=graph.edges,
             duplicates=graph.duplicates,
             notes=self.notes,
-            split="one random like of every user who has two" if test is None else "train and test as given",
-            splits=len(splits),
-            held_out=len(splits[0].users),
-            judged=0 if self.material.judged is None else len(self.material.judged.users),
-        )
-        self.results = Results(
-            data=data,
-            degrees=self._degrees,
-            balance=self._balance,
-            errors=[summary.errors(name, p, splits, seed, resamples) for name, p in p_held.items()],
-            histograms=[summary.histogram(name, p, splits) for name, p in p_held.items()],
-            ranks=[row for one in contenders.values() for row in summary.ranks_by_degree(one, splits, seed, resamples)],
-            reliability=reliability,
-            knobs=[self._knob],
-            traces=traces,
-            times=times,
-            comparisons=summary.compare(list(contenders.values()), OURS, BY_LIKING, splits, seed, resamples),
-            differences=[
-                summary.differences(contenders[ours], peer, splits, seed, resamples)
-                for ours in (OURS, BY_LIKING)
-                for peer in peers
-            ],
-            statements=make_statements(
-                contenders,
-                {rate: p_held[f"the paper's, {rate}"] for rate in PAPERS},
-                {rate: np.stack([one["taus"] for one in self._arrays[rate]]) for rate in PAPERS},
-                splits,
-            ),
-            seconds=seconds,
-            versions=_versions(),
+            split="one random like of every user who has two" if material.test is None else "train and test as given",
+            splits=len(self.splits),
+            held_out=len(self.splits[0].users),
+            judged=0 if material.judged is None else len(material.judged.users),
         )
 
-    def _reliability(self, default: str) -> list[Any]:
-        judged = self.material.judged
-        if judged is None:
-            self.notes.append("p(like) cannot be checked: no pair is known to have been considered and not liked")
-            return []
-        truths: dict[str, summary.Truth] = {}
-        for at, name in enumerate(self._honest()):
-            if judged.apart:
-                one = self._judged[at]
-                likes, others = [(judged.liked_users, one["p_liked"])], [(judged.users, one["p_judged"])]
-            else:
-                parts = self._arrays[default if name == "default" else name.removeprefix("the paper's, ")]
-                likes = [(held.users, one["p_held"]) for held, one in zip(self._splits, parts)]
-                others = [(judged.users, one["p_judged"]) for one in parts]
-            truths[name] = summary.Truth.of(likes, others)
-        return summary.reliabilities(truths, "default", self.options.seed, self.notes)
 
-    def _drawn_traces(self) -> tuple[list[Trace], list[TimeCurve]]:
-        traces, times = [], []
-        for name, found in self._traces.items():
-            times.append(TimeCurve(name, found["seconds"], found["rank"], found["recall"]))
-            if "bound" in found:
-                taus = {key: [row[key] for row in found["taus"]] for key in found["taus"][0]}
-                traces.append(Trace(name, found["sweep"], found["bound"], taus, found["spread"], found["rank"]))
-        return traces, times
+def _curves(traces: Mapping[str, Any]) -> tuple[list[Trace], list[TimeCurve]]:
+    drawn, times = [], []
+    for name, trace in traces.items():
+        times.append(TimeCurve(name, trace["seconds"], trace["rank"], trace["recall"]))
+        if "bound" in trace:
+            taus = {kind: [row[kind] for row in trace["taus"]] for kind in trace["taus"][0]}
+            drawn.append(Trace(name, trace["sweep"], trace["bound"], taus, trace["spread"], trace["rank"]))
+    return drawn, times
 
 
 def _words(settings: Mapping[str, Any]) -> str:
@@ -492,10 +410,10 @@ def _words(settings: Mapping[str, Any]) -> str:
 
 
 def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
+    versions = {"python": platform.python_version()}
     for package in ("considerate", "numpy", "scipy", "cornac", "implicit"):
         try:
-            found[package] = metadata.version(package)
+            versions[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return versions

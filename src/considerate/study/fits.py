@@ -1,49 +1,90 @@
-"""One fit on one split: what is measured of it, as arrays that can be kept."""
+"""One fit of the study, ours or a peer's: its trial on validation, its results on a split, its curve over time.
+
+Every function here takes the likes held out, the settings of the model, and how to compute, in this order at its end.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from considerate.data.graph import Graph
+from considerate.data.graph import Graph, Run, run_serially
+from considerate.evaluation.fitted import p_like
 from considerate.evaluation.metrics import coverage, gini, mean_popularity, novelty, recall
 from considerate.evaluation.ranks import Ranks, held_ranks, ranks_and_lists
 from considerate.evaluation.report import TAIL
 from considerate.evaluation.scorer import ModelScorer, Scorer
 from considerate.evaluation.split import HeldOut
+from considerate.fitting.tuning import knob_curve as tuning_curve
+from considerate.fitting.tuning import mean_rank
 from considerate.model.model import Model
-from considerate.model.predict import like_probability, logit_moments
+from considerate.model.predict import UNCHANGED
+from considerate.recommender import Recommender
 from considerate.study.cache import Arrays
 from considerate.study.material import Judged
-from considerate.study.ours import choose_knob, fit_ours, our_steps
-from considerate.study.peers import FitPlan, Peer, fit_peer
+from considerate.study.peers import Peer, Settings, Stopwatch, fit_peer, training_matrix
 
 K = 20  # length of a list
 TUNED_ON = 5000  # users of the validation split at most, drawn by the seed
 TIE = 0.0005  # of mean S_rank: trials that differ by less are within the noise of a validation split
 PATIENCE = 3  # snapshots without a better S_rank, and a trial is over
 STREAM = 0x57D1
-CODE = ("evaluation", "study/peers.py", "study/fits.py", "study/ours.py", "study/material.py")
+KNOBS = tuple(round(0.1 * step, 1) for step in range(16))  # 0 to 1.5: those of the curve that is drawn
+
+# What a result depends on: when this code changes, it is computed again.
+OUR_CODE = ("kernels", "data/graph.py", "parameters.py", "inference", "model", "fitting", "recommender.py")
+CODE = ("evaluation", "study/peers.py", "study/fits.py", "study/material.py")
+
+# The paper's experiments; every setting that could matter is named, whatever the defaults are.
+PAPER: dict[str, Any] = {
+    "factors": 20,
+    "hidden": "sampled",
+    "negatives": 1.0,
+    "gamma": None,
+    "head_correction": False,
+    "likelihood_weight": 1.0,
+    "user_bias": False,
+    "sweeps": 40,
+    "tolerance": 5e-4,
+    "step_delay": 10,
+    "precision_delay": 5,
+    "prior_shape": 0.01,
+    "prior_rate": 0.01,
+}
+PAPERS = {"r = 1": PAPER | {"rate": 1.0}, "r = 1/2": PAPER | {"rate": 0.5}}
 
 
 @dataclass(frozen=True)
-class Score:
-    """A way in which one of our models ranks: with the knob, or by a score of the paper."""
+class Compute:
+    """The seed of a fit, its threads, and how blocks of users are mapped when it is ranked."""
+
+    seed: int
+    threads: int
+    run: Run[Any, Any]
+
+    def seeded(self, peer: Peer) -> Compute:
+        """The same for a seeded fit of a peer, which may take one thread only."""
+        return Compute(self.seed, 1, run_serially) if peer.one_thread else self
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """A way in which a model ranks: with the knob, by a score of the paper, or a peer's only way."""
 
     name: str
     knob: float | None = None
     paper: str | None = None
 
-    def of(self, model: Model) -> Scorer:
+    def scorer(self, model: Model) -> Scorer:
         return ModelScorer(model, self.knob, self.paper, self.name)
 
 
 @dataclass(frozen=True)
-class Measured:
+class SplitResult:
     """A scorer on the test edges of one split."""
 
     ranks: Ranks
@@ -53,10 +94,111 @@ class Measured:
     gini: float
     seconds: float  # of the fit
 
+    @classmethod
+    def from_arrays(cls, arrays: Arrays, held: HeldOut, at: int) -> SplitResult:
+        """The scorer of this number out of what `measure` returned."""
+        candidates = held.train.item_count - held.seen.degrees[held.users]
+        above, ties = (arrays[f"{at}.{name}"].astype(np.int64) for name in ("above", "ties"))
+        ranks = Ranks(held.users, held.items, above, ties, candidates.astype(np.int64))
+        share, unevenness = arrays[f"{at}.lists"].tolist()
+        popularity, novelty = arrays[f"{at}.popularity"], arrays[f"{at}.novelty"]
+        return cls(ranks, popularity, novelty, share, unevenness, float(arrays["seconds"]))
 
-def measure(scorers: Sequence[Scorer], held: HeldOut, seconds: float, run: Any) -> Arrays:
+
+def our_trials(given: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Six settings: as given, two other weights of the likelihood, twice the negatives, and two other exponents of the
+    popularity histogram."""
+    as_given = Recommender(**given)
+    rho, c, gamma = as_given.likelihood_weight, 2 * as_given.negatives, as_given.gamma or 1.0
+    lower, higher = (1.0, 3.0) if isinstance(rho, str) else (rho / 1.5, rho * 2.0)
+    changes = [
+        {},
+        {"likelihood_weight": lower},
+        {"likelihood_weight": higher},
+        {"negatives": c},
+        {"negatives": c, "gamma": gamma - 0.1},
+        {"gamma": gamma + 0.1},
+    ]
+    return [dict(given) | {name: round(value, 6) for name, value in change.items()} for change in changes]
+
+
+def our_sweeps(train: Graph, settings: Settings, compute: Compute) -> Iterator[tuple[int, Recommender, float]]:
+    """(sweep, recommender, seconds) after every sweep; the clock stands while the caller looks. The study chooses the
+    knob itself, on the likes that it chooses all else on."""
+    chosen = dict(settings) | {"popularity": 0.0, "seed": compute.seed, "threads": compute.threads}
+    recommender, matrix, watch = Recommender(**chosen), training_matrix(train), Stopwatch()
+    steps = recommender.fit_steps(matrix)
+    while True:
+        with watch:
+            step = next(steps, None)
+        if step is None:
+            return
+        yield step.sweep, recommender, watch.seconds
+
+
+def fit_ours(train: Graph, settings: Settings, compute: Compute) -> tuple[Model, float]:
+    """(model, seconds) of a whole fit. An interrupt is raised, never a model that was cut short returned."""
+    *_, (_, recommender, seconds) = our_sweeps(train, settings, compute)
+    return recommender.model_, seconds
+
+
+def some_users(held: HeldOut, seed: int, most: int = TUNED_ON) -> HeldOut:
+    """A split with the held-out likes of at most so many users, drawn by the seed; its training graph is the same."""
+    people = np.unique(held.users)
+    if len(people) <= most:
+        return held
+    random = np.random.Generator(np.random.Philox(key=[seed, STREAM]))
+    kept = np.isin(held.users, random.permutation(people)[:most])
+    return HeldOut(held.train, held.users[kept], held.items[kept])
+
+
+# --- Trials on validation ---
+
+
+def try_ours(valid: HeldOut, settings: Settings, compute: Compute) -> dict[str, Any]:
+    """A trial of ours: the best knob and its mean S_rank on validation, of equal knobs the smaller; and the tail's mean
+    at knob 0."""
+    model, seconds = fit_ours(valid.train, settings, compute)
+    curve = tuning_curve(model.posterior, model.log_popularity, valid, mean_rank, compute.run)
+    knob = max(curve, key=lambda knob: (curve[knob], -knob))
+    tail = _tail_mean(held_ranks(ModelScorer(model, 0.0), valid, compute.run).scores, valid)
+    return {"rank": curve[knob], "tail": tail, "knob": knob, "seconds": seconds}
+
+
+def try_peer(peer: Peer, valid: HeldOut, settings: Settings, compute: Compute) -> dict[str, Any]:
+    """A trial of a peer: its best mean S_rank on validation along the way, and after how many iterations."""
+    best: dict[str, Any] = {"rank": -1.0, "tail": -1.0, "iterations": 0, "seconds": 0.0}
+    compute, since_best, snapshots = compute.seeded(peer), 0, 0
+    for snapshot in peer.snapshots(valid.train, settings, compute.seed, compute.threads):
+        scores = held_ranks(snapshot.scorer, valid, compute.run).scores
+        since_best, snapshots = since_best + 1, snapshots + 1
+        if scores.mean() > best["rank"]:
+            best = {"rank": float(scores.mean()), "tail": _tail_mean(scores, valid)}
+            best |= {"iterations": snapshot.iterations, "seconds": snapshot.seconds}
+            since_best = 0
+        if since_best >= PATIENCE:
+            break
+    return best | {"rising": snapshots > 1 and since_best == 0}  # the last was the best: more might help
+
+
+def best_trial(trials: Sequence[Mapping[str, Any]]) -> int:
+    """The trial of the highest mean S_rank; of those that cannot be told from it, the best in the tail."""
+    highest = max(trial["rank"] for trial in trials)
+    return max(range(len(trials)), key=lambda at: (trials[at]["rank"] >= highest - TIE, trials[at]["tail"], -at))
+
+
+def _tail_mean(scores: NDArray[np.float64], held: HeldOut) -> float:
+    """Mean S_rank of held-out items of the tail; -1 where there is none."""
+    tail = held.train.by_item.degrees[held.items] < TAIL
+    return float(scores[tail].mean()) if tail.any() else -1.0
+
+
+# --- Results on a split ---
+
+
+def measure(scorers: Sequence[Scorer], seconds: float, held: HeldOut, run: Run[Any, Any]) -> Arrays:
     """Ranks and lists of several scorers of one fit."""
-    degree = held.train.by_item.degrees
+    degree, item_count = held.train.by_item.degrees, held.train.item_count
     arrays: Arrays = {"seconds": np.array(seconds)}
     for at, scorer in enumerate(scorers):
         ranks, lists = ranks_and_lists(scorer, held, K, run)
@@ -66,164 +208,92 @@ def measure(scorers: Sequence[Scorer], held: HeldOut, seconds: float, run: Any) 
             f"{at}.ties": ranks.ties.astype(np.int32),
             f"{at}.popularity": np.nan_to_num(mean_popularity(lists, degree)),
             f"{at}.novelty": np.nan_to_num(novelty(lists, degree, held.train.user_count)),
-            f"{at}.lists": np.array(
-                [coverage(lists, held.train.item_count), gini(lists, held.train.item_count)], np.float64
-            ),
+            f"{at}.lists": np.array([coverage(lists, item_count), gini(lists, item_count)]),
         }
     return arrays
 
 
-def measured(arrays: Arrays, held: HeldOut, at: int) -> Measured:
-    """The scorer of this number out of what `measure` gave."""
-    candidates = held.train.item_count - held.seen.degrees[held.users]
-    above, ties = (arrays[f"{at}.{name}"].astype(np.int64) for name in ("above", "ties"))
-    ranks = Ranks(held.users, held.items, above, ties, candidates.astype(np.int64))
-    lists = arrays[f"{at}.lists"]
-    return Measured(
-        ranks,
-        arrays[f"{at}.popularity"],
-        arrays[f"{at}.novelty"],
-        float(lists[0]),
-        float(lists[1]),
-        float(arrays["seconds"]),
-    )
-
-
-def p_like(model: Model, users: NDArray[Any], items: NDArray[Any]) -> NDArray[np.float32]:
-    """p(like) of pairs (eq. 22), without any recalibration."""
-    mean, variance = logit_moments(model.posterior.users, model.posterior.items, users, items)
-    return np.asarray(like_probability(mean, model.variance_scale * variance), np.float32)
-
-
 def measure_ours(
-    held: HeldOut,
-    settings: Mapping[str, Any],
-    scores: Sequence[Score],
-    judged: Judged | None,
-    seed: int,
-    threads: int,
-    run: Any,
+    rankings: Sequence[Ranking], judged: Judged | None, held: HeldOut, settings: Settings, compute: Compute
 ) -> Arrays:
     """Our model on a split: its ranks, its p(like) of the held-out likes and of the pairs that were judged, E[tau]."""
-    model, seconds = fit_ours(held.train, settings, seed, threads)
-    arrays = measure([score.of(model) for score in scores], held, seconds, run)
-    arrays["p_held"] = p_like(model, held.users, held.items)
+    model, seconds = fit_ours(held.train, settings, compute)
+    arrays = measure([ranking.scorer(model) for ranking in rankings], seconds, held, compute.run)
+    arrays["p_held"] = _raw_p_like(model, held.users, held.items)
     if judged is not None and not judged.apart:
-        arrays["p_judged"] = p_like(model, judged.users, judged.items)
+        arrays["p_judged"] = _raw_p_like(model, judged.users, judged.items)
     taus = model.posterior.precisions
-    arrays["taus"] = np.array(
-        [taus.user.mean, taus.item.mean, np.nan if taus.item_bias is None else taus.item_bias.mean]
-    )
-    return arrays
+    bias = np.nan if taus.item_bias is None else taus.item_bias.mean
+    return arrays | {"taus": np.array([taus.user.mean, taus.item.mean, bias])}
 
 
-def measure_peer(held: HeldOut, peer: Peer, settings: FitPlan, seed: int, threads: int, run: Any) -> Arrays:
+def measure_peer(peer: Peer, held: HeldOut, settings: Settings, compute: Compute) -> Arrays:
     """A peer on a split."""
-    fitted = fit_peer(peer, held.train, settings, seed, threads)
-    return measure([fitted.scorer], held, fitted.seconds, run)
+    compute = compute.seeded(peer)
+    fitted = fit_peer(peer, held.train, settings, compute.seed, compute.threads)
+    return measure([fitted.scorer], fitted.seconds, held, compute.run)
 
 
-def judge_ours(graph: Graph, settings: Mapping[str, Any], judged: Judged, seed: int, threads: int) -> Arrays:
+def judge_ours(judged: Judged, graph: Graph, settings: Settings, compute: Compute) -> Arrays:
     """p(like) of pairs judged apart, of our model fitted to all likes."""
-    model, _ = fit_ours(graph, settings, seed, threads)
+    model, _ = fit_ours(graph, settings, compute)
     return {
-        "p_liked": p_like(model, judged.liked_users, judged.liked_items),
-        "p_judged": p_like(model, judged.users, judged.items),
+        "p_liked": _raw_p_like(model, judged.liked_users, judged.liked_items),
+        "p_judged": _raw_p_like(model, judged.users, judged.items),
     }
 
 
-def some_users(held: HeldOut, seed: int, most: int = TUNED_ON) -> HeldOut:
-    """The held-out likes of at most so many users, drawn by the seed."""
-    people = np.unique(held.users)
-    if len(people) <= most:
-        return held
-    random = np.random.Generator(np.random.Philox(key=[seed, STREAM]))
-    kept = np.isin(held.users, random.permutation(people)[:most])
-    return HeldOut(held.train, held.users[kept], held.items[kept])
+def _raw_p_like(model: Model, users: NDArray[Any], items: NDArray[Any]) -> NDArray[np.float32]:
+    """p(like) of pairs (eq. 22), without any recalibration."""
+    return p_like(model, users, items, UNCHANGED).astype(np.float32)
 
 
-def try_ours(valid: HeldOut, settings: Mapping[str, Any], seed: int, threads: int, run: Any) -> dict[str, Any]:
-    """A trial of ours: the best knob and its mean S_rank on validation; and the tail's at knob 0."""
-    model, seconds = fit_ours(valid.train, settings, seed, threads)
-    knob, rank = choose_knob(model, valid, run)
-    tail = _tail_mean(held_ranks(ModelScorer(model, 0.0), valid, run).scores, valid)
-    return {"rank": rank, "tail": tail, "knob": knob, "seconds": seconds}
+# --- Curves ---
 
 
-def try_peer(valid: HeldOut, peer: Peer, settings: FitPlan, seed: int, threads: int, run: Any) -> dict[str, Any]:
-    """A trial of a peer: its best mean S_rank on validation along the way, and after how many iterations."""
-    best: dict[str, Any] = {"rank": -1.0, "tail": -1.0, "iterations": 0, "seconds": 0.0}
-    since = looks = 0
-    for one in peer.snapshots(valid.train, settings, seed, threads):
-        scores = held_ranks(one.scorer, valid, run).scores
-        since, looks = since + 1, looks + 1
-        if scores.mean() > best["rank"]:
-            best = {"rank": float(scores.mean()), "tail": _tail_mean(scores, valid)}
-            best |= {"iterations": one.iterations, "seconds": one.seconds}
-            since = 0
-        if since >= PATIENCE:
-            break
-    return best | {"rising": looks > 1 and since == 0}  # the last look was the best: more might help
-
-
-def _tail_mean(scores: NDArray[np.float64], held: HeldOut) -> float:
-    """Mean S_rank of held-out items of the tail; -1 where there is none."""
-    tail = held.train.by_item.degrees[held.items] < TAIL
-    return float(scores[tail].mean()) if tail.any() else -1.0
-
-
-def best_trial(found: Sequence[Mapping[str, Any]]) -> int:
-    """The trial of the highest mean S_rank; of those that cannot be told from it, the best in the tail."""
-    highest = max(one["rank"] for one in found)
-    return max(range(len(found)), key=lambda at: (found[at]["rank"] >= highest - TIE, found[at]["tail"], -at))
-
-
-def trace_ours(
-    valid: HeldOut, settings: Mapping[str, Any], knob: float, seed: int, threads: int, run: Any
-) -> dict[str, Any]:
+def trace_ours(knob: float, valid: HeldOut, settings: Settings, compute: Compute) -> dict[str, Any]:
     """The bound, E[tau] and quality on validation after every sweep, against seconds of fitting."""
-    found: dict[str, list[Any]] = {name: [] for name in ("sweep", "taus", "spread", "rank", "recall", "seconds")}
-    for sweep, recommender, seconds in our_steps(valid.train, settings, seed, threads):
+    rows = []
+    for sweep, recommender, seconds in our_sweeps(valid.train, settings, compute):
         model = recommender.model_
-        ranks = held_ranks(ModelScorer(model, knob), valid, run)
-        found["sweep"].append(sweep)
-        found["taus"].append(model.posterior.precisions.means())
-        found["spread"].append(model.posterior.prior_spread())
-        found["rank"].append(float(ranks.scores.mean()))
-        found["recall"].append(float(recall(ranks, K).mean()))
-        found["seconds"].append(seconds)
+        ranks = held_ranks(ModelScorer(model, knob), valid, compute.run)
+        about = {"sweep": sweep, "taus": model.posterior.precisions.means(), "spread": model.posterior.prior_spread()}
+        rows.append(about | _quality(ranks, seconds))
     bounds = [float(sum(terms.values())) for terms in recommender.model_.bounds]
-    return found | {"bound": bounds[1:]}  # the first is of the start
+    return _columns(rows) | {"bound": bounds[1:]}  # the first is of the start
 
 
-def trace_peer(valid: HeldOut, peer: Peer, settings: FitPlan, threads: int, run: Any) -> dict[str, Any]:
-    """Quality on validation against seconds of fitting, with all threads."""
-    found: dict[str, list[float]] = {name: [] for name in ("rank", "recall", "seconds")}
-    for one in peer.snapshots(valid.train, settings, None, threads):
-        ranks = held_ranks(one.scorer, valid, run)
-        found["rank"].append(float(ranks.scores.mean()))
-        found["recall"].append(float(recall(ranks, K).mean()))
-        found["seconds"].append(one.seconds)
-    return found
+def trace_peer(peer: Peer, valid: HeldOut, settings: Settings, compute: Compute) -> dict[str, Any]:
+    """Quality on validation against seconds of fitting, with all threads: without a seed, so as to use them."""
+    snapshots = peer.snapshots(valid.train, settings, None, compute.threads)
+    return _columns([_quality(held_ranks(each.scorer, valid, compute.run), each.seconds) for each in snapshots])
 
 
-def knob_curve(
-    held: HeldOut, settings: Mapping[str, Any], knobs: Iterable[float], seed: int, threads: int, run: Any
-) -> dict[str, Any]:
+def knob_curve(knobs: Iterable[float], held: HeldOut, settings: Settings, compute: Compute) -> dict[str, Any]:
     """What the knob does to the test edges of a split."""
-    model, _ = fit_ours(held.train, settings, seed, threads)
+    model, _ = fit_ours(held.train, settings, compute)
     degree = held.train.by_item.degrees
     tail = degree[held.items] < TAIL
-    found: dict[str, list[float]] = {
-        name: [] for name in ("knob", "mean_rank", "tail_rank", "recall", "coverage", "popularity")
-    }
+    rows = []
     for knob in knobs:
-        ranks, lists = ranks_and_lists(ModelScorer(model, knob), held, K, run)
+        ranks, lists = ranks_and_lists(ModelScorer(model, knob), held, K, compute.run)
         assert lists is not None
-        found["knob"].append(knob)
-        found["mean_rank"].append(float(ranks.scores.mean()))
-        found["tail_rank"].append(float(ranks.scores[tail].mean()) if tail.any() else float("nan"))
-        found["recall"].append(float(recall(ranks, K).mean()))
-        found["coverage"].append(coverage(lists, held.train.item_count))
-        found["popularity"].append(float(np.nanmean(mean_popularity(lists, degree))))
-    return found
+        rows.append(
+            {
+                "knob": knob,
+                "mean_rank": float(ranks.scores.mean()),
+                "tail_rank": float(ranks.scores[tail].mean()) if tail.any() else float("nan"),
+                "recall": float(recall(ranks, K).mean()),
+                "coverage": coverage(lists, held.train.item_count),
+                "popularity": float(np.nanmean(mean_popularity(lists, degree))),
+            }
+        )
+    return _columns(rows)
+
+
+def _quality(ranks: Ranks, seconds: float) -> dict[str, float]:
+    return {"rank": float(ranks.scores.mean()), "recall": float(recall(ranks, K).mean()), "seconds": seconds}
+
+
+def _columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    return {name: [row[name] for row in rows] for name in rows[0]}

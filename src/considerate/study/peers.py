@@ -26,7 +26,7 @@ from considerate.data.graph import Adjacency, Graph
 from considerate.errors import UsageError
 from considerate.evaluation.scorer import Scorer, as_scorer
 
-FitPlan = Mapping[str, Any]
+Settings = Mapping[str, Any]
 EASE_ITEMS = 10_000  # EASE inverts a matrix of items by items
 LEAST_EPOCHS, MOST_EPOCHS = 200, 1000  # of BPR: more where there are few likes, as an epoch is then short
 EPOCH_LIKES = 3e7  # likes seen in all, where there are few
@@ -49,7 +49,7 @@ class Peer(Protocol):
     def name(self) -> str: ...
 
     @property
-    def trials(self) -> tuple[FitPlan, ...]:
+    def trials(self) -> tuple[Settings, ...]:
         """The settings to try."""
         ...
 
@@ -67,7 +67,7 @@ class Peer(Protocol):
         """Why it cannot be fitted here, or None."""
         ...
 
-    def snapshots(self, train: Graph, settings: FitPlan, seed: int | None, threads: int) -> Iterator[Snapshot]:
+    def snapshots(self, train: Graph, settings: Settings, seed: int | None, threads: int) -> Iterator[Snapshot]:
         """Fit, with a snapshot now and then; `settings["iterations"]` says when to end.
 
         With a seed the answer is a function of it. Without one, all threads may be used where that would not be so.
@@ -75,7 +75,7 @@ class Peer(Protocol):
         ...
 
 
-def fit_peer(peer: Peer, train: Graph, settings: FitPlan, seed: int | None = 0, threads: int = 1) -> Snapshot:
+def fit_peer(peer: Peer, train: Graph, settings: Settings, seed: int | None = 0, threads: int = 1) -> Snapshot:
     """The peer, fitted to the end."""
     last: Snapshot | None = None
     for snapshot in peer.snapshots(train, settings, seed, threads):
@@ -88,7 +88,7 @@ def fit_peer(peer: Peer, train: Graph, settings: FitPlan, seed: int | None = 0, 
 def standard_peers(factors: int = 20) -> list[Peer]:
     """The peers of the study, with as many factors as ours."""
     return [
-        Popularity(),
+        MostLiked(),
         BPR("BPR-uniform", False, factors),
         BPR("BPR-popularity", True, factors),
         ALS(factors),
@@ -151,8 +151,8 @@ class PopularityScorer:
         return np.repeat(self.degree[None, :], len(users), axis=0)
 
 
-class Clock:
-    """Seconds that were spent inside `with clock:`."""
+class Stopwatch:
+    """Seconds that were spent inside `with watch:`."""
 
     seconds = 0.0
 
@@ -164,22 +164,22 @@ class Clock:
 
 
 @dataclass(frozen=True)
-class Popularity:
+class MostLiked:
     """How many liked an item; nothing to tune."""
 
     name: str = "popularity"
-    trials: tuple[FitPlan, ...] = ({},)
+    trials: tuple[Settings, ...] = ({},)
     version: str | None = "1"
     one_thread: bool = True
 
     def unavailable(self, train: Graph) -> str | None:
         return None
 
-    def snapshots(self, train: Graph, settings: FitPlan, seed: int | None, threads: int) -> Iterator[Snapshot]:
-        clock = Clock()
-        with clock:
+    def snapshots(self, train: Graph, settings: Settings, seed: int | None, threads: int) -> Iterator[Snapshot]:
+        watch = Stopwatch()
+        with watch:
             scorer = PopularityScorer(self.name, train.by_item.degrees.astype(np.float32))
-        yield Snapshot(scorer, 1, clock.seconds)
+        yield Snapshot(scorer, 1, watch.seconds)
 
 
 @dataclass(frozen=True)
@@ -193,14 +193,14 @@ class BPR:
     one_thread: bool = True
 
     @property
-    def trials(self) -> tuple[FitPlan, ...]:
+    def trials(self) -> tuple[Settings, ...]:
         pairs = ((0.02, 0.003), (0.02, 0.01), (0.02, 0.03), (0.05, 0.01), (0.05, 0.03), (0.05, 0.06))
         return tuple({"learning_rate": rate, "lambda_reg": ridge} for rate, ridge in pairs)
 
     def unavailable(self, train: Graph) -> str | None:
         return _missing("cornac")
 
-    def snapshots(self, train: Graph, settings: FitPlan, seed: int | None, threads: int) -> Iterator[Snapshot]:
+    def snapshots(self, train: Graph, settings: Settings, seed: int | None, threads: int) -> Iterator[Snapshot]:
         from cornac.models import BPR as Uniform
         from cornac.models import WBPR as Weighted
 
@@ -208,16 +208,16 @@ class BPR:
         model = (Weighted if self.weighted else Uniform)(
             k=self.factors, num_threads=threads, seed=seed, verbose=False, **chosen
         )
-        data, clock, done = _cornac_data(train), Clock(), 0
+        data, watch, done = _cornac_data(train), Stopwatch(), 0
         for mark in _marks(int(settings.get("iterations", epochs_at_most(train.edges)))):
             model.max_iter, model.is_fitted = mark - done, False  # it goes on from where it was
-            with clock:
+            with watch:
                 model.fit(data)
             done = mark
             parts = [np.array(one, np.float32) for one in (model.u_factors, model.i_factors, model.i_biases)]
             if not all(np.isfinite(one).all() for one in parts):
                 return
-            yield Snapshot(FactorScorer(self.name, *parts), done, clock.seconds)
+            yield Snapshot(FactorScorer(self.name, *parts), done, watch.seconds)
 
 
 @dataclass(frozen=True)
@@ -230,30 +230,30 @@ class ALS:
     one_thread: bool = False
 
     @property
-    def trials(self) -> tuple[FitPlan, ...]:
+    def trials(self) -> tuple[Settings, ...]:
         pairs = ((40.0, 100.0), (40.0, 200.0), (40.0, 400.0), (10.0, 30.0), (2.0, 10.0), (1.0, 0.01))
         return tuple({"alpha": alpha, "regularization": ridge} for alpha, ridge in pairs)
 
     def unavailable(self, train: Graph) -> str | None:
         return _missing("implicit")
 
-    def snapshots(self, train: Graph, settings: FitPlan, seed: int | None, threads: int) -> Iterator[Snapshot]:
+    def snapshots(self, train: Graph, settings: Settings, seed: int | None, threads: int) -> Iterator[Snapshot]:
         from implicit.cpu.als import AlternatingLeastSquares
 
         chosen = {name: value for name, value in settings.items() if name != "iterations"}
         with blas_threads(1):
             model = AlternatingLeastSquares(factors=self.factors, num_threads=threads, random_state=seed, **chosen)
-        matrix, clock, done = training_matrix(train), Clock(), 0
+        matrix, watch, done = training_matrix(train), Stopwatch(), 0
         most = int(settings.get("iterations", ALS_MARKS[-1]))
         for mark in [*(mark for mark in ALS_MARKS if mark < most), most]:
             model.iterations = mark - done
-            with clock, blas_threads(1):
+            with watch, blas_threads(1):
                 model.fit(matrix, show_progress=False)  # it goes on from where it was
             done = mark
             parts = [np.array(one, np.float32) for one in (model.user_factors, model.item_factors)]
             if not all(np.isfinite(one).all() for one in parts):
                 return
-            yield Snapshot(FactorScorer(self.name, *parts), done, clock.seconds)
+            yield Snapshot(FactorScorer(self.name, *parts), done, watch.seconds)
 
 
 @dataclass(frozen=True)
@@ -265,7 +265,7 @@ class EASE:
     one_thread: bool = False
 
     @property
-    def trials(self) -> tuple[FitPlan, ...]:
+    def trials(self) -> tuple[Settings, ...]:
         return tuple({"ridge": ridge} for ridge in (30.0, 100.0, 300.0, 1000.0, 3000.0, 10_000.0))
 
     def unavailable(self, train: Graph) -> str | None:
@@ -273,11 +273,11 @@ class EASE:
             return None
         return f"it inverts a matrix of items by items, and {train.item_count:,} are not under {EASE_ITEMS:,}"
 
-    def snapshots(self, train: Graph, settings: FitPlan, seed: int | None, threads: int) -> Iterator[Snapshot]:
-        clock = Clock()
-        with clock, blas_threads(threads):
+    def snapshots(self, train: Graph, settings: Settings, seed: int | None, threads: int) -> Iterator[Snapshot]:
+        watch = Stopwatch()
+        with watch, blas_threads(threads):
             weights = ease_weights(training_matrix(train), float(settings["ridge"]))
-        yield Snapshot(LinearScorer(self.name, train.by_user, weights), 1, clock.seconds)
+        yield Snapshot(LinearScorer(self.name, train.by_user, weights), 1, watch.seconds)
 
 
 def ease_weights(matrix: Any, ridge: float) -> NDArray[np.float32]:
@@ -311,17 +311,17 @@ class Own:
     name: str
     make: Callable[[Any], Any]
     version: str | None = None
-    trials: tuple[FitPlan, ...] = field(default=({},), init=False)
+    trials: tuple[Settings, ...] = field(default=({},), init=False)
     one_thread: bool = field(default=False, init=False)
 
     def unavailable(self, train: Graph) -> str | None:
         return None
 
-    def snapshots(self, train: Graph, settings: FitPlan, seed: int | None, threads: int) -> Iterator[Snapshot]:
-        clock = Clock()
-        with clock:
+    def snapshots(self, train: Graph, settings: Settings, seed: int | None, threads: int) -> Iterator[Snapshot]:
+        watch = Stopwatch()
+        with watch:
             made = self.make(training_matrix(train))
-        yield Snapshot(as_scorer(made, train.item_count, self.name, train.by_user), 1, clock.seconds)
+        yield Snapshot(as_scorer(made, train.item_count, self.name, train.by_user), 1, watch.seconds)
 
 
 def as_peer(thing: Any) -> Peer:

@@ -16,7 +16,7 @@ from considerate.evaluation.report import TAIL
 from considerate.evaluation.split import HeldOut
 from considerate.evaluation.strata import Stratum, strata
 from considerate.study.results import PAPER_TAUS, Statement
-from considerate.study.summary import Contender, edges_of, pooled_ranks
+from considerate.study.summary import Contender, Summary
 
 Floats = NDArray[np.float64]
 Finding = tuple[str, bool | None]  # what was seen; whether it agrees with the paper, None where the data cannot say
@@ -34,13 +34,13 @@ def make_statements(
     splits: Sequence[HeldOut],
 ) -> list[Statement]:
     """p_held: p(like) of the held-out likes by split, of "r = 1" and "r = 1/2"; taus: E[tau] of both, [splits, 3]."""
-    edges = edges_of(splits)
+    likes = Summary(splits)
     seen = _Seen(
         p={name: np.concatenate(parts) for name, parts in p_held.items()},
-        ranks={name: pooled_ranks(contender) for name, contender in contenders.items()},
+        ranks={name: contender.ranks for name, contender in contenders.items()},
         taus=taus,
-        user_degree=edges["user degree"],
-        item_degree=edges["item degree"],
+        user_degree=likes.user_degree,
+        item_degree=likes.item_degree,
     )
     return [Statement(paper, *find(seen), why) for paper, find, why in STATEMENTS]
 

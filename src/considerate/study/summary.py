@@ -15,8 +15,8 @@ from considerate.evaluation.calibration import errors_by_degree, fit_recalibrati
 from considerate.evaluation.metrics import user_metrics
 from considerate.evaluation.report import TAIL
 from considerate.evaluation.split import HeldOut
-from considerate.evaluation.strata import log_bins, strata
-from considerate.study.fits import K, Measured
+from considerate.evaluation.strata import Stratum, log_bins, strata
+from considerate.study.fits import K, SplitResult
 from considerate.study.results import (
     DifferenceByDegree,
     ErrorByDegree,
@@ -45,156 +45,124 @@ class Contender:
     name: str
     settings: str  # in words
     trials: int
-    splits: list[Measured]
+    splits: list[SplitResult]
+
+    @property
+    def ranks(self) -> Floats:
+        """S_rank of every held-out like of all splits."""
+        return np.concatenate([split.ranks.scores for split in self.splits])
+
+    def user_metrics(self) -> dict[str, Floats]:
+        """Every metric of lists, one value for each tested user of each split."""
+        parts = [
+            user_metrics(split.ranks, (K,)) | {f"mean popularity@{K}": split.popularity, f"novelty@{K}": split.novelty}
+            for split in self.splits
+        ]
+        return {metric: np.concatenate([part[metric] for part in parts]) for metric in parts[0]}
+
+    def mean(self, field: str) -> float:
+        return float(np.mean([getattr(split, field) for split in self.splits]))
 
 
-def edges_of(splits: Sequence[HeldOut]) -> dict[str, NDArray[np.int64]]:
-    """User, its degree in training and the item's, of the held-out likes of all splits."""
-    return {
-        "user": np.concatenate([held.users for held in splits]),
-        "user degree": np.concatenate([held.train.by_user.degrees[held.users] for held in splits]),
-        "item degree": np.concatenate([held.train.by_item.degrees[held.items] for held in splits]),
-    }
+class Summary:
+    """Statistics over the held-out likes of all splits: of each like the user, and the degrees in training."""
 
+    def __init__(self, splits: Sequence[HeldOut], seed: int = 0, resamples: int = 1) -> None:
+        self.users = np.concatenate([held.users for held in splits])
+        self.user_degree = np.concatenate([held.train.by_user.degrees[held.users] for held in splits])
+        self.item_degree = np.concatenate([held.train.by_item.degrees[held.items] for held in splits])
+        self.tail = self.item_degree < TAIL
+        self.bootstrap: dict[str, Any] = {"seed": seed, "resamples": resamples}
 
-def pooled_ranks(contender: Contender) -> Floats:
-    """S_rank of every held-out like of all splits."""
-    return np.concatenate([one.ranks.scores for one in contender.splits])
+    def ranks_by_degree(self, contender: Contender) -> list[RankByDegree]:
+        """S_rank by the user's and by the item's degree (fig. 6 and 7)."""
+        results = []
+        for by, degree in (("user", self.user_degree), ("item", self.item_degree)):
+            rows = strata(contender.ranks, degree, self.users, **self.bootstrap)
+            low, high, mean, interval, count = _columns(rows)
+            percentiles = {cut: [row.percentiles[cut] for row in rows] for cut in rows[0].percentiles}
+            results.append(RankByDegree(contender.name, by, low, high, mean, interval, percentiles, count))
+        return results
 
+    def errors(self, name: str, p: Sequence[Floats]) -> ErrorByDegree:
+        """Share of held-out likes with p(like) < 1/2 by the user's degree (fig. 4)."""
+        starts = log_bins(int(self.user_degree.max()), ERROR_BINS_PER_DECADE)
+        rows = errors_by_degree(np.concatenate(p), self.user_degree, self.users, starts=starts, **self.bootstrap)
+        return ErrorByDegree(name, *_columns(rows))
 
-def ranks_by_degree(contender: Contender, splits: Sequence[HeldOut], seed: int, resamples: int) -> list[RankByDegree]:
-    """S_rank by the user's and by the item's degree (fig. 6 and 7)."""
-    edges, values, found = edges_of(splits), pooled_ranks(contender), []
-    for by in ("user", "item"):
-        rows = strata(values, edges[f"{by} degree"], edges["user"], seed=seed, resamples=resamples)
-        found.append(
-            RankByDegree(
-                contender.name,
-                by,
-                [row.low for row in rows],
-                [row.high for row in rows],
-                [row.mean for row in rows],
-                [row.interval for row in rows],
-                {cut: [row.percentiles[cut] for row in rows] for cut in rows[0].percentiles},
-                [row.count for row in rows],
+    def histogram(self, name: str, p: Sequence[Floats]) -> LikeHistogram:
+        """p(like) of held-out likes by the user's degree, from one item to forty (fig. 5)."""
+        values, edges = np.concatenate(p), np.linspace(0.0, 1.0, CELLS + 1)
+        rows = []
+        for low, high in HISTOGRAM_ROWS:
+            inside = (self.user_degree >= low) & (self.user_degree <= high)
+            if inside.any():
+                cells = np.histogram(values[inside], edges)[0]
+                rows.append((low, high, (cells / cells.sum()).tolist(), int(inside.sum())))
+        return LikeHistogram(name, edges.tolist(), *map(list, zip(*rows) if rows else [[]] * 4))
+
+    def compare(self, contenders: Sequence[Contender], ours: str, without: str) -> list[ScorerResult]:
+        """Every contender's metrics with intervals, and what `ours` (and `without`, at knob 0) is better by.
+
+        Users are resampled with all their splits; the same resamples serve all, so that differences are paired.
+        """
+        people = np.concatenate([split.ranks.people for split in contenders[0].splits])
+        tables = {contender.name: contender.user_metrics() for contender in contenders}
+        tails = {contender.name: contender.ranks[self.tail] for contender in contenders}
+        columns: dict[str, Floats] = {}
+        tail_columns: dict[str, Floats] = {}
+        for name, table in tables.items():
+            columns |= {f"{name}|{metric}": values for metric, values in table.items()}
+            columns |= {f"{name}|-{metric}": tables[ours][metric] - table[metric] for metric in PAIRED}
+            columns[f"{name}|0S_rank"] = tables[without]["S_rank"] - table["S_rank"]
+            tail_columns |= {f"{name}|S_rank tail": tails[name], f"{name}|-S_rank tail": tails[ours] - tails[name]}
+            tail_columns[f"{name}|0S_rank tail"] = tails[without] - tails[name]
+        bounds: dict[str, Interval] = intervals(columns, groups=people, **self.bootstrap)
+        if self.tail.any():
+            bounds |= intervals(tail_columns, groups=self.users[self.tail], **self.bootstrap)
+            columns |= tail_columns
+        results = []
+        for contender in contenders:
+            name, differs = contender.name, {}
+            own = [key for key in columns if key.startswith(f"{name}|") and key[len(name) + 1] not in "-0"]
+            for sign, label, rival in (("-", "", ours), ("0", ", knob 0", without)):
+                for metric in (*PAIRED, "S_rank tail"):
+                    if rival != name and f"{name}|{sign}{metric}" in columns:
+                        differs[metric + label] = f"{name}|{sign}{metric}"
+            metrics = {key.removeprefix(f"{name}|"): float(columns[key].mean()) for key in own}
+            metrics |= {f"coverage@{K}": contender.mean("coverage"), f"Gini@{K}": contender.mean("gini")}
+            results.append(
+                ScorerResult(
+                    name,
+                    contender.settings,
+                    contender.trials,
+                    contender.mean("seconds"),
+                    metrics,
+                    {key.removeprefix(f"{name}|"): bounds[key] for key in own},
+                    {metric: float(columns[key].mean()) for metric, key in differs.items()},
+                    {metric: bounds[key] for metric, key in differs.items()},
+                )
             )
-        )
-    return found
+        return results
+
+    def differences(self, ours: Contender, peer: Contender) -> DifferenceByDegree:
+        """S_rank of ours less the peer's by the item's degree; the last row is all of the tail."""
+        values, degree = ours.ranks - peer.ranks, self.item_degree
+        starts = np.array([0, *log_bins(max(int(degree.max()), 10))[3:]])  # 0-9, 10-31, 32-99, ...
+        rows = strata(values, degree, self.users, starts, **self.bootstrap)
+        if self.tail.any():
+            own, users = values[self.tail], self.users[self.tail]
+            within = paired_interval(own, np.zeros(len(own)), groups=users, **self.bootstrap)
+            rows.append(Stratum(0, TAIL - 1, len(own), float(own.mean()), within, {}))
+        return DifferenceByDegree(ours.name, peer.name, "item", *_columns(rows))
 
 
-def errors(name: str, p: Sequence[Floats], splits: Sequence[HeldOut], seed: int, resamples: int) -> ErrorByDegree:
-    """Share of held-out likes with p(like) < 1/2 by the user's degree (fig. 4)."""
-    edges = edges_of(splits)
-    starts = log_bins(int(edges["user degree"].max()), ERROR_BINS_PER_DECADE)
-    rows = errors_by_degree(
-        np.concatenate(p), edges["user degree"], edges["user"], starts=starts, seed=seed, resamples=resamples
-    )
-    return ErrorByDegree(
-        name,
-        [row.low for row in rows],
-        [row.high for row in rows],
-        [row.mean for row in rows],
-        [row.interval for row in rows],
-        [row.count for row in rows],
-    )
-
-
-def histogram(name: str, p: Sequence[Floats], splits: Sequence[HeldOut]) -> LikeHistogram:
-    """p(like) of held-out likes by the user's degree, from one item to forty (fig. 5)."""
-    degree, values = edges_of(splits)["user degree"], np.concatenate(p)
-    edges = np.linspace(0.0, 1.0, CELLS + 1)
-    low, high, share, count = [], [], [], []
-    for first, last in HISTOGRAM_ROWS:
-        inside = (degree >= first) & (degree <= last)
-        if inside.any():
-            cells = np.histogram(values[inside], edges)[0]
-            low.append(first)
-            high.append(last)
-            share.append((cells / cells.sum()).tolist())
-            count.append(int(inside.sum()))
-    return LikeHistogram(name, edges.tolist(), low, high, share, count)
-
-
-def compare(
-    contenders: Sequence[Contender], ours: str, without: str, splits: Sequence[HeldOut], seed: int, resamples: int
-) -> list[ScorerResult]:
-    """Every contender's metrics with intervals, and what `ours` (and `without`, at knob 0) is better by.
-
-    Users are resampled with all their splits; the same resamples serve all, so that differences are paired.
-    """
-    people = np.concatenate([one.ranks.people for one in contenders[0].splits])
-    tables = {one.name: _per_user(one) for one in contenders}
-    columns: dict[str, Floats] = {}
-    for name, table in tables.items():
-        columns |= {f"{name}|{metric}": values for metric, values in table.items()}
-        columns |= {f"{name}|-{metric}": tables[ours][metric] - table[metric] for metric in PAIRED}
-        columns[f"{name}|0S_rank"] = tables[without]["S_rank"] - table["S_rank"]
-    bounds = intervals(columns, seed, resamples=resamples, groups=people)
-    edges = edges_of(splits)
-    tail = edges["item degree"] < TAIL
-    tails = {one.name: pooled_ranks(one)[tail] for one in contenders}
-    tail_bounds: dict[str, Interval] = {}
-    if tail.any():
-        columns_of_tail: dict[str, Floats] = {}
-        for name, values in tails.items():
-            columns_of_tail |= {name: values, f"{name}|-": tails[ours] - values, f"{name}|0": tails[without] - values}
-        tail_bounds = intervals(columns_of_tail, seed, resamples=resamples, groups=edges["user"][tail])
-    found = []
-    for one in contenders:
-        table = tables[one.name]
-        metrics = {metric: float(values.mean()) for metric, values in table.items()}
-        within = {metric: bounds[f"{one.name}|{metric}"] for metric in table}
-        difference, apart = {}, {}
-        for label, key, rival in (("", "-", ours), (", knob 0", "0", without)):
-            if rival == one.name:
-                continue
-            for metric in PAIRED if rival == ours else ("S_rank",):
-                difference[metric + label] = float(columns[f"{one.name}|{key}{metric}"].mean())
-                apart[metric + label] = bounds[f"{one.name}|{key}{metric}"]
-            if tail_bounds:
-                difference["S_rank tail" + label] = float((tails[rival] - tails[one.name]).mean())
-                apart["S_rank tail" + label] = tail_bounds[f"{one.name}|{key}"]
-        if tail_bounds:
-            metrics["S_rank tail"] = float(tails[one.name].mean())
-            within["S_rank tail"] = tail_bounds[one.name]
-        metrics[f"coverage@{K}"] = float(np.mean([split.coverage for split in one.splits]))
-        metrics[f"Gini@{K}"] = float(np.mean([split.gini for split in one.splits]))
-        seconds = float(np.mean([split.seconds for split in one.splits]))
-        found.append(ScorerResult(one.name, one.settings, one.trials, seconds, metrics, within, difference, apart))
-    return found
-
-
-def _per_user(contender: Contender) -> dict[str, Floats]:
-    """Every metric of lists, one value for each tested user of each split."""
-    parts = [
-        user_metrics(one.ranks, (K,)) | {f"mean popularity@{K}": one.popularity, f"novelty@{K}": one.novelty}
-        for one in contender.splits
-    ]
-    return {metric: np.concatenate([part[metric] for part in parts]) for metric in parts[0]}
-
-
-def differences(
-    ours: Contender, peer: Contender, splits: Sequence[HeldOut], seed: int, resamples: int
-) -> DifferenceByDegree:
-    """S_rank of ours less the peer's by the item's degree; the last row is all of the tail."""
-    edges = edges_of(splits)
-    values, degree = pooled_ranks(ours) - pooled_ranks(peer), edges["item degree"]
-    starts = np.array([0, *log_bins(max(int(degree.max()), 10))[3:]])  # 0-9, 10-31, 32-99, ...
-    rows = strata(values, degree, edges["user"], starts, seed=seed, resamples=resamples)
-    low, high = [row.low for row in rows], [row.high for row in rows]
-    mean, within, count = [row.mean for row in rows], [row.interval for row in rows], [row.count for row in rows]
-    tail = degree < TAIL
-    if tail.any():
-        users = edges["user"][tail]
-        zero = np.zeros(int(tail.sum()))
-        low, high, count = [*low, 0], [*high, TAIL - 1], [*count, int(tail.sum())]
-        mean.append(float(values[tail].mean()))
-        within.append(paired_interval(values[tail], zero, seed, resamples=resamples, groups=users))
-    return DifferenceByDegree(ours.name, peer.name, "item", low, high, mean, within, count)
+def _columns(rows: Sequence[Stratum]) -> list[list[Any]]:
+    return [[getattr(row, name) for row in rows] for name in ("low", "high", "mean", "interval", "count")]
 
 
 @dataclass(frozen=True)
-class Truth:
+class Judgement:
     """p(like) of pairs that are known to have been considered."""
 
     users: NDArray[np.int64]
@@ -202,53 +170,45 @@ class Truth:
     liked: NDArray[np.bool_]
 
     @classmethod
-    def of(cls, liked: Sequence[tuple[Any, Any]], others: Sequence[tuple[Any, Any]]) -> Truth:
+    def of(cls, liked: Sequence[tuple[Any, Any]], others: Sequence[tuple[Any, Any]]) -> Judgement:
         """From (users, p) of likes and of pairs that were not liked."""
-        both = [*liked, *others]
-        kinds = [np.full(len(users), True) for users, _ in liked] + [np.full(len(users), False) for users, _ in others]
-        return cls(
-            np.concatenate([users for users, _ in both]),
-            np.concatenate([np.asarray(p, np.float64) for _, p in both]),
-            np.concatenate(kinds),
-        )
+        users, p = (np.concatenate(parts) for parts in zip(*liked, *others))
+        return cls(users, p.astype(np.float64), np.arange(len(users)) < sum(len(users) for users, _ in liked))
 
 
-def reliabilities(truths: Mapping[str, Truth], recalibrated: str, seed: int, notes: list[str]) -> list[Reliability]:
+def reliabilities(
+    judgements: Mapping[str, Judgement], recalibrated: str, seed: int, notes: list[str]
+) -> list[Reliability]:
     """The reliability of each model, and of one of them recalibrated on other users."""
-    found = [_reliability(name, truth.p, truth.liked) for name, truth in truths.items()]
-    truth = truths[recalibrated]
+    results = [_reliability(name, each.p, each.liked) for name, each in judgements.items()]
+    judgement = judgements[recalibrated]
     try:
-        corrected = recalibrate_on_others(truth, seed)
+        corrected = recalibrate_on_others(judgement, seed)
     except DataError as error:
         notes.append(f"p(like) was not recalibrated: {error}")
     else:
-        found.append(_reliability(f"{recalibrated}, recalibrated", corrected, truth.liked))
-    return found
+        results.append(_reliability(f"{recalibrated}, recalibrated", corrected, judgement.liked))
+    return results
 
 
-def recalibrate_on_others(truth: Truth, seed: int) -> Floats:
+def recalibrate_on_others(judgement: Judgement, seed: int) -> Floats:
     """p(like) recalibrated: users fall into two halves by the seed, and each half is corrected by a line fitted to the
     other. DataError where a half will not do."""
-    people = np.unique(truth.users)
+    people = np.unique(judgement.users)
     random = np.random.Generator(np.random.Philox(key=[seed, HALVES]))
-    first = np.isin(truth.users, random.permutation(people)[: len(people) // 2])
-    corrected = np.empty_like(truth.p)
+    first = np.isin(judgement.users, random.permutation(people)[: len(people) // 2])
+    corrected = np.empty_like(judgement.p)
     for own in (first, ~first):
         if own.any():
-            corrected[own] = fit_recalibration(truth.p[~own], truth.liked[~own]).apply(truth.p[own])
+            line = fit_recalibration(judgement.p[~own], judgement.liked[~own])
+            corrected[own] = line.apply(judgement.p[own])
     return corrected
 
 
 def _reliability(name: str, p: Floats, liked: NDArray[np.bool_]) -> Reliability:
     table = reliability(p, liked)
-    return Reliability(
-        name,
-        table.edges.tolist(),
-        table.predicted.tolist(),
-        table.observed.tolist(),
-        table.count.tolist(),
-        table.calibration_error,
-        table.brier,
-        table.log_loss,
-        table.auc,
+    edges, predicted, observed, count = (
+        values.tolist() for values in (table.edges, table.predicted, table.observed, table.count)
     )
+    errors = table.calibration_error, table.brier, table.log_loss, table.auc
+    return Reliability(name, edges, predicted, observed, count, *errors)
