@@ -131,12 +131,22 @@ def test_a_user_who_is_named_twice_is_answered_twice(folder: Path, tmp_path: Pat
 
 
 def test_a_terminal_without_unicode_is_no_trouble(folder: Path) -> None:
-    command = [sys.executable, "-c", "from considerate.cli import main; main()", "inspect"]
-    for more in ([str(folder / "likes.csv")], [str(folder / "model.safetensors"), "--json"]):
-        environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
-        done = subprocess.run([*command, *more], capture_output=True, env=environment, check=False)
-        assert done.returncode == 0, done.stderr
-        assert done.stdout.isascii()
+    code = """
+import sys
+from considerate.cli import main
+for path, *options in ([sys.argv[1]], [sys.argv[2], "--json"]):
+    sys.argv[1:] = ["inspect", path, *options]
+    try:
+        main()
+    except SystemExit as end:
+        assert end.code == 0
+"""
+    command = [sys.executable, "-c", code, str(folder / "likes.csv"), str(folder / "model.safetensors")]
+    done = subprocess.run(command, capture_output=True, env={**os.environ, "PYTHONIOENCODING": "ascii"}, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.isascii()
+    assert b"degrees of items" in done.stdout
+    assert b'"library_version"' in done.stdout
 
 
 # --- fit ---

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from considerate.cli import screen
-from considerate.cli.options import PlainOutput, Seed, grouped
+from considerate.cli.options import Output, Seed, grouped
 
 if TYPE_CHECKING:
     from considerate.evaluation.recovery import Recovery
@@ -20,7 +20,7 @@ KNOBS = {
 
 
 @grouped
-def demo(output: PlainOutput, seed: Seed = 0) -> None:
+def demo(output: Output, seed: Seed = 0) -> None:
     """A tour in a few seconds: make up a catalogue, fit it, recommend, and compare with the truth."""
     from considerate.cli import demo_catalogue as tour
     from considerate.cli.describe import describe_fit

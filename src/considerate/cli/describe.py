@@ -1,9 +1,10 @@
-"""What there is to say of data, of a fit and of a model, as plain values for the shell and for programs."""
+"""Data, a fit and a model as plain values: what `considerate inspect` and `considerate fit` print."""
 
 from __future__ import annotations
 
 import math
 import os
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,7 @@ from considerate.simulation.degrees import (
 from considerate.storage.container import FORMAT_VERSION
 
 if TYPE_CHECKING:
+    from considerate.model.model import Model
     from considerate.parameters import FitPlan
     from considerate.recommender import Recommender
 
@@ -60,22 +62,13 @@ def is_model_file(path: PathLike) -> bool:
 def describe_fit(recommender: Recommender, seconds: float) -> dict[str, Any]:
     """A fit in a few numbers."""
     model, data = recommender.model_, recommender.data_
-    bound = recommender.bound_
-    return {
+    bound = float(recommender.bound_[-1])
+    return _learned(model) | {
         "source": data.source,
         "rows_read": data.rows_read,
-        "users": model.user_count,
-        "items": model.item_count,
-        "edges": model.edges,
         "duplicates": data.rows_kept - model.edges,
-        "factors": model.factors,
-        "sweeps": recommender.n_iter_,
-        "bound": float(bound[-1]),
-        "bound_per_edge": float(bound[-1]) / (model.edges * (1 + model.negatives)),
-        "converged": recommender.converged_,
-        "precisions": recommender.precisions_,
-        "prior_spread": model.shared.prior_spread(),
-        "popularity_exponent": model.gamma,
+        "bound": bound,
+        "bound_per_edge": bound / (model.edges * (1 + model.negatives)),
         "seconds": seconds,
     }
 
@@ -84,41 +77,47 @@ def describe_model(path: PathLike) -> dict[str, Any]:
     """A model file, or a folder of shards: sizes, settings, what was learned, how the bound went."""
     stored, model = open_model(path)
     shards = model.users.shards if isinstance(model.users, ShardedUsers) else None
-    totals = [math.fsum(terms.values()) for terms in model.bounds]
-    return {
+    return _learned(model) | {
         "path": os.fspath(path),
         "megabytes": (stored.size + (0 if shards is None else int(shards.bytes.sum()))) / 1e6,
         "shards": None if shards is None else len(shards),
         "format_version": FORMAT_VERSION,
         "library_version": stored.library_version,
-        "users": model.user_count,
-        "items": model.item_count,
-        "edges": model.edges,
         "user_ids": model.user_ids.kind,
         "item_ids": model.item_ids.kind,
         "titles": model.titles is not None,
         "likes": model.knows_likes,
-        "factors": model.factors,
-        "precisions": model.precisions.means(),
-        "prior_spread": model.shared.prior_spread(),
-        "popularity_exponent": model.gamma,
         "popularity_weight": model.popularity_weight,
         "recalibration": asdict(model.recalibration),
-        "sweeps": max(0, len(totals) - 1),
-        "converged": model.converged,
-        "bound": totals,
+        "bound": [math.fsum(terms.values()) for terms in model.bounds],
         "bound_terms": model.bounds[-1] if model.bounds else {},
         "parameters": model.parameters,
         "settings": {name: getattr(model.settings, name) for name in SETTINGS},
     }
 
 
-def describe_data(interactions: Interactions) -> dict[str, Any]:
-    """Sizes, degrees and their laws, the mean constraint (eq. 1), and whether users and items look swapped."""
-    graph = graph_of(interactions)
-    users, items = graph.by_user.degrees, graph.by_item.degrees
-    constraint = mean_constraint(float(users.mean()), float(items.mean()), graph.user_count, graph.item_count)
+def _learned(model: Model) -> dict[str, Any]:
     return {
+        "users": model.user_count,
+        "items": model.item_count,
+        "edges": model.edges,
+        "factors": model.factors,
+        "sweeps": max(0, len(model.bounds) - 1),
+        "converged": model.converged,
+        "precisions": model.precisions.means(),
+        "prior_spread": model.shared.prior_spread(),
+        "popularity_exponent": model.gamma,
+    }
+
+
+def describe_data(interactions: Interactions, plan: FitPlan | None = None) -> dict[str, Any]:
+    """Sizes, degrees and their laws, the mean constraint (eq. 1), and whether users and items look swapped; with a
+    plan also a drawn H."""
+    sizes = len(interactions.user_ids), len(interactions.item_ids)
+    graph = Graph.from_pairs(interactions.users, interactions.items, *sizes)
+    users, items = graph.by_user.degrees, graph.by_item.degrees
+    constraint = mean_constraint(float(users.mean()), float(items.mean()), *sizes)
+    values = {
         "source": interactions.source,
         "rows_read": interactions.rows_read,
         "rows_kept": interactions.rows_kept,
@@ -128,56 +127,36 @@ def describe_data(interactions: Interactions) -> dict[str, Any]:
         "duplicates": graph.duplicates,
         "density": graph.edges / (graph.user_count * graph.item_count),
         "titles": interactions.titles is not None,
-        "looks_swapped": looks_swapped(graph.user_count, graph.item_count),
-        "user_degrees": describe_degrees(users, fit_power_law_cutoff(users)),
-        "item_degrees": describe_degrees(items, fit_power_law(items)),
+        "looks_swapped": looks_swapped(*sizes),
+        "user_degrees": _degrees(users, fit_power_law_cutoff(users)),
+        "item_degrees": _degrees(items, fit_power_law(items)),
         "mean_constraint": {"mu_over_N": constraint.user_side, "nu_over_M": constraint.item_side},
     }
+    return values if plan is None else values | {"hidden": _hidden(graph, plan)}
 
 
-def graph_of(interactions: Interactions) -> Graph:
-    """G of what was read, however odd it is."""
-    sizes = len(interactions.user_ids), len(interactions.item_ids)
-    return Graph.from_pairs(interactions.users, interactions.items, *sizes)
-
-
-def describe_degrees(degrees: NDArray[Any], fit: DegreeFit) -> dict[str, Any]:
+def _degrees(degrees: NDArray[Any], fit: DegreeFit) -> dict[str, Any]:
     """Quantiles, the fitted law, and a histogram in logarithmic bins beside what the law expects in each."""
     histogram = degree_histogram(degrees, bins_per_decade=BINS_PER_DECADE)
-    cumulative = np.concatenate([[0.0], fit.law.cumulative()])
-    expected = fit.vertices * (
-        cumulative[np.minimum(histogram.last, len(cumulative) - 1)]
-        - cumulative[np.minimum(histogram.first - 1, len(cumulative) - 1)]
-    )
-    bins = zip(histogram.first, histogram.last, histogram.counts, expected)
+    columns = (histogram.first, histogram.last, histogram.counts, fit.expected(histogram))
     return {
         "mean": float(np.mean(degrees)),
         "quantiles": {f"{q:g}": float(value) for q, value in zip(QUANTILES, np.quantile(degrees, QUANTILES))},
-        "law": describe_law(fit),
-        "histogram": [
-            {"first": int(first), "last": int(last), "count": int(count), "law": float(law)}
-            for first, last, count, law in bins
-        ],
+        "law": {
+            "text": fit.law.describe(),
+            "exponent": fit.law.exponent,
+            "cutoff": None if math.isinf(fit.law.cutoff) else fit.law.cutoff,
+            "maximum": fit.law.maximum,
+            "log_likelihood": fit.log_likelihood,
+            "at_limit": fit.at_limit,
+        },
+        "histogram": _rows(("first", "last", "count", "law"), columns),
         "zeros": histogram.zeros,
     }
 
 
-def describe_law(fit: DegreeFit) -> dict[str, Any]:
-    """A fitted law; a cut-off of None is none at all."""
-    law = fit.law
-    return {
-        "text": law.describe(),
-        "exponent": law.exponent,
-        "cutoff": None if math.isinf(law.cutoff) else law.cutoff,
-        "maximum": law.maximum,
-        "log_likelihood": fit.log_likelihood,
-        "at_limit": fit.at_limit,
-    }
-
-
-def describe_hidden(interactions: Interactions, plan: FitPlan) -> dict[str, Any]:
+def _hidden(graph: Graph, plan: FitPlan) -> dict[str, Any]:
     """One drawn H: its degree laws beside G's (the paper's closure question), and what each item got of it."""
-    graph = graph_of(interactions)
     with LocalBackend() as backend:
         popularity = make_popularity(graph, plan, backend)
         sampled = Sampled(graph.by_user, graph.user_blocks, popularity.weights, plan.negatives, plan.seed)
@@ -190,29 +169,20 @@ def describe_hidden(interactions: Interactions, plan: FitPlan) -> dict[str, Any]
         "head_correction": plan.head_correction,
         "seed": plan.seed,
         "edges": graph.edges + unliked.edges,
-        "user_degrees": describe_degrees(users, fit_power_law_cutoff(users)),
-        "item_degrees": describe_degrees(items, fit_power_law(items)),
+        "user_degrees": _degrees(users, fit_power_law_cutoff(users)),
+        "item_degrees": _degrees(items, fit_power_law(items)),
         "items_by_degree": _by_degree(liked_of_item, unliked_of_item),
     }
 
 
 def _by_degree(liked: NDArray[Any], unliked: NDArray[Any]) -> list[dict[str, Any]]:
-    """Edges with and without a like, summed over the items of one bin of degrees (the paper's figure 3)."""
+    """Edges with and without a like, summed over the items of each bin of degrees (the paper's figure 3)."""
     histogram = degree_histogram(liked, bins_per_decade=BINS_PER_DECADE)
-    rows = []
-    for first, last in zip(histogram.first, histogram.last):
-        inside = (liked >= first) & (liked <= last)
-        if not inside.any():
-            continue
-        likes, others = int(liked[inside].sum()), int(unliked[inside].sum())
-        rows.append(
-            {
-                "first": int(first),
-                "last": int(last),
-                "items": int(inside.sum()),
-                "liked": likes,
-                "unliked": others,
-                "unliked_per_like": others / likes,
-            }
-        )
-    return rows
+    some, which = histogram.counts > 0, histogram.bin_of(liked)
+    likes, others = (np.bincount(which, edges)[1:][some].astype(np.int64) for edges in (liked, unliked))
+    columns = (histogram.first[some], histogram.last[some], histogram.counts[some], likes, others, others / likes)
+    return _rows(("first", "last", "items", "liked", "unliked", "unliked_per_like"), columns)
+
+
+def _rows(names: Sequence[str], columns: Sequence[NDArray[Any]]) -> list[dict[str, Any]]:
+    return [dict(zip(names, row)) for row in zip(*(column.tolist() for column in columns))]

@@ -3,22 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import typer
 
 from considerate.cli import screen
-from considerate.cli.options import (
-    OUTPUT,
-    Output,
-    Panel,
-    Ranking,
-    Seed,
-    UntitledReader,
-    check_inputs_kept,
-    grouped,
-    option,
-)
+from considerate.cli.options import Output, Ranking, Seed, UntitledReader, check_inputs_kept, grouped, option
 from considerate.errors import UsageError
 
 METRICS = {
@@ -44,6 +34,7 @@ LEFT_OUT = {
 class Evaluation(Ranking):
     """How a model is evaluated."""
 
+    panel: ClassVar[str] = "How it is evaluated"
     k: list[int] | None = option("Length of the lists; repeat it. 10 and 20 if not given.", None, "-k")
     resamples: int = option("Resamples of the bootstrap over users.", 1000)
 
@@ -62,8 +53,8 @@ def evaluate(
         str, typer.Argument(help="Likes that it was not fitted to: a file, folder or database as for `fit`.")
     ],
     reader: UntitledReader,
-    options: Annotated[Evaluation, Panel("How it is evaluated")],
-    output: Annotated[EvaluateOutput, OUTPUT],
+    options: Evaluation,
+    output: EvaluateOutput,
     seed: Seed = 0,
 ) -> None:
     """Evaluate a model on likes that it was not fitted to.

@@ -7,20 +7,17 @@ import time
 from contextlib import ExitStack
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import typer
 
 from considerate.cli import screen
 from considerate.cli.options import (
     NEEDED,
-    OUTPUT,
-    WHERE,
     Backend,
     Cluster,
     Data,
     Output,
-    Panel,
     Reader,
     Settings,
     check_inputs_kept,
@@ -64,6 +61,7 @@ class FitOutput(Output):
 class CheckpointFolder:
     """Where the state of a fit is kept as it goes."""
 
+    panel: ClassVar[str] = "Checkpoints"
     checkpoint: str | None = option(
         "Folder, or address such as s3://bucket/name, to write the state of the fit to every few sweeps.", None
     )
@@ -140,9 +138,9 @@ def fit(
     data: Data,
     reader: Reader,
     settings: Settings,
-    output: Annotated[FitOutput, OUTPUT],
-    checkpoints: Annotated[CheckpointFolder, Panel("Checkpoints")],
-    where: Annotated[Where, WHERE],
+    output: FitOutput,
+    checkpoints: CheckpointFolder,
+    where: Where,
 ) -> None:
     """Fit the model to likes and save it.
 

@@ -8,13 +8,11 @@ from typing import Annotated, Any
 import typer
 
 from considerate.cli import screen
-from considerate.cli.options import OUTPUT, Output, Panel, Reader, grouped, option
+from considerate.cli.options import HiddenSettings, Output, Reader, grouped, option
 from considerate.data.options import ReaderOptions
 from considerate.errors import UsageError
-from considerate.parameters import Parameters
 
 QUANTILES = {"0": "least", "0.25": "quarter", "0.5": "median", "0.75": "three quarters", "0.99": "99 %", "1": "most"}
-HiddenSettings = Annotated[Parameters, Panel("The model", ("negatives", "rate", "gamma", "head_correction", "seed"))]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,14 +25,14 @@ def inspect(
     file: Annotated[str, typer.Argument(help="A data file, folder or database as for `fit`, or a model file.")],
     reader: Reader,
     settings: HiddenSettings,
-    output: Annotated[InspectOutput, OUTPUT],
+    output: InspectOutput,
 ) -> None:
     """Show what is in a data file or in a model file.
 
     Of data: sizes, degrees and the laws fitted to them, and whether users and items look swapped. Of a model: its
     settings, what was learned, and how the bound went. The settings of the model below are for --hidden.
     """
-    from considerate.cli.describe import describe_data, describe_hidden, describe_model, is_model_file
+    from considerate.cli.describe import describe_data, describe_model, is_model_file
     from considerate.data import read_likes
 
     if is_model_file(file):
@@ -46,9 +44,7 @@ def inspect(
         with screen.library_messages(output.quiet):
             interactions = read_likes(file, reader)
             screen.say_notes(interactions, output.quiet)
-            values = describe_data(interactions)
-            if output.hidden:
-                values["hidden"] = describe_hidden(interactions, plan)
+            values = describe_data(interactions, plan if output.hidden else None)
     if output.json:
         screen.print_json(values)
     else:

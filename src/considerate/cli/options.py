@@ -1,8 +1,8 @@
 """The options of the commands, in groups.
 
-A group is a dataclass whose fields are options. A command takes it as one argument, annotated with the panel of the
-help that it is shown in; `grouped` puts the options in its place. The options of a fit are the fields of `Parameters`,
-those of reading the fields of `ReaderOptions`: each is written once.
+A group is a dataclass whose fields are options, and `panel` the panel of the help that they are in. A command takes it
+as one argument; `grouped` puts the options in its place. The options of a fit are the fields of `Parameters`, those of
+reading the fields of `ReaderOptions`: each is written once.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import MISSING, Field, dataclass, field, fields
 from enum import StrEnum
-from typing import Annotated, Any, cast, get_args, get_type_hints
+from typing import Annotated, Any, ClassVar, NamedTuple, cast, get_args, get_type_hints
 
 import typer
 
@@ -23,12 +23,11 @@ from considerate.parameters import Parameters, short_range
 # --- Groups of options ---
 
 
-@dataclass(frozen=True)
-class Panel:
-    """A panel of a command's help."""
+class Panel(NamedTuple):
+    """Goes with a group that has no panel of its own: `Annotated[Group, Panel(title, the fields that are options)]`."""
 
-    title: str | None
-    fields: tuple[str, ...] | None = None  # of the group; all if not given
+    title: str
+    fields: tuple[str, ...]
 
 
 NEEDED = MISSING  # in place of a default
@@ -44,14 +43,15 @@ def grouped(command: Callable[..., Any]) -> Callable[..., Any]:
     parameters: list[inspect.Parameter] = []
     groups: dict[str, tuple[type, list[str]]] = {}
     for parameter in inspect.signature(command, eval_str=True).parameters.values():
-        group, *notes = cast(list[Any], get_args(parameter.annotation) or [None])
-        if not (notes and isinstance(notes[0], Panel)):
+        group, *notes = cast(list[Any], get_args(parameter.annotation) or [parameter.annotation])
+        if not hasattr(group, "__dataclass_fields__"):
             parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
             continue
-        kinds, panel = get_type_hints(group), notes[0]
-        chosen = [one for one in fields(group) if panel.fields is None or one.name in panel.fields]
+        kinds = get_type_hints(group)
+        chosen = [one for one in fields(group) if not notes or one.name in notes[0].fields]
         chosen.sort(key=lambda one: one.name not in group.__annotations__)  # what is inherited comes last
-        parameters += [_parameter(one, kinds[one.name], panel.title) for one in chosen]
+        title = notes[0].title if notes else group.panel
+        parameters += [_parameter(one, kinds[one.name], title) for one in chosen]
         groups[parameter.name] = group, [one.name for one in chosen]
 
     def run(**values: Any) -> Any:
@@ -104,9 +104,9 @@ def _number_or_word(text: str | float) -> Any:
 
 Backend = StrEnum("Backend", ["local", "ray"])
 Score = StrEnum("Score", ["like", "popularity", "popularity_x_like"])
-OUTPUT, WHERE = Panel("Output"), Panel("Where it runs")
 READER = tuple(one.name for one in fields(ReaderOptions) if one.name != "time_column")
 
+Seed = Annotated[int, typer.Option(help="Seed of every draw; a whole number at least 0.")]
 Data = Annotated[
     str, typer.Argument(help="Parquet file or folder, CSV or other delimited text, or the address of a database.")
 ]
@@ -114,13 +114,17 @@ Reader = Annotated[ReaderOptions, Panel("Reading the data", READER)]
 UntitledReader = Annotated[
     ReaderOptions, Panel("Reading the data", tuple(name for name in READER if "title" not in name))
 ]
-Settings = Annotated[Parameters, Panel("The model")]
+SETTINGS = tuple(one.name for one in fields(Parameters))
+Settings = Annotated[Parameters, Panel("The model", SETTINGS)]
+StudySettings = Annotated[Parameters, Panel("The model", tuple(name for name in SETTINGS if name != "popularity"))]
+HiddenSettings = Annotated[Parameters, Panel("The model", ("negatives", "rate", "gamma", "head_correction", "seed"))]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Output:
     """What is printed."""
 
+    panel: ClassVar[str] = "Output"
     quiet: bool = option("No progress, notes or summaries.", False, "--quiet", "-q")
     json: bool = option("Print JSON on stdout.", False)
 
@@ -136,6 +140,7 @@ class Output:
 class Cluster:
     """Where the work is done."""
 
+    panel: ClassVar[str] = "Where it runs"
     backend: Backend = option("Threads here, or a Ray cluster.", Backend.local)
     address: str | None = option(
         "Of the Ray cluster: HOST:6379, or auto on one of its machines; a local Ray is started if not given.", None
@@ -154,10 +159,6 @@ class Ranking:
     score: Score | None = option(
         "One of the paper's scores in place of the knob: like, popularity or popularity_x_like.", None
     )
-
-
-Seed = Annotated[int, typer.Option(help="Seed of every draw; a whole number at least 0.")]
-PlainOutput = Annotated[Output, OUTPUT]
 
 
 # --- Checks that several commands share ---

@@ -7,24 +7,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import chain
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
 from considerate.cli import screen
-from considerate.cli.options import (
-    OUTPUT,
-    WHERE,
-    Backend,
-    Cluster,
-    Output,
-    Panel,
-    Ranking,
-    check_inputs_kept,
-    grouped,
-    option,
-    read_ids,
-)
+from considerate.cli.options import Backend, Cluster, Output, Ranking, check_inputs_kept, grouped, option, read_ids
 from considerate.errors import UsageError
 
 if TYPE_CHECKING:
@@ -38,6 +26,7 @@ Cold = StrEnum("Cold", ["error", "popular"])
 class Who:
     """For whom items are recommended, beside the users that are named."""
 
+    panel: ClassVar[str] = "For whom"
     items: list[str] | None = option("Fold in a new user who likes this item; repeat it, or @FILE.", None)
     all_users: bool = option("Everyone in the model; needs --output.", False)
     cold: Cold = option(
@@ -49,6 +38,7 @@ class Who:
 class What(Ranking):
     """What is recommended."""
 
+    panel: ClassVar[str] = "What is recommended"
     count: int = option("How many items for each user.", 10, "--count", "-n")
     allow: list[str] | None = option("Recommend only this item; repeat it, or @FILE.", None)
     deny: list[str] | None = option("Never recommend this item; repeat it, or @FILE.", None)
@@ -88,10 +78,10 @@ class Where(Cluster):
 @grouped
 def recommend(
     model: Annotated[str, typer.Argument(help="The model file, or the folder of a model in shards.")],
-    who: Annotated[Who, Panel("For whom")],
-    what: Annotated[What, Panel("What is recommended")],
-    output: Annotated[RecommendOutput, OUTPUT],
-    where: Annotated[Where, WHERE],
+    who: Who,
+    what: What,
+    output: RecommendOutput,
+    where: Where,
     users: Annotated[
         list[str] | None, typer.Argument(help="Ids of users, as in the data, or @FILE with one a line.")
     ] = None,

@@ -6,10 +6,10 @@ import math
 import time
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Any, ClassVar
 
 from considerate.cli import screen
-from considerate.cli.options import NEEDED, OUTPUT, Output, Panel, Seed, grouped, option
+from considerate.cli.options import NEEDED, Output, Seed, grouped, option
 from considerate.errors import UsageError
 
 HiddenGraph = StrEnum("HiddenGraph", ["popularity", "random_graph"])
@@ -19,6 +19,7 @@ HiddenGraph = StrEnum("HiddenGraph", ["popularity", "random_graph"])
 class Size:
     """How large the graph is."""
 
+    panel: ClassVar[str | None] = None
     users: int | None = option("How many users; 10,000 if not given.", None)
     items: int | None = option("How many items; 1,000 if not given.", None)
     xbox: bool = option("The sizes of the paper's Xbox sample: 6.2 million users and 12,000 items.", False)
@@ -28,6 +29,7 @@ class Size:
 class Laws:
     """The degree laws."""
 
+    panel: ClassVar[str] = "Degree laws"
     user_exponent: float = option("Of d^-exponent exp(-d / cutoff).", 1.4)
     user_cutoff: float = option("Where the exponential cut-off begins; inf for none.", 70.0)
     user_minimum: int | None = option("The smallest degree of a user; 1 if not given, and 8 with --from-model.", None)
@@ -38,6 +40,7 @@ class Laws:
 class FromModel:
     """What the model draws."""
 
+    panel: ClassVar[str] = "With --from-model"
     from_model: bool = option(
         "Draw vectors, biases, a hidden graph and coins from the model (eq. 5). The truth is written beside, to "
         "OUTPUT.truth.safetensors, and with --genres titles to OUTPUT.titles.parquet or .csv.",
@@ -62,10 +65,10 @@ class SimulateOutput(Output):
 
 @grouped
 def simulate(
-    size: Annotated[Size, Panel(None)],
-    laws: Annotated[Laws, Panel("Degree laws")],
-    model: Annotated[FromModel, Panel("With --from-model")],
-    output: Annotated[SimulateOutput, OUTPUT],
+    size: Size,
+    laws: Laws,
+    model: FromModel,
+    output: SimulateOutput,
     seed: Seed = 0,
 ) -> None:
     """Write likes that never were: a random graph with given degree laws, or data from the model itself."""

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
 
 from considerate.cli import screen
 from considerate.cli.options import (
     NEEDED,
-    OUTPUT,
     Data,
     Output,
-    Panel,
+    StudySettings,
     UntitledReader,
     check_inputs_kept,
     grouped,
@@ -24,16 +23,12 @@ if TYPE_CHECKING:
     from considerate.study.cache import StudyStep
     from considerate.study.results import Results, ScorerResult
 
-# The study chooses the knob itself.
-StudySettings = Annotated[
-    Parameters, Panel("The model", tuple(one.name for one in fields(Parameters) if one.name != "popularity"))
-]
-
 
 @dataclass(frozen=True, kw_only=True)
 class StudyOptions:
     """What is studied."""
 
+    panel: ClassVar[str] = "The study"
     test: str | None = option("Likes to rank, if the split is given; else one like of each user is held out.", None)
     judged: str | None = option(
         "Pairs whose truth is known, liked or not, to check p(like) with. If not given, rows of DATA that fail the "
@@ -56,8 +51,8 @@ def study(
     data: Data,
     reader: UntitledReader,
     settings: StudySettings,
-    options: Annotated[StudyOptions, Panel("The study")],
-    output: Annotated[StudyOutput, OUTPUT],
+    options: StudyOptions,
+    output: StudyOutput,
 ) -> None:
     """One report on likes: how well items are ranked, for whom and in which part of the catalogue, whether p(like) is
     honest, what the knob does, and how it compares with other recommenders.

@@ -182,6 +182,13 @@ class DegreeFit:
     zeros: int  # without: left out
     at_limit: bool  # the likelihood still rose where the search ends (|exponent| or 1/cutoff = STEEPEST)
 
+    def expected(self, histogram: DegreeHistogram) -> Floats:
+        """Vertices that the law expects in each bin of a histogram."""
+        cumulative = np.concatenate([[0.0], self.law.cumulative()])
+        last = len(cumulative) - 1
+        upto, before = np.minimum(histogram.last, last), np.minimum(histogram.first - 1, last)
+        return np.asarray(self.vertices * (cumulative[upto] - cumulative[before]))
+
     def describe(self) -> str:
         limit = "; the degrees fix no finite exponent" if self.at_limit else ""
         left_out = f", {self.zeros} of degree 0 left out" if self.zeros else ""
@@ -281,6 +288,10 @@ class DegreeHistogram:
     def centre(self) -> Floats:
         """Where to plot a bin: the geometric mean of its ends."""
         return np.sqrt(self.first.astype(np.float64) * self.last)
+
+    def bin_of(self, degrees: ArrayLike) -> NDArray[np.int64]:
+        """The bin of each degree, counted from 1; 0 of degree 0."""
+        return np.searchsorted(self.first, np.asarray(degrees), side="right")
 
     @property
     def density(self) -> Floats:
