@@ -6,7 +6,7 @@ JOBS   ?= 2
 SOURCES := $(wildcard src/core/*) CMakeLists.txt pyproject.toml
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-long check bench docs clean
+.PHONY: demo test test-long check hooks bench docs clean
 
 $(VENV)/.installed: $(SOURCES)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -24,6 +24,8 @@ demo: $(VENV)/.installed
 check: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/clang-format --dry-run --Werror $(wildcard src/core/*.?pp)
+	$(BIN)/codespell
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q tests/test_architecture.py
 
@@ -34,6 +36,9 @@ test: check
 # All cases of the randomised tests, drawn anew, in place of a fixed share.
 test-long: check
 	CONSIDERATE_LONG=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --no-loadscope-reorder
+
+hooks: $(VENV)/.dev
+	$(BIN)/pre-commit install
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m pip install --quiet -e '.[bench]'

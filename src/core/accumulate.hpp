@@ -9,7 +9,10 @@ struct Shape {
   std::int64_t K, KP, K4;   // coordinates that are summed; padded to 8; rows of the triangle, padded to 4
   std::int64_t row, first;  // a whole row's means, padded; where in it the coordinates begin
   explicit Shape(const Pass& pass)
-      : K(pass.block_size ? pass.block_size : pass.factors), KP(padded(K)), K4((K + 3) / 4 * 4), row(padded(pass.factors)),
+      : K(pass.block_size ? pass.block_size : pass.factors),
+        KP(padded(K)),
+        K4((K + 3) / 4 * 4),
+        row(padded(pass.factors)),
         first(pass.block_first) {}
   bool whole() const { return KP == row; }
   std::int64_t second() const { return K4 * KP; }
@@ -191,8 +194,9 @@ struct Panel {
       } else {
         const v8 zero = splat(0.0f);
         for (int e = 0; e < 8; e += 4) {  // four edges share what is read of the own row
-          const float *const *others = rows + e0 + e;
-          v8 dot[4] = {zero, zero, zero, zero}, spread[4] = {zero, zero, zero, zero}, rest[4] = {zero, zero, zero, zero};
+          const float* const* others = rows + e0 + e;
+          v8 dot[4] = {zero, zero, zero, zero}, spread[4] = {zero, zero, zero, zero},
+             rest[4] = {zero, zero, zero, zero};
           for (std::int64_t k = 0; k < row; k += 8) {
             const v8 mk = load8(own.mean + k), qk = load8(own.square_plus.data() + k), sk = load8(own.variance + k);
             const bool inside = k >= shape.first && k < block_end;

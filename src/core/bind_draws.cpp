@@ -9,7 +9,8 @@ namespace considerate {
 static DrawSettings settings_from(std::uint64_t seed, std::uint64_t sweep, double rate, const In<double>& weights,
                                   const In<std::uint64_t>& thresholds, const In<std::int32_t>& aliases) {
   const auto size = static_cast<std::int64_t>(weights.size());
-  require(thresholds.size() == weights.size() && aliases.size() == weights.size(), "the alias table is of another size");
+  require(thresholds.size() == weights.size() && aliases.size() == weights.size(),
+          "the alias table is of another size");
   std::int64_t support = 0;
   for (std::int64_t n = 0; n < size; ++n) support += weights.data()[n] > 0;
   return {seed, sweep, rate, weights.data(), {thresholds.data(), aliases.data(), size}, support};
@@ -39,12 +40,14 @@ void bind_draws(nb::module_& m) {
         nb::gil_scoped_release release;
         for (std::int64_t user = first; user < last; ++user) {
           const std::int64_t begin = starts.data()[user];
-          counts.data()[user] = negatives_of(settings, liked.data() + begin, starts.data()[user + 1] - begin, first_user + user);
+          counts.data()[user] =
+              negatives_of(settings, liked.data() + begin, starts.data()[user + 1] - begin, first_user + user);
         }
       },
       nb::arg("seed"), nb::arg("sweep"), nb::arg("rate"), nb::arg("weights"), nb::arg("thresholds"), nb::arg("aliases"),
       nb::arg("starts"), nb::arg("liked"), nb::arg("first"), nb::arg("last"), nb::arg("counts").noconvert(),
-      nb::arg("first_user") = 0, "How many items each of the users first..last has considered and not liked; row 0 is user `first_user`.");
+      nb::arg("first_user") = 0,
+      "How many items each of the users first..last has considered and not liked; row 0 is user `first_user`.");
   m.def(
       "draw_negatives",
       [](std::uint64_t seed, std::uint64_t sweep, double rate, In<double> weights, In<std::uint64_t> thresholds,
@@ -58,14 +61,15 @@ void bind_draws(nb::module_& m) {
         Drawer drawer(settings);
         for (std::int64_t user = first; user < last; ++user) {
           const std::int64_t begin = starts.data()[user], at = out_starts.data()[user];
-          drawer.draw(first_user + user, liked.data() + begin, starts.data()[user + 1] - begin, out_starts.data()[user + 1] - at,
-                      out.data() + at);
+          drawer.draw(first_user + user, liked.data() + begin, starts.data()[user + 1] - begin,
+                      out_starts.data()[user + 1] - at, out.data() + at);
         }
         return std::make_tuple(drawer.rejected(), drawer.from_tree());
       },
       nb::arg("seed"), nb::arg("sweep"), nb::arg("rate"), nb::arg("weights"), nb::arg("thresholds"), nb::arg("aliases"),
-      nb::arg("starts"), nb::arg("liked"), nb::arg("first"), nb::arg("last"), nb::arg("out_starts"), nb::arg("out").noconvert(),
-      nb::arg("first_user") = 0, "Draw them, without replacement and never a liked one: (rejections, draws that needed the tree).");
+      nb::arg("starts"), nb::arg("liked"), nb::arg("first"), nb::arg("last"), nb::arg("out_starts"),
+      nb::arg("out").noconvert(), nb::arg("first_user") = 0,
+      "Draw them, without replacement and never a liked one: (rejections, draws that needed the tree).");
   m.def(
       "solve_temperatures",
       [](In<double> table, double grid_start, double grid_step, In<double> weights, In<std::int64_t> starts,
@@ -75,7 +79,8 @@ void bind_draws(nb::module_& m) {
         require(table.size() >= 4 && table.size() % 2 == 0, "table");
         require(starts.data()[first] >= 0 && starts.data()[last] <= static_cast<std::int64_t>(liked.size()), "starts");
         for (std::int64_t e = starts.data()[first]; e < starts.data()[last]; ++e)
-          require(liked.data()[e] >= 0 && liked.data()[e] < static_cast<std::int64_t>(weights.size()), "an item is out of range");
+          require(liked.data()[e] >= 0 && liked.data()[e] < static_cast<std::int64_t>(weights.size()),
+                  "an item is out of range");
         const SaturationTable of{table.data(), static_cast<std::int64_t>(table.size() / 2), grid_start, grid_step};
         nb::gil_scoped_release release;
         double total = 0;
@@ -90,9 +95,10 @@ void bind_draws(nb::module_& m) {
                                                starts.data()[user + 1] - begin, negatives);
         }
       },
-      nb::arg("table"), nb::arg("grid_start"), nb::arg("grid_step"), nb::arg("weights"), nb::arg("starts"), nb::arg("liked"),
-      nb::arg("first"), nb::arg("last"), nb::arg("negatives"), nb::arg("out").noconvert(),
-      "T of users first..last, such that 1 - exp(-T weight) over what they have not liked adds up to negatives x degree.");
+      nb::arg("table"), nb::arg("grid_start"), nb::arg("grid_step"), nb::arg("weights"), nb::arg("starts"),
+      nb::arg("liked"), nb::arg("first"), nb::arg("last"), nb::arg("negatives"), nb::arg("out").noconvert(),
+      "T of users first..last, such that 1 - exp(-T weight) over what they have not liked adds up to negatives x "
+      "degree.");
 }
 
 }  // namespace considerate

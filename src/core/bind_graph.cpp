@@ -21,8 +21,8 @@ void bind_graph(nb::module_& m) {
         std::int64_t kept = 0;
         {
           nb::gil_scoped_release release;
-          kept = sort_pairs(rows.data(), columns.data(), static_cast<std::int64_t>(rows.size()), row_count, column_count,
-                            starts.data(), indices.data());
+          kept = sort_pairs(rows.data(), columns.data(), static_cast<std::int64_t>(rows.size()), row_count,
+                            column_count, starts.data(), indices.data());
         }
         return std::make_tuple(starts, indices, kept);
       },
@@ -55,8 +55,8 @@ void bind_graph(nb::module_& m) {
         nb::gil_scoped_release release;
         scatter_rows(starts.data(), indices.data(), first, last, places.data(), rows_out.data());
       },
-      nb::arg("starts"), nb::arg("indices"), nb::arg("first"), nb::arg("last"), nb::arg("places").noconvert(), nb::arg("rows_out").noconvert(),
-      "Put rows first..last under their columns; places moves on.");
+      nb::arg("starts"), nb::arg("indices"), nb::arg("first"), nb::arg("last"), nb::arg("places").noconvert(),
+      nb::arg("rows_out").noconvert(), "Put rows first..last under their columns; places moves on.");
 }
 
 }  // namespace considerate

@@ -21,7 +21,8 @@ static RankRows rank_rows(const Matrix& scores, const In<std::int64_t>& seen_sta
   task.seen = seen.data();
   std::int64_t before = 0;
   for (std::int64_t row = 0; row <= task.rows; ++row) {
-    require(task.seen_starts[row] >= before && task.seen_starts[row] <= static_cast<std::int64_t>(seen.size()), "seen_starts");
+    require(task.seen_starts[row] >= before && task.seen_starts[row] <= static_cast<std::int64_t>(seen.size()),
+            "seen_starts");
     before = task.seen_starts[row];
   }
   for (std::size_t i = 0; i < seen.size(); ++i)
@@ -55,7 +56,8 @@ void bind_rank(nb::module_& m) {
         return std::make_tuple(above, ties, bad);
       },
       nb::arg("scores"), nb::arg("starts"), nb::arg("held"), nb::arg("seen_starts"), nb::arg("seen"),
-      "(above, ties, bad): of each held item of a row, how many others have a higher score and how many the same; those "
+      "(above, ties, bad): of each held item of a row, how many others have a higher score and how many the same; "
+      "those "
       "seen are left out. `bad` is the first row with a NaN, else -1; what comes after it is not set.");
   m.def(
       "best_of_rows",
@@ -73,7 +75,8 @@ void bind_rank(nb::module_& m) {
         return std::make_tuple(ids, bad);
       },
       nb::arg("scores"), nb::arg("k"), nb::arg("seen_starts"), nb::arg("seen"),
-      "(ids [rows, k], bad): the k best items of each row, the lower index where scores tie; those seen (ascending) are "
+      "(ids [rows, k], bad): the k best items of each row, the lower index where scores tie; those seen (ascending) "
+      "are "
       "left out, -1 where fewer remain. `bad` is the first row with a NaN, else -1; what comes after it is not set.");
 }
 

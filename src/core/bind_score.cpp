@@ -12,7 +12,8 @@ void bind_score(nb::module_& m) {
   m.def(
       "top_items",
       [](std::int64_t factors, In<float> users, std::int64_t user_stride, In<std::int64_t> rows, In<float> items,
-         In<float> base, std::int64_t k, std::optional<In<std::int64_t>> seen_starts, std::optional<In<std::int32_t>> seen) {
+         In<float> base, std::int64_t k, std::optional<In<std::int64_t>> seen_starts,
+         std::optional<In<std::int32_t>> seen) {
         TopK task;
         task.factors = factors;
         task.user_stride = user_stride;
@@ -20,7 +21,8 @@ void bind_score(nb::module_& m) {
         task.count = static_cast<std::int64_t>(rows.size());
         task.k = k;
         require(factors > 0 && k > 0 && user_stride >= factors, "factors, k or user_stride");
-        require(base.size() % 16 == 0 && static_cast<std::int64_t>(items.size()) == task.strips * factors * 16, "strips");
+        require(base.size() % 16 == 0 && static_cast<std::int64_t>(items.size()) == task.strips * factors * 16,
+                "strips");
         const std::int64_t user_count = static_cast<std::int64_t>(users.size()) / user_stride;
         for (std::int64_t i = 0; i < task.count; ++i)
           require(rows.data()[i] >= 0 && rows.data()[i] < user_count, "a row is out of range");
@@ -46,7 +48,8 @@ void bind_score(nb::module_& m) {
       },
       nb::arg("factors"), nb::arg("users"), nb::arg("user_stride"), nb::arg("rows"), nb::arg("items"), nb::arg("base"),
       nb::arg("k"), nb::arg("seen_starts") = nb::none(), nb::arg("seen") = nb::none(),
-      "The k best items of some users by base + u'v, those seen left out: (ids, scores), -1 and NaN where fewer remain.");
+      "The k best items of some users by base + u'v, those seen left out: (ids, scores), -1 and NaN where fewer "
+      "remain.");
   m.def(
       "pair_moments",
       [](std::int64_t factors, In<float> own, std::optional<In<float>> own_bias_mean,

@@ -77,8 +77,8 @@ auto equalise(Input<std::int32_t> user_degrees, Input<std::int32_t> item_degrees
     items = copy_of(item_degrees);
     const InverseCdf user_law(user_cdf.data(), user_cdf.size());
     const InverseCdf item_law(item_cdf.data(), item_cdf.size());
-    done = equalise_degrees(users.get(), user_degrees.size(), items.get(), item_degrees.size(), user_law,
-                            user_minimum, item_law, item_minimum, seed, attempt, free, homing);
+    done = equalise_degrees(users.get(), user_degrees.size(), items.get(), item_degrees.size(), user_law, user_minimum,
+                            item_law, item_minimum, seed, attempt, free, homing);
   }
   return std::make_tuple(hand_over(std::move(users), user_degrees.size()),
                          hand_over(std::move(items), item_degrees.size()), done.redraws, done.gap);
@@ -107,8 +107,7 @@ auto join(Input<std::int32_t> user_degrees, Input<std::int32_t> item_degrees, st
 auto consider(Input<std::int32_t> counts, Input<double> weights, std::uint64_t seed) {
   std::unique_ptr<std::int32_t[]> users, items;
   std::size_t edges = 0;
-  const auto positive =
-      std::count_if(weights.data(), weights.data() + weights.size(), [](double w) { return w > 0; });
+  const auto positive = std::count_if(weights.data(), weights.data() + weights.size(), [](double w) { return w > 0; });
   require(weights.size() && within(counts, static_cast<std::size_t>(positive)), "more items than positive weights");
   {
     nb::gil_scoped_release release;
@@ -125,8 +124,8 @@ auto consider(Input<std::int32_t> counts, Input<double> weights, std::uint64_t s
 
 void bind_simulate(nb::module_& m) {
   using namespace nb::literals;
-  m.def("equalise_degrees", &equalise, "user_degrees"_a, "item_degrees"_a, "user_cdf"_a, "user_minimum"_a,
-        "item_cdf"_a, "item_minimum"_a, "seed"_a, "attempt"_a, "free"_a, "homing"_a,
+  m.def("equalise_degrees", &equalise, "user_degrees"_a, "item_degrees"_a, "user_cdf"_a, "user_minimum"_a, "item_cdf"_a,
+        "item_minimum"_a, "seed"_a, "attempt"_a, "free"_a, "homing"_a,
         "Redraw one user and one item at a time until the sums agree; see simulate_reference.equalise_degrees.");
   m.def("join_half_edges", &join, "user_degrees"_a, "item_degrees"_a, "seed"_a, "attempt"_a,
         "A random graph with these degrees and no double edge; see simulate_reference.join_half_edges.");

@@ -44,12 +44,14 @@ struct PyPass {
 static RowsOut rows_out(const PyPass& pass, const InOut<float>& rows, const std::optional<InOut<float>>& bias_mean,
                         const std::optional<InOut<float>>& bias_variance) {
   RowsOut out;
-  require(static_cast<std::int64_t>(rows.size()) == pass.own_rows * 2 * padded(pass.raw.factors), "rows: another shape than own");
+  require(static_cast<std::int64_t>(rows.size()) == pass.own_rows * 2 * padded(pass.raw.factors),
+          "rows: another shape than own");
   out.rows = rows.data();
   if (pass.raw.bias) {
     require(bias_mean && bias_variance, "biases are updated but not taken");
     require(static_cast<std::int64_t>(bias_mean->size()) == pass.own_rows, "bias_mean: another length than own");
-    require(static_cast<std::int64_t>(bias_variance->size()) == pass.own_rows, "bias_variance: another length than own");
+    require(static_cast<std::int64_t>(bias_variance->size()) == pass.own_rows,
+            "bias_variance: another length than own");
     out.bias_mean = bias_mean->data();
     out.bias_variance = bias_variance->data();
   }
@@ -66,7 +68,8 @@ static Pass block_of(const PyPass& pass, std::int64_t block, const Maybe<float>&
 }
 
 template <class Array>
-static void check_sums(const Pass& pass, std::size_t count, const Array& second, const Array& first, const Array& bias) {
+static void check_sums(const Pass& pass, std::size_t count, const Array& second, const Array& first,
+                       const Array& bias) {
   const auto K = static_cast<std::size_t>(pass.block_size ? pass.block_size : pass.factors);
   require(second.size() == count * K * (K + 1) / 2 && first.size() == count * K && bias.size() == count * 2,
           "sums of another shape");
@@ -84,10 +87,11 @@ void bind_sums(nb::module_& m) {
       .def(
           "__init__",
           [](PyExpected* self, std::int64_t factors, In<std::int32_t> group_of_item, In<double> beta,
-             std::optional<InOut<float>> alpha, std::optional<InOut<float>> alpha_l, In<double> second, In<double> first, In<double> first_bias, In<double> scalars,
-             In<std::int64_t> sizes, In<double> temperature, In<double> table, double grid_start, double grid_step,
-             Maybe<double> user_second, Maybe<double> user_first, Maybe<double> user_scalars, Maybe<double> liked,
-             Maybe<float> given_alpha, Maybe<float> given_alpha_l) {
+             std::optional<InOut<float>> alpha, std::optional<InOut<float>> alpha_l, In<double> second,
+             In<double> first, In<double> first_bias, In<double> scalars, In<std::int64_t> sizes,
+             In<double> temperature, In<double> table, double grid_start, double grid_step, Maybe<double> user_second,
+             Maybe<double> user_first, Maybe<double> user_scalars, Maybe<double> liked, Maybe<float> given_alpha,
+             Maybe<float> given_alpha_l) {
             new (self) PyExpected();
             Expected& ex = self->raw;
             const auto groups = static_cast<std::int64_t>(sizes.size());
@@ -131,20 +135,22 @@ void bind_sums(nb::module_& m) {
               ex.user_scalars = hold(self->held, *user_scalars, groups * 3, "user_scalars");
             }
           },
-          nb::kw_only(), nb::arg("factors"), nb::arg("group_of_item"), nb::arg("beta"), nb::arg("alpha").noconvert() = nb::none(),
-          nb::arg("alpha_l").noconvert() = nb::none(), nb::arg("second"), nb::arg("first"), nb::arg("first_bias"), nb::arg("scalars"),
-          nb::arg("sizes"), nb::arg("temperature"), nb::arg("table"), nb::arg("grid_start"), nb::arg("grid_step"),
-          nb::arg("user_second") = nb::none(), nb::arg("user_first") = nb::none(), nb::arg("user_scalars") = nb::none(),
-          nb::arg("liked") = nb::none(), nb::arg("given_alpha") = nb::none(), nb::arg("given_alpha_l") = nb::none());
+          nb::kw_only(), nb::arg("factors"), nb::arg("group_of_item"), nb::arg("beta"),
+          nb::arg("alpha").noconvert() = nb::none(), nb::arg("alpha_l").noconvert() = nb::none(), nb::arg("second"),
+          nb::arg("first"), nb::arg("first_bias"), nb::arg("scalars"), nb::arg("sizes"), nb::arg("temperature"),
+          nb::arg("table"), nb::arg("grid_start"), nb::arg("grid_step"), nb::arg("user_second") = nb::none(),
+          nb::arg("user_first") = nb::none(), nb::arg("user_scalars") = nb::none(), nb::arg("liked") = nb::none(),
+          nb::arg("given_alpha") = nb::none(), nb::arg("given_alpha_l") = nb::none());
 
   nb::class_<PyPass>(m, "Pass", "All that a pass over the rows of one side reads.")
       .def(
           "__init__",
-          [](PyPass* self, std::int64_t factors, In<float> own, Maybe<float> own_bias_mean, Maybe<float> own_bias_variance,
-             In<float> other, Maybe<float> other_bias_mean, Maybe<float> other_bias_variance,
-             In<std::int64_t> liked_starts, In<std::int32_t> liked, Maybe<std::int64_t> unliked_starts,
-             Maybe<std::int32_t> unliked, Maybe<std::int64_t> splits, bool bias, double offset, double weight,
-             double tau, double tau_bias, double epsilon, nb::object expected, bool own_is_user, bool slope) {
+          [](PyPass* self, std::int64_t factors, In<float> own, Maybe<float> own_bias_mean,
+             Maybe<float> own_bias_variance, In<float> other, Maybe<float> other_bias_mean,
+             Maybe<float> other_bias_variance, In<std::int64_t> liked_starts, In<std::int32_t> liked,
+             Maybe<std::int64_t> unliked_starts, Maybe<std::int32_t> unliked, Maybe<std::int64_t> splits, bool bias,
+             double offset, double weight, double tau, double tau_bias, double epsilon, nb::object expected,
+             bool own_is_user, bool slope) {
             new (self) PyPass();
             Pass& raw = self->raw;
             auto& held = self->held;
@@ -154,7 +160,8 @@ void bind_sums(nb::module_& m) {
             require(other.size() % static_cast<std::size_t>(width) == 0, "other: rows of another width");
             raw.factors = factors;
             const std::int64_t rows = raw.rows = self->own_rows = static_cast<std::int64_t>(own.size()) / width;
-            const std::int64_t others = raw.other_rows = self->other_rows = static_cast<std::int64_t>(other.size()) / width;
+            const std::int64_t others = raw.other_rows = self->other_rows =
+                static_cast<std::int64_t>(other.size()) / width;
             raw.own.rows = hold(held, own, rows * width, "own");
             raw.other.rows = hold(held, other, others * width, "other");
             if (own_bias_mean && own_bias_variance) {
@@ -215,9 +222,10 @@ void bind_sums(nb::module_& m) {
         }
         return std::make_tuple(out.bound, out.bad, moments_of(out));
       },
-      nb::arg("pass_"), nb::arg("first"), nb::arg("last"), nb::arg("rows").noconvert(), nb::arg("bias_mean").noconvert() = nb::none(),
-      nb::arg("bias_variance").noconvert() = nb::none(),
-      "Sums and steps of rows first..last, written into rows: (the edges' part of the bound before, a bad row or -1, moments of the new rows).");
+      nb::arg("pass_"), nb::arg("first"), nb::arg("last"), nb::arg("rows").noconvert(),
+      nb::arg("bias_mean").noconvert() = nb::none(), nb::arg("bias_variance").noconvert() = nb::none(),
+      "Sums and steps of rows first..last, written into rows: (the edges' part of the bound before, a bad row or -1, "
+      "moments of the new rows).");
   m.def(
       "edge_bound",
       [](const PyPass& pass, std::int64_t first, std::int64_t last) {
@@ -233,12 +241,13 @@ void bind_sums(nb::module_& m) {
         }
         return out.bound;
       },
-      nb::arg("pass_"), nb::arg("first"), nb::arg("last"), "The edges' part of the bound, of users first..last, with no step.");
+      nb::arg("pass_"), nb::arg("first"), nb::arg("last"),
+      "The edges' part of the bound, of users first..last, with no step.");
   m.def(
       "sum_rows",
       [](const PyPass& pass, In<std::int32_t> which, std::int64_t low, std::int64_t high, bool with_groups,
-         InOut<float> second, InOut<float> first, InOut<float> bias, std::int64_t block,
-         Maybe<float> rows, Maybe<float> bias_mean, Maybe<float> bias_variance) {
+         InOut<float> second, InOut<float> first, InOut<float> bias, std::int64_t block, Maybe<float> rows,
+         Maybe<float> bias_mean, Maybe<float> bias_variance) {
         const Pass raw = block_of(pass, block, rows, bias_mean, bias_variance);
         for (std::size_t r = 0; r < which.size(); ++r)
           require(which.data()[r] >= 0 && which.data()[r] < pass.own_rows, "a row is out of range");
@@ -247,14 +256,16 @@ void bind_sums(nb::module_& m) {
         SumsOut out{second.data(), first.data(), bias.data(), 0};
         {
           nb::gil_scoped_release release;
-          kernels_in_use()->sum_rows(raw, which.data(), static_cast<std::int64_t>(which.size()), low, high, with_groups, out);
+          kernels_in_use()->sum_rows(raw, which.data(), static_cast<std::int64_t>(which.size()), low, high, with_groups,
+                                     out);
         }
         return out.bound;
       },
-      nb::arg("pass_"), nb::arg("which"), nb::arg("low"), nb::arg("high"), nb::arg("with_groups"), nb::arg("second").noconvert(),
-      nb::arg("first").noconvert(), nb::arg("bias").noconvert(), nb::arg("block") = 0, nb::arg("rows") = nb::none(), nb::arg("bias_mean") = nb::none(),
-      nb::arg("bias_variance") = nb::none(),
-      "Sums alone, of the rows `which`, over their edges to other[low, high), for one block of coordinates: the edges' part of the bound, where the rows are users.");
+      nb::arg("pass_"), nb::arg("which"), nb::arg("low"), nb::arg("high"), nb::arg("with_groups"),
+      nb::arg("second").noconvert(), nb::arg("first").noconvert(), nb::arg("bias").noconvert(), nb::arg("block") = 0,
+      nb::arg("rows") = nb::none(), nb::arg("bias_mean") = nb::none(), nb::arg("bias_variance") = nb::none(),
+      "Sums alone, of the rows `which`, over their edges to other[low, high), for one block of coordinates: the edges' "
+      "part of the bound, where the rows are users.");
   m.def(
       "solve_rows",
       [](const PyPass& pass, In<std::int32_t> which, In<float> second, In<float> first, In<float> bias,
@@ -274,12 +285,15 @@ void bind_sums(nb::module_& m) {
         }
         return std::make_tuple(out.bad, moments_of(out));
       },
-      nb::arg("pass_"), nb::arg("which"), nb::arg("second"), nb::arg("first"), nb::arg("bias"), nb::arg("rows").noconvert(),
-      nb::arg("bias_mean").noconvert() = nb::none(), nb::arg("bias_variance").noconvert() = nb::none(), nb::arg("block") = 0, "Steps from sums that are given: (a bad row or -1, moments of the new rows).");
+      nb::arg("pass_"), nb::arg("which"), nb::arg("second"), nb::arg("first"), nb::arg("bias"),
+      nb::arg("rows").noconvert(), nb::arg("bias_mean").noconvert() = nb::none(),
+      nb::arg("bias_variance").noconvert() = nb::none(), nb::arg("block") = 0,
+      "Steps from sums that are given: (a bad row or -1, moments of the new rows).");
   m.def(
       "liked_sums",
       [](const PyPass& pass, std::int64_t first, std::int64_t last) {
-        require(pass.raw.expected && pass.raw.own_is_user && first >= 0 && first <= last && last <= pass.own_rows, "rows out of range");
+        require(pass.raw.expected && pass.raw.own_is_user && first >= 0 && first <= last && last <= pass.own_rows,
+                "rows out of range");
         const auto groups = static_cast<std::size_t>(pass.raw.expected->groups);
         auto out = new_array<double>({static_cast<std::size_t>(last - first), groups, 5});
         Pass raw = nth_block(pass.raw, 0, nullptr, nullptr, nullptr);
@@ -292,7 +306,8 @@ void bind_sums(nb::module_& m) {
         return out;
       },
       nb::arg("pass_"), nb::arg("first"), nb::arg("last"),
-      "What the groups hold of the liked items of users first..last: beta, E[h], the logit's two moments, their number.");
+      "What the groups hold of the liked items of users first..last: beta, E[h], the logit's two moments, their "
+      "number.");
   m.def(
       "group_sums",
       [](const PyPass& pass, std::int64_t first, std::int64_t last) {
@@ -314,7 +329,8 @@ void bind_sums(nb::module_& m) {
         }
         return std::make_tuple(second, firsts, scalars);
       },
-      nb::arg("pass_"), nb::arg("first"), nb::arg("last"), "The users' sums for every group, from the alpha and l that the last update left.");
+      nb::arg("pass_"), nb::arg("first"), nb::arg("last"),
+      "The users' sums for every group, from the alpha and l that the last update left.");
   m.def(
       "item_group_sums",
       [](std::int64_t factors, In<float> rows, Maybe<float> bias_mean, Maybe<float> bias_variance, double offset,
@@ -330,7 +346,8 @@ void bind_sums(nb::module_& m) {
         auto first_bias = new_array<double>({B, K});
         auto scalars = new_array<double>({B, 4});
         auto sizes = new_array<std::int64_t>({B});
-        for (auto* array : {&second, &first, &first_bias, &scalars}) std::fill(array->data(), array->data() + array->size(), 0.0);
+        for (auto* array : {&second, &first, &first_bias, &scalars})
+          std::fill(array->data(), array->data() + array->size(), 0.0);
         std::fill(sizes.data(), sizes.data() + B, 0);
         Pass pass;
         pass.factors = factors;
@@ -347,15 +364,16 @@ void bind_sums(nb::module_& m) {
         }
         return std::make_tuple(second, first, first_bias, scalars, sizes);
       },
-      nb::arg("factors"), nb::arg("rows"), nb::arg("bias_mean").none(), nb::arg("bias_variance").none(), nb::arg("offset"),
-      nb::arg("beta"), nb::arg("group_of_item"), nb::arg("groups"),
+      nb::arg("factors"), nb::arg("rows"), nb::arg("bias_mean").none(), nb::arg("bias_variance").none(),
+      nb::arg("offset"), nb::arg("beta"), nb::arg("group_of_item"), nb::arg("groups"),
       "The items' sums for every group, weighted by beta: (second, first, first_bias, scalars, sizes).");
   m.def(
       "logistic",
       [](In<float> xi_squared) {
         auto curvature = new_array<float>({xi_squared.size()});
         auto height = new_array<float>({xi_squared.size()});
-        kernels_in_use()->logistic(static_cast<std::int64_t>(xi_squared.size()), xi_squared.data(), curvature.data(), height.data());
+        kernels_in_use()->logistic(static_cast<std::int64_t>(xi_squared.size()), xi_squared.data(), curvature.data(),
+                                   height.data());
         return std::make_tuple(curvature, height);
       },
       nb::arg("xi_squared"), "(2 lambda(xi), log sigma(xi) - xi / 2) of the square roots.");
@@ -371,7 +389,8 @@ void bind_sums(nb::module_& m) {
         return std::make_tuple(kernels_in_use()->fma_loop(rounds), std::int64_t{0});
 #endif
       },
-      nb::arg("rounds"), "192 flops a round of independent multiply-adds, for benchmarks: (a value, clock ticks or 0).");
+      nb::arg("rounds"),
+      "192 flops a round of independent multiply-adds, for benchmarks: (a value, clock ticks or 0).");
   m.def(
       "coordinate_blocks",
       [](std::int64_t factors) {

@@ -51,7 +51,8 @@ static inline std::int64_t first_not_below(const T* values, std::int64_t begin, 
 
 // The same where the place is likely to be near `begin`.
 template <class T>
-static inline std::int64_t first_not_below_near(const T* values, std::int64_t begin, std::int64_t end, std::int64_t value) {
+static inline std::int64_t first_not_below_near(const T* values, std::int64_t begin, std::int64_t end,
+                                                std::int64_t value) {
   std::int64_t low = begin, step = 8;
   while (low + step < end && values[low + step] < value) {
     low += step + 1;

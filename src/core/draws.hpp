@@ -16,7 +16,8 @@ struct AliasTable {
   std::int32_t draw(Random& random) const {
     const auto product = static_cast<unsigned __int128>(random.next()) * static_cast<std::uint64_t>(size);
     const auto column = static_cast<std::int64_t>(product >> 64);
-    return static_cast<std::uint64_t>(product) < thresholds[column] ? static_cast<std::int32_t>(column) : aliases[column];
+    return static_cast<std::uint64_t>(product) < thresholds[column] ? static_cast<std::int32_t>(column)
+                                                                    : aliases[column];
   }
 };
 
@@ -85,7 +86,8 @@ class WeightedTree {
 
  private:
   void refresh(std::int64_t i) {
-    sums_[static_cast<std::size_t>(i)] = sums_[static_cast<std::size_t>(2 * i)] + sums_[static_cast<std::size_t>(2 * i + 1)];
+    sums_[static_cast<std::size_t>(i)] =
+        sums_[static_cast<std::size_t>(2 * i)] + sums_[static_cast<std::size_t>(2 * i + 1)];
   }
   std::int64_t leaves_ = 1;
   std::vector<double> sums_;
@@ -93,10 +95,10 @@ class WeightedTree {
 
 struct DrawSettings {
   std::uint64_t seed, sweep;
-  double rate;               // c, negatives per positive
-  const double* weights;     // [N] pi
+  double rate;            // c, negatives per positive
+  const double* weights;  // [N] pi
   AliasTable table;
-  std::int64_t support;      // items with pi > 0
+  std::int64_t support;  // items with pi > 0
 };
 
 // How many a user gets: c d, its fraction by a coin, never more than there are.
@@ -127,7 +129,8 @@ class Drawer {
     std::int64_t drawn = 0;
     if (count == settings_.support - liked_in_support) {
       for (std::int64_t n = 0; drawn < count; ++n)
-        if (settings_.weights[n] > 0 && !marked(static_cast<std::int32_t>(n))) out[drawn++] = static_cast<std::int32_t>(n);
+        if (settings_.weights[n] > 0 && !marked(static_cast<std::int32_t>(n)))
+          out[drawn++] = static_cast<std::int32_t>(n);
     } else {
       // Discarding what is liked or drawn already is sampling without replacement. The next item's law does not
       // depend on how many were discarded, so leaving the loop at any time for an exact draw is exact too.

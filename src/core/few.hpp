@@ -18,8 +18,7 @@ class FewEdges {
   }
 
   FewEdges(const Pass& pass, RowsOut& out, Solver& solver)
-      : pass_(pass), out_(out), solver_(solver), shape_(pass), rest_(8 * shape_.KP),
-        scaled_(8 * kMost * shape_.KP) {}
+      : pass_(pass), out_(out), solver_(solver), shape_(pass), rest_(8 * shape_.KP), scaled_(8 * kMost * shape_.KP) {}
 
   void push(std::int64_t row) {
     Waiting one;
@@ -59,11 +58,16 @@ class FewEdges {
     const int n = 2 * kind;
     take(waiting_[kind], filled_[kind], n);
     switch (shape_.KP / 8) {
-      case 1: return step_rows<1>(n);
-      case 2: return step_rows<2>(n);
-      case 3: return step_rows<3>(n);
-      case 4: return step_rows<4>(n);
-      default: return step_rows<0>(n);
+      case 1:
+        return step_rows<1>(n);
+      case 2:
+        return step_rows<2>(n);
+      case 3:
+        return step_rows<3>(n);
+      case 4:
+        return step_rows<4>(n);
+      default:
+        return step_rows<0>(n);
     }
   }
 
@@ -131,7 +135,8 @@ class FewEdges {
       const i8 live = load_ints(count_) > e;
       const v8 half = select8(load_ints(liked_) > e, splat(0.5f), splat(-0.5f));
       const v8 bias = load8(bias_ + 8 * e) + shift, logit = sum_rows(dots) + bias;
-      const v8 xi_squared = logit * logit + sum_rows(spreads) + load8(bias_variance_ + 8 * e) + load8(own_bias_variance_);
+      const v8 xi_squared =
+          logit * logit + sum_rows(spreads) + load8(bias_variance_ + 8 * e) + load8(own_bias_variance_);
       const v8 xi = sqrt8(xi_squared), t = exp_minus(xi);
       const v8 p = select8(live, rho * curvature8(xi, xi_squared, t), splat(0.0f));
       const v8 y = select8(live, rho * half, splat(0.0f));
@@ -185,7 +190,8 @@ class FewEdges {
       check_products();
       for (int j = 0; j < n; ++j)
         for (int i = 0; i < W; ++i)
-          store8(&scaled_[(lane * kMost + j) * KP + k0 + 8 * i], inverse[i] * load8(others_[8 * j + lane] + k0 + 8 * i));
+          store8(&scaled_[(lane * kMost + j) * KP + k0 + 8 * i],
+                 inverse[i] * load8(others_[8 * j + lane] + k0 + 8 * i));
     }
   }
 
@@ -295,7 +301,8 @@ class FewEdges {
   alignas(32) std::int32_t count_[8], liked_[8];
   alignas(32) float own_bias_[8], own_bias_variance_[8], bias_precision_[8], bias_pull_[8];
   const float* others_[8 * kMost];
-  alignas(32) float bias_[8 * kMost], bias_variance_[8 * kMost], precision_[8 * kMost], pull_[8 * kMost], weight_[8 * kMost];
+  alignas(32) float bias_[8 * kMost], bias_variance_[8 * kMost],
+      precision_[8 * kMost], pull_[8 * kMost], weight_[8 * kMost];
   Buffer<float> rest_;    // [8, KP]
   Buffer<float> scaled_;  // [8, kMost, KP]
   d4 products_[2] = {{1, 1, 1, 1}, {1, 1, 1, 1}};

@@ -64,7 +64,8 @@ inline void counts_to_places(std::int64_t* counts, std::int64_t slices, std::int
 inline void scatter_rows(const std::int64_t* starts, const std::int32_t* indices, std::int64_t first, std::int64_t last,
                          std::int64_t* places, std::int32_t* rows_out) {
   for (std::int64_t m = first; m < last; ++m)
-    for (std::int64_t e = starts[m]; e < starts[m + 1]; ++e) rows_out[places[indices[e]]++] = static_cast<std::int32_t>(m);
+    for (std::int64_t e = starts[m]; e < starts[m + 1]; ++e)
+      rows_out[places[indices[e]]++] = static_cast<std::int32_t>(m);
 }
 
 }  // namespace considerate

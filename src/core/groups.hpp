@@ -19,15 +19,27 @@ static inline void outer_product(std::int64_t K, const float* mean, const float*
 class UserGroups {
  public:
   static constexpr int kTogether = 4;
-  struct Liked {  // what a group's sums hold of a user's liked items: beta, E[h], moments of the logit; and their number
+  struct
+      Liked {  // what a group's sums hold of a user's liked items: beta, E[h], moments of the logit; and their number
     double beta, mass, square, mean, count;
   };
 
   explicit UserGroups(const Pass& pass)
-      : pass_(pass), groups_(pass.expected && pass.own_is_user ? pass.expected->groups : 0), K_(groups_ ? pass.factors : 0),
-        T_(triangle(K_)), width_(padded4(T_ + 2 * K_)), matrix_((groups_ + 1) / 2 * 2 * width_), vectors_(kTogether * width_),
-        sums_(kTogether * width_), plain_(kTogether * K_), squares_(kTogether * (groups_ + 1)), liked_(kTogether * groups_),
-        alpha_(kTogether * groups_), alpha_l_(kTogether * groups_), xi_squared_(padded(groups_)), l_(padded(groups_)),
+      : pass_(pass),
+        groups_(pass.expected && pass.own_is_user ? pass.expected->groups : 0),
+        K_(groups_ ? pass.factors : 0),
+        T_(triangle(K_)),
+        width_(padded4(T_ + 2 * K_)),
+        matrix_((groups_ + 1) / 2 * 2 * width_),
+        vectors_(kTogether * width_),
+        sums_(kTogether * width_),
+        plain_(kTogether * K_),
+        squares_(kTogether * (groups_ + 1)),
+        liked_(kTogether * groups_),
+        alpha_(kTogether * groups_),
+        alpha_l_(kTogether * groups_),
+        xi_squared_(padded(groups_)),
+        l_(padded(groups_)),
         height_(padded(groups_)) {
     for (std::int64_t b = 0; b < groups_; ++b) {
       const Expected& ex = *pass.expected;
@@ -236,9 +248,18 @@ class GroupSums {
   static constexpr int kTogether = 16;
 
   explicit GroupSums(const Pass& pass)
-      : pass_(pass), ex_(*pass.expected), K_(pass.factors), T_(triangle(K_)), rows_((ex_.groups + 3) / 4 * 4),
-        width_(padded4(T_ + 2 * K_ + 2)), vectors_(kTogether * width_), plain_(kTogether * padded4(K_ + 1)),
-        alpha_(kTogether * rows_), alpha_l_(kTogether * rows_), curved_sums_(rows_ * width_), plain_sums_(rows_ * padded4(K_ + 1)) {}
+      : pass_(pass),
+        ex_(*pass.expected),
+        K_(pass.factors),
+        T_(triangle(K_)),
+        rows_((ex_.groups + 3) / 4 * 4),
+        width_(padded4(T_ + 2 * K_ + 2)),
+        vectors_(kTogether * width_),
+        plain_(kTogether * padded4(K_ + 1)),
+        alpha_(kTogether * rows_),
+        alpha_l_(kTogether * rows_),
+        curved_sums_(rows_ * width_),
+        plain_sums_(rows_ * padded4(K_ + 1)) {}
 
   void add(std::int64_t first, int count) {
     if (count < kTogether) {
@@ -311,8 +332,8 @@ class GroupSums {
   const Pass& pass_;
   const Expected& ex_;
   std::int64_t K_, T_, rows_, width_;
-  Buffer<double> vectors_, plain_;  // [kTogether, width]: E[u u'], E[u], b E[u], 1, b; and E[u], 1
-  Buffer<double> alpha_, alpha_l_;  // [kTogether, rows]
+  Buffer<double> vectors_, plain_;           // [kTogether, width]: E[u u'], E[u], b E[u], 1, b; and E[u], 1
+  Buffer<double> alpha_, alpha_l_;           // [kTogether, rows]
   Buffer<double> curved_sums_, plain_sums_;  // [rows, width]
 };
 

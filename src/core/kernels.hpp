@@ -34,10 +34,10 @@ struct Expected {
   float* alpha_l = nullptr;                     // [users, groups]
 
   // items: sums over the items of a group, weighted by beta; b~ = b_n + offset
-  const double* second = nullptr;     // [groups, triangle] E[v v'], off-diagonals doubled
-  const double* first = nullptr;      // [groups, K] E[v]
-  const double* first_bias = nullptr; // [groups, K] b~ E[v]
-  const double* scalars = nullptr;    // [groups, 4] beta; b~; E[b~^2]; largest beta
+  const double* second = nullptr;       // [groups, triangle] E[v v'], off-diagonals doubled
+  const double* first = nullptr;        // [groups, K] E[v]
+  const double* first_bias = nullptr;   // [groups, K] b~ E[v]
+  const double* scalars = nullptr;      // [groups, 4] beta; b~; E[b~^2]; largest beta
   const std::int64_t* sizes = nullptr;  // [groups] items with beta > 0
   const double* temperature = nullptr;  // [users] T_m
   const double* table = nullptr;        // [groups, grid, 2] F_b and dF_b/dx at x = log T
@@ -56,7 +56,7 @@ struct Expected {
 struct Pass {
   std::int64_t factors = 0, rows = 0, other_rows = 0, first = 0, last = 0;  // rows: of the whole side
   Side own, other;
-  Adjacency liked, unliked;  // the edges of H with g = 1 and with g = 0
+  Adjacency liked, unliked;              // the edges of H with g = 1 and with g = 0
   const std::int64_t* splits = nullptr;  // [leaves + 1] the other side's blocks, the leaves of the tree of sums
   std::int64_t leaves = 0;
   bool bias = false;  // whether this side has biases
@@ -66,7 +66,7 @@ struct Pass {
   float epsilon = 1;
   const Expected* expected = nullptr;
   bool own_is_user = true;
-  bool slope = false;  // sum p v in place of z: how z falls as the row's own bias grows
+  bool slope = false;                            // sum p v in place of z: how z falls as the row's own bias grows
   std::int64_t block_first = 0, block_size = 0;  // the coordinates that are stepped; size 0 means all of them
 };
 
@@ -103,8 +103,8 @@ struct RowsOut {
   float* rows = nullptr;  // [rows, 2 * padded], indexed like own; null where only the users' bound is asked for
   float* bias_mean = nullptr;
   float* bias_variance = nullptr;
-  double bound = 0;            // sum over the edges of H of their part of L_xi, at xi's optimum before the step
-  std::int64_t bad = -1;       // the first row whose step was not finite
+  double bound = 0;                  // sum over the edges of H of their part of L_xi, at xi's optimum before the step
+  std::int64_t bad = -1;             // the first row whose step was not finite
   double moments[4] = {0, 0, 0, 0};  // of the new rows: sum of E[x^2], sum of log variance; the same of the biases
 };
 
@@ -128,21 +128,21 @@ struct SumsIn {
 struct TopK {
   std::int64_t factors = 0, strips = 0, count = 0, k = 0, user_stride = 0;
   const float* users = nullptr;
-  const std::int64_t* rows = nullptr;  // [count] of users
-  const float* items = nullptr;        // [strips, K, 16]
-  const float* base = nullptr;         // [strips * 16]
+  const std::int64_t* rows = nullptr;         // [count] of users
+  const float* items = nullptr;               // [strips, K, 16]
+  const float* base = nullptr;                // [strips * 16]
   const std::int64_t* seen_starts = nullptr;  // [count + 1], or null
   const std::int32_t* seen = nullptr;
-  float* scores_out = nullptr;       // [count, k], NaN where fewer remain
-  std::int32_t* items_out = nullptr; // [count, k], -1 where fewer remain
+  float* scores_out = nullptr;        // [count, k], NaN where fewer remain
+  std::int32_t* items_out = nullptr;  // [count, k], -1 where fewer remain
 };
 
 // Rows of scores: where held-out items are ranked in them, or the best of each row. What was seen does not count.
 struct RankRows {
   std::int64_t rows = 0, items = 0, k = 0;
   bool is_double = false;
-  const void* scores = nullptr;               // [rows, items] of float or double
-  const std::int64_t* starts = nullptr;       // [rows + 1] of held
+  const void* scores = nullptr;          // [rows, items] of float or double
+  const std::int64_t* starts = nullptr;  // [rows + 1] of held
   const std::int32_t* held = nullptr;
   const std::int64_t* seen_starts = nullptr;  // [rows + 1] of seen
   const std::int32_t* seen = nullptr;         // ascending within a row

@@ -4,8 +4,12 @@
 class RowSummer {
  public:
   explicit RowSummer(const Pass& pass)
-      : pass_(pass), shape_(pass), own_(shape_), panel_(shape_),
-        groups_(pass), second_(pass.expected && !pass.own_is_user ? triangle(pass.factors) : 0),
+      : pass_(pass),
+        shape_(pass),
+        own_(shape_),
+        panel_(shape_),
+        groups_(pass),
+        second_(pass.expected && !pass.own_is_user ? triangle(pass.factors) : 0),
         scratch_(pass.expected ? pass.factors : 0) {
     if (pass.liked.starts) liked_end_ = pass.liked.indices + pass.liked.starts[pass.rows];
     if (pass.unliked.starts) unliked_end_ = pass.unliked.indices + pass.unliked.starts[pass.rows];
@@ -109,8 +113,8 @@ class RowSummer {
 
  private:
   static constexpr std::uint64_t kGroupsPlace = ~std::uint64_t{0};
-  static constexpr std::int64_t kAhead = 40;         // edges between a prefetch and its use
-  static constexpr std::int64_t kFar = 4 << 20;      // bytes of the other side that are read a block at a time
+  static constexpr std::int64_t kAhead = 40;        // edges between a prefetch and its use
+  static constexpr std::int64_t kFar = 4 << 20;     // bytes of the other side that are read a block at a time
   static constexpr std::int64_t kTrees = 16 << 20;  // bytes of trees that are held at a time
   static constexpr std::int64_t kNear = 768 << 10;  // bytes of the other side that need no prefetching
 
@@ -172,7 +176,8 @@ class RowSummer {
         end[side] = edges[side]->starts[row + 1];
       }
     if (!pass_.splits) {
-      leaves(0, {edges[0]->indices + at[0], edges[1]->indices + at[1], end[0] - at[0], end[0] - at[0] + end[1] - at[1]});
+      leaves(0,
+             {edges[0]->indices + at[0], edges[1]->indices + at[1], end[0] - at[0], end[0] - at[0] + end[1] - at[1]});
       return;
     }
     for (int side = 0; side < 2; ++side) {
@@ -201,19 +206,26 @@ class RowSummer {
   // The edges of one block, first the liked ones, a chunk to a leaf.
   void leaves(std::int64_t block, const Part& part) {
     for (std::int64_t start = 0; start < part.count; start += kChunk) {
-      const std::uint64_t place = (static_cast<std::uint64_t>(block) << 32) | static_cast<std::uint64_t>(start / kChunk);
+      const std::uint64_t place =
+          (static_cast<std::uint64_t>(block) << 32) | static_cast<std::uint64_t>(start / kChunk);
       leaf(tree_ ? tree_->leaf(shape_, place) : nullptr, part, start, least(part.count, start + kChunk));
     }
   }
 
   void leaf(float* node, const Part& part, std::int64_t start, std::int64_t stop) {
     switch (shape_.whole() ? shape_.KP / 8 : 0) {
-      case 1: return panels<1>(node, part, start, stop);
-      case 2: return panels<2>(node, part, start, stop);
-      case 3: return panels<3>(node, part, start, stop);
-      case 4: return panels<4>(node, part, start, stop);
-      case 8: return panels<8>(node, part, start, stop);
-      default: return panels<0>(node, part, start, stop);
+      case 1:
+        return panels<1>(node, part, start, stop);
+      case 2:
+        return panels<2>(node, part, start, stop);
+      case 3:
+        return panels<3>(node, part, start, stop);
+      case 4:
+        return panels<4>(node, part, start, stop);
+      case 8:
+        return panels<8>(node, part, start, stop);
+      default:
+        return panels<0>(node, part, start, stop);
     }
   }
 
@@ -342,12 +354,24 @@ class RowSummer {
       const int edges = static_cast<int>(least(size, part.count - start));
       gather(part, start, edges, false);
       switch (shape_.whole() ? shape_.KP / 8 : 0) {
-        case 1: panel_.moments<1>(own_, edges); break;
-        case 2: panel_.moments<2>(own_, edges); break;
-        case 3: panel_.moments<3>(own_, edges); break;
-        case 4: panel_.moments<4>(own_, edges); break;
-        case 8: panel_.moments<8>(own_, edges); break;
-        default: panel_.moments<0>(own_, edges); break;
+        case 1:
+          panel_.moments<1>(own_, edges);
+          break;
+        case 2:
+          panel_.moments<2>(own_, edges);
+          break;
+        case 3:
+          panel_.moments<3>(own_, edges);
+          break;
+        case 4:
+          panel_.moments<4>(own_, edges);
+          break;
+        case 8:
+          panel_.moments<8>(own_, edges);
+          break;
+        default:
+          panel_.moments<0>(own_, edges);
+          break;
       }
       for (int e = 0; e < edges; ++e) beta[e] = static_cast<float>(T * ex.beta[part.liked[start + e]]);
       for (int e = edges; e % 8 != 0; ++e) beta[e] = 0.0f;
@@ -509,7 +533,8 @@ static void pack(const Shape& shape, const float* node, std::int64_t r, const Su
   std::int64_t i = 0;
   for (; triangle(i) + (i + 8) / 8 * 8 <= T; second += ++i)  // the next row overwrites what is too much
     for (std::int64_t j = 0; j <= i; j += 8) store8(second + j, load8(node + i * shape.KP + j));
-  for (; i < K; second += ++i) std::memcpy(second, node + i * shape.KP, static_cast<std::size_t>(i + 1) * sizeof(float));
+  for (; i < K; second += ++i)
+    std::memcpy(second, node + i * shape.KP, static_cast<std::size_t>(i + 1) * sizeof(float));
   for (std::int64_t k = 0; k < K; ++k) first[k] = node[shape.second() + k];
   for (int b = 0; b < 2; ++b) bias[b] = node[shape.second() + shape.KP + b];
 }
@@ -540,7 +565,8 @@ static void liked_sums(const Pass& pass, double* out) {
   }
 }
 
-static void solve_rows_of(const Pass& pass, const std::int32_t* which, std::int64_t count, const SumsIn& sums, RowsOut& out) {
+static void solve_rows_of(const Pass& pass, const std::int32_t* which, std::int64_t count, const SumsIn& sums,
+                          RowsOut& out) {
   Solver solver(pass, out);
   const std::int64_t K = Shape(pass).K, T = triangle(K);
   for (std::int64_t r = 0; r < count; ++r)

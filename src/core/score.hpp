@@ -2,8 +2,8 @@
 // Included by kernels.cpp inside the namespace of its instruction set.
 #pragma once
 
-constexpr int kStrip = 16;      // items scored side by side
-constexpr int kTileUsers = 6;   // users scored at a time
+constexpr int kStrip = 16;     // items scored side by side
+constexpr int kTileUsers = 6;  // users scored at a time
 
 // The best items so far of one user: unordered until there are `capacity`, then a heap with the worst at the root.
 // Of equal scores the lower index is the better, and stays, as items come in ascending order.
@@ -122,12 +122,24 @@ static void top_items(const TopK& task) {
       }
     }
     switch (tile) {
-      case 6: score_users<6>(task, users, best); break;
-      case 5: score_users<5>(task, users, best); break;
-      case 4: score_users<4>(task, users, best); break;
-      case 3: score_users<3>(task, users, best); break;
-      case 2: score_users<2>(task, users, best); break;
-      default: score_users<1>(task, users, best); break;
+      case 6:
+        score_users<6>(task, users, best);
+        break;
+      case 5:
+        score_users<5>(task, users, best);
+        break;
+      case 4:
+        score_users<4>(task, users, best);
+        break;
+      case 3:
+        score_users<3>(task, users, best);
+        break;
+      case 2:
+        score_users<2>(task, users, best);
+        break;
+      default:
+        score_users<1>(task, users, best);
+        break;
     }
     for (int r = 0; r < tile; ++r) best[r].finish();
   }

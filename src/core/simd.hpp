@@ -33,13 +33,11 @@ static inline v8 sum_rows(const v8* rows) {
   v8 half[4], quarter[2];
   for (int e = 0; e < 4; ++e) {
     const v8 a = rows[2 * e], b = rows[2 * e + 1];
-    half[e] = SHUFFLE8(a, b, 0, 8, 2, 10, 4, 12, 6, 14) +
-              SHUFFLE8(a, b, 1, 9, 3, 11, 5, 13, 7, 15);
+    half[e] = SHUFFLE8(a, b, 0, 8, 2, 10, 4, 12, 6, 14) + SHUFFLE8(a, b, 1, 9, 3, 11, 5, 13, 7, 15);
   }
   for (int e = 0; e < 2; ++e) {
     const v8 a = half[2 * e], b = half[2 * e + 1];
-    quarter[e] = SHUFFLE8(a, b, 0, 1, 8, 9, 4, 5, 12, 13) +
-                 SHUFFLE8(a, b, 2, 3, 10, 11, 6, 7, 14, 15);
+    quarter[e] = SHUFFLE8(a, b, 0, 1, 8, 9, 4, 5, 12, 13) + SHUFFLE8(a, b, 2, 3, 10, 11, 6, 7, 14, 15);
   }
   return SHUFFLE8(quarter[0], quarter[1], 0, 1, 2, 3, 8, 9, 10, 11) +
          SHUFFLE8(quarter[0], quarter[1], 4, 5, 6, 7, 12, 13, 14, 15);

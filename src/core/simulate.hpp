@@ -89,8 +89,8 @@ struct Joined {
 // Joins half-edges; `row` holds the first edge of each user (size users + 1), `edges` the items, to be filled.
 class Joiner {
  public:
-  Joiner(const std::vector<std::int64_t>& row, const std::int32_t* item_degrees, std::size_t items,
-         std::int32_t* edges, std::uint64_t seed, std::uint64_t attempt)
+  Joiner(const std::vector<std::int64_t>& row, const std::int32_t* item_degrees, std::size_t items, std::int32_t* edges,
+         std::uint64_t seed, std::uint64_t attempt)
       : row_(row), degrees_(item_degrees), items_(items), edges_(edges), random_(key64(seed, kJoin, attempt)) {}
 
   Joined run() {

@@ -5,8 +5,13 @@
 class Solver {
  public:
   Solver(const Pass& pass, RowsOut& out)
-      : pass_(pass), out_(out), shape_(pass), buffer_((triangle(shape_.KP) + 2 * shape_.KP) * 8),
-        P_(buffer_.data()), z_(P_ + triangle(shape_.KP) * 8), diagonal_(z_ + shape_.KP * 8) {
+      : pass_(pass),
+        out_(out),
+        shape_(pass),
+        buffer_((triangle(shape_.KP) + 2 * shape_.KP) * 8),
+        P_(buffer_.data()),
+        z_(P_ + triangle(shape_.KP) * 8),
+        diagonal_(z_ + shape_.KP * 8) {
     for (auto& node : nodes_) node = new_node(shape_);
   }
   Solver(const Solver&) = delete;
@@ -142,10 +147,17 @@ class Solver {
     std::int64_t i = 0;
     for (; i + 4 <= K; i += 4) rows_of_factor<4>(i);
     switch (K - i) {
-      case 3: rows_of_factor<3>(i); break;
-      case 2: rows_of_factor<2>(i); break;
-      case 1: rows_of_factor<1>(i); break;
-      default: break;
+      case 3:
+        rows_of_factor<3>(i);
+        break;
+      case 2:
+        rows_of_factor<2>(i);
+        break;
+      case 1:
+        rows_of_factor<1>(i);
+        break;
+      default:
+        break;
     }
   }
 
