@@ -210,7 +210,7 @@ def test_what_it_costs_is_said_before_the_first_sweep(likes: Path) -> None:
     steps.close()
     assert said[0] == "Running on two workers in this process."
     assert said[1].startswith("Divided by users over 2 workers (3 parts): ")
-    assert "each sweep sends" in said[1]
+    assert "a sweep sends" in said[1]
     assert said[2] == "users are taken from the column 'user', items from 'item'"
     assert [told[0] for told in read if told[1] == told[2]] == ["reading", "exchanging", "dividing"]
     assert first.note == "slowest block 1 0.01 s  2 MB down, 3 MB up"

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from typing import Any
 
 import numpy as np
 import pytest
 
-from considerate.distributed.pools.host import PartitionHost, PerPart, size_of
+from considerate.distributed.pools.host import PartitionHost, PerPart, in_order, size_of
+from considerate.fitting.interrupts import held_interrupts
 from ray_cluster import Tally, downs, expected_tally, together
 
 PARTS = 5
@@ -131,3 +136,50 @@ def test_sizes_are_those_of_what_is_sent() -> None:
     assert size_of({"a": array, "b": array[:10]}) >= array.nbytes + array[:10].nbytes
     assert size_of(np.asfortranarray(array)) >= array.nbytes
     assert size_of(3) < 20
+
+
+# --- Ctrl-C ---
+
+
+def press_ctrl_c() -> None:
+    ident = threading.main_thread().ident
+    assert ident is not None
+    signal.pthread_kill(ident, signal.SIGINT)
+
+
+def test_a_second_ctrl_c_waits_for_what_is_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    winding_down, ended = threading.Event(), []
+    cancel = Future.cancel
+
+    def told(future: Future[Any]) -> bool:
+        winding_down.set()
+        return cancel(future)
+
+    monkeypatch.setattr(Future, "cancel", told)
+
+    def work(number: int) -> None:
+        if number == 0:
+            press_ctrl_c()
+        assert winding_down.wait(60)
+        press_ctrl_c()
+        ended.append(number)
+
+    with ThreadPoolExecutor(2) as pool:
+        with pytest.raises(KeyboardInterrupt), closing(in_order(pool, 2, work, range(2))) as answers:
+            list(answers)
+        assert sorted(ended) == [0, 1]
+
+
+def test_ctrl_c_is_held_back_to_the_end_of_a_block() -> None:
+    reached = []
+
+    def interrupted_twice() -> None:
+        with held_interrupts():
+            press_ctrl_c()
+            press_ctrl_c()
+            reached.append(1)
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted_twice()
+    assert reached == [1]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

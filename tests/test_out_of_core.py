@@ -275,9 +275,11 @@ def test_what_a_killed_fit_left_is_removed_by_the_next(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == [others.name]
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT], ids=["killed", "interrupted"])
-def test_the_program_is_stopped_and_goes_on(how: signal.Signals, likes: Path, tmp_path: Path) -> None:
-    """At some moment or other of a sweep."""
+@pytest.mark.parametrize(
+    ("how", "times"), [(signal.SIGKILL, 1), (signal.SIGINT, 1), (signal.SIGINT, 8)], ids=["killed", "interrupted", "8x"]
+)
+def test_the_program_is_stopped_and_goes_on(how: signal.Signals, times: int, likes: Path, tmp_path: Path) -> None:
+    """At some moment or other of a sweep; an impatient user presses Ctrl-C until it ends."""
     out, kept = tmp_path / "out", tmp_path / "kept"
     out.mkdir()
     options = ["fit", likes, "-o", out / "model.safetensors", "--out-of-core", "--checkpoint", kept]
@@ -290,12 +292,15 @@ def test_the_program_is_stopped_and_goes_on(how: signal.Signals, likes: Path, tm
             assert process.poll() is None
             time.sleep(0.005)
         time.sleep(float(np.random.default_rng().random()) / 20)
-        process.send_signal(how)
+        for _ in range(times):
+            process.send_signal(how)
+            time.sleep(0.02 * (times > 1))
         said = process.communicate(timeout=60)[1]
     finally:
         process.kill()
     if how is signal.SIGINT:
         assert process.returncode == 130, said
+        assert "Traceback" not in said
         assert os.listdir(out) == ["model.safetensors"]
         found = Recommender.load(out / "model.safetensors")
         assert_same(found, made(sweeps=found.n_iter_).fit(likes))

@@ -13,6 +13,7 @@ Heavy imports happen inside commands, so that `considerate --help` answers at on
 
 from __future__ import annotations
 
+import signal
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -30,8 +31,15 @@ def __getattr__(name: str) -> Any:
     return app
 
 
+def interrupt_once(*_: object) -> None:
+    """The first Ctrl-C stops the program; later ones would interrupt how it saves what is finished and cleans up."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
 def main() -> None:
     """The entry point. Nothing is imported before it, so that Ctrl-C is one line at any time."""
+    signal.signal(signal.SIGINT, interrupt_once)
     try:
         from considerate.cli.program import run
 

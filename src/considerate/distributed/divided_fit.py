@@ -34,6 +34,7 @@ from considerate.distributed.pools.pool import WorkerPool
 from considerate.distributed.runners import PartitionedRunner, correct_head_over, gather, make_runner
 from considerate.errors import DivergedError, UsageError
 from considerate.fitting.checkpoint import Checkpoint, Checkpoints
+from considerate.fitting.interrupts import held_interrupts
 from considerate.fitting.resume import Keeper, Keeping
 from considerate.fitting.saved_state import PartsOfPool, Tuned
 from considerate.fitting.training import (
@@ -220,10 +221,11 @@ class DividedFit:
             if reached.state is not None:
                 warn_of_collapse(reached.state.posterior, asked.plan.weight)
         except (KeyboardInterrupt, GeneratorExit, DivergedError):
-            steps.close()  # which writes a checkpoint of a fit that was stopped
-            if reached.state is not None:
-                pool.call("go_back", reached.state.sweep, changes=True)
-                self._end(session, pool, runner, reached, popularity)
+            with held_interrupts():
+                steps.close()  # which writes a checkpoint of a fit that was stopped
+                if reached.state is not None:
+                    pool.call("go_back", reached.state.sweep, changes=True)
+                    self._end(session, pool, runner, reached, popularity)
             raise
         self._end(session, pool, runner, reached, popularity)
 

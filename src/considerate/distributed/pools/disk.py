@@ -79,9 +79,11 @@ class DiskPool:
 
         with closing(in_order(self._pool, self._threads, one, called)) as answers:
             answer = list(answers) if merge is None else reduce(merge, answers)
-        for number in called if changes else ():
-            self._remove(number, self._versions[number] - 1)
-            self._versions[number] += 1
+        if changes:  # in one assignment: Ctrl-C finds all parts before the change, or all after it
+            before = self._versions
+            self._versions = [version + (number in called) for number, version in enumerate(before)]
+            for number in called:
+                self._remove(number, before[number] - 1)
         return answer
 
     def snapshot(self, write: Callable[[int, Any], Any], read: Callable[[int], Any] | None = None) -> list[Any]:

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
+from considerate.fitting.interrupts import held_interrupts
+
 Merge = Callable[[Any, Any], Any]
 
 
@@ -54,13 +56,23 @@ def in_order(
         for task in tasks:
             waiting.append(pool.submit(function, task))
             if len(waiting) > threads:
-                yield waiting.popleft().result()
+                yield _first_result(waiting)
         while waiting:
-            yield waiting.popleft().result()
+            yield _first_result(waiting)
     finally:
-        for future in waiting:  # after a failure: none is left running when states are restored
-            if not future.cancel():
-                future.exception()
+        with held_interrupts():  # after a failure or Ctrl-C: no task is left running when states are restored
+            for future in waiting:
+                if not future.cancel():
+                    future.exception()
+
+
+def _first_result(waiting: deque[Future[Any]]) -> Any:
+    """The result of the first task, which is one of `waiting` until it has ended, well or not."""
+    try:
+        return waiting[0].result()
+    finally:
+        if waiting[0].done():
+            waiting.popleft()
 
 
 class PartitionHost:
@@ -112,13 +124,14 @@ class PartitionHost:
         try:
             with closing(self._over_parts(one)) as answers:
                 answer = list(answers) if merge is None else reduce(merge, answers)
+            if changes:
+                self.position = position + 1
         except BaseException:
             if before is not None:
-                self._restore(before)
-                self._before = None
+                with held_interrupts():
+                    self._restore(before)
+                    self._before, self.position = None, position
             raise
-        if changes:
-            self.position = position + 1
         return answer, CallTiming(time.perf_counter() - begun, seconds)
 
     def snapshot(self, position: int, write: Callable[[int, Mapping[str, Any]], Any]) -> list[Any]:

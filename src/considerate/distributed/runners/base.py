@@ -13,6 +13,7 @@ from considerate.data.graph import GraphOutline, Run, run_serially
 from considerate.distributed.messages import PartitionSetup
 from considerate.distributed.pools.pool import WorkerPool
 from considerate.errors import DivergedError
+from considerate.fitting.interrupts import held_interrupts
 from considerate.inference.bound import Bound
 from considerate.inference.hidden import Draws, Grouping
 from considerate.inference.posterior import Side
@@ -65,7 +66,7 @@ class PartitionedRunner:
                 done = self._sweep(state)
             except (KeyboardInterrupt, DivergedError):
                 self._swept = state.sweep + 1
-                with suppress(Exception):  # whoever asks for the bound will try again
+                with suppress(Exception), held_interrupts():  # whoever asks for the bound will try again
                     self._go_back(state)
                 raise
             self._swept = done.state.sweep
