@@ -12,53 +12,41 @@ from considerate.errors import UsageError
 AUTO, AUTO_TOP = "auto", "auto-top"  # settings that are chosen on likes held out
 
 
-def about(
+def setting(
+    default: Any,
     text: str,
     *,
     low: float | None = None,
     high: float | None = None,
     above: float | None = None,
-    choices: tuple[str, ...] = (),
     integer: bool = False,
-    optional: bool = False,
     words: tuple[str, ...] = (),
-) -> dict[str, Any]:
-    """What is to be known of a setting, beside its name, type and default."""
-    return {
-        "text": text,
-        "low": low,
-        "high": high,
-        "above": above,
-        "choices": choices,
-        "integer": integer,
-        "optional": optional,
-        "words": words,  # that may stand in place of a number
-    }
+) -> Any:
+    """A field of `Parameters` with its help text and its range. Words may stand in place of a number; without a range
+    they are the choices."""
+    choices, words = (words, ()) if high is None else ((), words)
+    metadata = {"text": text, "low": low, "high": high, "above": above, "integer": integer}
+    return field(default=default, metadata=metadata | {"choices": choices, "words": words, "optional": default is None})
 
 
-def described_range(one: Field[Any]) -> str:
+def described_range(parameter: Field[Any]) -> str:
     """The range of a setting in words."""
-    meta = one.metadata
+    meta = parameter.metadata
     if meta["choices"]:
         return "one of " + ", ".join(meta["choices"])
-    if isinstance(one.default, bool):
+    if isinstance(parameter.default, bool):
         return "True or False"
     kind = "a whole number" if meta["integer"] else "a number"
-    parts = []
-    if meta["above"] is not None:
-        parts.append(f"above {_shown(meta['above'])}")
-    if meta["low"] is not None:
-        parts.append(f"at least {_shown(meta['low'])}")
-    if meta["high"] is not None:
-        parts.append(f"at most {_shown(meta['high'])}")
+    limits = (("above", "above"), ("at least", "low"), ("at most", "high"))
+    parts = [f"{words} {_shown(meta[limit])}" for words, limit in limits if meta[limit] is not None]
     range_ = f"{kind} {' and '.join(parts)}".strip()
     answers = [*(["None"] if meta["optional"] else []), range_, *(repr(word) for word in meta["words"])]
     return " or ".join(answers)
 
 
-def short_range(one: Field[Any]) -> str:
+def short_range(parameter: Field[Any]) -> str:
     """The range of a setting for a line of help: `1 to 4096`, `above 0, up to 1`, `sampled or expected`."""
-    meta = one.metadata
+    meta = parameter.metadata
     if meta["choices"]:
         return " or ".join(meta["choices"])
     least = f"above {_shown(meta['above'])}, up to" if meta["above"] is not None else f"{_shown(meta['low'])} to"
@@ -69,21 +57,18 @@ def _shown(limit: float) -> str:
     return f"{limit}" if isinstance(limit, int) else f"{limit:g}"
 
 
-def check_setting(one: Field[Any], value: Any) -> None:
+def check_setting(parameter: Field[Any], value: Any) -> None:
     """One clear sentence for a value outside its range."""
-    meta = one.metadata
-    if not meta or (value is None and meta["optional"]):
-        return
-    if _fits(one, value):
-        return
-    raise UsageError(f"{one.name} is {value!r}; it must be {described_range(one)}.")
+    meta = parameter.metadata
+    if meta and not (value is None and meta["optional"]) and not _fits(parameter, value):
+        raise UsageError(f"{parameter.name} is {value!r}; it must be {described_range(parameter)}.")
 
 
-def _fits(one: Field[Any], value: Any) -> bool:
-    meta = one.metadata
+def _fits(parameter: Field[Any], value: Any) -> bool:
+    meta = parameter.metadata
     if meta["choices"]:
         return isinstance(value, str) and value in meta["choices"]
-    if isinstance(one.default, bool):
+    if isinstance(parameter.default, bool):
         return isinstance(value, bool)
     if isinstance(value, bool | str):
         return isinstance(value, str) and value in meta["words"]
@@ -104,111 +89,82 @@ def _fits(one: Field[Any], value: Any) -> bool:
 class Parameters:
     """What a fit can be told; `Recommender` inherits these fields."""
 
-    factors: int = field(
-        default=32, metadata=about("length of the vectors, K in the paper", low=1, high=4096, integer=True)
+    factors: int = setting(32, "length of the vectors, K in the paper", low=1, high=4096, integer=True)
+    hidden: str = setting(
+        "sampled",
+        "how to average over the hidden graph: draw it (sampled, the paper's way) or in closed form (expected)",
+        words=("sampled", "expected"),
     )
-    hidden: str = field(
-        default="sampled",
-        metadata=about(
-            "how to average over the hidden graph: draw it (sampled, the paper's way) or in closed form (expected)",
-            choices=("sampled", "expected"),
-        ),
+    negatives: float = setting(5.0, "considered and not liked, per like; c. Fractions are allowed", above=0, high=1000)
+    rate: float = setting(1.0, "r: what the most popular item gets of its share of unliked edges", low=1e-9, high=1)
+    gamma: float | None = setting(
+        None, "exponent of the popularity histogram; from `rate` if not given", low=-2, high=2
     )
-    negatives: float = field(
-        default=5.0,
-        metadata=about("considered and not liked, per like; c. Fractions are allowed", above=0, high=1000),
+    head_correction: bool = setting(False, "give popular items the unliked edges that discarded draws take from them")
+    groups: int = setting(
+        32, "groups of items that share a bound, where hidden is expected", low=1, high=4096, integer=True
     )
-    rate: float = field(
-        default=1.0,
-        metadata=about("r: what the most popular item gets of its share of unliked edges", low=1e-9, high=1),
+    likelihood_weight: float | str = setting(
+        1.5,
+        "rho: the power that the likelihood is raised to; 1 is Bayes, auto tries some on likes held out",
+        above=0,
+        high=100,
+        words=(AUTO,),
     )
-    gamma: float | None = field(
-        default=None,
-        metadata=about("exponent of the popularity histogram; from `rate` if not given", low=-2, high=2, optional=True),
+    popularity: float | str = setting(
+        0.5,
+        "the knob, where a recommendation does not say its own: the weight of log popularity beside liking. auto "
+        "fits it to the whole ranking of likes held out, auto-top to its first 20",
+        low=-1_000_000,
+        high=1_000_000,
+        words=(AUTO, AUTO_TOP),
     )
-    head_correction: bool = field(
-        default=False,
-        metadata=about("give popular items the unliked edges that discarded draws take from them"),
+    user_bias: bool = setting(False, "whether users have biases; the paper clamps them at zero")
+    sweeps: int = setting(30, "at most so many sweeps", low=1, high=100_000, integer=True)
+    tolerance: float | None = setting(
+        None,
+        "stop when the bound's relative change per sweep is below this; 0 never stops. 0.0005 if not given, 0.002 "
+        "where hidden is expected",
+        low=0,
+        high=1,
     )
-    groups: int = field(
-        default=32,
-        metadata=about("groups of items that share a bound, where hidden is expected", low=1, high=4096, integer=True),
+    step_delay: int = setting(
+        10, "sweeps at full step before steps shrink; t_epsilon", low=0, high=100_000, integer=True
     )
-    likelihood_weight: float | str = field(
-        default=1.5,
-        metadata=about(
-            "rho: the power that the likelihood is raised to; 1 is Bayes, auto tries some on likes held out",
-            above=0,
-            high=100,
-            words=(AUTO,),
-        ),
+    precision_delay: int | None = setting(
+        None,
+        "sweeps before the precisions are learned; t_tau. 5 if not given, 2 where hidden is expected",
+        low=0,
+        high=100_000,
+        integer=True,
     )
-    popularity: float | str = field(
-        default=0.5,
-        metadata=about(
-            "the knob, where a recommendation does not say its own: the weight of log popularity beside liking. auto "
-            "fits it to the whole ranking of likes held out, auto-top to its first 20",
-            low=-1_000_000,
-            high=1_000_000,
-            words=(AUTO, AUTO_TOP),
-        ),
-    )
-    user_bias: bool = field(default=False, metadata=about("whether users have biases; the paper clamps them at zero"))
-    sweeps: int = field(default=30, metadata=about("at most so many sweeps", low=1, high=100_000, integer=True))
-    tolerance: float | None = field(
-        default=None,
-        metadata=about(
-            "stop when the bound's relative change per sweep is below this; 0 never stops. 0.0005 if not given, 0.002 "
-            "where hidden is expected",
-            low=0,
-            high=1,
-            optional=True,
-        ),
-    )
-    step_delay: int = field(
-        default=10,
-        metadata=about("sweeps at full step before steps shrink; t_epsilon", low=0, high=100_000, integer=True),
-    )
-    precision_delay: int | None = field(
-        default=None,
-        metadata=about(
-            "sweeps before the precisions are learned; t_tau. 5 if not given, 2 where hidden is expected",
-            low=0,
-            high=100_000,
-            integer=True,
-            optional=True,
-        ),
-    )
-    prior_shape: float = field(default=0.01, metadata=about("alpha of the precisions' Gamma prior", above=0, high=1e6))
-    prior_rate: float = field(default=0.01, metadata=about("beta of the precisions' Gamma prior", above=0, high=1e6))
-    seed: int = field(default=0, metadata=about("seed of every draw", low=0, high=2**63 - 1, integer=True))
-    threads: int | None = field(
-        default=None,
-        metadata=about(
-            "threads; as many as there are processors if not given",
-            low=1,
-            high=4096,
-            integer=True,
-            optional=True,
-        ),
+    prior_shape: float = setting(0.01, "alpha of the precisions' Gamma prior", above=0, high=1e6)
+    prior_rate: float = setting(0.01, "beta of the precisions' Gamma prior", above=0, high=1e6)
+    seed: int = setting(0, "seed of every draw", low=0, high=2**63 - 1, integer=True)
+    threads: int | None = setting(
+        None,
+        "threads; as many as there are processors if not given",
+        low=1,
+        high=4096,
+        integer=True,
     )
 
     def check(self) -> None:
         """One clear sentence for the first setting outside its range."""
-        for one in fields(self):
-            check_setting(one, getattr(self, one.name))
+        for parameter in fields(self):
+            check_setting(parameter, getattr(self, parameter.name))
 
     def plan(self) -> FitPlan:
         """The settings of one fit, checked, each of its own type and with every default resolved."""
         self.check()
         values: dict[str, Any] = {}
-        for one in fields(FitPlan):
-            value: Any = getattr(self, one.name, one.default)
-            if value is None and one.name in _DEFAULTS:
-                value = _DEFAULTS[one.name][self.hidden]
-            if type(one.default) in (int, float) and not isinstance(value, str):
-                value = int(value) if isinstance(one.default, int) else float(value)
-            values[one.name] = value
+        for option in fields(FitPlan):
+            value: Any = getattr(self, option.name, option.default)
+            if value is None and option.name in _DEFAULTS:
+                value = _DEFAULTS[option.name][self.hidden]
+            if type(option.default) in (int, float) and not isinstance(value, str):
+                value = int(value) if isinstance(option.default, int) else float(value)
+            values[option.name] = value
         return FitPlan(**values)
 
 
@@ -264,4 +220,4 @@ class FitPlan:
         return isinstance(self.popularity, str) or isinstance(self.likelihood_weight, str)
 
 
-__all__ = ["AUTO", "AUTO_TOP", "FitPlan", "Parameters", "about", "check_setting", "described_range", "short_range"]
+__all__ = ["AUTO", "AUTO_TOP", "FitPlan", "Parameters", "check_setting", "described_range", "setting", "short_range"]

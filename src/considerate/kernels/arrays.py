@@ -1,4 +1,4 @@
-"""Large arrays: they begin at a cache line, and the memory of one that nobody holds any more is used again.
+"""Large arrays: they begin at a cache line, and the memory of an array that is no longer used is used again.
 
 A sweep makes arrays as large as those of the sweep before it. Fresh memory for them would cost as much as a good part
 of the arithmetic: the system clears each page when it is touched first, and a virtual machine may ask its host for it.
@@ -24,8 +24,8 @@ def empty(shape: tuple[int, ...], dtype: Any, spare: Spare | None = None) -> NDA
         return np.asarray(_Loan(spare, spare.find(size + LINE), shape, dtype))
     memory = np.empty(size + LINE, np.uint8)
     start = -memory.ctypes.data % LINE
-    made: NDArray[Any] = memory[start : start + size].view(dtype).reshape(shape)
-    return made
+    array: NDArray[Any] = memory[start : start + size].view(dtype).reshape(shape)
+    return array
 
 
 def added(mine: NDArray[Any], other: NDArray[Any]) -> NDArray[Any]:
@@ -35,7 +35,7 @@ def added(mine: NDArray[Any], other: NDArray[Any]) -> NDArray[Any]:
 
 
 class Spare:
-    """Memory that was given back, for as long as whoever sweeps holds this; arrays may live longer."""
+    """Memory that was given back, to be used again while this object lives; arrays may live longer."""
 
     def __init__(self) -> None:
         self._memory: list[NDArray[np.uint8]] = []
@@ -53,7 +53,7 @@ class Spare:
 
 
 class _Loan:
-    """The base of an array, which gives the memory back when no view of it is left."""
+    """The base of an array, which gives its memory back when no view is left."""
 
     def __init__(self, spare: Spare, memory: NDArray[np.uint8], shape: tuple[int, ...], dtype: Any) -> None:
         self._spare, self._memory = weakref.ref(spare), memory

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 def taken(
     starts: NDArray[np.int64], values: NDArray[Any], rows: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[Any]]:
-    """(starts, values) of some of the lists, in the order asked for; list -1 is empty. Neighbours are not copied."""
+    """(starts, values) of some of the lists, in the order of `rows`; list -1 is empty. Neighbours are not copied."""
     if is_run(rows):
         first, last = int(rows[0]), int(rows[-1]) + 1
         return starts[first : last + 1] - starts[first], values[starts[first] : starts[last]]
@@ -19,10 +19,8 @@ def taken(
     begin, lengths = np.zeros((2, len(rows)), np.int64)
     begin[known] = starts[rows[known]]
     lengths[known] = starts[rows[known] + 1] - begin[known]
-    found = np.zeros(len(rows) + 1, np.int64)
-    np.cumsum(lengths, out=found[1:])
-    places = np.repeat(begin - found[:-1], lengths) + np.arange(found[-1])
-    return found, values[places]
+    ends = np.concatenate([[0], np.cumsum(lengths)])
+    return ends, values[np.repeat(begin - ends[:-1], lengths) + np.arange(ends[-1])]
 
 
 def is_run(rows: NDArray[np.int64]) -> bool:

@@ -157,8 +157,8 @@ def key64(seed: int, stream: int, index: int) -> int:
     return mix64((key + (index + 1) * GOLDEN) & MASK)
 
 
-class Random:
-    """splitmix64 started at a key."""
+class SplitMix64:
+    """splitmix64 started at a key: the generator of `src/core/random.hpp`."""
 
     def __init__(self, key: int) -> None:
         self.state = key
@@ -168,7 +168,18 @@ class Random:
         return mix64(self.state)
 
     def uniform(self) -> float:
+        """Uniform on [0, 1), 53 bits."""
         return (self.next() >> 11) * 2.0**-53
+
+    def below(self, n: int) -> int:
+        """Uniform on 0 .. n-1."""
+        return self.next() * n >> 64
+
+    def shuffle(self, values: NDArray[np.int32]) -> None:
+        """Fisher and Yates, from the end, in place."""
+        for i in range(len(values), 1, -1):
+            j = self.below(i)
+            values[i - 1], values[j] = values[j], values[i - 1]
 
 
 def draw_negatives(
@@ -190,12 +201,12 @@ def draw_negatives(
     available = support - sum(1 for n in liked if weights[n] > 0)
     wanted = rate * len(liked)
     count = int(wanted)
-    count += Random(key64(seed, sweep * 2 + 1, user)).uniform() < wanted - count
+    count += SplitMix64(key64(seed, sweep * 2 + 1, user)).uniform() < wanted - count
     count = min(count, available)
     marked = set(liked)
     if count == available:
         return [n for n in range(len(weights)) if weights[n] > 0 and n not in marked]
-    random, discarded = Random(key64(seed, sweep * 2, user)), 0
+    random, discarded = SplitMix64(key64(seed, sweep * 2, user)), 0
     drawn: list[int] = []
     while len(drawn) < count and discarded <= 4 * len(drawn) + 64:
         product = random.next() * len(weights)
@@ -224,7 +235,7 @@ def _tree(weights: Sequence[float]) -> list[float]:
     return sums
 
 
-def _draw_from_tree(sums: list[float], random: Random) -> int:
+def _draw_from_tree(sums: list[float], random: SplitMix64) -> int:
     x, i, leaves = random.uniform() * sums[1], 1, len(sums) // 2
     while i < leaves:
         left, right = sums[2 * i], sums[2 * i + 1]

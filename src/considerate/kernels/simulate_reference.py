@@ -1,6 +1,6 @@
 """The kernels of `simulate`, written to be read: `src/core/simulate.hpp` gives the same bits.
 
-Randomness is a function of (seed, stream, index); `Random` and `key64` are those of `src/core/random.hpp`.
+Randomness is a function of (seed, stream, index).
 Loops are plain Python: for tests and small graphs only.
 """
 
@@ -11,53 +11,12 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from considerate.kernels.reference import SplitMix64, key64
+
 Ints = NDArray[np.int32]
 Floats = NDArray[np.float64]
 
 EQUALISE, JOIN, CONSIDER = 101, 102, 103  # streams of key64
-_GOLDEN = 0x9E3779B97F4A7C15
-_WORD = (1 << 64) - 1
-
-
-def mix64(x: int) -> int:
-    """The finaliser of splitmix64."""
-    x ^= x >> 30
-    x = x * 0xBF58476D1CE4E5B9 & _WORD
-    x ^= x >> 27
-    x = x * 0x94D049BB133111EB & _WORD
-    return x ^ x >> 31
-
-
-def key64(seed: int, stream: int, index: int) -> int:
-    """One key from three numbers."""
-    key = mix64(seed + _GOLDEN & _WORD)
-    key = mix64(key + (stream + 1) * _GOLDEN & _WORD)
-    return mix64(key + (index + 1) * _GOLDEN & _WORD)
-
-
-class Random:
-    """splitmix64 started at a key."""
-
-    def __init__(self, key: int) -> None:
-        self.state = key
-
-    def next(self) -> int:
-        self.state = self.state + _GOLDEN & _WORD
-        return mix64(self.state)
-
-    def uniform(self) -> float:
-        """Uniform on [0, 1), 53 bits."""
-        return (self.next() >> 11) * 2.0**-53
-
-    def below(self, n: int) -> int:
-        """Uniform on 0 .. n-1."""
-        return self.next() * n >> 64
-
-    def shuffle(self, values: Ints) -> None:
-        """Fisher and Yates, from the end, in place."""
-        for i in range(len(values), 1, -1):
-            j = self.below(i)
-            values[i - 1], values[j] = values[j], values[i - 1]
 
 
 def _inverse_cdf(cumulative: Floats, u: float) -> int:
@@ -82,7 +41,7 @@ def equalise_degrees(
     only redraws that do not widen the gap between the sums are kept, for at most `homing` more.
     """
     users, items = user_degrees.copy(), item_degrees.copy()
-    random = Random(key64(seed, EQUALISE, attempt))
+    random = SplitMix64(key64(seed, EQUALISE, attempt))
     gap = int(users.sum(dtype=np.int64)) - int(items.sum(dtype=np.int64))
     redraws = 0
     while gap != 0 and redraws < free + homing:
@@ -103,7 +62,7 @@ def join_half_edges(user_degrees: Ints, item_degrees: Ints, seed: int, attempt: 
     where that makes no new double. If more than a tenth of the edges are doubles, or tries run out, the graph
     is built as in the proof of Gale and Ryser's theorem and mixed with 10 M curveball trades.
     """
-    random = Random(key64(seed, JOIN, attempt))
+    random = SplitMix64(key64(seed, JOIN, attempt))
     row = np.concatenate([[0], np.cumsum(user_degrees, dtype=np.int64)])
     users = np.repeat(np.arange(len(user_degrees), dtype=np.int32), user_degrees)
     items = np.repeat(np.arange(len(item_degrees), dtype=np.int32), item_degrees)
@@ -121,7 +80,9 @@ def join_half_edges(user_degrees: Ints, item_degrees: Ints, seed: int, attempt: 
     return users, items, repairs, not repaired
 
 
-def _repair(doubles: list[int], users: Ints, items: Ints, row: NDArray[np.int64], random: Random) -> tuple[bool, int]:
+def _repair(
+    doubles: list[int], users: Ints, items: Ints, row: NDArray[np.int64], random: SplitMix64
+) -> tuple[bool, int]:
     tries, repairs = 2 * len(items) + 1000, 0
     for p in doubles:
         mine = items[row[users[p]] : row[users[p] + 1]]  # views: they follow the swaps
@@ -153,7 +114,7 @@ def _build(items: Ints, row: NDArray[np.int64], item_degrees: Ints) -> None:
         left[chosen] -= 1
 
 
-def _trade(items: Ints, row: NDArray[np.int64], random: Random) -> None:
+def _trade(items: Ints, row: NDArray[np.int64], random: SplitMix64) -> None:
     """Two random users pool the items that only one of them has, and deal them out again."""
     a, b = random.below(len(row) - 1), random.below(len(row) - 1)
     if a == b:
@@ -175,7 +136,7 @@ def draw_considered(counts: Ints, weights: Floats, seed: int) -> tuple[Ints, Int
     cumulative = np.cumsum(weights)
     rows = []
     for m, wanted in enumerate(counts):
-        random = Random(key64(seed, CONSIDER, m))
+        random = SplitMix64(key64(seed, CONSIDER, m))
         drawn: set[int] = set()
         for _ in range(4 * int(wanted) + 16):
             if len(drawn) == wanted:
