@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from considerate import Recommender
 from considerate.cli import app
 from considerate.distributed import batch
-from considerate.distributed.batch import Slice, recommend_all, write_slice
+from considerate.distributed.batch import UserSlice, recommend_all, write_slice
 from considerate.distributed.tasks import LocalTasks
 from considerate.errors import ModelFileError, OutputError, UnknownIdError, UsageError
 from considerate.model.file import open_model, save_model, save_sharded
@@ -98,7 +98,7 @@ def test_any_slices_and_any_threads(models: dict[str, Path], tmp_path: Path, sli
 
 def test_a_slice_is_of_whole_batches_and_pickles(models: dict[str, Path], tmp_path: Path) -> None:
     stored, _ = open_model(models["shards"])
-    one = Slice(str(models["shards"]), stored.header_sha256, Folder.at(tmp_path), 3, 128, 256, 2, RankingOptions())
+    one = UserSlice(str(models["shards"]), stored.header_sha256, Folder.at(tmp_path), 3, 128, 256, 2, RankingOptions())
     part = write_slice(pickle.loads(pickle.dumps(one)))
     assert (part.name, part.users) == ("part-00003.parquet", 128)
     table = pq.read_table(tmp_path / "part-00003.parquet")
@@ -135,7 +135,7 @@ def test_a_task_that_fails_leaves_nothing(
 ) -> None:
     began, fail = [], threading.Event()
 
-    def failing(one: Slice) -> Any:
+    def failing(one: UserSlice) -> Any:
         began.append(one.number)
         if one.number == 5:
             fail.set()
@@ -166,7 +166,7 @@ def test_ctrl_c_leaves_nothing(models: dict[str, Path], tmp_path: Path, tasks: L
 def test_parts_that_another_machine_kept_to_itself(
     models: dict[str, Path], tmp_path: Path, tasks: LocalTasks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def elsewhere(one: Slice) -> Any:
+    def elsewhere(one: UserSlice) -> Any:
         part = write_slice(one)
         if one.number == 1:
             one.folder.remove(one.name)
@@ -183,7 +183,7 @@ def test_a_model_that_is_replaced_meanwhile(tmp_path: Path) -> None:
     sha256 = open_model(tmp_path / "model")[0].header_sha256
     save_model(random_model(101), tmp_path / "model")
     with pytest.raises(ModelFileError, match="was replaced by another model meanwhile"):
-        write_slice(Slice(str(tmp_path / "model"), sha256, Folder.at(tmp_path), 0, 0, 10, 2, RankingOptions()))
+        write_slice(UserSlice(str(tmp_path / "model"), sha256, Folder.at(tmp_path), 0, 0, 10, 2, RankingOptions()))
 
 
 def test_what_is_refused_before_a_task_begins(

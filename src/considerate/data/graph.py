@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,6 +50,13 @@ class Adjacency:
         starts = np.zeros(len(rows) + 1, np.int64)
         np.cumsum([len(row) for row in rows], out=starts[1:])
         return cls(starts, np.concatenate([np.empty(0, np.int32), *rows]))
+
+    @classmethod
+    def of_pairs(cls, rows: NDArray[Any], columns: NDArray[Any], count: int, width: int) -> Adjacency:
+        """Pairs in any order, each once however often it comes: `count` rows of indices below `width`."""
+        pairs = np.ascontiguousarray(rows, np.int32), np.ascontiguousarray(columns, np.int32)
+        starts, indices, kept = compiled.sort_pairs(*pairs, count, width)
+        return cls(starts, indices[:kept].copy() if kept < len(indices) else indices)
 
     @property
     def rows(self) -> int:
@@ -169,10 +176,8 @@ class Graph:
         """The graph of pairs of row numbers; pairs given more than once are folded and counted."""
         if len(users) == 0:
             raise DataError("There is not a single like in the data; a graph needs at least one edge.")
-        users, items = np.ascontiguousarray(users, np.int32), np.ascontiguousarray(items, np.int32)
-        starts, indices, kept = compiled.sort_pairs(users, items, user_count, item_count)
-        by_user = Adjacency(starts, indices[:kept].copy() if kept < len(indices) else indices)
-        return cls.from_adjacency(by_user, item_count, block_edges=block_edges, duplicates=len(users) - kept)
+        by_user = Adjacency.of_pairs(users, items, user_count, item_count)
+        return cls.from_adjacency(by_user, item_count, block_edges=block_edges, duplicates=len(users) - by_user.edges)
 
     @classmethod
     def from_adjacency(

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from considerate.data.encode import distinct, inverse, string_bytes
+from considerate.data.titles import Titles
 from considerate.data.vocabulary import Vocabulary
 
 Keys = list[int] | list[bytes]  # integers, or strings as UTF-8: ids that compare as a vocabulary sorts
@@ -96,21 +97,30 @@ def _merge_strings(vocabularies: list[Vocabulary]) -> tuple[Vocabulary, list[NDA
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    dictionary, codes = distinct([_strings(ids) for ids in vocabularies])
+    dictionary, codes = distinct([string_array(ids) for ids in vocabularies])
     order = pc.sort_indices(dictionary).to_numpy()
     ranks = inverse(order)[codes]
     ends = np.cumsum([len(ids) for ids in vocabularies])[:-1]
     return Vocabulary.of_bytes(*string_bytes(dictionary.take(pa.array(order)))), np.split(ranks, ends)
 
 
-def _strings(ids: Vocabulary) -> Any:
-    """A vocabulary of strings as an Arrow array, without copying."""
+def string_array(texts: Vocabulary | Titles) -> Any:
+    """Strings laid end to end as an Arrow array, without copying."""
     import pyarrow as pa
 
-    assert ids.offsets is not None
-    assert ids.text is not None
-    offsets, text = np.ascontiguousarray(ids.offsets), np.ascontiguousarray(ids.text)
-    return pa.LargeStringArray.from_buffers(len(ids), pa.py_buffer(offsets), pa.py_buffer(text))
+    assert texts.offsets is not None
+    assert texts.text is not None
+    offsets, text = np.ascontiguousarray(texts.offsets), np.ascontiguousarray(texts.text)
+    return pa.LargeStringArray.from_buffers(len(offsets) - 1, pa.py_buffer(offsets), pa.py_buffer(text))
+
+
+def id_array(ids: Vocabulary, rows: NDArray[Any]) -> Any:
+    """The ids of rows as an Arrow array."""
+    import pyarrow as pa
+
+    if ids.kind == "string":
+        return string_array(ids).take(pa.array(rows)).cast(pa.string())
+    return pa.array(ids.first + np.asarray(rows, np.int64) if ids.integers is None else ids.integers[rows])
 
 
 def find_rows(ids: Vocabulary, among: Vocabulary) -> NDArray[np.int32]:
@@ -121,5 +131,5 @@ def find_rows(ids: Vocabulary, among: Vocabulary) -> NDArray[np.int32]:
         return np.empty(0, np.int32)
     import pyarrow.compute as pc
 
-    found: NDArray[np.int32] = pc.index_in(_strings(ids), _strings(among)).to_numpy(zero_copy_only=False)
+    found: NDArray[np.int32] = pc.index_in(string_array(ids), string_array(among)).to_numpy(zero_copy_only=False)
     return found

@@ -21,6 +21,15 @@ Id = int | str
 _CANONICAL = re.compile(r"0|-?[1-9][0-9]{0,18}")  # an integer of 64 bits the way Python prints it
 
 
+def integer_id(one: object) -> int | None:
+    """An id as an integer of 64 bits, also of a text that is one as Python prints it; else None."""
+    if isinstance(one, str):
+        one = int(one) if _CANONICAL.fullmatch(one) else None
+    if not isinstance(one, int | np.integer) or isinstance(one, bool):
+        return None
+    return int(one) if -(2**63) <= int(one) < 2**63 else None
+
+
 class Ids(Protocol):
     """Ids by row and rows by id, wherever they are kept; `Vocabulary` says what each does."""
 
@@ -115,14 +124,7 @@ class Vocabulary:
         """What ids are ordered by; None of what cannot be one."""
         if self.kind == "string":
             return str(one).encode(errors="surrogatepass")
-        if isinstance(one, str):
-            if not _CANONICAL.fullmatch(one):
-                return None
-            one = int(one)
-        if not isinstance(one, int | np.integer) or isinstance(one, bool):
-            return None
-        number = int(one)
-        return number if -(2**63) <= number < 2**63 else None
+        return integer_id(one)
 
     def _key_at(self, row: int) -> int | bytes:
         if self.kind == "string":

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from considerate.distributed.tasks import Tasks
@@ -24,12 +25,12 @@ from considerate.storage.filesystems import Folder
 PathLike = str | os.PathLike[str]
 BATCH = 4096  # users at a time; the same for any number of slices, so that the same users are ranked together
 SLICE = 16 * BATCH  # users of a task
-SUCCESS = "_SUCCESS"  # written last; what begins with _ is no data to those who read a folder of Parquet files
+SUCCESS = "_SUCCESS"  # written last; readers of a folder of Parquet files skip names that begin with _
 
 
 @dataclass(frozen=True)
-class Slice:
-    """What one task does. It pickles."""
+class UserSlice:
+    """The users of one task. It pickles."""
 
     model: str
     sha256: str  # of the model, so that all slices are of one
@@ -46,8 +47,8 @@ class Slice:
 
 
 @dataclass(frozen=True)
-class Part:
-    """A file as a task wrote it."""
+class WrittenSlice:
+    """The file that a task wrote."""
 
     name: str
     users: int
@@ -66,31 +67,36 @@ def recommend_all(
     progress: Callable[[int], object] | None = None,
     **fields: Any,
 ) -> int:
-    """`recommend_table` for everyone, into a folder `output` of files part-00000.parquet and so on; gives its rows.
+    """`recommend_table` for all users, into a folder `output` of files part-00000.parquet and so on; returns its rows.
 
     `model` and `output` are paths that every machine of `tasks` has, or addresses. On a disk the folder appears when it
-    is complete; elsewhere it is when _SUCCESS is there. The rows and their order are the same however many tasks there
-    are. `progress` is called with the number of users that were done since it was called last. `fields` are those of
-    RankingOptions, in place of `options`.
+    is complete; elsewhere it is complete when _SUCCESS is there. The rows and their order are the same for any number
+    of tasks. `progress` is called with the number of users since the last call. `fields` are those of RankingOptions,
+    in place of `options`.
     """
     if not isinstance(slice_users, int) or slice_users < 1:
         raise UsageError(f"slice_users is {slice_users!r}; it must be a whole number at least 1.")
-    target, place = Folder.at(output), os.fspath(model)
-    if Folder.at(place).local is not None:
-        place = os.path.abspath(Folder.at(place).local or place)
     options = RankingOptions.choose(options, **fields)
-    stored, loaded = open_model(place)
-    Ranker(loaded, options, N)  # which refuses what would be refused in every task
-    users = loaded.user_count
-    size = -(-slice_users // BATCH) * BATCH
+    local = Folder.at(model).local
+    path = os.fspath(model) if local is None else os.path.abspath(local)
+    stored, loaded = open_model(path)
+    Ranker(loaded, options, N)  # refuses now what every task would refuse
     check_output(output)
+    target = Folder.at(output)
     staged = _stage(target)
+    users, size = loaded.user_count, -(-slice_users // BATCH) * BATCH
     slices = [
-        Slice(place, stored.header_sha256, staged, number, first, min(first + size, users), N, options)
+        UserSlice(path, stored.header_sha256, staged, number, first, min(first + size, users), N, options)
         for number, first in enumerate(range(0, users, size))
     ]
     try:
-        parts = _collect(tasks, [tasks.submit(write_slice, one) for one in slices], progress)
+        waiting = refs = [tasks.submit(write_slice, part) for part in slices]
+        while waiting:
+            finished, waiting = tasks.wait(waiting)
+            written = sum(part.users for part in tasks.get(finished))
+            if progress is not None:
+                progress(written)
+        parts = list(tasks.get(refs))
         _finish(staged, target, parts)
     except BaseException:
         _discard(staged, target, slices)
@@ -98,31 +104,37 @@ def recommend_all(
     return sum(part.rows for part in parts)
 
 
-def write_slice(one: Slice) -> Part:
-    """Write one slice; a task."""
+def write_slice(part: UserSlice) -> WrittenSlice:
+    """Write the recommendations of one slice; a task."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    model = _kept(one.model, one.sha256)
+    model = _cached_model(part.model, part.sha256)
+    ranker, users = Ranker(model, part.options, part.count), range(part.first, part.last)
     stream, rows = pa.BufferOutputStream(), 0
     with pq.ParquetWriter(stream, RecommendationTable(model).schema) as writer:
-        ranker, users = Ranker(model, one.options, one.count), range(one.first, one.last)
         for batch in recommendation_batches(ranker, rows=users, batch=BATCH, threads=1):
             writer.write_batch(batch)
             rows += batch.num_rows
-    size = one.folder.write(one.name, [memoryview(stream.getvalue())])
-    return Part(one.name, one.last - one.first, rows, size)
+    size = part.folder.write(part.name, [memoryview(stream.getvalue())])
+    return WrittenSlice(part.name, len(users), rows, size)
 
 
-def _collect(tasks: Tasks, refs: list[Any], progress: Callable[[int], object] | None) -> list[Part]:
-    """What the tasks wrote, in the order of the slices."""
-    waiting = list(refs)
-    while waiting:
-        finished, waiting = tasks.wait(waiting)
-        done = sum(part.users for part in tasks.get(finished))
-        if progress is not None:
-            progress(done)
-    return list(tasks.get(refs))
+_loading = threading.Lock()
+
+
+def _cached_model(path: str, sha256: str) -> Model:
+    """The model, loaded once in a process."""
+    with _loading:
+        return _load(path, sha256)
+
+
+@lru_cache(maxsize=1)
+def _load(path: str, sha256: str) -> Model:
+    stored, model = open_model(path)
+    if stored.header_sha256 != sha256:
+        raise ModelFileError(f"{path}: was replaced by another model meanwhile; start again.")
+    return model
 
 
 # --- The folder ---
@@ -144,26 +156,25 @@ def _parent(path: str) -> str:
 
 
 def _stage(target: Folder) -> Folder:
-    """Where parts are written: beside the target on a disk, in it elsewhere."""
-    if target.local is None:
-        target.make()
-        return target
-    staged = Folder.at(os.path.join(_parent(target.local), f".considerate-{secrets.token_hex(8)}.tmp"))
+    """The folder that parts are written to: beside the target on a disk, the target itself elsewhere."""
+    staged = target
+    if target.local is not None:
+        staged = Folder.at(os.path.join(_parent(target.local), f".considerate-{secrets.token_hex(8)}.tmp"))
     staged.make()
     return staged
 
 
-def _finish(staged: Folder, target: Folder, parts: Sequence[Part]) -> None:
+def _finish(staged: Folder, target: Folder, parts: Sequence[WrittenSlice]) -> None:
     for part in parts:
         if staged.size(part.name) != part.size:
             raise OutputError(
                 f"{target.shown(part.name)}: was written and is not there; give a folder that all machines share."
             )
-    said = {"rows": sum(part.rows for part in parts), "parts": [part.name for part in parts]}
-    staged.write(SUCCESS, [json.dumps(said).encode()])
+    summary = {"rows": sum(part.rows for part in parts), "parts": [part.name for part in parts]}
+    staged.write(SUCCESS, [json.dumps(summary).encode()])
     if target.local is not None and staged.local is not None:
         try:
-            os.rename(staged.local, target.local.rstrip(os.sep))  # over an empty folder, where there is one
+            os.rename(staged.local, target.local.rstrip(os.sep))  # replaces an empty folder
         except OSError as error:
             raise OutputError(
                 f"{target.shown()}: cannot be put in its place ({error.strerror}); choose another name."
@@ -171,33 +182,13 @@ def _finish(staged: Folder, target: Folder, parts: Sequence[Part]) -> None:
         sync_folder(_parent(target.local))
 
 
-def _discard(staged: Folder, target: Folder, slices: Sequence[Slice]) -> None:
+def _discard(staged: Folder, target: Folder, slices: Sequence[UserSlice]) -> None:
     """Leave nothing behind; a task that is still running finds no folder to write to."""
-    if target.local is None:
-        for one in slices:
-            target.remove(one.name)
-        target.remove(SUCCESS)
+    if staged.local is None:
+        for name in (*(part.name for part in slices), SUCCESS):
+            target.remove(name)
         return
-    assert staged.local is not None
-    away = Folder.at(staged.local + ".gone")
+    away = staged.local + ".gone"
     with suppress(OSError):
-        os.rename(staged.local, away.local or "")
-    away.remove_all()
-
-
-# --- The model, loaded once in a process ---
-
-_lock = threading.Lock()
-_last: dict[tuple[str, str], Model] = {}
-
-
-def _kept(place: str, sha256: str) -> Model:
-    with _lock:
-        found = _last.get((place, sha256))
-        if found is None:
-            stored, found = open_model(place)
-            if stored.header_sha256 != sha256:
-                raise ModelFileError(f"{place}: was replaced by another model meanwhile; start again.")
-            _last.clear()
-            _last[place, sha256] = found
-    return found
+        os.rename(staged.local, away)
+    Folder.at(away).remove_all()

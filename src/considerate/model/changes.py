@@ -10,25 +10,29 @@ from numpy.typing import NDArray
 
 from considerate.data import Titles
 from considerate.data.graph import Adjacency
+from considerate.data.vocabulary import Vocabulary
+from considerate.errors import UsageError
 from considerate.inference.hidden import popularity_weights
 from considerate.inference.posterior import Side
 from considerate.model.model import Model
-from considerate.model.rows import grown_ids, likes_adjacency, merged_side, row_numbers
+from considerate.model.rows import likes_adjacency, row_numbers
 from considerate.model.users import UserRows
+
+Floats = NDArray[np.float32]
 
 
 def with_users(model: Model, userids: Any, user_items: Any) -> Model:
     """The model with users folded in, all of them in memory; row i of `user_items` is of userids[i]."""
     rows, liked = np.atleast_1d(row_numbers(userids, "user")), likes_adjacency(user_items, model.item_count)
     old = model.users.whole()
-    side = merged_side(old.side, rows, model.fold_in.users(liked), "userids", liked.rows)
+    side = _merged(old.side, rows, model.fold_in.users(liked), "userids")
     added = len(side) - len(old)
     likes = [old.liked.row(row) for row in range(len(old))] + [np.empty(0, np.int32)] * added
     for i, row in enumerate(rows):
         likes[row] = liked.row(i)
     degree = np.append(old.degree, np.zeros(added, np.int64))
     degree[rows] = liked.degrees
-    ids = grown_ids(old.ids, len(side), "user")
+    ids = _grown(old.ids, len(side), "user")
     return replace(model, users=UserRows(side, degree, Adjacency.of_rows(likes), ids))
 
 
@@ -58,12 +62,17 @@ def with_items(model: Model, itemids: Any, item_users: Any) -> Model:
     rows, liked_by = np.atleast_1d(row_numbers(itemids, "item")), likes_adjacency(item_users, model.user_count)
     users = model.users.whole()
     new, new_weights = folded_items(model, liked_by)
-    items = merged_side(model.items, rows, new, "itemids", liked_by.rows)
+    items = _merged(model.items, rows, new, "itemids")
     added = len(items) - model.item_count
     degree = np.append(model.item_degree, np.zeros(added, np.int64))
     weights = np.append(model.popularity, np.zeros(added))
     degree[rows], weights[rows] = liked_by.degrees, new_weights
-    liked = _with_columns(users.liked, rows, liked_by) if users.knows_likes else users.liked
+    liked = users.liked
+    if users.knows_likes:  # a new like is filtered out as an old one is
+        old = ~np.isin(liked.indices, rows)
+        fans = np.concatenate([np.repeat(np.arange(liked.rows), liked.degrees)[old], liked_by.indices])
+        columns = np.concatenate([liked.indices[old], np.repeat(rows, liked_by.degrees)])
+        liked = Adjacency.of_pairs(fans, columns, len(users), len(items))
     titles = model.titles
     if titles is not None and added:
         titles = Titles(np.concatenate([titles.offsets, np.full(added, titles.offsets[-1])]), titles.text)
@@ -74,15 +83,41 @@ def with_items(model: Model, itemids: Any, item_users: Any) -> Model:
         item_degree=degree,
         popularity=weights,
         titles=titles,
-        item_ids=grown_ids(model.item_ids, len(items), "item"),
+        item_ids=_grown(model.item_ids, len(items), "item"),
     )
 
 
-def _with_columns(liked: Adjacency, items: NDArray[np.int64], liked_by: Adjacency) -> Adjacency:
-    """The likes of all users with those of some items replaced, so that a new like is filtered out like an old one."""
-    old = ~np.isin(liked.indices, items)
-    users = np.concatenate([np.repeat(np.arange(liked.rows), liked.degrees)[old], liked_by.indices])
-    columns = np.concatenate([liked.indices[old], np.repeat(items, liked_by.degrees)]).astype(np.int32)
-    starts = np.zeros(liked.rows + 1, np.int64)
-    np.cumsum(np.bincount(users, minlength=liked.rows), out=starts[1:])
-    return Adjacency(starts, columns[np.lexsort((columns, users))])
+def _merged(side: Side, rows: NDArray[np.int64], new: Side, what: str) -> Side:
+    """The side with `rows` replaced by, or grown to have, those of `new`."""
+    if len(rows) != len(new):
+        raise UsageError(f"{what} has {len(rows)} entries for {len(new)} rows of likes; give one row for each.")
+    if len(np.unique(rows)) != len(rows) or (rows < 0).any():
+        raise UsageError(f"{what} must be distinct row numbers, 0 or larger.")
+    size = max(len(side), int(rows.max(initial=-1)) + 1)
+    if size > len(side) + len(rows):
+        raise UsageError(
+            f"{what} would leave rows between {len(side)} and {size - 1} without likes; add them in order."
+        )
+
+    def merge(old: Floats, values: Floats) -> Floats:
+        merged = np.zeros((size, *old.shape[1:]), np.float32)
+        merged[: len(side)] = old
+        merged[rows] = values
+        return merged
+
+    def merge_bias(old: Floats | None, values: Floats | None) -> Floats | None:
+        return None if old is None or values is None else merge(old, values)
+
+    biases = merge_bias(side.bias_mean, new.bias_mean), merge_bias(side.bias_variance, new.bias_variance)
+    return Side(side.factors, merge(side.rows, new.rows), *biases)
+
+
+def _grown(ids: Vocabulary, size: int, what: str) -> Vocabulary:
+    """Ids for rows that were added."""
+    if size == len(ids):
+        return ids
+    if ids.kind != "range":
+        raise UsageError(
+            f"new {what}s cannot be added by row number to a model whose {what}s have ids of their own; fit again."
+        )
+    return Vocabulary.range(size)

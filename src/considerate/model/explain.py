@@ -11,7 +11,7 @@ from considerate.errors import UsageError
 from considerate.inference.posterior import Posterior, Side
 from considerate.kernels.reference import logistic_curvature
 from considerate.model.model import Model
-from considerate.model.predict import logit_moments
+from considerate.model.predict import like_probability, logit_moments
 from considerate.model.rows import checked_rows, likes_adjacency
 from considerate.parameters import FitPlan
 
@@ -30,7 +30,7 @@ def explain(model: Model, userid: Any, itemid: Any, user_items: Any, N: int) -> 
     mean, variance = logit_moments(user, model.items, np.zeros(1, np.int64), np.array([item]))
     shares = share_of_update(liked.astype(np.int64), user, model.shared, item, model.settings)
     order = np.lexsort((liked, -np.abs(shares)))[:N]
-    probability = model.like_probability(mean, model.variance_scale * variance)
+    probability = like_probability(mean, model.variance_scale * variance, model.recalibration)
     return float(probability[0]), [(int(liked[i]), float(shares[i])) for i in order]
 
 

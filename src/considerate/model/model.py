@@ -19,7 +19,6 @@ from considerate.model.predict import (
     FoldIn,
     ItemColumns,
     Recalibration,
-    like_interval,
     like_probability,
     logit_moments,
 )
@@ -119,14 +118,6 @@ class Model:
     def variance_scale(self) -> float:
         """A likelihood raised to the power rho makes the variance too small by rho; predictions multiply it back."""
         return self.settings.weight
-
-    def like_probability(self, mean: NDArray[Any], variance: NDArray[Any]) -> NDArray[Any]:
-        """p(like) (eq. 22) of logits by their moments, the variance scaled; recalibrated where the model was."""
-        return like_probability(mean, variance, self.recalibration)
-
-    def like_interval(self, mean: NDArray[Any], variance: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Its 90 % interval; recalibrated where the model was."""
-        return like_interval(mean, variance, self.recalibration)
 
     def pair_logits(self, users: Any, items: Any) -> tuple[Any, Any]:
         """Mean and standard deviation of the logits of pairs, by row numbers that are broadcast."""

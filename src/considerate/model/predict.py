@@ -132,16 +132,11 @@ class Recalibration:
 UNCHANGED = Recalibration()
 
 
-def moderated(mean: NDArray[Any], variance: NDArray[Any]) -> NDArray[Any]:
-    """The logit of p(like) (eq. 22), drawn towards zero by its spread: mu / sqrt(1 + pi sigma^2 / 8)."""
-    return np.asarray(mean / np.sqrt(1.0 + (math.pi / 8.0) * variance))
-
-
 def like_probability(
     mean: NDArray[Any], variance: NDArray[Any], recalibration: Recalibration = UNCHANGED
 ) -> NDArray[Any]:
     """p(like | considered) (eq. 22): sigma(mu / sqrt(1 + pi sigma^2 / 8)), recalibrated where asked."""
-    a = moderated(mean, variance)
+    a = mean / np.sqrt(1.0 + (math.pi / 8.0) * variance)
     return sigmoid(a if recalibration == UNCHANGED else recalibration.line(a))
 
 
@@ -191,22 +186,17 @@ class FoldIn:
 
     def users(self, liked: Adjacency) -> Side:
         """q(u) and q(b) of users who liked these items; one who liked nothing gets the prior."""
-        taus = self.posterior.precisions
+        plan, taus = self.settings, self.posterior.precisions
         users = strangers(liked.rows, self.posterior)
         blocks = row_blocks(liked.starts)
         temperature = self.saturation.temperatures(liked, blocks, self.negatives, run_serially)
         shares = Shares.zeros(temperature, self.item_groups.groups)
         terms = Terms(expected=shares.read(users.factors, self.item_groups))
-        step = Step(
-            self.settings.offset,
-            self.settings.weight,
-            taus.user.mean,
-            1.0 if taus.user_bias is None else taus.user_bias.mean,
-            1.0,
-        )
+        bias_precision = 1.0 if taus.user_bias is None else taus.user_bias.mean
+        step = Step(plan.offset, plan.weight, taus.user.mean, bias_precision, 1.0)
         for _ in range(self.rounds):
-            reading = side_pass(users, self.posterior.items, liked, terms, step, own_is_user=True)
-            new = update_side(reading, users, blocks, run_serially).side
+            kernel_pass = side_pass(users, self.posterior.items, liked, terms, step, own_is_user=True)
+            new = update_side(kernel_pass, users, blocks, run_serially).side
             moved = float(np.abs(new.mean - users.mean).max(initial=0.0))
             users = new
             if moved < 1e-4:
@@ -215,23 +205,22 @@ class FoldIn:
 
     def items(self, liked_by: Adjacency, user_degree: NDArray[Any], weights: NDArray[np.float64], seed: int) -> Side:
         """q(v) and q(b) of items liked by these users; weights are their pi."""
-        taus = self.posterior.precisions
+        plan, taus = self.settings, self.posterior.precisions
         assert taus.item_bias is not None
         items = Side.constant(liked_by.rows, self.posterior.factors, 1.0 / taus.item.mean, 1.0 / taus.item_bias.mean)
         temperature = self.user_temperatures(user_degree)
         random = np.random.Generator(np.random.Philox(key=seed))
         step_size = StepSize(delay=4)
         for sweep in range(1, self.rounds + 1):
-            unliked = self._passed_over(liked_by, temperature, weights, random)
-            step = Step(
-                self.settings.offset,
-                self.settings.weight,
-                taus.item.mean,
-                taus.item_bias.mean,
-                step_size.epsilon,
-            )
-            reading = side_pass(items, self.posterior.users, liked_by, Terms(unliked=unliked), step, own_is_user=False)
-            items = update_side(reading, items, row_blocks(liked_by.starts), run_serially).side
+            rows = []
+            for row, weight in enumerate(weights):
+                chance = -np.expm1(-temperature * weight)
+                chance[liked_by.row(row)] = 0.0
+                rows.append(np.flatnonzero(random.random(len(chance)) < chance).astype(np.int32))
+            terms = Terms(unliked=Adjacency.of_rows(rows))
+            step = Step(plan.offset, plan.weight, taus.item.mean, taus.item_bias.mean, step_size.epsilon)
+            kernel_pass = side_pass(items, self.posterior.users, liked_by, terms, step, own_is_user=False)
+            items = update_side(kernel_pass, items, row_blocks(liked_by.starts), run_serially).side
             step_size = step_size.after(sweep)
         return items
 
@@ -244,18 +233,3 @@ class FoldIn:
         below = wanted < table[0]  # where the sum is linear in T
         temperature[below] = np.exp(grid[0]) * wanted[below] / table[0]
         return np.asarray(temperature[place], np.float64)
-
-    def _passed_over(
-        self,
-        liked_by: Adjacency,
-        temperature: NDArray[np.float64],
-        weights: NDArray[np.float64],
-        random: np.random.Generator,
-    ) -> Adjacency:
-        """One draw of the users who considered each item and did not like it."""
-        rows = []
-        for row, weight in enumerate(weights):
-            chance = -np.expm1(-temperature * weight)
-            chance[liked_by.row(row)] = 0.0
-            rows.append(np.flatnonzero(random.random(len(chance)) < chance).astype(np.int32))
-        return Adjacency.of_rows(rows)

@@ -1,4 +1,4 @@
-"""Rows in, checked: row numbers, likes of some users, and sides with rows replaced or added."""
+"""What callers name, checked: row numbers, ids, likes, lists of items."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from considerate.data.graph import Adjacency
 from considerate.data.vocabulary import Vocabulary
 from considerate.errors import UnknownIdError, UsageError
-from considerate.inference.posterior import Side
 
 MOST = 10_000_000  # items in a list of recommendations
 Lists = tuple[NDArray[np.int32], NDArray[np.float32]]  # ids and scores [rows, N]; -1 and NaN end short rows
@@ -25,16 +24,12 @@ def likes_adjacency(likes: Any, columns: int) -> Adjacency:
         if not (matrix.data > 0).all():
             raise UsageError("the matrix stores values that are zero, negative or NaN; each stored value is one like.")
         rows, items = matrix.nonzero()
-        starts = np.zeros(matrix.shape[0] + 1, np.int64)
-        unique = np.unique(rows.astype(np.int64) * columns + items)
-        np.cumsum(np.bincount(unique // columns, minlength=matrix.shape[0]), out=starts[1:])
-        return Adjacency(starts, (unique % columns).astype(np.int32))
+        return Adjacency.of_pairs(rows, items, matrix.shape[0], columns)
     if np.ndim(likes) > 1:
         raise UsageError(
             f"likes of several rows are a scipy sparse matrix, and an array of {np.ndim(likes)} dimensions was given."
         )
-    row = np.unique(checked_rows(likes, columns, "item").reshape(-1))
-    return Adjacency(np.array([0, len(row)], np.int64), row.astype(np.int32))
+    return Adjacency.of_rows([np.unique(checked_rows(likes, columns, "item")).astype(np.int32)])
 
 
 def id_list(ids: Any, what: str) -> list[Any]:
@@ -94,34 +89,3 @@ def excluded_rows(count: int, allowed: Any, denied: Any, what: str) -> NDArray[n
     if denied is not None:
         excluded[checked_rows(denied, count, what)] = True
     return excluded
-
-
-def merged_side(side: Side, rows: NDArray[np.int64], new: Side, what: str, given: int) -> Side:
-    if len(rows) != given:
-        raise UsageError(f"{what} has {len(rows)} entries for {given} rows of likes; give one row for each.")
-    if len(np.unique(rows)) != len(rows) or (rows < 0).any():
-        raise UsageError(f"{what} must be distinct row numbers, 0 or larger.")
-    size = max(len(side), int(rows.max(initial=-1)) + 1)
-    if size > len(side) + len(rows):
-        raise UsageError(
-            f"{what} would leave rows between {len(side)} and {size - 1} without likes; add them in order."
-        )
-    merged = np.zeros((size, side.rows.shape[1]), np.float32)
-    merged[: len(side)] = side.rows
-    merged[rows] = new.rows
-    if side.bias_mean is None or side.bias_variance is None or new.bias_mean is None or new.bias_variance is None:
-        return Side(side.factors, merged)
-    bias = np.zeros((2, size), np.float32)
-    bias[:, : len(side)] = side.bias_mean, side.bias_variance
-    bias[:, rows] = new.bias_mean, new.bias_variance
-    return Side(side.factors, merged, bias[0].copy(), bias[1].copy())
-
-
-def grown_ids(ids: Vocabulary, size: int, what: str) -> Vocabulary:
-    if size == len(ids):
-        return ids
-    if ids.kind != "range":
-        raise UsageError(
-            f"new {what}s cannot be added by row number to a model whose {what}s have ids of their own; fit again."
-        )
-    return Vocabulary.range(size)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from considerate.data.vocabulary import Vocabulary
+from considerate.data.vocabularies import id_array, string_array
+from considerate.data.vocabulary import integer_id
 from considerate.errors import UnknownIdError, UsageError
 from considerate.model import serving
 from considerate.model.model import Model
-from considerate.model.predict import logit_moments, strangers
+from considerate.model.predict import like_interval, like_probability, logit_moments, strangers
 from considerate.model.rows import Lists, id_list, item_rows, likes_adjacency
 from considerate.model.serving import Ranker, UserBatch
 from considerate.model.users import rows_of
@@ -35,15 +34,13 @@ class RecommendationTable:
         import pyarrow as pa
 
         self.model = model
-        kinds = {"string": pa.string(), "integer": pa.int64(), "range": pa.int64()}
-        self.item_type = kinds[model.item_ids.kind]
-        integers = all(name is None or _integer(name) is not None for name in users)
-        self.user_type = kinds[model.user_ids.kind] if integers else pa.string()
-        columns = [("user", self.user_type), ("rank", pa.int32()), ("item", self.item_type)]
-        if model.titles is not None:
-            columns.append(("title", pa.string()))
-        columns += [(name, pa.float32()) for name in ("p_like", "low", "high", "score")]
-        self.schema = pa.schema([*columns, ("cold", pa.bool_())])
+        texts = any(name is not None and integer_id(name) is None for name in users)
+        self.user_type = pa.string() if texts or model.user_ids.kind == "string" else pa.int64()
+        item_type = pa.string() if model.item_ids.kind == "string" else pa.int64()
+        titles = [] if model.titles is None else [("title", pa.string())]
+        numbers = [(name, pa.float32()) for name in ("p_like", "low", "high", "score")]
+        keys = [("user", self.user_type), ("rank", pa.int32()), ("item", item_type)]
+        self.schema = pa.schema([*keys, *titles, *numbers, ("cold", pa.bool_())])
 
     def batch(self, names: Sequence[Any] | pyarrow.Array, users: UserBatch, lists: Lists) -> pyarrow.RecordBatch:
         """One batch: the users' names as they were given or as Arrow has them, and the lists of `Ranker.rank`."""
@@ -61,34 +58,24 @@ class RecommendationTable:
             cold = logit_moments(strangers(1, model.shared), model.items, nobody, items)
             mean, variance = np.where(is_warm, mean, cold[0]), np.where(is_warm, variance, cold[1])
         variance = model.variance_scale * variance
-        low, high = model.like_interval(mean, variance)
+        low, high = like_interval(mean, variance, model.recalibration)
         if not isinstance(names, pa.Array):
-            convert = str if self.user_type == pa.string() else _integer
+            convert = str if self.user_type == pa.string() else integer_id
             names = pa.array([None if name is None else convert(name) for name in names], self.user_type)
         columns: dict[str, Any] = {
             "user": names.take(pa.array(of)),
             "rank": np.broadcast_to(np.arange(1, there.shape[1] + 1, dtype=np.int32), there.shape)[there],
-            "item": _ids(model.item_ids, items),
-            "p_like": model.like_probability(mean, variance).astype(np.float32),
+            "item": id_array(model.item_ids, items),
+            "p_like": like_probability(mean, variance, model.recalibration).astype(np.float32),
             "low": low.astype(np.float32),
             "high": high.astype(np.float32),
             "score": lists[1][there],
             "cold": ~is_warm,
         }
         if model.titles is not None:
-            texts = _strings(model.titles.offsets, model.titles.text).take(pa.array(items)).cast(pa.string())
+            texts = string_array(model.titles).take(pa.array(items)).cast(pa.string())
             columns["title"] = pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)
         return pa.RecordBatch.from_pydict(columns, schema=self.schema)
-
-
-def _integer(name: Any) -> int | None:
-    """An id as a whole number of 64 bits; None if it is not one as Python prints it."""
-    try:
-        number = int(name) if isinstance(name, str) else operator.index(name)
-    except (TypeError, ValueError, OverflowError):
-        return None
-    canonical = not isinstance(name, str) or str(number) == name
-    return number if canonical and -(2**63) <= number < 2**63 else None
 
 
 def recommendation_batches(
@@ -132,7 +119,7 @@ def _batches(
         elif options.cold == "error" and not warm.all():
             first = int(np.flatnonzero(~warm)[0])
             raise UnknownIdError(_cold_message(part[first], bool(known[first]), model))
-        names: Any = _ids(some.ids, local) if by_row else list(part)
+        names: Any = id_array(some.ids, local) if by_row else list(part)
         liked = rows_of(some.liked, local) if options.filter_already_liked_items else None
         side = some.side if len(some) else strangers(1, model.shared)  # which is looked at, and not used
         found = UserBatch(side, np.maximum(local, 0), rows, liked, warm)
@@ -158,25 +145,3 @@ def recommendations_for_likes(ranker: Ranker, likes: Sequence[Any]) -> pyarrow.T
     filtered = liked if ranker.options.filter_already_liked_items else None
     user = UserBatch(model.fold_in.users(liked), row, row, filtered)
     return pa.Table.from_batches([RecommendationTable(model).batch([None], user, ranker.rank(user))])
-
-
-def _strings(offsets: NDArray[np.int64], text: NDArray[np.uint8]) -> pyarrow.StringArray:
-    """Texts laid end to end as an Arrow array, without a copy."""
-    import pyarrow as pa
-
-    places, letters = (pa.py_buffer(np.ascontiguousarray(one)) for one in (offsets, text))
-    return pa.LargeStringArray.from_buffers(len(offsets) - 1, places, letters)
-
-
-def _ids(vocabulary: Vocabulary, rows: NDArray[Any]) -> pyarrow.Array:
-    """The ids of rows as an Arrow array."""
-    import pyarrow as pa
-
-    if vocabulary.kind == "range":
-        return pa.array(vocabulary.first + np.asarray(rows, np.int64))
-    if vocabulary.kind == "integer":
-        assert vocabulary.integers is not None
-        return pa.array(vocabulary.integers[rows])
-    assert vocabulary.offsets is not None
-    assert vocabulary.text is not None
-    return _strings(vocabulary.offsets, vocabulary.text).take(pa.array(rows)).cast(pa.string())

@@ -19,26 +19,19 @@ Rows = NDArray[np.int64]
 
 
 class Users(Protocol):
-    """All users, wherever they are kept. Whoever needs some asks for these; only `whole` has all in memory."""
+    """All users of a model, in memory or in shards. Only `whole` has all of them in memory."""
 
     def __len__(self) -> int: ...
-
     @property
-    def edges(self) -> int:
-        """Likes in the data."""
-
+    def edges(self) -> int: ...  # likes in the data
     @property
-    def knows_likes(self) -> bool:
-        """Whether the likes are here, or were left out of the file."""
-
+    def knows_likes(self) -> bool: ...  # whether the likes are here, or were left out of the file
     @property
     def has_bias(self) -> bool: ...
-
     @property
     def ids(self) -> Ids: ...
-
     def some(self, rows: Rows) -> tuple[UserRows, Rows]:
-        """Users among whom these are, and where: (users, places), a place for each of `rows`."""
+        """Users among whom these are, and the row of each among them."""
 
     def pieces(self) -> Iterator[tuple[int, UserRows]]:
         """All users in order, some at a time, each time with the row number of the first."""
