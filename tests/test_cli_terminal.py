@@ -133,3 +133,13 @@ def test_ctrl_c_while_modules_are_imported_is_one_line(folder: Path, tmp_path: P
     assert done.stderr == "considerate: interrupted; no file was left half-written.\n"
     assert done.stdout == ""
     assert os.listdir(tmp_path) == []
+
+
+def test_ctrl_c_while_options_are_parsed_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("considerate.cli.program.Program.parse_args", interrupted)
+    result = run("fit")
+    assert result.exit_code == 130
+    assert result.stderr == "considerate: interrupted; no file was left half-written.\n"

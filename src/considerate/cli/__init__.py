@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["app", "main"]
 
+INTERRUPTED = "interrupted; no file was left half-written."
+
 
 def __getattr__(name: str) -> Any:
     if name != "app":
@@ -45,5 +47,5 @@ def main() -> None:
 
         run()
     except KeyboardInterrupt:
-        print("considerate: interrupted; no file was left half-written.", file=sys.stderr)
+        print(f"considerate: {INTERRUPTED}", file=sys.stderr)
         sys.exit(130)

@@ -6,18 +6,17 @@ import functools
 import io
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 from considerate._version import __version__
-from considerate.cli import demo, evaluate, fit, inspect, recommend, simulate, study
+from considerate.cli import INTERRUPTED, demo, evaluate, fit, inspect, recommend, simulate, study
 from considerate.cli.screen import complain
 from considerate.errors import ConsiderateError
-
-INTERRUPTED, PIPE_CLOSED = 130, 141  # as of a program that SIGINT or SIGPIPE ended
 
 
 class Program(TyperGroup):
@@ -26,17 +25,15 @@ class Program(TyperGroup):
     Exit codes: 2 for bad use and bad data, 1 for a run that failed, 130 for Ctrl-C, 141 where nobody reads stdout.
     """
 
+    def make_context(self, *arguments: Any, **options: Any) -> Any:
+        with _signals():
+            return super().make_context(*arguments, **options)
+
     def invoke(self, ctx: Any) -> Any:
-        """Run a command; typer would end Ctrl-C and a closed pipe in ways of its own."""
-        try:
+        with _signals():
             result = super().invoke(ctx)
             sys.stdout.flush()
             return result
-        except KeyboardInterrupt:
-            raise typer.Exit(complain("interrupted; no file was left half-written.", INTERRUPTED)) from None
-        except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python flushes at its end
-            raise typer.Exit(PIPE_CLOSED) from None
 
     def main(self, *arguments: Any, **options: Any) -> Any:
         """Run the program and exit; where `standalone_mode` is off, return and raise as typer does."""
@@ -46,6 +43,18 @@ class Program(TyperGroup):
         if os.environ.get("COLUMNS", "").strip("0") == "":
             os.environ.pop("COLUMNS", None)  # a width of 0 is unknown; rich would print nothing
         sys.exit(exit_code(run))
+
+
+@contextmanager
+def _signals() -> Iterator[None]:
+    """One line for Ctrl-C and none for a closed pipe; typer has ways of its own."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise typer.Exit(complain(INTERRUPTED, 130)) from None
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python flushes at its end
+        raise typer.Exit(141) from None
 
 
 def exit_code(run: Callable[[], Any]) -> int:
