@@ -174,12 +174,6 @@ def test_files_that_contributing_names_are_there() -> None:
         assert list((ROOT / "tests").glob(pattern)), pattern
 
 
-def test_contributing_names_every_file_of_tests() -> None:
-    named = re.findall(r"`(test_\w+\*?\.py)`", (ROOT / "CONTRIBUTING.md").read_text())
-    listed = {path.name for pattern in named for path in (ROOT / "tests").glob(pattern)}
-    assert {path.name for path in (ROOT / "tests").glob("test_*.py")} == listed
-
-
 def test_the_page_on_the_model_file_names_the_tensors_that_there_are(tmp_path: Path) -> None:
     """Of a model with all that a file can hold, both ways; and the sizes that it speaks of are the code's."""
     text = (ROOT / "docs/model-file.md").read_text()

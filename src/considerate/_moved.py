@@ -40,5 +40,5 @@ class MovedModules:
     def exec_module(self, module: ModuleType) -> None:
         old = module.__name__
         new = MOVED[old]
-        warnings.warn(f"{old} is now {new}; the old name goes in release 0.3.", DeprecationWarning, stacklevel=2)
+        warnings.warn(f"{old} is now {new}; the old name goes in release 0.4.", DeprecationWarning, stacklevel=2)
         sys.modules[old] = import_module(new)  # what importlib hands out in place of `module`
