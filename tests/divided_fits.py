@@ -19,7 +19,7 @@ from considerate.distributed.backends.dividing import PartitionedBackend
 from considerate.distributed.pools.host import PerPart
 from considerate.distributed.pools.local import LocalPool
 from considerate.distributed.tasks import LocalTasks
-from considerate.fitting.training import make_graph
+from considerate.fitting.prepare import make_graph
 from likes import as_table, skewed
 
 SETTINGS: dict[str, dict[str, Any]] = {

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 import scipy.sparse as sp
+
+from considerate import Recommender
+from considerate.fitting.resume import CheckpointOptions
+from considerate.fitting.stopping import FitStep
+from considerate.model.description import SETTINGS
 
 
 def checkerboard(size: int) -> sp.csr_matrix:
@@ -47,3 +55,22 @@ def as_table(likes: Any, user: str = "u{}", item: str = "i{}") -> pa.Table:
         return texts if any(letter.isalpha() for letter in pattern) else [int(text) for text in texts]
 
     return pa.table({"user": ids(user, rows), "item": ids(item, columns)})
+
+
+def fit_steps(model: Recommender, likes: Any, backend: Any = None, **changes: Any) -> Generator[FitStep]:
+    """The steps of a fit; `checkpoint`, `every` and `resume` are of its checkpoints, other changes of its request."""
+    options = {name: changes.pop(name) for name in ("every", "resume") if name in changes}
+    checkpoint = CheckpointOptions.parse(changes.pop("checkpoint", None), **options)
+    return model.fit_steps(replace(model.fit_request(likes), checkpoint=checkpoint, **changes), backend)
+
+
+def interrupted(model: Recommender, *arguments: Any, **options: Any) -> Recommender:
+    """The model after a fit that Ctrl-C ends: the interrupt comes out, and what was fitted is kept."""
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(*arguments, **options)
+    return model
+
+
+def stored_settings(model: Recommender) -> dict[str, Any]:
+    """The settings that a model file holds."""
+    return {name: getattr(model.model_.settings, name) for name in SETTINGS}

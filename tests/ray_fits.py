@@ -15,7 +15,7 @@ from considerate.distributed.partitions import make_partition
 from considerate.distributed.pools.local import LocalPool
 from considerate.distributed.runners import gather, make_runner, with_residents
 from considerate.fitting.checkpoint import Checkpoints
-from considerate.fitting.training import make_estimator
+from considerate.fitting.prepare import make_estimator
 from considerate.inference.hidden import popularity_weights
 from considerate.inference.sweep import State, Sweep, sweeps
 from considerate.kernels.threads import LocalBackend

@@ -282,7 +282,7 @@ def test_ctrl_c_before_the_first_sweep_saves_nothing(
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("considerate.recommender.make_popularity", interrupted)
+    monkeypatch.setattr("considerate.fitting.in_memory.make_popularity", interrupted)
     result = run("fit", folder / "likes.csv", "-o", tmp_path / "m.safetensors")
     assert result.exit_code == 130
     assert "interrupted" in result.stderr

@@ -30,7 +30,7 @@ from considerate.errors import CheckpointError, ClusterError, DataError, Diverge
 from considerate.fitting.checkpoint import Checkpoints, part_file, sweep_folder
 from considerate.fitting.progress import progress, reading_progress, summary
 from divided_fits import SETTINGS, Here, assert_same, made, write_likes
-from likes import as_table, skewed
+from likes import as_table, fit_steps, interrupted, skewed
 
 
 @pytest.fixture(scope="module")
@@ -205,7 +205,7 @@ def test_a_cluster_that_fails_is_exit_code_1(
 def test_what_it_costs_is_said_before_the_first_sweep(likes: Path) -> None:
     said: list[str] = []
     read: list[Any] = []
-    steps = made().fit_steps(likes, backend=Here(), say=said.append, reading=lambda *told: read.append(told))
+    steps = fit_steps(made(), likes, Here(), say=said.append, on_read_progress=lambda *told: read.append(told))
     first = next(steps)
     steps.close()
     assert said[0] == "Running on two workers in this process."
@@ -280,7 +280,7 @@ def interrupt_later(call: Callable[[], Any]) -> None:
 def test_ctrl_c_within_a_sweep(act: Any, likes: Path, plain: Any, tmp_path: Path) -> None:
     """The parts may have made their step when the head is interrupted; the model is still that of one sweep."""
     backend = Here(meddle=AtCall("visit", 4, act))
-    found = made(sweeps=9).fit(likes, backend=backend, checkpoint=tmp_path, checkpoint_every=2)
+    found = interrupted(made(sweeps=9), likes, backend=backend, checkpoint=tmp_path, checkpoint_every=2)
     assert_same(found, plain[3])
     assert Checkpoints(str(tmp_path), {}).complete() == [2, 3]
     assert_same(made().fit(likes, backend=Here(), checkpoint=tmp_path, resume=True), plain[5])
@@ -293,14 +293,14 @@ def test_ctrl_c_while_a_checkpoint_is_written(
     finish = Checkpoints.finish
     calls: list[int] = []
 
-    def interrupted(self: Checkpoints, sweep: int, *arguments: Any) -> None:
+    def press_ctrl_c(self: Checkpoints, sweep: int, *arguments: Any) -> None:
         calls.append(sweep)
         if len(calls) == 3:
             raise KeyboardInterrupt
         finish(self, sweep, *arguments)
 
-    monkeypatch.setattr(Checkpoints, "finish", interrupted)
-    found = made(sweeps=9).fit(likes, backend=Here(), checkpoint=tmp_path, checkpoint_every=1)
+    monkeypatch.setattr(Checkpoints, "finish", press_ctrl_c)
+    found = interrupted(made(sweeps=9), likes, backend=Here(), checkpoint=tmp_path, checkpoint_every=1)
     assert calls == [1, 2, 3, 3]
     assert_same(found, plain[3])
 
@@ -397,7 +397,7 @@ def test_a_checkpoint_goes_on_anywhere(kind: str, order: tuple[str, ...], likes:
         )
     last = where[order[0]]
     assert_same(made(**SETTINGS[kind]).fit(likes, backend=last, checkpoint=tmp_path / "kept", resume=True), wanted)
-    done = list(made(**SETTINGS[kind]).fit_steps(likes, backend=Here(), checkpoint=tmp_path / "kept", resume=True))
+    done = list(fit_steps(made(**SETTINGS[kind]), likes, Here(), checkpoint=tmp_path / "kept", resume=True))
     assert done == []  # it had come to its end; the model is made all the same
     found = made(**SETTINGS[kind]).fit(likes, backend=Here(), checkpoint=tmp_path / "kept", resume=True)
     assert_same(found, wanted)
@@ -437,7 +437,7 @@ def test_the_division_of_a_checkpoint_is_kept_where_none_is_asked_for(likes: Pat
     wanted = made().fit(likes, backend=items)
     made(sweeps=3).fit(likes, backend=items, checkpoint=tmp_path, checkpoint_every=1)
     said: list[str] = []
-    list(made().fit_steps(likes, backend=Here(), say=said.append))
+    list(fit_steps(made(), likes, Here(), say=said.append))
     assert said[1].startswith("Divided by users")
     head = tmp_path / sweep_folder(3) / "head.safetensors"
     head.write_bytes(head.read_bytes()[:-1])

@@ -25,7 +25,7 @@ from considerate.data.vocabulary import Vocabulary
 from considerate.distributed.exchange import DividedData, from_graph, read_divided, stages, with_all_user_likes
 from considerate.distributed.tasks import LocalTasks, Tasks
 from considerate.errors import ConsiderateError, DataError, UsageError
-from considerate.fitting.training import make_graph
+from considerate.fitting.prepare import make_graph
 
 BLOCK_EDGES = 16  # so that small data has many blocks and parts
 

@@ -28,6 +28,7 @@ from considerate.distributed.backends.out_of_core import OutOfCore
 from considerate.distributed.backends.ray import RayBackend
 from considerate.fitting.checkpoint import INDEX, Checkpoints, part_file, sweep_folder
 from divided_fits import SETTINGS, assert_same, made, write_likes
+from likes import fit_steps
 from ray_cluster import kill_worker
 
 ray = pytest.importorskip("ray")
@@ -64,7 +65,7 @@ def test_by_users_with_item_shards_the_bits_of_one_machine(likes: Path, tmp_path
     model = made(**SETTINGS["expected"])
     backend = RayBackend(workers=2, threads=1, item_shards=3)
     notes = [
-        step.note for step in model.fit_steps(likes, backend=backend, model_folder=tmp_path / "model", say=said.append)
+        step.note for step in fit_steps(model, likes, backend, model_folder=str(tmp_path / "model"), say=said.append)
     ]
     wanted = made(**SETTINGS["expected"]).fit(likes)
     assert_same(model, wanted)
@@ -105,9 +106,9 @@ def test_a_checkpoint_goes_on_with_other_workers_or_none(
     path.write_bytes(path.read_bytes()[:-1] + b"?")
 
     pools: list[Any] = []
-    make = ray_backend.RaySession.pool
+    make = ray_backend.RaySession.make_pool
     monkeypatch.setattr(
-        ray_backend.RaySession, "crew", lambda *given, **how: pools.append(make(*given, **how)) or pools[-1]
+        ray_backend.RaySession, "make_pool", lambda *given, **how: pools.append(make(*given, **how)) or pools[-1]
     )
 
     def lose_one(sweep: int, *_: float) -> None:

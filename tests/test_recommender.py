@@ -17,9 +17,9 @@ import scipy.sparse as sp
 import considerate
 from considerate import Recommender, read_interactions
 from considerate.errors import DataError, DivergedError, UsageError
-from considerate.fitting.training import has_converged
+from considerate.fitting.stopping import has_converged
 from considerate.parameters import described_range
-from likes import as_table, checkerboard, planted, skewed
+from likes import as_table, checkerboard, interrupted, planted, skewed
 
 BOTH = pytest.mark.parametrize("hidden", ["sampled", "expected"])
 
@@ -201,7 +201,7 @@ class Interrupt:
 @pytest.mark.parametrize("show_progress", [False, True])
 def test_an_interrupt_keeps_the_last_finished_sweep(hidden: str, show_progress: bool, tmp_path: Path) -> None:
     recommender = small(hidden=hidden, sweeps=50)
-    assert recommender.fit(planted(), show_progress, Interrupt(4)) is recommender
+    interrupted(recommender, planted(), show_progress, Interrupt(4))
     finished = small(hidden=hidden, sweeps=4).fit(planted())
     assert recommender.n_iter_ == 4
     assert same_posterior(recommender, finished)
@@ -219,10 +219,10 @@ def test_another_exception_comes_out_and_keeps_the_posterior_too() -> None:
 
 
 def test_an_interrupt_before_the_first_sweep_comes_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(*_: Any, **__: Any) -> None:
+    def press_ctrl_c(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("considerate.recommender.make_estimator", interrupted)
+    monkeypatch.setattr("considerate.fitting.in_memory.make_estimator", press_ctrl_c)
     recommender = small()
     with pytest.raises(KeyboardInterrupt):
         recommender.fit(planted())
@@ -239,7 +239,10 @@ recommender = Recommender(factors=8, sweeps=100_000, tolerance=0, hidden=sys.arg
 def callback(sweep, seconds, bound):
     if sweep == 3:
         print("ready", flush=True)
-recommender.fit(likes, callback=callback)
+try:
+    recommender.fit(likes, callback=callback)
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
 again = Recommender(factors=8, sweeps=recommender.n_iter_, tolerance=0, hidden=sys.argv[1]).fit(likes)
 print(recommender.n_iter_, len(recommender.bound_), np.array_equal(recommender.user_factors, again.user_factors))
 print(len(recommender.recommend(0)[0]))
@@ -260,7 +263,8 @@ def test_a_real_interrupt_in_the_middle_of_a_sweep(hidden: str) -> None:
     finally:
         child.kill()
     assert child.returncode == 0, err
-    numbers, count = out.splitlines()
+    said, numbers, count = out.splitlines()
+    assert said == "interrupted"
     sweeps, bounds, same = numbers.split()
     assert int(sweeps) >= 3
     assert int(bounds) == int(sweeps) + 1

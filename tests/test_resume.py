@@ -22,23 +22,15 @@ import pytest
 import scipy.sparse as sp
 from typer.testing import CliRunner
 
-from considerate import Recommender, recommender
+from considerate import Recommender
 from considerate.cli import app
 from considerate.data import read_interactions
-from considerate.data.graph import divide
-from considerate.distributed.messages import PartitionSetup
-from considerate.distributed.partitions import make_partition
-from considerate.distributed.pools.local import LocalPool
-from considerate.distributed.runners import ByUsersRunner, gather, with_residents
 from considerate.errors import CheckpointError, DivergedError, OutputError, UsageError
-from considerate.fitting import saved_state
+from considerate.fitting import in_memory
 from considerate.fitting.checkpoint import HEAD, INDEX, Checkpoints, FileEntry, part_file, sweep_folder
-from considerate.fitting.resume import Keeping
-from considerate.fitting.training import fit_steps, make_graph, make_popularity
-from considerate.inference.sweep import State
-from considerate.kernels.threads import LocalBackend
+from considerate.fitting.prepare import make_graph
 from considerate.storage import filesystems
-from likes import as_table, planted, skewed
+from likes import as_table, fit_steps, interrupted, planted, skewed, stored_settings
 
 ROOT = Path(__file__).parents[1]
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -63,18 +55,18 @@ def assert_same(found: Recommender, wanted: Recommender) -> None:
     assert np.array_equal(found.bound_, wanted.bound_)
     assert found.model_.bounds == wanted.model_.bounds
     assert (found.converged_, found.n_iter_) == (wanted.converged_, wanted.n_iter_)
-    assert found.model_.settings == wanted.model_.settings
+    assert stored_settings(found) == stored_settings(wanted)
     assert found.model_.popularity_weight == wanted.model_.popularity_weight
 
 
 def stopped_after(model: Recommender, likes: Any, sweep: int, folder: Path, every: int = 1) -> None:
     """A fit that ends as by a power cut: nothing is written after the checkpoints that it had."""
-    steps = model.fit_steps(likes, checkpoint=folder, checkpoint_every=every, resume=True)
+    steps = fit_steps(model, likes, checkpoint=folder, every=every, resume=True)
     for step in steps:
         if step.sweep == sweep:
             break
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("considerate.fitting.resume.Keeper._write", lambda *_: None)
+        patch.setattr("considerate.fitting.resume.CheckpointWriter.write", lambda *_: None)
         steps.close()
 
 
@@ -84,7 +76,7 @@ def likes() -> sp.csr_matrix:
     random = np.random.default_rng(1)
     many = sp.csr_matrix((random.random((1500, 90)) < 0.62).astype(np.float32))
     found = sp.csr_matrix(sp.block_diag([skewed(), many]).astype(np.float32))
-    assert len(saved_state.user_parts(make_graph(read_interactions(found)))) == 3
+    assert len(in_memory.user_parts(make_graph(read_interactions(found)))) == 3
     return found
 
 
@@ -105,7 +97,7 @@ def test_the_groups_of_expected_mode_matter(likes: Any, tmp_path: Path, monkeypa
     """Were they made again from the vectors of now, the bits would differ: so the test above can fail."""
     wanted = made(**SETTINGS["expected"]).fit(likes)
     stopped_after(made(**SETTINGS["expected"]), likes, 6, tmp_path)
-    monkeypatch.setattr(saved_state.PartsInMemory, "recall", lambda *_: None)
+    monkeypatch.setattr(in_memory.PartsInMemory, "recall", lambda *_: None)
     found = made(**SETTINGS["expected"]).fit(likes, checkpoint=tmp_path, resume=True)
     assert not np.array_equal(found.posterior_.items.rows, wanted.posterior_.items.rows)
 
@@ -121,7 +113,7 @@ def test_the_rule_for_stopping_goes_on_where_it_was(hidden: str, tmp_path: Path)
         folder = tmp_path / f"{sweep}"
         stopped_after(made(**settings), planted(), sweep, folder)
         assert_same(made(**settings).fit(planted(), checkpoint=folder, resume=True), wanted)
-        steps = list(made(**settings).fit_steps(planted(), checkpoint=folder, resume=True))
+        steps = list(fit_steps(made(**settings), planted(), checkpoint=folder, resume=True))
         assert steps == []  # it had settled
         assert_same(made(**settings).fit(planted(), checkpoint=folder, resume=True), wanted)
         further = made(**settings | {"tolerance": 0.0, "sweeps": last + 2}).fit(
@@ -134,7 +126,7 @@ def test_settings_that_were_chosen_are_not_chosen_again(tmp_path: Path, monkeypa
     settings = {"likelihood_weight": "auto", "popularity": "auto"}
     wanted = made(**settings).fit(skewed())
     stopped_after(made(**settings), skewed(), 4, tmp_path)
-    monkeypatch.setattr(recommender, "tune", lambda *_: pytest.fail("tuned again"))
+    monkeypatch.setattr(in_memory, "tune", lambda *_: pytest.fail("tuned again"))
     assert_same(made(**settings).fit(skewed(), checkpoint=tmp_path, resume=True), wanted)
 
 
@@ -162,44 +154,6 @@ def test_any_filesystem(monkeypatch: pytest.MonkeyPatch) -> None:
     assert_same(found, made().fit(skewed()))
 
 
-# --- By parts ---
-
-
-def kept_by_parts(model: Recommender, likes: Any, folder: Path, sweeps: int) -> State:
-    """The fit of a recommender over parts in this process, from its last checkpoint on; the state with all users."""
-    interactions = read_interactions(likes)
-    graph = make_graph(interactions)
-    outline, parts = divide(graph, "users")
-    setup = PartitionSetup.of(outline, model._settings(), model.hidden, model.negatives)
-    keeping = Keeping.asked(folder, 3, resume=True)
-    assert keeping is not None
-    with (
-        LocalBackend(1) as backend,
-        LocalPool([make_partition(part, setup) for part in parts]) as pool,
-        keeping.begin(model._fingerprint(interactions, graph), lambda saved: saved.check_parts(backend.map)) as keeper,
-    ):
-        popularity = make_popularity(graph, model.plan(), backend)
-        runner = ByUsersRunner(outline, setup, popularity.weights, pool, groups=model.groups)
-        residents = saved_state.PartsOfPool(runner, pool)
-        start = keeper.start(setup.settings, (graph.user_count, graph.item_count), residents)
-        steps = fit_steps(runner, most_sweeps=sweeps, tolerance=0.0, start=start)
-        tuned = saved_state.Tuned(float(model.popularity), setup.settings.weight)
-        *_, last = keeper.keep(steps, residents, tuned, sweeps, start)
-        return with_residents(last.state, gather(pool, setup.settings.factors))
-
-
-@pytest.mark.parametrize("kind", ["sampled", "expected, biases"])
-def test_a_checkpoint_of_one_crew_is_resumed_by_another(kind: str, likes: Any, tmp_path: Path) -> None:
-    """Here whole for 4 sweeps, by parts up to the 8th, here again to the end."""
-    settings = SETTINGS[kind]
-    wanted = made(**settings).fit(likes)
-    made(**settings, sweeps=4).fit(likes, checkpoint=tmp_path)
-    state = kept_by_parts(made(**settings), likes, tmp_path, 8)
-    assert np.array_equal(state.posterior.users.rows, made(**settings, sweeps=8).fit(likes).posterior_.users.rows)
-    assert Checkpoints(str(tmp_path), {}).complete() == [6, 8]
-    assert_same(made(**settings).fit(likes, checkpoint=tmp_path, resume=True), wanted)
-
-
 # --- Stopped ---
 
 
@@ -208,35 +162,35 @@ def test_ctrl_c_leaves_a_checkpoint_of_the_last_sweep(tmp_path: Path) -> None:
         if sweep == 4:
             raise KeyboardInterrupt
 
-    stopped = made().fit(skewed(), callback=interrupt, checkpoint=tmp_path)
+    stopped = interrupted(made(), skewed(), callback=interrupt, checkpoint=tmp_path)
     assert stopped.n_iter_ == 4
     assert Checkpoints(str(tmp_path), {}).complete() == [4]
     assert_same(made().fit(skewed(), checkpoint=tmp_path, resume=True), made().fit(skewed()))
 
 
 def test_ctrl_c_within_a_sweep_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sweeps = saved_state.InMemory.sweeps
+    sweeps = in_memory.InMemory.sweeps
 
-    def interrupted(self: Any, state: Any = None) -> Iterator[Any]:
+    def press_ctrl_c(self: Any, state: Any = None) -> Iterator[Any]:
         for done in sweeps(self, state):
             yield done
             if done.state.sweep == 4:
                 raise KeyboardInterrupt
 
-    monkeypatch.setattr(saved_state.InMemory, "sweeps", interrupted)
-    assert made().fit(skewed(), checkpoint=tmp_path).n_iter_ == 4
+    monkeypatch.setattr(in_memory.InMemory, "sweeps", press_ctrl_c)
+    assert interrupted(made(), skewed(), checkpoint=tmp_path).n_iter_ == 4
     assert Checkpoints(str(tmp_path), {}).complete() == [4]
 
 
 def test_before_the_first_new_sweep_the_model_is_that_of_the_checkpoint(tmp_path: Path) -> None:
     wanted = made(sweeps=5).fit(skewed(), checkpoint=tmp_path)
     again = made(sweeps=5)
-    assert list(again.fit_steps(skewed(), checkpoint=tmp_path, resume=True)) == []
+    assert list(fit_steps(again, skewed(), checkpoint=tmp_path, resume=True)) == []
     assert_same(again, wanted)
 
 
 def test_a_fit_that_diverges_keeps_its_checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sweeps = saved_state.InMemory.sweeps
+    sweeps = in_memory.InMemory.sweeps
 
     def diverging(self: Any, state: Any = None) -> Iterator[Any]:
         for done in sweeps(self, state):
@@ -245,7 +199,7 @@ def test_a_fit_that_diverges_keeps_its_checkpoints(tmp_path: Path, monkeypatch: 
             yield done
 
     with monkeypatch.context() as patch:
-        patch.setattr(saved_state.InMemory, "sweeps", diverging)
+        patch.setattr(in_memory.InMemory, "sweeps", diverging)
         with pytest.raises(DivergedError):
             made().fit(skewed(), checkpoint=tmp_path)
     assert Checkpoints(str(tmp_path), {}).complete() == [5]
@@ -384,7 +338,7 @@ def test_bad_arguments(every: Any, tmp_path: Path) -> None:
 
 
 def test_two_fits_do_not_share_a_folder(tmp_path: Path) -> None:
-    steps = made().fit_steps(skewed(), checkpoint=tmp_path)
+    steps = fit_steps(made(), skewed(), checkpoint=tmp_path)
     next(steps)
     with pytest.raises(UsageError, match=f"another fit .process {os.getpid()} on"):
         made().fit(skewed(), checkpoint=tmp_path, resume=True)
@@ -544,7 +498,8 @@ print(moment - 1, refused)
 
 
 def test_killed_between_any_two_things_done_to_the_disk(tmp_path: Path) -> None:
-    environment = os.environ | {"PYTHONPATH": str(ROOT / "tests")}
+    paths = [str(ROOT / "tests"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
     command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", EVERY_MOMENT]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, check=False)
     assert done.returncode == 0, done.stderr

@@ -5,44 +5,26 @@ from __future__ import annotations
 import logging
 import math
 import os
-import shutil
 import time
-import weakref
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, fields, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from considerate.data import Interactions, ReaderOptions, read_likes
-from considerate.data.fingerprint import describe_settings
-from considerate.data.graph import Graph
-from considerate.distributed.backends.dividing import PartitionedBackend
+from considerate.data import ReaderOptions
 from considerate.errors import ModelFileError, NotFittedError, UsageError
 from considerate.evaluation.calibration import EQUAL, fit_recalibration
 from considerate.evaluation.hidden_rank import mean_hidden_rank
-from considerate.fitting.memory import check_memory, translate_memory_errors
-from considerate.fitting.resume import Keeper, Keeping
-from considerate.fitting.saved_state import PartsInMemory, Tuned, describe_graph, saved_tuning
-from considerate.fitting.training import (
-    FitStep,
-    Histogram,
-    at_rest,
-    describe,
-    fit_steps,
-    make_estimator,
-    make_graph,
-    make_popularity,
-    warn_of_collapse,
-    warn_of_factors,
-)
-from considerate.fitting.tuning import tune
+from considerate.fitting.driver import run_fit
+from considerate.fitting.in_memory import InMemoryBackend
+from considerate.fitting.memory import translate_memory_errors
+from considerate.fitting.progress import progress
+from considerate.fitting.resume import CheckpointOptions
+from considerate.fitting.session import FitBackend, FitRequest, FitSession
+from considerate.fitting.stopping import FitStep
 from considerate.inference.posterior import Posterior, Side
-from considerate.inference.sweep import InMemory, State
-from considerate.kernels.threads import LocalBackend
 from considerate.model.changes import with_items, with_users
 from considerate.model.explain import explain
 from considerate.model.file import load_model, model_path, save_model, save_sharded
@@ -53,12 +35,11 @@ from considerate.model.rows import Lists, excluded_rows, item_rows, likes_adjace
 from considerate.model.serving import Ranker, item_vectors, recommend_rows, user_vectors
 from considerate.model.similar import similar_items, similar_users
 from considerate.model.tables import recommendation_batches, recommendation_table, recommendations_for_likes
-from considerate.parameters import FitPlan, Parameters
+from considerate.parameters import Parameters
 
 if TYPE_CHECKING:
     import pyarrow
 
-    from considerate.distributed.exchange import DividedData
 
 logger = logging.getLogger("considerate")
 PathLike = str | os.PathLike[str]
@@ -105,8 +86,8 @@ class Recommender(Parameters):
         show_progress: bool = False,
         callback: Callable[[int, float, float], Any] | None = None,
         *,
-        reader: ReaderOptions | Mapping[str, Any] | None = None,
-        backend: PartitionedBackend | None = None,
+        reader: Mapping[str, Any] | ReaderOptions | None = None,
+        backend: FitBackend | None = None,
         model_folder: PathLike | None = None,
         checkpoint: PathLike | None = None,
         checkpoint_every: int = 5,
@@ -115,10 +96,10 @@ class Recommender(Parameters):
         """Fit to likes: a scipy sparse matrix of users by items, Interactions, or anything `read_interactions` reads.
 
         Every stored value is one like and must be positive. `callback(sweep, seconds, bound)` is called after each
-        sweep, with the bound of the posterior before it. Ctrl-C ends the fit after the last finished sweep, whose
-        posterior is kept. Returns self.
+        sweep, with the bound of the posterior before it. Ctrl-C raises KeyboardInterrupt, as ever, and leaves this
+        fitted to the last finished sweep. Returns self.
 
-        `reader` are options of `read_interactions`, such as {"where": "rating >= 4"}. `backend` divides the graph:
+        `reader` are options of `read_interactions`, such as {"where": "rating >= 4"}. `backend` partitions the graph:
         `RayBackend()` over processes or machines, `OutOfCore()` over files of this machine; users then stay where
         they are and are read from the shards in `model_folder`, which all machines must share, when they are asked for
         (a temporary folder if not given).
@@ -126,188 +107,46 @@ class Recommender(Parameters):
         `checkpoint` is a folder, or an address such as s3://bucket/name, that the state is written to every
         `checkpoint_every` sweeps; with `resume` the fit goes on from the last one there, to the same bits.
         """
-        begun, finished = time.perf_counter(), 0
-        keeping = {"checkpoint": checkpoint, "checkpoint_every": checkpoint_every, "resume": resume}
-        where = {"reader": reader, "backend": backend, "model_folder": model_folder}
-        steps = self.fit_steps(user_items, **where, **keeping)  # type: ignore[arg-type]
+        request = self.fit_request(user_items, reader=reader, model_folder=model_folder)
+        request = replace(request, checkpoint=CheckpointOptions.parse(checkpoint, checkpoint_every, resume))
+        begun, steps = time.perf_counter(), self.fit_steps(request, backend)
         try:
-            for step in _with_progress(steps, self.sweeps, backend is not None) if show_progress else steps:
-                finished = step.sweep
+            for step in progress(steps, self.sweeps, later=backend is not None) if show_progress else steps:
                 if callback is not None:
                     callback(step.sweep, time.perf_counter() - begun, step.bound.total)
         except KeyboardInterrupt:
-            steps.close()  # which evaluates the last bound
-            if not finished or not self.__sklearn_is_fitted__():
-                raise
-            logger.warning("interrupted after sweep %d; its posterior is kept", self.n_iter_)
+            steps.close()
+            if self.__sklearn_is_fitted__():
+                logger.warning("interrupted after sweep %d; its posterior is kept", self.n_iter_)
+            raise
         finally:
             steps.close()
         return self
 
+    def fit_request(self, user_items: Any, *, reader: Any = None, model_folder: PathLike | None = None) -> FitRequest:
+        """What `fit_steps` is asked for: the data and the settings as they are now, checked."""
+        parameters = self.get_params()
+        folder = None if model_folder is None else os.fspath(model_folder)
+        return FitRequest(user_items, self.plan(), ReaderOptions.of(reader), parameters, model_folder=folder)
+
     @translate_memory_errors
-    def fit_steps(
-        self,
-        user_items: Any,
-        *,
-        reader: ReaderOptions | Mapping[str, Any] | None = None,
-        backend: PartitionedBackend | None = None,
-        model_folder: PathLike | None = None,
-        likes: bool = True,
-        say: Callable[[str], None] | None = None,
-        reading: Callable[[str, int, int], None] | None = None,
-        checkpoint: PathLike | None = None,
-        checkpoint_every: int = 5,
-        resume: bool = False,
-    ) -> Generator[FitStep]:
-        """Fit, one sweep at a time. After every step, and if the caller stops, this is fitted as far as it got; with a
-        `backend` it is when the steps have ended.
+    def fit_steps(self, user_items: Any, backend: FitBackend | None = None) -> Generator[FitStep]:
+        """Fit, one sweep at a time, to likes or as a `fit_request` says. After every step, and if the caller stops,
+        this is fitted as far as it got; with a `backend` it is when the steps have ended."""
+        if backend is not None and not hasattr(backend, "start"):
+            raise UsageError(f"backend is {backend!r}; it must be None, RayBackend(...) or OutOfCore(...).")
+        request = user_items if isinstance(user_items, FitRequest) else self.fit_request(user_items)
+        current = self._current_fit = object()
 
-        `likes` says whether they are written to a divided model's shards. `say` is told what a divided fit has to say:
-        where it runs, how the graph is divided and what that costs; and `reading` the (stage, done, total) of reading.
-        """
-        self.check()
-        keeping = Keeping.asked(checkpoint, checkpoint_every, resume)
-        if backend is not None:
-            how = (user_items, ReaderOptions.of(reader), backend, model_folder, keeping)
-            yield from self._divided_steps(*how, likes=likes, say=say, reading=reading)
-            return
-        settings = self.plan()
-        check_memory(user_items, settings)
-        interactions = read_likes(user_items, ReaderOptions.of(reader))
-        self.data_: Interactions | DividedData = interactions
-        check_memory(interactions, settings)
-        graph = make_graph(interactions)
-        check_memory(graph, settings)
-        warn_of_factors(settings.factors, graph.user_count, graph.item_count)
-        with (
-            nullcontext() if keeping is None else keeping.begin(self._fingerprint(interactions, graph)) as keeper,
-            LocalBackend(None if self.threads is None else int(self.threads)) as threads,
-        ):
-            if hasattr(self, "_model"):
-                del self._model
-            knob, settings = self._tuned(graph, settings, threads, keeper)
-            popularity = make_popularity(graph, settings, threads)
-            estimator = make_estimator(graph, settings, popularity.weights, threads)
-            runner = InMemory(graph, estimator, settings, threads)
-            parts = PartsInMemory(runner)
-            start = None
-            if keeper is not None:
-                start = keeper.start(settings, (graph.user_count, graph.item_count), parts)
-            steps = fit_steps(runner, most_sweeps=self.sweeps, tolerance=settings.tolerance, start=start)
-            if keeper is not None:
-                steps = keeper.keep(steps, parts, Tuned(knob, settings.weight), self.sweeps, start)
-            state: State | None = None
-            kept: Model | None = None
-            bounds: list[dict[str, float]] = []
-            about = interactions, graph, popularity, knob, settings
-            if start is not None:
-                state, bounds = start.state, [*start.bounds]
-                kept = self._keep(*about, state, bounds, at_rest(runner, start, settings.tolerance))
-            try:
-                for step in steps:
-                    state = step.state
-                    bounds.append(step.bound.terms())
-                    kept = self._keep(*about, state, bounds, step.converged)
-                    logger.info("%s", describe(step))
-                    yield step
-                if state is not None:
-                    warn_of_collapse(state.posterior, settings.weight)
-            finally:
-                steps.close()  # which writes a checkpoint of a fit that was stopped
-                if state is not None and self.__dict__.get("_model") is kept:  # no other fit has begun meanwhile
-                    last = runner.evaluate_bound(state)
-                    self._keep(*about, state, [*bounds, last.terms()], self._model.converged)
+        def publish(session: FitSession, model: Model | None) -> None:
+            if self._current_fit is not current:
+                return  # another fit has begun meanwhile
+            self.data_ = session.data
+            self.__dict__.pop("_model", None)
+            if model is not None:
+                self._model = model
 
-    def _divided_steps(
-        self,
-        source: Any,
-        reader: ReaderOptions,
-        backend: PartitionedBackend,
-        folder: PathLike | None,
-        keeping: Keeping | None,
-        *,
-        likes: bool,
-        say: Callable[[str], None] | None,
-        reading: Callable[[str, int, int], None] | None,
-    ) -> Generator[FitStep]:
-        """The steps of a fit whose graph is divided; the model is then that of the shards."""
-        from considerate.distributed.divided_fit import Asked, DividedFit, check_backend
-        from considerate.distributed.divided_shards import room_for_shards
-
-        check_backend(backend, self.plan())
-        place, temporary = room_for_shards(folder)
-        if keeping is not None and keeping.folder == place:
-            raise UsageError(f"{place}: is to hold the model and the checkpoints; give each a folder of its own.")
-        asked = Asked(
-            plan=self.plan(),
-            parameters=self.get_params(),
-            described=describe_settings(self.get_params(), precision_delay=self.plan().precision_delay),
-            folder=place,
-            likes=likes,
-        )
-        fit = DividedFit(asked, source, reader, backend, keeping, say, reading)
-        steps = fit.steps()
-        try:
-            for step in steps:
-                self.__dict__.pop("_model", None)
-                yield step
-        finally:
-            steps.close()
-            if fit.written:
-                self.data_ = replace(fit.data, all_user_likes=None, user_ids=[])  # what tasks hold is gone
-                self._model = load_model(place)
-            if temporary:
-                gone = partial(shutil.rmtree, place, ignore_errors=True)
-                weakref.finalize(self._model.users, gone) if fit.written else gone()
-
-    def _fingerprint(self, interactions: Interactions, graph: Graph) -> dict[str, Any]:
-        """What the posterior depends on, in short."""
-        data = describe_graph(graph, interactions.user_ids, interactions.item_ids)
-        settings = describe_settings(self.get_params(), precision_delay=self.plan().precision_delay)
-        return {"data": data, "settings": settings}
-
-    def _tuned(
-        self, graph: Graph, settings: FitPlan, backend: LocalBackend, keeper: Keeper | None
-    ) -> tuple[float, FitPlan]:
-        """The knob and the settings, those that are words chosen on likes held out, unless they were before."""
-        if keeper is not None and keeper.saved is not None:
-            chosen = saved_tuning(keeper.saved)
-            return chosen.knob, replace(settings, likelihood_weight=chosen.weight)
-        if not settings.to_be_tuned:
-            return settings.popularity_weight, settings
-        tuned = tune(graph, settings, backend)
-        return tuned.knob, replace(settings, likelihood_weight=tuned.weight)
-
-    def _keep(
-        self,
-        interactions: Interactions,
-        graph: Graph,
-        popularity: Histogram,
-        knob: float,
-        settings: FitPlan,
-        state: State,
-        bounds: list[dict[str, float]],
-        converged: bool,
-    ) -> Model:
-        self._model = Model.of(
-            posterior=state.posterior,
-            popularity=popularity.weights,
-            gamma=popularity.gamma,
-            liked=graph.by_user,
-            user_degree=graph.by_user.degrees,
-            item_degree=graph.by_item.degrees,
-            user_ids=interactions.user_ids,
-            item_ids=interactions.item_ids,
-            titles=interactions.titles,
-            settings=settings,
-            negatives=float(self.negatives),
-            groups=int(self.groups),
-            bounds=tuple(bounds),
-            popularity_weight=knob,
-            converged=converged,
-            parameters=self.get_params(),
-        )
-        return self._model
+        yield from run_fit(request, backend or InMemoryBackend(), publish)
 
     @property
     def model_(self) -> Model:

@@ -40,7 +40,7 @@ def demo(output: Output, seed: Seed = 0) -> None:
         _step("2. The fit", "Infer everyone's taste from the likes alone, with the forgotten pairs redrawn.")
     recommender = tour.make_recommender(seed=seed)
     with screen.library_messages(output.quiet):
-        run(recommender, catalogue.interactions, output.quiet or output.json)
+        run(recommender, recommender.fit_request(catalogue.interactions), None, output.quiet or output.json)
     fit = describe_fit(recommender, time.perf_counter() - begun)
     user = tour.instructive_user(recommender, catalogue)
     likes = tour.tastes(recommender, catalogue, user)

@@ -15,7 +15,7 @@ from considerate.data import Interactions
 from considerate.data.graph import Graph
 from considerate.data.sizes import looks_swapped
 from considerate.errors import UsageError
-from considerate.fitting.training import make_popularity
+from considerate.fitting.prepare import make_popularity
 from considerate.inference.hidden import Sampled, positives_to_negatives
 from considerate.kernels.threads import LocalBackend
 from considerate.model.description import SETTINGS

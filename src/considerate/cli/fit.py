@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -27,6 +27,7 @@ from considerate.cli.options import (
 from considerate.errors import UsageError
 
 if TYPE_CHECKING:
+    from considerate.fitting.session import FitBackend, FitRequest
     from considerate.recommender import Recommender
 
 INTERRUPTED = 130
@@ -148,18 +149,20 @@ def fit(
     of the last finished sweep there, and --checkpoint keeps the fit so that --resume goes on with it.
     """
     from considerate.cli.describe import describe_fit
-    from considerate.data import read_likes
     from considerate.distributed.divided_shards import room_for_shards
     from considerate.fitting.checkpoint import Checkpoints
-    from considerate.fitting.resume import Keeping
+    from considerate.fitting.resume import CheckpointOptions
     from considerate.recommender import Recommender
     from considerate.storage.files import check_writable, folder_beside
 
     path, quiet, folder = output.output, output.quiet, checkpoints.checkpoint
     recommender = Recommender(**vars(settings))
-    recommender.check()
-    keeping = {"checkpoint": folder, "checkpoint_every": checkpoints.checkpoint_every, "resume": checkpoints.resume}
-    Keeping.asked(folder, checkpoints.checkpoint_every, checkpoints.resume)
+    request = replace(
+        recommender.fit_request(data, reader=reader),
+        checkpoint=CheckpointOptions.parse(folder, checkpoints.checkpoint_every, checkpoints.resume),
+        likes=not output.no_likes,
+        say=lambda note: None if quiet else screen.say("note", note),
+    )
     backend = where.choose(path, recommender.threads)
     if output.sharded and backend is None:
         raise UsageError("--sharded is for a divided graph: --backend ray, or --out-of-core.")
@@ -171,22 +174,10 @@ def fit(
     begun, interrupted = time.perf_counter(), False
     with screen.library_messages(quiet), ExitStack() as stack:
         try:
-            if backend is None:
-                interactions = read_likes(data, reader)
-                screen.say_notes(interactions, quiet)
-                run(recommender, interactions, quiet, **keeping)
-            else:
-                run(
-                    recommender,
-                    data,
-                    quiet,
-                    **keeping,
-                    backend=backend,
-                    reader=reader,
-                    model_folder=path if output.sharded else stack.enter_context(folder_beside(path)),
-                    likes=not output.no_likes,
-                    say=lambda note: None if quiet else screen.say("note", note),
-                )
+            if backend is not None:
+                model_folder = path if output.sharded else stack.enter_context(folder_beside(path))
+                request = replace(request, model_folder=model_folder)
+            run(recommender, request, backend, quiet)
         except KeyboardInterrupt:
             if not recommender.__sklearn_is_fitted__():
                 raise
@@ -210,16 +201,18 @@ def fit(
         raise typer.Exit(INTERRUPTED)
 
 
-def run(recommender: Recommender, source: Any, quiet: bool, **options: Any) -> None:
+def run(recommender: Recommender, request: FitRequest, backend: FitBackend | None, quiet: bool) -> None:
     """Fit with a bar on stderr. After Ctrl-C the recommender is as the last finished sweep left it."""
     from considerate.fitting.progress import progress, reading_progress
 
     console = screen.stderr()
     shown = not quiet and console.is_terminal
-    with reading_progress(console) as reading:
-        steps = recommender.fit_steps(source, reading=reading if shown else None, **options)
+    with reading_progress(console) as on_read_progress:
+        request = replace(request, on_read_progress=on_read_progress if shown else None)
+        steps = recommender.fit_steps(request, backend)
+        bar = progress(steps, recommender.sweeps, console, later=backend is not None) if shown else steps
         try:
-            for _ in progress(steps, recommender.sweeps, console, later="backend" in options) if shown else steps:
+            for _ in bar:
                 pass
         finally:
             steps.close()

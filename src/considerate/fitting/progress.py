@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from considerate.fitting.training import FitStep
+from considerate.fitting.stopping import FitStep
 
 
 def progress(steps: Iterator[FitStep], most: int, console: Any = None, later: bool = False) -> Iterator[FitStep]:

@@ -1,117 +1,111 @@
-"""A fit that writes checkpoints as it goes, and goes on from the last one."""
+"""Checkpoints of a fit: asked for, written as it goes, and gone on from."""
 
 from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from considerate.errors import UsageError
 from considerate.fitting.checkpoint import Checkpoint, Checkpoints
-from considerate.fitting.saved_state import Parts, Tuned, pack_head, program, restore
-from considerate.fitting.training import FitStep, Start
+from considerate.fitting.saved_state import pack_head, program, restore
+from considerate.fitting.stopping import FitProgress
 from considerate.parameters import FitPlan
 from considerate.storage.files import PathLike
 from considerate.storage.filesystems import Folder
+
+if TYPE_CHECKING:
+    from considerate.fitting.session import FitSession
 
 logger = logging.getLogger("considerate")
 
 
 @dataclass(frozen=True)
-class Keeping:
-    """How a fit is asked to keep checkpoints."""
+class CheckpointOptions:
+    """Where a fit keeps checkpoints, how often, and whether it goes on from the last."""
 
     folder: str
-    every: int
-    resume: bool
+    every: int = 5  # sweeps
+    resume: bool = False
 
     @classmethod
-    def asked(cls, checkpoint: PathLike | None, every: int, resume: bool) -> Keeping | None:
+    def parse(cls, folder: PathLike | None, every: int = 5, resume: bool = False) -> CheckpointOptions | None:
         """None where no checkpoints are asked for. A folder that another fit has used is refused now, before hours."""
         if isinstance(every, bool) or not isinstance(every, int | np.integer) or every < 1:
             raise UsageError(f"checkpoint_every is {every!r}; it must be a whole number of sweeps, at least 1.")
-        if checkpoint is None:
+        if folder is None:
             if resume:
                 raise UsageError("resume needs the folder of the checkpoints to go on from; give it as checkpoint.")
             return None
-        folder = Folder.at(checkpoint).absolute
-        done = [] if resume else Checkpoints(folder, {}).complete()
-        if done:
+        address = Folder.at(folder).absolute
+        complete = [] if resume else Checkpoints(address, {}).complete()
+        if complete:
             raise UsageError(
-                f"{folder}: holds checkpoints of a fit, the last of sweep {done[-1]}; go on with that by resume "
+                f"{address}: holds checkpoints of a fit, the last of sweep {complete[-1]}; go on with that by resume "
                 "(--resume), or choose another folder."
             )
-        return cls(folder, int(every), bool(resume))
-
-    @contextmanager
-    def begin(
-        self, fingerprint: dict[str, Any], check: Callable[[Checkpoint], None] = Checkpoint.check_parts
-    ) -> Iterator[Keeper]:
-        """Hold the folder, and find the checkpoint to go on from; `check` reads its parts."""
-        checkpoints = Checkpoints(self.folder, fingerprint)
-        with checkpoints.lock():
-            saved = checkpoints.latest(check) if self.resume else None
-            if self.resume and saved is None:
-                logger.warning("%s: there is no checkpoint yet; the fit starts from the beginning", self.folder)
-            yield Keeper(checkpoints, self.every, saved)
+        return cls(address, int(every), bool(resume))
 
 
-class Keeper:
+@contextmanager
+def open_checkpoints(options: CheckpointOptions | None, session: FitSession) -> Iterator[CheckpointWriter | None]:
+    """Hold the folder of the checkpoints, and find the one to go on from."""
+    if options is None:
+        yield None
+        return
+    checkpoints = Checkpoints(options.folder, session.fingerprint())
+    with checkpoints.lock():
+        saved = checkpoints.latest(session.check_checkpoint) if options.resume else None
+        if options.resume and saved is None:
+            logger.warning("%s: there is no checkpoint yet; the fit starts from the beginning", options.folder)
+        yield CheckpointWriter(checkpoints, options.every, saved)
+
+
+class CheckpointWriter:
     """Writes the checkpoints of a fit as it goes."""
 
     def __init__(self, checkpoints: Checkpoints, every: int, saved: Checkpoint | None) -> None:
         self.checkpoints, self.every, self.saved = checkpoints, every, saved
         self.written = saved.sweep if saved is not None else 0  # the sweep of the newest one
 
-    def start(self, settings: FitPlan, counts: tuple[int, int], parts: Parts) -> Start | None:
-        """Where the fit goes on from, if there is a checkpoint."""
+    def restore(self, plan: FitPlan, session: FitSession) -> FitProgress:
+        """Where the fit goes on from: its last checkpoint, or the beginning."""
         if self.saved is None:
-            return None
-        start = restore(self.checkpoints, self.saved, settings, counts, parts)
+            return FitProgress()
+        progress = restore(self.checkpoints, self.saved, plan, session.parts)
         logger.warning("%s: the fit goes on after sweep %d", self.checkpoints.folder, self.saved.sweep)
         here, there = program(), self.saved.metadata.get("program")
         if here != there:
             logger.warning("the checkpoint is of %s and this is %s; the last bits may differ", there, here)
         self.saved = None  # its file is no longer needed
-        return start
+        session.after_checkpoint(self.checkpoints.folder)
+        return progress
 
-    def keep(
-        self, steps: Iterator[FitStep], parts: Parts, tuned: Tuned, most_sweeps: int, start: Start | None
-    ) -> Generator[FitStep]:
-        """The same steps. A checkpoint is written every few sweeps, after the last one, and where the fit is ended
-        early by Ctrl-C or by whoever asks for the steps."""
-        bounds = list(start.bounds) if start is not None else []
-        step = None
-        try:
-            for step in steps:
-                bounds.append(step.bound.terms())
-                if step.converged or step.sweep >= most_sweeps or step.sweep % self.every == 0:
-                    self._write(step, parts, tuned, bounds)
-                yield step
-        except (KeyboardInterrupt, GeneratorExit):
-            if step is not None and step.sweep > self.written:
-                self._write(step, parts, tuned, bounds)
-            raise
+    def is_due(self, plan: FitPlan, progress: FitProgress) -> bool:
+        """Every few sweeps, and after the last."""
+        return progress.converged or progress.sweep >= plan.sweeps or progress.sweep % self.every == 0
 
-    def _write(self, step: FitStep, parts: Parts, tuned: Tuned, bounds: Sequence[Mapping[str, float]]) -> None:
-        """A disk that is full ends no fit: it goes on without this checkpoint."""
+    def write(self, plan: FitPlan, progress: FitProgress, session: FitSession) -> None:
+        """Write the state, unless it is written already. A disk that is full ends no fit: it goes on without."""
+        sweep, state = progress.sweep, progress.state
+        if state is None or sweep <= self.written:
+            return
         try:
             try:
-                written = parts.write(self.checkpoints, step.state)
+                files = session.parts.write(self.checkpoints, state)
             except OSError:
-                self.checkpoints.discard(step.sweep)
+                self.checkpoints.discard(sweep)
                 raise
-            head, metadata = pack_head(step.state, parts, bounds, step.recent, tuned)
-            self.checkpoints.finish(step.sweep, head, metadata, written)
+            head, metadata = pack_head(plan, progress, session.parts)
+            self.checkpoints.finish(sweep, head, metadata, files)
         except OSError as error:
-            warnings.warn(
-                f"the checkpoint of sweep {step.sweep} was not written ({error}) The fit goes on.", stacklevel=2
-            )
+            warnings.warn(f"the checkpoint of sweep {sweep} was not written ({error}) The fit goes on.", stacklevel=2)
             return
-        self.written = step.sweep
-        logger.info("%s: checkpoint of sweep %d", self.checkpoints.folder, step.sweep)
+        self.written = sweep
+        session.after_checkpoint(self.checkpoints.folder)
+        logger.info("%s: checkpoint of sweep %d", self.checkpoints.folder, sweep)

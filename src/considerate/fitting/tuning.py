@@ -20,7 +20,8 @@ from considerate.evaluation.metrics import ndcg, rank_scores
 from considerate.evaluation.ranks import Ranks, held_ranks
 from considerate.evaluation.scorer import FunctionScorer
 from considerate.evaluation.split import HeldOut, one_per_user
-from considerate.fitting.training import fit_steps, make_estimator, make_popularity
+from considerate.fitting.prepare import make_estimator, make_popularity
+from considerate.fitting.stopping import FitProgress, sweep_until_settled
 from considerate.inference.posterior import Posterior
 from considerate.inference.sweep import InMemory
 from considerate.kernels.threads import Backend
@@ -115,7 +116,8 @@ def short_fit(graph: Graph, plan: FitPlan, backend: Backend) -> tuple[Posterior,
     """The posterior of a few sweeps, and log pi."""
     popularity = make_popularity(graph, plan, backend)
     estimator = make_estimator(graph, plan, popularity.weights, backend)
-    *_, last = fit_steps(InMemory(graph, estimator, plan, backend), most_sweeps=SWEEPS, tolerance=0.0)
+    plan = replace(plan, sweeps=SWEEPS, tolerance=0.0)
+    *_, last = sweep_until_settled(InMemory(graph, estimator, plan, backend), plan, FitProgress())
     return last.state.posterior, log_popularity(popularity.weights, popularity.gamma)
 
 

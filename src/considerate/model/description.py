@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import fields
+from collections.abc import Mapping
+from dataclasses import fields, replace
 from typing import Any
 
 from considerate.errors import UsageError
@@ -95,7 +96,7 @@ class Description:
             raise self.stored.refusal("its recalibration is not a finite shift and a slope above zero")
         return Recalibration(float(slope), float(shift))
 
-    def settings(self, factors: int, negatives: float) -> FitPlan:
+    def settings(self, factors: int, negatives: float, parameters: Mapping[str, Any]) -> FitPlan:
         """The settings of inference, each in the range of the parameter that it came from."""
         given = self.get("settings", dict)
         values: dict[str, Any] = {}
@@ -120,7 +121,12 @@ class Description:
             values[name] = value if isinstance(default, bool | int) else float(value)
         values["likelihood_weight"] = values.pop("weight")
         del values["offset"]
-        return FitPlan(**values, negatives=negatives)
+        popularity = self.within("popularity_weight", -1e6, 1e6)
+        try:
+            plan = Parameters(**{name: parameters[name] for name in PARAMETERS if name in parameters}).plan()
+        except UsageError as error:
+            raise self.stored.refusal(f"its parameters are not possible ({_sentence(error)})") from error
+        return replace(plan, **values, negatives=negatives, popularity=popularity)
 
 
 def _sentence(error: UsageError) -> str:

@@ -111,7 +111,8 @@ def read_model(
     """A model; its users as `users_of` reads them."""
     items, factors = about.whole("items", 0), about.whole("factors", 1)
     negatives, precisions = about.setting("negatives"), about.precisions()
-    settings, parameters = about.settings(factors, negatives), about.parameters(factors)
+    parameters = about.parameters(factors)
+    settings = about.settings(factors, negatives, parameters)
     users = users_of(stored, about)
     side = _side(stored, "item", items, factors, precisions.item_bias is not None)
     item_ids = unpack_vocabulary(stored, "item_ids", about.get("item_ids", dict))

@@ -13,7 +13,7 @@ from considerate.data import Interactions, ReaderOptions, read_interactions, rea
 from considerate.data.graph import Graph
 from considerate.errors import UsageError
 from considerate.evaluation.split import HeldOut, edge_keys, given_likes, rows_in
-from considerate.fitting.training import make_graph
+from considerate.fitting.prepare import make_graph
 from considerate.study.cache import fingerprint
 
 Rows = NDArray[np.int64]

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from considerate.distributed.pools.pool import WorkerPool
 from considerate.distributed.tasks import Tasks
 from considerate.errors import UsageError
+from considerate.fitting.session import FitRequest, FitSession
 
 DIVISIONS = ("auto", "users", "items")
 INNER = ("one", "all")
@@ -77,6 +78,12 @@ class PartitionedBackend:
         if self.division != "auto":
             return self.division
         return "users" if self.inner_sweeps > 1 or (self.item_shards or 1) > 1 else None
+
+    def start(self, request: FitRequest) -> AbstractContextManager[FitSession]:
+        """The session of a fit, see fitting.driver."""
+        from considerate.distributed.session import start_session
+
+        return start_session(self, request)
 
     def open(self) -> AbstractContextManager[Any]:
         """Start, or join, what it runs on."""

@@ -1,0 +1,83 @@
+"""One fit, from data to model, whatever runs its sweeps.
+
+source -> session -> runner -> sweeps until the bound settles -> model
+                       ^                    |
+                  checkpoint  <-----  every few sweeps
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Generator
+from dataclasses import replace
+
+from considerate.errors import DivergedError
+from considerate.fitting.interrupts import held_interrupts
+from considerate.fitting.resume import open_checkpoints
+from considerate.fitting.saved_state import chosen_settings
+from considerate.fitting.session import FitBackend, FitRequest, FitSession
+from considerate.fitting.stopping import FitProgress, FitStep, has_converged, sweep_until_settled
+from considerate.inference.posterior import Posterior
+from considerate.inference.sweep import Runner
+from considerate.model.model import Model
+
+logger = logging.getLogger("considerate")
+
+COLLAPSED = 0.6  # spread of u'v; data that holds up its vectors has 0.9 to 1.6
+Publish = Callable[[FitSession, Model | None], None]
+
+
+def run_fit(request: FitRequest, backend: FitBackend, publish: Publish) -> Generator[FitStep]:
+    """Fit, one sweep at a time. `publish` is given the model: after every sweep where that costs nothing, and at the
+    end. A fit that is stopped, by Ctrl-C or by closing the steps, ends with the model of its last finished sweep."""
+    with backend.start(request) as session, open_checkpoints(request.checkpoint, session) as checkpoints:
+        publish(session, None)
+        plan = request.plan
+        if checkpoints is not None and checkpoints.saved is not None:
+            plan = chosen_settings(checkpoints.saved, plan)
+        elif plan.to_be_tuned:
+            plan = session.tune(plan)
+        runner = session.runner(plan)
+        progress = FitProgress() if checkpoints is None else checkpoints.restore(plan, session)
+        progress.converged = has_converged(progress.recent, runner.deterministic, plan.tolerance)
+        steps = sweep_until_settled(runner, plan, progress)
+        try:
+            for step in steps:
+                progress.add(step)
+                if checkpoints is not None and checkpoints.is_due(plan, progress):
+                    checkpoints.write(plan, progress, session)
+                if (model := session.snapshot(plan, progress)) is not None:
+                    publish(session, model)
+                logger.info("%s", step.summary())
+                yield replace(step, note=session.note())
+        except (KeyboardInterrupt, GeneratorExit, DivergedError) as stopped:
+            with held_interrupts():
+                steps.close()
+                if progress.state is not None:
+                    session.rewind(progress.sweep)
+                    if checkpoints is not None and not isinstance(stopped, DivergedError):
+                        checkpoints.write(plan, progress, session)
+                    publish(session, session.finish(plan, _with_last_bound(progress, runner)))
+            raise
+        if progress.state is not None:
+            warn_of_collapse(progress.state.posterior, plan.weight)
+            publish(session, session.finish(plan, _with_last_bound(progress, runner)))
+
+
+def _with_last_bound(progress: FitProgress, runner: Runner) -> FitProgress:
+    """Each sweep gives the bound of the posterior before it; one more pass gives that of the last."""
+    assert progress.state is not None
+    return replace(progress, bounds=(*progress.bounds, runner.evaluate_bound(progress.state).terms()))
+
+
+def warn_of_collapse(posterior: Posterior, weight: float) -> None:
+    """Mean-field VB prunes what sparse data cannot hold up; where nearly all is pruned, say so and what to do."""
+    spread = posterior.prior_spread()
+    if spread < COLLAPSED:
+        logger.warning(
+            "the vectors have all but collapsed: the logits' part that is personal has a spread of %.2f. A larger "
+            "likelihood_weight (it is %g), 'auto' among them, or fewer factors would keep more of the taste",
+            spread,
+            weight,
+            extra={"once": True},
+        )

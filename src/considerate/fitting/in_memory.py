@@ -1,0 +1,134 @@
+"""A fit whose graph is in this process's memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from considerate.data import Interactions, read_likes
+from considerate.data.fingerprint import describe_data, digest_ids, digest_likes
+from considerate.data.graph import Graph, Range, part_ranges
+from considerate.fitting.checkpoint import Checkpoint, Checkpoints, FileEntry, tensor
+from considerate.fitting.memory import check_memory
+from considerate.fitting.prepare import make_estimator, make_graph, make_popularity
+from considerate.fitting.saved_state import check_part_count, checked_groups, side_tensors
+from considerate.fitting.session import FitRequest, FitSession, warn_of_factors
+from considerate.fitting.stopping import FitProgress
+from considerate.fitting.tuning import tune
+from considerate.inference.hidden import Expected
+from considerate.inference.posterior import Side
+from considerate.inference.sweep import InMemory, State
+from considerate.kernels.threads import LocalBackend
+from considerate.model.model import Model
+from considerate.model.users import UserRows
+from considerate.parameters import FitPlan
+
+WRITERS = 8  # files written at once: they wait for the disk
+
+
+class InMemoryBackend:
+    """Threads of this process."""
+
+    @contextmanager
+    def start(self, request: FitRequest) -> Iterator[InMemorySession]:
+        with LocalBackend(request.plan.threads) as threads:
+            yield InMemorySession(request, threads)
+
+
+class InMemorySession(FitSession):
+    """A fit in this process: its model costs nothing after any sweep."""
+
+    def __init__(self, request: FitRequest, threads: LocalBackend) -> None:
+        self.request, self.threads = request, threads
+        check_memory(request.source, request.plan)
+        self.data: Interactions = read_likes(request.source, request.reader)
+        check_memory(self.data, request.plan)
+        for note in self.data.notes:
+            request.say(note)
+        self.item_ids, self.titles = self.data.item_ids, self.data.titles
+        self.graph = make_graph(self.data)
+        self.item_degree = self.graph.by_item.degrees
+        check_memory(self.graph, request.plan)
+        warn_of_factors(request.plan.factors, self.graph.user_count, self.graph.item_count)
+
+    def fingerprint(self) -> dict[str, Any]:
+        graph, parts = self.graph, user_parts(self.graph)
+        data = describe_data(
+            graph.user_count,
+            graph.item_count,
+            graph.edges,
+            resident="users",
+            likes=[digest_likes(graph.by_user, *part) for part in parts],
+            resident_ids=[digest_ids(self.data.user_ids, *part) for part in parts],
+            other_ids=digest_ids(self.item_ids),
+        )
+        return {"data": data, "settings": self.request.settings()}
+
+    def tune(self, plan: FitPlan) -> FitPlan:
+        chosen = tune(self.graph, plan, self.threads)
+        return replace(plan, popularity=chosen.knob, likelihood_weight=chosen.weight)
+
+    def runner(self, plan: FitPlan) -> InMemory:
+        self.histogram = make_popularity(self.graph, plan, self.threads)
+        estimator = make_estimator(self.graph, plan, self.histogram.weights, self.threads)
+        runner = InMemory(self.graph, estimator, plan, self.threads)
+        self.parts = PartsInMemory(runner)
+        return runner
+
+    def snapshot(self, plan: FitPlan, progress: FitProgress) -> Model:
+        assert progress.state is not None
+        q, likes = progress.state.posterior, self.graph.by_user
+        return self._model(plan, progress, UserRows(q.users, likes.degrees, likes, self.data.user_ids), q.items)
+
+    finish = snapshot
+
+
+class PartsInMemory:
+    """The users as a checkpoint holds them: cut where the parts of a partitioned graph are."""
+
+    resident = "users"
+
+    def __init__(self, runner: InMemory) -> None:
+        self.runner = runner
+        self.ranges = user_parts(runner.graph)
+        self.counts = (runner.graph.user_count, runner.graph.item_count)
+
+    def write(self, checkpoints: Checkpoints, state: State) -> list[FileEntry]:
+        def write(number: int) -> FileEntry:
+            tensors = side_tensors(state.posterior.users, *self.ranges[number])
+            tensors["sweep"] = np.array([state.sweep], np.int64)  # as parts that live elsewhere have it
+            return checkpoints.write_part(state.sweep, number, tensors)
+
+        with ThreadPoolExecutor(WRITERS, "considerate-checkpoint") as pool:
+            return list(pool.map(write, range(len(self.ranges))))
+
+    def read(self, checkpoints: Checkpoints, saved: Checkpoint, state: State) -> State:
+        q = state.posterior
+        check_part_count(saved, len(self.ranges))
+        users = Side.constant(self.counts[0], q.factors, 0.0, 0.0 if q.users.has_bias else None)
+        for number, (first, last) in enumerate(self.ranges):
+            stored = saved.part(number)
+            for name, rows in side_tensors(users, first, last).items():
+                rows[:] = tensor(stored, name, np.float32, rows.shape)
+        return replace(state, posterior=replace(q, users=users))
+
+    def memory(self) -> dict[str, NDArray[Any]]:
+        estimator = self.runner.estimator
+        return {"groups": estimator.group_of_item} if isinstance(estimator, Expected) else {}
+
+    def recall(self, memory: Mapping[str, NDArray[Any]]) -> None:
+        estimator = self.runner.estimator
+        if isinstance(estimator, Expected):
+            estimator.use_groups(checked_groups(memory, self.counts[1], estimator.groups))
+
+
+def user_parts(graph: Graph) -> list[Range]:
+    """The rows of users of each part."""
+    blocks = graph.user_blocks
+    return [(int(blocks[first]), int(blocks[last])) for first, last in part_ranges(len(blocks) - 1)]

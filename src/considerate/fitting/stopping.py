@@ -1,0 +1,94 @@
+"""Sweeps until the bound settles."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from considerate.inference.bound import Bound
+from considerate.inference.sweep import Runner, State
+from considerate.parameters import FitPlan
+
+WINDOW = 5  # sweeps that are averaged to see whether a noisy bound still rises
+
+
+@dataclass(frozen=True)
+class FitStep:
+    """What a caller sees after each sweep. `bound` is of the posterior that the sweep started from."""
+
+    sweep: int
+    state: State
+    bound: Bound
+    epsilon: float
+    seconds: float  # of this sweep
+    edges: int  # of H, summed over once for each side
+    converged: bool
+    recent: tuple[float, ...] = ()  # the bounds that the stopping rule reads, this sweep's last
+    note: str = ""  # what the workers took
+
+    def summary(self) -> dict[str, Any]:
+        """The step as plain numbers, for logs."""
+        q = self.state.posterior
+        return {
+            "sweep": self.sweep,
+            "bound": self.bound.total,
+            "epsilon": self.epsilon,
+            "seconds": self.seconds,
+            "edges_per_second": self.edges / max(self.seconds, 1e-9),
+            "precisions": q.precisions.means(),
+            "prior_spread": q.prior_spread(),
+        }
+
+
+@dataclass
+class FitProgress:
+    """How far a fit has come: the last finished sweep and the bounds so far."""
+
+    state: State | None = None
+    bounds: tuple[dict[str, float], ...] = ()  # of the posterior before each sweep, by term
+    recent: tuple[float, ...] = ()  # the bounds that the stopping rule reads
+    converged: bool = False
+
+    @property
+    def sweep(self) -> int:
+        return 0 if self.state is None else self.state.sweep
+
+    def add(self, step: FitStep) -> None:
+        self.state, self.recent, self.converged = step.state, step.recent, step.converged
+        self.bounds = (*self.bounds, step.bound.terms())
+
+
+def has_converged(history: Sequence[float], deterministic: bool, tolerance: float) -> bool:
+    """Whether the bound has stopped rising: its relative change per sweep, of the last two sweeps where the bound is
+    exact, of the means over two windows of sweeps where it is that of a drawn H."""
+    window = 1 if deterministic else WINDOW
+    if tolerance <= 0 or len(history) < 2 * window:
+        return False
+    now, before = np.mean(history[-window:]), np.mean(history[-2 * window : -window])
+    return bool((now - before) / window < tolerance * abs(now))
+
+
+def sweep_until_settled(runner: Runner, plan: FitPlan, start: FitProgress) -> Generator[FitStep]:
+    """Sweeps until the bound has settled or `plan.sweeps` are done; the last step says which. A start that has ended
+    already gives none."""
+    recent = start.recent
+    if start.sweep >= plan.sweeps or start.converged:
+        return
+    edges = round(runner.edges * (1 + math.exp(-plan.offset)))
+    begun = time.perf_counter()
+    for done in runner.sweeps(start.state):
+        number = done.state.sweep
+        # Bounds of different objectives do not compare: before the groups are frozen, or the precisions are learned.
+        if done.settled and number > plan.precision_delay + 1:
+            recent = (*recent, done.bound.total)[-2 * WINDOW :]
+        converged = has_converged(recent, runner.deterministic, plan.tolerance)
+        seconds = time.perf_counter() - begun
+        yield FitStep(number, done.state, done.bound, done.epsilon, seconds, edges, converged, recent)
+        if converged or number >= plan.sweeps:
+            return
+        begun = time.perf_counter()
