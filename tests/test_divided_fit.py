@@ -346,7 +346,7 @@ def test_a_model_that_cannot_be_written_leaves_the_one_before(
         raise OutputError("the disk is full.")
 
     with monkeypatch.context() as patch:
-        patch.setattr("considerate.distributed.divided_fit.write_index", full)
+        patch.setattr("considerate.distributed.session.write_index", full)
         with pytest.raises(OutputError, match="full"):
             made(sweeps=3).fit(likes, backend=Here(), model_folder=folder)
         assert sorted(os.listdir(folder)) == before
