@@ -62,12 +62,7 @@ def assert_same(found: Recommender, wanted: Recommender) -> None:
     assert np.array_equal(found.model_.liked.starts, wanted.model_.liked.starts)
     rows = [0, 1, found.model_.user_count - 1]
     assert found.model_.user_ids.ids_of(rows) == wanted.model_.user_ids.ids_of(rows)
-<<<<<<< HEAD
-    for name in ("factors", "negatives", "weight", "user_bias", "item_bias", "step_delay", "precision_delay", "seed"):
-        assert getattr(found.model_.settings, name) == getattr(wanted.model_.settings, name)
-=======
     assert stored_settings(found) == stored_settings(wanted)
->>>>>>> 0377d47 (Tests follow the one driver)
 
 
 @dataclass(frozen=True)
