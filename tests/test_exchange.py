@@ -525,7 +525,7 @@ def bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         assert scheme in ("s3", "gs")
         return pafs.SubTreeFileSystem(str(root), pafs.LocalFileSystem()), path.rpartition("@")[2].rstrip("/")
 
-    monkeypatch.setattr(parquet, "_filesystem", filesystem)
+    monkeypatch.setattr(parquet, "filesystem_at", filesystem)
     return root / "bucket"
 
 

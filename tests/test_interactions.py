@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import sqlite3
 import subprocess
 import sys
 import warnings
@@ -15,36 +14,17 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
 
-from considerate.data import Interactions, Titles, read_interactions
+from considerate.data import Titles, read_interactions
 from considerate.data import read as reader
 from considerate.data.vocabulary import Vocabulary
 from considerate.errors import DataError, UsageError
-
-PAIRS = [("bo", "x"), ("al", "y"), ("al", "x"), ("cy", "z"), ("al", "y")]
-
-
-def pairs(got: Interactions) -> list[tuple[object, object]]:
-    """The likes in the data's own ids."""
-    return list(zip(got.user_ids.ids_of(got.users), got.item_ids.ids_of(got.items)))
-
-
-def table(**columns: Any) -> pa.Table:
-    base = {"user": [u for u, _ in PAIRS], "item": [i for _, i in PAIRS]}
-    return pa.table({**base, **columns})
-
+from reader_cases import PAIRS, check, pairs, table
 
 RATED = {"rating": [5, 4, 3, 2, 1]}
-
-
-def check(got: Interactions, wanted: list[tuple[object, object]] = PAIRS) -> None:  # type: ignore[assignment]
-    assert pairs(got) == wanted
-    assert got.users.dtype == got.items.dtype == np.int32
-    assert got.rows_kept == len(wanted)
 
 
 # Sources
@@ -54,179 +34,6 @@ def test_nothing_heavy_is_imported() -> None:
     code = "import sys, considerate.data; print([m for m in ('pyarrow', 'scipy', 'pandas') if m in sys.modules])"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "[]"
-
-
-def test_parquet_file(tmp_path: Path) -> None:
-    pq.write_table(table(), tmp_path / "likes.parquet")
-    got = read_interactions(tmp_path / "likes.parquet")
-    check(got)
-    assert got.user_ids.ids_of(range(3)) == ["al", "bo", "cy"]
-    assert got.source.endswith("likes.parquet")
-    assert got.rows_read == 5
-    assert "'user'" in got.notes[0]
-    check(read_interactions(str(tmp_path / "likes.parquet"), user_column="user", item_column="item"))
-
-
-def test_parquet_folder_plain_and_hive(tmp_path: Path) -> None:
-    plain = tmp_path / "plain"
-    plain.mkdir()
-    pq.write_table(table().slice(0, 2), plain / "a.parquet")
-    pq.write_table(table().slice(2), plain / "b.parquet")
-    (plain / "_SUCCESS").touch()
-    (plain / "readme.txt").write_text("hello")
-    check(read_interactions(plain))
-    hive = tmp_path / "hive"
-    ds.write_dataset(
-        table(year=[2020, 2020, 2021, 2021, 2021]),
-        hive,
-        format="parquet",
-        partitioning=ds.partitioning(pa.schema([("year", pa.int32())]), flavor="hive"),
-    )
-    assert sorted(pairs(read_interactions(hive))) == sorted(PAIRS)
-    got = read_interactions(hive, where="year >= 2021")
-    assert sorted(pairs(got)) == sorted(PAIRS[2:])
-    assert got.rows_read == 5
-
-
-@pytest.mark.parametrize("delimiter", [",", "\t", ";", "|", "::", " ", "   "])
-@pytest.mark.parametrize("ending", ["csv", "tsv", "dat", "csv.gz"])
-def test_delimited_text(tmp_path: Path, delimiter: str, ending: str) -> None:
-    lines = [("user", "item", "rating"), *((u, i, str(r)) for (u, i), r in zip(PAIRS, RATED["rating"]))]
-    text = "\n".join(delimiter.join(line) for line in lines) + "\n"
-    path = tmp_path / f"likes.{ending}"
-    path.write_bytes(gzip.compress(text.encode()) if ending.endswith("gz") else text.encode())
-    got = read_interactions(path, where="rating >= 3")
-    check(got, PAIRS[:3])  # type: ignore[arg-type]
-    assert got.rows_read == 5
-
-
-def test_text_without_header(tmp_path: Path) -> None:
-    path = tmp_path / "u.data"
-    path.write_text("196\t242\t3\t881250949\n186\t302\t5\t891717742\n22\t377\t1\t878887116\n")
-    with pytest.raises(DataError, match=r"'column1', 'column2', 'column3', 'column4'"):
-        read_interactions(path)
-    options = {"user_column": "column1", "item_column": "column2"}
-    check(read_interactions(path, **options), [(196, 242), (186, 302), (22, 377)])  # type: ignore[arg-type]
-    got = read_interactions(path, **options, rating_column="column3", where="rating > 2")  # type: ignore[arg-type]
-    check(got, [(196, 242), (186, 302)])
-    two = tmp_path / "two.txt"
-    two.write_text("1 7\n2 8\n1 8\n")
-    got = read_interactions(two)
-    check(got, [(1, 7), (2, 8), (1, 8)])
-    assert any("first line is taken for data" in note for note in got.notes)
-
-
-def test_text_header_of_unusual_words_above_numbers(tmp_path: Path) -> None:
-    path = tmp_path / "likes.csv"
-    path.write_text("who,what\n1,7\n2,8\n")
-    got = read_interactions(path)
-    check(got, [(1, 7), (2, 8)])
-    assert "'who'" in got.notes[-1]
-    path.write_text("who,what,extra\na,b,c\nd,e,f\n")
-    check(read_interactions(path, user_column="who", item_column="what"), [("a", "b"), ("d", "e")])
-
-
-def test_text_ids_are_integers_only_if_all_are(tmp_path: Path) -> None:
-    path = tmp_path / "likes.csv"
-    rows = [f"{u},{i}" for u, i in [(7, "0345"), (-3, "1"), (7, "034X")]]
-    path.write_text("user,isbn\n" + "\n".join(rows) + "\n")
-    check(read_interactions(path), [(7, "0345"), (-3, "1"), (7, "034X")])
-    path.write_text("user,item\n007,1\n7,2\n")
-    check(read_interactions(path), [("007", 1), ("7", 2)])
-    path.write_text("user,item\n7.0,99999999999999999999\n8.0,1\n")
-    check(read_interactions(path), [(7, "99999999999999999999"), (8, "1")])
-    late = "user,item\n" + "1,2\n" * 200_000 + "1,X\n"  # a string long after the sample
-    path.write_text(late)
-    assert read_interactions(path).item_ids.ids_of(range(2)) == ["2", "X"]
-
-
-def test_text_quotes_bom_crlf_and_newlines(tmp_path: Path) -> None:
-    path = tmp_path / "likes.csv"
-    path.write_bytes('\ufeffuser,item,text\r\n"a, b","x","1\n2"\r\n"c ""d""",z,3\r\n'.encode())
-    got = read_interactions(path)
-    check(got, [("a, b", "x"), ('c "d"', "z")])
-    assert "1 rows go over several lines" in got.notes[0]
-
-
-LONG = [f"u{k}\ti{k % 7}\tx" for k in range(40_000)]  # more than the sample
-
-
-@pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
-def test_quotes_long_after_the_sample(tmp_path: Path, delimiter: str) -> None:
-    path = tmp_path / "likes.txt"
-    lines = ["user\titem\ttitle", *LONG, '"new"\t"i8"\t"t"']
-    path.write_text("\n".join(lines).replace("\t", delimiter) + "\n")
-    if delimiter in ",;":
-        got = read_interactions(path)
-        assert pairs(got)[-1] == ("new", "i8")
-        assert got.user_ids.row_of('"new"') < 0
-    else:
-        with pytest.raises(DataError, match=r"""the user '"new"' in 'user' is in quotes"""):
-            read_interactions(path)
-
-
-@pytest.mark.parametrize("delimiter", ["\t", "|"])
-@pytest.mark.parametrize("end", ['"bar', 'bar"', "bar"])
-def test_a_stray_quote_swallows_no_rows(tmp_path: Path, delimiter: str, end: str) -> None:
-    path = tmp_path / "likes.txt"
-    text = f'user\titem\ttitle\nu1\ti1\t"Hello\nu2\ti2\tfoo\nu3\ti3\t{end}\nu4\ti4\tz\n'
-    path.write_text(text.replace("\t", delimiter))
-    check(read_interactions(path), [(f"u{k}", f"i{k}") for k in (1, 2, 3, 4)])
-    text = "user\titem\n" + f'u1\t"i1\nu2\ti2\nu3\t{end}\nu4\ti4\n'
-    path.write_text(text.replace("\t", delimiter))
-    check(read_interactions(path), [("u1", '"i1'), ("u2", "i2"), ("u3", end), ("u4", "i4")])
-
-
-@pytest.mark.parametrize(
-    ("delimiter", "lines"),
-    [
-        (",", ['q1\t"i9\tx', "q2\ti8\tx", 'q3\t"i7\tx']),
-        (",", ['q1\ti9\t"x', "q2\ti8\tx", 'q3\ti7\t"x']),
-        (";", ['q1\ti9\t"x', "q2\ti8\tx"]),
-        (",", ['q1\ti9\t"x', "q2\ti8\tx", *LONG * 60]),  # longer than two blocks
-        ("\t", ['q1\ti9\t"x', "q2\ti8\tx", 'q3\ti7\tx"']),
-    ],
-)
-@pytest.mark.parametrize("ending", ["", "\n"])
-def test_a_stray_quote_long_after_the_sample_is_refused(
-    tmp_path: Path, delimiter: str, lines: list[str], ending: str
-) -> None:
-    path = tmp_path / "likes.txt"
-    head = ["user\titem\ttitle", '"a"\ti1\tx']
-    path.write_text("\n".join([*head, *LONG, *lines]).replace("\t", delimiter) + ending)
-    with pytest.raises(DataError, match=r"a quote is opened that is not closed"):
-        read_interactions(path)
-
-
-def test_values_of_several_lines_between_tabs(tmp_path: Path) -> None:
-    path = tmp_path / "likes.tsv"
-    path.write_text('user\titem\ttitle\na\tx\t"one\ntwo"\nb\ty\t"three"\n')
-    check(read_interactions(path), [("a", "x"), ("b", "y")])
-    path.write_text("user\titem\ttitle\n" + 'a\tx\t"one\ntwo"\n' * 40_000)  # the sample ends within a value
-    assert read_interactions(path).rows_kept == 40_000
-
-
-def test_ids_of_several_lines_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "likes.csv"
-    path.write_text('user,item\na,"x\ny"\nb,z\n')
-    with pytest.raises(DataError, match=r"the item 'x\\ny' in 'item' goes over several lines") as caught:
-        read_interactions(path)
-    assert "\n" not in str(caught.value)
-    (tmp_path / "likes.dat").write_text('"a"::"x"\n"b"::"y"\n')
-    with pytest.raises(DataError, match="is in quotes"):
-        read_interactions(tmp_path / "likes.dat")
-
-
-def test_only_an_empty_id_is_missing(tmp_path: Path) -> None:
-    path = tmp_path / "likes.csv"
-    words = ["NA", "null", "NULL", "N/A", "\\N", "nan", " a "]
-    path.write_text("user,item,rating,kind\n" + "".join(f"{one},{one},NA,{one}\n" for one in words) + "b,c,4,d\n")
-    options = {"where": "rating is null or rating > 3"}
-    check(read_interactions(path, **options), [*((one, one) for one in words), ("b", "c")])  # type: ignore[arg-type]
-    check(read_interactions(path, where="kind is null"), [(one, one) for one in words[:5]])
-    path.write_text('user,item\na,b\n"",c\n')
-    with pytest.raises(DataError, match="1 rows have no user"):
-        read_interactions(path)
 
 
 @pytest.mark.parametrize("text", [" 10", "10 ", "1_0", "+10", "010", "١٠", "1" * 5000, "10.0", "-0", "10\n"])
@@ -570,24 +377,6 @@ def test_nan_in_the_rule_is_refused(tmp_path: Path) -> None:
     check(read_interactions(source, where="user != 'q'"))
 
 
-def test_rules_on_text_files(tmp_path: Path) -> None:
-    path = tmp_path / "likes.csv"
-    path.write_text(
-        "user,item,rating,day,at,kind\n1,7,5,2024-01-01,2024-01-01 10:00:00,a\n"
-        "2,8,4.5,2024-02-01,2024-02-01 10:00:00,b\n"
-        "3,9,,2024-03-01,2024-03-01 10:00:00,\n"
-    )
-    for rule, wanted in [
-        ("rating > 4", [1, 2]),
-        ("day >= '2024-02-01'", [2, 3]),
-        ("at < '2024-02-01T10:00:00'", [1]),
-        ("kind is null", [3]),
-        ("user >= 2", [2, 3]),
-        ("kind = 'a' or rating is null", [1, 3]),
-    ]:
-        assert read_interactions(path, where=rule).user_ids.ids_of(range(len(wanted))) == wanted
-
-
 # Files that are not what they should be
 
 
@@ -613,6 +402,7 @@ def test_files_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         (write("cut.parquet", good[:-30]), "cannot be read"),
         (write("latin.csv", "user,item\né,x\n".encode("latin1")), r"not UTF-8.*iconv"),
         (write("utf16.csv", "user,item\na,x\n".encode("utf16")), "UTF-16"),
+        (write("utf32.csv", "user,item\na,x\n".encode("utf32")), "holds UTF-32 text.*iconv -f UTF-32"),
         (write("zero.dat", b"\1\2\0\0abc"), "binary"),
         (write("one.csv", b"user\na\nb\n"), "same number of fields"),
         (write("ragged.csv", b"user,item\n" + b"a,b\n" * 50 + b"a,b,c\n" + b"a,b\n" * 50), "Expected 2 columns, got 3"),
@@ -705,58 +495,6 @@ def test_titles_that_do_not_fit() -> None:
     got = read_interactions(table(), titles=named, title_id_column="key", title_column="what")
     assert got.titles is not None
     assert got.titles.of(0) == "Q"
-
-
-# Databases
-
-
-@pytest.fixture
-def database(tmp_path: Path) -> Path:
-    path = tmp_path / "my likes.db"
-    with sqlite3.connect(path) as connection:
-        connection.execute("create table likes (user text, item text, rating integer)")
-        rows = [(u, i, r) for (u, i), r in zip(PAIRS, RATED["rating"])]
-        connection.executemany("insert into likes values (?, ?, ?)", rows)
-    connection.close()
-    return path
-
-
-def test_sqlite(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    got = read_interactions(f"sqlite:///{database}", query="select user, item from likes where rating >= 3")
-    check(got, PAIRS[:3])  # type: ignore[arg-type]
-    got = read_interactions(f"sqlite:///{database}?table=likes", where="rating >= 3")
-    check(got, PAIRS[:3])  # type: ignore[arg-type]
-    assert got.rows_read == 5
-    monkeypatch.chdir(database.parent)
-    check(read_interactions("sqlite:///my%20likes.db?table=main.likes", where="rating > 0"))
-
-
-def test_databases_that_cannot_be_read(database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    address = f"sqlite:///{database}"
-    with pytest.raises(UsageError, match=r"--query.*\?table="):
-        read_interactions(address)
-    with pytest.raises(UsageError, match="not both"):
-        read_interactions(address + "?table=likes", query="select 1")
-    with pytest.raises(DataError, match=r"the database says.*nothing"):
-        read_interactions(address, query="select * from nothing")
-    with pytest.raises(DataError, match="the database says"):
-        read_interactions(address, query="drop table likes")
-    with pytest.raises(DataError, match="there is no file"):
-        read_interactions(f"sqlite:///{tmp_path}/none.db?table=likes")
-    assert not (tmp_path / "none.db").exists()
-    (tmp_path / "text.db").write_text("hello")
-    with pytest.raises(DataError, match="not an SQLite database"):
-        read_interactions(f"sqlite:///{tmp_path}/text.db?table=likes")
-    with pytest.raises(UsageError, match="mysql:// is not read"):
-        read_interactions("mysql://host/db", query="select 1")
-    with pytest.raises(UsageError, match="--query goes with a database"):
-        read_interactions(table(), query="select 1")
-    with pytest.raises(DataError, match="the database says") as caught:
-        read_interactions("postgresql://me:secret@127.0.0.1:1/x?connect_timeout=2", query="select 1")
-    assert "secret" not in str(caught.value)
-    monkeypatch.setitem(sys.modules, "adbc_driver_sqlite.dbapi", None)
-    with pytest.raises(UsageError, match=r"considerate\[sql\]"):
-        read_interactions(address, query="select 1")
 
 
 # Real data

@@ -7,6 +7,7 @@ import json
 import math
 import re
 import shutil
+import sqlite3
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -548,6 +549,14 @@ def test_truth_from_a_set_of_its_own(ratings: Path, tmp_path: Path) -> None:
     assert default.auc > 0.7
     with pytest.raises(UsageError, match="--judged-where goes with --judged"):
         read_material(str(train), ReaderOptions(where="rating >= 4"), judged_where="stars >= 4")
+
+
+def test_the_name_of_a_database_has_no_password(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "shop.db") as connection:
+        connection.execute("create table likes as select 1 as user, 2 as item union select 2, 1 union select 2, 2")
+    connection.close()
+    material = read_material(f"sqlite:///{tmp_path}/shop.db?table=likes&password=se.cret", ReaderOptions())
+    assert (material.name, "cret" in material.source) == ("shop", False)
 
 
 def test_judged_pairs_need_a_rule(tmp_path: Path) -> None:

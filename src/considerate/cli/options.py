@@ -184,8 +184,8 @@ def read_ids(values: list[str] | None) -> list[str] | None:
 
 def check_inputs_kept(output: str, *sources: str | None) -> None:
     """UsageError where writing `output` would replace a file that is read, or add one to a folder that is."""
-    from considerate.data.inputs import files_of, would_be_read
     from considerate.data.output import check_apart
+    from considerate.data.sources import files_of, would_be_read
 
     for source in sources:
         if source is None:

@@ -7,19 +7,29 @@ which is how the reading is divided; it holds nothing that is open, so it can be
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 import numpy as np
 
-from considerate.data.inputs import BATCH_ROWS, PARQUET_ENDINGS, StreamInput, held_by, reading, without_views
-from considerate.errors import DataError, UsageError
+from considerate.data.inputs import BATCH_ROWS, StreamInput, hide_secrets, translate_errors, without_views
+from considerate.errors import DataError
 
-REMOTE = ("s3", "gs", "gcs", "hdfs", "viewfs", "abfs", "abfss")  # schemes of pyarrow's filesystems
+PARQUET_ENDINGS = (".parquet", ".parq", ".pq")
+BATCH_BYTES = 1 << 28  # of the texts of a batch
+_MAGIC = {
+    b"PAR1": "Parquet",
+    b"ARROW1": "an Arrow file",
+    b"SQLite format 3": "an SQLite database",
+    b"PK\x03\x04": "a zip archive",
+    b"\x28\xb5\x2f\xfd": "zstandard-compressed data",
+    b"BZh": "bzip2-compressed data",
+    b"\xfd7zXZ": "xz-compressed data",
+    b"\x1f\x8b": "gzip-compressed data",
+}
 
 
 @dataclass(frozen=True)
@@ -65,6 +75,9 @@ class ParquetInput:
         yield from stream.scan(needed, ids, columns, keep)
         self.rows = stream.rows
 
+    def close(self) -> None:
+        """Files are open during a scan only."""
+
     def _batches(self, needed: Sequence[str]) -> Iterator[Any]:
         import pyarrow as pa
 
@@ -72,21 +85,53 @@ class ParquetInput:
         for fragment in self.fragments:
             file = self._open(fragment)
             held = [name for name in needed if name in file.schema_arrow.names and name not in fragment.keys]
-            for batch in file.iter_batches(BATCH_ROWS, columns=held, row_groups=fragment.groups):
-                columns = [
-                    batch.column(held.index(name))
-                    if name in held
-                    else pa.array([fragment.keys.get(name)], kind).take(pa.array(np.zeros(batch.num_rows, np.int64)))
-                    for name, kind in types.items()
-                ]
-                yield pa.RecordBatch.from_arrays(columns, names=list(needed))
+            for rows, groups in self._runs(fragment, file, held):
+                for batch in file.iter_batches(rows, columns=held, row_groups=groups):
+                    zeros = pa.array(np.zeros(batch.num_rows, np.int64))
+                    columns = [
+                        batch.column(held.index(name))
+                        if name in held
+                        else pa.array([fragment.keys.get(name)], kind).take(zeros)
+                        for name, kind in types.items()
+                    ]
+                    yield pa.RecordBatch.from_arrays(columns, names=list(needed))
 
-    def _open(self, fragment: Fragment) -> Any:
+    def _runs(self, fragment: Fragment, file: Any, held: list[str]) -> Iterator[tuple[int, list[int]]]:
+        """(rows of a batch, row groups), so that the texts of a batch take about BATCH_BYTES at most.
+
+        A dictionary has a text once that any number of rows may repeat: a few bytes of a file could fill the memory.
+        """
+        import pyarrow.compute as pc
+        import pyarrow.types as at
+
+        def is_text(kind: Any) -> bool:
+            kind = kind.value_type if at.is_dictionary(kind) else kind
+            return "string" in str(kind) or str(kind) in ("binary", "large_binary", "binary_view")
+
+        texts = [name for name in held if is_text(file.schema_arrow.field(name).type)]
+        leaves = {file.schema.column(leaf).path: leaf for leaf in range(len(file.schema))} if texts else {}
+        peek: Any = None
+
+        def rows_of(group: int) -> int:
+            nonlocal peek
+            metadata = file.metadata.row_group(group)
+            size = sum(metadata.column(leaves[name]).total_uncompressed_size for name in texts if name in leaves)
+            if size * BATCH_ROWS <= BATCH_BYTES or not metadata.num_rows:
+                return BATCH_ROWS
+            peek = peek or self._open(fragment, read_dictionary=texts, buffer_size=1 << 16, metadata=file.metadata)
+            first = next(peek.iter_batches(1, columns=texts, row_groups=[group]))
+            longest = sum(pc.max(pc.binary_length(column.dictionary)).as_py() or 0 for column in first.columns)
+            return max(1, min(BATCH_ROWS, int(BATCH_BYTES // max(1, longest, size // metadata.num_rows))))
+
+        groups = range(file.num_row_groups) if fragment.groups is None else fragment.groups
+        yield from ((rows, list(run)) for rows, run in groupby(groups, rows_of))
+
+    def _open(self, fragment: Fragment, **options: Any) -> Any:
         import pyarrow.parquet as pq
 
-        if self.address is None:
-            return pq.ParquetFile(fragment.path)
-        return pq.ParquetFile(fragment.path, filesystem=_filesystem(self.address)[0], pre_buffer=True)
+        if self.address is not None:
+            options = {"filesystem": filesystem_at(self.address)[0], "pre_buffer": not options, **options}
+        return pq.ParquetFile(fragment.path, page_checksum_verification=True, **options)
 
     def part(self, fragments: list[Fragment]) -> ParquetInput:
         """The same input with some of its fragments."""
@@ -96,38 +141,28 @@ class ParquetInput:
         """The same input for processes that may be in another folder."""
         if self.address is not None:
             return self
-        return self.part([replace(one, path=os.path.abspath(one.path)) for one in self.fragments])
+        return self.part([replace(fragment, path=os.path.abspath(fragment.path)) for fragment in self.fragments])
 
     def cut(self) -> list[Fragment]:
         """The row groups of all fragments, each with its share of the file's bytes."""
-        found: list[Fragment] = []
-        with reading(self.name):
+        cut: list[Fragment] = []
+        with translate_errors(self.name):
             for fragment in self.fragments:
                 metadata = self._open(fragment).metadata
                 rows = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
                 for group, count in enumerate(rows):
                     size = fragment.size * count // max(1, sum(rows))
-                    found.append(replace(fragment, size=size, groups=(group,)))
-        return found
+                    cut.append(replace(fragment, size=size, groups=(group,)))
+        return cut
 
 
-def is_remote(source: str) -> bool:
-    """Whether a source is the address of something on a filesystem, rather than of a database."""
-    found = re.match(r"([A-Za-z][A-Za-z0-9+.-]*)://", source)
-    return found is not None and found[1].lower() in REMOTE
+def held_by(start: bytes) -> str:
+    """What the first bytes of a file say that it holds."""
+    return next((kind for magic, kind in _MAGIC.items() if start.startswith(magic)), "text")
 
 
-def local_path(source: str) -> str:
-    """A path as it is, and the path of an address file:///folder."""
-    if not re.match(r"file://", source, re.IGNORECASE):
-        return source
-    parts = urlsplit(source)
-    if parts.netloc not in ("", "localhost"):
-        raise UsageError(f"{source}: the address of a file has three slashes, as in file:///data/likes; add one.")
-    return unquote(parts.path)
-
-
-def _filesystem(address: str) -> tuple[Any, str]:
+def filesystem_at(address: str) -> tuple[Any, str]:
+    """pyarrow's filesystem for an address, and the path there."""
     from pyarrow.fs import FileSystem
 
     filesystem, path = FileSystem.from_uri(address)
@@ -138,13 +173,9 @@ def open_remote(address: str) -> ParquetInput:
     """The Parquet file or folder at an address such as s3://bucket/likes."""
     from pyarrow.fs import FileSelector, FileType
 
-    try:
-        password = urlsplit(address).password
-    except ValueError as error:
-        raise UsageError(f"{address!r} is not an address ({error}); write s3://bucket/folder.") from error
-    name = address.replace(f":{password}@", ":...@") if password else address
-    with reading(name):
-        filesystem, base = _filesystem(address)
+    name = hide_secrets(address)
+    with translate_errors(name):
+        filesystem, base = filesystem_at(address)
         info = filesystem.get_file_info(base)
         if info.type == FileType.NotFound:
             raise DataError(f"{name}: there is no such file or folder; check the address.")
@@ -154,17 +185,16 @@ def open_remote(address: str) -> ParquetInput:
             if held != "Parquet":
                 raise DataError(f"{name}: holds {held}; only Parquet is read from there: copy it to a local disk.")
             return open_parquet(name, {base: info.size}, None, address)
-        found = filesystem.get_file_info(FileSelector(base, recursive=True))
-        inside = {one.path: one.path.removeprefix(base).strip("/") for one in found}
-        sizes = {one.path: one.size for one in found if one.type == FileType.File and _is_read(inside[one.path])}
-        names = {path.split("/")[0] for path in inside.values()}
-        return open_folder(name, sizes, names, base, address)
+        files = filesystem.get_file_info(FileSelector(base, recursive=True))
+        inside = {file.path: file.path.removeprefix(base).strip("/") for file in files}
+        sizes = {file.path: file.size for file in files if file.type == FileType.File and _is_read(inside[file.path])}
+        return _open_folder(name, sizes, {path.split("/")[0] for path in inside.values()}, base, address)
 
 
 def open_local_folder(path: Path) -> ParquetInput:
     """The Parquet files in a folder of a local disk."""
     sizes = {str(file): file.stat().st_size for file in parquet_files(path)}
-    return open_folder(str(path), sizes, {file.name for file in path.iterdir()}, str(path), None)
+    return _open_folder(str(path), sizes, {file.name for file in path.iterdir()}, str(path), None)
 
 
 def parquet_files(folder: Path) -> list[Path]:
@@ -179,38 +209,36 @@ def _is_read(path: str) -> bool:
     return path.lower().endswith(PARQUET_ENDINGS) and not any(part.startswith((".", "_")) for part in path.split("/"))
 
 
-def open_folder(name: str, sizes: Mapping[str, int], there: set[str], base: str, address: str | None) -> ParquetInput:
-    """The input of the files in a folder, by the names of folders and files."""
+def _open_folder(
+    name: str, sizes: Mapping[str, int], entries: set[str], base: str, address: str | None
+) -> ParquetInput:
+    """The input of the files in a folder, in the order of their paths, folder by folder."""
     for path, size in sizes.items():
         if size == 0:
             raise DataError(f"{path}: the file is empty; delete it or write the folder again.")
     if not sizes:
         raise DataError(
-            f"{name}: a folder without Parquet files (it has {', '.join(sorted(there)[:5]) or 'nothing'}); "
+            f"{name}: a folder without Parquet files (it has {', '.join(sorted(entries)[:5]) or 'nothing'}); "
             "expected files that end in .parquet: name a single file if the data is CSV."
         )
-    return open_parquet(name, {path: sizes[path] for path in sorted(sizes, key=_place)}, base, address)
-
-
-def _place(path: str) -> list[str]:
-    return path.split("/")
+    ordered = sorted(sizes, key=lambda path: path.split("/"))
+    return open_parquet(name, {path: sizes[path] for path in ordered}, base, address)
 
 
 def open_parquet(name: str, sizes: Mapping[str, int], base: str | None, address: str | None) -> ParquetInput:
     """The input of Parquet files; `base` is the folder below which names of folders are columns."""
     import pyarrow.dataset as ds
 
-    options = {
-        "format": "parquet",
-        "partitioning": ds.partitioning(flavor="hive") if base else None,
-        "partition_base_dir": base,
-    }
-    with reading(name):
-        if address is not None:
-            options["filesystem"] = _filesystem(address)[0]
-        dataset = ds.dataset(list(sizes), **options)
+    with translate_errors(name):
+        dataset = ds.dataset(
+            list(sizes),
+            format="parquet",
+            filesystem=None if address is None else filesystem_at(address)[0],
+            partitioning=ds.partitioning(flavor="hive") if base else None,
+            partition_base_dir=base,
+        )
         fragments = [
-            Fragment(one.path, sizes[one.path], ds.get_partition_keys(one.partition_expression))
-            for one in dataset.get_fragments()
+            Fragment(file.path, sizes[file.path], ds.get_partition_keys(file.partition_expression))
+            for file in dataset.get_fragments()
         ]
         return ParquetInput(name, dataset.schema, fragments, address)

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from considerate.data.inputs import reading
+from considerate.data.inputs import translate_errors
 from considerate.data.options import ReaderOptions
 from considerate.data.parquet import Fragment, ParquetInput
 from considerate.data.read import collect
@@ -111,7 +111,7 @@ def read_piece(table: ParquetInput, options: ReaderOptions) -> tuple[Summary, Vo
         nobody = Vocabulary.of_integers(np.empty(0, np.int64))
         nothing = Likes(nobody, np.zeros(1, np.int64), np.empty(0, np.int32), 0)
         return Summary(found.rows, found.kept, found.nan, missing, []), nobody, nothing
-    with reading(table.name):
+    with translate_errors(table.name):
         users, user_ids = found.users.finish()
         items, item_ids = found.items.finish()
     likes = _sorted_likes(user_ids, users, items, len(item_ids))

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 
 from considerate.data.columns import find, guess_rating, pick_pair
 from considerate.data.encode import Encoder, quoted
-from considerate.data.inputs import Input, is_database, open_input, reading
+from considerate.data.inputs import Input, translate_errors
 from considerate.data.matrix import is_sparse, matrix_pairs
 from considerate.data.options import ReaderOptions
 from considerate.data.parquet import ParquetInput
 from considerate.data.rules import Compiled, compile_rule, parse
+from considerate.data.sources import is_database, open_input
 from considerate.data.times import TimeColumn
 from considerate.data.titles import Titles, find_titles
 from considerate.data.vocabulary import Vocabulary
@@ -122,17 +123,15 @@ def read_likes(source: Any, options: ReaderOptions) -> Interactions:
         name, rows, times = "the given matrix", len(users), None
         options = replace(options, item_column="item")
     else:
-        table = open_input(source, options.query, options.headers)
-        options, notes = resolve_columns(table, options)
-        clock = None
-        if options.time_column is not None:
-            clock = TimeColumn(options.time_column, table.name)
-        scan = collect(table, options, clock)
+        with closing(open_input(source, options.query, options.headers)) as table:
+            options, notes = resolve_columns(table, options)
+            scan = collect(table, options)
         check_rows(table.name, options.where, scan.rows, scan.kept, scan.nan)
-        with reading(table.name), ThreadPoolExecutor(2) as pool:
+        with translate_errors(table.name), ThreadPoolExecutor(2) as pool:
             (users, user_ids), (items, item_ids) = pool.map(Encoder.finish, (scan.users, scan.items))
-        times = None if clock is None else clock.finish()
-        name, rows, notes = table.name, scan.rows, [*table.notes, *notes, *(clock.notes if clock else [])]
+        times = None if scan.times is None else scan.times.finish()
+        name, rows = table.name, scan.rows
+        notes = [*table.notes, *notes, *scan.users.notes, *scan.items.notes, *(scan.times.notes if scan.times else [])]
     titles, more = find_titles(item_ids, options)
     notes += more
     return Interactions(users, items, user_ids, item_ids, titles, name, rows, len(users), tuple(notes), times)
@@ -215,12 +214,13 @@ class Collected:
 
     users: Encoder
     items: Encoder
+    times: TimeColumn | None
     rows: int
     kept: int
     nan: int
 
 
-def collect(table: Input, options: ReaderOptions, clock: TimeColumn | None = None) -> Collected:
+def collect(table: Input, options: ReaderOptions) -> Collected:
     """The ids of the rows that the rule keeps, by resolved options, read once; each column has its own thread."""
     import pyarrow.compute as pc
 
@@ -231,16 +231,15 @@ def collect(table: Input, options: ReaderOptions, clock: TimeColumn | None = Non
         needed += rule.columns
         if rule.nan is not None:  # rows with NaN come along to be counted
             fields["nan"], keep = rule.nan, rule.keep | rule.nan
-    if clock is not None:
-        fields["time"] = pc.field(clock.column)
-        needed.append(clock.column)
+    times = None if options.time_column is None else TimeColumn(options.time_column, table.name)
+    if times is not None:
+        fields["time"] = pc.field(times.column)
+        needed.append(times.column)
     needed = list(dict.fromkeys(needed))
-    encoders = [
-        Encoder(kind, column, table.name, table.from_text, table.quotes)
-        for kind, column in (("user", user), ("item", item))
-    ]
+    types = table.types((user, item))
+    encoders = [Encoder(kind, column, types[column], table) for kind, column in (("user", user), ("item", item))]
     kept = nan = 0
-    with reading(table.name), _comparing(table.name, rule, options.where), ThreadPoolExecutor(2) as pool:
+    with translate_errors(table.name), _comparing(table.name, rule, options.where), ThreadPoolExecutor(2) as pool:
         waiting: list[Future[None]] = []
         for group in _groups(table.scan(needed, [user, item], fields, keep)):
             kept += sum(batch.num_rows for batch in group)
@@ -251,11 +250,11 @@ def collect(table: Input, options: ReaderOptions, clock: TimeColumn | None = Non
             waiting = [
                 pool.submit(encoder.add, [batch.column(at) for batch in group]) for at, encoder in enumerate(encoders)
             ]
-            if clock is not None:
-                clock.add([batch.column("time") for batch in group])
+            if times is not None:
+                times.add([batch.column("time") for batch in group])
         for future in waiting:
             future.result()
-    return Collected(encoders[0], encoders[1], table.rows, kept, nan)
+    return Collected(encoders[0], encoders[1], times, table.rows, kept, nan)
 
 
 def check_rows(name: str, where: str | None, rows: int, kept: int, nan: int) -> None:

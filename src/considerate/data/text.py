@@ -12,21 +12,25 @@ import io
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import Any, NamedTuple
 
 from considerate.data.columns import is_known, plain
-from considerate.data.inputs import StreamInput, reading
+from considerate.data.inputs import StreamInput, translate_errors
 from considerate.errors import DataError
 
 SAMPLE = 1 << 18  # bytes from which the layout is found out
+SAMPLE_ROWS = 200
 BLOCK = 1 << 23
 DELIMITERS = ("::", "\t", ";", "|", ",", " ")  # of equally good ones the first; " " is any white space
-# Of numbers, dates and texts of a rule; of ids only the empty text. NaN is a number that a rule must refuse.
+# Texts that stand for no value. An id may be NA (Namibia); in a number NaN is a value, which a rule must refuse.
 MISSING = ["", "NULL", "null", "NA", "N/A", "\\N"]
+MISSING_IDS = ["", "NULL", "null", "NaN", "nan", "None", "N/A", "<NA>", "\\N"]
+_TRANSLATED = {"::": "\x1f", " ": "\x1f"}  # what Arrow gets for a delimiter that it does not know
+_ALWAYS_QUOTED = (",", ";")  # elsewhere a quote may be a letter as any other
+_UNCLOSED = "a quote is opened that is not closed as it should be, so rows may be lost; close or double it"
 
 
 @dataclass
@@ -37,14 +41,14 @@ class TextInput:
     path: Path
     gzipped: bool
     delimiter: str
-    header: bool
-    names: list[str]
-    inferred: dict[str, Any]
     quotes: bool
+    skip: int  # lines before the first row: blank ones and the header
+    names: list[str]
+    inferred: dict[str, Any] = field(default_factory=dict)  # Arrow types, but for ids
     notes: list[str] = field(default_factory=list)
     from_text: bool = True
     rows: int = 0
-    quoted: bool = False  # a quote was seen, once the scan is over
+    quoted: bool = False  # whether a quote was seen, once the scan is over
 
     def types(self, ids: Sequence[str]) -> dict[str, Any]:
         import pyarrow as pa
@@ -61,45 +65,104 @@ class TextInput:
         if self.quotes and self.quoted:
             self._check_quotes()
 
+    def close(self) -> None:
+        """The file is open during a scan only."""
+
+    def infer_types(self, sample: str) -> None:
+        """Types for the columns of a rule: numbers are double precision, dates stay, the rest is text."""
+        import pyarrow as pa
+        import pyarrow.csv as pc
+
+        def wider(kind: Any) -> Any:
+            if pa.types.is_integer(kind) or pa.types.is_floating(kind):
+                return pa.float64()
+            if pa.types.is_timestamp(kind):
+                return pa.timestamp("us", kind.tz)
+            return kind if pa.types.is_date(kind) or pa.types.is_boolean(kind) else pa.string()
+
+        data = sample.encode()
+        data = _translate(data, self.delimiter) if self.delimiter in _TRANSLATED else data
+        with translate_errors(self.name):
+            schema = pc.read_csv(io.BytesIO(data), *self._options(None)).schema
+        self.inferred = {name: wider(kind) for name, kind in zip(schema.names, schema.types)}
+
+    def _options(self, types: Mapping[str, Any] | None) -> tuple[Any, Any, Any]:
+        """Options of Arrow's reader; without types it guesses them."""
+        import pyarrow.csv as pc
+
+        delimiter = _TRANSLATED.get(self.delimiter, self.delimiter)
+        return (
+            pc.ReadOptions(block_size=BLOCK, column_names=self.names, skip_rows=self.skip, use_threads=bool(types)),
+            pc.ParseOptions(
+                delimiter=delimiter, quote_char='"' if self.quotes else False, newlines_in_values=self.quotes
+            ),
+            pc.ConvertOptions(
+                column_types=types,
+                include_columns=None if types is None else list(types),
+                null_values=MISSING,
+                strings_can_be_null=types is None,  # where there are types, `_clean` makes the nulls
+                quoted_strings_can_be_null=False,
+            ),
+        )
+
     def _batches(self, types: Mapping[str, Any], ids: Sequence[str]) -> Iterator[Any]:
         import pyarrow as pa
         import pyarrow.csv as pc
 
-        gaps = {
-            at: [""] if name in ids else MISSING
-            for at, (name, kind) in enumerate(types.items())
-            if pa.types.is_string(kind)
-        }
+        texts = {name: MISSING_IDS if name in ids else MISSING for name in types if pa.types.is_string(types[name])}
         try:
-            with self._open() as file:
-                for batch in pc.open_csv(
-                    file,
-                    pc.ReadOptions(block_size=BLOCK, column_names=self.names, skip_rows=1 if self.header else 0),
-                    _parse_options(self.delimiter, self.quotes),
-                    _convert_options(types),
-                ):
-                    yield _without(batch, gaps)
+            with self._bytes() as file:
+                for batch in pc.open_csv(pa.PythonFile(_Blocks(file, self), mode="r"), *self._options(types)):
+                    yield self._clean(batch, texts)
         except pa.ArrowInvalid as error:
             if "straddling" not in str(error):
                 raise
-            raise DataError(f"{self.name}: {_UNCLOSED.format(f'a line longer than {BLOCK} bytes')}") from error
+            raise self._too_long() from error
+
+    def _clean(self, batch: Any, texts: Mapping[str, list[str]]) -> Any:
+        """A batch whose texts have no white space around them, and null for those that stand for nothing."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        for name, missing in texts.items():
+            at = batch.schema.get_field_index(name)
+            column = pc.ascii_trim_whitespace(batch.column(at))
+            if column.nbytes != batch.column(at).nbytes and self.quotes:
+                stray = batch.column(at).filter(pc.match_substring_regex(batch.column(at), r'^\s+"'))
+                if len(stray):
+                    raise DataError(
+                        f"{self.name}: the value {stray[0].as_py()[:60]!r} in {name!r} has a space before its quote, "
+                        "so the quotes belong to the value; write the quote right after the delimiter."
+                    )
+            empty = pc.is_in(column, pa.array(missing))
+            if empty.true_count:
+                column = pc.if_else(empty, pa.scalar(None, column.type), column)
+            batch = batch.set_column(at, batch.schema.field(at), column)
+        return batch
+
+    def _too_long(self) -> DataError:
+        """Why a row does not fit into a block: a long line, or a quote that takes the lines after it for one value."""
+        with self._bytes() as file:
+            for at, line in enumerate(iter(lambda: file.readline(BLOCK), b""), 1):
+                if len(line) == BLOCK:
+                    return DataError(f"{self.name}: line {at} has more than {BLOCK} bytes; expected one like per line.")
+        return DataError(f"{self.name}: at a value longer than {BLOCK} bytes {_UNCLOSED}.")
 
     def _check_quotes(self) -> None:
-        """A quote that is not closed takes the lines after it for one value: refuse that, and tell of long values.
+        """A quote that is not closed takes the lines after it for one value: refuse that, and note long values.
 
         Only where quotes were seen and there are fewer rows than lines is the file looked at with a strict parser.
         """
+        newlines = returns = 0
+        last = b""
         with self._bytes() as file:
-            ends = np.zeros(2, np.int64)
             for block in iter(lambda: file.read(1 << 20), b""):
-                ends += block.count(b"\n"), block.count(b"\r")
-                last = block[-1:]
-        lines = int(ends.max()) + (last not in b"\r\n")
-        if lines <= self.rows + self.header:
+                newlines, returns, last = newlines + block.count(b"\n"), returns + block.count(b"\r"), block[-1:]
+        if max(newlines, returns) + (last not in b"\r\n") <= self.rows + self.skip:
             return
-        with io.TextIOWrapper(self._bytes(), "utf-8-sig", errors="replace", newline="") as text:
+        long = before = 0
+        with io.TextIOWrapper(self._bytes(), "utf-8-sig", errors="replace", newline="") as text, _long_fields():
             parser = csv.reader(text, delimiter=self.delimiter, strict=True)
-            long = before = 0
             try:
                 for row in parser:
                     if parser.line_num > before + 1:
@@ -108,61 +171,53 @@ class TextInput:
                             raise csv.Error
                     before = parser.line_num
             except csv.Error as error:
-                raise DataError(f"{self.name}: {_UNCLOSED.format(f'line {before + 1}')}") from error
+                raise DataError(f"{self.name}: at line {before + 1} {_UNCLOSED}.") from error
         if long:
             self.notes.append(f"{long:,} rows go over several lines, as values in quotes may")
 
     def _bytes(self) -> Any:
         return gzip.open(self.path) if self.gzipped else self.path.open("rb")
 
-    def _open(self) -> Any:
-        """The bytes of the file with a delimiter of one letter."""
-        import pyarrow as pa
 
-        if self.delimiter in _TRANSLATED:
-            return pa.PythonFile(io.BufferedReader(_Translated(self._bytes(), self.delimiter), 1 << 20), mode="r")
-        file = pa.input_stream(str(self.path), compression="gzip" if self.gzipped else None)
-        return pa.PythonFile(_Watched(file, self), mode="r")
-
-
-_TRANSLATED = {"::": "\x1f", " ": "\x1f"}  # what Arrow is given for a delimiter that it does not know
-
-
-_ALWAYS_QUOTED = (",", ";")  # elsewhere a quote may be a letter as any other
-_UNCLOSED = "at {} a quote is opened that is not closed as it should be, so rows may be lost; close or double it."
-
-
-class _Watched:
-    """A file that notes whether a quote was in it, for less than a thousandth of what parsing takes."""
+class _Blocks:
+    """The bytes of a file as Arrow takes them: with a delimiter of one letter. Notes whether there is a quote."""
 
     def __init__(self, file: Any, owner: TextInput) -> None:
-        self.file, self.owner = file, owner
-
-    @property
-    def closed(self) -> bool:
-        return bool(self.file.closed)
+        self.file, self.owner, self.ready, self.rest = file, owner, b"", b""
+        self.closed = False
 
     def close(self) -> None:
-        self.file.close()
+        self.closed = True
 
-    def read(self, size: int = -1) -> Any:
-        block = self.file.read(size)
-        self.owner.quoted = self.owner.quoted or b'"' in block
-        return block
+    def read(self, size: int) -> bytes:
+        while not self.ready:
+            block = self.file.read(size)
+            self.owner.quoted = self.owner.quoted or b'"' in block
+            if self.owner.delimiter not in _TRANSLATED:
+                return bytes(block)
+            lines, newline, rest = (self.rest + block).rpartition(b"\n")  # whole lines, so that no delimiter is cut
+            self.rest = rest if block else b""
+            self.ready = _translate(lines + newline if block else rest, self.owner.delimiter)
+            if not block:
+                break
+        ready, self.ready = self.ready[:size], self.ready[size:]
+        return ready
 
 
-def _without(batch: Any, gaps: Mapping[int, list[str]]) -> Any:
-    """A batch with null where a column of texts has one of those that stand for nothing."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
+def _translate(lines: bytes, delimiter: str) -> bytes:
+    if delimiter == "::":
+        return lines.replace(b"::", b"\x1f")
+    return re.sub(rb"[ \t]+", b"\x1f", re.sub(rb"(?m)^[ \t]+|[ \t]+(?=\r?$)", b"", lines))
 
-    for at, words in gaps.items():
-        column = batch.column(at)
-        empty = pc.equal(column, "") if words == [""] else pc.is_in(column, pa.array(words))
-        if empty.true_count:
-            column = pc.if_else(empty, pa.scalar(None, column.type), column)
-            batch = batch.set_column(at, batch.schema.field(at), column)
-    return batch
+
+@contextmanager
+def _long_fields() -> Iterator[None]:
+    """The csv module without its limit of 128 KB a field."""
+    limit = csv.field_size_limit(1 << 30)
+    try:
+        yield
+    finally:
+        csv.field_size_limit(limit)
 
 
 def _swallowed(row: list[str], delimiter: str) -> bool:
@@ -172,10 +227,8 @@ def _swallowed(row: list[str], delimiter: str) -> bool:
 
 def _are_quotes(sample: str, delimiter: str, cut: bool) -> bool:
     """Whether quotes enclose values. With tabs and bars only if each that begins a value has its pair at the end."""
-    if delimiter in _TRANSLATED:
-        return False
-    if delimiter in _ALWAYS_QUOTED:
-        return True
+    if delimiter in _TRANSLATED or delimiter in _ALWAYS_QUOTED:
+        return delimiter in _ALWAYS_QUOTED
     if '"' not in sample:
         return False
     for text in (sample, sample + '"\n') if cut else (sample,):  # the sample may end within a value
@@ -188,38 +241,10 @@ def _are_quotes(sample: str, delimiter: str, cut: bool) -> bool:
     return False
 
 
-def _translate(lines: bytes, delimiter: str) -> bytes:
-    if delimiter == "::":
-        return lines.replace(b"::", b"\x1f")
-    return re.sub(rb"[ \t]+", b"\x1f", re.sub(rb"(?m)^[ \t]+|[ \t]+(?=\r?$)", b"", lines))
-
-
-class _Translated(io.RawIOBase):
-    """A file whose delimiter of several letters is replaced, line by line."""
-
-    def __init__(self, file: Any, delimiter: str) -> None:
-        self.file, self.delimiter, self.rest, self.ready = file, delimiter, b"", b""
-
-    def readable(self) -> bool:
-        return True
-
-    def close(self) -> None:
-        self.file.close()
-        super().close()
-
-    def readinto(self, buffer: Any) -> int:
-        while not self.ready:
-            block = self.file.read(1 << 22)
-            lines, newline, rest = (self.rest + block).rpartition(b"\n")
-            if not block:
-                lines, newline, rest = self.rest, b"", b""
-            self.rest = rest
-            self.ready = _translate(lines + newline, self.delimiter)
-            if not block:
-                break
-        size = min(len(buffer), len(self.ready))
-        buffer[:size], self.ready = self.ready[:size], self.ready[size:]
-        return size
+class _Row(NamedTuple):
+    fields: list[str]
+    first_line: int  # lines before it
+    last_line: int  # lines up to its end
 
 
 def open_text(path: Path, gzipped: bool, headers: Sequence[str]) -> TextInput:
@@ -227,30 +252,32 @@ def open_text(path: Path, gzipped: bool, headers: Sequence[str]) -> TextInput:
     name = str(path)
     with gzip.open(path) if gzipped else path.open("rb") as file:
         start = file.read(SAMPLE)
-    sample = _decoded(start, name)
-    cut = len(start) == SAMPLE
-    delimiter, rows = _find_delimiter(sample, path, name, cut)
-    width = len(rows[0])
-    header = _has_header(rows, headers)
-    names = _unique(rows[0] if header else [""] * width)
-    if width < 2:
-        raise DataError(f"{name}: one column in each line; expected at least two, the users and the items.")
-    quotes = _are_quotes(sample, delimiter, cut)
+    sample, cut = _decode(start, name), len(start) == SAMPLE
+    with _long_fields():
+        delimiter, quotes, rows = _find_delimiter(sample, path, name, cut)
+    first, header = rows[0], _has_header([row.fields for row in rows], headers)
+    names = _unique(first.fields if header else [""] * len(first.fields))
+    skip = first.last_line if header else first.first_line
     notes = [] if header else [f"the first line is taken for data, so the columns are {names[0]} to {names[-1]}"]
-    inferred = _infer(sample, delimiter, header, names, quotes, name)
-    return TextInput(name, path, gzipped, delimiter, header, names, inferred, quotes, notes)
+    table = TextInput(name, path, gzipped, delimiter, quotes, skip, names, notes=notes)
+    table.infer_types(sample)
+    return table
 
 
-def _decoded(start: bytes, name: str) -> str:
+def _decode(start: bytes, name: str) -> str:
     """The whole lines of the first bytes as text."""
+    for encoding, marks in (
+        ("UTF-32", (b"\xff\xfe\0\0", b"\0\0\xfe\xff")),
+        ("UTF-16", (b"\xff\xfe", b"\xfe\xff")),
+    ):
+        if start.startswith(marks):
+            raise DataError(f"{name}: holds {encoding} text; convert it: iconv -f {encoding} -t UTF-8.")
     if not start.strip():
         raise DataError(f"{name}: the file has no rows; expected lines with users and items.")
     if len(start) == SAMPLE:
         start, newline, _ = start.rpartition(b"\n")
         if not newline:
             raise DataError(f"{name}: no line end in the first {SAMPLE} bytes; expected one like per line.")
-    if start.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise DataError(f"{name}: holds UTF-16 text; convert it: iconv -f UTF-16 -t UTF-8.")
     if b"\0" in start:
         raise DataError(f"{name}: holds binary data; expected Parquet or delimited text.")
     try:
@@ -261,39 +288,46 @@ def _decoded(start: bytes, name: str) -> str:
         ) from error
 
 
-def _split(sample: str, delimiter: str, cut: bool) -> list[list[str]]:
-    if delimiter == "::":
-        rows = [line.split("::") for line in sample.splitlines()]
-    elif delimiter == " ":
-        rows = [line.split() for line in sample.splitlines()]
+def _first_rows(sample: str, delimiter: str, quotes: bool) -> list[_Row]:
+    """The first rows that have a value."""
+    lines: Any = io.StringIO(sample, newline="")
+    if delimiter in _TRANSLATED:
+        lines = re.split(r"\r\n|\r|\n", sample)
+        parsed: Any = (line.split(delimiter if delimiter == "::" else None) for line in lines)
     else:
-        text = io.StringIO(sample, newline="")
-        try:
-            if _are_quotes(sample, delimiter, cut):
-                rows = list(csv.reader(text, delimiter=delimiter))
-            else:
-                rows = list(csv.reader(text, delimiter=delimiter, quoting=csv.QUOTE_NONE))
-        except csv.Error:
-            return []
-    return [row for row in rows if any(row)][:200]
+        parsed = csv.reader(lines, delimiter=delimiter, quoting=csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE)
+    rows: list[_Row] = []
+    before = 0
+    try:
+        for fields in parsed:
+            after = getattr(parsed, "line_num", before + 1)
+            if any(value.strip() for value in fields):
+                rows.append(_Row(fields, before, after))
+            before = after
+            if len(rows) == SAMPLE_ROWS:
+                break
+    except csv.Error:
+        return []
+    return rows
 
 
-def _find_delimiter(sample: str, path: Path, name: str, cut: bool) -> tuple[str, list[list[str]]]:
+def _find_delimiter(sample: str, path: Path, name: str, cut: bool) -> tuple[str, bool, list[_Row]]:
     """The delimiter that cuts most of the first lines to the same number of fields, two at least."""
-    ending = [one.lower() for one in path.suffixes if one.lower() != ".gz"][-1:]
-    first = {".csv": ",", ".tsv": "\t", ".tab": "\t"}.get(ending[0] if ending else "", "")
-    best: tuple[float, str, list[list[str]]] = (0.0, "", [])
-    for delimiter in sorted(DELIMITERS, key=lambda one: one != first):
-        rows = _split(sample, delimiter, cut)
-        width, count = Counter(map(len, rows)).most_common(1)[0] if rows else (0, 0)
-        if width >= 2 and count / len(rows) > best[0] and len(rows[0]) == width:
-            best = (count / len(rows), delimiter, rows)
-    if best[0] <= 0.5:
+    endings = [ending.lower() for ending in path.suffixes if ending.lower() != ".gz"]
+    usual = {".csv": ",", ".tsv": "\t", ".tab": "\t"}.get(endings[-1] if endings else "", "")
+    best: tuple[float, str, bool, list[_Row]] = (0.5, "", False, [])
+    for delimiter in sorted(DELIMITERS, key=lambda letter: letter != usual):
+        quotes = _are_quotes(sample, delimiter, cut)
+        rows = _first_rows(sample, delimiter, quotes)
+        width, count = Counter(len(row.fields) for row in rows).most_common(1)[0] if rows else (0, 0)
+        if width >= 2 and count / len(rows) > best[0] and len(rows[0].fields) == width:
+            best = (count / len(rows), delimiter, quotes, rows)
+    if not best[3]:
         raise DataError(
             f"{name}: its lines do not have the same number of fields with any of comma, tab, semicolon, "
             "bar, :: or white space between them; expected one like per line, at least a user and an item."
         )
-    return best[1], best[2]
+    return best[1:]
 
 
 def _is_number(text: str) -> bool:
@@ -306,8 +340,8 @@ def _is_number(text: str) -> bool:
 
 def _has_header(rows: list[list[str]], headers: Sequence[str]) -> bool:
     """Whether the first line names the columns: usual names, or words above numbers."""
-    wanted = {plain(one) for one in headers}
-    if any(is_known(one) or plain(one) in wanted for one in rows[0] if one):
+    wanted = {plain(name) for name in headers}
+    if any(is_known(name) or plain(name) in wanted for name in rows[0] if name):
         return True
     below = [row for row in rows[1:] if len(row) == len(rows[0])]
     return bool(below) and any(
@@ -318,52 +352,10 @@ def _has_header(rows: list[list[str]], headers: Sequence[str]) -> bool:
 
 def _unique(names: list[str]) -> list[str]:
     """Names of columns without gaps and repetitions."""
-    out: list[str] = []
+    unique: dict[str, None] = {}
     for at, name in enumerate(names, 1):
         name = name.strip() or f"column{at}"
-        out.append(name if name not in out else f"{name} ({at})")
-    return out
-
-
-def _parse_options(delimiter: str, quotes: bool) -> Any:
-    import pyarrow.csv as pc
-
-    single = _TRANSLATED.get(delimiter, delimiter)
-    return pc.ParseOptions(delimiter=single, quote_char='"' if quotes else False, newlines_in_values=quotes)
-
-
-def _convert_options(types: Mapping[str, Any] | None) -> Any:
-    import pyarrow.csv as pc
-
-    return pc.ConvertOptions(
-        column_types=dict(types) if types is not None else None,
-        include_columns=list(types) if types is not None else None,
-        null_values=MISSING,
-        strings_can_be_null=types is None,  # where there are types, `_without` makes them
-        quoted_strings_can_be_null=False,
-    )
-
-
-def _infer(sample: str, delimiter: str, header: bool, names: list[str], quotes: bool, name: str) -> dict[str, Any]:
-    """Types for the columns of a rule: numbers are double precision, dates stay, the rest is text."""
-    import pyarrow as pa
-    import pyarrow.csv as pc
-
-    data = sample.encode()
-    data = _translate(data, delimiter) if delimiter in _TRANSLATED else data
-    with reading(name):
-        table = pc.read_csv(
-            io.BytesIO(data),
-            pc.ReadOptions(column_names=names, skip_rows=1 if header else 0, use_threads=False),
-            _parse_options(delimiter, quotes),
-            _convert_options(None),
-        )
-
-    def wider(kind: Any) -> Any:
-        if pa.types.is_integer(kind) or pa.types.is_floating(kind):
-            return pa.float64()
-        if pa.types.is_timestamp(kind):
-            return pa.timestamp("us", kind.tz)
-        return kind if pa.types.is_date(kind) or pa.types.is_boolean(kind) else pa.string()
-
-    return {name: wider(kind) for name, kind in zip(table.column_names, table.schema.types)}
+        while name in unique:
+            name = f"{name} ({at})"
+        unique[name] = None
+    return list(unique)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from considerate.data.columns import TITLES, find, guess, listed, plain
-from considerate.data.encode import Encoder, string_bytes
-from considerate.data.inputs import Input, open_input, reading
+from considerate.data.encode import Encoder, check_length, string_bytes
+from considerate.data.inputs import Input, translate_errors
 from considerate.data.options import ReaderOptions
+from considerate.data.sources import open_input
 from considerate.data.vocabulary import Vocabulary
 from considerate.errors import DataError
 
@@ -52,44 +54,41 @@ class Titles:
 
 
 def find_titles(items: Vocabulary, options: ReaderOptions) -> tuple[Titles | None, list[str]]:
-    """Titles of the items of a vocabulary, None where no source is given; and notes for the user."""
-    if options.titles is None:
-        return None, []
-    titles, note = read_titles(open_input(options.titles, None, options.title_headers), items, options)
-    return titles, [note]
-
-
-def read_titles(table: Input, items: Vocabulary, options: ReaderOptions) -> tuple[Titles, str]:
-    """Titles of the items of a vocabulary, and a note for the user. Of several titles the first counts."""
+    """Titles of the items of a vocabulary and notes for the user; of several titles of an item the first counts."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    id_column, title_column = _pick(table, options)
-    encoder = Encoder("item", id_column, table.name, table.from_text, table.quotes)
-    both = list(dict.fromkeys((id_column, title_column)))
-    parts = []
-    with reading(table.name):
+    if options.titles is None:
+        return None, []
+    with closing(open_input(options.titles, None, options.title_headers)) as table:
+        id_column, title_column = _pick(table, options)
+        both = list(dict.fromkeys((id_column, title_column)))
+        encoder = Encoder("item", id_column, table.types(both)[id_column], table)
         fields = {"item": pc.field(id_column), "title": pc.field(title_column).cast(pa.large_string())}
-        for batch in table.scan(both, both, fields, pc.field(id_column).is_valid()):
-            if batch.num_rows:
-                encoder.add([batch.column(0)])
-                parts.append(batch.column(1))
-        titles = pa.concat_arrays([*parts, pa.array([], pa.large_string())])
-        codes, ids = encoder.finish()
+        parts = []
+        with translate_errors(table.name):
+            for batch in table.scan(both, both, fields, pc.field(id_column).is_valid()):
+                if batch.num_rows:
+                    check_length(f"{table.name}: a title", title_column, batch.column(1))
+                    encoder.add([batch.column(0)])
+                    parts.append(batch.column(1).dictionary_encode())  # a repeated title takes no room
+    with translate_errors(table.name):
+        titles = pa.chunked_array(parts, pa.dictionary(pa.int32(), pa.large_string())).combine_chunks()
         titles.validate(full=True)
-        rows = _rows_of(ids, items)[codes]
-        known = np.flatnonzero((rows >= 0) & pc.not_equal(titles.fill_null(""), "").to_numpy(zero_copy_only=False))
+        codes, ids = encoder.finish()
+        rows = items.rows_of(ids.ids_of(range(len(ids))))[codes]  # -1: not in the data; '7' and 7 are the same
+        has_title = pc.not_equal(pc.binary_length(titles.dictionary), 0).take(titles.indices).fill_null(False)
+        known = np.flatnonzero((rows >= 0) & has_title.to_numpy(zero_copy_only=False))
         if not len(known):
             raise DataError(
                 f"{table.name}: none of its {len(ids)} ids in {id_column!r}{_such_as(ids)}, has a title and "
                 f"is an item of the data{_such_as(items)}; name the right column with --title-id-column."
             )
-        place = np.full(len(items), -1, np.int64)
-        place[rows[known[::-1]]] = known[::-1]  # backwards, so that the first one stays
-        chosen = titles.take(pa.array(place, mask=place < 0)).fill_null("")
-    covered = int(np.count_nonzero(place >= 0))
-    note = f"titles for {covered:,} of {len(items):,} items, from {title_column!r} by {id_column!r}"
-    return Titles(*string_bytes(chosen)), note
+        first = np.full(len(items), -1, np.int64)
+        first[rows[known[::-1]]] = known[::-1]  # backwards, so that the first one stays
+        chosen = titles.take(pa.array(first, mask=first < 0)).dictionary_decode().fill_null("")
+    note = f"titles for {len(np.unique(rows[known])):,} of {len(items):,} items, from {title_column!r} by {id_column!r}"
+    return Titles(*string_bytes(chosen)), [note]
 
 
 def _pick(table: Input, options: ReaderOptions) -> tuple[str, str]:
@@ -117,8 +116,3 @@ def _pick(table: Input, options: ReaderOptions) -> tuple[str, str]:
 
 def _such_as(ids: Vocabulary) -> str:
     return f", such as {ids.id_of(0)!r}" if len(ids) else ""
-
-
-def _rows_of(ids: Vocabulary, items: Vocabulary) -> NDArray[np.int64]:
-    """The row of every id among the items, -1 where there is none; '7' and 7 are the same."""
-    return items.rows_of(ids.ids_of(range(len(ids))))

@@ -8,8 +8,8 @@ from typing import Any
 from considerate.data import Interactions, ReaderOptions
 from considerate.data.fingerprint import describe_data, digest_ids, digest_likes
 from considerate.data.graph import USERS, GraphPart
-from considerate.data.inputs import open_input
 from considerate.data.read import open_parquet_likes, read_likes
+from considerate.data.sources import open_input
 from considerate.distributed.exchange import DividedData
 from considerate.distributed.tasks import Tasks
 from considerate.errors import UsageError

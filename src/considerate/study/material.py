@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import numpy as np
 from numpy.typing import NDArray
 
 from considerate.data import Interactions, ReaderOptions, read_interactions, read_judged, read_likes
 from considerate.data.graph import Graph
+from considerate.data.inputs import scheme_of
 from considerate.errors import UsageError
 from considerate.evaluation.split import HeldOut, edge_keys, given_likes, rows_in
 from considerate.fitting.prepare import make_graph
@@ -90,8 +92,9 @@ def read_material(
         likes, others = read_judged(data, reader)
     tested = None if test is None else read_likes(test, other)
     if title is None and isinstance(data, str):
-        title = Path(data).stem if Path(data).stem not in ("ratings", "train", "likes", "data") else None
-        title = title or Path(data).resolve().parent.name or Path(data).stem
+        path = Path(urlsplit(data).path if scheme_of(data) else data)  # of an address neither passwords nor options
+        title = path.stem if path.stem not in ("ratings", "train", "likes", "data") else None
+        title = title or path.resolve().parent.name or path.stem
     return make_material(likes, rule=rule, not_liked=others, judged=truth, test=tested, title=title)
 
 
