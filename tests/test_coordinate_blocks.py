@@ -123,8 +123,8 @@ def test_the_bound_never_falls(kind: str) -> None:
         estimator = Fixed(Sampled(graph.by_user, graph.user_blocks, weights, 2.0, 0))
     else:
         estimator = Expected(graph.by_user, graph.user_blocks, weights, 2.0, settings.offset, 8, run_serially)
-        estimator.regroup(initial_state(graph, settings).posterior.items)
-        estimator.regroup = lambda items: None
+        estimator.grouping.regroup(initial_state(graph, settings).posterior.items.mean)
+        estimator.grouping.regroup = lambda means: None
     with LocalBackend(1) as backend:
         bounds = [
             evaluate_bound(graph, estimator, settings, backend, state).total

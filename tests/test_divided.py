@@ -477,7 +477,7 @@ def test_alpha_that_is_given_is_not_written_to():
     args = (graph.by_user, graph.user_blocks, pi(graph), NEGATIVES)
     estimator = Expected(*args, 0.0, GROUPS, run_serially)
     q = initial_state(graph, settings_of()).posterior
-    given = estimator.shares.given(8, estimator.group_of_item, pi(graph))
+    given = estimator.shares.given(8, estimator.grouping.group_of_item, pi(graph))
     reading = compiled.Pass(
         factors=8,
         own=q.users.rows,

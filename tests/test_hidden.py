@@ -250,7 +250,7 @@ def test_inclusion_probabilities_match_draws(capsys):
     for negatives in (1.0, 3.0, 5.0):
         saturation = Saturation(weights)
         one = Adjacency(graph.by_user.starts[:2], graph.by_user.indices[: len(liked)])
-        temperature = saturation.temperatures(one, np.array([0, 1]), negatives, run_serially)[0]
+        temperature = saturation.inclusion.temperatures(one, np.array([0, 1]), negatives, run_serially)[0]
         inclusion = -np.expm1(-temperature * weights)
         inclusion[liked] = 0.0
         assert inclusion.sum() == pytest.approx(negatives * 8, rel=1e-8)
@@ -271,7 +271,7 @@ def test_temperatures_meet_their_targets(negatives):
     for gamma in (1.0, 0.0, -0.5):
         weights = popularity_weights(graph.by_item.degrees, gamma)
         saturation = Saturation(weights)
-        temperature = saturation.temperatures(graph.by_user, graph.user_blocks, negatives, run_serially)
+        temperature = saturation.inclusion.temperatures(graph.by_user, graph.user_blocks, negatives, run_serially)
         for m in range(graph.user_count):
             chance = -np.expm1(-temperature[m] * weights)
             chance[graph.by_user.row(m)] = 0.0
@@ -285,7 +285,7 @@ def test_expected_per_item_is_the_sum_over_users():
     graph = skewed_graph(users=1500)
     weights = popularity_weights(graph.by_item.degrees, 1.0)
     saturation = Saturation(weights)
-    temperature = saturation.temperatures(graph.by_user, graph.user_blocks, 1.0, run_serially)
+    temperature = saturation.inclusion.temperatures(graph.by_user, graph.user_blocks, 1.0, run_serially)
     exact = -np.expm1(-temperature[:, None] * weights)
     exact[naive.likes(graph) > 0] = 0.0
     inclusion = saturation.inclusion
@@ -332,9 +332,9 @@ def test_considered_is_a_probability_and_its_mass_is_c_d(negatives, groups):
     target = np.minimum(negatives * graph.by_user.degrees, (graph.by_item.degrees > 0).sum() - graph.by_user.degrees)
     assert (mass <= target * (1 + 1e-5)).all()
     # A user at no group's cap has the whole mass; a cap only takes away.
-    largest = np.zeros(estimator.groups)
-    np.maximum.at(largest, estimator.group_of_item, estimator.weights)
-    capped = (estimator.alpha * largest >= 1.0 - 1e-5).any(axis=1)
+    largest = np.zeros(estimator.grouping.groups)
+    np.maximum.at(largest, estimator.grouping.group_of_item, estimator.weights)
+    capped = (estimator.shares.alpha * largest >= 1.0 - 1e-5).any(axis=1)
     np.testing.assert_allclose(mass[~capped], target[~capped], rtol=1e-4)
     if groups == 32 and negatives <= 3.0:
         assert mass.sum() > 0.97 * target.sum()
@@ -365,7 +365,7 @@ def test_closed_form_sums_equal_brute_force(name, user_bias, weight, groups):
         prior = naive.Prior(settings.offset, weight)
         users, items, g = naive.Factor.of(q.users), naive.Factor.of(q.items), naive.likes(graph)
         _, square = naive.logit_moments(users, items, settings.offset)
-        xi = naive.shared_xi(square, g, considered, estimator.group_of_item)
+        xi = naive.shared_xi(square, g, considered, estimator.grouping.group_of_item)
         assert updated.edge_bound == pytest.approx(naive.edges_term(users, items, g, considered, prior, xi), rel=1e-5)
 
         step = Step(settings.offset, weight, 1.0, 1.0, 1.0)
@@ -387,7 +387,7 @@ def test_groups_separate_popularity_and_taste_and_freeze_after_a_few_sweeps():
     graph = skewed_graph(users=100)
     settings = FitPlan(factors=2)
     estimator, q, *_ = expected_state(graph, settings, 1.0, 32)
-    assert (estimator.bins, estimator.tastes) == (8, 4)
+    assert (estimator.grouping.bins, estimator.grouping.tastes) == (8, 4)
     directions = np.array([[1.0, 0.1], [0.1, 1.0], [-1.0, -0.1], [-0.1, -1.0]])
 
     def items(shift: int) -> Posterior:
@@ -396,17 +396,17 @@ def test_groups_separate_popularity_and_taste_and_freeze_after_a_few_sweeps():
 
     estimator.user_terms(FREEZE_AFTER, items(0), run_serially)
     taste = np.arange(graph.item_count) // 2 % 4
-    found = estimator.group_of_item % 4
+    found = estimator.grouping.group_of_item % 4
     assert len({(a, b) for a, b in zip(taste.tolist(), found.tolist())}) == 4, "one cluster for each direction"
     for low, high in zip(range(8), range(1, 8)):
-        of = estimator.group_of_item // 4
+        of = estimator.grouping.group_of_item // 4
         if (of == low).any() and (of == high).any():
             assert estimator.weights[of == low].max() <= estimator.weights[of == high].min()
-    before = estimator.group_of_item.copy()
+    before = estimator.grouping.group_of_item.copy()
     estimator.user_terms(FREEZE_AFTER + 1, items(1), run_serially)
-    np.testing.assert_array_equal(estimator.group_of_item, before)
+    np.testing.assert_array_equal(estimator.grouping.group_of_item, before)
     estimator.user_terms(FREEZE_AFTER, items(1), run_serially)
-    assert (estimator.group_of_item != before).any()
+    assert (estimator.grouping.group_of_item != before).any()
 
 
 def compare_sums(reading, users, items, g, considered, prior, xi, *, of_user):

@@ -90,7 +90,7 @@ class Problem:
         """At their best for these factors: one for a pair, or shared in a group."""
         _, square = naive.logit_moments(users, items, self.settings.offset)
         if isinstance(self.estimator, Expected):
-            return naive.shared_xi(square, self.g, self.considered, self.estimator.group_of_item)
+            return naive.shared_xi(square, self.g, self.considered, self.estimator.grouping.group_of_item)
         return naive.best_xi(square)
 
     def bound(self, q: Posterior) -> float:
@@ -232,13 +232,13 @@ def test_with_h_fixed_the_bound_never_falls(user_bias, weight, epsilon):
 def test_in_expected_mode_the_bound_rises_once_the_groups_are_frozen(user_bias, weight):
     p = problem("expected", user_bias, weight, graph=planted(60, 40, 3), factors=3, precision_delay=5)
     found = states(p, 60)
-    groups = p.estimator.group_of_item.copy()
+    groups = p.estimator.grouping.group_of_item.copy()
     bounds = np.array([p.bound(state.posterior) for state in found[9:30]])  # brute force, at the frozen groups
     assert np.diff(bounds).min() > -2e-6 * abs(bounds[-1])
     ours = library_bounds(p, found[9:])
     assert np.diff(ours).min() > -2e-6 * abs(ours[-1])
     assert ours[-1] > ours[0]
-    np.testing.assert_array_equal(p.estimator.group_of_item, groups)
+    np.testing.assert_array_equal(p.estimator.grouping.group_of_item, groups)
     assert not p.estimator.settled(FREEZE_AFTER)
     assert p.estimator.settled(FREEZE_AFTER + 1)
 
@@ -633,8 +633,8 @@ def test_the_estimator_and_the_passes_have_one_offset(negatives):
     graph = planted()
     plan = Recommender(hidden="expected", negatives=negatives, groups=8).plan()
     estimator = make_estimator(graph, plan, make_popularity(graph, plan, BACKEND).weights, BACKEND)
-    assert estimator.offset == plan.offset
-    assert estimator.offset == -math.log(negatives)
+    assert estimator.grouping.offset == plan.offset
+    assert estimator.grouping.offset == -math.log(negatives)
 
 
 def test_precisions_of_clamped_biases_are_dropped():

@@ -120,12 +120,12 @@ class PartsInMemory:
 
     def memory(self) -> dict[str, NDArray[Any]]:
         estimator = self.runner.estimator
-        return {"groups": estimator.group_of_item} if isinstance(estimator, Expected) else {}
+        return {"groups": estimator.grouping.group_of_item} if isinstance(estimator, Expected) else {}
 
     def recall(self, memory: Mapping[str, NDArray[Any]]) -> None:
         estimator = self.runner.estimator
         if isinstance(estimator, Expected):
-            estimator.use_groups(checked_groups(memory, self.counts[1], estimator.groups))
+            estimator.grouping.use(checked_groups(memory, self.counts[1], estimator.grouping.groups))
 
 
 def user_parts(graph: Graph) -> list[Range]:

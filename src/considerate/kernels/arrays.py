@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import math
 import weakref
-from typing import Any
+from dataclasses import fields
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+Sums = TypeVar("Sums", bound=Any)  # a dataclass
 LINE = 64  # bytes; a row that straddles lines is read in one more
 LARGE = 1 << 20  # bytes; less is not worth keeping
 
@@ -31,6 +33,12 @@ def empty(shape: tuple[int, ...], dtype: Any, spare: Spare | None = None) -> NDA
 def added(mine: NDArray[Any], other: NDArray[Any]) -> NDArray[Any]:
     """mine + other, in the memory of `mine` where it may be written to."""
     total: NDArray[Any] = np.add(mine, other, out=mine if mine.flags.writeable else None)
+    return total
+
+
+def add_fields(mine: Sums, other: Sums) -> Sums:
+    """A dataclass of arrays, each the sum of the two."""
+    total: Sums = type(mine)(*(getattr(mine, field.name) + getattr(other, field.name) for field in fields(mine)))
     return total
 
 

@@ -189,7 +189,7 @@ class FoldIn:
         plan, taus = self.settings, self.posterior.precisions
         users = strangers(liked.rows, self.posterior)
         blocks = row_blocks(liked.starts)
-        temperature = self.saturation.temperatures(liked, blocks, self.negatives, run_serially)
+        temperature = self.saturation.inclusion.temperatures(liked, blocks, self.negatives, run_serially)
         shares = Shares.zeros(temperature, self.item_groups.groups)
         terms = Terms(expected=shares.read(users.factors, self.item_groups))
         bias_precision = 1.0 if taus.user_bias is None else taus.user_bias.mean

@@ -121,7 +121,7 @@ class ByUsersRunner(PartitionedRunner):
         terms, nothing = Terms(), np.zeros(len(own) + 1, np.int64)
         if down.groups is not None:
             shares = Shares.empty(np.empty(0), down.groups.groups)
-            terms = Terms(expected=shares.read(own.factors, down.groups, users, ask.rows))
+            terms = Terms(expected=shares.read(own.factors, down.groups, users, items=ask.rows))
         reading = side_pass(
             own,
             self._nobody(),

@@ -18,43 +18,15 @@ from numpy.typing import NDArray
 from considerate.data.graph import Adjacency, Range, add_along_tree, ranges
 from considerate.inference.hidden.estimator import Terms
 from considerate.inference.hidden.groups import FREEZE_AFTER, Grouping, ItemGroups, ItemSums, UserGroups
-from considerate.inference.hidden.saturation import GRID_STEP, Saturation
+from considerate.inference.hidden.saturation import GRID_STEP
 from considerate.inference.posterior import Posterior, Side
 from considerate.kernels import compiled
 from considerate.kernels.arrays import Spare, empty
 
 
-def closed_form(
-    factors: int,
-    items: tuple[NDArray[np.int32], NDArray[np.float64]],
-    sums: ItemSums,
-    table: tuple[NDArray[np.float64], float],
-    users: UserGroups | None,
-    **arrays: Any,
-) -> compiled.Expected:
-    """What the kernels read. items: the group and beta of each; table: inclusion probabilities and the grid's start."""
-    return compiled.Expected(
-        factors=factors,
-        group_of_item=items[0],
-        beta=items[1],
-        second=sums.second,
-        first=sums.first,
-        first_bias=sums.first_bias,
-        scalars=sums.scalars,
-        sizes=sums.sizes,
-        table=table[0],
-        grid_start=table[1],
-        grid_step=GRID_STEP,
-        user_second=None if users is None else users.second,
-        user_first=None if users is None else users.first,
-        user_scalars=None if users is None else users.scalars,
-        **arrays,
-    )
-
-
 @dataclass(frozen=True)
 class Shares:
-    """alpha_mb and alpha_mb l_mb of some users. A pass over the users makes them, and one over the items reads them."""
+    """alpha_mb and alpha_mb l_mb of some users. A pass over the users writes them, a pass over the items reads them."""
 
     temperature: NDArray[np.float64]  # [users]
     alpha: NDArray[np.float32]  # [users, groups]
@@ -75,49 +47,42 @@ class Shares:
         factors: int,
         groups: ItemGroups,
         users: UserGroups | None = None,
+        *,
         items: slice = slice(None),
         liked: NDArray[np.float64] | None = None,
+        given: bool = False,
     ) -> compiled.Expected:
         """The closed form for a pass over these users; or, with the sums over users, for one over (some) items.
 
-        Where the liked items are elsewhere, `liked` is what compiled.liked_sums made of them, [users, groups, 5].
+        Where the liked items are elsewhere, `liked` holds their sums (compiled.liked_sums), [users, groups, 5]. Where
+        alpha and l are `given`, a pass does not write them: they may be another process's.
         """
-        return closed_form(
-            factors,
-            (groups.group_of_item[items], groups.beta[items]),
-            groups.sums,
-            (groups.table, groups.grid_start),
-            users,
+        written = "given_" if given else ""
+        return compiled.Expected(
+            factors=factors,
+            group_of_item=groups.group_of_item[items],
+            beta=groups.beta[items],
+            **groups.sums.by_name(),
+            table=groups.table,
+            grid_start=groups.grid_start,
+            grid_step=GRID_STEP,
+            **({} if users is None else users.by_name()),
             temperature=self.temperature,
-            alpha=self.alpha,
-            alpha_l=self.alpha_l,
             liked=liked,
+            **{f"{written}alpha": self.alpha, f"{written}alpha_l": self.alpha_l},
         )
 
     def given(
-        self,
-        factors: int,
-        group_of_item: NDArray[np.int32],
-        beta: NDArray[np.float64],
-        users: UserGroups | None = None,
+        self, factors: int, group_of_item: NDArray[np.int32], beta: NDArray[np.float64], users: UserGroups | None = None
     ) -> compiled.Expected:
-        """The closed form of some items where alpha and l are only read: they may be another process's."""
-        groups = self.alpha.shape[1]
-        return closed_form(
-            factors,
-            (group_of_item, beta),
-            ItemSums.zeros(factors, groups),
-            (np.zeros((groups, 2, 2)), 0.0),
-            users,
-            temperature=self.temperature,
-            given_alpha=self.alpha,
-            given_alpha_l=self.alpha_l,
-        )
+        """The closed form of some items where alpha and l are only read and no sums over items are needed."""
+        count = self.alpha.shape[1]
+        groups = ItemGroups(group_of_item, beta, ItemSums.zeros(factors, count), np.zeros((count, 2, 2)), 0.0)
+        return self.read(factors, groups, users, given=True)
 
     def add_up(self, users: Side, liked: Adjacency, blocks: NDArray[np.int64], run: Any) -> UserGroups:
         """What items read of these users, from the alpha and l that the last pass left; blocks along the tree."""
-        nothing = np.empty(0, np.int32), np.empty(0)
-        reading = compiled.Pass(
+        kernel_pass = compiled.Pass(
             factors=users.factors,
             own=users.rows,
             own_bias_mean=users.bias_mean,
@@ -125,11 +90,11 @@ class Shares:
             other=users.rows[:0],
             liked_starts=liked.starts,
             liked=liked.indices,
-            expected=self.given(users.factors, *nothing),
+            expected=self.given(users.factors, np.empty(0, np.int32), np.empty(0)),
         )
 
         def sums(block: Range) -> UserGroups:
-            return UserGroups(*compiled.group_sums(reading, *block))
+            return UserGroups(*compiled.group_sums(kernel_pass, *block))
 
         parts: list[UserGroups] = run(sums, ranges(blocks))
         return add_along_tree(parts, UserGroups.merge)
@@ -149,49 +114,16 @@ class Expected:
         offset: float,
         groups: int,
         run: Any,
-        saturation: Saturation | None = None,
     ) -> None:
         self.by_user, self.user_blocks, self.weights = by_user, user_blocks, weights
-        self.grouping = Grouping(weights, offset, groups, saturation)
-        temperature = self.grouping.saturation.temperatures(by_user, user_blocks, negatives, run)
-        self.shares = Shares.zeros(temperature, self.groups)
+        self.grouping = Grouping(weights, offset, groups)
+        temperature = self.grouping.saturation.inclusion.temperatures(by_user, user_blocks, negatives, run)
+        self.shares = Shares.zeros(temperature, self.grouping.groups)
         self._items: ItemGroups | None = None
-
-    @property
-    def offset(self) -> float:
-        return self.grouping.offset
-
-    @property
-    def groups(self) -> int:
-        return self.grouping.groups
-
-    @property
-    def bins(self) -> int:
-        return self.grouping.bins
-
-    @property
-    def tastes(self) -> int:
-        return self.grouping.tastes
-
-    @property
-    def group_of_item(self) -> NDArray[np.int32]:
-        return self.grouping.group_of_item
-
-    @property
-    def alpha(self) -> NDArray[np.float32]:
-        return self.shares.alpha
-
-    def regroup(self, items: Side) -> None:
-        """New groups: popularity bins times clusters of taste."""
-        self.grouping.regroup(items.mean)
-
-    def use_groups(self, group_of_item: NDArray[np.int32]) -> None:
-        """These groups, until the next ones."""
-        self.grouping.use(group_of_item)
 
     def user_terms(self, sweep: int, posterior: Posterior, run: Any) -> Terms:
         if self.grouping.moves(sweep):
-            self.regroup(posterior.items)
+            self.grouping.regroup(posterior.items.mean)
         self._items = self.grouping.of(posterior.items)
         return Terms(expected=self.shares.read(posterior.factors, self._items))
 
@@ -205,6 +137,6 @@ class Expected:
 
     def considered(self, user: int) -> NDArray[np.float64]:
         """E[h_mn] of one user for every item: 1 for what was liked, alpha_mb beta_n elsewhere."""
-        expected = np.asarray(self.alpha[user, self.group_of_item] * self.weights, np.float64)
+        expected = np.asarray(self.shares.alpha[user, self.grouping.group_of_item] * self.weights, np.float64)
         expected[self.by_user.row(user)] = 1.0
         return expected

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from considerate.inference.hidden.saturation import Saturation
 from considerate.inference.posterior import Side
 from considerate.kernels import compiled
+from considerate.kernels.arrays import add_fields
 
 FREEZE_AFTER = 3  # sweeps after which the groups stay as they are
 TASTES = 4
@@ -78,18 +79,8 @@ class ItemSums:
     def of(
         cls, items: Side, offset: float, weights: NDArray[np.float64], group_of_item: NDArray[np.int32], groups: int
     ) -> ItemSums:
-        return cls(
-            *compiled.item_group_sums(
-                items.factors,
-                items.rows,
-                items.bias_mean,
-                items.bias_variance,
-                offset,
-                weights,
-                group_of_item,
-                groups,
-            )
-        )
+        rows = items.factors, items.rows, items.bias_mean, items.bias_variance
+        return cls(*compiled.item_group_sums(*rows, offset, weights, group_of_item, groups))
 
     @classmethod
     def zeros(cls, factors: int, groups: int) -> ItemSums:
@@ -99,15 +90,13 @@ class ItemSums:
 
     def merge(self, other: ItemSums) -> ItemSums:
         """The sums over both sets of items."""
-        scalars = self.scalars + other.scalars
-        scalars[:, 3] = np.maximum(self.scalars[:, 3], other.scalars[:, 3])
-        return ItemSums(
-            self.second + other.second,
-            self.first + other.first,
-            self.first_bias + other.first_bias,
-            scalars,
-            self.sizes + other.sizes,
-        )
+        total = add_fields(self, other)
+        np.maximum(self.scalars[:, 3], other.scalars[:, 3], out=total.scalars[:, 3])
+        return total
+
+    def by_name(self) -> dict[str, NDArray[Any]]:
+        """As a pass takes them."""
+        return vars(self)
 
 
 @dataclass(frozen=True)
@@ -123,7 +112,11 @@ class UserGroups:
 
     def merge(self, other: UserGroups) -> UserGroups:
         """The sums over both sets of users."""
-        return UserGroups(*(mine + theirs for mine, theirs in zip(self.arrays(), other.arrays())))
+        return add_fields(self, other)
+
+    def by_name(self) -> dict[str, NDArray[Any]]:
+        """As a pass takes them."""
+        return {f"user_{name}": array for name, array in vars(self).items()}
 
 
 class Grouping:
@@ -142,7 +135,7 @@ class Grouping:
         self._table: NDArray[np.float64] | None = None
 
     def moves(self, sweep: int) -> bool:
-        """Whether the groups are made anew in this sweep."""
+        """Whether this sweep makes new groups."""
         return self._table is None or sweep <= FREEZE_AFTER
 
     def regroup(self, item_means: NDArray[Any]) -> None:
@@ -162,6 +155,6 @@ class Grouping:
         return self.with_sums(ItemSums.of(items, self.offset, self.weights, self.group_of_item, self.groups))
 
     def with_sums(self, sums: ItemSums) -> ItemGroups:
-        """The same, where the items are elsewhere."""
+        """The same, from sums over items that are elsewhere."""
         assert self._table is not None
         return ItemGroups(self.group_of_item, self.weights, sums, self._table, self.saturation.grid_start)

@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from considerate.data.graph import Adjacency, run_serially
 from considerate.inference.hidden.saturation import Inclusion, Masses, Saturation
 
+ROUNDS = 20  # of the correction at most
+
 
 def popularity_exponent(item_degree: NDArray[Any], rate: float) -> float:
     """gamma of eq. 9, such that the most popular item has weight r d_max (eq. 8).
@@ -37,8 +39,6 @@ def correct_head(
     by_user: Adjacency,
     user_blocks: NDArray[np.int64],
     negatives: float,
-    *,
-    rounds: int = 20,
     run: Any = run_serially,
 ) -> NDArray[np.float64]:
     """Another histogram pi', such that each item's *expected* unliked edges follow pi.
@@ -55,7 +55,7 @@ def correct_head(
         return inclusion.masses(by_user, user_blocks, negatives, run)
 
     item_degree = np.bincount(by_user.indices, minlength=len(weights))
-    return correct_head_by(weights, item_degree, by_user.rows, negatives, masses, rounds=rounds)
+    return correct_head_by(weights, item_degree, by_user.rows, negatives, masses)
 
 
 def correct_head_by(
@@ -64,15 +64,13 @@ def correct_head_by(
     users: int,
     negatives: float,
     masses: Callable[[Inclusion], Masses],
-    *,
-    rounds: int = 20,
 ) -> NDArray[np.float64]:
     """The same, where the likes are elsewhere: `masses` sums over them (Inclusion.masses)."""
     target = negatives * int(item_degree.sum()) * weights / weights.sum()
     target = np.minimum(target, 0.95 * (users - item_degree))
     corrected = weights.copy()
     drawn = weights > 0
-    for _ in range(rounds):
+    for _ in range(ROUNDS):
         inclusion = Saturation(corrected).inclusion
         expected = inclusion.expected_per_item(masses(inclusion))
         factor = np.ones_like(corrected)

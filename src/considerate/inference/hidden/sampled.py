@@ -53,8 +53,8 @@ class Sampled:
         self.weights, self.negatives, self.seed = self.draws.weights, negatives, seed
         self._unliked: Adjacency | None = None
         self._spare = Spare() if spare is None else spare
-        self.rejections = 0  # draws that hit something liked or drawn already, in the last sweep
-        self.tree_draws = 0  # draws that the weighted tree made, in the last sweep
+        self.rejections = 0  # draws of the last sweep that hit an item liked or drawn already
+        self.tree_draws = 0  # draws of the last sweep that the weighted tree made
 
     def draw(self, sweep: int, run: Any = run_serially) -> Adjacency:
         """The unliked edges of H^(sweep), by user."""
@@ -73,8 +73,7 @@ class Sampled:
         def fill(block: Range) -> tuple[int, int]:
             return compiled.draw_negatives(*key, *edges, *block, starts, out, self.first_user)
 
-        done = run(fill, ranges(self.user_blocks))
-        self.rejections, self.tree_draws = sum(one for one, _ in done), sum(two for _, two in done)
+        self.rejections, self.tree_draws = map(sum, zip(*run(fill, ranges(self.user_blocks))))
         return Adjacency(starts, out)
 
     def user_terms(self, sweep: int, posterior: Posterior, run: Any) -> Terms:

@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 
 from considerate.data.graph import Adjacency, Range, add_along_tree, ranges, run_serially
 from considerate.kernels import compiled
+from considerate.kernels.arrays import add_fields
 
 GRID_STEP = 0.05
-MOST_KEPT = 1 << 20  # terms of the sums that are kept, 16 bytes each, rather than made again for other groups
+MOST_TERMS = 1 << 20  # of the sums, 16 bytes each; so many are kept rather than computed again for other groups
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class Inclusion:
     def masses(
         self, by_user: Adjacency, user_blocks: NDArray[np.int64], negatives: float, run: Any = run_serially
     ) -> Masses:
-        """What these users say of how often items are included; blocks of users are added along the tree."""
+        """Sums over these users of how often items are included; blocks of users are added along the tree."""
         temperature = self.temperatures(by_user, user_blocks, negatives, run)
 
         def of(block: Range) -> Masses:
@@ -63,12 +64,12 @@ class Inclusion:
         return add_along_tree(parts, Masses.merge)
 
     def masses_at(self, temperature: NDArray[np.float64], liked: NDArray[np.float64]) -> Masses:
-        """Users of these T; what they liked is summed already."""
+        """The sums of users with these T; those over what they liked are given."""
         used = temperature[temperature > 1e-290]
-        place = ((np.log(used) - self.grid_start) / GRID_STEP).astype(np.int64)
-        place = np.clip(place, 0, len(self.table) - 1)
-        totals: NDArray[Any] = np.bincount(place, used, minlength=len(self.table))
-        return Masses(np.bincount(place, minlength=len(self.table)), totals, liked)
+        index = ((np.log(used) - self.grid_start) / GRID_STEP).astype(np.int64)
+        index = np.clip(index, 0, len(self.table) - 1)
+        totals: NDArray[Any] = np.bincount(index, used, minlength=len(self.table))
+        return Masses(np.bincount(index, minlength=len(self.table)), totals, liked)
 
     def expected_per_item(self, masses: Masses) -> NDArray[np.float64]:
         """sum over the users who have not liked n of w_mn, for every item; users of like T are taken together."""
@@ -82,7 +83,7 @@ class Inclusion:
 
 @dataclass(frozen=True)
 class Masses:
-    """Sums over some users: how many have a T at each place of the grid, and the sum of their T; and over what they
+    """Sums over some users: how many have a T at each point of the grid, and the sum of their T; and over what they
     liked, the sum of -w_mn of each item."""
 
     counts: NDArray[np.int64]  # [grid]
@@ -91,7 +92,7 @@ class Masses:
 
     def merge(self, other: Masses) -> Masses:
         """The sums over both sets of users."""
-        return Masses(self.counts + other.counts, self.totals + other.totals, self.liked + other.liked)
+        return add_fields(self, other)
 
 
 class Saturation:
@@ -106,20 +107,14 @@ class Saturation:
         self.grid = np.arange(int(np.ceil((grid_end - self.grid_start) / GRID_STEP)) + 2) * GRID_STEP
         self.grid += self.grid_start
         self._distinct, self._which = np.unique(weights, return_inverse=True)
-        self._kept: NDArray[np.float64] | None = None
-        if len(self._distinct) * len(self.grid) <= MOST_KEPT:
-            self._kept = self._terms(np.arange(len(self._distinct)))
+        self._all_terms: NDArray[np.float64] | None = None
+        if len(self._distinct) * len(self.grid) <= MOST_TERMS:
+            self._all_terms = self._terms(np.arange(len(self._distinct)))
         self.table = self.tabulate(np.zeros(len(weights), np.int64), 1)[0]
 
     @property
     def inclusion(self) -> Inclusion:
         return Inclusion(self.weights, self.table, self.grid_start)
-
-    def temperatures(
-        self, by_user: Adjacency, user_blocks: NDArray[np.int64], negatives: float, run: Any
-    ) -> NDArray[np.float64]:
-        """T_m of every user, who gets c d_m unliked items, or all that there are."""
-        return self.inclusion.temperatures(by_user, user_blocks, negatives, run)
 
     def tabulate(self, group: NDArray[Any], groups: int) -> NDArray[np.float64]:
         """F_b and its slope in log T, at every point of the grid: [groups, grid, 2]."""
@@ -135,8 +130,8 @@ class Saturation:
 
     def _terms(self, which: NDArray[np.int64]) -> NDArray[np.float64]:
         """1 - exp(-T pi) and its slope in log T for some of the distinct weights: [weights, grid, 2]."""
-        if self._kept is not None:
-            return self._kept[which]
+        if self._all_terms is not None:
+            return self._all_terms[which]
         product = self._distinct[which, None] * np.exp(self.grid)
         decay = np.exp(-product)
         return np.stack([1.0 - decay, product * decay], axis=2)
