@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import scipy.sparse as sp
 
 from considerate import Recommender
 from considerate.errors import UnknownIdError, UsageError
+from considerate.inference.posterior import Side
 from likes import checkerboard, planted, skewed
 
 # inspect.signature of implicit 0.7.3's AlternatingLeastSquares, without self; None of its own is written "None" here
@@ -436,6 +438,16 @@ def test_items_that_are_added_get_the_corrected_popularity(tmp_path: Path) -> No
     recommender.partial_fit_items([0, 1, 30, 300, 301], sp.vstack([by_item[[0, 1, 30, 2]], sp.csr_matrix((1, 600))]))
     corrected = recommender.popularity_[[0, 1, 30, 300, 301]]
     np.testing.assert_allclose(corrected, [*before[[0, 1, 30, 2]], 0.0], rtol=0.1)
+
+
+def test_items_are_added_to_a_model_without_item_biases() -> None:
+    recommender = Recommender(factors=4, sweeps=3).fit(planted())
+    model = recommender.model_
+    items, precisions = Side(4, model.items.rows), replace(model.precisions, item_bias=None)
+    recommender._model = replace(model, items=items, precisions=precisions)
+    recommender.partial_fit_items([40], planted().T.tocsr()[4])
+    assert recommender.model_.items.bias_mean is None
+    assert recommender.recommend(0, N=41)[0].size > 0
 
 
 def test_partial_fits_need_rows_for_ids() -> None:

@@ -26,7 +26,7 @@ from considerate.fitting.session import FitBackend, FitRequest, FitSession
 from considerate.fitting.stopping import FitStep
 from considerate.inference.posterior import Posterior, Side
 from considerate.model.changes import with_items, with_users
-from considerate.model.explain import explain
+from considerate.model.explain import Explanation, explain
 from considerate.model.file import load_model, model_path, save_model, save_sharded
 from considerate.model.model import Model
 from considerate.model.predict import Recalibration
@@ -192,7 +192,7 @@ class Recommender(Parameters):
     def item_factors(self) -> NDArray[np.float32]:
         return self.model_.items.mean
 
-    # --- Prediction ---
+    # --- What a fitted model answers ---
 
     def predict_logit(self, users: Rows, items: Rows) -> tuple[Any, Any]:
         """Mean and standard deviation of the logit of pairs, on the fair-coin scale."""
@@ -331,9 +331,7 @@ class Recommender(Parameters):
         """The N users whose mean vectors have the largest cosine with this one's, itself first: (ids, cosines)."""
         return similar_users(self.model_, userid, N, allowed=users, denied=filter_users)
 
-    def explain(
-        self, userid: int, itemid: int, user_items: Any = None, N: int = 10
-    ) -> tuple[float, list[tuple[int, float]]]:
+    def explain(self, userid: int, itemid: int, user_items: Any = None, N: int = 10) -> Explanation:
         """Why: p(like), and the user's items that moved the logit most, by their share of the update."""
         return explain(self.model_, userid, itemid, user_items, N)
 
@@ -352,8 +350,6 @@ class Recommender(Parameters):
         """
         return mean_hidden_rank(self.model_, likes_adjacency(user_items, self.model_.item_count), int(self.seed))
 
-    # --- Changes after the fit ---
-
     def partial_fit_users(self, userids: Rows, user_items: Any) -> Recommender:
         """Update or add users from their likes, the items held fixed; row i of user_items is of userids[i]."""
         self._model = with_users(self.model_, userids, user_items)
@@ -363,8 +359,6 @@ class Recommender(Parameters):
         """Update or add items from who liked them, the users held fixed; row i of item_users is of itemids[i]."""
         self._model = with_items(self.model_, itemids, item_users)
         return self
-
-    # --- The model file ---
 
     def save(self, fileobj_or_path: PathLike, *, likes: bool = True, shards: int | None = None) -> None:
         """Write the model to a file in safetensors' format, whole or not at all.

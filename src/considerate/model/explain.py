@@ -15,8 +15,10 @@ from considerate.model.predict import like_probability, logit_moments
 from considerate.model.rows import checked_rows, likes_adjacency
 from considerate.parameters import FitPlan
 
+Explanation = tuple[float, list[tuple[int, float]]]  # p(like), and (item, share of the logit), the largest first
 
-def explain(model: Model, userid: Any, itemid: Any, user_items: Any, N: int) -> tuple[float, list[tuple[int, float]]]:
+
+def explain(model: Model, userid: Any, itemid: Any, user_items: Any, N: int) -> Explanation:
     """p(like), and the N liked items that moved the logit most, each with its share; by row numbers."""
     if user_items is None:
         users, rows = model.users.some(checked_rows(userid, model.user_count, "user").reshape(1))

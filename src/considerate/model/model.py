@@ -32,8 +32,8 @@ from considerate.parameters import FitPlan
 class Model:
     """The posterior, with the popularity, the ids and the likes that go with it.
 
-    What there is of each user is behind `users`, in memory or in shards. `posterior`, `liked` and `user_degree` have it
-    of all users: of shards they are put together when first asked for.
+    `users` has q, degree, likes and id of each user, in memory or in shards. `posterior`, `liked` and `user_degree`
+    are of all users; those in shards are then read into memory.
     """
 
     users: Users
@@ -48,10 +48,10 @@ class Model:
     negatives: float  # c
     groups: int
     bounds: tuple[dict[str, float], ...]  # the terms of L_xi before the first sweep, and after each
-    popularity_weight: float = 0.5  # the knob, where nothing else is said
+    popularity_weight: float = 0.5  # the default weight of log pi in a ranking
     converged: bool = False
     parameters: dict[str, Any] = field(default_factory=dict)  # as the estimator was given them
-    recalibration: Recalibration = UNCHANGED  # of p(like), where one was fitted
+    recalibration: Recalibration = UNCHANGED  # of p(like)
 
     @classmethod
     def of(
@@ -136,7 +136,7 @@ class Model:
         return mean.reshape(m.shape), deviation.reshape(m.shape)
 
     def pair_probabilities(self, users: Any, items: Any, recalibrated: bool = True) -> Any:
-        """p(like | considered) of pairs (eq. 22), recalibrated where the model was and that is asked for."""
+        """p(like | considered) of pairs (eq. 22), recalibrated if the model was, unless `recalibrated` is False."""
         mean, deviation = self.pair_logits(users, items)
         line = self.recalibration if recalibrated else UNCHANGED
         probability = like_probability(np.asarray(mean), np.asarray(deviation) ** 2, line)

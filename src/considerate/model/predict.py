@@ -15,9 +15,10 @@ from considerate.inference.hidden import Terms
 from considerate.inference.hidden.expected import Shares
 from considerate.inference.hidden.groups import Grouping, ItemGroups
 from considerate.inference.hidden.saturation import Saturation
-from considerate.inference.posterior import Posterior, Side
+from considerate.inference.posterior import Gamma, Posterior, Side
 from considerate.inference.schedule import StepSize
 from considerate.inference.sums import Step, side_pass
+from considerate.inference.sweep import mean_of
 from considerate.inference.updates import update_side
 from considerate.kernels import compiled
 from considerate.kernels.threads import locked_cached_property
@@ -135,7 +136,7 @@ UNCHANGED = Recalibration()
 def like_probability(
     mean: NDArray[Any], variance: NDArray[Any], recalibration: Recalibration = UNCHANGED
 ) -> NDArray[Any]:
-    """p(like | considered) (eq. 22): sigma(mu / sqrt(1 + pi sigma^2 / 8)), recalibrated where asked."""
+    """p(like | considered) (eq. 22): sigma(mu / sqrt(1 + pi sigma^2 / 8)), recalibrated."""
     a = mean / np.sqrt(1.0 + (math.pi / 8.0) * variance)
     return sigmoid(a if recalibration == UNCHANGED else recalibration.line(a))
 
@@ -143,18 +144,21 @@ def like_probability(
 def like_interval(
     mean: NDArray[Any], variance: NDArray[Any], recalibration: Recalibration = UNCHANGED
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """The 90 % interval of sigma(a): the logit's own, seen through the sigmoid, and the recalibration where asked."""
+    """The 90 % interval of sigma(a): that of the logit, recalibrated, through the sigmoid."""
     width = INTERVAL * np.sqrt(variance)
     ends = mean - width, mean + width
-    low, high = ends if recalibration == UNCHANGED else (recalibration.line(one) for one in ends)
+    low, high = ends if recalibration == UNCHANGED else map(recalibration.line, ends)
     return sigmoid(low), sigmoid(high)
 
 
 def strangers(rows: int, posterior: Posterior) -> Side:
     """Users of whom nothing is known: the prior, at the precisions learned."""
     taus = posterior.precisions
-    bias = None if taus.user_bias is None else 1.0 / taus.user_bias.mean
-    return Side.constant(rows, posterior.factors, 1.0 / taus.user.mean, bias)
+    return _prior(rows, posterior.factors, taus.user, taus.user_bias)
+
+
+def _prior(rows: int, factors: int, tau: Gamma, tau_bias: Gamma | None) -> Side:
+    return Side.constant(rows, factors, 1.0 / tau.mean, None if tau_bias is None else 1.0 / tau_bias.mean)
 
 
 @dataclass
@@ -192,8 +196,7 @@ class FoldIn:
         temperature = self.saturation.inclusion.temperatures(liked, blocks, self.negatives, run_serially)
         shares = Shares.zeros(temperature, self.item_groups.groups)
         terms = Terms(expected=shares.read(users.factors, self.item_groups))
-        bias_precision = 1.0 if taus.user_bias is None else taus.user_bias.mean
-        step = Step(plan.offset, plan.weight, taus.user.mean, bias_precision, 1.0)
+        step = Step(plan.offset, plan.weight, taus.user.mean, mean_of(taus.user_bias), 1.0)
         for _ in range(self.rounds):
             kernel_pass = side_pass(users, self.posterior.items, liked, terms, step, own_is_user=True)
             new = update_side(kernel_pass, users, blocks, run_serially).side
@@ -206,8 +209,7 @@ class FoldIn:
     def items(self, liked_by: Adjacency, user_degree: NDArray[Any], weights: NDArray[np.float64], seed: int) -> Side:
         """q(v) and q(b) of items liked by these users; weights are their pi."""
         plan, taus = self.settings, self.posterior.precisions
-        assert taus.item_bias is not None
-        items = Side.constant(liked_by.rows, self.posterior.factors, 1.0 / taus.item.mean, 1.0 / taus.item_bias.mean)
+        items = _prior(liked_by.rows, self.posterior.factors, taus.item, taus.item_bias)
         temperature = self.user_temperatures(user_degree)
         random = np.random.Generator(np.random.Philox(key=seed))
         step_size = StepSize(delay=4)
@@ -218,7 +220,7 @@ class FoldIn:
                 chance[liked_by.row(row)] = 0.0
                 rows.append(np.flatnonzero(random.random(len(chance)) < chance).astype(np.int32))
             terms = Terms(unliked=Adjacency.of_rows(rows))
-            step = Step(plan.offset, plan.weight, taus.item.mean, taus.item_bias.mean, step_size.epsilon)
+            step = Step(plan.offset, plan.weight, taus.item.mean, mean_of(taus.item_bias), step_size.epsilon)
             kernel_pass = side_pass(items, self.posterior.users, liked_by, terms, step, own_is_user=False)
             items = update_side(kernel_pass, items, row_blocks(liked_by.starts), run_serially).side
             step_size = step_size.after(sweep)
@@ -226,10 +228,10 @@ class FoldIn:
 
     def user_temperatures(self, user_degree: NDArray[Any]) -> NDArray[np.float64]:
         """T_m from the degrees alone: users of one degree share it."""
-        degrees, place = np.unique(np.asarray(user_degree, np.int64), return_inverse=True)
+        degrees, which = np.unique(np.asarray(user_degree, np.int64), return_inverse=True)
         wanted = np.minimum(self.negatives * degrees, self.saturation.support * 0.999)
         table, grid = self.saturation.table[:, 0], self.saturation.grid
         temperature = np.exp(np.interp(wanted, table, grid))
         below = wanted < table[0]  # where the sum is linear in T
         temperature[below] = np.exp(grid[0]) * wanted[below] / table[0]
-        return np.asarray(temperature[place], np.float64)
+        return np.asarray(temperature[which], np.float64)

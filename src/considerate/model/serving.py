@@ -176,7 +176,7 @@ def user_vectors(users: Side) -> NDArray[np.float32]:
 
 def item_vectors(model: Model, popularity: float | None) -> NDArray[np.float32]:
     """[items, K + 2]: the bias and `popularity` * log pi are the last two, against ones of the user; with user biases
-    there is a third, a one against them."""
+    there is a third, which is 1, against them."""
     weight = model.popularity_weight if popularity is None else finite("popularity", popularity)
     items = model.items
     parts = [items.mean, items.biases[0][:, None], (np.float32(weight) * model.log_popularity)[:, None]]

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     import pyarrow
 
 
-MOST_ENTRIES = 4_000_000  # of lists that are made at once, where a block of users does not have more
+MOST_ENTRIES = 2_000_000  # of lists made at once, unless one block of users has more
 
 
 class RecommendationTable:
     """Columns: user, rank, item, title (where there are any), p_like, low, high, score, cold.
 
-    The users are integers where the model's are, unless one who is asked for by id is not: then all are texts.
+    The users are integers where the model's are, unless an id that is asked for is no integer: then all are texts.
     """
 
     def __init__(self, model: Model, users: range | Sequence[Any] = ()) -> None:
@@ -48,11 +48,12 @@ class RecommendationTable:
         import pyarrow.compute as pc
 
         model = self.model
-        there = lists[0] >= 0
-        items = lists[0][there]
-        of = np.repeat(np.arange(len(users.rows)), there.sum(axis=1))
-        is_warm = np.ones(len(of), bool) if users.warm is None else users.warm[of]
-        mean, variance = logit_moments(users.side, model.items, users.rows[of], items)
+        ids, scores = lists
+        filled = ids >= 0
+        items = ids[filled]
+        user = np.repeat(np.arange(len(users.rows)), filled.sum(axis=1))
+        is_warm = np.ones(len(user), bool) if users.warm is None else users.warm[user]
+        mean, variance = logit_moments(users.side, model.items, users.rows[user], items)
         if not is_warm.all():
             nobody = np.zeros(len(items), np.int64)
             cold = logit_moments(strangers(1, model.shared), model.items, nobody, items)
@@ -63,13 +64,13 @@ class RecommendationTable:
             convert = str if self.user_type == pa.string() else integer_id
             names = pa.array([None if name is None else convert(name) for name in names], self.user_type)
         columns: dict[str, Any] = {
-            "user": names.take(pa.array(of)),
-            "rank": np.broadcast_to(np.arange(1, there.shape[1] + 1, dtype=np.int32), there.shape)[there],
+            "user": names.take(pa.array(user)),
+            "rank": np.broadcast_to(np.arange(1, ids.shape[1] + 1, dtype=np.int32), ids.shape)[filled],
             "item": id_array(model.item_ids, items),
             "p_like": like_probability(mean, variance, model.recalibration).astype(np.float32),
             "low": low.astype(np.float32),
             "high": high.astype(np.float32),
-            "score": lists[1][there],
+            "score": scores[filled],
             "cold": ~is_warm,
         }
         if model.titles is not None:
@@ -106,14 +107,14 @@ def _batches(
     model, options = ranker.model, ranker.options
     by_row = isinstance(users, range)
     table = RecommendationTable(model, () if by_row else users)
-    at_once = max(1, MOST_ENTRIES // (ranker.count * serving.BLOCK)) * serving.BLOCK
+    at_once = max(1, MOST_ENTRIES // max(1, ranker.count * serving.BLOCK)) * serving.BLOCK
     for start in range(0, max(1, len(users)), batch):
         part = users[start : start + batch]
         rows = np.asarray(part, np.int64) if by_row else model.user_ids.rows_of(part)
         known = rows >= 0
-        some, places = model.users.some(rows[known])
+        some, local_rows = model.users.some(rows[known])
         warm, local = known.copy(), np.full(len(rows), -1)
-        warm[known], local[known] = some.degree[places] > 0, places
+        warm[known], local[known] = some.degree[local_rows] > 0, local_rows
         if by_row and options.cold == "error":
             rows, local, warm = rows[warm], local[warm], warm[warm]
         elif options.cold == "error" and not warm.all():
@@ -121,11 +122,11 @@ def _batches(
             raise UnknownIdError(_cold_message(part[first], bool(known[first]), model))
         names: Any = id_array(some.ids, local) if by_row else list(part)
         liked = rows_of(some.liked, local) if options.filter_already_liked_items else None
-        side = some.side if len(some) else strangers(1, model.shared)  # which is looked at, and not used
-        found = UserBatch(side, np.maximum(local, 0), rows, liked, warm)
+        side = some.side if len(some) else strangers(1, model.shared)  # the kernels want a row, though nobody reads it
+        all_of_batch = UserBatch(side, np.maximum(local, 0), rows, liked, warm)
         for first in range(0, max(1, len(rows)), at_once):
-            some_users = found.part(first, first + at_once)
-            yield table.batch(names[first : first + at_once], some_users, ranker.rank(some_users, threads))
+            batch_part = all_of_batch.part(first, first + at_once)
+            yield table.batch(names[first : first + at_once], batch_part, ranker.rank(batch_part, threads))
 
 
 def _cold_message(user: Any, known: bool, model: Model) -> str:
