@@ -19,7 +19,6 @@ from considerate.evaluation.calibration import EQUAL, fit_recalibration
 from considerate.evaluation.hidden_rank import mean_hidden_rank
 from considerate.fitting.driver import run_fit
 from considerate.fitting.in_memory import InMemoryBackend
-from considerate.fitting.memory import translate_memory_errors
 from considerate.fitting.progress import progress
 from considerate.fitting.resume import CheckpointOptions
 from considerate.fitting.session import FitBackend, FitRequest, FitSession
@@ -59,11 +58,11 @@ class Recommender(Parameters):
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The settings by name, as they were given."""
-        return {one.name: getattr(self, one.name) for one in fields(self)}
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def set_params(self, **params: Any) -> Recommender:
         """Change settings by name; returns self."""
-        names = [one.name for one in fields(self)]
+        names = [field.name for field in fields(self)]
         for name, value in params.items():
             if name not in names:
                 raise UsageError(f"there is no setting {name!r}; the settings are {', '.join(names)}.")
@@ -129,7 +128,6 @@ class Recommender(Parameters):
         folder = None if model_folder is None else os.fspath(model_folder)
         return FitRequest(user_items, self.plan(), ReaderOptions.of(reader), parameters, model_folder=folder)
 
-    @translate_memory_errors
     def fit_steps(self, user_items: Any, backend: FitBackend | None = None) -> Generator[FitStep]:
         """Fit, one sweep at a time, to likes or as a `fit_request` says. After every step, and if the caller stops,
         this is fitted as far as it got; with a `backend` it is when the steps have ended."""

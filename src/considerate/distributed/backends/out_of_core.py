@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from considerate.data.graph import GraphPart
-from considerate.distributed.backends.dividing import PartitionedBackend
+from considerate.distributed.backends.base import PartitionedBackend
 from considerate.distributed.pools.disk import DiskPool
 from considerate.distributed.pools.host import Merge, PerPart
 from considerate.distributed.pools.pool import SinglePartCall
@@ -39,7 +39,7 @@ class OutOfCore(PartitionedBackend):
 
 
 class OutOfCoreSession:
-    """A folder in use, see dividing.BackendSession; closing it removes what was written there."""
+    """A folder in use, see base.BackendSession; closing it removes what was written there."""
 
     workers, out_of_core, memory = 1, True, None
 
