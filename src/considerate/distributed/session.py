@@ -18,8 +18,8 @@ from typing import Any
 from considerate.data import Interactions
 from considerate.data.fingerprint import describe_data, digest_ids, digest_likes
 from considerate.data.graph import ITEMS, USERS, GraphOutline, GraphPart
-from considerate.data.sources import open_input
 from considerate.data.read import open_parquet_likes, read_likes
+from considerate.data.sources import open_input
 from considerate.distributed.backends.base import BackendSession, PartitionedBackend
 from considerate.distributed.division import Division, plan_division
 from considerate.distributed.exchange import DividedData, from_interactions, read_divided
