@@ -230,7 +230,7 @@ def _write_file(
         def watched() -> Iterator[Any]:
             for batch in batches:
                 yield batch
-                advance(BATCH)
+                advance(len(batch["user"].unique()))
 
         return write_batches(path, schema, watched())
 
