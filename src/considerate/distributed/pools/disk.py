@@ -16,13 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from considerate.data.graph import Adjacency, GraphPart
 from considerate.distributed.pools.host import Merge, in_order
 from considerate.distributed.pools.pool import SinglePartCall
-from considerate.storage.container import StoredTensors, encode_tensors, open_tensors
-from considerate.storage.files import PathLike, atomic_write
+from considerate.storage.container import StoredTensors, open_tensors, write_scratch
+from considerate.storage.files import PathLike
 
 Build = Callable[..., Any]  # (graph part, setup, state or None, the state before or None) -> part
 
@@ -74,7 +73,7 @@ class DiskPool:
             part = self._build(self._graphs[number], self._setup, *states)
             answer = getattr(part, method)(*arguments) if isinstance(method, str) else method(part, *arguments)
             if changes:
-                _write(self._file(number, version + 1), part.state())
+                write_scratch(self._file(number, version + 1), part.state())
             return answer
 
         with closing(in_order(self._pool, self._threads, one, called)) as answers:
@@ -124,12 +123,7 @@ class DiskPool:
 
     def _write_edges(self, name: str, edges: Adjacency, others: Mapping[str, Any]) -> GraphPart:
         path = self.folder / f"{name}.safetensors"
-        _write(path, {"starts": edges.starts, "indices": edges.indices, **others})
-        stored = open_tensors(path, verify=True)
+        write_scratch(path, {"starts": edges.starts, "indices": edges.indices, **others})
+        stored = open_tensors(path, verify=False)
         likes = Adjacency(stored["starts"], stored["indices"])
         return GraphPart(0, 0, likes, stored["blocks"] if "blocks" in stored else np.zeros(1, np.int64))
-
-
-def _write(path: Path, tensors: Mapping[str, NDArray[Any]]) -> None:
-    with atomic_write(path, durable=False) as file:
-        file.writelines(encode_tensors(tensors, {}).pieces())
