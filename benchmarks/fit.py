@@ -14,7 +14,7 @@ from benchmarks.data import movielens, simulated
 from benchmarks.report import Section, command, median
 from considerate.data.graph import Graph
 from considerate.fitting.prepare import make_estimator, make_popularity
-from considerate.inference.sweep import sweeps
+from considerate.inference.sweep import InMemory
 from considerate.kernels.threads import LocalBackend
 from considerate.parameters import FitPlan
 
@@ -26,7 +26,7 @@ def measure(graph: Graph, kind: str, negatives: float, factors: int, count: int,
     plan = FitPlan(factors=factors, hidden=kind, negatives=negatives)
     with LocalBackend(threads) as backend:
         estimator = make_estimator(graph, plan, make_popularity(graph, plan, backend).weights, backend)
-        fit = sweeps(graph, estimator, plan, backend)
+        fit = InMemory(graph, estimator, plan, backend).sweeps()
         next(fit)  # the first sweep pays for memory
         cpu, wall = time.process_time(), time.perf_counter()
         for _ in range(count):

@@ -17,7 +17,7 @@ from benchmarks.report import Section, command, median
 from considerate.data.graph import Adjacency
 from considerate.inference.hidden import Terms
 from considerate.inference.posterior import Side
-from considerate.inference.sums import EdgeSums, Step, side_pass
+from considerate.inference.sums import EdgeSums, PassConstants, side_pass
 from considerate.kernels import compiled
 
 FACTORS = (8, 16, 20, 32, 64, 128)
@@ -54,8 +54,8 @@ class Bench:
 
         self.rows, self.others = rows, others
         self.own, other = side(rows, False), side(others, True)
-        step = Step(offset=0.0, weight=1.0, tau=10.0, tau_bias=1.0, epsilon=1.0)
-        self.reading = side_pass(self.own, other, edges(), Terms(unliked=edges()), step, own_is_user=True)
+        step = PassConstants(offset=0.0, weight=1.0, tau=10.0, tau_bias=1.0, epsilon=1.0)
+        self.kernel_pass = side_pass(self.own, other, edges(), Terms(unliked=edges()), step, own_is_user=True)
         self.out = np.zeros_like(self.own.rows)
         # sums alone and solve alone go through memory; so few rows at a time that it is the cache
         sizes = compiled.coordinate_blocks(K)
@@ -64,18 +64,18 @@ class Bench:
         self.sums = [EdgeSums.empty(chunk, size) for size in sizes]
 
     def update(self) -> None:
-        compiled.update_rows(self.reading, 0, self.rows, self.out)
+        compiled.update_rows(self.kernel_pass, 0, self.rows, self.out)
 
     def sum(self) -> None:
-        end, reading, out = self.others, self.reading, self.out
+        end, kernel_pass, out = self.others, self.kernel_pass, self.out
         for which in self.chunks:
             for block, s in enumerate(self.sums):
-                compiled.sum_rows(reading, which, 0, end, False, s.second, s.first, s.bias, block=block, rows=out)
+                compiled.sum_rows(kernel_pass, which, 0, end, False, s.second, s.first, s.bias, block=block, rows=out)
 
     def solve(self) -> None:
         for which in self.chunks:
             for block, s in enumerate(self.sums):
-                compiled.solve_rows(self.reading, which, s.second, s.first, s.bias, self.out, block=block)
+                compiled.solve_rows(self.kernel_pass, which, s.second, s.first, s.bias, self.out, block=block)
 
 
 def fma(rounds: int) -> tuple[float, float]:

@@ -30,7 +30,7 @@ from considerate.distributed.pools.local import LocalPool
 from considerate.distributed.runners import make_runner
 from considerate.fitting.prepare import make_estimator
 from considerate.inference.hidden import popularity_weights
-from considerate.inference.sweep import Sweep, sweeps
+from considerate.inference.sweep import InMemory, Sweep
 from considerate.kernels.threads import LocalBackend
 from considerate.parameters import FitPlan
 from considerate.simulation.simulate import XBOX_SAMPLE, balanced_item_law, random_graph
@@ -70,7 +70,11 @@ def one_graph(users: int, kind: str, workers: int, repeats: int) -> dict[str, An
 
         local = LocalPool([make_partition(part, setup) for part in parts], THREADS)
         fits = dict(
-            zip(seconds, (sweeps(graph, estimator, settings, backend), divided(local), divided(pool)), strict=True)
+            zip(
+                seconds,
+                (InMemory(graph, estimator, settings, backend).sweeps(), divided(local), divided(pool)),
+                strict=True,
+            )
         )
         same = True  # the items after every sweep, which read all users
         for repeat in range(repeats + 1):

@@ -26,7 +26,7 @@ from considerate import Recommender
 from considerate.data.graph import Adjacency, Graph, transpose
 from considerate.inference.hidden import Terms
 from considerate.inference.posterior import Posterior
-from considerate.inference.sweep import sweeps
+from considerate.inference.sweep import InMemory
 from considerate.kernels.threads import LocalBackend
 from considerate.model.predict import INTERVAL, like_probability, logit_moments, sigmoid
 from considerate.parameters import FitPlan
@@ -160,7 +160,7 @@ def fit_known(sample: ModelSample, count: int = 40) -> Figures:
     graph = Graph.from_pairs(users, items, sample.user_count, sample.item_count)
     settings = FitPlan(factors=sample.user_vectors.shape[1])
     with LocalBackend() as backend:
-        for done in sweeps(graph, KnownH(graph, sample), settings, backend):
+        for done in InMemory(graph, KnownH(graph, sample), settings, backend).sweeps():
             if done.state.sweep == count:
                 break
     q = done.state.posterior

@@ -17,7 +17,7 @@ from considerate.distributed.runners import gather, make_runner, with_residents
 from considerate.fitting.checkpoint import Checkpoints
 from considerate.fitting.prepare import make_estimator
 from considerate.inference.hidden import popularity_weights
-from considerate.inference.sweep import State, Sweep, sweeps
+from considerate.inference.sweep import InMemory, State, Sweep
 from considerate.kernels.threads import LocalBackend
 from considerate.parameters import FitPlan
 
@@ -59,7 +59,7 @@ def plain_fit(graph: Graph, kind: str, settings: FitPlan, count: int) -> Fitted:
     bounds = []
     with LocalBackend(2) as backend:
         estimator = make_estimator(graph, replace(settings, hidden=kind, groups=GROUPS), weights_of(graph), backend)
-        for done in sweeps(graph, estimator, settings, backend):
+        for done in InMemory(graph, estimator, settings, backend).sweeps():
             bounds.append(done.bound.total)
             if done.state.sweep == count:
                 return done.state, bounds

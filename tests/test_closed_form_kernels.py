@@ -10,7 +10,7 @@ import pytest
 from considerate.data.graph import Graph, run_serially
 from considerate.inference.hidden import Expected, Sampled
 from considerate.inference.hidden.saturation import Saturation
-from considerate.inference.sweep import initial_state, update_users, users_pass
+from considerate.inference.sweep import InMemory, initial_state
 from considerate.kernels import compiled, reference
 from considerate.parameters import FitPlan
 
@@ -74,6 +74,6 @@ def test_the_bound_alone_is_that_of_the_pass(graph, kind, user_bias, factors):
     class Serial:
         map = staticmethod(run_serially)
 
-    whole = update_users(graph, terms, settings, Serial, q, 1.0).edge_bound
-    alone = compiled.edge_bound(users_pass(graph, terms, settings, q, 1.0), 0, USERS)
+    whole = InMemory(graph, estimator, settings, Serial).update_users(terms, q, 1.0).edge_bound
+    alone = compiled.edge_bound(InMemory(graph, estimator, settings, Serial).users_pass(terms, q, 1.0), 0, USERS)
     assert alone == pytest.approx(whole, rel=1e-6)

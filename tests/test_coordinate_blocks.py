@@ -8,8 +8,8 @@ import pytest
 from considerate.data.graph import Graph, run_serially
 from considerate.inference.hidden import Expected, Sampled, Terms, popularity_weights
 from considerate.inference.posterior import Side
-from considerate.inference.sums import Step, side_pass
-from considerate.inference.sweep import State, evaluate_bound, initial_state, sweeps
+from considerate.inference.sums import PassConstants, side_pass
+from considerate.inference.sweep import InMemory, State, initial_state
 from considerate.inference.updates import heavy_rows, update_side
 from considerate.kernels import compiled
 from considerate.kernels.reference import Row, bias_step, natural_step, recover_factorised, row_sums
@@ -48,11 +48,11 @@ def test_a_row_is_stepped_block_by_block_as_the_reference_would(isa: str, epsilo
 
     users, items = side(30), side(20)
     unliked = Sampled(graph.by_user, graph.user_blocks, popularity_weights(graph.by_item.degrees, 1.0), 1.0, 0).draw(1)
-    step = Step(-0.5, 1.5, 2.0, 1.3, epsilon)
+    step = PassConstants(-0.5, 1.5, 2.0, 1.3, epsilon)
     compiled.use_instruction_set(isa)
     try:
-        reading = side_pass(users, items, graph.by_user, Terms(unliked=unliked), step, own_is_user=True)
-        new = update_side(reading, users, graph.user_blocks, run_serially)
+        kernel_pass = side_pass(users, items, graph.by_user, Terms(unliked=unliked), step, own_is_user=True)
+        new = update_side(kernel_pass, users, graph.user_blocks, run_serially)
     finally:
         compiled.use_instruction_set(best)
 
@@ -108,7 +108,7 @@ class Fixed:
 def states(graph: Graph, estimator, settings: FitPlan, threads: int, count: int) -> list[State]:
     with LocalBackend(threads) as backend:
         found = [initial_state(graph, settings)]
-        for done in sweeps(graph, estimator, settings, backend):
+        for done in InMemory(graph, estimator, settings, backend).sweeps():
             found.append(done.state)
             if done.state.sweep == count:
                 return found
@@ -127,7 +127,7 @@ def test_the_bound_never_falls(kind: str) -> None:
         estimator.grouping.regroup = lambda means: None
     with LocalBackend(1) as backend:
         bounds = [
-            evaluate_bound(graph, estimator, settings, backend, state).total
+            InMemory(graph, estimator, settings, backend).evaluate_bound(state).total
             for state in states(graph, estimator, settings, 1, 12)
         ]
     rises = np.diff(bounds)

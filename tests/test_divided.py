@@ -478,7 +478,7 @@ def test_alpha_that_is_given_is_not_written_to():
     estimator = Expected(*args, 0.0, GROUPS, run_serially)
     q = initial_state(graph, settings_of()).posterior
     given = estimator.shares.given(8, estimator.grouping.group_of_item, pi(graph))
-    reading = compiled.Pass(
+    kernel_pass = compiled.Pass(
         factors=8,
         own=q.users.rows,
         other=q.items.rows,
@@ -488,6 +488,6 @@ def test_alpha_that_is_given_is_not_written_to():
     )
     new = q.users.empty_like()
     with pytest.raises(ValueError, match="sums alone"):
-        compiled.update_rows(reading, 0, 10, new.rows)
+        compiled.update_rows(kernel_pass, 0, 10, new.rows)
     with pytest.raises(ValueError, match="bound"):
-        compiled.edge_bound(reading, *ranges(graph.user_blocks)[0])
+        compiled.edge_bound(kernel_pass, *ranges(graph.user_blocks)[0])

@@ -8,7 +8,7 @@ import pytest
 
 from considerate.data.graph import Graph, ranges, run_serially
 from considerate.inference.hidden import Expected, Sampled
-from considerate.inference.sums import Step, add_blocks, edge_sums, side_pass
+from considerate.inference.sums import CoordinateBlock, PassConstants, add_blocks, edge_sums, side_pass
 from considerate.inference.sweep import initial_state
 from considerate.inference.updates import update_side
 from considerate.kernels import compiled
@@ -38,26 +38,24 @@ def test_rows_summed_together_have_the_bits_of_rows_summed_alone(graph, kind, pi
     args = (graph.by_user, graph.user_blocks, weights, 1.0)
     estimator = Sampled(*args, 3) if kind == "sampled" else Expected(*args, 0.0, 8, run_serially)
     user_terms = estimator.user_terms(1, q, run_serially)
-    step = Step(0.0, 1.0, 10.0, 1.0, 0.7)
+    step = PassConstants(0.0, 1.0, 10.0, 1.0, 0.7)
     if kind == "expected":  # the users' pass makes alpha
-        update_side(
-            side_pass(q.users, q.items, graph.by_user, user_terms, step, own_is_user=True),
-            q.users,
-            graph.user_blocks,
-            run_serially,
-        )
+        users_pass = side_pass(q.users, q.items, graph.by_user, user_terms, step, own_is_user=True)
+        update_side(users_pass, q.users, graph.user_blocks, run_serially)
     terms = estimator.item_terms(1, q, run_serially)
-    reading = side_pass(q.items, q.users, graph.by_item, terms, step, own_is_user=False, splits=graph.user_blocks)
-    together = update_side(reading, q.items, np.linspace(0, ITEMS, pieces + 1).astype(np.int64), run_serially).side
+    kernel_pass = side_pass(q.items, q.users, graph.by_item, terms, step, own_is_user=False, splits=graph.user_blocks)
+    together = update_side(kernel_pass, q.items, np.linspace(0, ITEMS, pieces + 1).astype(np.int64), run_serially).side
 
     rows = np.arange(ITEMS, dtype=np.int32)
     closed = kind == "expected"
-    sums = add_blocks([edge_sums(reading, rows, FACTORS, *block) for block in ranges(graph.user_blocks)])
+    sums = add_blocks(
+        [edge_sums(kernel_pass, rows, CoordinateBlock.of(FACTORS), block) for block in ranges(graph.user_blocks)]
+    )
     if closed:
-        sums = sums.merge(edge_sums(reading, rows, FACTORS, 0, 0, closed_form=True))
+        sums = sums.merge(edge_sums(kernel_pass, rows, CoordinateBlock.of(FACTORS), (0, 0), closed_form=True))
     alone = q.items.empty_like()
     compiled.solve_rows(
-        reading, rows, sums.second, sums.first, sums.bias, alone.rows, alone.bias_mean, alone.bias_variance
+        kernel_pass, rows, sums.second, sums.first, sums.bias, alone.rows, alone.bias_mean, alone.bias_variance
     )
     np.testing.assert_array_equal(together.rows, alone.rows)
     np.testing.assert_array_equal(together.biases, alone.biases)

@@ -21,8 +21,8 @@ from considerate.inference.hidden import (
 from considerate.inference.hidden.groups import FREEZE_AFTER
 from considerate.inference.hidden.saturation import Saturation
 from considerate.inference.posterior import Posterior, Side
-from considerate.inference.sums import Step, edge_sums, side_pass
-from considerate.inference.sweep import initial_state, update_users
+from considerate.inference.sums import CoordinateBlock, PassConstants, edge_sums, side_pass
+from considerate.inference.sweep import InMemory, initial_state
 from considerate.kernels import compiled
 from considerate.kernels.threads import LocalBackend
 from considerate.parameters import FitPlan
@@ -313,7 +313,7 @@ def expected_state(graph: Graph, settings: FitPlan, negatives: float, groups: in
     )
     terms = estimator.user_terms(1, q, run_serially)
     with LocalBackend(1) as backend:
-        updated = update_users(graph, terms, settings, backend, q, 1.0)
+        updated = InMemory(graph, estimator, settings, backend).update_users(terms, q, 1.0)
     considered = np.stack([estimator.considered(m) for m in range(graph.user_count)])
     return estimator, q, terms, updated, considered
 
@@ -368,17 +368,17 @@ def test_closed_form_sums_equal_brute_force(name, user_bias, weight, groups):
         xi = naive.shared_xi(square, g, considered, estimator.grouping.group_of_item)
         assert updated.edge_bound == pytest.approx(naive.edges_term(users, items, g, considered, prior, xi), rel=1e-5)
 
-        step = Step(settings.offset, weight, 1.0, 1.0, 1.0)
-        reading = side_pass(q.users, q.items, graph.by_user, user_terms, step, own_is_user=True)
-        compare_sums(reading, users, items, g, considered, prior, xi, of_user=True)
+        step = PassConstants(settings.offset, weight, 1.0, 1.0, 1.0)
+        kernel_pass = side_pass(q.users, q.items, graph.by_user, user_terms, step, own_is_user=True)
+        compare_sums(kernel_pass, users, items, g, considered, prior, xi, of_user=True)
 
         q = Posterior(updated.side, q.items, q.precisions)
         item_terms = estimator.item_terms(1, q, run_serially)
-        reading = side_pass(q.items, q.users, graph.by_item, item_terms, step, own_is_user=False)
+        kernel_pass = side_pass(q.items, q.users, graph.by_item, item_terms, step, own_is_user=False)
         users = naive.Factor.of(q.users)
         _, square = naive.logit_moments(users, items, settings.offset)
         xi = np.where(g > 0, np.sqrt(square), xi)  # liked pairs have a new xi, groups keep the users' last
-        compare_sums(reading, users, items, g, considered, prior, xi, of_user=False)
+        compare_sums(kernel_pass, users, items, g, considered, prior, xi, of_user=False)
     finally:
         compiled.use_instruction_set(before)
 
@@ -409,9 +409,11 @@ def test_groups_separate_popularity_and_taste_and_freeze_after_a_few_sweeps():
     assert (estimator.grouping.group_of_item != before).any()
 
 
-def compare_sums(reading, users, items, g, considered, prior, xi, *, of_user):
+def compare_sums(kernel_pass, users, items, g, considered, prior, xi, *, of_user):
     factors, rows = users.mean.shape[1], len(users.mean) if of_user else len(items.mean)
-    sums = edge_sums(reading, np.arange(rows, dtype=np.int32), factors, 0, 2**31 - 1, closed_form=True)
+    sums = edge_sums(
+        kernel_pass, np.arange(rows, dtype=np.int32), CoordinateBlock.of(factors), (0, 2**31 - 1), closed_form=True
+    )
     for row in range(rows):
         P, z, bias_P, bias_z = naive.row_sums(users, items, g, considered, prior, xi, row, of_user=of_user)
         scale = np.abs(P).max() + 1e-3

@@ -17,7 +17,7 @@ from scipy import special
 from considerate.data.graph import Adjacency, Graph, row_blocks, run_serially, transpose
 from considerate.inference.hidden import Terms
 from considerate.inference.posterior import Side
-from considerate.inference.sums import Step, edge_sums, side_pass
+from considerate.inference.sums import CoordinateBlock, PassConstants, edge_sums, side_pass
 from considerate.kernels import compiled, reference
 from considerate.kernels.threads import LocalBackend
 from randomised import examples
@@ -79,7 +79,7 @@ class Case:
     other: Side
     liked: Adjacency
     unliked: Adjacency
-    step: Step
+    step: PassConstants
 
     def row(self, side: Side, row: int) -> reference.Row:
         bias, variance = side.biases
@@ -118,7 +118,14 @@ def adjacency(matrix: np.ndarray) -> Adjacency:
 
 
 def random_case(
-    seed: int, rows: int, columns: int, factors: int, own_bias: bool, other_bias: bool, step: Step, density: float
+    seed: int,
+    rows: int,
+    columns: int,
+    factors: int,
+    own_bias: bool,
+    other_bias: bool,
+    step: PassConstants,
+    density: float,
 ) -> Case:
     random = np.random.default_rng(seed)
     considered = random.random((rows, columns)) < density
@@ -139,10 +146,10 @@ def packed(matrix: np.ndarray) -> np.ndarray:
 def check_case(case: Case, splits: np.ndarray | None = None) -> None:
     """Sums, steps, bound and moments of every row against the reference."""
     factors, rows = case.own.factors, len(case.own)
-    reading = case.reading(splits)
-    sums = edge_sums(reading, np.arange(rows, dtype=np.int32), factors, 0, len(case.other))
+    kernel_pass = case.reading(splits)
+    sums = edge_sums(kernel_pass, np.arange(rows, dtype=np.int32), CoordinateBlock.of(factors), (0, len(case.other)))
     out = case.own.empty_like()
-    bound, bad, moments = compiled.update_rows(reading, 0, rows, out.rows, out.bias_mean, out.bias_variance)
+    bound, bad, moments = compiled.update_rows(kernel_pass, 0, rows, out.rows, out.bias_mean, out.bias_variance)
     assert bad == -1
     total = 0.0
     for row in range(rows):
@@ -170,7 +177,7 @@ def check_case(case: Case, splits: np.ndarray | None = None) -> None:
 
 
 steps = st.builds(
-    Step,
+    PassConstants,
     offset=st.sampled_from([0.0, -1.0986, 0.7]),
     weight=st.sampled_from([1.0, 0.5, 2.0]),
     tau=st.sampled_from([0.3, 3.0]),
@@ -200,7 +207,7 @@ def test_rows_equal_the_reference(name, seed, rows, columns, factors, own_bias, 
 def test_every_number_of_factors_from_1_to_40(name):
     with instruction_set(name):
         for factors in range(1, 41):
-            check_case(random_case(factors, 3, 12, factors, True, True, Step(-0.5, 1.5, 1.0, 1.0, 0.7), 0.8))
+            check_case(random_case(factors, 3, 12, factors, True, True, PassConstants(-0.5, 1.5, 1.0, 1.0, 0.7), 0.8))
 
 
 @every_instruction_set
@@ -215,13 +222,13 @@ def test_a_vertex_of_huge_degree_beside_empty_ones(name, blocks):
     unliked[1] = ~liked[1]
     unliked[2, 3] = True
     own, other = random_side(random, 3, factors, True), random_side(random, columns, factors, True)
-    case = Case(own, other, adjacency(liked), adjacency(unliked), Step(-0.3, 1.0, 1.0, 1.0, 1.0))
+    case = Case(own, other, adjacency(liked), adjacency(unliked), PassConstants(-0.3, 1.0, 1.0, 1.0, 1.0))
     with instruction_set(name):
         check_case(case, np.linspace(0, columns, blocks + 1).astype(np.int64) if blocks > 1 else None)
 
 
 def test_a_row_without_edges_gets_the_prior():
-    case = random_case(0, 4, 6, 3, True, True, Step(-1.0, 2.0, 4.0, 5.0, 1.0), 0.0)
+    case = random_case(0, 4, 6, 3, True, True, PassConstants(-1.0, 2.0, 4.0, 5.0, 1.0), 0.0)
     out = case.own.empty_like()
     compiled.update_rows(case.reading(), 0, 4, out.rows, out.bias_mean, out.bias_variance)
     assert not out.mean.any()
@@ -238,9 +245,9 @@ def test_sums_over_1e5_edges_keep_float32s_accuracy(name):
     own = Side.of(np.full((1, factors), 0.3), np.full((1, factors), 0.1))
     everything = Adjacency(np.array([0, edges], np.int64), np.arange(edges, dtype=np.int32))
     nothing = Adjacency(np.zeros(2, np.int64), np.empty(0, np.int32))
-    case = Case(own, other, nothing, everything, Step(-0.5, 1.0, 1.0, 1.0, 1.0))
+    case = Case(own, other, nothing, everything, PassConstants(-0.5, 1.0, 1.0, 1.0, 1.0))
     with instruction_set(name):
-        sums = edge_sums(case.reading(), np.zeros(1, np.int32), factors, 0, edges)
+        sums = edge_sums(case.reading(), np.zeros(1, np.int32), CoordinateBlock.of(factors), (0, edges))
 
     u, us = own.mean[0].astype(np.float64), own.variance[0].astype(np.float64)
     v, vs = other.mean.astype(np.float64), other.variance.astype(np.float64)
@@ -265,7 +272,7 @@ def test_sums_over_1e5_edges_keep_float32s_accuracy(name):
 
 @every_instruction_set
 def test_rows_that_are_not_finite_are_named(name):
-    case = random_case(3, 20, 9, 4, True, True, Step(0.0, 1.0, 1.0, 1.0, 1.0), 0.7)
+    case = random_case(3, 20, 9, 4, True, True, PassConstants(0.0, 1.0, 1.0, 1.0, 1.0), 0.7)
     case.own.rows[13, 1] = np.nan
     out = case.own.empty_like()
     with instruction_set(name):
@@ -274,7 +281,7 @@ def test_rows_that_are_not_finite_are_named(name):
 
 
 def test_instruction_sets_agree_to_rounding():
-    case = random_case(4, 50, 40, 20, True, True, Step(-1.0, 1.0, 1.0, 1.0, 1.0), 0.6)
+    case = random_case(4, 50, 40, 20, True, True, PassConstants(-1.0, 1.0, 1.0, 1.0, 1.0), 0.6)
     answers = []
     for name in INSTRUCTION_SETS:
         out = case.own.empty_like()

@@ -18,7 +18,7 @@ from considerate.inference.hidden import Expected, Sampled, groups, popularity_w
 from considerate.inference.hidden.groups import taste_clusters
 from considerate.inference.hidden.saturation import Saturation
 from considerate.inference.posterior import Side
-from considerate.inference.sweep import sweeps
+from considerate.inference.sweep import InMemory
 from considerate.kernels import compiled
 from considerate.kernels.threads import LocalBackend
 from considerate.model.predict import FoldIn, ItemColumns, like_interval, like_probability, logit_moments, sigmoid
@@ -237,7 +237,7 @@ def trained(request):
     else:
         estimator = Expected(*common, fit_settings.offset, 16, run_serially)
     with LocalBackend(1) as backend:
-        for done in sweeps(graph, estimator, fit_settings, backend):
+        for done in InMemory(graph, estimator, fit_settings, backend).sweeps():
             if done.state.sweep == 40:
                 break
     posterior = done.state.posterior

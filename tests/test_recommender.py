@@ -18,6 +18,7 @@ import considerate
 from considerate import Recommender, read_interactions
 from considerate.errors import DataError, DivergedError, UsageError
 from considerate.fitting.stopping import has_converged
+from considerate.inference.sweep import InMemory
 from considerate.parameters import described_range
 from likes import as_table, checkerboard, interrupted, planted, skewed
 
@@ -273,9 +274,7 @@ def test_a_real_interrupt_in_the_middle_of_a_sweep(hidden: str) -> None:
 
 
 def test_divergence_says_why_and_keeps_the_last_state(monkeypatch: pytest.MonkeyPatch) -> None:
-    import considerate.inference.sweep as inference
-
-    original = inference.update_users
+    original = InMemory.update_users
     calls = 0
 
     def poisoned(*arguments: Any) -> Any:
@@ -288,7 +287,7 @@ def test_divergence_says_why_and_keeps_the_last_state(monkeypatch: pytest.Monkey
             return replace(updated, bad_row=7)
         return updated
 
-    monkeypatch.setattr(inference, "update_users", poisoned)
+    monkeypatch.setattr(InMemory, "update_users", poisoned)
     recommender = small()
     with pytest.raises(DivergedError, match=r"Sweep 4 gave user row 7 a value that is not finite; .* sweep 3 is kept"):
         recommender.fit(planted())

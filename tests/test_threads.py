@@ -10,9 +10,9 @@ import pytest
 
 from considerate.data.graph import Graph, ranges, run_serially
 from considerate.inference.hidden import Expected, Sampled, popularity_weights
-from considerate.inference.sums import EdgeSums, Step, add_blocks, edge_sums, side_pass
-from considerate.inference.sweep import State, initial_state, sweeps, update_users
-from considerate.inference.updates import heavy_rows, update_side
+from considerate.inference.sums import CoordinateBlock, EdgeSums, PassConstants, add_blocks, edge_sums, side_pass
+from considerate.inference.sweep import InMemory, State, initial_state
+from considerate.inference.updates import HeavyRows, heavy_rows, update_side
 from considerate.kernels import compiled
 from considerate.kernels.threads import LocalBackend, locked_cached_property
 from considerate.model.model import Model
@@ -57,7 +57,7 @@ def fitted(kind: str, graph: Graph, user_bias: bool, threads: int, count: int = 
     settings, bounds = settings_of(user_bias), []
     with LocalBackend(threads) as backend:
         estimator = estimator_of(kind, graph, settings, backend.map)
-        for done in sweeps(graph, estimator, settings, backend):
+        for done in InMemory(graph, estimator, settings, backend).sweeps():
             bounds.append(done.bound.total)
             if done.state.sweep == count:
                 return done.state, bounds
@@ -106,29 +106,22 @@ def item_pass(kind: str, graph: Graph, user_bias: bool):
     q = state.posterior
     with LocalBackend(1) as backend:
         terms = estimator.user_terms(3, q, run_serially)
-        q = replace(q, users=update_users(graph, terms, settings, backend, q, 1.0).side)
+        q = replace(q, users=InMemory(graph, estimator, settings, backend).update_users(terms, q, 1.0).side)
     terms = estimator.item_terms(3, q, run_serially)
-    step = Step(settings.offset, settings.weight, q.precisions.item.mean, q.precisions.item_bias.mean, 0.7)
-    reading = side_pass(q.items, q.users, graph.by_item, terms, step, own_is_user=False, splits=graph.user_blocks)
-    return reading, q.items, terms
+    step = PassConstants.of(settings, q.precisions.means_of("items"), 0.7)
+    kernel_pass = side_pass(q.items, q.users, graph.by_item, terms, step, own_is_user=False, splits=graph.user_blocks)
+    return kernel_pass, q.items, terms
 
 
 @kinds
 @biases
 def test_a_row_that_is_split_has_the_bits_of_one_that_is_not(graph, kind, user_bias):
-    reading, items, terms = item_pass(kind, graph, user_bias)
+    kernel_pass, items, terms = item_pass(kind, graph, user_bias)
     closed_form = terms.expected is not None
-    whole = update_side(reading, items, graph.item_blocks, run_serially, closed_form=closed_form)
+    whole = update_side(kernel_pass, items, graph.item_blocks, run_serially)
     for heavy in (heavy_rows(graph.by_item.degrees, graph.item_blocks), np.arange(0, ITEMS, 7, dtype=np.int32)):
-        split = update_side(
-            reading,
-            items,
-            graph.item_blocks,
-            run_serially,
-            split=heavy,
-            splits=graph.user_blocks,
-            closed_form=closed_form,
-        )
+        rows = HeavyRows(heavy, graph.user_blocks, closed_form)
+        split = update_side(kernel_pass, items, graph.item_blocks, run_serially, heavy=rows)
         np.testing.assert_array_equal(split.side.rows, whole.side.rows)
         np.testing.assert_array_equal(split.side.biases, whole.side.biases)
 
@@ -145,11 +138,14 @@ def test_messages_of_blocks_add_up_to_the_fused_pass(graph, kind, user_bias, nam
     before = compiled.instruction_set()
     compiled.use_instruction_set(name)
     try:
-        reading, items, terms = item_pass(kind, graph, user_bias)
+        kernel_pass, items, terms = item_pass(kind, graph, user_bias)
         everyone, factors = np.arange(ITEMS, dtype=np.int32), items.factors
-        parts = [edge_sums(reading, everyone, factors, low, high) for low, high in ranges(graph.user_blocks)]
+        parts = [
+            edge_sums(kernel_pass, everyone, CoordinateBlock.of(factors), (low, high))
+            for low, high in ranges(graph.user_blocks)
+        ]
         assert len(parts) >= 16
-        fused = edge_sums(reading, everyone, factors, 0, USERS)
+        fused = edge_sums(kernel_pass, everyone, CoordinateBlock.of(factors), (0, USERS))
         assert same_sums(add_blocks(parts), fused)
         assert not same_sums(add_blocks(parts[::-1]), fused)
         in_sequence = parts[0]
@@ -160,12 +156,12 @@ def test_messages_of_blocks_add_up_to_the_fused_pass(graph, kind, user_bias, nam
 
         sums = add_blocks(parts)
         if terms.expected is not None:
-            sums = sums.merge(edge_sums(reading, everyone, factors, 0, 0, closed_form=True))
+            sums = sums.merge(edge_sums(kernel_pass, everyone, CoordinateBlock.of(factors), (0, 0), closed_form=True))
         out, whole = items.empty_like(), items.empty_like()
         compiled.solve_rows(
-            reading, everyone, sums.second, sums.first, sums.bias, out.rows, out.bias_mean, out.bias_variance
+            kernel_pass, everyone, sums.second, sums.first, sums.bias, out.rows, out.bias_mean, out.bias_variance
         )
-        compiled.update_rows(reading, 0, ITEMS, whole.rows, whole.bias_mean, whole.bias_variance)
+        compiled.update_rows(kernel_pass, 0, ITEMS, whole.rows, whole.bias_mean, whole.bias_variance)
         np.testing.assert_array_equal(out.rows, whole.rows)
         np.testing.assert_array_equal(out.biases, whole.biases)
     finally:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from considerate.data.graph import USERS
 from considerate.kernels.arrays import Spare, empty
 
 Floats = NDArray[np.float32]
@@ -60,17 +61,20 @@ class Side:
             return np.zeros(len(self), np.float32), np.zeros(len(self), np.float32)
         return self.bias_mean, self.bias_variance
 
+    def arrays(self) -> tuple[Floats, Floats | None, Floats | None]:
+        """(rows, means and variances of the biases)."""
+        return self.rows, self.bias_mean, self.bias_variance
+
     def between(self, first: int, last: int) -> Side:
         """Rows first .. last - 1: views."""
-        if self.bias_mean is None or self.bias_variance is None:
-            return Side(self.factors, self.rows[first:last])
-        return Side(self.factors, self.rows[first:last], self.bias_mean[first:last], self.bias_variance[first:last])
+        return self._select(slice(first, last))
 
     def take(self, rows: NDArray[Any]) -> Side:
         """Some rows, by their numbers."""
-        if self.bias_mean is None or self.bias_variance is None:
-            return Side(self.factors, self.rows[rows])
-        return Side(self.factors, self.rows[rows], self.bias_mean[rows], self.bias_variance[rows])
+        return self._select(rows)
+
+    def _select(self, rows: Any) -> Side:
+        return Side(self.factors, *(None if array is None else array[rows] for array in self.arrays()))  # type: ignore[arg-type]
 
     @classmethod
     def of(
@@ -88,12 +92,7 @@ class Side:
 
     @classmethod
     def constant(
-        cls,
-        rows: int,
-        factors: int,
-        variance: float,
-        bias_variance: float | None = None,
-        spare: Spare | None = None,
+        cls, rows: int, factors: int, variance: float, bias_variance: float | None = None, spare: Spare | None = None
     ) -> Side:
         """A side whose means are zero and whose variances are all the same."""
         packed = empty((rows, 2 * padded(factors)), np.float32, spare)
@@ -103,18 +102,8 @@ class Side:
             return cls(factors, packed)
         return cls(factors, packed, np.zeros(rows, np.float32), np.full(rows, bias_variance, np.float32))
 
-    @classmethod
-    def from_natural(cls, precision: NDArray[Any], z: NDArray[Any]) -> Side:
-        """A side from natural parameters: omega and omega * eta, [rows, K] each."""
-        return cls.of(z / precision, 1.0 / precision)
-
-    def natural(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """(omega, omega * eta), the natural parameters of the factorised q."""
-        omega = 1.0 / self.variance.astype(np.float64)
-        return omega, omega * self.mean
-
     def empty_like(self, spare: Spare | None = None) -> Side:
-        """Room for new rows, which a pass fills, padding too; in memory that is spare where there is some."""
+        """A side that a pass will fill, padding too; in spare memory where there is some."""
         rows = empty(self.rows.shape, np.float32, spare)
         if self.bias_mean is None:
             return Side(self.factors, rows)
@@ -151,13 +140,16 @@ class Precisions:
 
     def means(self) -> dict[str, float]:
         """E[tau] by name."""
-        named = {
-            "user": self.user,
-            "item": self.item,
-            "user_bias": self.user_bias,
-            "item_bias": self.item_bias,
-        }
-        return {name: gamma.mean for name, gamma in named.items() if gamma is not None}
+        return {name: gamma.mean for name, gamma in vars(self).items() if gamma is not None}
+
+    def means_of(self, side: str) -> tuple[float, float]:
+        """E[tau] of a side's vectors and of its biases, 1 where there are none."""
+        means = self.means()
+        return (
+            (means["user"], means.get("user_bias", 1.0))
+            if side == USERS
+            else (means["item"], means.get("item_bias", 1.0))
+        )
 
 
 @dataclass(frozen=True)

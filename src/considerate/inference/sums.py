@@ -1,4 +1,4 @@
-"""Natural-gradient sums over edges (eq. 15, 19), and the passes that make them.
+"""Natural-gradient sums over edges (eq. 15, 19), and the kernel passes that compute them.
 
 Sums of blocks add up to the sum of the whole (eq. 21): an item's sum over all users is the sum, along one fixed
 tree, of its sums over the blocks of users. Adding the messages of blocks therefore gives the bits that one pass
@@ -13,16 +13,17 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from considerate.data.graph import Adjacency, add_along_tree
+from considerate.data.graph import Adjacency, Range, add_along_tree
 from considerate.inference.hidden import Terms
 from considerate.inference.posterior import Side
 from considerate.kernels import compiled
-from considerate.kernels.arrays import Spare, added, empty
+from considerate.kernels.arrays import Spare, add_fields, added, empty
+from considerate.parameters import FitPlan
 
 
 @dataclass(frozen=True)
 class EdgeSums:
-    """What the edges say of some rows: the message between blocks (eq. 21).
+    """Sums over the edges of some rows: the message between blocks (eq. 21).
 
     second = sum over edges of 2 lambda(xi) E[v v']      (the lower triangle)
     first  = sum over edges of (g - 1/2 - 2 lambda(xi) E[b_m + b_n]) E[v]
@@ -35,7 +36,7 @@ class EdgeSums:
 
     @classmethod
     def empty(cls, rows: int, factors: int, spare: Spare | None = None) -> EdgeSums:
-        """Room for sums, which a pass fills; in memory that is spare where there is some."""
+        """Sums that a pass will fill, in spare memory where there is some."""
         return cls(
             empty((rows, factors * (factors + 1) // 2), np.float32, spare),
             empty((rows, factors), np.float32, spare),
@@ -47,14 +48,14 @@ class EdgeSums:
 
     def merge(self, other: EdgeSums) -> EdgeSums:
         """The sums over both sets of edges."""
-        return EdgeSums(self.second + other.second, self.first + other.first, self.bias + other.bias)
+        return add_fields(self, other)
 
     def take_in(self, other: EdgeSums) -> EdgeSums:
-        """The same in this one's memory, where it may be written to."""
+        """The same, in the memory of these sums where it may be written to."""
         return EdgeSums(*(added(mine, theirs) for mine, theirs in zip(self.arrays(), other.arrays())))
 
     def rows(self, first: int, last: int) -> EdgeSums:
-        """Those of some rows: views."""
+        """The sums of rows first .. last - 1: views."""
         return EdgeSums(self.second[first:last], self.first[first:last], self.bias[first:last])
 
 
@@ -64,14 +65,20 @@ def add_blocks(parts: Sequence[EdgeSums]) -> EdgeSums:
 
 
 @dataclass(frozen=True)
-class Step:
-    """The constants of one side's pass."""
+class PassConstants:
+    """The constants of a pass over one side's rows."""
 
     offset: float  # -log c, inside the logit
     weight: float  # rho, the power of the likelihood
-    tau: float  # E[tau] of the vectors
-    tau_bias: float  # E[tau] of the biases
-    epsilon: float
+    tau: float = 1.0  # E[tau] of the vectors
+    tau_bias: float = 1.0  # E[tau] of the biases
+    epsilon: float = 1.0
+    slope: bool = False  # the sum `first` is that of 2 lambda(xi) E[v]: how it falls as the row's own bias grows
+
+    @classmethod
+    def of(cls, plan: FitPlan, taus: tuple[float, float] = (1.0, 1.0), epsilon: float = 1.0) -> PassConstants:
+        """Those of a fit, with E[tau] of the side's vectors and biases."""
+        return cls(plan.offset, plan.weight, *taus, epsilon)
 
 
 def side_pass(
@@ -79,15 +86,13 @@ def side_pass(
     other: Side,
     liked: Adjacency,
     terms: Terms,
-    step: Step,
+    constants: PassConstants,
     *,
     own_is_user: bool,
     splits: NDArray[np.int64] | None = None,
-    slope: bool = False,
 ) -> compiled.Pass:
-    """All that the kernels read in a pass over one side's rows. `splits` are the blocks of the other side, along
-    whose tree the sums are added. With `slope` the sum `first` is that of 2 lambda(xi) E[v], which is how `first`
-    falls as the row's own bias grows."""
+    """All that the kernels read in a pass over one side's rows. `splits` are the blocks of the other side, along whose
+    tree the sums are added."""
     unliked = terms.unliked
     return compiled.Pass(
         factors=own.factors,
@@ -101,52 +106,51 @@ def side_pass(
         liked=liked.indices,
         unliked_starts=None if unliked is None else unliked.starts,
         unliked=None if unliked is None else unliked.indices,
-        splits=splits,
         bias=own.has_bias,
-        offset=step.offset,
-        weight=step.weight,
-        tau=step.tau,
-        tau_bias=step.tau_bias,
-        epsilon=step.epsilon,
         expected=terms.expected,
         own_is_user=own_is_user,
-        slope=slope,
+        splits=splits,
+        **vars(constants),
     )
 
 
+@dataclass(frozen=True)
+class CoordinateBlock:
+    """The coordinates of a row that are stepped together: all of them, unless there are many factors."""
+
+    number: int
+    size: int
+    stepped: Side | None = None  # the rows as the blocks before have stepped them
+
+    @classmethod
+    def of(cls, factors: int, number: int = 0, stepped: Side | None = None) -> CoordinateBlock:
+        return cls(number, compiled.coordinate_blocks(factors)[number], stepped)
+
+
 def edge_sums(
-    reading: compiled.Pass,
+    kernel_pass: compiled.Pass,
     rows: NDArray[np.int32],
-    factors: int,
-    low: int,
-    high: int,
-    closed_form: bool = False,
+    block: CoordinateBlock,
+    edges: Range,
     *,
-    block: int = 0,
-    stepped: Side | None = None,
+    closed_form: bool = False,
     spare: Spare | None = None,
 ) -> EdgeSums:
-    """The sums of some rows over their edges to the other side's rows low..high (eq. 15, 19).
-
-    Where rows are stepped in blocks of coordinates, those of one block, of `factors` coordinates; blocks after the
-    first read the rows that the ones before have `stepped`.
-    """
-    return sums_and_bound(reading, rows, factors, low, high, closed_form, block, stepped, spare)[0]
+    """The sums of some rows over their edges to the other side's rows in a range (eq. 15, 19)."""
+    return sums_and_bound(kernel_pass, rows, block, edges, closed_form=closed_form, spare=spare)[0]
 
 
 def sums_and_bound(
-    reading: compiled.Pass,
+    kernel_pass: compiled.Pass,
     rows: NDArray[np.int32],
-    factors: int,
-    low: int,
-    high: int,
+    block: CoordinateBlock,
+    edges: Range,
+    *,
     closed_form: bool = False,
-    block: int = 0,
-    stepped: Side | None = None,
     spare: Spare | None = None,
 ) -> tuple[EdgeSums, float]:
     """The same, and the edges' part of the bound where the rows are users."""
-    sums = EdgeSums.empty(len(rows), factors, spare)
-    out = (None, None, None) if stepped is None else (stepped.rows, stepped.bias_mean, stepped.bias_variance)
-    bound = compiled.sum_rows(reading, rows, low, high, closed_form, *sums.arrays(), block, *out)
+    sums, side = EdgeSums.empty(len(rows), block.size, spare), block.stepped
+    stepped = (None, None, None) if side is None else side.arrays()
+    bound = compiled.sum_rows(kernel_pass, rows, *edges, closed_form, *sums.arrays(), block.number, *stepped)
     return sums, bound

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from considerate.data.graph import ITEMS, USERS, Graph, Range, ranges
 from considerate.errors import DivergedError
@@ -20,9 +21,15 @@ from considerate.inference.bound import Bound, gamma_term, side_terms
 from considerate.inference.hidden import Estimator, Terms
 from considerate.inference.posterior import Gamma, Posterior, Precisions, Side
 from considerate.inference.schedule import StepSize
-from considerate.inference.sums import Step as PassStep
-from considerate.inference.sums import side_pass
-from considerate.inference.updates import Moments, Updated, heavy_rows, update_precision, update_side
+from considerate.inference.sums import PassConstants, side_pass
+from considerate.inference.updates import (
+    HeavyRows,
+    Moments,
+    SideUpdate,
+    heavy_rows,
+    update_precision,
+    update_side,
+)
 from considerate.kernels import compiled
 from considerate.kernels.arrays import Spare
 from considerate.kernels.threads import Backend
@@ -35,7 +42,7 @@ INITIAL_PRECISION = 10.0
 class State:
     """Between two sweeps: all that a checkpoint must keep."""
 
-    sweep: int  # sweeps done
+    sweep: int  # the number of sweeps so far
     posterior: Posterior
     step_size: StepSize
     user_moments: Moments
@@ -44,7 +51,7 @@ class State:
 
 @dataclass(frozen=True)
 class Sweep:
-    """What one sweep gave. `bound` is L_xi of the posterior that the sweep *started* from, on the H that it drew: a
+    """The result of one sweep. `bound` is L_xi of the posterior that the sweep *started* from, on the H that it drew: a
     fresh H, so the bound is not flattered by having been fitted to it."""
 
     state: State
@@ -54,7 +61,7 @@ class Sweep:
 
 
 class Runner(Protocol):
-    """Whoever can sweep: over a graph in memory (`InMemory`), or over its parts wherever they are (`Divided`)."""
+    """Sweeps over a graph in memory (`InMemory`), or over its parts wherever they are (`PartitionedRunner`)."""
 
     @property
     def settings(self) -> FitPlan: ...
@@ -72,30 +79,6 @@ class Runner(Protocol):
     def sweeps(self, state: State | None = None) -> Iterator[Sweep]: ...
 
     def evaluate_bound(self, state: State) -> Bound: ...
-
-
-@dataclass(frozen=True)
-class InMemory:
-    """A runner over a graph that is here whole."""
-
-    graph: Graph
-    estimator: Estimator
-    settings: FitPlan
-    backend: Backend
-
-    @property
-    def deterministic(self) -> bool:
-        return self.estimator.deterministic
-
-    @property
-    def edges(self) -> int:
-        return self.graph.edges
-
-    def sweeps(self, state: State | None = None) -> Iterator[Sweep]:
-        return sweeps(self.graph, self.estimator, self.settings, self.backend, state)
-
-    def evaluate_bound(self, state: State) -> Bound:
-        return evaluate_bound(self.graph, self.estimator, self.settings, self.backend, state)
 
 
 def initial_side(rows: int, settings: FitPlan, side: str, spare: Spare | None = None) -> Side:
@@ -139,145 +122,110 @@ def initial_state(graph: Graph, settings: FitPlan, spare: Spare | None = None) -
 
 
 def bound_of(state: State, edges: float, settings: FitPlan, counts: tuple[int, int] | None = None) -> Bound:
-    """L_xi of a state, given the part of the edges (eq. 12); counts of users and items, where rows are elsewhere."""
+    """L_xi of a state, given the part of the edges (eq. 12); counts of users and items where rows are elsewhere."""
     q, taus = state.posterior, state.posterior.precisions
     m, n = counts or (len(q.users), len(q.items))
     users, user_biases = side_terms(m, q.factors, state.user_moments, taus.user, taus.user_bias)
     items, item_biases = side_terms(n, q.factors, state.item_moments, taus.item, taus.item_bias)
-    gammas = [one for one in (taus.user, taus.item, taus.user_bias, taus.item_bias) if one is not None]
-    precisions = sum(gamma_term(one, settings.prior_shape, settings.prior_rate) for one in gammas)
+    gammas = [gamma for gamma in (taus.user, taus.item, taus.user_bias, taus.item_bias) if gamma is not None]
+    precisions = sum(gamma_term(gamma, settings.prior_shape, settings.prior_rate) for gamma in gammas)
     return Bound(edges, users, items, user_biases, item_biases, precisions)
 
 
 def update_precisions(
-    old: Precisions,
-    users: Moments,
-    items: Moments,
-    counts: tuple[int, int],
-    settings: FitPlan,
-    epsilon: float,
+    old: Precisions, moments: tuple[Moments, Moments], counts: tuple[int, int], settings: FitPlan, epsilon: float
 ) -> Precisions:
-    """The four Gamma posteriors (eq. 20)."""
+    """The four Gamma posteriors (eq. 20), from the moments and the numbers of users and items."""
 
-    def one(gamma: Gamma, count: int, square: float) -> Gamma:
+    def update(gamma: Gamma, count: int, square: float) -> Gamma:
         return update_precision(gamma, settings.prior_shape, settings.prior_rate, count, square, epsilon)
 
-    m, n = counts
+    (users, items), (m, n) = moments, counts
     return Precisions(
-        one(old.user, m * settings.factors, users.square),
-        one(old.item, n * settings.factors, items.square),
-        one(old.user_bias, m, users.bias_square) if old.user_bias is not None else None,
-        one(old.item_bias, n, items.bias_square) if old.item_bias is not None else None,
+        update(old.user, m * settings.factors, users.square),
+        update(old.item, n * settings.factors, items.square),
+        update(old.user_bias, m, users.bias_square) if old.user_bias is not None else None,
+        update(old.item_bias, n, items.bias_square) if old.item_bias is not None else None,
     )
-
-
-def sweeps(
-    graph: Graph, estimator: Estimator, settings: FitPlan, backend: Backend, state: State | None = None
-) -> Iterator[Sweep]:
-    """One sweep after the other, without end; whoever asks decides when to stop."""
-    spare = Spare()
-    state = state or initial_state(graph, settings, spare)
-    heavy = heavy_rows(graph.by_item.degrees, graph.item_blocks)
-    while True:
-        done = _sweep(graph, estimator, settings, backend, state, heavy, spare)
-        yield done
-        state = done.state
-        del done
-
-
-def _sweep(
-    graph: Graph,
-    estimator: Estimator,
-    settings: FitPlan,
-    backend: Backend,
-    state: State,
-    heavy: np.ndarray,
-    spare: Spare,
-) -> Sweep:
-    number, q, taus = state.sweep + 1, state.posterior, state.posterior.precisions
-    epsilon = 1.0 if estimator.deterministic else state.step_size.epsilon
-    users = update_users(graph, estimator.user_terms(number, q, backend.map), settings, backend, q, epsilon, spare)
-    bound = bound_of(state, users.edge_bound, settings)
-    check_rows(users.bad_row, "user", number, state)
-    q = replace(q, users=users.side)
-    terms = estimator.item_terms(number, q, backend.map)
-    reading = side_pass(
-        q.items,
-        q.users,
-        graph.by_item,
-        terms,
-        PassStep(settings.offset, settings.weight, taus.item.mean, mean_of(taus.item_bias), epsilon),
-        own_is_user=False,
-        splits=graph.user_blocks,
-    )
-    items = update_side(
-        reading,
-        q.items,
-        graph.item_blocks,
-        backend.map,
-        split=heavy,
-        splits=graph.user_blocks,
-        closed_form=terms.expected is not None,
-        spare=spare,
-    )
-    check_rows(items.bad_row, "item", number, state)
-    counts = (graph.user_count, graph.item_count)
-    new = next_state(state, users.side, items.side, users.moments, items.moments, counts, settings, epsilon)
-    check_bound(bound, number, state)
-    return Sweep(new, bound, epsilon, estimator.settled(number))
 
 
 def next_state(
-    state: State,
-    users: Side,
-    items: Side,
-    user_moments: Moments,
-    item_moments: Moments,
-    counts: tuple[int, int],
-    settings: FitPlan,
-    epsilon: float,
+    state: State, users: SideUpdate, items: SideUpdate, counts: tuple[int, int], settings: FitPlan, epsilon: float
 ) -> State:
     """The state after both sides were stepped: the precisions (eq. 20) and the next step size."""
     number, taus = state.sweep + 1, state.posterior.precisions
     if number > settings.precision_delay:
-        taus = update_precisions(taus, user_moments, item_moments, counts, settings, epsilon)
-    return State(number, Posterior(users, items, taus), state.step_size.after(number), user_moments, item_moments)
+        taus = update_precisions(taus, (users.moments, items.moments), counts, settings, epsilon)
+    posterior = Posterior(users.side, items.side, taus)
+    return State(number, posterior, state.step_size.after(number), users.moments, items.moments)
 
 
-def users_pass(graph: Graph, terms: Terms, settings: FitPlan, q: Posterior, epsilon: float) -> compiled.Pass:
-    """What the users' pass reads: the items, H and the constants."""
-    taus = q.precisions
-    step = PassStep(settings.offset, settings.weight, taus.user.mean, mean_of(taus.user_bias), epsilon)
-    return side_pass(q.users, q.items, graph.by_user, terms, step, own_is_user=True)
+@dataclass(frozen=True)
+class InMemory:
+    """Sweeps over a graph that is in memory whole."""
 
+    graph: Graph
+    estimator: Estimator
+    settings: FitPlan
+    backend: Backend
 
-def update_users(
-    graph: Graph,
-    terms: Terms,
-    settings: FitPlan,
-    backend: Backend,
-    q: Posterior,
-    epsilon: float,
-    spare: Spare | None = None,
-) -> Updated:
-    """The users' pass: q(u_m) and q(b_m) of everyone, given the items."""
-    reading = users_pass(graph, terms, settings, q, epsilon)
-    return update_side(reading, q.users, graph.user_blocks, backend.map, spare=spare)
+    @property
+    def deterministic(self) -> bool:
+        return self.estimator.deterministic
 
+    @property
+    def edges(self) -> int:
+        return self.graph.edges
 
-def evaluate_bound(graph: Graph, estimator: Estimator, settings: FitPlan, backend: Backend, state: State) -> Bound:
-    """L_xi of a state, on the H of the sweep that would come next."""
-    terms = estimator.user_terms(state.sweep + 1, state.posterior, backend.map)
-    reading = users_pass(graph, terms, settings, state.posterior, 1.0)
+    def sweeps(self, state: State | None = None) -> Iterator[Sweep]:
+        """One sweep after the other, without end; the caller decides when to stop."""
+        spare = Spare()
+        state = state or initial_state(self.graph, self.settings, spare)
+        heavy = heavy_rows(self.graph.by_item.degrees, self.graph.item_blocks)
+        while True:
+            sweep = self._sweep(state, heavy, spare)
+            yield sweep
+            state = sweep.state
+            del sweep
 
-    def edges(block: Range) -> float:
-        return compiled.edge_bound(reading, *block)
+    def _sweep(self, state: State, heavy: NDArray[np.int32], spare: Spare) -> Sweep:
+        number, q, graph = state.sweep + 1, state.posterior, self.graph
+        epsilon = 1.0 if self.deterministic else state.step_size.epsilon
+        users = self.update_users(self.estimator.user_terms(number, q, self.backend.map), q, epsilon, spare)
+        bound = bound_of(state, users.edge_bound, self.settings)
+        check_rows(users.bad_row, "user", number, state)
+        q = replace(q, users=users.side)
+        terms = self.estimator.item_terms(number, q, self.backend.map)
+        constants = PassConstants.of(self.settings, q.precisions.means_of(ITEMS), epsilon)
+        kernel_pass = side_pass(
+            q.items, q.users, graph.by_item, terms, constants, own_is_user=False, splits=graph.user_blocks
+        )
+        split = HeavyRows(heavy, graph.user_blocks, terms.expected is not None)
+        items = update_side(kernel_pass, q.items, graph.item_blocks, self.backend.map, heavy=split, spare=spare)
+        check_rows(items.bad_row, "item", number, state)
+        new = next_state(state, users, items, (graph.user_count, graph.item_count), self.settings, epsilon)
+        check_bound(bound, number, state)
+        return Sweep(new, bound, epsilon, self.estimator.settled(number))
 
-    return bound_of(state, sum(backend.map(edges, ranges(graph.user_blocks))), settings)
+    def users_pass(self, terms: Terms, q: Posterior, epsilon: float = 1.0) -> compiled.Pass:
+        """What the users' pass reads: the items, H and the constants."""
+        constants = PassConstants.of(self.settings, q.precisions.means_of(USERS), epsilon)
+        return side_pass(q.users, q.items, self.graph.by_user, terms, constants, own_is_user=True)
 
+    def update_users(self, terms: Terms, q: Posterior, epsilon: float = 1.0, spare: Spare | None = None) -> SideUpdate:
+        """The users' pass: q(u_m) and q(b_m) of all users, given the items."""
+        kernel_pass = self.users_pass(terms, q, epsilon)
+        return update_side(kernel_pass, q.users, self.graph.user_blocks, self.backend.map, spare=spare)
 
-def mean_of(gamma: Gamma | None) -> float:
-    return 1.0 if gamma is None else gamma.mean
+    def evaluate_bound(self, state: State) -> Bound:
+        """L_xi of a state, on the H of the sweep that would come next."""
+        terms = self.estimator.user_terms(state.sweep + 1, state.posterior, self.backend.map)
+        kernel_pass = self.users_pass(terms, state.posterior)
+
+        def edges(block: Range) -> float:
+            return compiled.edge_bound(kernel_pass, *block)
+
+        return bound_of(state, sum(self.backend.map(edges, ranges(self.graph.user_blocks))), self.settings)
 
 
 def check_rows(bad_row: int, side: str, sweep: int, state: State) -> None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from considerate.data.graph import Range, ranges
 from considerate.inference.posterior import Gamma, Side
-from considerate.inference.sums import EdgeSums, add_blocks, edge_sums
+from considerate.inference.sums import CoordinateBlock, EdgeSums, add_blocks, edge_sums
 from considerate.kernels import compiled
 from considerate.kernels.arrays import Spare
 
@@ -29,15 +29,15 @@ class Moments:
 
     @classmethod
     def of(cls, side: Side) -> Moments:
-        """The same from the rows themselves."""
+        """The moments of these rows."""
         return cls.total([_moments(side.between(first, last)) for first, last in _chunks(len(side))])
 
     @classmethod
     def of_alike(cls, rows: int, make: Callable[[int], Side]) -> Moments:
-        """Of many rows that are all the same, as `make(count)` gives them: without making them all."""
-        whole = _moments(make(min(rows, CHUNK)))
+        """The moments of many equal rows, of which `make(count)` gives some: not all are in memory at once."""
+        chunk = _moments(make(min(rows, CHUNK)))
         return cls.total(
-            [whole if last - first == CHUNK else _moments(make(last - first)) for first, last in _chunks(rows)]
+            [chunk if last - first == CHUNK else _moments(make(last - first)) for first, last in _chunks(rows)]
         )
 
     @classmethod
@@ -55,151 +55,139 @@ def _chunks(rows: int) -> list[Range]:
 
 def _moments(side: Side) -> list[float]:
     mean, variance = side.mean.astype(np.float64), side.variance.astype(np.float64)
-    found = [float((mean**2 + variance).sum()), float(np.log(variance).sum()), 0.0, 0.0]
+    moments = [float((mean**2 + variance).sum()), float(np.log(variance).sum()), 0.0, 0.0]
     if side.has_bias:
-        bias_mean, bias_variance = (one.astype(np.float64) for one in side.biases)
-        found[2:] = float((bias_mean**2 + bias_variance).sum()), float(np.log(bias_variance).sum())
-    return found
+        mean, variance = (array.astype(np.float64) for array in side.biases)
+        moments[2:] = float((mean**2 + variance).sum()), float(np.log(variance).sum())
+    return moments
 
 
 @dataclass(frozen=True)
-class Updated:
+class SideUpdate:
     """A side after its pass."""
 
     side: Side
     moments: Moments
-    edge_bound: float  # the edges' part of L_xi before the step
-    bad_row: int  # a row whose step was not finite, or -1
+    edge_bound: float = 0.0  # the edges' part of L_xi before the step
+    bad_row: int = -1  # a row whose step was not finite
 
 
 def heavy_rows(degrees: NDArray[np.int64], blocks: NDArray[np.int64]) -> NDArray[np.int32]:
     """Rows so heavy that they are split: more than twice the edges of a block."""
-    parts = max(1, len(blocks) - 1)
-    return (
-        np.flatnonzero(degrees > 2 * max(1, int(degrees.sum()) // parts)).astype(np.int32)
-        if parts > 1
-        else np.empty(0, np.int32)
-    )
+    count = len(blocks) - 1
+    if count < 2:
+        return np.empty(0, np.int32)
+    return np.flatnonzero(degrees > 2 * max(1, int(degrees.sum()) // count)).astype(np.int32)
+
+
+@dataclass(frozen=True)
+class HeavyRows:
+    """Rows that are summed block by block of the other side: `splits` are these blocks."""
+
+    rows: NDArray[np.int32]
+    splits: NDArray[np.int64]
+    closed_form: bool
 
 
 def update_side(
-    reading: compiled.Pass,
+    kernel_pass: compiled.Pass,
     own: Side,
     blocks: NDArray[np.int64],
     run: Any,
     *,
-    split: NDArray[np.int32] | None = None,
-    splits: NDArray[np.int64] | None = None,
-    closed_form: bool = False,
+    heavy: HeavyRows | None = None,
     spare: Spare | None = None,
-) -> Updated:
+) -> SideUpdate:
     """Every row's sums (eq. 15, 16), step (eq. 17, 19) and recovery of the factorised q (eq. 18).
 
-    Blocks of rows are mapped by `run`. The rows `split` are summed block by block of the other side, and those
-    sums added along the tree that the kernel follows within a row, so the bits are the same either way.
+    Blocks of rows are mapped by `run`. The sums of heavy rows are added along the tree that the kernel follows within a
+    row, so the bits are the same either way.
     """
     new = own.empty_like(spare)
-    out = (new.rows, new.bias_mean, new.bias_variance)
-    heavy = np.empty(0, np.int32) if split is None or splits is None else split
-    pieces = [piece for block in ranges(blocks) for piece in _without(block, heavy)]
+    split = np.empty(0, np.int32) if heavy is None else heavy.rows
 
     def update(piece: Range) -> tuple[float, int, Sequence[float]]:
         first, last = piece
-        return compiled.update_rows(reading, first, last, *out)
+        return compiled.update_rows(kernel_pass, first, last, *new.arrays())
 
-    done = run(update, pieces)
-    bound = sum(part[0] for part in done)
-    bad = [part[1] for part in done if part[1] >= 0]
-    moments = [part[2] for part in done]
-    for row in heavy:
-        assert splits is not None
-        row_bad, row_moments = _update_split_row(reading, np.array([row], np.int32), new, splits, closed_form, run)
-        moments.append(row_moments)
-        if row_bad >= 0:
-            bad.append(row_bad)
-    return Updated(new, Moments.total(moments), bound, min(bad, default=-1))
+    results = run(update, [piece for block in ranges(blocks) for piece in _without(block, split)])
+    edge_bound = sum(bound for bound, _, _ in results)
+    steps = [step for _, *step in results]
+    if heavy is not None:
+        steps += [_update_heavy_row(kernel_pass, row, new, heavy, run) for row in split[:, None]]
+    bad = [row for row, _ in steps if row >= 0]
+    return SideUpdate(new, Moments.total([moments for _, moments in steps]), edge_bound, min(bad, default=-1))
 
 
-def _update_split_row(
-    reading: compiled.Pass,
-    row: NDArray[np.int32],
-    new: Side,
-    splits: NDArray[np.int64],
-    closed_form: bool,
-    run: Any,
+def _update_heavy_row(
+    kernel_pass: compiled.Pass, row: NDArray[np.int32], new: Side, heavy: HeavyRows, run: Any
 ) -> tuple[int, Sequence[float]]:
     """One heavy row: its sums over each block of the other side, added along the tree, then its step. Where there are
     many factors, one block of coordinates after the other."""
-    out = (new.rows, new.bias_mean, new.bias_variance)
     bad, bias_moments, moments = -1, [0.0, 0.0], [0.0, 0.0, 0.0, 0.0]
-    for number, size in enumerate(compiled.coordinate_blocks(new.factors)):
+    for number in range(len(compiled.coordinate_blocks(new.factors))):
+        block = CoordinateBlock.of(new.factors, number, new)
 
-        def sums_of(edges: Range, number: int = number, size: int = size) -> EdgeSums:
-            return edge_sums(reading, row, size, *edges, block=number, stepped=new)
+        def sums_of(edges: Range, block: CoordinateBlock = block) -> EdgeSums:
+            return edge_sums(kernel_pass, row, block, edges)
 
-        sums = add_blocks(run(sums_of, ranges(splits)))
-        if closed_form:
-            sums = sums.merge(edge_sums(reading, row, size, 0, 0, closed_form=True, block=number, stepped=new))
-        block_bad, moments = compiled.solve_rows(reading, row, sums.second, sums.first, sums.bias, *out, block=number)
+        sums = add_blocks(run(sums_of, ranges(heavy.splits)))
+        if heavy.closed_form:
+            sums = sums.merge(edge_sums(kernel_pass, row, block, (0, 0), closed_form=True))
+        block_bad, moments = compiled.solve_rows(kernel_pass, row, *sums.arrays(), *new.arrays(), block=number)
         bad = max(bad, block_bad)
         bias_moments = moments[2:] if number == 0 else bias_moments
     return bad, [*moments[:2], *bias_moments]
 
 
 @dataclass
-class Solving:
-    """A side that is stepped from sums that were made elsewhere, some rows after the others, as `update_side` would.
+class SideSolver:
+    """Steps a side from sums that were computed elsewhere, some rows after the others, as `update_side` would.
 
     Rows are solved piece by piece of the same blocks, heavy rows after them, so that moments are added in one order.
     """
 
-    own: Side
     new: Side
     blocks: NDArray[np.int64]
     heavy: NDArray[np.int32]
     run: Any
     pieces: dict[int, list[float]] = field(default_factory=dict)  # moments, by the first row
-    alone: dict[int, list[float]] = field(default_factory=dict)  # of heavy rows
+    heavy_moments: dict[int, list[float]] = field(default_factory=dict)
     bad: list[int] = field(default_factory=list)
 
-    def solve(self, reading: compiled.Pass, sums: EdgeSums, first: int, last: int, block: int) -> None:
+    def solve(self, kernel_pass: compiled.Pass, sums: EdgeSums, first: int, last: int, block: int) -> None:
         """Step rows first .. last - 1, whose own rows the pass has: the coordinates of one block."""
         out = self.new.between(first, last)
         inside = [piece for piece in ranges(self.blocks) if first <= piece[0] and piece[1] <= last]
         assert inside[0][0] == first
         assert inside[-1][1] == last
-        pieces = [piece for one in inside for piece in _without(one, self.heavy)]
-        alone = [(int(row), int(row) + 1) for row in self.heavy if first <= row < last]
+        pieces = [piece for rows in inside for piece in _without(rows, self.heavy)]
+        heavy = [(int(row), int(row) + 1) for row in self.heavy if first <= row < last]
 
         def solve(piece: Range) -> tuple[int, Sequence[float]]:
             low, high = piece[0] - first, piece[1] - first
-            rows, some = np.arange(low, high, dtype=np.int32), sums.rows(low, high)
-            return compiled.solve_rows(
-                reading, rows, *some.arrays(), out.rows, out.bias_mean, out.bias_variance, block=block
-            )
+            rows = np.arange(low, high, dtype=np.int32)
+            return compiled.solve_rows(kernel_pass, rows, *sums.rows(low, high).arrays(), *out.arrays(), block=block)
 
-        for (row, _), (bad, moments) in zip(pieces + alone, self.run(solve, pieces + alone)):
-            found = self.alone if (row, row + 1) in alone else self.pieces
-            biases = moments[2:] if block == 0 else found[row][2:]  # they are stepped with the first block
-            found[row] = [*moments[:2], *biases]
+        for (row, _), (bad, moments) in zip(pieces + heavy, self.run(solve, pieces + heavy)):
+            moments_of = self.heavy_moments if (row, row + 1) in heavy else self.pieces
+            biases = moments[2:] if block == 0 else moments_of[row][2:]  # they are stepped with the first block
+            moments_of[row] = [*moments[:2], *biases]
             if bad >= 0:
                 self.bad.append(first + bad)
 
-    def done(self) -> Updated:
+    def result(self) -> SideUpdate:
         """The side, when every row was solved."""
-        in_order = [found[row] for found in (self.pieces, self.alone) for row in sorted(found)]
-        return Updated(self.new, Moments.total(in_order), 0.0, min(self.bad, default=-1))
+        in_order = [moments[row] for moments in (self.pieces, self.heavy_moments) for row in sorted(moments)]
+        return SideUpdate(self.new, Moments.total(in_order), bad_row=min(self.bad, default=-1))
 
 
 def _without(block: Range, heavy: NDArray[np.int32]) -> list[Range]:
     """A block of rows less the heavy ones, as ranges."""
     first, last = block
-    pieces = []
-    for row in heavy[(heavy >= first) & (heavy < last)]:
-        if first < row:
-            pieces.append((first, int(row)))
-        first = int(row) + 1
-    return pieces + [(first, last)] if first < last else pieces
+    cuts = heavy[(heavy >= first) & (heavy < last)].tolist()
+    pieces = zip([first, *(row + 1 for row in cuts)], [*cuts, last])
+    return [(low, high) for low, high in pieces if low < high]
 
 
 def update_precision(

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from considerate.data.graph import Adjacency, row_blocks, run_serially
+from considerate.data.graph import ITEMS, USERS, Adjacency, row_blocks, run_serially
 from considerate.errors import UsageError
 from considerate.inference.hidden import Terms
 from considerate.inference.hidden.expected import Shares
@@ -17,8 +17,7 @@ from considerate.inference.hidden.groups import Grouping, ItemGroups
 from considerate.inference.hidden.saturation import Saturation
 from considerate.inference.posterior import Gamma, Posterior, Side
 from considerate.inference.schedule import StepSize
-from considerate.inference.sums import Step, side_pass
-from considerate.inference.sweep import mean_of
+from considerate.inference.sums import PassConstants, side_pass
 from considerate.inference.updates import update_side
 from considerate.kernels import compiled
 from considerate.kernels.threads import locked_cached_property
@@ -190,15 +189,14 @@ class FoldIn:
 
     def users(self, liked: Adjacency) -> Side:
         """q(u) and q(b) of users who liked these items; one who liked nothing gets the prior."""
-        plan, taus = self.settings, self.posterior.precisions
         users = strangers(liked.rows, self.posterior)
         blocks = row_blocks(liked.starts)
         temperature = self.saturation.inclusion.temperatures(liked, blocks, self.negatives, run_serially)
         shares = Shares.zeros(temperature, self.item_groups.groups)
         terms = Terms(expected=shares.read(users.factors, self.item_groups))
-        step = Step(plan.offset, plan.weight, taus.user.mean, mean_of(taus.user_bias), 1.0)
+        constants = PassConstants.of(self.settings, self.posterior.precisions.means_of(USERS))
         for _ in range(self.rounds):
-            kernel_pass = side_pass(users, self.posterior.items, liked, terms, step, own_is_user=True)
+            kernel_pass = side_pass(users, self.posterior.items, liked, terms, constants, own_is_user=True)
             new = update_side(kernel_pass, users, blocks, run_serially).side
             moved = float(np.abs(new.mean - users.mean).max(initial=0.0))
             users = new
@@ -208,7 +206,7 @@ class FoldIn:
 
     def items(self, liked_by: Adjacency, user_degree: NDArray[Any], weights: NDArray[np.float64], seed: int) -> Side:
         """q(v) and q(b) of items liked by these users; weights are their pi."""
-        plan, taus = self.settings, self.posterior.precisions
+        taus = self.posterior.precisions
         items = _prior(liked_by.rows, self.posterior.factors, taus.item, taus.item_bias)
         temperature = self.user_temperatures(user_degree)
         random = np.random.Generator(np.random.Philox(key=seed))
@@ -220,8 +218,8 @@ class FoldIn:
                 chance[liked_by.row(row)] = 0.0
                 rows.append(np.flatnonzero(random.random(len(chance)) < chance).astype(np.int32))
             terms = Terms(unliked=Adjacency.of_rows(rows))
-            step = Step(plan.offset, plan.weight, taus.item.mean, mean_of(taus.item_bias), step_size.epsilon)
-            kernel_pass = side_pass(items, self.posterior.users, liked_by, terms, step, own_is_user=False)
+            constants = PassConstants.of(self.settings, taus.means_of(ITEMS), step_size.epsilon)
+            kernel_pass = side_pass(items, self.posterior.users, liked_by, terms, constants, own_is_user=False)
             items = update_side(kernel_pass, items, row_blocks(liked_by.starts), run_serially).side
             step_size = step_size.after(sweep)
         return items

@@ -21,7 +21,7 @@ from considerate.distributed.partitions.base import Fixed, spares
 from considerate.distributed.partitions.users import UserPartition
 from considerate.inference.hidden import Draws, ItemGroups, ItemSums, Shares, Terms, UserGroups
 from considerate.inference.posterior import Side
-from considerate.inference.sums import EdgeSums, Step, edge_sums, side_pass
+from considerate.inference.sums import CoordinateBlock, EdgeSums, PassConstants, edge_sums, side_pass
 from considerate.kernels import compiled
 
 USER_SUMS = ("user_second", "user_first", "user_scalars")
@@ -92,7 +92,7 @@ def _slope(message: Sums) -> NDArray[np.float32]:
 
 
 def step_items(
-    items: Side, message: Sums, rows: NDArray[np.int32], step: Step, groups: ItemGroups | None
+    items: Side, message: Sums, rows: NDArray[np.int32], constants: PassConstants, groups: ItemGroups | None
 ) -> tuple[Side, int]:
     """Some items stepped from all messages, the others as they are; and a bad row or -1."""
     terms = Terms()
@@ -100,14 +100,14 @@ def step_items(
         shares = Shares.zeros(np.empty(0), groups.groups)
         terms = Terms(expected=shares.read(items.factors, groups, message.users))
     no_edges = Adjacency(np.zeros(len(items) + 1, np.int64), np.empty(0, np.int32))
-    reading = side_pass(items, items.between(0, 0), no_edges, terms, step, own_is_user=False)
+    kernel_pass = side_pass(items, items.between(0, 0), no_edges, terms, constants, own_is_user=False)
     sums = sums_at(message, items, rows)
     if groups is not None:
-        sums = sums.take_in(edge_sums(reading, rows, items.factors, 0, 0, closed_form=True))
+        sums = sums.take_in(edge_sums(kernel_pass, rows, CoordinateBlock.of(items.factors), (0, 0), closed_form=True))
     new = Side(items.factors, items.rows.copy())
     if items.bias_mean is not None and items.bias_variance is not None:
         new = replace(new, bias_mean=items.bias_mean.copy(), bias_variance=items.bias_variance.copy())
-    bad, _ = compiled.solve_rows(reading, rows, *sums.arrays(), new.rows, new.bias_mean, new.bias_variance)
+    bad, _ = compiled.solve_rows(kernel_pass, rows, *sums.arrays(), *new.arrays())
     return new, bad
 
 
@@ -159,8 +159,8 @@ class InnerPartition(UserPartition):
 
     def _rounds(self, fixed: Fixed, given: InnerBroadcast, others: Sums) -> tuple[Side, Sums, NDArray[np.float64], int]:
         """(items, own message, what is per block, a bad item or -1) after the inner sweeps; the users are stepped."""
-        settings, down, items, users = self.setup.settings, given.down, given.down.other, self.side
-        step = Step(settings.offset, settings.weight, given.item_tau, given.item_tau_bias, down.epsilon)
+        down, items, users = given.down, given.down.other, self.side
+        constants = PassConstants.of(self.setup.settings, (given.item_tau, given.item_tau_bias), down.epsilon)
         drawn = self._draw(fixed, down.sweep) if isinstance(fixed, Draws) else None
         self._unliked = None if drawn is None else self._by_item(drawn)
         own, blocks, bad = Sums(), np.empty((0, 6)), -1
@@ -171,7 +171,7 @@ class InnerPartition(UserPartition):
             blocks = self._step_users(self._users_pass(users, down, terms), new)
             users = new
             own = self._made(users, down)
-            items, bad_item = step_items(items, both(others, own), self._touched(), step, down.groups)
+            items, bad_item = step_items(items, both(others, own), self._touched(), constants, down.groups)
             bad = bad_item if bad < 0 else bad
         self._step(users, down.sweep)
         self._message = None
@@ -184,8 +184,8 @@ class InnerPartition(UserPartition):
         terms, rows = self._item_terms(down.groups, ask), np.arange(self.setup.item_count, dtype=np.int32)
 
         def sums(slope: bool) -> EdgeSums:
-            reading = self._items_pass(items, users, terms, down.epsilon, ask, slope)
-            return edge_sums(reading, rows, items.factors, 0, len(users))
+            kernel_pass = self._items_pass(items, users, terms, down.epsilon, ask, slope)
+            return edge_sums(kernel_pass, rows, CoordinateBlock.of(items.factors), (0, len(users)))
 
         shares, groups = self._shares, None
         if shares is not None:

@@ -16,7 +16,7 @@ from considerate.distributed.messages import Broadcast, PartitionSetup, Reply, S
 from considerate.distributed.partitions.base import Fixed, Partition, spares
 from considerate.inference.hidden import Draws, Inclusion, ItemSums, Sampled, Shares, Terms
 from considerate.inference.posterior import Side
-from considerate.inference.sums import Step, side_pass, sums_and_bound
+from considerate.inference.sums import CoordinateBlock, PassConstants, side_pass, sums_and_bound
 from considerate.kernels import compiled
 
 USERS_PER_DRAW = 1 << 14  # users whose rows are drawn together where parts come one at a time
@@ -37,18 +37,12 @@ class ItemPartition(Partition):
     def visit(self, fixed: Fixed, down: Broadcast, ask: SumsRequest | None) -> Reply:
         """Step the items, given the users' new rows; then the sums for the users of the next sweep, if they are asked
         for; or in expected mode what comes before those sums, if the groups have come to rest."""
-        settings = self.setup.settings
-        reading = side_pass(
-            self.side,
-            down.other,
-            self.graph.likes,
-            self._item_terms(fixed, down),
-            Step(settings.offset, settings.weight, down.tau, down.tau_bias, down.epsilon),
-            own_is_user=False,
-        )
+        constants = PassConstants.of(self.setup.settings, (down.tau, down.tau_bias), down.epsilon)
+        terms = self._item_terms(fixed, down)
+        kernel_pass = side_pass(self.side, down.other, self.graph.likes, terms, constants, own_is_user=False)
         new = self._room()
         done = [
-            compiled.update_rows(reading, *block, new.rows, new.bias_mean, new.bias_variance)
+            compiled.update_rows(kernel_pass, *block, new.rows, new.bias_mean, new.bias_variance)
             for block in ranges(self.graph.blocks)
         ]
         first = self.graph.first
@@ -98,8 +92,8 @@ class ItemPartition(Partition):
         assert isinstance(fixed, Inclusion)
         mine, users = down.closed.group_of_item[self._items], down.other if stepped is None else stepped
         items = ItemSums.of(self.side, self.setup.settings.offset, fixed.weights[self._items], mine, down.closed.groups)
-        reading = self._users_pass(users, self._closed(fixed, down))
-        return Sums(items=items, liked=compiled.liked_sums(reading, 0, len(users)))
+        kernel_pass = self._users_pass(users, self._closed(fixed, down))
+        return Sums(items=items, liked=compiled.liked_sums(kernel_pass, 0, len(users)))
 
     def _sums(
         self, fixed: Fixed, down: Broadcast, sweep: int, ask: SumsRequest, stepped: Side | None
@@ -116,33 +110,17 @@ class ItemPartition(Partition):
         else:
             terms = self._closed(fixed, down)
         rows = np.arange(ask.first, ask.last, dtype=np.int32)
-        size = compiled.coordinate_blocks(self.side.factors)[ask.block]
-        sums, bound = sums_and_bound(
-            self._users_pass(down.other, terms),
-            rows,
-            size,
-            0,
-            len(self.side),
-            block=ask.block,
-            stepped=stepped,
-            spare=spares.sums,
-        )
+        block = CoordinateBlock.of(self.side.factors, ask.block, stepped)
+        kernel_pass = self._users_pass(down.other, terms)
+        sums, bound = sums_and_bound(kernel_pass, rows, block, (0, len(self.side)), spare=spares.sums)
         return Sums(edges=sums), bound
 
     def _users_pass(self, users: Side, terms: Terms) -> compiled.Pass:
         if self._liked_by_user is None:
             blocks = np.array([0, self.graph.rows])
             self._liked_by_user = transpose(self.graph.likes, self.setup.user_count, blocks)
-        settings = self.setup.settings
-        return side_pass(
-            users,
-            self.side,
-            self._liked_by_user,
-            terms,
-            Step(settings.offset, settings.weight, 1.0, 1.0, 1.0),
-            own_is_user=True,
-            splits=self.graph.blocks,
-        )
+        constants, splits = PassConstants.of(self.setup.settings), self.graph.blocks
+        return side_pass(users, self.side, self._liked_by_user, terms, constants, own_is_user=True, splits=splits)
 
     def _item_terms(self, fixed: Fixed, down: Broadcast) -> Terms:
         if isinstance(fixed, Draws):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from considerate.distributed.messages import Broadcast, PartitionSetup, Reply, S
 from considerate.distributed.partitions.base import Fixed, Partition, spares
 from considerate.inference.hidden import Draws, Inclusion, ItemGroups, Sampled, Shares, Terms
 from considerate.inference.posterior import Side
-from considerate.inference.sums import EdgeSums, Step, edge_sums, side_pass
+from considerate.inference.sums import CoordinateBlock, EdgeSums, PassConstants, edge_sums, side_pass
 from considerate.kernels import compiled
 from considerate.kernels.arrays import Spare
 
@@ -74,22 +75,18 @@ class UserPartition(Partition):
         return Reply.of(self.number, self.setup.parts, np.empty((0, 6)), Sums(masses=found))
 
     def _users_pass(self, users: Side, down: Broadcast, terms: Terms) -> compiled.Pass:
-        settings = self.setup.settings
-        step = Step(settings.offset, settings.weight, down.tau, down.tau_bias, down.epsilon)
-        return side_pass(users, down.other, self.graph.likes, terms, step, own_is_user=True)
+        constants = PassConstants.of(self.setup.settings, (down.tau, down.tau_bias), down.epsilon)
+        return side_pass(users, down.other, self.graph.likes, terms, constants, own_is_user=True)
 
-    def _bounds(self, reading: compiled.Pass) -> NDArray[np.float64]:
+    def _bounds(self, kernel_pass: compiled.Pass) -> NDArray[np.float64]:
         """The edges' part of the bound, per block, as Up has it."""
         blocks = np.zeros((len(self.graph.blocks) - 1, 6))
-        blocks[:, 0] = [compiled.edge_bound(reading, *block) for block in ranges(self.graph.blocks)]
+        blocks[:, 0] = [compiled.edge_bound(kernel_pass, *block) for block in ranges(self.graph.blocks)]
         return blocks
 
-    def _step_users(self, reading: compiled.Pass, new: Side) -> NDArray[np.float64]:
+    def _step_users(self, kernel_pass: compiled.Pass, new: Side) -> NDArray[np.float64]:
         """Step all users here into `new`: what is per block, as Up has it."""
-        done = [
-            compiled.update_rows(reading, *block, new.rows, new.bias_mean, new.bias_variance)
-            for block in ranges(self.graph.blocks)
-        ]
+        done = [compiled.update_rows(kernel_pass, a, b, *new.arrays()) for a, b in ranges(self.graph.blocks)]
         first = self.graph.first
         return np.array([[bound, bad if bad < 0 else first + bad, *moments] for bound, bad, moments in done])
 
@@ -121,12 +118,10 @@ class UserPartition(Partition):
     def _sums(self, down: Broadcast, ask: SumsRequest, stepped: Side | None) -> EdgeSums:
         """The items' sums over the users here (eq. 15, 19): one node of the tree over blocks of users."""
         items = down.other.between(ask.first, ask.last)
-        reading = self._items_pass(items, self.side, self._item_terms(down.groups, ask), down.epsilon, ask)
-        factors = compiled.coordinate_blocks(self.side.factors)[ask.block]
+        kernel_pass = self._items_pass(items, self.side, self._item_terms(down.groups, ask), down.epsilon, ask)
         all_rows = np.arange(len(items), dtype=np.int32)
-        found = edge_sums(
-            reading, all_rows, factors, 0, len(self.side), block=ask.block, stepped=stepped, spare=spares.sums
-        )
+        block = CoordinateBlock.of(self.side.factors, ask.block, stepped)
+        found = edge_sums(kernel_pass, all_rows, block, (0, len(self.side)), spare=spares.sums)
         if ask.ends:
             self._forget()
         return found
@@ -143,17 +138,9 @@ class UserPartition(Partition):
     ) -> compiled.Pass:
         if self._liked_by_item is None:
             self._liked_by_item = self._by_item(self.graph.likes)
-        settings = self.setup.settings
-        return side_pass(
-            items,
-            users,
-            self._liked_by_item.between(ask.first, ask.last),
-            terms,
-            Step(settings.offset, settings.weight, 1.0, 1.0, epsilon),
-            own_is_user=False,
-            splits=self.graph.blocks,
-            slope=slope,
-        )
+        constants = replace(PassConstants.of(self.setup.settings, epsilon=epsilon), slope=slope)
+        liked = self._liked_by_item.between(ask.first, ask.last)
+        return side_pass(items, users, liked, terms, constants, own_is_user=False, splits=self.graph.blocks)
 
     def _forget(self) -> None:
         self._unliked = self._shares = None

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from considerate.data.graph import USERS, Adjacency, Range, ranges
+from considerate.data.graph import ITEMS, USERS, Adjacency, Range, ranges
 from considerate.distributed.messages import Broadcast, ClosedForm, Reply, Sums, SumsRequest, merge_replies
 from considerate.distributed.runners.base import PartitionedRunner
 from considerate.inference.bound import Bound
 from considerate.inference.hidden import Shares, Terms
 from considerate.inference.posterior import Posterior, Side
 from considerate.inference.schedule import StepSize
-from considerate.inference.sums import EdgeSums, Step, side_pass
+from considerate.inference.sums import EdgeSums, PassConstants, side_pass
 from considerate.inference.sweep import (
     State,
     Sweep,
@@ -29,10 +29,9 @@ from considerate.inference.sweep import (
     initial_items,
     initial_precisions,
     initial_side,
-    mean_of,
     next_state,
 )
-from considerate.inference.updates import Moments, Solving, Updated
+from considerate.inference.updates import Moments, SideSolver, SideUpdate
 from considerate.kernels import compiled
 
 NONE = np.empty(0, np.int32)
@@ -72,35 +71,34 @@ class ByItemsRunner(PartitionedRunner):
         self._ahead = None
         bound = bound_of(state, edge_bound, self.settings, self.counts)
         check_rows(users.bad_row, "user", number, state)
-        taus = state.posterior.precisions
-        closed = self._closed(shares, users.side)
-        down = Broadcast(number, users.side, epsilon, taus.item.mean, mean_of(taus.item_bias), closed=closed)
+        taus, closed = state.posterior.precisions.means_of(ITEMS), self._closed(shares, users.side)
+        down = Broadcast(number, users.side, epsilon, *taus, closed=closed)
         # What the next sweep begins with comes with the visit, but for groups that are about to move.
         ask = self._ask(0) if self.grouping is None or not self.grouping.moves(number + 1) else None
         up: Reply = self.pool.call("visit", self._fixed, self.pool.share(down), ask, merge=merge_replies, changes=True)
         blocks = up.in_order().tolist()
         check_rows(min((int(one[1]) for one in blocks if one[1] >= 0), default=-1), "item", number, state)
-        items = Moments.total([one[2:] for one in blocks])
-        new = next_state(state, users.side, self._nobody(), users.moments, items, self.counts, self.settings, epsilon)
+        items = SideUpdate(self._nobody(), Moments.total([block[2:] for block in blocks]))
+        new = next_state(state, users, items, self.counts, self.settings, epsilon)
         check_bound(bound, number, state)
         if ask is not None:
             self._ahead = Ahead(new, up.root(), sum(one[0] for one in blocks))
         return Sweep(new, bound, epsilon, self._settled(number))
 
-    def _step_users(self, state: State, epsilon: float) -> tuple[Updated, float, Shares | None]:
+    def _step_users(self, state: State, epsilon: float) -> tuple[SideUpdate, float, Shares | None]:
         """(the users stepped, the edges' part of the bound before, alpha and l), a block of coordinates at a time."""
-        q, taus = state.posterior, state.posterior.precisions
-        solving = Solving(q.users, q.users.empty_like(self._spare), self.outline.user_blocks, NONE, self.run)
-        step = Step(self.settings.offset, self.settings.weight, taus.user.mean, mean_of(taus.user_bias), epsilon)
-        reading = side_pass(q.users, self._nobody(), self._no_edges(), Terms(), step, own_is_user=True)
+        q = state.posterior
+        solver = SideSolver(q.users.empty_like(self._spare), self.outline.user_blocks, NONE, self.run)
+        constants = PassConstants.of(self.settings, q.precisions.means_of(USERS), epsilon)
+        kernel_pass = side_pass(q.users, self._nobody(), self._no_edges(), Terms(), constants, own_is_user=True)
         bounds: list[float] = []
         shares = None
         for block in range(len(compiled.coordinate_blocks(q.factors))):
-            made = self._sums(state, block, solving.new if block else None)
+            made = self._sums(state, block, solver.new if block else None)
             bounds.append(made.edge_bound)
             shares = made.shares
-            solving.solve(reading, made.edges, 0, len(q.users), block)
-        return solving.done(), bounds[0], shares
+            solver.solve(kernel_pass, made.edges, 0, len(q.users), block)
+        return solver.result(), bounds[0], shares
 
     def _sums(self, state: State, block: int, stepped: Side | None) -> UserSums:
         """The users' sums over all items, of one block of coordinates."""
@@ -133,21 +131,21 @@ class ByItemsRunner(PartitionedRunner):
         assert root.items is not None
         groups = self.grouping.with_sums(root.items)
         shares = Shares.empty(self._temperatures(), groups.groups)
-        reading = side_pass(
+        kernel_pass = side_pass(
             users,
             self._nobody(),
             self._no_edges(),
             Terms(expected=shares.read(users.factors, groups, liked=root.liked)),
-            Step(self.settings.offset, self.settings.weight, 1.0, 1.0, 1.0),
+            PassConstants.of(self.settings),
             own_is_user=True,
         )
         size = compiled.coordinate_blocks(users.factors)[block]
         found = EdgeSums.empty(len(users), size)
-        out = (None, None, None) if stepped is None else (stepped.rows, stepped.bias_mean, stepped.bias_variance)
+        out = (None, None, None) if stepped is None else stepped.arrays()
 
         def some(rows: Range) -> float:
             into = found.rows(*rows).arrays()
-            return compiled.sum_rows(reading, np.arange(*rows, dtype=np.int32), 0, 0, True, *into, block, *out)
+            return compiled.sum_rows(kernel_pass, np.arange(*rows, dtype=np.int32), 0, 0, True, *into, block, *out)
 
         return found, sum(self.run(some, ranges(self.outline.user_blocks))), shares
 

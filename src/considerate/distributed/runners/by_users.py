@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from considerate.data.graph import Adjacency, Range, ranges
+from considerate.data.graph import ITEMS, USERS, Adjacency, Range, ranges
 from considerate.distributed.messages import Broadcast, Reply, SumsRequest, merge_replies
 from considerate.distributed.runners.base import PartitionedRunner
 from considerate.inference.bound import Bound
 from considerate.inference.hidden import Shares, Terms, UserGroups
 from considerate.inference.posterior import Posterior
 from considerate.inference.schedule import StepSize
-from considerate.inference.sums import EdgeSums, Step, edge_sums, side_pass
+from considerate.inference.sums import CoordinateBlock, EdgeSums, PassConstants, edge_sums, side_pass
 from considerate.inference.sweep import (
     State,
     Sweep,
@@ -28,10 +28,9 @@ from considerate.inference.sweep import (
     initial_items,
     initial_precisions,
     initial_side,
-    mean_of,
     next_state,
 )
-from considerate.inference.updates import Moments, Solving, heavy_rows
+from considerate.inference.updates import Moments, SideSolver, SideUpdate, heavy_rows
 from considerate.kernels import compiled
 
 
@@ -65,13 +64,13 @@ class ByUsersRunner(PartitionedRunner):
         return bound_of(state, sum(up.in_order()[:, 0].tolist()), self.settings, self.counts)
 
     def _down(self, state: State, epsilon: float) -> Broadcast:
-        q, taus, number = state.posterior, state.posterior.precisions, state.sweep + 1
+        q, number = state.posterior, state.sweep + 1
         groups = None
         if self.grouping is not None:
             if self.grouping.moves(number):
                 self.grouping.regroup(q.items.mean)
             groups = self.grouping.of(q.items)
-        return Broadcast(number, q.items, epsilon, taus.user.mean, mean_of(taus.user_bias), groups)
+        return Broadcast(number, q.items, epsilon, *q.precisions.means_of(USERS), groups)
 
     def _sweep(self, state: State) -> Sweep:
         number, q = state.sweep + 1, state.posterior
@@ -80,7 +79,7 @@ class ByUsersRunner(PartitionedRunner):
         shared = self.pool.share(down)
         sizes = compiled.coordinate_blocks(q.factors)
         asks = [(shard, block) for shard in self.shards for block in range(len(sizes))]
-        solving = Solving(q.items, q.items.empty_like(self._spare), self.outline.item_blocks, self.heavy, self.run)
+        solver = SideSolver(q.items.empty_like(self._spare), self.outline.item_blocks, self.heavy, self.run)
         blocks: list[list[float]] = []
         users: UserGroups | None = None
         for shard, block in asks:
@@ -92,47 +91,39 @@ class ByUsersRunner(PartitionedRunner):
                 bad = [int(one[1]) for one in blocks if one[1] >= 0]
                 check_rows(min(bad, default=-1), "user", number, state)
             else:
-                stepped = solving.new.between(*shard) if block else None
+                stepped = solver.new.between(*shard) if block else None
                 given = None if stepped is None else self.pool.share(stepped)
                 up = self.pool.call("sums", self._fixed, shared, ask, given, merge=merge_replies)
             edges = up.root().edges
             assert edges is not None
             del up
-            self._solve(solving, down, state, edges, users, ask, sizes[block])
-        items = solving.done()
+            self._solve(solver, down, state, edges, users, ask)
+        items = solver.result()
         check_rows(items.bad_row, "item", number, state)
-        moments = Moments.total([one[2:] for one in blocks])
-        new = next_state(state, self._nobody(), items.side, moments, items.moments, self.counts, self.settings, epsilon)
+        stepped_users = SideUpdate(self._nobody(), Moments.total([block[2:] for block in blocks]))
+        new = next_state(state, stepped_users, items, self.counts, self.settings, epsilon)
         check_bound(bound, number, state)
         return Sweep(new, bound, epsilon, self._settled(number))
 
     def _solve(
         self,
-        solving: Solving,
+        solver: SideSolver,
         down: Broadcast,
         state: State,
         edges: EdgeSums,
         users: UserGroups | None,
         ask: SumsRequest,
-        size: int,
     ) -> None:
         """Step the items that were asked for, from their sums over all users."""
-        taus, own = state.posterior.precisions, down.other.between(ask.first, ask.last)
-        terms, nothing = Terms(), np.zeros(len(own) + 1, np.int64)
+        own, terms = down.other.between(ask.first, ask.last), Terms()
         if down.groups is not None:
             shares = Shares.empty(np.empty(0), down.groups.groups)
             terms = Terms(expected=shares.read(own.factors, down.groups, users, items=ask.rows))
-        reading = side_pass(
-            own,
-            self._nobody(),
-            Adjacency(nothing, np.empty(0, np.int32)),
-            terms,
-            Step(self.settings.offset, self.settings.weight, taus.item.mean, mean_of(taus.item_bias), down.epsilon),
-            own_is_user=False,
-        )
+        no_edges = Adjacency(np.zeros(len(own) + 1, np.int64), np.empty(0, np.int32))
+        constants = PassConstants.of(self.settings, state.posterior.precisions.means_of(ITEMS), down.epsilon)
+        kernel_pass = side_pass(own, self._nobody(), no_edges, terms, constants, own_is_user=False)
         if users is not None:
-            rows, stepped = np.arange(len(own), dtype=np.int32), solving.new.between(ask.first, ask.last)
-            edges = edges.take_in(
-                edge_sums(reading, rows, size, 0, 0, closed_form=True, block=ask.block, stepped=stepped)
-            )
-        solving.solve(reading, edges, ask.first, ask.last, ask.block)
+            rows, stepped = np.arange(len(own), dtype=np.int32), solver.new.between(ask.first, ask.last)
+            block = CoordinateBlock.of(own.factors, ask.block, stepped)
+            edges = edges.take_in(edge_sums(kernel_pass, rows, block, (0, 0), closed_form=True))
+        solver.solve(kernel_pass, edges, ask.first, ask.last, ask.block)

@@ -7,14 +7,15 @@ from typing import Any
 
 import numpy as np
 
+from considerate.data.graph import ITEMS
 from considerate.distributed.messages import Broadcast, Reply, Sums, merge_replies
 from considerate.distributed.partitions.inner import InnerBroadcast, InnerReply, step_items
 from considerate.distributed.pools.pool import SinglePartCall
 from considerate.distributed.runners.by_users import ByUsersRunner
 from considerate.inference.posterior import Side
-from considerate.inference.sums import Step
-from considerate.inference.sweep import State, Sweep, bound_of, check_bound, check_rows, mean_of, next_state
-from considerate.inference.updates import Moments
+from considerate.inference.sums import PassConstants
+from considerate.inference.sweep import State, Sweep, bound_of, check_bound, check_rows, next_state
+from considerate.inference.updates import Moments, SideUpdate
 
 
 class InnerSweepsRunner(ByUsersRunner):
@@ -36,8 +37,9 @@ class InnerSweepsRunner(ByUsersRunner):
         bad = [int(one[1]) for one in blocks if one[1] >= 0]
         check_rows(min(bad, default=-1), "user", number, state)
         check_rows(bad_item, "item", number, state)
-        users, moments = Moments.total([one[2:] for one in blocks]), Moments.of(items)
-        new = next_state(state, self._nobody(), items, users, moments, self.counts, self.settings, epsilon)
+        users = SideUpdate(self._nobody(), Moments.total([block[2:] for block in blocks]))
+        stepped = SideUpdate(items, Moments.of(items))
+        new = next_state(state, users, stepped, self.counts, self.settings, epsilon)
         check_bound(bound, number, state)
         return Sweep(new, bound, epsilon, self._settled(number))
 
@@ -66,7 +68,5 @@ class InnerSweepsRunner(ByUsersRunner):
         step = self._item_step(state, down)
         return InnerBroadcast(down, total, step.tau, step.tau_bias, self.inner_sweeps)
 
-    def _item_step(self, state: State, down: Broadcast) -> Step:
-        taus = state.posterior.precisions
-        tau_bias = mean_of(taus.item_bias)
-        return Step(self.settings.offset, self.settings.weight, taus.item.mean, tau_bias, down.epsilon)
+    def _item_step(self, state: State, down: Broadcast) -> PassConstants:
+        return PassConstants.of(self.settings, state.posterior.precisions.means_of(ITEMS), down.epsilon)
