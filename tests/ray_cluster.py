@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import time
@@ -14,6 +15,8 @@ import numpy as np
 
 from considerate.distributed.ray.workers import WorkerHandle
 
+MEMORY = 100 * 1024 * 1024  # bytes of a node's object store
+
 # By default Ray takes some twenty seconds to call a node dead.
 DEATH_KNOWN_SOON = {
     "health_check_initial_delay_ms": 500,
@@ -21,6 +24,19 @@ DEATH_KNOWN_SOON = {
     "health_check_timeout_ms": 2000,
     "health_check_failure_threshold": 3,
 }
+
+
+def start_shared_ray(*modules: Any) -> None:
+    """The Ray of three processors that tests share: started by the first that needs it, it ends with the tests.
+
+    Functions of these modules are sent by value: workers cannot import tests.
+    """
+    import ray
+
+    for module in modules:
+        ray.cloudpickle.register_pickle_by_value(module)
+    if not ray.is_initialized():
+        ray.init(address="local", num_cpus=3, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
 
 
 class Tally:
@@ -128,8 +144,7 @@ def three_nodes(cpus: tuple[int, int, int] = (1, 1, 1)) -> Iterator[Any]:
     import ray
     from ray.cluster_utils import Cluster
 
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    memory = 100 * 1024 * 1024
+    ray.shutdown()  # of the Ray that other tests share
     cluster = Cluster()
     try:
         for i, count in enumerate(cpus):
@@ -137,7 +152,7 @@ def three_nodes(cpus: tuple[int, int, int] = (1, 1, 1)) -> Iterator[Any]:
             cluster.add_node(
                 node_ip_address=f"127.0.0.{2 + i}",
                 num_cpus=count,
-                object_store_memory=memory,
+                object_store_memory=MEMORY,
                 include_dashboard=False,
                 **quick,
             )

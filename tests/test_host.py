@@ -157,7 +157,10 @@ def test_a_second_ctrl_c_waits_for_what_is_under_way(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(Future, "cancel", told)
 
+    started = threading.Barrier(2)
+
     def work(number: int) -> None:
+        started.wait(60)
         if number == 0:
             press_ctrl_c()
         assert winding_down.wait(60)

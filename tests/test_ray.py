@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -18,7 +19,7 @@ import ray_cluster
 from considerate.distributed.backends.ray import RayBackend, RaySession
 from considerate.distributed.pools.host import PerPart, size_of
 from considerate.errors import ClusterError, DataError, UsageError
-from ray_cluster import Tally, alive, downs, expected_tally, together
+from ray_cluster import Tally, alive, downs, expected_tally, start_shared_ray, together
 
 ray = pytest.importorskip("ray")
 
@@ -27,9 +28,8 @@ PARTS = 7
 
 @pytest.fixture(scope="module")
 def session() -> Iterator[RaySession]:
-    for module in (ray_cluster, sys.modules[__name__]):  # workers cannot import tests
-        ray.cloudpickle.register_pickle_by_value(module)
-    with RayBackend(workers=3).open() as made:
+    start_shared_ray(ray_cluster, sys.modules[__name__])
+    with RayBackend(workers=3, threads=1).open() as made:
         yield made
 
 
@@ -58,69 +58,70 @@ def test_without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
         RayBackend().open()
 
 
-def test_described(session: RaySession) -> None:
-    assert session.describe() == f"a local Ray {ray.__version__}: 3 workers of 1 thread"
-    if sys.platform == "linux":
-        assert ray.nodes()[0]["NodeManagerAddress"] == "127.0.0.2"
-
-
 def test_too_few_processors_are_said_in_one_sentence_and_a_ray_in_use_is_left_alone(session: RaySession) -> None:
     with pytest.raises(ClusterError) as caught:
-        RayBackend(workers=50, threads=2, patience=1.0).open()
+        RayBackend(workers=50, threads=2, patience=0.1).open()
     assert str(caught.value) == (
-        "50 workers of 2 threads found no room within 1 s on 1 node with 3 processors, 3 on the largest and 0 free in "
-        "all; ask for fewer workers or threads, or add nodes."
+        "50 workers of 2 threads found no room within 0.1 s on 1 node with 3 processors, 3 on the largest and 0 free "
+        "in all; ask for fewer workers or threads, or add nodes."
     )
     assert session.tasks.get(session.tasks.submit(abs, -3)) == 3
 
 
 SESSION = """
-import json, os, signal, sys, time
+import json, os, ray, signal, sys, time
 from considerate.distributed.backends.ray import RayBackend
-opened = RayBackend(workers=1).open()
-pid = opened.tasks.get(opened.tasks.submit(os.getpid))
-print(json.dumps({"worker": pid, "session": opened._session}), flush=True)
-END
+from considerate.storage.files import folder_beside
+
+def kill(name):
+    os.kill(ray._private.worker._global_node.all_processes[name][0].process.pid, signal.SIGKILL)
+    while True:
+        session.tasks.put(bytes(10**6))
+
+with folder_beside(sys.argv[1]) as folder:
+    os.mkdir(folder)
+    session = RayBackend(workers=1, threads=1).open()
+    pid = session.tasks.get(session.tasks.submit(os.getpid))
+    told = {"worker": pid, "session": session._session, "described": session.describe()}
+    print(json.dumps(told | {"address": ray.nodes()[0]["NodeManagerAddress"]}), flush=True)
+    END
 """
 
 
-def run_session(end: str, **environment: str) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
-    """What a process of its own printed that opened a Ray and ended in some way."""
+def run_session(end: str, folder: Path) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
+    """What a process of its own printed that session a Ray, beside an unfinished folder, and ended in some way."""
+    folder.mkdir()
     done = subprocess.run(
-        [sys.executable, "-c", SESSION.replace("END", end)],
+        [sys.executable, "-c", SESSION.replace("END", end), str(folder / "model")],
         capture_output=True,
         text=True,
-        timeout=120,
-        env=os.environ | environment,
+        timeout=250,
+        env=os.environ | {"RAY_gcs_rpc_server_reconnect_timeout_s": "1"},
         check=False,
     )
-    import json
-
+    assert done.stdout, done.stderr
     return done, json.loads(done.stdout.splitlines()[0])
 
 
-@pytest.mark.parametrize("end", ["pass", "raise SystemExit(3)"])
-def test_a_ray_that_was_started_is_stopped_even_where_nobody_closes_it(end: str) -> None:
-    done, said = run_session(end)
-    assert done.returncode == (3 if "3" in end else 0)
+def test_a_ray_that_was_started_is_stopped_even_where_nobody_closes_it(tmp_path: Path) -> None:
+    done, told = run_session("raise SystemExit(3)", tmp_path / "out")
+    assert done.returncode == 3
     assert done.stderr == ""  # not a word of Ray's own
     assert len(done.stdout.splitlines()) == 1
-    assert not alive(said["worker"])
-    assert not Path(said["session"]).exists()
+    assert not alive(told["worker"])
+    assert not Path(told["session"]).exists()
+    assert told["described"] == f"a local Ray {ray.__version__}: 1 worker of 1 thread"
+    if sys.platform == "linux":
+        assert told["address"] == "127.0.0.2"
 
 
-def test_no_ray_at_an_address() -> None:
-    code = """
-from considerate.distributed.backends.ray import RayBackend
-from considerate.errors import ClusterError
-try:
-    RayBackend(address="127.0.0.1:1").open()
-except ClusterError as error:
-    print(error)
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
-    assert done.stdout.startswith("There is no Ray to join at 127.0.0.1:1: ")
-    assert done.stdout.endswith("Connection refused; see `ray status`, or give another --address.\n")
+@pytest.mark.parametrize("process", ["raylet", "gcs_server"])
+def test_a_ray_that_dies_ends_the_program_with_one_sentence_and_nothing_left(process: str, tmp_path: Path) -> None:
+    done, _ = run_session(f"kill({process!r})", tmp_path / "out")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith("considerate: Ray no longer answers (its raylet on this machine, or")
+    assert done.stderr.count("considerate: ") == 1
+    assert os.listdir(tmp_path / "out") == []
 
 
 # --- Tasks ---
@@ -238,7 +239,7 @@ def test_the_slowest_is_reported(pool: Any) -> None:
 INTERRUPTED = f"""
 import sys
 sys.path.insert(0, {str(Path(__file__).parent)!r})
-import logging
+import logging, threading
 logging.basicConfig(level=logging.INFO)
 import numpy as np
 import ray_cluster
@@ -246,19 +247,20 @@ from ray import cloudpickle
 from ray_cluster import Tally, downs, expected_tally, together
 from considerate.distributed.backends.ray import RayBackend
 cloudpickle.register_pickle_by_value(ray_cluster)
-with RayBackend(workers=2).open() as opened:
-    crew = opened.make_pool(Tally, {{"parts": 4}}, list(range(4)))
+with RayBackend(workers=2).open() as session:
+    pool = session.make_pool(Tally, {{"parts": 4}}, list(range(4)))
     sent = downs(3)
-    crew.call("visit", sent[0], merge=together, changes=True)
-    pids = crew.call("pid")
+    pool.call("visit", sent[0], merge=together, changes=True)
+    pids = pool.call("pid")
     print("ready", flush=True)
     try:
-        crew.call("slow_visit", sent[2], 1.0, merge=together, changes=True)
+        threading.Timer(0.3, print, ("visiting",), {{"flush": True}}).start()
+        pool.call("slow_visit", sent[2], 5.0, merge=together, changes=True)
     except KeyboardInterrupt:
         print("interrupted")
-    same = np.array_equal(crew.call("look", merge=together), expected_tally(4, sent[:1]))
-    answer = crew.call("visit", sent[1], merge=together, changes=True)
-    print(same, np.array_equal(answer, expected_tally(4, sent[:2])), crew.call("pid") == pids)
+    same = np.array_equal(pool.call("look", merge=together), expected_tally(4, sent[:1]))
+    answer = pool.call("visit", sent[1], merge=together, changes=True)
+    print(same, np.array_equal(answer, expected_tally(4, sent[:2])), pool.call("pid") == pids)
 """
 
 
@@ -272,8 +274,8 @@ def test_ctrl_c_leaves_the_parts_as_after_the_last_finished_call() -> None:
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
-    time.sleep(0.3)
+    assert process.stdout.readline() == "visiting\n"
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to Ray's processes too
-    said, errors = process.communicate(timeout=60)
+    said, errors = process.communicate(timeout=250)
     assert said.splitlines() == ["interrupted", "True True True"]
     assert (process.returncode, errors) == (0, "")

@@ -4,7 +4,6 @@ the program itself killed and interrupted."""
 from __future__ import annotations
 
 import glob
-import logging
 import os
 import shutil
 import signal
@@ -12,24 +11,21 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 from considerate import Recommender
-from considerate.cli import app
 from considerate.distributed.backends import ray as ray_backend
 from considerate.distributed.backends.out_of_core import OutOfCore
 from considerate.distributed.backends.ray import RayBackend
 from considerate.fitting.checkpoint import INDEX, Checkpoints, part_file, sweep_folder
 from divided_fits import SETTINGS, assert_same, made, write_likes
 from likes import fit_steps
-from ray_cluster import kill_worker
+from ray_cluster import kill_worker, start_shared_ray
 
 ray = pytest.importorskip("ray")
 
@@ -41,10 +37,12 @@ def likes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_cluster_that_is_not_there_is_one_sentence(likes: Path, tmp_path: Path) -> None:
     options = ("fit", str(likes), "-o", str(tmp_path / "model"), "--backend", "ray", "--address", "127.0.0.1:1")
-    result = CliRunner().invoke(app, options, prog_name="considerate")
-    assert result.exit_code == 1
-    assert result.stderr.startswith("considerate: There is no Ray to join at 127.0.0.1:1")
-    assert result.stderr.count("\n") == 1
+    command = [sys.executable, "-c", "from considerate.cli import main; main()", *options]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=250, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("considerate: There is no Ray to join at 127.0.0.1:1: ")
+    assert done.stderr.endswith("Connection refused; see `ray status`, or give another --address.\n")
+    assert done.stderr.count("\n") == 1
     assert os.listdir(tmp_path) == []
 
 
@@ -52,11 +50,9 @@ def test_a_cluster_that_is_not_there_is_one_sentence(likes: Path, tmp_path: Path
 
 
 @pytest.fixture(scope="module")
-def running() -> Iterator[None]:
+def running() -> None:
     """A Ray that the backends join and leave alone."""
-    ray.init(address="local", num_cpus=3, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
-    yield
-    ray.shutdown()
+    start_shared_ray()
 
 
 @pytest.mark.usefixtures("running")

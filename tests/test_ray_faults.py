@@ -16,7 +16,7 @@ import ray_cluster
 from considerate.distributed.backends.ray import RayBackend, RaySession
 from considerate.distributed.pools.pool import SinglePartCall
 from considerate.errors import ClusterError
-from ray_cluster import Tally, downs, expected_tally, kill_worker, together
+from ray_cluster import Tally, downs, expected_tally, kill_worker, start_shared_ray, together
 
 ray = pytest.importorskip("ray")
 
@@ -25,25 +25,24 @@ PARTS = 7
 
 @pytest.fixture(scope="module")
 def session() -> Iterator[RaySession]:
-    for module in (ray_cluster, sys.modules[__name__]):  # workers cannot import tests
-        ray.cloudpickle.register_pickle_by_value(module)
-    with RayBackend(workers=3).open() as made:
+    start_shared_ray(ray_cluster, sys.modules[__name__])
+    with RayBackend(workers=3, threads=1).open() as made:
         yield made
 
 
 @pytest.fixture(scope="module")
-def one_crew(session: RaySession) -> Iterator[Any]:
+def one_pool(session: RaySession) -> Iterator[Any]:
     made = session.make_pool(Tally, {"parts": PARTS}, list(range(PARTS)))
     yield made
     made.close()
 
 
 @pytest.fixture
-def pool(one_crew: Any) -> Any:
+def pool(one_pool: Any) -> Any:
     """As it is made, as far as parts can tell."""
-    one_crew.call("reset", changes=True)
-    one_crew.report()
-    return one_crew
+    one_pool.call("reset", changes=True)
+    one_pool.report()
+    return one_pool
 
 
 def write(folder: Path, number: int, state: Mapping[str, np.ndarray]) -> str:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,7 +22,8 @@ from considerate.distributed.partitions import make_partition
 from considerate.distributed.runners import gather, make_runner, with_residents
 from considerate.fitting.checkpoint import Checkpoints
 from considerate.kernels import compiled
-from ray_cluster import kill_worker
+from randomised import share
+from ray_cluster import kill_worker, start_shared_ray
 from ray_fits import (
     GROUPS,
     NEGATIVES,
@@ -42,17 +41,12 @@ from ray_fits import (
 ray = pytest.importorskip("ray")
 
 SWEEPS = 6
-kinds = pytest.mark.parametrize("kind", ["sampled", "expected"])
 
 
 @pytest.fixture(scope="module", autouse=True)
-def running() -> Iterator[None]:
+def running() -> None:
     """A Ray that the backends of this file join and leave alone."""
-    for module in (ray_cluster, ray_fits):  # workers cannot import tests
-        ray.cloudpickle.register_pickle_by_value(module)
-    ray.init(address="local", num_cpus=3, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
-    yield
-    ray.shutdown()
+    start_shared_ray(ray_cluster, ray_fits)
 
 
 @pytest.fixture(scope="module")
@@ -69,29 +63,22 @@ def plain(graph: Graph) -> dict[tuple[str, bool], Fitted]:
     }
 
 
-@pytest.mark.parametrize("workers", [1, 2, 3])
-@kinds
-def test_the_posterior_of_the_plain_fit_by_users(graph: Graph, plain: Any, kind: str, workers: int) -> None:
-    with RayBackend(workers=workers, threads=1).open() as session:
-        user_bias = workers == 2
-        found = fit_over(partial(session.pool, make_partition), graph, kind, settings_of(user_bias), SWEEPS)
+@pytest.mark.parametrize(("kind", "workers", "threads"), [("sampled", 3, 1), ("expected", 2, 1), ("expected", 1, 3)])
+def test_the_posterior_of_the_plain_fit_by_users(
+    graph: Graph, plain: Any, kind: str, workers: int, threads: int
+) -> None:
+    with RayBackend(workers=workers, threads=threads).open() as session:
+        user_bias = workers < 3
+        found = fit_over(partial(session.make_pool, make_partition), graph, kind, settings_of(user_bias), SWEEPS)
     same_bits(found, plain[kind, user_bias])
 
 
-@kinds
-def test_threads_within_workers_change_nothing(graph: Graph, plain: Any, kind: str) -> None:
-    with RayBackend(workers=1, threads=3).open() as session:
-        found = fit_over(partial(session.pool, make_partition), graph, kind, settings_of(True), SWEEPS)
-    same_bits(found, plain[kind, True])
-
-
-@pytest.mark.parametrize("workers", [1, 2, 3])
-@kinds
+@pytest.mark.parametrize(("kind", "workers"), [("sampled", 2), ("expected", 3)])
 def test_the_posterior_of_one_process_by_items(graph: Graph, kind: str, workers: int) -> None:
     settings = settings_of(workers == 2)
     here = fit_over(in_process, graph, kind, settings, SWEEPS, ITEMS)
     with RayBackend(workers=workers, threads=1).open() as session:
-        found = fit_over(partial(session.pool, make_partition), graph, kind, settings, SWEEPS, ITEMS)
+        found = fit_over(partial(session.make_pool, make_partition), graph, kind, settings, SWEEPS, ITEMS)
     same_bits(found, here)
 
 
@@ -101,7 +88,7 @@ def test_blocks_of_coordinates_and_shards_of_items(graph: Graph) -> None:
     try:
         plain = plain_fit(graph, "expected", settings, 3)
         with RayBackend(workers=2).open() as session:
-            found = fit_over(partial(session.pool, make_partition), graph, "expected", settings, 3, item_shards=3)
+            found = fit_over(partial(session.make_pool, make_partition), graph, "expected", settings, 3, item_shards=3)
     finally:
         compiled.step_together(before)
     same_bits(found, plain)
@@ -120,7 +107,9 @@ def test_inner_sweeps(graph: Graph, inner: str) -> None:
             kill_worker(pool.workers.all[1], "ray")
 
     with RayBackend(workers=2).open() as session:
-        found = fit_over(partial(session.pool, make_partition), graph, "sampled", settings, 3, seen=kill_one, **how)
+        found = fit_over(
+            partial(session.make_pool, make_partition), graph, "sampled", settings, 3, seen=kill_one, **how
+        )
     same_bits(found, here)
 
 
@@ -134,7 +123,7 @@ def test_ctrl_c_keeps_the_last_finished_sweep(graph: Graph) -> None:
         sweeps = runner.sweeps()
         bounds = [next(sweeps).bound.total for _ in range(finished - 1)]
         last = next(sweeps)
-        threading.Thread(target=lambda: (time.sleep(0.1), os.kill(os.getpid(), signal.SIGINT))).start()
+        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
         with pytest.raises(KeyboardInterrupt):
             next(sweeps)
         bound = runner.evaluate_bound(last.state).total
@@ -181,18 +170,21 @@ class Killer:
 
 @pytest.mark.parametrize(
     ("kind", "resident", "kept"),
-    [
-        ("sampled", USERS, False),
-        ("sampled", USERS, True),
-        ("expected", USERS, False),
-        ("expected", ITEMS, True),
-        ("sampled", ITEMS, False),
-    ],
+    share(
+        [
+            ("sampled", USERS, True),
+            ("sampled", USERS, False),
+            ("expected", USERS, False),
+            ("sampled", ITEMS, False),
+            ("expected", ITEMS, True),
+        ],
+        2,
+    ),
 )
 def test_workers_killed_at_random_moments(
     graph: Graph, plain: Any, kind: str, resident: str, kept: bool, tmp_path: Path
 ) -> None:
-    """Two in each of five fits: ten in all."""
+    """Two in each of five fits: ten in all, in a long run."""
     settings = settings_of(False)
     if resident == USERS:
         undisturbed = plain[kind, False]
@@ -202,7 +194,7 @@ def test_workers_killed_at_random_moments(
     killer = Killer(seed=len(kind) + 2 * kept + 4 * (resident == USERS), kills=2)
     with RayBackend(workers=3, threads=1).open() as session:
         found = fit_over(
-            partial(session.pool, Slowly), graph, kind, settings, SWEEPS, resident, checkpoints, killer.seen
+            partial(session.make_pool, Slowly), graph, kind, settings, SWEEPS, resident, checkpoints, killer.seen
         )
     same_bits(found, undisturbed)
     assert len(killer.killed) == 2

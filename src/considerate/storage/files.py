@@ -64,14 +64,19 @@ def make_folder(path: PathLike) -> None:
         raise _refusal(path, error.errno, error.strerror) from error
 
 
+UNFINISHED_FOLDERS: set[str] = set()  # of this process; whoever outlives it removes them
+
+
 @contextmanager
 def folder_beside(path: PathLike) -> Iterator[str]:
     """The name of a folder beside a file that is to be written; whoever makes it, it is gone when the block ends."""
     name = os.path.join(os.path.dirname(os.path.abspath(path)), f".considerate-{secrets.token_hex(8)}")
+    UNFINISHED_FOLDERS.add(name)
     try:
         yield name
     finally:
         shutil.rmtree(name, ignore_errors=True)
+        UNFINISHED_FOLDERS.discard(name)
 
 
 @contextmanager

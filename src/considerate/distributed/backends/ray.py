@@ -18,11 +18,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from considerate.distributed.backends.base import PartitionedBackend
+from considerate.distributed.backends.dividing import PartitionedBackend
 from considerate.distributed.ray.failures import reason
+from considerate.distributed.ray.guard import CrashGuard
 from considerate.distributed.ray.tasks import RayTasks, in_group
 from considerate.errors import ClusterError, UsageError
 from considerate.kernels.threads import available_threads
+from considerate.storage.files import UNFINISHED_FOLDERS
 
 logger = logging.getLogger("considerate")
 
@@ -67,7 +69,7 @@ class RayBackend(PartitionedBackend):
 
 
 class RaySession:
-    """A Ray in use, see base.BackendSession. Closing it frees the workers; a Ray started here is stopped."""
+    """A Ray in use, see dividing.BackendSession. Closing it frees the workers; a Ray started here is stopped."""
 
     out_of_core = False
 
@@ -77,6 +79,7 @@ class RaySession:
         self._pools: list[Any] = []
         self._group: Any = None
         self._session: str | None = None
+        self._guard: CrashGuard | None = None
         self._heard: Callable[[], None] | None = None  # undoes the silence
         self._environment: dict[str, str | None] = {}  # as it was
         try:
@@ -122,9 +125,20 @@ class RaySession:
 
         return list(placement_group_table(self._group)["bundles_to_node_id"].values())
 
-    def placed(self, worker: int) -> Any:
-        """The scheduling strategy of one worker: its own bundle."""
-        return in_group(self._group, worker % self.workers)
+    def placed(self, bundle: int) -> Any:
+        """The scheduling strategy of a worker in a bundle of the room that is reserved."""
+        return in_group(self._group, bundle)
+
+    def usable_bundle(self, own: int, taken: set[int]) -> int:
+        """A worker's own bundle while its node is alive, else one that nobody has, else its own again: Ray may yet find
+        another node for it."""
+        import ray
+        from ray.util import placement_group_table
+
+        alive = {node["NodeID"] for node in ray.nodes() if node["Alive"]}
+        nodes = placement_group_table(self._group)["bundles_to_node_id"]
+        usable = [bundle for bundle, node in nodes.items() if node in alive and bundle not in taken]
+        return own if own in usable else next(iter(usable), own)
 
     def describe(self) -> str:
         """Where this runs, in a few words."""
@@ -153,6 +167,9 @@ class RaySession:
             ray.shutdown()
             if started and self._session is not None:
                 shutil.rmtree(self._session, ignore_errors=True)
+        if self._guard is not None:
+            self._guard.close()
+            self._guard = None
         heard, self._heard = self._heard, None
         if heard is not None:
             heard()
@@ -194,7 +211,10 @@ class RaySession:
             else:
                 host = _answering(address)
                 self.joined = True
-                ray.init(address=address, _node_ip_address=host if host.startswith("127.") else None, **quiet)
+                context = ray.init(address=address, _node_ip_address=host if host.startswith("127.") else None, **quiet)
+            about = context.address_info
+            logs = os.path.join(about["session_dir"], "logs")
+            self._guard = CrashGuard(about["raylet_socket_name"], about["gcs_address"], logs, UNFINISHED_FOLDERS)
         except (ConnectionError, RuntimeError, ValueError, TimeoutError, OSError, ray.exceptions.RayError) as error:
             what = "A local Ray could not be started" if address == "local" else f"There is no Ray to join at {address}"
             raise ClusterError(f"{what}: {reason(error)}; see `ray status`, or give another --address.") from error

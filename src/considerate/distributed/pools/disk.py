@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
@@ -16,67 +17,69 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from considerate.data.graph import Adjacency, GraphPart
-from considerate.distributed.pools.host import Merge, in_order
+from considerate.distributed.pools.host import Merge, PerPart, in_order
 from considerate.distributed.pools.pool import SinglePartCall
-from considerate.storage.container import StoredTensors, open_tensors, write_scratch
-from considerate.storage.files import PathLike
+from considerate.storage.container import StoredTensors, encode_tensors, open_tensors
+from considerate.storage.files import PathLike, atomic_write
 
 Build = Callable[..., Any]  # (graph part, setup, state or None, the state before or None) -> part
 
 
+def _same(value: Any) -> Any:
+    return value
+
+
 class DiskPool:
-    """See pool.WorkerPool."""
+    """See pool.WorkerPool. `resolve` gives what the values of a PerPart stand for, such as references of tasks."""
 
     def __init__(
-        self, folder: PathLike, build: Build, setup: Any, parts: Iterable[GraphPart], threads: int = 1
+        self,
+        folder: PathLike,
+        build: Build,
+        setup: Any,
+        parts: Iterable[GraphPart],
+        threads: int = 1,
+        resolve: Callable[[Any], Any] = _same,
     ) -> None:
         """Parts may come one after the other: each is written before the next is asked for."""
-        self._build, self._setup, self._threads = build, setup, threads
+        self._build, self._setup, self._threads, self._resolve = build, setup, threads, resolve
         os.makedirs(folder, exist_ok=True)
         self.folder = Path(tempfile.mkdtemp(prefix="parts-", dir=folder))
         self._graphs: list[GraphPart] = []
-        all_user_likes: tuple[Adjacency, Adjacency] | None = None  # as given, and as mapped
+        all_user_likes: Adjacency | None = None
         for part in parts:
             if part.all_user_likes is not None and all_user_likes is None:
-                all_user_likes = part.all_user_likes, self._write_edges("all-user-likes", part.all_user_likes, {}).likes
-            mapped = self._write_edges(f"graph-{part.number:04}", part.likes, {"blocks": part.blocks})
-            self._graphs.append(
-                GraphPart(
-                    part.number,
-                    part.first,
-                    mapped.likes,
-                    mapped.blocks,
-                    None if all_user_likes is None else all_user_likes[1],
-                )
-            )
+                all_user_likes = self._write_edges("all-user-likes", part.all_user_likes)[0]
+            likes, blocks = self._write_edges(f"graph-{part.number:04}", part.likes, part.blocks)
+            self._graphs.append(GraphPart(part.number, part.first, likes, blocks, all_user_likes))
         self.parts = len(self._graphs)
         self._versions = [0] * self.parts  # changes that each part has seen
+        self._seconds = np.zeros(self.parts)  # of each part's calls since the last report
         self._pool = ThreadPoolExecutor(threads, "considerate-parts") if threads > 1 else None
 
     def share(self, value: Any) -> Any:
         return value
 
     def call(
-        self,
-        method: str | Callable[..., Any],
-        *arguments: Any,
-        merge: Merge | None = None,
-        changes: bool = False,
+        self, method: str | Callable[..., Any], *arguments: Any, merge: Merge | None = None, changes: bool = False
     ) -> Any:
         called = [method.number] if isinstance(method, SinglePartCall) else range(self.parts)
 
-        def one(number: int) -> Any:
-            version = self._versions[number]
+        def call_part(number: int) -> Any:
+            begun, version = time.perf_counter(), self._versions[number]
             states = [self._state(number, version), self._state(number, version - 1)]
             part = self._build(self._graphs[number], self._setup, *states)
-            answer = getattr(part, method)(*arguments) if isinstance(method, str) else method(part, *arguments)
+            given = [self._resolve(one.values[number]) if isinstance(one, PerPart) else one for one in arguments]
+            answer = getattr(part, method)(*given) if isinstance(method, str) else method(part, *given)
             if changes:
-                write_scratch(self._file(number, version + 1), part.state())
+                _write(self._file(number, version + 1), part.state())
+            self._seconds[number] += time.perf_counter() - begun
             return answer
 
-        with closing(in_order(self._pool, self._threads, one, called)) as answers:
+        with closing(in_order(self._pool, self._threads, call_part, called)) as answers:
             answer = list(answers) if merge is None else reduce(merge, answers)
         if changes:  # in one assignment: Ctrl-C finds all parts before the change, or all after it
             before = self._versions
@@ -86,9 +89,20 @@ class DiskPool:
         return answer
 
     def snapshot(self, write: Callable[[int, Any], Any], read: Callable[[int], Any] | None = None) -> list[Any]:
-        """What `write(number, state)` gave for each part."""
+        """write(number, state) of every part."""
         written: list[Any] = self.call("keep", write)
         return written
+
+    def name_checkpoint(self, name: str | None) -> None:
+        """Parts in files are never lost alone."""
+
+    def report(self) -> str:
+        """The seconds of the slowest part since the last report, and the size of the parts' states."""
+        slowest = int(np.argmax(self._seconds))
+        written = sum(os.path.getsize(self._file(part, version)) for part, version in enumerate(self._versions))
+        text = f"slowest block {slowest} {self._seconds[slowest]:.2f} s  {written / 1e6:.2f} MB written"
+        self._seconds[:] = 0.0
+        return text
 
     def close(self) -> None:
         """Remove the files."""
@@ -121,9 +135,17 @@ class DiskPool:
             with suppress(OSError):
                 os.unlink(self._file(number, version))
 
-    def _write_edges(self, name: str, edges: Adjacency, others: Mapping[str, Any]) -> GraphPart:
+    def _write_edges(
+        self, name: str, edges: Adjacency, blocks: NDArray[np.int64] | None = None
+    ) -> tuple[Adjacency, NDArray[np.int64]]:
+        """Edges, and blocks of rows, in a file and mapped."""
         path = self.folder / f"{name}.safetensors"
-        write_scratch(path, {"starts": edges.starts, "indices": edges.indices, **others})
-        stored = open_tensors(path, verify=False)
-        likes = Adjacency(stored["starts"], stored["indices"])
-        return GraphPart(0, 0, likes, stored["blocks"] if "blocks" in stored else np.zeros(1, np.int64))
+        blocks = np.zeros(1, np.int64) if blocks is None else blocks
+        _write(path, {"starts": edges.starts, "indices": edges.indices, "blocks": blocks})
+        stored = open_tensors(path, verify=True)
+        return Adjacency(stored["starts"], stored["indices"]), stored["blocks"]
+
+
+def _write(path: Path, tensors: Mapping[str, NDArray[Any]]) -> None:
+    with atomic_write(path, durable=False) as file:
+        file.writelines(encode_tensors(tensors, {}).pieces())

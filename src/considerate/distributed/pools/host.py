@@ -54,7 +54,8 @@ def in_order(
     waiting: deque[Future[Any]] = deque()
     try:
         for task in tasks:
-            waiting.append(pool.submit(function, task))
+            with held_interrupts():
+                waiting.append(pool.submit(function, task))
             if len(waiting) > threads:
                 yield _first_result(waiting)
         while waiting:

@@ -36,6 +36,7 @@ class WorkerHandle:
     steps: list[Any] = field(default_factory=list)  # references: its location, then what brings it up to date
     location: WorkerLocation | None = None
     since: float = 0.0  # when it was asked for
+    bundle: int = 0  # of the room that is reserved
     deaths: int = 0  # since a call was last finished
 
 
@@ -86,7 +87,7 @@ class Workers:
         self.replaced = 0
         self.closed = False
         cuts = np.linspace(0, len(parts), min(session.workers, len(parts)) + 1).round().astype(int).tolist()
-        self.all = [WorkerHandle(i, range(a, b)) for i, (a, b) in enumerate(itertools.pairwise(cuts))]
+        self.all = [WorkerHandle(i, range(a, b), bundle=i) for i, (a, b) in enumerate(itertools.pairwise(cuts))]
 
     def each(self, submit: Submit, among: Iterable[WorkerHandle] | None = None) -> list[tuple[Any, Any]]:
         """(result, other) of every worker: `submit` gives a reference to wait for and anything else. A worker that is
@@ -176,7 +177,8 @@ class Workers:
         """Ask for a new worker and for all that it must do before it is where the others are."""
         import ray
 
-        strategy = self._session.placed(handle.index)
+        handle.bundle = self._usable_bundle(handle)
+        strategy = self._session.placed(handle.bundle)
         made: Any = ray.remote(RayWorker).options(num_cpus=0, max_restarts=0, scheduling_strategy=strategy)
         actor = made.remote(self._session.threads)
         given = self._given[handle.parts.start : handle.parts.stop]
@@ -199,6 +201,10 @@ class Workers:
             handle.location = done if isinstance(done, WorkerLocation) else handle.location
             handle.steps.pop(0)
 
+    def _usable_bundle(self, handle: WorkerHandle) -> int:
+        taken = {other.bundle for other in self.all if other is not handle}
+        return int(self._session.usable_bundle(handle.bundle, taken))
+
     def _look(self, handle: WorkerHandle) -> None:
         """A worker that finds no room in time ends the fit."""
         import ray
@@ -206,6 +212,9 @@ class Workers:
         if handle.location is not None or not handle.steps or handle.actor is None:
             return
         if ray.wait([handle.steps[0]], timeout=0)[0]:
+            return
+        if self._usable_bundle(handle) != handle.bundle:
+            ray.kill(handle.actor)  # its node died before it was there; it is asked for again, in a bundle that is free
             return
         waited = time.monotonic() - handle.since
         if waited > self._session.options.patience:
