@@ -9,47 +9,19 @@ from considerate.errors import DataError, UsageError
 # Names as `plain` writes them; each also stands for itself with "id" at its end. The general ones win over
 # the special ones; between two different special ones the user has to choose.
 GENERAL = {"user": ("user", "uid"), "item": ("item", "iid")}
-SPECIAL = {
-    "user": (
-        *("account", "client", "customer", "listener", "member", "person", "profile", "reader", "reviewer"),
-        *("subscriber", "viewer", "visitor", "username"),
-    ),
-    "item": (
-        *(
-            "album",
-            "anime",
-            "app",
-            "article",
-            "artist",
-            "asin",
-            "beer",
-            "book",
-            "business",
-            "content",
-            "course",
-        ),
-        *("document", "doc", "film", "game", "isbn", "joke", "location", "movie", "news", "paper", "place"),
-        *(
-            "podcast",
-            "poi",
-            "product",
-            "recipe",
-            "restaurant",
-            "show",
-            "sku",
-            "song",
-            "track",
-            "venue",
-            "video",
-        ),
-    ),
-}
+_USER = "account client customer listener member person profile reader reviewer subscriber username viewer visitor"
+_ITEM = (
+    "album anime app article artist asin beer book business content course doc document film game isbn joke location "
+    "movie news paper place podcast poi product recipe restaurant show sku song track venue video"
+)
+SPECIAL = {"user": _USER.split(), "item": _ITEM.split()}
 RATINGS = ("rating", "ratings", "stars", "starrating", "score", "bookrating", "userrating", "overall")
 TITLES = (
     *("title", "name", "movietitle", "booktitle", "itemtitle", "producttitle", "originaltitle", "itemname"),
     *("productname", "artistname", "trackname", "label"),
 )
 OTHERS = ("id", "timestamp", "time", "date", "datetime", "genres", "genre", "author", "authors")
+_STEMS = {*GENERAL["user"], *GENERAL["item"], *SPECIAL["user"], *SPECIAL["item"]}
 
 
 def plain(name: str) -> str:
@@ -60,8 +32,7 @@ def plain(name: str) -> str:
 def is_known(name: str) -> bool:
     """Whether a name is one that files use in their header."""
     word = plain(name)
-    stems = {*GENERAL["user"], *GENERAL["item"], *SPECIAL["user"], *SPECIAL["item"]}
-    return word in stems or word.removesuffix("id") in stems or word in (*RATINGS, *TITLES, *OTHERS)
+    return word in _STEMS or word.removesuffix("id") in _STEMS or word in (*RATINGS, *TITLES, *OTHERS)
 
 
 def listed(names: Sequence[str]) -> str:
@@ -74,7 +45,8 @@ def find(name: str, names: Sequence[str], source: str, option: str) -> str:
     """The column called `name`, by its exact name or, where only one fits, without regard to case."""
     if not isinstance(name, str):
         raise UsageError(f"{option}: a column is named by a string, not by {name!r}.")
-    fits = [one for one in names if one == name] or [one for one in names if one.lower() == name.lower()]
+    fits = [column for column in names if column == name]
+    fits = fits or [column for column in names if column.lower() == name.lower()]
     if len(fits) == 1:
         return fits[0]
     if fits:

@@ -107,26 +107,11 @@ class Encoder:
     def finish(self) -> tuple[NDArray[np.int32], Vocabulary]:
         """The row number of every id that was added, and the vocabulary that it points into."""
         check_missing(self.table.name, self.side, self.column, self.missing)
-        return self._finish_strings() if self.dictionaries else self._finish_integers()
-
-    def _finish_integers(self) -> tuple[NDArray[np.int32], Vocabulary]:
-        low = min((int(part.min()) for part in self.parts if len(part)), default=0)
-        high = max((int(part.max()) for part in self.parts if len(part)), default=-1)
-        if high - low < 4 * sum(map(len, self.parts)) + 65_536:  # ids lie close: look them up in a table
-            seen = np.zeros(high - low + 1, bool)
-            for part in self.parts:
-                seen[part.astype(np.int64) - low] = True
-            check_size(self.table.name, self.side, int(seen.sum()))
-            rank = np.cumsum(seen, dtype=np.int32) - np.int32(1)
-            return self._mapped([rank] * len(self.parts), low), Vocabulary.of_integers(np.flatnonzero(seen) + low)
-        import pyarrow as pa
-
-        dictionary, codes = distinct([pa.array(part.astype(np.int64, copy=False)) for part in self.parts])
-        self.parts = []
-        check_size(self.table.name, self.side, len(dictionary))
-        integers = dictionary.to_numpy()
-        order = np.argsort(integers)
-        return inverse(order)[codes], Vocabulary.of_integers(integers[order])
+        if self.dictionaries:
+            return self._finish_strings()
+        integers, codes = rank_integers(self.parts)
+        check_size(self.table.name, self.side, len(integers))
+        return codes, Vocabulary.of_integers(integers)
 
     def _finish_strings(self) -> tuple[NDArray[np.int32], Vocabulary]:
         import pyarrow as pa
@@ -156,7 +141,7 @@ class Encoder:
             order = np.argsort(integers)
             vocabulary = Vocabulary.of_integers(integers[order])
         rank = inverse(order)
-        return self._mapped([rank[part] for part in np.split(merged, sizes)]), vocabulary
+        return _look_up([rank[codes] for codes in np.split(merged, sizes)], self.parts), vocabulary
 
     def _check_text(self, dictionary: Any) -> None:
         """Refuse ids that only a misplaced quote can have made; note one that may stand for a missing value."""
@@ -183,16 +168,6 @@ class Encoder:
             )
         if pc.index(dictionary, pa.scalar("NA", dictionary.type)).as_py() >= 0:
             self.notes.append(f"NA in {self.column!r} is taken for the id of a {self.side}, not for a missing value")
-
-    def _mapped(self, ranks: list[NDArray[np.int32]], low: int | None = None) -> NDArray[np.int32]:
-        """All codes, or integers from `low` on, after each part went through its ranks; parts are let go one by one."""
-        out = np.empty(sum(map(len, self.parts)), np.int32)
-        at, parts, self.parts = 0, self.parts[::-1], []
-        for rank in ranks:
-            part = parts.pop()
-            np.take(rank, part if low is None else part.astype(np.int64) - low, out=out[at : at + len(part)])
-            at += len(part)
-        return out
 
 
 def _storage(kind: Any) -> Any:
@@ -258,6 +233,36 @@ def distinct(chunks: list[Any]) -> tuple[Any, NDArray[np.int32]]:
         return chunks[0], np.empty(0, np.int32)
     codes = np.concatenate([chunk.indices.to_numpy(zero_copy_only=False) for chunk in encoded])
     return encoded[-1].dictionary, codes
+
+
+def rank_integers(arrays: list[NDArray[Any]]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """The distinct integers of arrays, ascending, and the row of each integer among them. Empties the list."""
+    low = min((int(array.min()) for array in arrays if len(array)), default=0)
+    high = max((int(array.max()) for array in arrays if len(array)), default=-1)
+    if high - low < 4 * sum(map(len, arrays)) + 65_536:  # they lie close: look them up in a table
+        seen = np.zeros(high - low + 1, bool)
+        for array in arrays:
+            seen[array.astype(np.int64) - low] = True
+        rank = np.cumsum(seen, dtype=np.int32) - np.int32(1)
+        return np.flatnonzero(seen) + low, _look_up([rank] * len(arrays), arrays, low)
+    import pyarrow as pa
+
+    dictionary, codes = distinct([pa.array(array.astype(np.int64, copy=False)) for array in arrays])
+    arrays.clear()
+    integers = dictionary.to_numpy()
+    order = np.argsort(integers)
+    return integers[order], inverse(order)[codes]
+
+
+def _look_up(tables: list[NDArray[np.int32]], parts: list[NDArray[Any]], low: int = 0) -> NDArray[np.int32]:
+    """The values of parts, from `low` on, in a table each. Empties the list, so that parts are let go one by one."""
+    out = np.empty(sum(map(len, parts)), np.int32)
+    start = 0
+    for table in tables:
+        part = parts.pop(0)
+        np.take(table, part.astype(np.int64) - low if low else part, out=out[start : start + len(part)])
+        start += len(part)
+    return out
 
 
 def _as_integers(dictionary: Any) -> NDArray[np.int64] | None:

@@ -12,6 +12,7 @@ sorted within a shard and shards follow one another.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -24,7 +25,7 @@ from considerate.data.inputs import translate_errors
 from considerate.data.options import ReaderOptions
 from considerate.data.parquet import Fragment, ParquetInput
 from considerate.data.read import collect
-from considerate.data.vocabularies import Keys, find_rows, keys_of, merge_ids, places_of, slice_ids
+from considerate.data.vocabularies import find_rows, merge_ids, slice_ids
 from considerate.data.vocabulary import Vocabulary
 from considerate.kernels import compiled
 
@@ -34,14 +35,16 @@ MOST_PIECE_BYTES = 256 << 20
 MOST_SHARDS = 64
 SAMPLE = 256  # users of a piece by whom shards are cut
 
+Keys = list[Any]  # ids in the form that a vocabulary sorts by: integers, or bytes of UTF-8
+
 
 @dataclass(frozen=True)
 class Summary:
-    """What is to be said of a piece; small."""
+    """A piece in a few numbers."""
 
     rows: int
     kept: int
-    nan: int  # rows of which the rule cannot tell
+    nan: int  # rows with NaN in the rule
     missing: tuple[int, int]  # rows without a user, without an item
     sample: Keys  # users at equal steps of its likes, ascending
 
@@ -53,7 +56,7 @@ class Likes:
     users: Vocabulary
     starts: NDArray[np.int64]  # [users + 1]
     items: NDArray[np.int32]
-    duplicates: int  # rows that said what another row had said
+    duplicates: int  # rows that repeat another row
 
     def part(self, first: int, last: int) -> Likes:
         """Users first..last, in memory of their own."""
@@ -98,11 +101,6 @@ def plan_pieces(table: ParquetInput, units: Iterable[Fragment], most: int) -> li
     return [table.part(fragments) for fragments in pieces]
 
 
-def cut_file(table: ParquetInput) -> list[Fragment]:
-    """The row groups of the files of an input."""
-    return table.cut()
-
-
 def read_piece(table: ParquetInput, options: ReaderOptions) -> tuple[Summary, Vocabulary, Likes]:
     """(summary, items, likes) of a piece, by resolved options; its items are numbered as they are sorted here."""
     found = collect(table, options)
@@ -117,7 +115,7 @@ def read_piece(table: ParquetInput, options: ReaderOptions) -> tuple[Summary, Vo
     likes = _sorted_likes(user_ids, users, items, len(item_ids))
     edges = len(likes.items)
     steps = (np.arange(min(SAMPLE, edges)) + 0.5) * edges / min(SAMPLE, edges)
-    sample = keys_of(user_ids, np.searchsorted(likes.starts, steps, side="right") - 1)
+    sample = [user_ids.key_at(int(row)) for row in np.searchsorted(likes.starts, steps, side="right") - 1]
     return Summary(found.rows, found.kept, 0, (0, 0), sample), item_ids, likes
 
 
@@ -139,18 +137,18 @@ def choose_cuts(summaries: Sequence[Summary], shards: int) -> Keys:
         (key, one.kept / len(one.sample)) for one in summaries for key in one.sample
     )
     passed = np.cumsum([weight for _, weight in weighted])
-    places = np.searchsorted(passed, passed[-1] * np.arange(1, shards) / shards)
-    return sorted({weighted[int(place)][0] for place in places})
+    cuts = np.searchsorted(passed, passed[-1] * np.arange(1, shards) / shards)
+    return sorted({weighted[int(cut)][0] for cut in cuts})
 
 
 def split_piece(likes: Likes, items: Vocabulary, item_ids: Vocabulary, cuts: Keys) -> Likes | list[Likes]:
     """A slice of a piece for each shard, in which items have their final rows; one slice alone is not in a list."""
-    rows = find_rows(items, item_ids)
-    likes = replace(likes, items=rows[likes.items])
+    likes = replace(likes, items=find_rows(items, item_ids)[likes.items])
     if not cuts:
         return likes
-    places = [0, *places_of(cuts, likes.users), len(likes.users)]
-    slices = [likes.part(first, last) for first, last in pairwise(places)]
+    count, key_at = len(likes.users), likes.users.key_at
+    rows = [0, *(bisect_left(range(count), key, key=key_at) for key in cuts), count]
+    slices = [likes.part(first, last) for first, last in pairwise(rows)]
     return [replace(slices[0], duplicates=likes.duplicates), *slices[1:]]
 
 

@@ -92,20 +92,8 @@ def read_interactions(
     Vocabularies are sorted and hold the ids that the rule keeps, so that row numbers do not depend on the
     order of the rows.
     """
-    return read_likes(
-        source,
-        ReaderOptions(
-            user_column=user_column,
-            item_column=item_column,
-            rating_column=rating_column,
-            where=where,
-            titles=titles,
-            title_id_column=title_id_column,
-            title_column=title_column,
-            query=query,
-            time_column=time_column,
-        ),
-    )
+    names = (user_column, item_column, rating_column, where, titles, title_id_column, title_column, query, time_column)
+    return read_likes(source, ReaderOptions(*names))
 
 
 def read_likes(source: Any, options: ReaderOptions) -> Interactions:

@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import reduce
+from operator import and_, eq, ge, gt, le, lt, ne, or_
 from typing import Any
 
 from considerate.errors import UsageError
@@ -40,7 +41,7 @@ _TOKEN = re.compile(
     )""",
     re.VERBOSE,
 )
-_OPS = {">=": ">=", ">": ">", "<=": "<=", "<": "<", "==": "==", "=": "==", "!=": "!=", "<>": "!="}
+_COMPARE = {">=": ge, ">": gt, "<=": le, "<": lt, "==": eq, "!=": ne, "=": eq, "<>": ne}
 _EXAMPLE = """a rule looks like: rating >= 4 and genre in ('Comedy', 'Drama')"""
 
 
@@ -99,13 +100,13 @@ class _Parser:
         self.depth = 0
         self.columns: dict[str, None] = {}
         self.comparisons = 0
-        place, end = 0, len(text.rstrip())
-        while place < end:
-            match = _TOKEN.match(text, place)
+        start, end = 0, len(text.rstrip())
+        while start < end:
+            match = _TOKEN.match(text, start)
             if match is None:
-                raise self.wrong(f"{text[place:].strip()[:20]!r} is not understood")
+                raise self.wrong(f"{text[start:].strip()[:20]!r} is not understood")
             self.tokens.append((str(match.lastgroup), match.group(str(match.lastgroup))))
-            place = match.end()
+            start = match.end()
 
     def wrong(self, what: str) -> UsageError:
         return UsageError(f"--where {self.text[:200]!r}: {what}; {_EXAMPLE}.")
@@ -183,10 +184,10 @@ class _Parser:
             inside = Comparison(column, "in", tuple(values))
             return Negation(inside) if without else inside
         sign = self.peek()[1]
-        if self.peek()[0] != "op" or sign not in _OPS:
+        if self.peek()[0] != "op" or sign not in _COMPARE:
             raise self.wrong(f"expected a comparison such as >= after {column!r} and found {sign!r}")
         self.at += 1
-        return Comparison(column, _OPS[sign], (self.literal(),))
+        return Comparison(column, sign, (self.literal(),))
 
     def literal(self) -> Literal:
         kind, token = self.peek()
@@ -215,6 +216,7 @@ class Compiled:
 def compile_rule(rule: Rule, types: Mapping[str, tuple[str, Any]]) -> Compiled:
     """The Arrow expression of a rule given the real name and the type of each column that it names."""
     import pyarrow.compute as pc
+    from pyarrow.types import is_floating
 
     doubtful: list[Any] = []
     parsed: dict[str, str] = {}
@@ -223,34 +225,26 @@ def compile_rule(rule: Rule, types: Mapping[str, tuple[str, Any]]) -> Compiled:
         if isinstance(node, Negation):
             return ~build(node.term)
         if isinstance(node, Joined):
-            return _balanced([build(term) for term in node.terms], node.word)
+            return _balanced([build(term) for term in node.terms], and_ if node.word == "and" else or_)
         name, kind = types[node.column]
         field, values = _bind(name, kind, node) if node.op != "null" else (pc.field(name), [])
-        if _is_float(kind) or (values and _is_float(values[0].type)):
+        as_number = bool(values) and is_floating(values[0].type)
+        if as_number or is_floating(kind):
             doubtful.append(pc.is_nan(_number(pc.field(name), kind)))
-        if values and _is_float(values[0].type) and _is_text(kind):
+        if as_number and _is_text(kind):
             parsed.setdefault(name, str(node.values[0]))
         return _compare(field, node.op, values)
 
     keep = build(rule.root)
-    nan = reduce(lambda a, b: a | b, doubtful) if doubtful else None
+    nan = reduce(or_, doubtful) if doubtful else None
     return Compiled(keep, nan, tuple(name for name, _ in types.values()), tuple(parsed.items()))
 
 
-def _balanced(terms: list[Any], word: str) -> Any:
+def _balanced(terms: list[Any], join: Callable[[Any, Any], Any]) -> Any:
     """Terms joined two by two, so that a long chain does not become a deep tree."""
     while len(terms) > 1:
-        pairs = [terms[at : at + 2] for at in range(0, len(terms), 2)]
-        terms = [
-            pair[0] if len(pair) == 1 else (pair[0] & pair[1] if word == "and" else pair[0] | pair[1]) for pair in pairs
-        ]
+        terms = [reduce(join, terms[at : at + 2]) for at in range(0, len(terms), 2)]
     return terms[0]
-
-
-def _is_float(kind: Any) -> bool:
-    import pyarrow as pa
-
-    return bool(pa.types.is_floating(kind))
 
 
 def _is_text(kind: Any) -> bool:
@@ -278,15 +272,7 @@ def _compare(field: Any, op: str, values: list[Any]) -> Any:
     if op == "in":
         among = field.isin(pa.array([value.as_py() for value in values], values[0].type))
         return pc.if_else(field.is_valid(), among, pa.scalar(None, pa.bool_()))
-    value = values[0]
-    return {
-        ">=": lambda: field >= value,
-        ">": lambda: field > value,
-        "<=": lambda: field <= value,
-        "<": lambda: field < value,
-        "==": lambda: field == value,
-        "!=": lambda: field != value,
-    }[op]()
+    return _COMPARE[op](field, values[0])
 
 
 def _bind(name: str, kind: Any, node: Comparison) -> tuple[Any, list[Any]]:

@@ -27,7 +27,16 @@ class TimeColumn:
 
     def add(self, chunks: list[Any]) -> None:
         """Take the next rows: Arrow arrays of one type."""
-        self.parts += [self._numbers(chunk) for chunk in chunks]
+        import pyarrow as pa
+
+        for chunk in chunks:
+            try:
+                self.parts.append(_numbers(chunk))
+            except (pa.ArrowInvalid, TypeError) as error:
+                raise DataError(
+                    f"{self.source}: the times in {self.column!r} cannot be read ({str(error).splitlines()[0][:200]}); "
+                    "expected dates, moments, numbers, or texts such as 2024-05-01T18:30:00."
+                ) from error
 
     def finish(self) -> NDArray[np.float64]:
         """The time of every like that was added, NaN where it has none."""
@@ -42,49 +51,26 @@ class TimeColumn:
             self.notes.append(f"{missing:,} likes have no time in {self.column!r}; they are never held out by time")
         return times
 
-    def _numbers(self, chunk: Any) -> NDArray[np.float64]:
-        import pyarrow as pa
-        import pyarrow.types as at
 
-        kind = chunk.type
-        if at.is_dictionary(kind):
-            chunk, kind = chunk.dictionary_decode(), kind.value_type
-        try:
-            if at.is_date(kind):
-                chunk, kind = chunk.cast(pa.timestamp("s")), pa.timestamp("s")
-            if at.is_timestamp(kind):
-                return self._seconds(chunk)
-            if at.is_string(kind) or at.is_large_string(kind):
-                return self._from_text(chunk)
-            if at.is_integer(kind) or at.is_floating(kind) or at.is_decimal(kind) or at.is_null(kind):
-                return self._floats(chunk)
-        except pa.ArrowInvalid as error:
-            raise self._wrong(str(error).splitlines()[0][:200]) from error
-        raise self._wrong(f"its type is {kind}")
+def _numbers(chunk: Any) -> NDArray[np.float64]:
+    """An Arrow array of times as numbers, null as NaN."""
+    import pyarrow as pa
+    import pyarrow.types as at
 
-    def _from_text(self, chunk: Any) -> NDArray[np.float64]:
-        import pyarrow as pa
-
+    kind = chunk.type
+    if at.is_dictionary(kind):
+        return _numbers(chunk.dictionary_decode())
+    if at.is_string(kind) or at.is_large_string(kind):
         for kind in (pa.float64(), pa.timestamp("us")):
             try:
-                return self._floats(chunk.cast(kind)) if kind == pa.float64() else self._seconds(chunk.cast(kind))
+                return _numbers(chunk.cast(kind))
             except pa.ArrowInvalid:
                 continue
-        return self._seconds(chunk.cast(pa.timestamp("us", "UTC")))  # texts that name a zone
-
-    def _seconds(self, chunk: Any) -> NDArray[np.float64]:
-        import pyarrow as pa
-
-        return self._floats(chunk.cast(pa.timestamp("us", chunk.type.tz)).cast(pa.int64())) / 1e6
-
-    def _floats(self, chunk: Any) -> NDArray[np.float64]:
-        import pyarrow as pa
-
-        numbers = chunk.cast(pa.float64(), safe=False)
-        return np.array(numbers.to_numpy(zero_copy_only=False), np.float64)  # null becomes NaN
-
-    def _wrong(self, what: str) -> DataError:
-        return DataError(
-            f"{self.source}: the times in {self.column!r} cannot be read ({what}); "
-            "expected dates, moments, numbers, or texts such as 2024-05-01T18:30:00."
-        )
+        return _numbers(chunk.cast(pa.timestamp("us", "UTC")))  # texts that name a zone
+    if at.is_date(kind):
+        return _numbers(chunk.cast(pa.timestamp("s")))
+    if at.is_timestamp(kind):
+        return _numbers(chunk.cast(pa.timestamp("us", kind.tz)).cast(pa.int64())) / 1e6
+    if not (at.is_integer(kind) or at.is_floating(kind) or at.is_decimal(kind) or at.is_null(kind)):
+        raise TypeError(f"its type is {kind}")
+    return np.array(chunk.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), np.float64)

@@ -2,41 +2,15 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from considerate.data.encode import distinct, inverse, string_bytes
+from considerate.data.encode import distinct, inverse, rank_integers, string_bytes
 from considerate.data.titles import Titles
 from considerate.data.vocabulary import Vocabulary
-
-Keys = list[int] | list[bytes]  # integers, or strings as UTF-8: ids that compare as a vocabulary sorts
-
-
-def keys_of(ids: Vocabulary, rows: NDArray[np.int64]) -> Keys:
-    """The ids of some rows, in the form that compares."""
-    if ids.integers is not None:
-        numbers: list[int] = ids.integers[rows].tolist()
-        return numbers
-    return [_text(ids, int(row)) for row in rows]
-
-
-def _text(ids: Vocabulary, row: int) -> bytes:
-    assert ids.offsets is not None
-    assert ids.text is not None
-    return ids.text[int(ids.offsets[row]) : int(ids.offsets[row + 1])].tobytes()
-
-
-def places_of(keys: Keys, ids: Vocabulary) -> list[int]:
-    """The first row of a vocabulary at or after each of the keys."""
-    if not len(ids):
-        return [0] * len(keys)
-    if ids.integers is not None:
-        return [int(row) for row in np.searchsorted(ids.integers, np.array(keys, np.int64))]
-    return [bisect_left(range(len(ids)), key, key=lambda row: _text(ids, row)) for key in keys]
 
 
 def slice_ids(ids: Vocabulary, first: int, last: int) -> Vocabulary:
@@ -72,36 +46,21 @@ def join_ids(vocabularies: Sequence[Vocabulary]) -> Vocabulary:
 
 def merge_ids(vocabularies: Sequence[Vocabulary]) -> tuple[Vocabulary, list[NDArray[np.int32]]]:
     """All ids of several vocabularies, each once; and per vocabulary the rows of its ids among them."""
-    full = [ids for ids in vocabularies if len(ids)]
-    if not full:
-        return vocabularies[0], [np.empty(0, np.int32) for _ in vocabularies]
-    ids, ranks = _merge_integers(full) if full[0].kind == "integer" else _merge_strings(full)
-    of = iter(ranks)
-    return ids, [next(of) if len(one) else np.empty(0, np.int32) for one in vocabularies]
-
-
-def _merge_integers(vocabularies: list[Vocabulary]) -> tuple[Vocabulary, list[NDArray[np.int32]]]:
-    arrays = [ids.integers for ids in vocabularies if ids.integers is not None]
-    low, high = min(int(one[0]) for one in arrays), max(int(one[-1]) for one in arrays)
-    if high - low < 4 * sum(map(len, arrays)) + 65_536:  # ids lie close: look them up in a table
-        seen = np.zeros(high - low + 1, bool)
-        for one in arrays:
-            seen[one - low] = True
-        rank = np.cumsum(seen, dtype=np.int32) - np.int32(1)
-        return Vocabulary.of_integers(np.flatnonzero(seen) + low), [rank[one - low] for one in arrays]
-    every = np.unique(np.concatenate(arrays))
-    return Vocabulary.of_integers(every), [np.searchsorted(every, one).astype(np.int32) for one in arrays]
-
-
-def _merge_strings(vocabularies: list[Vocabulary]) -> tuple[Vocabulary, list[NDArray[np.int32]]]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    dictionary, codes = distinct([string_array(ids) for ids in vocabularies])
-    order = pc.sort_indices(dictionary).to_numpy()
-    ranks = inverse(order)[codes]
-    ends = np.cumsum([len(ids) for ids in vocabularies])[:-1]
-    return Vocabulary.of_bytes(*string_bytes(dictionary.take(pa.array(order)))), np.split(ranks, ends)
+    full = [ids for ids in vocabularies if len(ids)]
+    if not full:
+        return vocabularies[0], [np.empty(0, np.int32) for _ in vocabularies]
+    if full[0].kind == "integer":
+        integers, rows = rank_integers([ids.integers for ids in full if ids.integers is not None])
+        merged = Vocabulary.of_integers(integers)
+    else:
+        dictionary, codes = distinct([string_array(ids) for ids in full])
+        order = pc.sort_indices(dictionary).to_numpy()
+        merged = Vocabulary.of_bytes(*string_bytes(dictionary.take(pa.array(order))))
+        rows = inverse(order)[codes]
+    return merged, np.split(rows, np.cumsum([len(ids) for ids in vocabularies])[:-1])
 
 
 def string_array(texts: Vocabulary | Titles) -> Any:
@@ -131,5 +90,5 @@ def find_rows(ids: Vocabulary, among: Vocabulary) -> NDArray[np.int32]:
         return np.empty(0, np.int32)
     import pyarrow.compute as pc
 
-    found: NDArray[np.int32] = pc.index_in(string_array(ids), string_array(among)).to_numpy(zero_copy_only=False)
-    return found
+    rows: NDArray[np.int32] = pc.index_in(string_array(ids), string_array(among)).to_numpy(zero_copy_only=False)
+    return rows

@@ -7,6 +7,7 @@ order of its lines, and one id is found by bisection in a mapped file without bu
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -94,10 +95,8 @@ class Vocabulary:
         """The id of one row."""
         if not 0 <= row < self.size:
             raise IndexError(f"row {row} of a vocabulary of {self.size}")
-        if self.kind == "integer":
-            assert self.integers is not None
-            return int(self.integers[row])
-        return self._bytes(row).decode() if self.kind == "string" else self.first + row
+        key = self.key_at(row)
+        return key.decode() if isinstance(key, bytes) else key
 
     def ids_of(self, rows: Sequence[int] | NDArray[Any]) -> list[Id]:
         """The ids of several rows."""
@@ -106,19 +105,18 @@ class Vocabulary:
     def row_of(self, one: object) -> int:
         """The row of an id, or -1. An integer as Python prints it finds an integer id: a shell gives text."""
         row = self.last_up_to(one)
-        return row if row >= 0 and self._key_at(row) == self._key(one) else -1
+        return row if row >= 0 and self.key_at(row) == self._key(one) else -1
 
     def last_up_to(self, one: object) -> int:
         """The row of the largest id that is not above this one, or -1; also -1 of what cannot be an id."""
         key = self._key(one)
         if key is None:
             return -1
-        if isinstance(key, bytes):
-            return self._bisected(key)
-        if self.kind == "range":
+        if self.integers is not None:
+            return int(np.searchsorted(self.integers, np.int64(key), side="right")) - 1
+        if isinstance(key, int):
             return max(-1, min(key - self.first, self.size - 1))
-        assert self.integers is not None
-        return int(np.searchsorted(self.integers, np.int64(key), side="right")) - 1
+        return bisect_right(range(self.size), key, key=self.key_at) - 1
 
     def _key(self, one: object) -> int | bytes | None:
         """What ids are ordered by; None of what cannot be one."""
@@ -126,20 +124,11 @@ class Vocabulary:
             return str(one).encode(errors="surrogatepass")
         return integer_id(one)
 
-    def _key_at(self, row: int) -> int | bytes:
+    def key_at(self, row: int) -> int | bytes:
+        """The id of one row in the form that ids are sorted by: an integer, or UTF-8."""
         if self.kind == "string":
             return self._bytes(row)
         return self.first + row if self.integers is None else int(self.integers[row])
-
-    def _bisected(self, wanted: bytes) -> int:
-        low, high = 0, self.size
-        while low < high:
-            middle = (low + high) // 2
-            if self._bytes(middle) <= wanted:
-                low = middle + 1
-            else:
-                high = middle
-        return low - 1
 
     def rows_of(self, ids: Iterable[object]) -> NDArray[np.int64]:
         """The rows of several ids, -1 where unknown."""
@@ -147,31 +136,16 @@ class Vocabulary:
 
     def take(self, rows: NDArray[np.int64]) -> Vocabulary:
         """The ids of some rows, which ascend; those of a range become integers."""
-        if self.kind == "range":
-            return Vocabulary.of_integers(self.first + rows)
-        if self.kind == "integer":
-            assert self.integers is not None
-            return Vocabulary.of_integers(self.integers[rows])
-        assert self.offsets is not None
-        assert self.text is not None
-        return Vocabulary.of_bytes(*taken(self.offsets, self.text, rows))
+        if self.offsets is not None and self.text is not None:
+            return Vocabulary.of_bytes(*taken(self.offsets, self.text, rows))
+        return Vocabulary.of_integers(self.first + rows if self.integers is None else self.integers[rows])
 
     def tensors(self) -> dict[str, NDArray[Any]]:
         """The arrays that a file keeps; `from_tensors` is the way back."""
-        if self.kind == "integer":
-            assert self.integers is not None
-            return {"integers": self.integers}
-        if self.kind == "string":
-            assert self.offsets is not None
-            assert self.text is not None
-            return {"offsets": self.offsets, "text": self.text}
-        return {}
+        arrays = {"integers": self.integers, "offsets": self.offsets, "text": self.text}
+        return {name: array for name, array in arrays.items() if array is not None}
 
     @classmethod
     def from_tensors(cls, kind: str, size: int, tensors: Mapping[str, NDArray[Any]]) -> Vocabulary:
         """A vocabulary from what `tensors` gave."""
-        if kind == "integer":
-            return cls("integer", size, integers=tensors["integers"])
-        if kind == "string":
-            return cls("string", size, offsets=tensors["offsets"], text=tensors["text"])
-        return cls.range(size)
+        return cls(kind, size, tensors.get("integers"), tensors.get("offsets"), tensors.get("text"))

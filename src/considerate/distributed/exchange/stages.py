@@ -24,7 +24,6 @@ from considerate.data.pieces import (
     ShardSize,
     Summary,
     choose_cuts,
-    cut_file,
     make_shard,
     merge_items,
     plan_pieces,
@@ -108,7 +107,7 @@ def cut_pieces(table: ParquetInput, watch: TaskStages, most: int) -> list[Parque
     """The pieces of an input; files that are larger than a piece are cut by their row groups."""
     table = table.absolute()
     large = [place for place, fragment in enumerate(table.fragments) if fragment.size > most]
-    refs = [watch.tasks.submit(cut_file, table.part([table.fragments[place]])) for place in large]
+    refs = [watch.tasks.submit(ParquetInput.cut, table.part([table.fragments[place]])) for place in large]
     cut = dict(zip(large, watch.gather("looking at files", refs) if refs else []))
     units: list[Fragment] = []
     for place, fragment in enumerate(table.fragments):
