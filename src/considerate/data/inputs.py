@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, ClassVar
 from urllib.parse import unquote
 
 from considerate.errors import DataError, UsageError
@@ -19,60 +19,43 @@ BATCH_ROWS = 131_072
 REMOTE = ("s3", "gs", "gcs", "hdfs", "viewfs", "abfs", "abfss")  # schemes of pyarrow's filesystems
 
 
-class Input(Protocol):
+@dataclass
+class Input:
     """An opened source."""
 
     name: str  # for messages
-    notes: list[str]
-    from_text: bool  # columns of ids come as strings, whatever they hold
-    quotes: bool  # there are no quotes around values, or they have been taken off
-    rows: int  # rows read, once the scan is over
+    schema: Any  # Arrow's names and types of the columns
+    quotes: bool = field(default=True, kw_only=True)  # there are no quotes around values, or they have been taken off
+    notes: list[str] = field(default_factory=list, kw_only=True)
+    rows: int = field(default=0, kw_only=True)  # rows read, once the scan is over
+    from_text: ClassVar[bool] = False  # columns of ids come as strings, whatever they hold
 
     @property
     def names(self) -> list[str]:
         """The names of the columns."""
+        return list(self.schema.names)
 
     def types(self, ids: Sequence[str]) -> dict[str, Any]:
         """The Arrow type of every column if `ids` are read as ids."""
+        return {column.name: _without_views(column.type) for column in self.schema}
 
-    def scan(self, needed: Sequence[str], ids: Sequence[str], columns: Mapping[str, Any], keep: Any) -> Iterator[Any]:
-        """Batches of `columns` (name -> expression over the needed ones) of the rows that are kept, in order."""
+    def batches(self, needed: Sequence[str], ids: Sequence[str]) -> Iterable[Any]:
+        """All rows, with the needed columns at least."""
+        raise NotImplementedError
 
     def close(self) -> None:
         """Let go of what is open, whether the input was scanned or not."""
 
-
-@dataclass
-class StreamInput:
-    """Batches that can be had once: a table, a data frame, an answer from a database."""
-
-    name: str
-    schema: Any
-    batches: Iterable[Any]
-    close: Callable[[], None] = lambda: None
-    from_text: bool = False
-    quotes: bool = True
-    notes: list[str] = field(default_factory=list)
-    rows: int = 0
-
-    def __post_init__(self) -> None:
-        self.schema = without_views(self.schema)
-
-    @property
-    def names(self) -> list[str]:
-        return list(self.schema.names)
-
-    def types(self, ids: Sequence[str]) -> dict[str, Any]:
-        return dict(zip(self.schema.names, self.schema.types))
-
     def scan(self, needed: Sequence[str], ids: Sequence[str], columns: Mapping[str, Any], keep: Any) -> Iterator[Any]:
+        """Batches of `columns` (name -> expression over the needed ones) of the rows that are kept, in order."""
         import pyarrow as pa
         import pyarrow.dataset as ds
 
         # One batch at a time: a scanner of a Python iterator goes on in threads of its own after a failure, which
         # aborts the process when it ends, or keeps it from going on (pyarrow 26.0.1).
-        schema = pa.schema([self.schema.field(name) for name in needed])
-        for batch in self.batches:
+        types = self.types(ids)
+        schema = pa.schema([(name, types[name]) for name in needed])
+        for batch in self.batches(needed, ids):
             self.rows += batch.num_rows
             if batch.num_rows:
                 batch = batch.select(list(needed))
@@ -81,16 +64,24 @@ class StreamInput:
                 yield from scanner.to_table().to_batches()
 
 
-def without_views(schema: Any) -> Any:
-    """A schema with ordinary strings for string views, which Arrow's filters do not know."""
+@dataclass
+class StreamInput(Input):
+    """Batches that can be had once: a table, a data frame, an answer from a database."""
+
+    stream: Iterable[Any]
+    close: Callable[[], None] = lambda: None
+
+    def batches(self, needed: Sequence[str], ids: Sequence[str]) -> Iterable[Any]:
+        return self.stream
+
+
+def _without_views(kind: Any) -> Any:
+    """A type with ordinary strings for string views, which Arrow's filters do not know."""
     import pyarrow as pa
 
-    def ordinary(kind: Any) -> Any:
-        if pa.types.is_dictionary(kind):
-            return pa.dictionary(kind.index_type, ordinary(kind.value_type))
-        return pa.large_string() if str(kind) == "string_view" else kind
-
-    return pa.schema([pa.field(column.name, ordinary(column.type)) for column in schema])
+    if pa.types.is_dictionary(kind):
+        return pa.dictionary(kind.index_type, _without_views(kind.value_type))
+    return pa.large_string() if str(kind) == "string_view" else kind
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from considerate.data.inputs import BATCH_ROWS, StreamInput, hide_secrets, translate_errors, without_views
+from considerate.data.inputs import BATCH_ROWS, Input, hide_secrets, translate_errors
 from considerate.errors import DataError
 
 PARQUET_ENDINGS = (".parquet", ".parq", ".pq")
@@ -43,58 +43,30 @@ class Fragment:
 
 
 @dataclass
-class ParquetInput:
-    """Fragments of Parquet; of each only the needed columns are read, batch by batch.
+class ParquetInput(Input):
+    """Fragments of Parquet with the schema of the first file; of each only the needed columns are read, batch by batch.
 
     The rule is applied to the batches and not handed to Arrow's dataset scanner: with a filter, that one hung or
     aborted the process on damaged footers (pyarrow 26.0.1, bit-flipped files), where this way raises.
     """
 
-    name: str
-    schema: Any  # of the first file, and what the names of folders say
     fragments: list[Fragment]
     address: str | None = None  # of the filesystem; None: local disks
-    from_text: bool = False
-    quotes: bool = True
-    notes: list[str] = field(default_factory=list)
-    rows: int = 0
 
-    @property
-    def names(self) -> list[str]:
-        return list(self.schema.names)
-
-    def types(self, ids: Sequence[str]) -> dict[str, Any]:
-        schema = without_views(self.schema)
-        return dict(zip(schema.names, schema.types))
-
-    def scan(self, needed: Sequence[str], ids: Sequence[str], columns: Mapping[str, Any], keep: Any) -> Iterator[Any]:
+    def batches(self, needed: Sequence[str], ids: Sequence[str]) -> Iterator[Any]:
         import pyarrow as pa
 
-        schema = pa.schema([self.schema.field(name) for name in needed])
-        stream = StreamInput(self.name, schema, self._batches(needed))
-        yield from stream.scan(needed, ids, columns, keep)
-        self.rows = stream.rows
-
-    def close(self) -> None:
-        """Files are open during a scan only."""
-
-    def _batches(self, needed: Sequence[str]) -> Iterator[Any]:
-        import pyarrow as pa
-
-        types = {name: self.schema.field(name).type for name in needed}
         for fragment in self.fragments:
             file = self._open(fragment)
             held = [name for name in needed if name in file.schema_arrow.names and name not in fragment.keys]
             for rows, groups in self._runs(fragment, file, held):
                 for batch in file.iter_batches(rows, columns=held, row_groups=groups):
                     zeros = pa.array(np.zeros(batch.num_rows, np.int64))
-                    columns = [
-                        batch.column(held.index(name))
-                        if name in held
-                        else pa.array([fragment.keys.get(name)], kind).take(zeros)
-                        for name, kind in types.items()
-                    ]
-                    yield pa.RecordBatch.from_arrays(columns, names=list(needed))
+                    for name in needed:
+                        if name not in held:
+                            value = pa.array([fragment.keys.get(name)], self.schema.field(name).type)
+                            batch = batch.append_column(name, value.take(zeros))
+                    yield batch
 
     def _runs(self, fragment: Fragment, file: Any, held: list[str]) -> Iterator[tuple[int, list[int]]]:
         """(rows of a batch, row groups), so that the texts of a batch take about BATCH_BYTES at most.

@@ -63,7 +63,8 @@ def open_sql(address: str, query: str | None) -> StreamInput:
         cursor = stack.enter_context(closing(connection.cursor()))
         cursor.execute(statement)
         reader = stack.enter_context(closing(cursor.fetch_record_batch()))
-        return StreamInput(name, reader.schema, _batches(reader, name, address), stack.pop_all().close)
+        batches = _batches(reader, name, address)
+        return StreamInput(name, reader.schema, batches, stack.pop_all().close)
 
 
 def _batches(reader: Any, name: str, address: str) -> Iterator[Any]:

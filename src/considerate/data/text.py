@@ -13,12 +13,12 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from considerate.data.columns import is_known, plain
-from considerate.data.inputs import StreamInput, translate_errors
+from considerate.data.inputs import Input, translate_errors
 from considerate.errors import DataError
 
 SAMPLE = 1 << 18  # bytes from which the layout is found out
@@ -34,39 +34,37 @@ _UNCLOSED = "a quote is opened that is not closed as it should be, so rows may b
 
 
 @dataclass
-class TextInput:
+class TextInput(Input):
     """A file of delimited lines."""
 
-    name: str
     path: Path
     gzipped: bool
     delimiter: str
-    quotes: bool
     skip: int  # lines before the first row: blank ones and the header
-    names: list[str]
-    inferred: dict[str, Any] = field(default_factory=dict)  # Arrow types, but for ids
-    notes: list[str] = field(default_factory=list)
-    from_text: bool = True
-    rows: int = 0
+    from_text = True
     quoted: bool = False  # whether a quote was seen, once the scan is over
 
     def types(self, ids: Sequence[str]) -> dict[str, Any]:
         import pyarrow as pa
 
-        return {name: pa.string() if name in ids else kind for name, kind in self.inferred.items()}
+        return {name: pa.string() if name in ids else kind for name, kind in super().types(ids).items()}
 
-    def scan(self, needed: Sequence[str], ids: Sequence[str], columns: Mapping[str, Any], keep: Any) -> Iterator[Any]:
+    def batches(self, needed: Sequence[str], ids: Sequence[str]) -> Iterator[Any]:
         import pyarrow as pa
+        import pyarrow.csv as pc
 
         types = {name: kind for name, kind in self.types(ids).items() if name in needed}
-        stream = StreamInput(self.name, pa.schema(list(types.items())), self._batches(types, ids))
-        yield from stream.scan(needed, ids, columns, keep)
-        self.rows = stream.rows
+        texts = {name: MISSING_IDS if name in ids else MISSING for name in types if pa.types.is_string(types[name])}
+        try:
+            with self._bytes() as file:
+                for batch in pc.open_csv(pa.PythonFile(_Blocks(file, self), mode="r"), *self._options(types)):
+                    yield self._clean(batch, texts)
+        except pa.ArrowInvalid as error:
+            if "straddling" not in str(error):
+                raise
+            raise self._too_long() from error
         if self.quotes and self.quoted:
             self._check_quotes()
-
-    def close(self) -> None:
-        """The file is open during a scan only."""
 
     def infer_types(self, sample: str) -> None:
         """Types for the columns of a rule: numbers are double precision, dates stay, the rest is text."""
@@ -84,7 +82,7 @@ class TextInput:
         data = _translate(data, self.delimiter) if self.delimiter in _TRANSLATED else data
         with translate_errors(self.name):
             schema = pc.read_csv(io.BytesIO(data), *self._options(None)).schema
-        self.inferred = {name: wider(kind) for name, kind in zip(schema.names, schema.types)}
+        self.schema = pa.schema([(column.name, wider(column.type)) for column in schema])
 
     def _options(self, types: Mapping[str, Any] | None) -> tuple[Any, Any, Any]:
         """Options of Arrow's reader; without types it guesses them."""
@@ -104,20 +102,6 @@ class TextInput:
                 quoted_strings_can_be_null=False,
             ),
         )
-
-    def _batches(self, types: Mapping[str, Any], ids: Sequence[str]) -> Iterator[Any]:
-        import pyarrow as pa
-        import pyarrow.csv as pc
-
-        texts = {name: MISSING_IDS if name in ids else MISSING for name in types if pa.types.is_string(types[name])}
-        try:
-            with self._bytes() as file:
-                for batch in pc.open_csv(pa.PythonFile(_Blocks(file, self), mode="r"), *self._options(types)):
-                    yield self._clean(batch, texts)
-        except pa.ArrowInvalid as error:
-            if "straddling" not in str(error):
-                raise
-            raise self._too_long() from error
 
     def _clean(self, batch: Any, texts: Mapping[str, list[str]]) -> Any:
         """A batch whose texts have no white space around them, and null for those that stand for nothing."""
@@ -249,6 +233,8 @@ class _Row(NamedTuple):
 
 def open_text(path: Path, gzipped: bool, headers: Sequence[str]) -> TextInput:
     """The input in a text file; `headers` are names that its first line is expected to have."""
+    import pyarrow as pa
+
     name = str(path)
     with gzip.open(path) if gzipped else path.open("rb") as file:
         start = file.read(SAMPLE)
@@ -259,7 +245,8 @@ def open_text(path: Path, gzipped: bool, headers: Sequence[str]) -> TextInput:
     names = _unique(first.fields if header else [""] * len(first.fields))
     skip = first.last_line if header else first.first_line
     notes = [] if header else [f"the first line is taken for data, so the columns are {names[0]} to {names[-1]}"]
-    table = TextInput(name, path, gzipped, delimiter, quotes, skip, names, notes=notes)
+    schema = pa.schema([(column, pa.string()) for column in names])
+    table = TextInput(name, schema, path, gzipped, delimiter, skip, quotes=quotes, notes=notes)
     table.infer_types(sample)
     return table
 

@@ -116,7 +116,7 @@ class Vocabulary:
             return int(np.searchsorted(self.integers, np.int64(key), side="right")) - 1
         if isinstance(key, int):
             return max(-1, min(key - self.first, self.size - 1))
-        return bisect_right(range(self.size), key, key=self.key_at) - 1
+        return bisect_right(range(self.size), key, key=self._bytes) - 1
 
     def _key(self, one: object) -> int | bytes | None:
         """What ids are ordered by; None of what cannot be one."""
