@@ -1,4 +1,5 @@
-"""Load: imports in fresh processes, opening a model of 1 GB, and the first recommendation after opening.
+"""Load: imports in fresh processes, opening a model of 1 GB, the first recommendation after opening, and what it takes
+to verify the model: the blocks of one user, of everyone, and the whole file.
 
 python -m benchmarks load
 """
@@ -11,9 +12,11 @@ import sys
 import tempfile
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from benchmarks.data import random_model, recommender
 from benchmarks.report import Row, Section, command, median
+from considerate.storage import container
 
 HEAVY = ("pyarrow", "scipy", "matplotlib")
 STATEMENTS = ("pass", "import numpy", "import considerate", "from considerate import Recommender", "import implicit")
@@ -29,14 +32,16 @@ import json, sys, time
 start = time.perf_counter()
 from considerate import Recommender
 imported = time.perf_counter()
-model = Recommender.load(sys.argv[1])
+model = Recommender.load(sys.argv[1], verify={"whole": True, "never": False}.get(sys.argv[2]))
 opened = time.perf_counter()
 model.recommend(1234)
 first = time.perf_counter()
 model.recommend(4321)
 second = time.perf_counter()
+model.model_.users.whole()
+whole = time.perf_counter()
 from benchmarks.report import peak_bytes
-print(json.dumps([imported - start, opened - imported, first - opened, second - first, peak_bytes()]))
+print(json.dumps([imported - start, opened - imported, first - opened, second - first, whole - second, peak_bytes()]))
 """
 
 
@@ -66,17 +71,31 @@ def run(quick: bool = False) -> Section:
         }
         for statement in STATEMENTS
     ]
-    users = 50_000 if quick else 3_900_000
+    users = 400_000 if quick else 3_900_000
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.safetensors"
-        recommender(random_model(users, 12_000, likes=10)).save(path)
+        model = recommender(random_model(users, 12_000, likes=10))
+        model.save(path)
         size = path.stat().st_size
-        runs = [fresh(OPEN, str(path)) for _ in range(3 if quick else 5)]
+        repeats = 3 if quick else 5
+        runs = {how: [fresh(OPEN, str(path), how) for _ in range(repeats)] for how in ("used", "whole", "never")}
+        with mock.patch.object(container, "VERIFY_WHOLE", 1 << 62):
+            model.save(path)  # as release 0.1 did, without checksums of blocks
+        runs["0.1"] = [fresh(OPEN, str(path), "used") for _ in range(repeats)]
     section.raw["open"] = runs
-    names = ("import s", "open s", "first recommendation s", "second s", "peak bytes")
-    row: Row = {name: median([one[i] for one in runs]) for i, name in enumerate(names)}
-    row["peak GB"] = row.pop("peak bytes") / 1e9
-    section.tables["A model file"] = [{"users": users, "items": 12_000, "K": 20, "GB": size / 1e9, **row}]
+    names = ("import s", "open s", "first recommendation s", "second s", "everyone verified s", "peak bytes")
+    labels = {
+        "used": "what is used, the default",
+        "whole": "all at once, verify=True",
+        "never": "nothing, verify=False",
+        "0.1": "what is used, a file of 0.1",
+    }
+    table: list[Row] = []
+    for how, label in labels.items():
+        row: Row = {name: median([one[i] for one in runs[how]]) for i, name in enumerate(names)}
+        row["peak GB"] = row.pop("peak bytes") / 1e9
+        table.append({"verified": label, **row})
+    section.tables[f"A model file of {users:,} users, 12,000 items, K = 20: {size / 1e9:.3g} GB"] = table
     section.notes = ["The model file has just been written, so it is read from the system's cache, not from a disk."]
     for name in HEAVY:
         section.must(f"`import considerate` loads {name} (0 is no)", int(name in loaded["import considerate"]), most=0)
