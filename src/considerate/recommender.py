@@ -34,7 +34,7 @@ from considerate.model.ranking import RankingOptions
 from considerate.model.rows import Lists, excluded_rows, item_rows, likes_adjacency
 from considerate.model.serving import Ranker, item_vectors, recommend_rows, user_vectors
 from considerate.model.similar import similar_items, similar_users
-from considerate.model.tables import recommendation_batches, recommendation_table, recommendations_for_likes
+from considerate.model.tables import recommendation_batches, recommendations_for_likes
 from considerate.parameters import Parameters
 
 if TYPE_CHECKING:
@@ -136,17 +136,18 @@ class Recommender(Parameters):
         if backend is not None and not hasattr(backend, "start"):
             raise UsageError(f"backend is {backend!r}; it must be None, RayBackend(...) or OutOfCore(...).")
         request = user_items if isinstance(user_items, FitRequest) else self.fit_request(user_items)
-        current = self._current_fit = object()
 
         def publish(session: FitSession, model: Model | None) -> None:
-            if self._current_fit is not current:
+            if model is None:
+                self._current_fit = publish  # this fit begins
+            if self._current_fit is not publish:
                 return  # another fit has begun meanwhile
             self.data_ = session.data
             self.__dict__.pop("_model", None)
             if model is not None:
                 self._model = model
 
-        yield from run_fit(request, backend or InMemoryBackend(), publish)
+        return run_fit(request, backend or InMemoryBackend(), publish)
 
     @property
     def model_(self) -> Model:
@@ -271,7 +272,9 @@ class Recommender(Parameters):
         """
         fields = popularity, score, cold, filter_already_liked_items, allow, deny, explore_kappa, thompson_seed
         ranker = Ranker(self.model_, RankingOptions.choose(options, *fields), N)
-        return recommendation_table(ranker, users, self.threads)
+        import pyarrow as pa
+
+        return pa.Table.from_batches(recommendation_batches(ranker, users, threads=self.threads))
 
     def recommend_batches(
         self,

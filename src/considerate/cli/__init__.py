@@ -13,6 +13,7 @@ Heavy imports happen inside commands, so that `considerate --help` answers at on
 
 from __future__ import annotations
 
+import io
 import signal
 import sys
 from typing import TYPE_CHECKING, Any
@@ -43,9 +44,12 @@ def main() -> None:
     """The entry point. Nothing is imported before it, so that Ctrl-C is one line at any time."""
     signal.signal(signal.SIGINT, interrupt_once)
     try:
-        from considerate.cli.program import run
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(errors="replace")  # a terminal that lacks a letter shows a question mark
+        from considerate.cli.program import app
 
-        run()
+        app(prog_name="considerate")
     except KeyboardInterrupt:
         print(f"considerate: {INTERRUPTED}", file=sys.stderr)
         sys.exit(130)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import functools
-import io
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any
 
@@ -37,12 +35,13 @@ class Program(TyperGroup):
 
     def main(self, *arguments: Any, **options: Any) -> Any:
         """Run the program and exit; where `standalone_mode` is off, return and raise as typer does."""
-        run = functools.partial(super().main, *arguments, **{**options, "standalone_mode": False})
         if not options.get("standalone_mode", True):
-            return run()
+            return super().main(*arguments, **options)
         if os.environ.get("COLUMNS", "").strip("0") == "":
             os.environ.pop("COLUMNS", None)  # a width of 0 is unknown; rich would print nothing
-        sys.exit(exit_code(run))
+        with _errors():
+            code = super().main(*arguments, **{**options, "standalone_mode": False})
+            sys.exit(code if isinstance(code, int) else 0)
 
 
 @contextmanager
@@ -57,24 +56,24 @@ def _signals() -> Iterator[None]:
         raise typer.Exit(141) from None
 
 
-def exit_code(run: Callable[[], Any]) -> int:
-    """Run, and print what went wrong in the user's world in one line."""
+@contextmanager
+def _errors() -> Iterator[None]:
+    """Print what went wrong in the user's world in one line, and exit."""
     try:
-        code = run()
+        yield
     except ConsiderateError as error:
-        return complain(str(error), error.exit_code)
+        sys.exit(complain(str(error), error.exit_code))
     except MemoryError:
-        return complain("there is not enough memory for this; free some, or use less data or fewer factors.", 1)
+        sys.exit(complain("there is not enough memory for this; free some, or use less data or fewer factors.", 1))
     except OSError as error:
         path = f"{error.filename}: " if error.filename else ""
-        return complain(f"{path}{error.strerror or error}; check the path, its permissions and the disk.", 1)
+        sys.exit(complain(f"{path}{error.strerror or error}; check the path, its permissions and the disk.", 1))
     except Exception as error:
         if not hasattr(error, "format_message"):  # what typer raises for bad use has it
             raise
         context = getattr(error, "ctx", None)
         command = context.command_path if context is not None else "considerate"
-        return complain(f"{str(error.format_message()).strip()} (see `{command} --help`)", 2)
-    return code if isinstance(code, int) else 0
+        sys.exit(complain(f"{str(error.format_message()).strip()} (see `{command} --help`)", 2))
 
 
 app = typer.Typer(
@@ -109,11 +108,3 @@ app.command("inspect")(inspect.inspect)
 app.command("study")(study.study)
 app.command("simulate")(simulate.simulate)
 app.command("demo")(demo.demo)
-
-
-def run() -> None:
-    """Run the program and exit."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal that lacks a letter shows a question mark
-    app(prog_name="considerate")

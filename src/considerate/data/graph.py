@@ -115,14 +115,14 @@ def transpose(
     adjacency: Adjacency,
     columns: int,
     blocks: NDArray[np.int64],
-    run: Run[int, None] = run_serially,
+    run: Callable[[Callable[[int], None], Sequence[int]], Iterable[None]] = map,
     spare: Spare | None = None,
 ) -> Adjacency:
     """The other orientation, rows ascending under each column: a counting sort whose slices of rows `run` maps.
 
     The result does not depend on the slices. Their counters take at most 4 bytes an edge or 64 bytes a column.
     """
-    slices = 1 if run is run_serially else transpose_slices(adjacency.edges, columns, len(blocks) - 1)
+    slices = 1 if run in (map, run_serially) else transpose_slices(adjacency.edges, columns, len(blocks) - 1)
     bounds = ranges(blocks[np.linspace(0, len(blocks) - 1, slices + 1).astype(np.int64)])
     starts, places = np.empty(columns + 1, np.int64), np.zeros((slices, columns), np.int64)
 
@@ -130,14 +130,14 @@ def transpose(
         first, last = bounds[number]
         compiled.count_columns(adjacency.indices[adjacency.starts[first] : adjacency.starts[last]], places[number])
 
-    run(count, range(slices))
+    list(run(count, range(slices)))
     compiled.counts_to_places(places, starts)
     rows = empty((adjacency.edges,), np.int32, spare)
 
     def scatter(number: int) -> None:
         compiled.scatter_rows(adjacency.starts, adjacency.indices, *bounds[number], places[number], rows)
 
-    run(scatter, range(slices))
+    list(run(scatter, range(slices)))
     return Adjacency(starts, rows)
 
 

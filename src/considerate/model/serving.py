@@ -64,16 +64,15 @@ class Ranker:
 
     def rank(self, users: UserBatch, threads: int | None = 1) -> Lists:
         """(ids, scores) of the best items, highest first; of a user who is not warm, the popular ones."""
-        shape = len(users.rows), self.count
-        ids, scores = np.full(shape, -1, np.int32), np.full(shape, np.nan, np.float32)
         rank_block = self._best_by_logit if self.by_logit else self._best_by_any
-
-        def fill(first: int) -> None:
-            block = slice(first, first + BLOCK)
-            ids[block], scores[block] = rank_block(users.part(first, first + BLOCK))
-
-        with LocalBackend(threads if len(users.rows) > BLOCK else 1) as backend:
-            backend.map(fill, range(0, len(users.rows), BLOCK))
+        if 0 < len(users.rows) <= BLOCK:
+            ids, scores = rank_block(users)
+        else:
+            blocks = [users.part(first, first + BLOCK) for first in range(0, len(users.rows), BLOCK)]
+            with LocalBackend(threads) as backend:
+                lists = backend.map(rank_block, blocks)
+            ids = np.concatenate([np.empty((0, self.count), np.int32), *(block[0] for block in lists)])
+            scores = np.concatenate([np.empty((0, self.count), np.float32), *(block[1] for block in lists)])
         if users.warm is not None and not users.warm.all():
             ids[~users.warm], scores[~users.warm] = self._fill(self.model.log_popularity, self.excluded)
         return ids, scores

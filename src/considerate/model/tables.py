@@ -94,13 +94,6 @@ def recommendation_batches(
     return _batches(ranker, id_list(users, "users"), batch, threads)
 
 
-def recommendation_table(ranker: Ranker, users: Any, threads: int | None) -> pyarrow.Table:
-    """The same, in one table."""
-    import pyarrow as pa
-
-    return pa.Table.from_batches(recommendation_batches(ranker, users, threads=threads))
-
-
 def _batches(
     ranker: Ranker, users: range | list[Any], batch: int, threads: int | None
 ) -> Iterator[pyarrow.RecordBatch]:
