@@ -248,7 +248,7 @@ def test_an_output_that_cannot_be_written_is_said_before_the_fit(likes: Path, mo
     def never(*_: object, **__: object) -> None:
         raise AssertionError("the data was read first")
 
-    monkeypatch.setattr("considerate.data.read_likes", never)
+    monkeypatch.setattr("considerate.fitting.in_memory.read_likes", never)
     folder = likes.parents[1]
     refused(run("fit", likes, "-o", folder / "none" / "m.safetensors"), 1, "its folder does not exist")
     refused(run("fit", likes, "-o", folder / "out"), 1, "is a folder")
@@ -308,7 +308,7 @@ def test_not_enough_memory_is_said_before_the_fit(likes: Path, monkeypatch: pyte
 @pytest.mark.parametrize(
     ("error", "words"),
     [
-        (MemoryError(), "not enough memory"),
+        (MemoryError(), "ran out of memory"),
         (OSError(5, "Input/output error", "likes.csv"), "likes.csv: Input/output error"),
     ],
 )
@@ -318,7 +318,7 @@ def test_trouble_that_no_one_foresaw_is_one_sentence(
     def fails(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr("considerate.data.read_likes", fails)
+    monkeypatch.setattr("considerate.fitting.in_memory.read_likes", fails)
     refused(fit(likes), 1, words)
 
 
@@ -326,5 +326,5 @@ def test_a_mistake_of_ours_is_not_hidden(likes: Path, monkeypatch: pytest.Monkey
     def fails(*_: object, **__: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("considerate.data.read_likes", fails)
+    monkeypatch.setattr("considerate.fitting.in_memory.read_likes", fails)
     assert isinstance(fit(likes).exception, ZeroDivisionError)
