@@ -68,7 +68,8 @@ def test_svg_is_self_contained_and_pdf_embeds_its_fonts(drawn: dict[str, Path]) 
 def test_the_same_results_give_the_same_bytes(drawn: dict[str, Path], tmp_path: Path) -> None:
     code = "import sys, pathlib, study_results as s, considerate.study.figures as f\n"
     code += "f.draw_all(s.plausible_results(), pathlib.Path(sys.argv[1]))"
-    environment = {**os.environ, "PYTHONHASHSEED": "7", "PYTHONPATH": str(Path(__file__).parent)}
+    paths = [str(Path(__file__).parent), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    environment = {**os.environ, "PYTHONHASHSEED": "7", "PYTHONPATH": os.pathsep.join(filter(None, paths))}
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, env=environment)
     for name, svg in drawn.items():
         for kind in (".svg", ".pdf"):

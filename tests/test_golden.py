@@ -51,7 +51,6 @@ def test_the_bits_of_a_fit_are_those_of_the_release_before(plain: Any, name: str
     check(plain, name, fit)
 
 
-@pytest.mark.xdist_group("ray")
 @pytest.mark.parametrize("name", RECORDED)
 @pytest.mark.parametrize("fit", ON_RAY)
 def test_so_are_they_on_ray(on_ray: Any, name: str, fit: str) -> None:

@@ -414,6 +414,24 @@ def test_an_interrupted_fit_is_never_taken_for_a_whole_one(
     assert without_seconds(again) == without_seconds(results)
 
 
+def test_an_interrupted_recommender_of_the_users_own_is_not_stored(
+    material: Material, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Our own Recommender may join as a peer, too: Ctrl-C inside its `fit` ends the study."""
+
+    def make(matrix: Any) -> Any:
+        return Recommender(factors=2, sweeps=6, popularity=0.0).fit(matrix)
+
+    own = [Own("mine", make, "1")]
+    with monkeypatch.context() as patch:
+        interrupt_fit(patch, 1)
+        with pytest.raises(KeyboardInterrupt):
+            studied(material, folder, scorers=own)
+    assert not list(folder.glob("*mine*"))
+    after, whole = studied(material, folder, scorers=own)[0], studied(material, scorers=[Own("mine", make)])[0]
+    assert without_seconds(after) == without_seconds(whole)
+
+
 @pytest.mark.usefixtures("no_figures")
 def test_ctrl_c_in_the_shell_ends_with_130_and_the_next_run_goes_on(
     ratings: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -439,7 +457,7 @@ def test_ctrl_c_in_the_shell_ends_with_130_and_the_next_run_goes_on(
 def test_the_peers_take_part(material: Material, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("cornac")
     pytest.importorskip("implicit")
-    monkeypatch.setattr("considerate.study.peers.MOST_EPOCHS", 200)
+    monkeypatch.setattr("considerate.study.peers.MOST_EPOCHS", 60)
     found, _ = studied(material, splits=1, peers=True)
     rows = {one.name: one for one in found.comparisons}
     assert [name for name in rows if "considerate" not in name and "like" not in name] == [
