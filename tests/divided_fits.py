@@ -15,7 +15,7 @@ import scipy.sparse as sp
 from considerate import Recommender
 from considerate.data import read_interactions
 from considerate.data.graph import part_ranges
-from considerate.distributed.backends.dividing import PartitionedBackend
+from considerate.distributed.backends.base import PartitionedBackend
 from considerate.distributed.pools.host import PerPart
 from considerate.distributed.pools.local import LocalPool
 from considerate.distributed.tasks import LocalTasks

@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from considerate import Recommender
 from considerate.fitting.resume import CheckpointOptions
 from considerate.fitting.stopping import FitStep
-from considerate.model.description import SETTINGS
+from considerate.model.schema import SETTINGS
 
 
 def checkerboard(size: int) -> sp.csr_matrix:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from considerate.errors import UsageError
 from considerate.evaluation import bootstrap
-from considerate.evaluation.bootstrap import interval, intervals, paired_interval, pooled, resampled_means
+from considerate.evaluation.bootstrap import interval, intervals, paired_interval, resampled_means
 from considerate.evaluation.strata import log_bins, strata
 from randomised import examples
 
@@ -80,12 +80,6 @@ def test_several_at_once_are_the_same_as_each() -> None:
     together = intervals(values, 9)
     assert {name: pytest.approx(interval(one, 9)) for name, one in values.items()} == together
     assert intervals({}) == {}
-
-
-def test_splits_are_pooled_by_user() -> None:
-    groups, values = pooled([(np.array([0, 1]), np.array([1.0, 2.0])), (np.array([1, 2]), np.array([3.0, 4.0]))])
-    assert groups.tolist() == [0, 1, 1, 2]
-    assert values.tolist() == [1.0, 2.0, 3.0, 4.0]
 
 
 @pytest.mark.parametrize(

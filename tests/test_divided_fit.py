@@ -23,7 +23,7 @@ from typer.testing import CliRunner
 
 from considerate import Recommender
 from considerate.cli import app
-from considerate.distributed.backends.dividing import PartitionedBackend
+from considerate.distributed.backends.base import PartitionedBackend
 from considerate.distributed.backends.out_of_core import OutOfCore
 from considerate.distributed.backends.ray import RayBackend
 from considerate.errors import CheckpointError, ClusterError, DataError, DivergedError, OutputError, UsageError

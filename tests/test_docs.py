@@ -182,7 +182,8 @@ def test_the_page_on_the_model_file_names_the_tensors_that_there_are(tmp_path: P
     for example in re.findall(r'^ +\{?"([a-z_.]+)": \{"dtype"', text, re.M):
         assert example in stored, f"the page shows a tensor {example!r}"
     assert f"up to {store.VERIFY_WHOLE / 1e6:g} MB" in text
-    assert f"tensors of up to {store.HASH_AT_ONCE / 1e6:g} MB" in text
+    for size in (store.VERIFY_WHOLE, store.BLOCKWISE, store.BLOCK):
+        assert f"{size:,} bytes" in text
 
 
 @pytest.mark.parametrize("page", EVERY_PAGE)

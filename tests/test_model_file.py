@@ -5,10 +5,12 @@ from __future__ import annotations
 import copy
 import json
 import os
+import pickle
 import random
 import re
 import subprocess
 import sys
+import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,16 +19,19 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from typer.testing import CliRunner
 
 from considerate import Recommender, read_interactions
+from considerate.cli import app
 from considerate.errors import ConsiderateError, ModelFileError, OutputError, UsageError
-from considerate.model.file import load_model
+from considerate.model import tensors as tensors_module
+from considerate.model.file import load_model, save_model
 from considerate.simulation.files import write_sample
 from considerate.simulation.simulate import simulate_from_model
 from considerate.storage import container as store
 from considerate.storage.container import open_tensors, write_tensors
 from likes import as_table, planted
-from models import assert_same
+from models import assert_same, random_model
 
 SETTINGS: list[dict[str, Any]] = [
     {},
@@ -326,12 +331,133 @@ def test_string_ids_ascend(saved: Path, tmp_path: Path) -> None:
     assert "the ids of 'user_ids' are not distinct" in refused(tmp_path / "changed", (tensors, metadata))
 
 
-def test_large_files_are_read_in_part_unless_verified(
-    saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+# --- Large files ---
+
+
+@pytest.fixture
+def as_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every file is as one of more than 64 MB: tensors above 200 bytes have checksums of blocks of 64 bytes."""
+    for name, size in (("VERIFY_WHOLE", 0), ("BLOCKWISE", 200), ("BLOCK", 64)):
+        monkeypatch.setattr(store, name, size)
+    monkeypatch.setattr(tensors_module, "_VERIFIED_AT_ONCE", 4)
+
+
+def offset_in(path: Path, name: str, byte: int) -> int:
+    content = path.read_bytes()
+    length = int.from_bytes(content[:8], "little")
+    return 8 + length + json.loads(content[8 : 8 + length])[name]["data_offsets"][0] + byte
+
+
+def flip(path: Path, place: int, bit: int = 6) -> None:
+    content = bytearray(path.read_bytes())
+    content[place] ^= 1 << bit
+    path.write_bytes(content)
+
+
+@pytest.fixture(params=["blocks", "whole"])
+def large(request: pytest.FixtureRequest, saved: Path, tmp_path: Path, as_large: None) -> Path:
+    """A large file, with checksums of blocks and as the release before wrote it."""
+    path = tmp_path / "large"
+    if request.param == "whole":
+        path.write_bytes(saved.read_bytes())
+    else:
+        Recommender.load(saved).save(path)
+    return path
+
+
+def test_a_large_file_gives_the_same_answers(saved: Path, large: Path) -> None:
+    assert_same(Recommender.load(large), Recommender.load(saved))
+    assert_same(pickle.loads(pickle.dumps(Recommender.load(large))), Recommender.load(saved))
+    Recommender.load(large).save(large.with_name("again"))
+    again = open_tensors(large.with_name("again"), verify=True)
+    assert {name: array.tobytes() for name, array in again.items()} == {
+        name: array.tobytes() for name, array in open_tensors(saved).items()
+    }
+
+
+@pytest.mark.parametrize("name", ["user.rows", "user.bias_mean", "user_degree", "likes.items", "user_ids.text"])
+def test_a_flipped_bit_of_a_user_is_never_shown(saved: Path, large: Path, name: str) -> None:
+    """Users who are in other blocks are served. (Where the file has no blocks nobody is.)"""
+    sizes = {key: array.nbytes for key, array in open_tensors(saved).items()}
+    flip(large, offset_in(large, name, sizes[name] // 2), bit=0)
+    try:
+        loaded = Recommender.load(large)
+    except ModelFileError:  # the cheap checks saw it
+        assert name in ("user_degree", "likes.items")
+        return
+    everything: list[Callable[[], Any]] = [
+        lambda: loaded.recommend(np.arange(60), N=3),
+        lambda: loaded.recommend(30, N=3),
+        lambda: loaded.recommend_table([f"u{n}" for n in range(60)], N=3),
+        lambda: loaded.export_vectors(),
+        lambda: loaded.model_.users.whole(),
+        lambda: loaded.save(large.with_name("copy")),
+        lambda: loaded.model_.user_ids.ids_of(range(60)) if name.startswith("user_ids") else loaded.user_factors,
+    ]
+    for use in everything:
+        with pytest.raises(ModelFileError, match=f"tensor '{name}' does not match its checksum"):
+            use()
+    if b"__crc32__" in large.read_bytes() and sizes[name] > store.BLOCKWISE:
+        for row in (0, 59):
+            np.testing.assert_array_equal(loaded.recommend(row)[0], Recommender.load(saved).recommend(row)[0])
+    with pytest.raises(ModelFileError):
+        Recommender.load(large, verify=True)
+
+
+@pytest.mark.parametrize("name", ["item.rows", "item.bias_mean", "popularity", "item_ids.text", "titles.text"])
+def test_a_flipped_bit_of_an_item_is_seen_at_loading(large: Path, name: str) -> None:
+    flip(large, offset_in(large, name, 60), bit=0)
+    with pytest.raises(ModelFileError, match=f"tensor '{name}' does not match its checksum"):
+        load_model(large)
+
+
+def test_a_flipped_bit_of_the_blocks_checksums_is_seen(saved: Path, tmp_path: Path, as_large: None) -> None:
+    Recommender.load(saved).save(tmp_path / "large")
+    flip(tmp_path / "large", offset_in(tmp_path / "large", "__crc32__", 9))
+    with pytest.raises(ModelFileError, match="'__crc32__' does not match its checksum"):
+        load_model(tmp_path / "large")
+
+
+def test_only_what_is_asked_for_is_verified(
+    saved: Path, tmp_path: Path, as_large: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What would read the whole file waits for verify=True; what keeps a question safe to ask does not."""
-    monkeypatch.setattr(store, "VERIFY_WHOLE", 0)
-    monkeypatch.setattr(store, "HASH_AT_ONCE", 200)
+    Recommender.load(saved).save(tmp_path / "large")
+    read: list[int] = []
+    crc32 = zlib.crc32
+    monkeypatch.setattr(store.zlib, "crc32", lambda data: read.append(len(data)) or crc32(data))
+    loaded = Recommender.load(tmp_path / "large")
+    assert read == []
+    loaded.recommend(30)
+    once = len(read)
+    assert 0 < sum(read) < (tmp_path / "large").stat().st_size / 5
+    loaded.recommend(30)
+    assert len(read) == once
+    load_model(tmp_path / "large", verify=False).users.whole()
+    assert len(read) == once
+
+
+def test_a_real_large_file(tmp_path: Path) -> None:
+    """More than 64 MB, by the shell: a flipped bit in the last user's vector."""
+    model, path = random_model(360_000, factors=20), tmp_path / "model.safetensors"
+    save_model(model, path)
+    assert path.stat().st_size > 64_000_000
+    flip(path, offset_in(path, "user.rows", model.posterior.users.rows.nbytes - 130))
+    likes = tmp_path / "likes.csv"
+    likes.write_text("user,item\n1,2\n")
+    run = CliRunner().invoke
+    assert run(app, ["recommend", str(path), "0", "--json"]).exit_code == 0
+    done = run(app, ["recommend", str(path), "359999", "--json"])
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "the model file is damaged, tensor 'user.rows' does not match its checksum; copy" in done.stderr
+    for command in ("recommend", "inspect", "evaluate"):
+        others = {"recommend": ["0"], "evaluate": [str(likes)], "inspect": []}[command]
+        done = run(app, [command, str(path), *others, "--verify"])
+        assert done.exit_code == 2
+        assert "'user.rows' does not match its checksum" in done.stderr
+
+
+def test_what_keeps_a_large_file_safe_is_checked_when_it_is_opened(saved: Path, tmp_path: Path, as_large: None) -> None:
+    """What would read every value waits for verify=True."""
 
     def with_change(change: Callable[[dict[str, Any]], Any]) -> Path:
         tensors, metadata = parts_of(saved)
@@ -363,26 +489,6 @@ def test_large_files_are_read_in_part_unless_verified(
         path = with_change(change)
         with pytest.raises(ModelFileError, match=message):
             load_model(path)
-
-
-def test_loading_a_large_file_hashes_only_its_little_tensors(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes = {name: array.nbytes for name, array in open_tensors(saved).items()}
-    hashed: list[int] = []
-    sha256 = store.hashlib.sha256
-
-    def counting(data: Any) -> Any:
-        hashed.append(len(data))
-        return sha256(data)
-
-    monkeypatch.setattr(store.hashlib, "sha256", counting)
-    monkeypatch.setattr(store, "VERIFY_WHOLE", 0)
-    monkeypatch.setattr(store, "HASH_AT_ONCE", 200)
-    load_model(saved)
-    assert sorted(hashed[1:]) == sorted(size for size in sizes.values() if size <= 200)  # [0] is the header
-    assert 0 < len(hashed[1:]) < len(sizes)
-    hashed.clear()
-    load_model(saved, verify=True)
-    assert sorted(hashed[1:]) == sorted(sizes.values())
 
 
 def test_the_truth_of_a_simulation_is_not_taken_for_a_model(tmp_path: Path) -> None:
@@ -421,6 +527,8 @@ def test_a_popularity_of_nothing(saved: Path, tmp_path: Path) -> None:
         ({"bound_terms": ["edges"]}, "bounds"),
         ({"bound_terms": [1, 2, 3, 4, 5, 6]}, "history of the bound"),
         ({"precisions": {}}, "precision 'user'"),
+        ({"precisions": {"user": [1, 1], "item": [1, 1], "user_bias": [1, 1]}}, "'item_bias' says one thing"),
+        ({"precisions": {"user": [1, 1], "item": [1, 1], "item_bias": [1, 1]}}, "'user_bias' says one thing"),
         ({"precisions": {"user": [1, 1], "item": [1, 0]}}, "precision 'item'"),
         ({"settings": None}, "'settings'"),
         ({"likes": 1}, "'likes'"),

@@ -422,7 +422,7 @@ def test_entries_that_make_no_model(tmp_path: Path) -> None:
     refuse("its own number", first, replace(second, number=0), third)
     refuse("not of a model of 5 factors", *(replace(one, bias=True) for one in entries))
     refuse("a folder that all machines share", first, replace(second, sha256="0" * 64), third)
-    refuse("a folder that all machines share", first, replace(second, size=1), third)
+    refuse("a folder that all machines share", first, replace(second, bytes=1), third)
     assert not (tmp_path / "model" / INDEX_NAME).exists()
     write_index(str(tmp_path / "model"), model, entries)
     load_model(tmp_path / "model", verify=True)
@@ -505,9 +505,9 @@ INDEX_CHANGES: dict[str, Callable[[dict[str, Any], dict[str, Any]], Any]] = {
     "item.rows": lambda tensors, _: tensors.pop("item.rows"),
     "not the index": lambda _, said: said.pop("kind"),
     "'shards' is out of range": lambda _, said: said.update(shards=0),
-    "no 'shards'": lambda _, said: said.update(shards="5"),
+    "no number 'shards'": lambda _, said: said.update(shards="5"),
     "of another size": lambda _, said: said.update(user_ids={"kind": "string", "size": 199}),
-    "of another size .*": lambda _, said: said.update(user_ids={"kind": [], "size": 200}),
+    "the vocabulary 'user_ids' is": lambda _, said: said.update(user_ids={"kind": [], "size": 200}),
     "'users' is out of range": lambda _, said: said.update(users=0),
     "no 'likes'": lambda _, said: said.update(likes=1),
 }

@@ -147,12 +147,12 @@ def test_log_popularity_has_no_nan(gamma):
 
 def test_exploration_is_a_function_of_seed_and_user():
     scores, variance = np.zeros((3, 400), np.float32), np.full((3, 400), 4.0, np.float32)
-    np.testing.assert_allclose(explore(scores, variance, kappa=1.5), 3.0)
-    drawn = explore(scores, variance, thompson=7, rows=np.array([5, 6, 5]))
+    np.testing.assert_allclose(explore(scores, variance, 1.5, None, np.arange(3)), 3.0)
+    drawn = explore(scores, variance, 0.0, 7, np.array([5, 6, 5]))
     np.testing.assert_array_equal(drawn[0], drawn[2])
     assert not np.array_equal(drawn[0], drawn[1])
     assert drawn.std() == pytest.approx(2.0, rel=0.1)
-    np.testing.assert_array_equal(explore(scores[:1], variance[:1], thompson=7, rows=np.array([6]))[0], drawn[1])
+    np.testing.assert_array_equal(explore(scores[:1], variance[:1], 0.0, 7, np.array([6]))[0], drawn[1])
 
 
 # --- S_rank ---

@@ -26,7 +26,7 @@ from considerate.fitting.checkpoint import Checkpoints
 from considerate.storage import filesystems
 from considerate.storage.files import atomic_write, check_writable
 from considerate.storage.filesystems import Folder
-from likes import planted
+from likes import fit_steps, planted
 
 # --- Filesystems without locks ---
 
@@ -145,7 +145,7 @@ def test_a_network_hiccup_at_a_checkpoint_does_not_end_the_fit(monkeypatch: pyte
     recommender = Recommender(factors=2, sweeps=4, tolerance=0, threads=1)
 
     def fit() -> None:
-        for step in recommender.fit_steps(planted(), checkpoint="memory://bucket", checkpoint_every=1):
+        for step in fit_steps(recommender, planted(), checkpoint="memory://bucket", every=1):
             network.fails = step.sweep == 1
 
     with pytest.warns(UserWarning, match=r"checkpoint of sweep 2 was not written .*Connection timed out.*goes on"):

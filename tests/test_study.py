@@ -28,6 +28,8 @@ from considerate.data.graph import Graph, run_serially
 from considerate.errors import DataError, OutputError, UsageError
 from considerate.evaluation.calibration import reliability
 from considerate.evaluation.metrics import rank_score
+from considerate.evaluation.ranks import held_ranks
+from considerate.evaluation.scorer import FunctionScorer, ModelScorer
 from considerate.evaluation.split import HeldOut, edge_keys, one_per_user, validation
 from considerate.model.model import Model
 from considerate.simulation.degrees import PowerLaw
@@ -36,7 +38,7 @@ from considerate.study.cache import Cache, Stage, code_version
 from considerate.study.experiment import Options, Study, run_study
 from considerate.study.fits import Compute, SplitResult, best_trial, fit_ours, our_trials, some_users
 from considerate.study.material import Material, make_material, read_material
-from considerate.study.peers import MostLiked, Own, Snapshot, fit_peer
+from considerate.study.peers import Own, Snapshot
 from considerate.study.report import missing_parts, open_report, write_report
 from considerate.study.results import Results, results_from_json, results_to_json
 from considerate.study.statements import make_statements
@@ -190,9 +192,6 @@ def test_every_figure_has_its_data(results: Results) -> None:
 
 def test_the_knob_is_the_best_one_of_validation(material: Material, results: Results) -> None:
     """And validation is part of the first split's training likes: it shares nothing with the test."""
-    from considerate.evaluation.ranks import held_ranks
-    from considerate.evaluation.scorer import ModelScorer
-
     held = one_per_user(material.graph, 0)
     valid = validation(held, 0)
     tested = held.users * material.graph.item_count + held.items
@@ -239,11 +238,10 @@ class Watched:
 
     def snapshots(self, train: Graph, settings: Any, seed: int | None, threads: int) -> Iterator[Snapshot]:
         self.given.append((settings["sign"], train))
-        found = fit_peer(MostLiked(), train, {}).scorer
-        degree = found.scores(np.zeros(1, np.int64))[0]
-        signed = type(found)(self.name, np.float32(settings["sign"]) * degree)  # type: ignore[call-arg]
-        yield Snapshot(type(found)(self.name, np.zeros_like(degree)), 1, 0.1)  # type: ignore[call-arg]
-        yield Snapshot(signed, 3, 0.2)
+        for iterations, sign in ((1, 0.0), (3, settings["sign"])):
+            degree = sign * train.by_item.degrees
+            scorer = FunctionScorer(lambda users, degree=degree: np.tile(degree, (len(users), 1)), self.name)
+            yield Snapshot(scorer, iterations, 0.1 * iterations)
 
 
 def test_trials_never_see_a_test_edge_and_the_better_one_is_used(material: Material) -> None:

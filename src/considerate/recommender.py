@@ -19,7 +19,6 @@ from considerate.evaluation.calibration import EQUAL, fit_recalibration
 from considerate.evaluation.hidden_rank import mean_hidden_rank
 from considerate.fitting.driver import run_fit
 from considerate.fitting.in_memory import InMemoryBackend
-from considerate.fitting.memory import translate_memory_errors
 from considerate.fitting.progress import progress
 from considerate.fitting.resume import CheckpointOptions
 from considerate.fitting.session import FitBackend, FitRequest, FitSession
@@ -59,11 +58,11 @@ class Recommender(Parameters):
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The settings by name, as they were given."""
-        return {one.name: getattr(self, one.name) for one in fields(self)}
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def set_params(self, **params: Any) -> Recommender:
         """Change settings by name; returns self."""
-        names = [one.name for one in fields(self)]
+        names = [field.name for field in fields(self)]
         for name, value in params.items():
             if name not in names:
                 raise UsageError(f"there is no setting {name!r}; the settings are {', '.join(names)}.")
@@ -129,7 +128,6 @@ class Recommender(Parameters):
         folder = None if model_folder is None else os.fspath(model_folder)
         return FitRequest(user_items, self.plan(), ReaderOptions.of(reader), parameters, model_folder=folder)
 
-    @translate_memory_errors
     def fit_steps(self, user_items: Any, backend: FitBackend | None = None) -> Generator[FitStep]:
         """Fit, one sweep at a time, to likes or as a `fit_request` says. After every step, and if the caller stops,
         this is fitted as far as it got; with a `backend` it is when the steps have ended."""
@@ -378,8 +376,8 @@ class Recommender(Parameters):
     def load(cls, fileobj_or_path: PathLike, *, verify: bool | None = None) -> Recommender:
         """A model from its file, or from its folder of shards, mapped into memory. A shard is opened when it is needed.
 
-        A file of up to 64 MB is checked whole. In a larger one the checksums of tensors above 1 MB (rows, likes,
-        texts) are not looked at, nor their every value, unless verify=True; verify=False looks at no checksum.
+        A file of up to 64 MB is checked whole. In a larger one the checksums of a user are looked at when the user is
+        asked for, and not every value, unless verify=True; verify=False looks at no checksum.
         """
         model = load_model(model_path(fileobj_or_path), verify=verify)
         names = {one.name for one in fields(cls)}

@@ -18,8 +18,8 @@ from considerate.errors import UsageError
 from considerate.fitting.prepare import make_popularity
 from considerate.inference.hidden import Sampled, positives_to_negatives
 from considerate.kernels.threads import LocalBackend
-from considerate.model.description import SETTINGS
 from considerate.model.file import open_model, shards_at
+from considerate.model.schema import SETTINGS
 from considerate.model.sharded_users import ShardedUsers
 from considerate.simulation.degrees import (
     DegreeFit,
@@ -73,9 +73,9 @@ def describe_fit(recommender: Recommender, seconds: float) -> dict[str, Any]:
     }
 
 
-def describe_model(path: PathLike) -> dict[str, Any]:
+def describe_model(path: PathLike, *, verify: bool | None = None) -> dict[str, Any]:
     """A model file, or a folder of shards: sizes, settings, what was learned, how the bound went."""
-    stored, model = open_model(path)
+    stored, model = open_model(path, verify=verify)
     shards = model.users.shards if isinstance(model.users, ShardedUsers) else None
     return _learned(model) | {
         "path": os.fspath(path),

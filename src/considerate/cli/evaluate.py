@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar
 import typer
 
 from considerate.cli import screen
-from considerate.cli.options import Output, Ranking, Seed, UntitledReader, check_inputs_kept, grouped, option
+from considerate.cli.options import ModelOutput, Ranking, Seed, UntitledReader, check_inputs_kept, grouped, option
 from considerate.errors import UsageError
 
 METRICS = {
@@ -40,7 +40,7 @@ class Evaluation(Ranking):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluateOutput(Output):
+class EvaluateOutput(ModelOutput):
     recalibrate: str | None = option(
         "Fit a recalibration of p(like) to TEST, and write the model with it to this file.", None
     )
@@ -82,7 +82,7 @@ def evaluate(
             )
         check_inputs_kept(path, model, test)
         check_writable(path)
-    recommender = Recommender.load(model)
+    recommender = Recommender.load(model, verify=output.verify or None)
     fitted = recommender.model_
     if not fitted.knows_likes:
         screen.say("warning", f"{model} was saved without likes, so what a user liked counts as not liked yet.")

@@ -149,7 +149,7 @@ def fit(
     of the last finished sweep there, and --checkpoint keeps the fit so that --resume goes on with it.
     """
     from considerate.cli.describe import describe_fit
-    from considerate.distributed.divided_shards import room_for_shards
+    from considerate.distributed.model_folder import room_for_shards
     from considerate.fitting.checkpoint import Checkpoints
     from considerate.fitting.resume import CheckpointOptions
     from considerate.recommender import Recommender

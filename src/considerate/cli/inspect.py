@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from considerate.cli import screen
-from considerate.cli.options import HiddenSettings, Output, Reader, grouped, option
+from considerate.cli.options import HiddenSettings, ModelOutput, Reader, grouped, option
 from considerate.data.options import ReaderOptions
 from considerate.errors import UsageError
 
@@ -16,7 +16,7 @@ QUANTILES = {"0": "least", "0.25": "quarter", "0.5": "median", "0.75": "three qu
 
 
 @dataclass(frozen=True, kw_only=True)
-class InspectOutput(Output):
+class InspectOutput(ModelOutput):
     hidden: bool = option("Also draw one hidden graph H, and show its degree laws and what each item got of it.", False)
 
 
@@ -38,7 +38,7 @@ def inspect(
     if is_model_file(file):
         if output.hidden or reader != ReaderOptions():
             raise UsageError(f"{file} is a model; --hidden and the options of reading are for data.")
-        values, show = describe_model(file), _show_model
+        values, show = describe_model(file, verify=output.verify or None), _show_model
     else:
         plan, show = settings.plan(), _show_data
         with screen.library_messages(output.quiet):

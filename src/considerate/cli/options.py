@@ -137,6 +137,17 @@ class Output:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ModelOutput(Output):
+    """What is printed of a model."""
+
+    verify: bool = option(
+        "Check the whole model file first: every checksum and every value. Otherwise a file of more than 64 MB is "
+        "checked as far as it is used.",
+        False,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class Cluster:
     """Where the work is done."""
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 import typer
 
 from considerate.cli import screen
-from considerate.cli.options import Backend, Cluster, Output, Ranking, check_inputs_kept, grouped, option, read_ids
+from considerate.cli.options import Backend, Cluster, ModelOutput, Ranking, check_inputs_kept, grouped, option, read_ids
 from considerate.errors import UsageError
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class What(Ranking):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RecommendOutput(Output):
+class RecommendOutput(ModelOutput):
     """Where recommendations go."""
 
     explain: bool = option("Show which of the user's items moved each logit most.", False)
@@ -115,7 +115,7 @@ def recommend(
     from considerate.model.ranking import RankingOptions
     from considerate.recommender import Recommender
 
-    recommender = Recommender.load(model)
+    recommender = Recommender.load(model, verify=output.verify or None)
     if not recommender.model_.knows_likes and not what.include_liked and likes is None:
         screen.say("warning", f"{model} was saved without likes, so what a user liked is not left out.")
     options = RankingOptions(
@@ -152,7 +152,7 @@ def recommend(
         _show(title, rows)
 
 
-def _export(model: str, path: str, popularity: float | None, output: Output) -> None:
+def _export(model: str, path: str, popularity: float | None, output: ModelOutput) -> None:
     """The vectors of all users and items into a file."""
     from considerate.data.output import check_ending, write_vectors
     from considerate.model.serving import item_vectors, user_vectors
@@ -161,7 +161,7 @@ def _export(model: str, path: str, popularity: float | None, output: Output) -> 
 
     check_ending(path, (".parquet",))
     check_writable(path)
-    fitted = Recommender.load(model).model_
+    fitted = Recommender.load(model, verify=output.verify or None).model_
     of_items = item_vectors(fitted, popularity)
     of_users = (("user", piece.ids, user_vectors(piece.side)) for _, piece in fitted.users.pieces())
     write_vectors(path, chain(of_users, [("item", fitted.item_ids, of_items)]))
@@ -230,7 +230,7 @@ def _write_file(
         def watched() -> Iterator[Any]:
             for batch in batches:
                 yield batch
-                advance(BATCH)
+                advance(len(batch["user"].unique()))
 
         return write_batches(path, schema, watched())
 

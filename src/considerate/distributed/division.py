@@ -13,7 +13,7 @@ from functools import cached_property, reduce
 import numpy as np
 
 from considerate.data.graph import ITEMS, MOST_BLOCKS, MOST_ITEM_BLOCKS, USERS, GraphOutline, block_ends, part_ranges
-from considerate.distributed.backends.dividing import BackendSession
+from considerate.distributed.backends.base import BackendSession
 from considerate.distributed.messages import Reply, Sums, merge_replies
 from considerate.errors import MemoryLimitError
 from considerate.inference.posterior import padded

@@ -6,6 +6,7 @@ written to the model's shards from there.
 
 from __future__ import annotations
 
+import os
 import shutil
 import weakref
 from collections.abc import Iterator
@@ -14,9 +15,16 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from considerate.data.graph import ITEMS, USERS, GraphOutline
-from considerate.distributed.backends.dividing import BackendSession, PartitionedBackend
-from considerate.distributed.divided_shards import (
+from considerate.data import Interactions
+from considerate.data.fingerprint import describe_data, digest_ids, digest_likes
+from considerate.data.graph import ITEMS, USERS, GraphOutline, GraphPart
+from considerate.data.read import open_parquet_likes, read_likes
+from considerate.data.sources import open_input
+from considerate.distributed.backends.base import BackendSession, PartitionedBackend
+from considerate.distributed.division import Division, plan_division
+from considerate.distributed.exchange import DividedData, from_interactions, read_divided
+from considerate.distributed.messages import PartitionSetup
+from considerate.distributed.model_folder import (
     check_seen,
     nobody,
     room_for_shards,
@@ -25,10 +33,6 @@ from considerate.distributed.divided_shards import (
     write_all_users,
     write_part_users,
 )
-from considerate.distributed.divided_source import describe_divided, read_here
-from considerate.distributed.division import Division, plan_division
-from considerate.distributed.exchange import DividedData, from_interactions, read_divided
-from considerate.distributed.messages import PartitionSetup
 from considerate.distributed.partitions import make_partition
 from considerate.distributed.pools.host import PerPart
 from considerate.distributed.pools.pool import WorkerPool
@@ -92,7 +96,7 @@ class PartitionedSession(FitSession):
     def open(self) -> None:
         """Start the backend, read the data and partition it."""
         request = self.request
-        likes = [read_here(request.source, request.reader)]  # popped below: the graph replaces it in memory
+        likes = [self._read_here()]  # popped below: the graph replaces it in memory
         self.cluster: BackendSession = self._stack.enter_context(self.backend.open())
         request.say(f"Running on {self.cluster.describe()}.")
         tasks, here = self.cluster.tasks, likes.pop()
@@ -105,6 +109,17 @@ class PartitionedSession(FitSession):
         self.item_ids, self.titles, self.item_degree = data.item_ids, data.titles, data.outline.item_degree
         for note in data.notes:
             request.say(note)
+
+    def _read_here(self) -> Interactions | None:
+        """The likes of a source that is not Parquet. Tasks read Parquet: what can be seen of it here is checked."""
+        source, options = self.request.source, self.request.reader
+        if options.time_column is not None:
+            raise UsageError("time_column is for splits by time; leave it out where the graph is divided.")
+        if open_parquet_likes(source, options) is None:
+            return read_likes(source, options)
+        if isinstance(options.titles, str | os.PathLike):
+            open_input(options.titles)
+        return None
 
     def _choose_side(self, outline: GraphOutline) -> str:
         """The side that stays with its parts; how the graph is partitioned is said before the fit starts."""
@@ -119,10 +134,23 @@ class PartitionedSession(FitSession):
         return self.division.resident
 
     def fingerprint(self) -> dict[str, Any]:
+        data, outline, tasks = self.data, self.data.outline, self.cluster.tasks
+        likes = tasks.get([tasks.submit(digest_part, part) for part in data.parts])
+        user_ids = tasks.get([tasks.submit(digest_ids, ids) for ids in data.user_ids])
+        item_ids = digest_ids(data.item_ids)
+        described = describe_data(
+            outline.user_count,
+            outline.item_count,
+            outline.edges,
+            resident=data.resident,
+            likes=likes,
+            resident_ids=user_ids if data.resident == USERS else [item_ids],
+            other_ids=item_ids if data.resident == USERS else user_ids[0],
+        )
         settings = self.request.settings()
         if self.backend.inner_sweeps > 1:
             settings |= {"inner_sweeps": self.backend.inner_sweeps, "inner": self.backend.inner}
-        return {"data": describe_divided(self.data, self.cluster.tasks), "settings": settings}
+        return {"data": described, "settings": settings}
 
     def check_checkpoint(self, saved: Checkpoint) -> None:
         tasks = self.cluster.tasks
@@ -197,6 +225,10 @@ class PartitionedSession(FitSession):
         """Remove a temporary folder that holds no model."""
         if not self.written:
             shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def digest_part(part: GraphPart) -> str:
+    return digest_likes(part.likes)
 
 
 class PartsOfPool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -89,8 +89,3 @@ def resampled_means(table: Floats, seed: int, resamples: int = RESAMPLES, groups
         weights = np.stack([np.bincount(one, minlength=users) for one in drawn]).astype(np.float64)
         totals[first : first + step] = weights @ sums
     return np.asarray(totals[:, :-1] / totals[:, -1:])
-
-
-def pooled(parts: Sequence[tuple[NDArray[Any], NDArray[Any]]]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """(groups, values) of several splits, each (users, values), for `interval`: a user's splits stay together."""
-    return np.concatenate([users for users, _ in parts]), np.concatenate([values for _, values in parts])

@@ -74,8 +74,8 @@ def top_lists(
         item_count = int(np.asarray(scorer.scores(users[:1])).shape[-1])
 
     def best(part: slice) -> NDArray[np.int32]:
-        scores = block_scores(scorer, users[part], item_count)
-        return best_of_rows(scores, k, *_rows_of(seen, users[part]), scorer.name)
+        scores = _block_scores(scorer, users[part], item_count)
+        return _best(scores, k, _rows_of(seen, users[part]), scorer.name)
 
     parts = run(best, _blocks(len(users), item_count))
     return np.concatenate([np.empty((0, k), np.int32), *parts])
@@ -95,13 +95,13 @@ def ranks_and_lists(
 
     def count(part: slice) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int32] | None]:
         own = people[part]
-        scores = block_scores(scorer, own, item_count)
-        seen_starts, seen = _rows_of(held.seen, own)
+        scores = _block_scores(scorer, own, item_count)
+        seen = _rows_of(held.seen, own)
         edges = slice(int(starts[part.start]), int(starts[part.stop]))
         places = starts[part.start : part.stop + 1] - starts[part.start]
-        above, ties = count_ranks(scores, places, items[edges], seen_starts, seen, scorer.name)
-        lists = None if k is None else best_of_rows(scores, k, seen_starts, seen, scorer.name)
-        return above, ties, lists
+        above, ties, bad = compiled.count_ranks(scores, places, items[edges].astype(np.int32), *seen)
+        _refuse_nan(bad, scorer.name)
+        return above, ties, None if k is None else _best(scores, k, seen, scorer.name)
 
     parts = run(count, _blocks(len(people), item_count))
     above, ties = np.empty((2, len(users)), np.int64)
@@ -112,7 +112,7 @@ def ranks_and_lists(
     return ranks, None if k is None else np.concatenate([one[2] for one in parts if one[2] is not None])
 
 
-def block_scores(scorer: Scorer, users: NDArray[np.int64], item_count: int) -> Scores:
+def _block_scores(scorer: Scorer, users: NDArray[np.int64], item_count: int) -> Scores:
     """The scores of some users, of the right shape and one of the two types that the kernels take."""
     scores = np.asarray(scorer.scores(users))
     if scores.shape != (len(users), item_count):
@@ -125,25 +125,9 @@ def block_scores(scorer: Scorer, users: NDArray[np.int64], item_count: int) -> S
     return np.ascontiguousarray(scores)
 
 
-def count_ranks(
-    scores: Scores,
-    starts: NDArray[np.int64],
-    held: NDArray[np.int64],
-    seen_starts: NDArray[np.int64],
-    seen: NDArray[np.int32],
-    name: str,
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """(above, ties) of held-out items, row by row of the scores; NaN is refused."""
-    above, ties, bad = compiled.count_ranks(scores, starts, held.astype(np.int32), seen_starts, seen)
-    _refuse_nan(bad, name)
-    return above, ties
-
-
-def best_of_rows(
-    scores: Scores, k: int, seen_starts: NDArray[np.int64], seen: NDArray[np.int32], name: str
-) -> NDArray[np.int32]:
-    """The k best items of each row of scores."""
-    ids, bad = compiled.best_of_rows(scores, k, seen_starts, seen)
+def _best(scores: Scores, k: int, seen: tuple[NDArray[np.int64], NDArray[np.int32]], name: str) -> NDArray[np.int32]:
+    """The k best items of each row of scores; NaN is refused."""
+    ids, bad = compiled.best_of_rows(scores, k, *seen)
     _refuse_nan(bad, name)
     return ids
 

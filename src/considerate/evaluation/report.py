@@ -1,7 +1,8 @@
-"""All there is to say of a scorer on held-out likes, as plain values for the shell, the study and JSON."""
+"""The report of a scorer on held-out likes, as plain values for the shell and JSON."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -12,7 +13,7 @@ from considerate.data.graph import Run, run_serially
 from considerate.evaluation.bootstrap import RESAMPLES, interval, intervals
 from considerate.evaluation.calibration import ReliabilityTable, errors_by_degree
 from considerate.evaluation.metrics import coverage, gini, mean_popularity, novelty, user_metrics
-from considerate.evaluation.ranks import Ranks, ranks_and_lists
+from considerate.evaluation.ranks import ranks_and_lists
 from considerate.evaluation.scorer import Scorer
 from considerate.evaluation.split import HeldOut
 from considerate.evaluation.strata import Stratum, strata
@@ -56,7 +57,7 @@ def evaluate(
         users = held.users[tail]
         within = interval(own, seed, resamples=resamples, groups=users)
         metrics["S_rank tail"] = _figure(own, within) | {"users": len(np.unique(users))}
-    found: dict[str, Any] = {
+    report: dict[str, Any] = {
         "name": scorer.name,
         "users": len(ranks.people),
         "held_out": len(ranks.users),
@@ -68,32 +69,19 @@ def evaluate(
             "coverage": coverage(lists, held.train.item_count),
             "gini": gini(lists, held.train.item_count) if (lists >= 0).any() else None,
         },
-        "strata": rank_strata(ranks, user_degree, item_degree, seed=seed, resamples=resamples),
+        "strata": {
+            side: _plain(strata(ranks.scores, degrees, held.users, seed=seed, resamples=resamples))
+            for side, degrees in (("user", user_degree[held.users]), ("item", item_degree[held.items]))
+        },
     }
     if p_like is not None:
         rows = errors_by_degree(p_like, user_degree[held.users], held.users, seed=seed, resamples=resamples)
-        found["errors"] = [plain_stratum(one) for one in rows]
-    return found
+        report["errors"] = _plain(rows)
+    return report
 
 
-def rank_strata(
-    ranks: Ranks,
-    user_degree: NDArray[Any],
-    item_degree: NDArray[Any],
-    *,
-    seed: int = 0,
-    resamples: int = RESAMPLES,
-) -> dict[str, list[dict[str, Any]]]:
-    """S_rank of held-out likes by the degrees in training of the user and of the item: {"user": rows, "item": rows}."""
-    by = {"user": user_degree[ranks.users], "item": item_degree[ranks.items]}
-    return {
-        side: [plain_stratum(one) for one in strata(ranks.scores, degrees, ranks.users, seed=seed, resamples=resamples)]
-        for side, degrees in by.items()
-    }
-
-
-def plain_stratum(one: Stratum) -> dict[str, Any]:
-    return asdict(one) | {"interval": list(one.interval)}
+def _plain(rows: Sequence[Stratum]) -> list[dict[str, Any]]:
+    return [asdict(row) | {"interval": list(row.interval)} for row in rows]
 
 
 def plain_table(table: ReliabilityTable) -> dict[str, Any]:

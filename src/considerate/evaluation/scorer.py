@@ -13,7 +13,7 @@ from considerate.data.graph import Adjacency
 from considerate.errors import DataError, UsageError
 from considerate.inference.posterior import Side
 from considerate.model.model import Model
-from considerate.model.ranking import SCORES
+from considerate.model.ranking import RankingOptions
 
 Users = NDArray[np.int64]
 Scores = NDArray[np.float32] | NDArray[np.float64]
@@ -43,14 +43,9 @@ class ModelScorer:
         name: str | None = None,
         users: Side | None = None,
     ) -> None:
-        if score is not None and score not in SCORES:
-            raise UsageError(f"score is {score!r}; it may be one of {', '.join(SCORES)}.")
-        if score is not None and popularity is not None:
-            raise UsageError("score and popularity do not go together: the paper's scores have no knob.")
-        if popularity is not None and not np.isfinite(popularity):
-            raise UsageError(f"popularity is {popularity!r}; it must be a finite number.")
+        weight = RankingOptions(popularity, score).popularity
         self.model, self.score = model, score
-        self.knob = model.popularity_weight if popularity is None else float(popularity)
+        self.knob = model.popularity_weight if weight is None else weight
         self.name = name or (score.replace("_", " ") if score is not None else f"popularity weight {self.knob:g}")
         self.users = model.posterior.users if users is None else users
         columns = model.columns.mean  # made here, before there are threads

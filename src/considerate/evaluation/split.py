@@ -73,20 +73,8 @@ class StrongSplit:
             raise DataError("a user is both trained on and folded in.")
 
 
-def one_per_user(graph: Graph, seed: int) -> HeldOut:
+def one_per_user(graph: Graph, seed: int, stream: int = STREAM) -> HeldOut:
     """One random edge of every user who has at least two (the paper's split). Which one is a function of the seed."""
-    return _one_per_user(graph, seed, STREAM)
-
-
-def validation(held: HeldOut, seed: int, share: float | None = None) -> HeldOut:
-    """A split of the training edges of another: one per user, or a share of each user's. The test edges are in
-    neither part."""
-    if share is not None:
-        return share_per_user(held.train, seed, share)
-    return _one_per_user(held.train, seed, VALIDATION)
-
-
-def _one_per_user(graph: Graph, seed: int, stream: int) -> HeldOut:
     degrees = graph.by_user.degrees
     users = np.flatnonzero(degrees >= 2)
     random = np.random.Generator(np.random.Philox(key=[seed, stream]))
@@ -96,16 +84,20 @@ def _one_per_user(graph: Graph, seed: int, stream: int) -> HeldOut:
     return without(graph, chosen)
 
 
+def validation(held: HeldOut, seed: int, share: float | None = None) -> HeldOut:
+    """A split of the training edges of another: one per user, or a share of each user's. The test edges are in
+    neither part."""
+    if share is not None:
+        return share_per_user(held.train, seed, share)
+    return one_per_user(held.train, seed, VALIDATION)
+
+
 def share_per_user(graph: Graph, seed: int, share: float) -> HeldOut:
     """A random share of every user's edges: rounded, at least one of a user who has two, and never all."""
     _check_share("share", share)
     degrees = graph.by_user.degrees
     wanted = np.clip(np.round(share * degrees), 1, np.maximum(degrees - 1, 0)).astype(np.int64)
-    order = _random_order(graph.by_user, seed, SHARED)
-    place = np.empty(graph.edges, np.int64)  # of each edge in its user's random order
-    place[order] = np.arange(graph.edges)
-    place -= np.repeat(graph.by_user.starts[:-1], degrees)
-    return without(graph, place < np.repeat(wanted, degrees))
+    return without(graph, _random_places(graph.by_user, seed, SHARED) < np.repeat(wanted, degrees))
 
 
 def last_per_user(graph: Graph, times: NDArray[Any], seed: int = 0) -> HeldOut:
@@ -187,14 +179,11 @@ def strong(graph: Graph, seed: int, users: float = 0.1, folded: float = 0.8) -> 
     random = np.random.Generator(np.random.Philox(key=[seed, STRONG]))
     chosen = np.sort(random.permutation(able)[:count])
     others = np.setdiff1d(np.arange(graph.user_count), chosen)
-    part = _rows(graph, chosen)
+    part = only_users(graph, chosen)
     wanted = np.clip(np.round(folded * part.by_user.degrees), 1, part.by_user.degrees - 1).astype(np.int64)
-    order = _random_order(part.by_user, seed, STRONG + 1)
-    place = np.empty(part.edges, np.int64)
-    place[order] = np.arange(part.edges)
-    place -= np.repeat(part.by_user.starts[:-1], part.by_user.degrees)
-    fold = without(part, place >= np.repeat(wanted, part.by_user.degrees))
-    return StrongSplit(_rows(graph, others), others.astype(np.int64), fold, chosen.astype(np.int64))
+    places = _random_places(part.by_user, seed, STRONG + 1)
+    fold = without(part, places >= np.repeat(wanted, part.by_user.degrees))
+    return StrongSplit(only_users(graph, others), others.astype(np.int64), fold, chosen.astype(np.int64))
 
 
 def given(
@@ -240,21 +229,16 @@ def rows_in(train: Any, test: Interactions) -> tuple[NDArray[np.int64], NDArray[
 
 def without(graph: Graph, chosen: NDArray[np.bool_], dropped: NDArray[np.bool_] | None = None) -> HeldOut:
     """The edges that are chosen held out, all others trained on; edges dropped as well are in neither."""
-    train = _kept(graph, ~chosen)
+    starts = np.concatenate([[0], np.cumsum(~chosen)])[graph.by_user.starts].astype(np.int64)
+    if starts[-1] == 0:
+        raise DataError("nothing is left to train on; hold out less.")
+    train = Graph.from_adjacency(Adjacency(starts, graph.by_user.indices[~chosen]), graph.item_count)
     tested = chosen if dropped is None else chosen & ~dropped
     users = np.repeat(np.arange(graph.user_count, dtype=np.int64), graph.by_user.degrees)[tested]
     return HeldOut(train, users, graph.by_user.indices[tested].astype(np.int64), int((chosen & ~tested).sum()))
 
 
-def _kept(graph: Graph, keep: NDArray[np.bool_]) -> Graph:
-    before = np.concatenate([[0], np.cumsum(keep)])
-    starts = before[graph.by_user.starts].astype(np.int64)
-    if starts[-1] == 0:
-        raise DataError("nothing is left to train on; hold out less.")
-    return Graph.from_adjacency(Adjacency(starts, graph.by_user.indices[keep]), graph.item_count)
-
-
-def _rows(graph: Graph, rows: NDArray[Any]) -> Graph:
+def only_users(graph: Graph, rows: NDArray[Any]) -> Graph:
     """The graph of some users; items keep their numbers."""
     wanted = np.zeros(graph.user_count, bool)
     wanted[rows] = True
@@ -263,10 +247,13 @@ def _rows(graph: Graph, rows: NDArray[Any]) -> Graph:
     return Graph.from_adjacency(Adjacency(starts, indices), graph.item_count)
 
 
-def _random_order(rows: Adjacency, seed: int, stream: int) -> NDArray[np.int64]:
-    """Edges by row, each row shuffled."""
+def _random_places(rows: Adjacency, seed: int, stream: int) -> NDArray[np.int64]:
+    """The place of each edge in a random order of its row."""
     random = np.random.Generator(np.random.Philox(key=[seed, stream])).random(rows.edges)
-    return np.lexsort((random, np.repeat(np.arange(rows.rows), rows.degrees))).astype(np.int64)
+    order = np.lexsort((random, np.repeat(np.arange(rows.rows), rows.degrees)))
+    places = np.empty(rows.edges, np.int64)
+    places[order] = np.arange(rows.edges)
+    return places - np.repeat(rows.starts[:-1], rows.degrees)
 
 
 def edge_keys(graph: Graph) -> NDArray[np.int64]:

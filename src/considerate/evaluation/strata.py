@@ -46,9 +46,7 @@ def strata(
     users: NDArray[Any] | None = None,
     starts: NDArray[Any] | None = None,
     *,
-    per_decade: int = PER_DECADE,
     seed: int = 0,
-    level: float = 0.95,
     resamples: int = RESAMPLES,
 ) -> list[Stratum]:
     """Values by the bins of their degrees; bins without a value are left out.
@@ -62,7 +60,7 @@ def strata(
     if len(values) == 0:
         return []
     largest = int(degrees.max())
-    starts = log_bins(largest, per_decade) if starts is None else np.asarray(starts, np.int64)
+    starts = log_bins(largest) if starts is None else np.asarray(starts, np.int64)
     place = np.searchsorted(starts, degrees, side="right") - 1
     if place.min() < 0:
         raise UsageError(f"a degree of {degrees.min()} is below the first bin, which begins at {starts[0]}.")
@@ -73,7 +71,7 @@ def strata(
             continue
         own = values[inside]
         high = int(starts[at + 1]) - 1 if at + 1 < len(starts) else largest
-        bounds = interval(own, seed, level, resamples, None if users is None else np.asarray(users)[inside])
+        bounds = interval(own, seed, resamples=resamples, groups=None if users is None else np.asarray(users)[inside])
         cuts = np.percentile(own, PERCENTILES)
         percentiles = {f"{q}": float(cut) for q, cut in zip(PERCENTILES, cuts)}
         found.append(Stratum(int(low), high, int(inside.sum()), float(own.mean()), bounds, percentiles))

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from considerate.errors import DivergedError
 from considerate.fitting.interrupts import held_interrupts
+from considerate.fitting.memory import translate_memory_errors
 from considerate.fitting.resume import open_checkpoints
 from considerate.fitting.saved_state import chosen_settings
 from considerate.fitting.session import FitBackend, FitRequest, FitSession
@@ -30,7 +31,11 @@ Publish = Callable[[FitSession, Model | None], None]
 def run_fit(request: FitRequest, backend: FitBackend, publish: Publish) -> Generator[FitStep]:
     """Fit, one sweep at a time. `publish` is given the model: after every sweep where that costs nothing, and at the
     end. A fit that is stopped, by Ctrl-C or by closing the steps, ends with the model of its last finished sweep."""
-    with backend.start(request) as session, open_checkpoints(request.checkpoint, session) as checkpoints:
+    with (
+        translate_memory_errors(),
+        backend.start(request) as session,
+        open_checkpoints(request.checkpoint, session) as checkpoints,
+    ):
         publish(session, None)
         plan = request.plan
         if checkpoints is not None and checkpoints.saved is not None:

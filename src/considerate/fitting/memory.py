@@ -6,13 +6,13 @@ stands in for what the system says.
 
 from __future__ import annotations
 
-import functools
 import os
 import re
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 from considerate.data import Interactions
 from considerate.data.graph import Graph, block_ends, transpose_slices
@@ -23,9 +23,6 @@ from considerate.parameters import FitPlan
 
 VARIABLE = "CONSIDERATE_MEMORY"
 UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
-
-Arguments = ParamSpec("Arguments")
-Step = TypeVar("Step")
 
 
 # --- What a fit needs ---
@@ -84,24 +81,18 @@ def check_memory(source: Any, plan: FitPlan, available: int | None = None) -> No
     )
 
 
-def translate_memory_errors(
-    steps: Callable[Arguments, Generator[Step]],
-) -> Callable[Arguments, Generator[Step]]:
-    """The same generator; memory that runs out on the way is one sentence."""
-
-    @functools.wraps(steps)
-    def translated(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Generator[Step]:
-        try:
-            yield from steps(*args, **kwargs)
-        except MemoryLimitError:
-            raise
-        except MemoryError as error:
-            cause = str(error) or type(error).__name__
-            raise MemoryLimitError(
-                f"The fit ran out of memory ({cause}); fewer factors or negatives, or a fit out of core, needs less."
-            ) from error
-
-    return translated
+@contextmanager
+def translate_memory_errors() -> Iterator[None]:
+    """Memory that runs out on the way is one sentence."""
+    try:
+        yield
+    except MemoryLimitError:
+        raise
+    except MemoryError as error:
+        cause = str(error) or type(error).__name__
+        raise MemoryLimitError(
+            f"The fit ran out of memory ({cause}); fewer factors or negatives, or a fit out of core, needs less."
+        ) from error
 
 
 # --- What there is ---

@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import os
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
 from considerate.data.vocabulary import Vocabulary
 from considerate.errors import ModelFileError, UsageError
-from considerate.model.description import Description
 from considerate.model.model import Model
+from considerate.model.schema import Form
 from considerate.model.sharded_users import ShardedUsers
-from considerate.model.shards import (
-    INDEX_NAME,
-    ShardEntry,
-    check_folder,
-    read_shards,
-    write_index,
-    write_user_shard,
-)
-from considerate.model.tensors import read_model, shared_tensors, user_tensors, users_in
+from considerate.model.shards import INDEX_NAME, ShardEntry, check_folder, read_index, write_index, write_user_shard
+from considerate.model.tensors import read_model, shared_tensors, user_tensors
 from considerate.storage.container import (
     INDEX,
     SHARD,
@@ -51,10 +45,10 @@ def save_model(model: Model, path: PathLike, *, likes: bool = True) -> None:
     Users in shards are copied a shard at a time.
     """
     likes = likes and model.knows_likes
-    shared, said = shared_tensors(model)
-    of_users, said_of_users = user_tensors(model.users, model.factors, likes)
-    tensors, metadata = shared | of_users, said | said_of_users
-    folder, name = _place(path)
+    shared, about = shared_tensors(model)
+    of_users, about_users = user_tensors(model.users, model.factors, likes)
+    tensors, metadata = shared | of_users, about | about_users
+    folder, name = _remote(path)
     if folder is None:
         write_tensors(path, tensors, metadata)
     else:
@@ -73,26 +67,27 @@ def save_sharded(model: Model, path: PathLike, shards: int, *, likes: bool = Tru
     cuts = [model.user_count * i // shards for i in range(shards + 1)]
     try:
         for number, (first, last) in enumerate(pairwise(cuts)):
-            found, places = model.users.some(np.arange(first, last))
-            rows = found.take(places)
+            users, places = model.users.some(np.arange(first, last))
+            rows = users.take(places)
             liked = rows.liked if likes else None
             ids = Vocabulary.range(len(rows)) if model.user_ids.kind == "range" else rows.ids
             entries.append(write_user_shard(folder, number, first, rows.side, rows.degree, liked, ids))
         write_index(folder, model, entries)
     except BaseException:
-        for one in entries:
-            if one.name not in before:
-                folder.remove(one.name)
+        for entry in entries:
+            if entry.name not in before:
+                folder.remove(entry.name)
         raise
 
 
 def load_model(path: PathLike, *, verify: bool | None = None) -> Model:
     """A model from its file or its folder, mapped into memory. What holds no whole model is refused with a reason.
 
-    A file of up to 64 MB is checked whole. Of a larger one the description, shapes and types are checked, the
-    checksums of tensors of up to 1 MB, and of the larger tensors what makes them safe to use: the division of likes
-    and texts, the range of the likes, degrees, integer ids. verify=True checks it whole too: every checksum, every
-    row of the posterior, the order of the likes and of string ids. verify=False looks at no tensor's checksum.
+    A file of up to 64 MB is checked whole. Of a larger one the description, shapes and types, the checksums of what is
+    not of users, and what makes the users' tensors safe to use: the division of likes and texts, the range of the
+    likes, degrees, integer ids. The checksums of users are checked when one of them is asked for. verify=True checks
+    it whole too: every checksum, every row of the posterior, the order of the likes and of string ids. verify=False
+    looks at no tensor's checksum.
 
     Of a folder the index is read so, and each shard when it is first needed; with verify=True all of them now.
     """
@@ -113,22 +108,23 @@ def open_model(path: PathLike, *, verify: bool | None = None) -> tuple[StoredTen
         )
     if kind in (INDEX, SHARD):
         raise ModelFileError(f"{stored.path}: is a part of a model in shards; give the folder that it is in.")
-    return stored, read_model(stored, Description(stored), users_in)
+    return stored, read_model(stored)
 
 
 def _open_sharded(folder: Folder, verify: bool | None) -> tuple[StoredTensors, Model]:
-    shown = folder.shown(INDEX_NAME)
     if folder.local is not None:
         stored = open_tensors(os.path.join(folder.local, INDEX_NAME), verify=verify)
     else:
-        stored = _read_away(folder, INDEX_NAME, verify)
+        stored = _read_remote(folder, INDEX_NAME, verify)
     if stored.metadata.get("kind") != INDEX:
-        raise ModelFileError(f"{shown}: is not the index of a model in shards; copy or save the whole model again.")
+        raise ModelFileError(
+            f"{stored.path}: is not the index of a model in shards; copy or save the whole model again."
+        )
 
-    def users_of(stored: StoredTensors, about: Description) -> ShardedUsers:
-        return ShardedUsers(read_shards(stored, about, folder, verify))
+    def sharded_users(stored: StoredTensors, _: dict[str, Any], form: Form) -> ShardedUsers:
+        return ShardedUsers(read_index(stored, form, folder, verify))
 
-    model = read_model(stored, Description(stored), users_of)
+    model = read_model(stored, sharded_users)
     if verify:
         for _ in model.users.pieces():
             pass
@@ -136,11 +132,11 @@ def _open_sharded(folder: Folder, verify: bool | None) -> tuple[StoredTensors, M
 
 
 def _open_file(path: PathLike, verify: bool | None) -> StoredTensors:
-    folder, name = _place(path)
-    return open_tensors(path, verify=verify) if folder is None else _read_away(folder, name, verify)
+    folder, name = _remote(path)
+    return open_tensors(path, verify=verify) if folder is None else _read_remote(folder, name, verify)
 
 
-def _read_away(folder: Folder, name: str, verify: bool | None) -> StoredTensors:
+def _read_remote(folder: Folder, name: str, verify: bool | None) -> StoredTensors:
     """A file that is not on a disk here, read into memory."""
     shown = folder.shown(name)
     try:
@@ -165,8 +161,8 @@ def shards_at(path: PathLike) -> Folder | None:
         return None
 
 
-def _place(path: PathLike) -> tuple[Folder | None, str]:
-    """(folder, name) of an address elsewhere, or None and nothing of a path here."""
+def _remote(path: PathLike) -> tuple[Folder | None, str]:
+    """(folder, name) of a remote address; (None, "") of a path on a disk here."""
     address, question, options = os.fspath(path).partition("?")
     if "://" not in address or Folder(os.fspath(path)).local is not None:
         return None, ""

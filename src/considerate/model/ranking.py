@@ -97,22 +97,16 @@ def utility(mean: NDArray[Any], log_pi: NDArray[Any], popularity: float) -> NDAr
 
 
 def explore(
-    scores: NDArray[Any],
-    variance: NDArray[Any],
-    *,
-    kappa: float = 0.0,
-    thompson: int | None = None,
-    rows: NDArray[Any] | None = None,
+    scores: NDArray[Any], variance: NDArray[Any], kappa: float, seed: int | None, keys: NDArray[np.int64]
 ) -> NDArray[Any]:
-    """Scores for exploration: + kappa standard deviations, or one draw of every logit.
+    """Scores for exploration: a draw of every logit (Thompson) if there is a seed, and kappa standard deviations more.
 
-    A Thompson draw is a function of (seed, user): the same seed asks the same question again.
+    A draw is a function of the seed and the user's key: the same seed gives the same draws.
     """
-    if thompson is not None:
+    if seed is not None:
         drawn = np.empty(scores.shape, np.float32)
-        for i in range(len(scores)):
-            row = int(rows[i]) if rows is not None else i
-            key = np.array([int(thompson) & (2**64 - 1), row & (2**64 - 1)], np.uint64)
+        for i, user in enumerate(keys.tolist()):
+            key = np.array([int(seed) & (2**64 - 1), user & (2**64 - 1)], np.uint64)
             drawn[i] = np.random.Generator(np.random.Philox(key=key)).standard_normal(scores.shape[1], np.float32)
         scores = scores + np.sqrt(variance) * drawn
     return scores if kappa == 0.0 else scores + np.float32(kappa) * np.sqrt(variance)

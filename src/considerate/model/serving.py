@@ -110,8 +110,7 @@ class Ranker:
         variance = model.variance_scale * model.columns.variances(users.side, users.rows)
         if options.score is None:
             values = utility(mean, model.log_popularity, self.popularity)
-            kappa, seed = options.explore_kappa, options.thompson_seed
-            values = explore(values, variance, kappa=kappa, thompson=seed, rows=users.keys)
+            values = explore(values, variance, options.explore_kappa, options.thompson_seed, users.keys)
         else:
             values = paper_score(options.score, mean, variance, model.popularity)
         lists = []

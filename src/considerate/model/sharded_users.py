@@ -17,8 +17,8 @@ from considerate.data.graph import Adjacency
 from considerate.data.vocabulary import Id, Vocabulary
 from considerate.inference.posterior import Side, padded
 from considerate.kernels.arrays import empty
-from considerate.model.shards import Shards
-from considerate.model.users import Rows, UserRows
+from considerate.model.shards import ShardIndex
+from considerate.model.users import Rows, UserRows, Users
 
 MAPPED = 64  # shards that are kept open; each is a file
 COPIED = 4  # the same where they are copied into memory
@@ -27,9 +27,9 @@ COPIED = 4  # the same where they are copied into memory
 class ShardedUsers:
     """The users of a model in shards. They may be asked for from several threads."""
 
-    def __init__(self, shards: Shards) -> None:
+    def __init__(self, shards: ShardIndex) -> None:
         self.shards = shards
-        self._open: OrderedDict[int, UserRows] = OrderedDict()
+        self._open: OrderedDict[int, Users] = OrderedDict()
         self._lock = Lock()
         self._most = MAPPED if shards.folder.local is not None else COPIED
 
@@ -49,45 +49,50 @@ class ShardedUsers:
 
     @property
     def has_bias(self) -> bool:
-        return self.shards.bias
+        return "user_bias" in self.shards.form.flags
 
     @property
     def ids(self) -> ShardedIds:
         return ShardedIds(self)
 
-    def shard(self, place: int) -> UserRows:
+    @property
+    def factors(self) -> int:
+        return self.shards.form.sizes["factors"]
+
+    def shard(self, number: int) -> Users:
         """The users of one shard, which stays open for a while."""
         with self._lock:
-            found = self._open.pop(place, None)
-            if found is None:
-                found = self.shards.read(place)
-            self._open[place] = found
+            users = self._open.pop(number, None)
+            if users is None:
+                users = self.shards.read(number)
+            self._open[number] = users
             if len(self._open) > self._most:
                 self._open.popitem(last=False)
-        return found
+        return users
 
-    def place_of(self, rows: Rows) -> NDArray[np.int64]:
+    def shard_of(self, rows: Rows) -> NDArray[np.int64]:
         """Which shards rows are in."""
         return np.searchsorted(self.shards.first, rows, side="right") - 1
 
     def some(self, rows: Rows) -> tuple[UserRows, Rows]:
         if not len(rows):
             return self._joined([], 0, 0), rows
-        low, high = (int(one) for one in self.place_of(np.array([rows.min(), rows.max()])))
+        first = self.shards.first
+        low, high = self.shard_of(np.array([rows.min(), rows.max()])).tolist()
         if low == high:
-            return self.shard(low), rows - self.shards.first[low]
+            return self.shard(low).some(rows - first[low])
         wanted, places = np.unique(rows, return_inverse=True)
-        cuts = np.searchsorted(wanted, self.shards.first[low : high + 2])
-        found = [
-            self.shard(low + i).take(wanted[start:stop] - self.shards.first[low + i])
-            for i, (start, stop) in enumerate(pairwise(cuts))
-            if start < stop
-        ]
-        return self._joined(found, len(wanted), sum(one.liked.edges for one in found)), places
+        cuts = np.searchsorted(wanted, first[low : high + 2])
+        pieces = []
+        for number, (start, stop) in enumerate(pairwise(cuts), low):
+            if start < stop:
+                users, inside = self.shard(number).some(wanted[start:stop] - first[number])
+                pieces.append(users.take(inside))
+        return self._joined(pieces, len(wanted), sum(piece.liked.edges for piece in pieces)), places
 
     def pieces(self) -> Iterator[tuple[int, UserRows]]:
-        for place in range(len(self.shards)):
-            yield int(self.shards.first[place]), self.shard(place)
+        for number in range(len(self.shards)):
+            yield int(self.shards.first[number]), self.shard(number).whole()
 
     def whole(self) -> UserRows:
         return self._whole
@@ -95,12 +100,12 @@ class ShardedUsers:
     @cached_property
     def _whole(self) -> UserRows:
         pieces = (piece for _, piece in self.pieces())
-        made = self._joined(pieces, len(self), self.edges if self.shards.likes else 0)
-        return replace(made, ids=Vocabulary.range(len(self))) if self.shards.kind == "range" else made
+        joined = self._joined(pieces, len(self), self.edges if self.shards.likes else 0)
+        return replace(joined, ids=Vocabulary.range(len(self))) if self.shards.kind == "range" else joined
 
     def _joined(self, pieces: Iterable[UserRows], count: int, edges: int) -> UserRows:
         """Users of several shards in arrays of their own, in order."""
-        rows = empty((count, 2 * padded(self.shards.factors)), np.float32)
+        rows = empty((count, 2 * padded(self.factors)), np.float32)
         biases = np.empty((2, count), np.float32) if self.has_bias else None
         degree, starts, liked = np.empty(count, np.int64), np.zeros(count + 1, np.int64), np.empty(edges, np.int32)
         ids, end = _IdsInOrder(self.shards.kind), 0
@@ -113,7 +118,7 @@ class ShardedUsers:
             liked[starts[part.start] : starts[part.stop]] = piece.liked.indices
             ids.add(piece.ids)
             end = part.stop
-        side = Side(self.shards.factors, rows, *(() if biases is None else biases))
+        side = Side(self.factors, rows, *(() if biases is None else biases))
         return UserRows(side, degree, Adjacency(starts, liked), ids.vocabulary())
 
 
@@ -164,8 +169,8 @@ class ShardedIds:
         wanted = np.asarray(rows, np.int64)
         if self.kind == "range":
             return list(wanted.tolist())
-        users, places = self._users.some(wanted)
-        return users.ids.ids_of(places)
+        users, inside = self._users.some(wanted)
+        return users.ids.ids_of(inside)
 
     def row_of(self, one: object) -> int:
         return int(self.rows_of([one])[0])
@@ -175,9 +180,9 @@ class ShardedIds:
         if self.kind == "range":
             return shards.ids.rows_of(wanted)
         rows = np.full(len(wanted), -1, np.int64)
-        places = np.array([shards.ids.last_up_to(one) for one in wanted], np.int64)
-        for place in np.unique(places[places >= 0]).tolist():  # a shard is opened once, however many ids it has
-            here = np.flatnonzero(places == place)
-            found = self._users.shard(place).ids.rows_of([wanted[i] for i in here])
-            rows[here] = np.where(found >= 0, found + shards.first[place], -1)
+        numbers = np.array([shards.ids.last_up_to(user_id) for user_id in wanted], np.int64)
+        for number in np.unique(numbers[numbers >= 0]).tolist():  # a shard is opened once, however many ids it has
+            here = np.flatnonzero(numbers == number)
+            inside = self._users.shard(number).ids.rows_of([wanted[i] for i in here])
+            rows[here] = np.where(inside >= 0, inside + shards.first[number], -1)
         return rows

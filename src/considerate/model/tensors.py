@@ -1,9 +1,9 @@
-"""A model as tensors and a description, and back: what its users have, and what all share."""
+"""A model as tensors and a description, and back, by the tables of schema.py."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -11,39 +11,39 @@ from numpy.typing import NDArray
 
 from considerate.data import Titles
 from considerate.data.graph import Adjacency
+from considerate.data.vocabulary import Vocabulary
+from considerate.errors import UsageError
 from considerate.inference.posterior import Side, padded
-from considerate.model.description import GAMMAS, SETTINGS, Description
 from considerate.model.model import Model
-from considerate.model.users import UserRows, Users
-from considerate.model.vocabularies import pack_vocabulary, unpack_vocabulary
-from considerate.storage.container import InParts, StoredTensors, unpack_texts
+from considerate.model.schema import (
+    GAMMAS,
+    PARAMETERS,
+    SETTINGS,
+    SHARED,
+    SHARED_FIELDS,
+    USERS,
+    USERS_FIELDS,
+    Arrays,
+    Form,
+    parse,
+    vocabulary,
+    vocabulary_tensors,
+)
+from considerate.model.users import Rows, UserRows, Users
+from considerate.parameters import FitPlan, Parameters
+from considerate.storage.container import InParts, StoredTensors, Writable
 
-POPULARITY_RANGE = 1e-100, 1e100  # of an item that was liked; far beyond any d_n^gamma of data
-_ROWS = 1 << 14  # that are checked at once
+_VERIFIED_AT_ONCE = 256  # users
 
 # --- Writing ---
 
 
-def shared_tensors(model: Model) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-    """The tensors that are not of users, and the description without what it says of them."""
+def shared_tensors(model: Model) -> tuple[dict[str, Writable], dict[str, Any]]:
+    """The tensors that are not of users, and what the description says of them."""
     terms = list(model.bounds[0]) if model.bounds else []
-    history = [
-        [one[term] for term in terms] for one in model.bounds
-    ]  # a tensor: the header has no room for 10^5 sweeps
-    tensors: dict[str, NDArray[Any]] = {
-        "bounds": np.array(history, np.float64).reshape(len(history), len(terms)),
-        "popularity": model.popularity,
-        "item_degree": np.asarray(model.item_degree, np.int64),
-        "item.rows": model.items.rows,
-    }
-    if model.items.bias_mean is not None and model.items.bias_variance is not None:
-        tensors |= {"item.bias_mean": model.items.bias_mean, "item.bias_variance": model.items.bias_variance}
-    ids, ids_description = pack_vocabulary("item_ids", model.item_ids)
-    tensors |= ids
-    if model.titles is not None:
-        tensors |= {f"titles.{name}": array for name, array in model.titles.tensors().items()}
-    named = {name: getattr(model.precisions, name) for name in GAMMAS}
-    return tensors, {
+    history = [[bound[term] for term in terms] for bound in model.bounds]
+    gammas = {name: getattr(model.precisions, name) for name in GAMMAS}
+    about = {
         "factors": model.factors,
         "items": model.item_count,
         "gamma": model.gamma,
@@ -52,20 +52,35 @@ def shared_tensors(model: Model) -> tuple[dict[str, NDArray[Any]], dict[str, Any
         "popularity_weight": model.popularity_weight,
         "converged": model.converged,
         "recalibration": asdict(model.recalibration),
-        "precisions": {name: [one.shape, one.rate] for name, one in named.items() if one is not None},
+        "precisions": {name: [gamma.shape, gamma.rate] for name, gamma in gammas.items() if gamma is not None},
         "settings": {name: getattr(model.settings, name) for name in SETTINGS},
-        "parameters": {name: _plain(value) for name, value in model.parameters.items()},
+        "parameters": {
+            name: value.item() if isinstance(value, np.generic) else value for name, value in model.parameters.items()
+        },
         "bound_terms": terms,
-        "item_ids": ids_description,
+        "item_ids": {"kind": model.item_ids.kind, "size": len(model.item_ids)},
         "titles": model.titles is not None,
     }
+    tensors: dict[str, Any] = {
+        "bounds": np.array(history, np.float64).reshape(len(history), len(terms)),  # too long for the header
+        "popularity": model.popularity,
+        "item_degree": np.asarray(model.item_degree, np.int64),
+        "item.rows": model.items.rows,
+        "item.bias_mean": model.items.bias_mean,
+        "item.bias_variance": model.items.bias_variance,
+        **vocabulary_tensors("item_ids", model.item_ids),
+    }
+    if model.titles is not None:
+        tensors |= {f"titles.{name}": array for name, array in model.titles.tensors().items()}
+    form = Form.of(about, user_bias=model.users.has_bias, item_bias=model.items.has_bias)
+    return form.select(SHARED, tensors), about
 
 
-def user_tensors(users: Users, factors: int, likes: bool) -> tuple[dict[str, InParts], dict[str, Any]]:
+def user_tensors(users: Users, factors: int, likes: bool) -> tuple[dict[str, Writable], dict[str, Any]]:
     """The tensors of all users, which are read a piece at a time, and what the description says of them."""
     count, edges, kind = len(users), users.edges, users.ids.kind
 
-    def parts(of: Callable[[UserRows], NDArray[Any]], dtype: Any, *shape: int) -> InParts:
+    def column(of: Callable[[UserRows], NDArray[Any]], dtype: Any, *shape: int) -> InParts:
         return InParts(np.dtype(dtype), shape, lambda: (of(piece) for _, piece in users.pieces()))
 
     def starts(of: Callable[[UserRows], NDArray[np.int64]]) -> InParts:
@@ -78,153 +93,156 @@ def user_tensors(users: Users, factors: int, likes: bool) -> tuple[dict[str, InP
 
         return InParts(np.dtype(np.int64), (count + 1,), shifted)
 
+    def ids(part: str) -> Callable[[UserRows], NDArray[Any]]:
+        return lambda piece: piece.ids.tensors()[part]
+
+    text = sum(len(ids("text")(piece)) for _, piece in users.pieces()) if kind == "string" else 0
     tensors = {
-        "user.rows": parts(lambda piece: piece.side.rows, np.float32, count, 2 * padded(factors)),
-        "user_degree": parts(lambda piece: piece.degree, np.int64, count),
+        "user.rows": column(lambda piece: piece.side.rows, np.float32, count, 2 * padded(factors)),
+        "user.bias_mean": column(lambda piece: piece.side.biases[0], np.float32, count),
+        "user.bias_variance": column(lambda piece: piece.side.biases[1], np.float32, count),
+        "user_degree": column(lambda piece: piece.degree, np.int64, count),
+        "likes.starts": starts(lambda piece: piece.liked.starts),
+        "likes.items": column(lambda piece: piece.liked.indices, np.int32, edges),
+        "user_ids.integers": column(ids("integers"), np.int64, count),
+        "user_ids.offsets": starts(ids("offsets")),
+        "user_ids.text": column(ids("text"), np.uint8, text),
     }
-    if users.has_bias:
-        tensors["user.bias_mean"] = parts(lambda piece: piece.side.biases[0], np.float32, count)
-        tensors["user.bias_variance"] = parts(lambda piece: piece.side.biases[1], np.float32, count)
-    if likes:
-        tensors["likes.starts"] = starts(lambda piece: piece.liked.starts)
-        tensors["likes.items"] = parts(lambda piece: piece.liked.indices, np.int32, edges)
-    if kind == "integer":
-        tensors["user_ids.integers"] = parts(lambda piece: piece.ids.tensors()["integers"], np.int64, count)
-    if kind == "string":
-        size = sum(len(piece.ids.tensors()["text"]) for _, piece in users.pieces())
-        tensors["user_ids.offsets"] = starts(lambda piece: piece.ids.tensors()["offsets"])
-        tensors["user_ids.text"] = parts(lambda piece: piece.ids.tensors()["text"], np.uint8, size)
-    return tensors, {"users": count, "edges": edges, "user_ids": {"kind": kind, "size": count}, "likes": likes}
-
-
-def _plain(value: Any) -> Any:
-    """NumPy's scalars as Python's own, which JSON knows."""
-    return value.item() if isinstance(value, np.generic) else value
+    about = {"users": count, "edges": edges, "user_ids": {"kind": kind, "size": count}, "likes": likes}
+    form = Form.of(about | {"factors": factors}, user_bias=users.has_bias, item_bias=True)
+    return form.select(USERS, tensors), about
 
 
 # --- Reading ---
 
 
-def read_model(
-    stored: StoredTensors, about: Description, users_of: Callable[[StoredTensors, Description], Users]
-) -> Model:
-    """A model; its users as `users_of` reads them."""
-    items, factors = about.whole("items", 0), about.whole("factors", 1)
-    negatives, precisions = about.setting("negatives"), about.precisions()
-    parameters = about.parameters(factors)
-    settings = about.settings(factors, negatives, parameters)
-    users = users_of(stored, about)
-    side = _side(stored, "item", items, factors, precisions.item_bias is not None)
-    item_ids = unpack_vocabulary(stored, "item_ids", about.get("item_ids", dict))
-    if len(item_ids) != items:
+def users_in(stored: StoredTensors, about: Mapping[str, Any], form: Form, ids: Vocabulary | None = None) -> Users:
+    """The users in a file, of these ids where they are given. Of a large file they are verified when they are used."""
+    lazy = not stored.thorough
+    arrays = form.read(stored, USERS, lazy=lazy)
+    if about["user_ids"]["size"] != about["users"]:
         raise stored.refusal("the vocabularies are of another size than the posterior")
-    titles = None
-    if about.get("titles", bool):
-        titles = Titles(*unpack_texts(stored, "titles", items))
-    terms = about.get("bound_terms", list)
-    history = stored.expect("bounds", np.float64, [None, len(terms)])
-    if not all(isinstance(term, str) for term in terms) or not (np.abs(history) < 1e300).all():
-        raise stored.refusal("the history of the bound is not one of terms")
-    popularity = stored.expect("popularity", np.float64, [items])
-    low, high = POPULARITY_RANGE
-    if not ((popularity == 0) | ((popularity >= low) & (popularity <= high))).all() or not popularity.any():
-        raise stored.refusal(f"the popularities are not those of a model: zero, or from {low:g} to {high:g}")
+    if about["likes"]:
+        liked = Adjacency(arrays["likes.starts"], arrays["likes.items"])
+    else:
+        liked = Adjacency(np.zeros(about["users"] + 1, np.int64), np.empty(0, np.int32))
+    ids = vocabulary("user_ids", about["user_ids"], arrays) if ids is None else ids
+    rows = UserRows(_side(arrays, "user", form.sizes["factors"]), arrays["user_degree"], liked, ids)
+    return LazyUsers(rows, stored, about["edges"], list(arrays)) if lazy else rows
+
+
+def read_model(
+    stored: StoredTensors, read_users: Callable[[StoredTensors, dict[str, Any], Form], Users] = users_in
+) -> Model:
+    """A model; its users by `read_users`, where they are not in this file."""
+    about = parse(stored, SHARED_FIELDS | USERS_FIELDS)
+    settings, precisions = about["settings"], about["precisions"]
+    factors, negatives = about["factors"], about["negatives"]
+    if abs(settings["offset"] + np.log(negatives)) > 1e-6 + 1e-9 * abs(settings["offset"]):
+        raise stored.refusal("its setting 'offset' is out of range (it must be -log of 'negatives')")
+    if about["parameters"].get("factors", factors) != factors:
+        raise stored.refusal(f"its parameters are not those of a model of {factors} factors")
+    if settings["factors"] != factors:
+        raise stored.refusal("its setting 'factors' is out of range")
+    for name in ("user_bias", "item_bias"):
+        if settings[name] != (getattr(precisions, name) is not None):
+            raise stored.refusal(f"its setting {name!r} says one thing and its precisions another")
+    form = Form.of(about, user_bias=settings["user_bias"], item_bias=settings["item_bias"])
+    users = read_users(stored, about, form)
+    arrays = form.read(stored, SHARED)
+    if about["item_ids"]["size"] != about["items"]:
+        raise stored.refusal("the vocabularies are of another size than the posterior")
     return Model(
         users=users,
-        items=side,
+        items=_side(arrays, "item", factors),
         precisions=precisions,
-        popularity=popularity,
-        gamma=about.within("gamma", -2000, 100),
-        item_degree=_degrees(stored, "item_degree", items),
-        item_ids=item_ids,
-        titles=titles,
-        settings=settings,
+        popularity=arrays["popularity"],
+        gamma=about["gamma"],
+        item_degree=arrays["item_degree"],
+        item_ids=vocabulary("item_ids", about["item_ids"], arrays),
+        titles=Titles(arrays["titles.offsets"], arrays["titles.text"]) if about["titles"] else None,
+        settings=_plan(stored, about),
         negatives=negatives,
-        groups=int(about.setting("groups")),
-        bounds=tuple(dict(zip(terms, row)) for row in history.tolist()),
-        popularity_weight=about.within("popularity_weight", -1e6, 1e6),
-        converged=about.get("converged", bool),
-        parameters=parameters,
-        recalibration=about.recalibration(),
+        groups=about["groups"],
+        bounds=tuple(dict(zip(about["bound_terms"], row)) for row in arrays["bounds"].tolist()),
+        popularity_weight=about["popularity_weight"],
+        converged=about["converged"],
+        parameters=about["parameters"],
+        recalibration=about["recalibration"],
     )
 
 
-def users_in(stored: StoredTensors, about: Description) -> UserRows:
-    """The users of a model in one file."""
-    bias = about.precisions().user_bias is not None
-    return read_users(stored, about, about.whole("factors", 1), bias, about.whole("items", 0))
+def _plan(stored: StoredTensors, about: Mapping[str, Any]) -> FitPlan:
+    """The plan of the fit: the parameters, with the settings that were chosen."""
+    values = {name: value for name, value in about["settings"].items() if name not in ("offset", "weight")}
+    values |= {"negatives": about["negatives"], "popularity": about["popularity_weight"]}
+    known = {name: value for name, value in about["parameters"].items() if name in PARAMETERS}
+    try:
+        return replace(Parameters(**known).plan(), **values, likelihood_weight=about["settings"]["weight"])
+    except UsageError as error:
+        raise stored.refusal(f"its parameters are not possible ({str(error).removesuffix('.')})") from error
 
 
-def read_users(stored: StoredTensors, about: Description, factors: int, bias: bool, items: int) -> UserRows:
-    """Users in one file, of a model of so many factors and items, with user biases or without."""
-    users = about.whole("users", 0)
-    side = _side(stored, "user", users, factors, bias)
-    ids = unpack_vocabulary(stored, "user_ids", about.get("user_ids", dict))
-    if len(ids) != users:
-        raise stored.refusal("the vocabularies are of another size than the posterior")
-    degree = _degrees(stored, "user_degree", users)
-    return UserRows(side, degree, _likes(stored, about, degree, items), ids)
+def _side(arrays: Arrays, name: str, factors: int) -> Side:
+    return Side(factors, arrays[f"{name}.rows"], arrays.get(f"{name}.bias_mean"), arrays.get(f"{name}.bias_variance"))
 
 
-def _side(stored: StoredTensors, name: str, rows: int, factors: int, bias: bool) -> Side:
-    packed = stored.expect(f"{name}.rows", np.float32, [rows, 2 * padded(factors)])
-    if stored.thorough:
-        for first in range(0, rows, _ROWS):
-            wrong = _wrong_rows(packed[first : first + _ROWS], factors)
-            if wrong is not None:
-                raise stored.refusal(f"the tensor {f'{name}.rows'!r} {wrong}")
-    if not bias:
-        return Side(factors, packed)
-    mean = stored.expect(f"{name}.bias_mean", np.float32, [rows])
-    variance = stored.expect(f"{name}.bias_variance", np.float32, [rows])
-    if not np.isfinite(mean).all():
-        raise stored.refusal(f"the tensor {f'{name}.bias_mean'!r} holds a value that is not finite")
-    if not (np.isfinite(variance) & (variance > 0)).all():
-        raise stored.refusal(f"the tensor {f'{name}.bias_variance'!r} holds a variance that is not positive and finite")
-    return Side(factors, packed, mean, variance)
+class LazyUsers:
+    """The users of a large mapped file, see users.Users: what is handed out of a user has been verified, and nothing is
+    read of users who are not asked for."""
 
+    def __init__(self, rows: UserRows, stored: StoredTensors, edges: int, tensors: Sequence[str]) -> None:
+        self._rows, self._stored, self._tensors = rows, stored, tensors
+        self._verified = np.zeros(-(-len(rows) // _VERIFIED_AT_ONCE), np.bool_)
+        self.edges = edges
 
-def _wrong_rows(packed: NDArray[np.float32], factors: int) -> str | None:
-    """What keeps these rows from being [mean | variance], each padded with zeros; None if nothing does."""
-    half = packed.shape[1] // 2
-    if not np.isfinite(packed).all():
-        return "holds a value that is not finite"
-    if not (packed[:, half : half + factors] > 0).all():
-        return "holds a variance that is not positive"
-    if packed[:, factors:half].any() or packed[:, half + factors :].any():
-        return "is not padded with zeros"
-    return None
+    def __len__(self) -> int:
+        return len(self._rows)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        rows = self.whole()
+        return UserRows, (rows.side, rows.degree, rows.liked, rows.ids)
 
-def _degrees(stored: StoredTensors, name: str, rows: int) -> NDArray[np.int64]:
-    degrees: NDArray[np.int64] = stored.expect(name, np.int64, [rows])
-    if rows and not 0 <= int(degrees.min()) <= int(degrees.max()) < 2**31:
-        raise stored.refusal(f"the tensor {name!r} does not hold degrees")
-    return degrees
+    @property
+    def knows_likes(self) -> bool:
+        return self._rows.liked.edges == self.edges
 
+    @property
+    def has_bias(self) -> bool:
+        return self._rows.has_bias
 
-def _likes(stored: StoredTensors, about: Description, user_degree: NDArray[np.int64], items: int) -> Adjacency:
-    users = len(user_degree)
-    if not about.get("likes", bool):
-        return Adjacency(np.zeros(users + 1, np.int64), np.empty(0, np.int32))
-    edges = about.whole("edges", 0)
-    starts = stored.expect("likes.starts", np.int64, [users + 1])
-    indices = stored.expect("likes.items", np.int32, [edges])
-    if starts[0] != 0 or starts[-1] != edges or bool(np.any(starts[1:] < starts[:-1])):
-        raise stored.refusal("the likes are not divided into users")
-    if edges and (int(indices.min()) < 0 or int(indices.max()) >= items):
-        raise stored.refusal("the likes name an item that is not there")
-    parts = [slice(first, first + _ROWS) for first in range(0, users, _ROWS)]
-    if any((np.diff(starts[part.start : part.stop + 1]) != user_degree[part]).any() for part in parts):
-        raise stored.refusal("the likes of a user are not as many as 'user_degree' says")
-    if stored.thorough and not _ascending_in_rows(starts, indices):
-        raise stored.refusal("the likes of a user are not distinct and in ascending order")
-    return Adjacency(starts, indices)
+    @property
+    def ids(self) -> Vocabulary:
+        for name in self._tensors:
+            if name.startswith("user_ids."):
+                self._stored.verify_rows(name)
+        return self._rows.ids
 
+    def some(self, rows: Rows) -> tuple[UserRows, Rows]:
+        for block in np.unique(rows // _VERIFIED_AT_ONCE).tolist():
+            if not self._verified[block]:
+                self._verify(block * _VERIFIED_AT_ONCE, min((block + 1) * _VERIFIED_AT_ONCE, len(self)))
+                self._verified[block] = True
+        return self._rows, rows
 
-def _ascending_in_rows(starts: NDArray[np.int64], indices: NDArray[np.int32]) -> bool:
-    """Whether the indices rise within every row, none of them twice."""
-    rises = indices[1:] > indices[:-1]
-    between = starts[(starts > 0) & (starts < len(indices))] - 1  # the last of a row and the first of the next
-    rises[between] = True
-    return bool(rises.all())
+    def _verify(self, first: int, last: int) -> None:
+        """What the tensors have of users first .. last - 1; starts and offsets come before what they divide."""
+        for name in self._tensors:
+            if name.endswith((".starts", ".offsets")):
+                self._stored.verify_rows(name, first, last + 1)
+            elif name == "likes.items":
+                self._stored.verify_rows(name, *self._rows.liked.starts[[first, last]].tolist())
+            elif name == "user_ids.text":
+                self._stored.verify_rows(name, *self._rows.ids.tensors()["offsets"][[first, last]].tolist())
+            else:
+                self._stored.verify_rows(name, first, last)
+
+    def pieces(self) -> Iterator[tuple[int, UserRows]]:
+        yield 0, self.whole()
+
+    def whole(self) -> UserRows:
+        if not self._verified.all():
+            for name in self._tensors:
+                self._stored.verify_rows(name)
+            self._verified[:] = True
+        return self._rows

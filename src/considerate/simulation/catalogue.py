@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from importlib.resources import files
 from typing import NamedTuple
 
 import numpy as np
@@ -12,66 +14,17 @@ from considerate.errors import UsageError
 
 class Genre(NamedTuple):
     name: str
-    adjectives: tuple[str, ...]
-    nouns: tuple[str, ...]
-    places: tuple[str, ...]
+    adjectives: list[str]
+    nouns: list[str]
+    places: list[str]
 
 
-def _genre(name: str, adjectives: str, nouns: str, places: str) -> Genre:
-    return Genre(name, tuple(adjectives.split()), tuple(nouns.split()), tuple(places.split()))
+def _read_genres() -> tuple[Genre, ...]:
+    genres = json.loads(files(__package__).joinpath("catalogue.json").read_text("utf-8"))
+    return tuple(Genre(name, *(words[kind].split() for kind in Genre._fields[1:])) for name, words in genres.items())
 
 
-GENRES = (
-    _genre(
-        "space",
-        "Stellar Orbital Lunar Distant Silent Weightless Frozen Crimson Binary Solar",
-        "Starship Comet Orbit Colony Signal Satellite Nebula Android Eclipse Beacon",
-        "Andromeda Callisto Europa Titan Vega Orion Proxima Ganymede Polaris Rhea",
-    ),
-    _genre(
-        "crime",
-        "Cold Crooked Unsolved Guilty Hidden Stolen Midnight Missing Poisoned Second",
-        "Alibi Detective Verdict Witness Ransom Suspect Heist Cipher Informer Motive",
-        "Baltimore Soho Marseille Glasgow Naples Chicago Trieste Antwerp Odessa Lisbon",
-    ),
-    _genre(
-        "romance",
-        "Tender Secret Summer Gentle Borrowed Unexpected Sweet Faithful Last Golden",
-        "Kiss Letter Waltz Promise Wedding Valentine Bouquet Serenade Sweetheart Embrace",
-        "Paris Verona Tuscany Vienna Provence Seville Capri Bath Granada Venice",
-    ),
-    _genre(
-        "sea",
-        "Quiet Stormy Salted Drifting Deep Forgotten Northern Blue Windward Tidal",
-        "Harbour Lighthouse Schooner Whale Anchor Island Tempest Captain Reef Voyage",
-        "Nantucket Orkney Valparaiso Tasmania Cornwall Zanzibar Lofoten Tortuga Reykjavik Madeira",
-    ),
-    _genre(
-        "western",
-        "Dusty Lonesome Broken Restless Wild Outlaw Iron Burning Barbed Nameless",
-        "Saddle Sheriff Canyon Stagecoach Revolver Mustang Homestead Posse Prairie Spur",
-        "Laredo Abilene Tucson Cheyenne Deadwood Durango Amarillo Tombstone Sonora Laramie",
-    ),
-    _genre(
-        "haunted",
-        "Pale Whispering Cursed Hollow Restive Shrouded Sleepless Ashen Buried Moonless",
-        "Phantom Crypt Seance Raven Mirror Coffin Shadow Scream Mausoleum Spectre",
-        "Whitby Salem Carpathia Ravenhill Blackmoor Thornfield Darkwater Graveley Ashdown Winterbourne",
-    ),
-    _genre(
-        "comedy",
-        "Clumsy Accidental Hopeless Cheerful Awkward Unlikely Borrowed Reluctant Absurd Jolly",
-        "Butler Parrot Casserole Trombone Neighbour Landlord Mishap Pyjamas Poodle Nephew",
-        "Brighton Scranton Blackpool Toledo Margate Peoria Skegness Boise Wigan Yonkers",
-    ),
-    _genre(
-        "sport",
-        "Final Unbeaten Golden Underdog Overtime Barefoot Relentless Winning Muddy Veteran",
-        "Goalkeeper Marathon Boxer Striker Champion Referee Sprint Pitcher Knockout Relay",
-        "Wembley Boston Nairobi Dakar Turin Rio Lahore Kingston Bilbao Sapporo",
-    ),
-)
-
+GENRES = _read_genres()
 _PATTERNS = ("The {a} {n}", "{a} {n}", "The {n} of {p}", "{n} in {p}", "The {a} {n} of {p}", "A {n} for {p}")
 
 

@@ -1,13 +1,12 @@
-"""The model file: named arrays and a JSON description in safetensors' format (docs/model-file.md).
+"""The container of models: named arrays and a JSON description in safetensors' format (docs/model-file.md).
 
     8 bytes      N, the length of the header, little-endian
     N bytes      the header: JSON, padded with spaces to a multiple of 64
     the rest     the arrays, end to end in the header's order, largest elements first
 
-Opening maps the file and reads only the header. Every byte is covered by a checksum: sha256 of each array and
-of the header itself. (Every language has sha256, `python -m benchmarks.checksums` prints how fast it is, and crc32
-would miss one damage in 4e9.) A checksum finds accidents. Against malice, everything that the file claims is checked,
-and nothing in it is code.
+Opening maps the file and reads only the header. Every byte is covered by a checksum: sha256 of each array and of the
+header itself, and in a large file crc32 of each 64 KB of its large arrays, so that a part is verified without the rest.
+A checksum finds accidents. Against malice, every claim of the file is checked, and nothing in it is code.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ import mmap
 import os
 import re
 import stat
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -35,7 +35,9 @@ FORMAT_VERSION = 1
 TRUTH = "truth"  # the "kind" in the description of a simulation's truth, which is no model
 INDEX, SHARD = "index", "users"  # and in those of a model in shards
 VERIFY_WHOLE = 64_000_000  # bytes; a file up to this size is verified when it is opened
-HASH_AT_ONCE = 1_000_000  # bytes; in a larger file `expect` verifies a tensor up to this size
+BLOCKWISE = 1_000_000  # bytes; in a larger file, tensors above this size have checksums by blocks
+BLOCK = 1 << 16  # bytes
+BLOCKS = "__crc32__"  # the tensor of these checksums
 
 DTYPES: dict[str, np.dtype[Any]] = {
     "F64": np.dtype("<f8"),
@@ -53,7 +55,6 @@ _HEADER_LIMIT = 8 << 20  # bytes; what a hostile header can make the JSON reader
 _DIMENSIONS_LIMIT = 32  # NumPy 1's
 _DIGITS_LIMIT = 100  # of an integer in the JSON
 _CHUNK = 16 << 20  # bytes per write, so that Ctrl-C is answered soon
-_ROWS = 1 << 16  # strings that are compared at once
 _START = f'{{"__metadata__":{{"format":"{FORMAT}","format_version":"'.encode()  # how our headers begin
 _KEYS = {"format", "format_version", "library_version", "header_sha256", "tensor_sha256", "considerate"}
 _SHA256 = re.compile("[0-9a-f]{64}")
@@ -80,13 +81,16 @@ class InParts:
         return math.prod(self.shape) * self.itemsize
 
 
+Writable = NDArray[Any] | InParts
+
+
 @dataclass(frozen=True)
 class Encoded:
     """A file to be: the header, and the tensors in its order."""
 
     header: bytes
     sha256: str  # of the header, which holds those of the tensors: it stands for the whole content
-    arrays: tuple[NDArray[Any] | InParts, ...]
+    arrays: tuple[Writable, ...]
 
     def pieces(self) -> Iterator[bytes | memoryview]:
         """The bytes, in pieces that are not too large."""
@@ -98,28 +102,49 @@ class Encoded:
                     yield data[start : start + _CHUNK]
 
 
-def write_tensors(path: PathLike, tensors: Mapping[str, NDArray[Any] | InParts], metadata: Mapping[str, Any]) -> None:
+def write_tensors(path: PathLike, tensors: Mapping[str, Writable], metadata: Mapping[str, Any]) -> None:
     """Write arrays and a JSON-able description to one file, whole or not at all.
 
     The same arrays, description and library version give the same bytes, whatever the order of the mapping.
     """
     encoded = encode_tensors(tensors, metadata)
     with atomic_write(path) as file:
-        for piece in encoded.pieces():
-            file.write(piece)
+        file.writelines(encoded.pieces())
 
 
-def encode_tensors(tensors: Mapping[str, NDArray[Any] | InParts], metadata: Mapping[str, Any]) -> Encoded:
+def write_scratch(path: PathLike, tensors: Mapping[str, Writable]) -> None:
+    """Write arrays for this process alone, to be opened with verify=False: without checksums, not synced."""
+    encoded = encode_tensors(tensors, {}, checksums=False)
+    with atomic_write(path, durable=False) as file:
+        file.writelines(encoded.pieces())
+
+
+def encode_tensors(tensors: Mapping[str, Writable], metadata: Mapping[str, Any], *, checksums: bool = True) -> Encoded:
     """The file that `write_tensors` writes, for whoever writes it elsewhere."""
-    arrays = {name: _storable(name, tensors[name]) for name in tensors}
-    arrays = dict(sorted(arrays.items(), key=lambda item: (-item[1].itemsize, item[0])))
-    header, sha256 = _header(arrays, _described(metadata))
-    return Encoded(header, sha256, tuple(arrays.values()))
+    description = _described(metadata)
+    arrays = _ordered({name: _storable(name, tensors[name]) for name in tensors})
+    large = checksums and sum(array.nbytes for array in arrays.values()) > VERIFY_WHOLE
+    sha256, blocks = dict.fromkeys(arrays, "0" * 64), list[int]()
+    for name, array in arrays.items() if checksums else ():
+        sha256[name] = _checksums(array, blocks if large and _blockwise(array) else None)
+    if blocks:
+        arrays = _ordered(arrays | {BLOCKS: np.array(blocks, DTYPES["U32"])})
+        sha256[BLOCKS] = _checksums(arrays[BLOCKS], None)
+    header, header_sha256 = _header(arrays, {name: sha256[name] for name in arrays}, description)
+    return Encoded(header, header_sha256, tuple(arrays.values()))
 
 
-def _storable(name: str, tensor: NDArray[Any] | InParts) -> NDArray[Any] | InParts:
-    if not isinstance(name, str) or not name or name == "__metadata__" or not _is_unicode(name):
-        raise UsageError(f"{name!r} cannot name a tensor; use a text that is not empty or '__metadata__'.")
+def _blockwise(array: Writable) -> bool:
+    return array.nbytes > BLOCKWISE and array.dtype != np.bool_
+
+
+def _ordered(arrays: Mapping[str, Writable]) -> dict[str, Writable]:
+    return dict(sorted(arrays.items(), key=lambda item: (-item[1].itemsize, item[0])))
+
+
+def _storable(name: str, tensor: Writable) -> Writable:
+    if not isinstance(name, str) or name in ("", "__metadata__", BLOCKS) or not _is_unicode(name):
+        raise UsageError(f"{name!r} cannot name a tensor; use another text, that is not empty.")
     if isinstance(tensor, InParts):
         assert tensor.dtype in _NAMES
         return tensor
@@ -136,7 +161,7 @@ def _bytes_of(array: NDArray[Any]) -> memoryview:
     return array.reshape(-1).view(np.uint8).data
 
 
-def _data_of(array: NDArray[Any] | InParts) -> Iterator[memoryview]:
+def _data_of(array: Writable) -> Iterator[memoryview]:
     """The bytes of a tensor, a part at a time."""
     if not isinstance(array, InParts):
         yield _bytes_of(array)
@@ -149,12 +174,21 @@ def _data_of(array: NDArray[Any] | InParts) -> Iterator[memoryview]:
     assert size == array.nbytes, "the parts of a tensor are not its shape"
 
 
-def _sha256_of(array: NDArray[Any] | InParts) -> str:
-    if not isinstance(array, InParts):
-        return hashlib.sha256(_bytes_of(array)).hexdigest()
+def _checksums(array: Writable, blocks: list[int] | None) -> str:
+    """sha256 of a tensor, in one pass that also adds the crc32 of each of its blocks to `blocks`."""
     digest = hashlib.sha256()
+    crc, room = 0, BLOCK
     for data in _data_of(array):
         digest.update(data)
+        start = 0
+        while blocks is not None and start < len(data):
+            piece = data[start : start + room]
+            crc, room, start = zlib.crc32(piece, crc), room - len(piece), start + len(piece)
+            if not room:
+                blocks.append(crc)
+                crc, room = 0, BLOCK
+    if blocks is not None and room < BLOCK:
+        blocks.append(crc)
     return digest.hexdigest()
 
 
@@ -169,9 +203,8 @@ def _described(metadata: Mapping[str, Any]) -> str:
     return text
 
 
-def _header(arrays: Mapping[str, NDArray[Any] | InParts], description: str) -> tuple[bytes, str]:
+def _header(arrays: Mapping[str, Writable], checksums: Mapping[str, str], description: str) -> tuple[bytes, str]:
     """The header and its checksum."""
-    checksums = {name: _sha256_of(array) for name, array in arrays.items()}
     blank = "0" * 64
     header: dict[str, Any] = {
         "__metadata__": {
@@ -179,7 +212,7 @@ def _header(arrays: Mapping[str, NDArray[Any] | InParts], description: str) -> t
             "format_version": str(FORMAT_VERSION),
             "library_version": _library_version(),
             "header_sha256": blank,
-            "tensor_sha256": _dump(checksums),
+            "tensor_sha256": _dump(dict(checksums)),
             "considerate": description,
         }
     }
@@ -224,8 +257,8 @@ def _library_version() -> str:
 
 
 @dataclass(frozen=True)
-class _Place:
-    """Where a tensor lies in the file, and the checksum that it must have."""
+class _Entry:
+    """A tensor of the header: where it is in the file, and the checksum that it must have."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
@@ -234,55 +267,64 @@ class _Place:
     sha256: str
 
 
-class StoredTensors(Mapping[str, NDArray[Any]]):
-    """The arrays of an open file: read-only views of the mapped bytes. `stored[name]` verifies a tensor before it is
-    handed out; `expect` leaves the large tensors of a large file unread. `thorough` says whether whoever reads the
-    values should check each of them: in a small file always, in a large one if verify=True was asked for.
+@dataclass(frozen=True)
+class _Blocks:
+    """The checksums of a tensor's blocks, and which of them are verified."""
 
-    The views stay valid when the file is replaced or removed. (Writing into it in place is another matter:
-    no process that uses `atomic_write` does so.)
+    crc32: NDArray[np.uint32]
+    verified: NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class _Header:
+    entries: dict[str, _Entry]
+    metadata: dict[str, Any]
+    library_version: str
+    sha256: str
+
+
+class StoredTensors(Mapping[str, NDArray[Any]]):
+    """The arrays of an open file: read-only views of the mapped bytes, verified before they are handed out.
+
+    `thorough` says whether whoever reads the values should check each of them: in a small file always, in a large one
+    if verify=True was asked for. The views stay valid when the file is replaced or removed. (Writing into it in place
+    is another matter: no process that uses `atomic_write` does so.)
     """
 
-    def __init__(
-        self,
-        path: str,
-        mapped: Bytes,
-        places: Mapping[str, _Place],
-        metadata: dict[str, Any],
-        library_version: str,
-        header_sha256: str,
-        verify: bool,
-        thorough: bool,
-    ) -> None:
+    def __init__(self, path: str, mapped: Bytes, header: _Header, verify: bool | None) -> None:
         self.path = path
-        self.metadata = metadata
-        self.library_version = library_version  # of the library that wrote the file
-        self.header_sha256 = header_sha256  # which stands for the whole content
+        self.metadata = header.metadata
+        self.library_version = header.library_version  # of the library that wrote the file
+        self.header_sha256 = header.sha256  # which stands for the whole content
         self.size = len(mapped)
-        self.thorough = thorough
+        self.thorough = verify is True or self.size <= VERIFY_WHOLE
         self._mapped = mapped
-        self._places = places
-        self._verify = verify
+        self._entries = dict(header.entries)
+        self._verify = verify is not False
         self._verified: set[str] = set()
+        self._blocks = self._read_blocks()
+        if self.thorough and self._verify:
+            for name in self:
+                self._check(name)
 
     def __getitem__(self, name: str) -> NDArray[Any]:
-        place = self._places[name]
+        entry = self._entries[name]
         if name not in self._verified:
-            self._check(name, place)
-        return self._view(place)
+            self._check(name)
+        return self._view(entry)
 
-    def _view(self, place: _Place) -> NDArray[Any]:
-        count = (place.stop - place.start) // place.dtype.itemsize
-        return np.frombuffer(self._mapped, place.dtype, count, place.start).reshape(place.shape)
+    def _view(self, entry: _Entry) -> NDArray[Any]:
+        count = (entry.stop - entry.start) // entry.dtype.itemsize
+        return np.frombuffer(self._mapped, entry.dtype, count, entry.start).reshape(entry.shape)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._places)
+        return iter(self._entries)
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._entries)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._places  # without verifying, which Mapping's own would do
+        return name in self._entries  # without verifying, which Mapping's own would do
 
     def __eq__(self, other: object) -> bool:
         return self is other  # Mapping's own would compare arrays
@@ -293,49 +335,80 @@ class StoredTensors(Mapping[str, NDArray[Any]]):
     def __repr__(self) -> str:
         return f"StoredTensors({self.path!r}, {len(self)} tensors)"
 
-    def expect(self, name: str, dtype: DTypeLike, shape: Sequence[int | None]) -> NDArray[Any]:
+    def expect(self, name: str, dtype: DTypeLike, shape: Sequence[int | None], *, lazy: bool = False) -> NDArray[Any]:
         """A tensor that must be there with this dtype and shape (None: any length), or ModelFileError.
 
-        Its checksum is verified, unless the tensor is larger than 1 MB, the file larger than 64 MB, and verify=True
-        was not asked for: an array is handed out, whose first use cannot be seen, and to hash it would read it all.
+        lazy: not verified yet, where the file is large; `verify_rows` is to be called before rows are used.
         """
-        place = self._places.get(name)
-        if place is None:
+        entry = self._entries.get(name)
+        if entry is None:
             raise self.refusal(f"has no tensor {shown(name)}")
-        fits = len(shape) == len(place.shape) and all(
-            want in (None, have) for want, have in zip(shape, place.shape, strict=True)
+        fits = len(shape) == len(entry.shape) and all(
+            want in (None, have) for want, have in zip(shape, entry.shape, strict=True)
         )
-        if not fits or place.dtype != np.dtype(dtype):
+        if not fits or entry.dtype != np.dtype(dtype):
             wanted = f"{np.dtype(dtype)} [{', '.join('any' if n is None else str(n) for n in shape)}]"
-            raise self.refusal(f"tensor {shown(name)} is {place.dtype} {list(place.shape)} where {wanted} is expected")
-        large = not self.thorough and place.stop - place.start > HASH_AT_ONCE and place.dtype != np.bool_
-        return self._view(place) if large else self[name]
+            raise self.refusal(f"tensor {shown(name)} is {entry.dtype} {list(entry.shape)} where {wanted} is expected")
+        return self._view(entry) if lazy else self[name]
+
+    def verify_rows(self, name: str, first: int = 0, last: int | None = None) -> None:
+        """Verify rows first .. last - 1 of a tensor: the blocks that they are in, once each. The whole tensor where
+        the file has no checksums of blocks: it is small, or a release before 0.2 wrote it."""
+        entry, blocks = self._entries[name], self._blocks.get(name)
+        last = entry.shape[0] if last is None else last
+        if name in self._verified or not self._verify or first >= last:
+            return
+        if blocks is None:
+            self._check(name)
+            return
+        row = (entry.stop - entry.start) // entry.shape[0]
+        start, stop = first * row // BLOCK, -(-last * row // BLOCK)
+        with memoryview(self._mapped) as whole, whole[entry.start : entry.stop] as data:
+            for block in (start + np.flatnonzero(~blocks.verified[start:stop])).tolist():
+                if zlib.crc32(data[block * BLOCK : (block + 1) * BLOCK]) != blocks.crc32[block]:
+                    raise self._mismatch(name)
+                blocks.verified[block] = True
+
+    def _read_blocks(self) -> dict[str, _Blocks]:
+        """The checksums of blocks by tensor; of each large one, in the order of the file."""
+        if BLOCKS not in self._entries:
+            return {}
+        crc32 = self.expect(BLOCKS, np.uint32, [None], lazy=not self._verify)
+        del self._entries[BLOCKS]
+        found, start = dict[str, _Blocks](), 0
+        for name, place in sorted(self._entries.items(), key=lambda item: item[1].start):
+            if (size := place.stop - place.start) > BLOCKWISE and place.dtype != np.bool_:
+                stop = start + -(-size // BLOCK)
+                found[name] = _Blocks(crc32[start:stop], np.zeros(stop - start, np.bool_))
+                start = stop
+        if start != len(crc32):
+            raise _damaged(self.path, f"it has {len(crc32)} checksums of blocks where {start} are expected")
+        return found
+
+    def _check(self, name: str) -> None:
+        """Verify a whole tensor."""
+        entry = self._entries[name]
+        with memoryview(self._mapped) as whole, whole[entry.start : entry.stop] as data:
+            if self._verify and hashlib.sha256(data).hexdigest() != entry.sha256:
+                raise self._mismatch(name)
+            if entry.dtype == np.bool_ and len(data) and int(np.frombuffer(data, np.uint8).max()) > 1:
+                raise _damaged(self.path, f"tensor {shown(name)} holds a truth value that is not 0 or 1")
+        self._verified.add(name)
+
+    def _mismatch(self, name: str) -> ModelFileError:
+        return _damaged(self.path, f"tensor {shown(name)} does not match its checksum")
 
     def refusal(self, reason: str) -> ModelFileError:
         """The error to raise where a file that is whole does not hold what a model needs."""
         return ModelFileError(f"{self.path}: {reason}; save the model again.")
 
-    def verify(self) -> None:
-        """Verify every tensor that has not been used yet."""
-        for name, place in self._places.items():
-            if name not in self._verified:
-                self._check(name, place)
-
-    def _check(self, name: str, place: _Place) -> None:
-        with memoryview(self._mapped) as whole, whole[place.start : place.stop] as data:
-            if self._verify and hashlib.sha256(data).hexdigest() != place.sha256:
-                raise _damaged(self.path, f"tensor {shown(name)} does not match its checksum")
-            if place.dtype == np.bool_ and len(data) and int(np.frombuffer(data, np.uint8).max()) > 1:
-                raise _damaged(self.path, f"tensor {shown(name)} holds a truth value that is not 0 or 1")
-        self._verified.add(name)
-
 
 def open_tensors(path: PathLike, *, verify: bool | None = None) -> StoredTensors:
     """Map a file that `write_tensors` made; ModelFileError says why another is refused.
 
-    verify: None checks a file of up to 64 MB whole, and in a larger one each tensor when it is first taken by its
-    name (`expect`, by which a model is loaded, does so up to 1 MB a tensor); True checks everything now; False leaves
-    the tensors' checksums alone (the header's is always checked).
+    verify: None checks a file of up to 64 MB whole, and in a larger one each tensor when it is first taken, or the
+    blocks that are used (`expect`, lazy); True checks everything now; False leaves the tensors' checksums alone (the
+    header's is always checked).
     """
     shown = os.fspath(path)
     return read_tensors(_map(shown), shown, verify=verify)
@@ -346,22 +419,18 @@ def read_tensors(mapped: Bytes, shown: str, *, verify: bool | None = None) -> St
     raw = _raw_header(shown, mapped)
     header, meta = _read_header(shown, raw)
     try:
-        places = _places(header, meta, first=8 + len(raw))
+        entries = _entries(header, meta, first=8 + len(raw))
         metadata = parse_json(meta["considerate"])
         if not isinstance(metadata, dict):
             raise ValueError("the metadata is not a JSON object")
     except (ValueError, RecursionError, MemoryError) as error:
         raise _damaged(shown, _reason(error)) from error
-    promised = max((place.stop for place in places.values()), default=8 + len(raw))
+    promised = max((entry.stop for entry in entries.values()), default=8 + len(raw))
     if promised != len(mapped):
-        how = "was cut short" if len(mapped) < promised else "has bytes added at its end"
-        raise _damaged(shown, f"it {how}: {len(mapped)} bytes where its header promises {promised}")
-    thorough = verify is True or len(mapped) <= VERIFY_WHOLE
-    about = meta["library_version"], meta["header_sha256"]
-    stored = StoredTensors(shown, mapped, places, metadata, *about, verify is not False, thorough)
-    if thorough and verify is not False:
-        stored.verify()
-    return stored
+        problem = "was cut short" if len(mapped) < promised else "has bytes added at its end"
+        raise _damaged(shown, f"it {problem}: {len(mapped)} bytes where its header promises {promised}")
+    about = _Header(entries, metadata, meta["library_version"], meta["header_sha256"])
+    return StoredTensors(shown, mapped, about, verify)
 
 
 def _map(path: str) -> mmap.mmap:
@@ -431,23 +500,23 @@ def _read_header(path: str, raw: bytes) -> tuple[dict[str, Any], dict[str, str]]
     return header, meta
 
 
-def _places(header: Mapping[str, Any], meta: Mapping[str, str], first: int) -> dict[str, _Place]:
+def _entries(header: Mapping[str, Any], meta: Mapping[str, str], first: int) -> dict[str, _Entry]:
     """The header's entries, each field checked; ValueError says what is wrong."""
     checksums = parse_json(meta["tensor_sha256"])
     if not isinstance(checksums, dict) or set(checksums) != set(header):
         raise ValueError("its checksums are not those of its tensors")
     if first % _ALIGNMENT:
         raise ValueError(f"its data does not begin at a multiple of {_ALIGNMENT} bytes")
-    places = {name: _place(name, entry, checksums[name], first) for name, entry in header.items()}
+    entries = {name: _entry(name, entry, checksums[name], first) for name, entry in header.items()}
     end = first
-    for name, place in sorted(places.items(), key=lambda item: (item[1].start, item[1].stop)):
-        if place.start != end:
+    for name, entry in sorted(entries.items(), key=lambda item: (item[1].start, item[1].stop)):
+        if entry.start != end:
             raise ValueError(f"tensor {shown(name)} overlaps another or leaves a hole before it")
-        end = place.stop
-    return places
+        end = entry.stop
+    return entries
 
 
-def _place(name: str, entry: Any, sha256: Any, first: int) -> _Place:
+def _entry(name: str, entry: Any, sha256: Any, first: int) -> _Entry:
     if not name or not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
         raise ValueError(f"tensor {shown(name)} is not described by dtype, shape and data_offsets")
     kind, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
@@ -466,7 +535,7 @@ def _place(name: str, entry: Any, sha256: Any, first: int) -> _Place:
         raise ValueError(f"tensor {shown(name)} begins at byte {start}, not a multiple of its element's size")
     if not isinstance(sha256, str) or not _SHA256.fullmatch(sha256):
         raise ValueError(f"tensor {shown(name)} has no readable checksum")
-    return _Place(dtype, tuple(shape), first + start, first + stop, sha256)
+    return _Entry(dtype, tuple(shape), first + start, first + stop, sha256)
 
 
 def _is_counts(value: Any) -> bool:
@@ -532,58 +601,3 @@ def _foreign(path: str) -> ModelFileError:
 
 def _damaged(path: str, what: str) -> ModelFileError:
     return ModelFileError(f"{path}: the model file is damaged, {what}; copy or save it again.")
-
-
-# --- Texts and vocabularies as tensors ----------------------------------------------------------------------
-
-
-def unpack_texts(stored: StoredTensors, prefix: str, size: int) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
-    """(offsets, text) of `size` strings laid end to end, `<prefix>.offsets` and `<prefix>.text`.
-
-    The offsets divide the text; that each string is UTF-8 is checked where the file is read thoroughly.
-    """
-    offsets = stored.expect(f"{prefix}.offsets", np.int64, [size + 1])
-    text = stored.expect(f"{prefix}.text", np.uint8, [None])
-    if offsets[0] != 0 or offsets[-1] != len(text) or bool(np.any(offsets[1:] < offsets[:-1])):
-        raise stored.refusal(f"the offsets of {shown(prefix)} do not divide its text")
-    if stored.thorough:
-        try:
-            str(text.data, "utf-8")
-        except UnicodeDecodeError as error:
-            raise stored.refusal(f"{shown(prefix)} is not UTF-8 text") from error
-        starts = offsets[:-1][offsets[:-1] < len(text)]
-        if bool(np.any((text[starts] & 0xC0) == 0x80)):  # 10xxxxxx continues a character
-            raise stored.refusal(f"the offsets of {shown(prefix)} cut a character in two")
-    return offsets, text
-
-
-def ascending_texts(offsets: NDArray[np.int64], text: NDArray[np.uint8]) -> bool:
-    """Whether each string is above the one before it by its bytes: `all(a < b for a, b in pairwise(strings))`.
-
-    Neighbours are compared eight bytes at a time, as integers; the few that agree in 64 bytes, one by one.
-    """
-    pairs = len(offsets) - 2
-    if not len(text):
-        return pairs < 1
-    for first in range(0, pairs, _ROWS):
-        tied = np.arange(first, min(first + _ROWS, pairs))
-        for depth in range(0, 64, 8):
-            low, high = (_eight_bytes(offsets, text, rows, depth) for rows in (tied, tied + 1))
-            if bool(np.any(low > high)):
-                return False
-            tied = tied[low == high]
-        for row in tied.tolist():
-            start, middle, stop = offsets[row : row + 3].tolist()
-            if text[start:middle].tobytes() >= text[middle:stop].tobytes():
-                return False
-    return True
-
-
-def _eight_bytes(
-    offsets: NDArray[np.int64], text: NDArray[np.uint8], rows: NDArray[np.int64], depth: int
-) -> NDArray[np.uint64]:
-    """Bytes depth to depth + 8 of some strings as big-endian integers, with zeros behind a string's end."""
-    places = (offsets[rows] + depth)[:, None] + np.arange(8)
-    inside = places < offsets[rows + 1][:, None]
-    letters = np.where(inside, text[np.minimum(places, len(text) - 1)], np.uint8(0))
-    return np.ascontiguousarray(letters).view(">u8").reshape(-1).astype(np.uint64)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -22,9 +22,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from considerate.data.graph import Adjacency, Graph
+from considerate.data.graph import Graph
 from considerate.errors import UsageError
-from considerate.evaluation.scorer import Scorer, as_scorer
+from considerate.evaluation.scorer import FunctionScorer, Scorer, as_scorer
 
 Settings = Mapping[str, Any]
 EASE_ITEMS = 10_000  # EASE inverts a matrix of items by items
@@ -89,9 +89,9 @@ def standard_peers(factors: int = 20) -> list[Peer]:
     """The peers of the study, with as many factors as ours."""
     return [
         MostLiked(),
-        BPR("BPR-uniform", False, factors),
-        BPR("BPR-popularity", True, factors),
-        ALS(factors),
+        BPR("BPR-uniform", factors),
+        BPR("BPR-popularity", factors, weighted=True),
+        ALS(factors=factors),
         EASE(),
     ]
 
@@ -103,52 +103,6 @@ def training_matrix(train: Graph) -> Any:
     ones = np.ones(train.edges, np.float32)
     shape = (train.user_count, train.item_count)
     return scipy.sparse.csr_matrix((ones, train.by_user.indices, train.by_user.starts), shape)
-
-
-@dataclass
-class FactorScorer:
-    """u'v + base of an item."""
-
-    name: str
-    users: NDArray[np.float32]  # [users, K]
-    items: NDArray[np.float32]  # [items, K]
-    base: NDArray[np.float32] | None = None  # [items]
-
-    def scores(self, users: NDArray[np.int64]) -> NDArray[np.float32]:
-        answer = self.users[users] @ self.items.T
-        if self.base is not None:
-            answer += self.base
-        return np.asarray(answer, np.float32)
-
-
-@dataclass
-class LinearScorer:
-    """Sums of item-to-item weights over what a user liked."""
-
-    name: str
-    liked: Adjacency
-    weights: NDArray[np.float32]  # [items, items]
-
-    def scores(self, users: NDArray[np.int64]) -> NDArray[np.float32]:
-        import scipy.sparse
-
-        rows = [self.liked.row(int(user)) for user in users]
-        starts = np.concatenate([[0], np.cumsum([len(row) for row in rows])])
-        indices = np.concatenate([*rows, np.empty(0, np.int32)])
-        shape = (len(rows), len(self.weights))
-        likes = scipy.sparse.csr_matrix((np.ones(len(indices), np.float32), indices, starts), shape)
-        return np.asarray(likes @ self.weights, np.float32)
-
-
-@dataclass
-class PopularityScorer:
-    """The same for everyone."""
-
-    name: str
-    degree: NDArray[np.float32]  # [items]
-
-    def scores(self, users: NDArray[np.int64]) -> NDArray[np.float32]:
-        return np.repeat(self.degree[None, :], len(users), axis=0)
 
 
 class Stopwatch:
@@ -164,33 +118,42 @@ class Stopwatch:
 
 
 @dataclass(frozen=True)
-class MostLiked:
-    """How many liked an item; nothing to tune."""
+class StandardPeer:
+    """What the peers of the study share: all but MostLiked have six settings to try."""
 
-    name: str = "popularity"
-    trials: tuple[Settings, ...] = ({},)
-    version: str | None = "1"
-    one_thread: bool = True
+    name: str
+    factors: int | None = None
+    version: str | None = field(default="1", init=False)
+    one_thread: bool = field(default=False, init=False)
+
+    @property
+    def trials(self) -> tuple[Settings, ...]:
+        return ({},)
 
     def unavailable(self, train: Graph) -> str | None:
         return None
 
+
+@dataclass(frozen=True)
+class MostLiked(StandardPeer):
+    """How many liked an item; nothing to tune."""
+
+    name: str = "popularity"
+    one_thread: bool = field(default=True, init=False)
+
     def snapshots(self, train: Graph, settings: Settings, seed: int | None, threads: int) -> Iterator[Snapshot]:
         watch = Stopwatch()
         with watch:
-            scorer = PopularityScorer(self.name, train.by_item.degrees.astype(np.float32))
-        yield Snapshot(scorer, 1, watch.seconds)
+            degree = train.by_item.degrees.astype(np.float32)
+        yield Snapshot(FunctionScorer(lambda users: np.tile(degree, (len(users), 1)), self.name), 1, watch.seconds)
 
 
 @dataclass(frozen=True)
-class BPR:
+class BPR(StandardPeer):
     """cornac's Bayesian personalised ranking. Seeded it runs in one thread."""
 
-    name: str
-    weighted: bool  # whether the item that was not liked is drawn by popularity
-    factors: int = 20
-    version: str | None = "1"
-    one_thread: bool = True
+    weighted: bool = False  # whether the item that was not liked is drawn by popularity
+    one_thread: bool = field(default=True, init=False)
 
     @property
     def trials(self) -> tuple[Settings, ...]:
@@ -208,26 +171,23 @@ class BPR:
         model = (Weighted if self.weighted else Uniform)(
             k=self.factors, num_threads=threads, seed=seed, verbose=False, **chosen
         )
-        data, watch, done = _cornac_data(train), Stopwatch(), 0
-        for mark in _marks(int(settings.get("iterations", epochs_at_most(train.edges)))):
-            model.max_iter, model.is_fitted = mark - done, False  # it goes on from where it was
-            with watch:
-                model.fit(data)
-            done = mark
-            parts = [np.array(one, np.float32) for one in (model.u_factors, model.i_factors, model.i_biases)]
-            if not all(np.isfinite(one).all() for one in parts):
-                return
-            yield Snapshot(FactorScorer(self.name, *parts), done, watch.seconds)
+        data = _cornac_data(train)
+
+        def fit(epochs: int) -> list[NDArray[np.float32]]:
+            model.max_iter, model.is_fitted = epochs, False  # it goes on from where it was
+            model.fit(data)
+            return [np.array(part, np.float32) for part in (model.u_factors, model.i_factors, model.i_biases)]
+
+        marks = _marks(int(settings.get("iterations", epochs_at_most(train.edges))))
+        return _factor_snapshots(self.name, fit, marks)
 
 
 @dataclass(frozen=True)
-class ALS:
+class ALS(StandardPeer):
     """implicit's alternating least squares."""
 
-    factors: int = 20
     name: str = "ALS"
-    version: str | None = "1"
-    one_thread: bool = False
+    factors: int | None = 20
 
     @property
     def trials(self) -> tuple[Settings, ...]:
@@ -243,26 +203,44 @@ class ALS:
         chosen = {name: value for name, value in settings.items() if name != "iterations"}
         with blas_threads(1):
             model = AlternatingLeastSquares(factors=self.factors, num_threads=threads, random_state=seed, **chosen)
-        matrix, watch, done = training_matrix(train), Stopwatch(), 0
-        most = int(settings.get("iterations", ALS_MARKS[-1]))
-        for mark in [*(mark for mark in ALS_MARKS if mark < most), most]:
-            model.iterations = mark - done
-            with watch, blas_threads(1):
+        matrix = training_matrix(train)
+
+        def fit(iterations: int) -> list[NDArray[np.float32]]:
+            model.iterations = iterations
+            with blas_threads(1):
                 model.fit(matrix, show_progress=False)  # it goes on from where it was
-            done = mark
-            parts = [np.array(one, np.float32) for one in (model.user_factors, model.item_factors)]
-            if not all(np.isfinite(one).all() for one in parts):
-                return
-            yield Snapshot(FactorScorer(self.name, *parts), done, watch.seconds)
+            return [np.array(part, np.float32) for part in (model.user_factors, model.item_factors)]
+
+        most = int(settings.get("iterations", ALS_MARKS[-1]))
+        return _factor_snapshots(self.name, fit, [*(mark for mark in ALS_MARKS if mark < most), most])
+
+
+def _factor_snapshots(
+    name: str, fit: Callable[[int], list[NDArray[np.float32]]], marks: Sequence[int]
+) -> Iterator[Snapshot]:
+    """Snapshots of a model of factors after each number of iterations; none once it has diverged.
+
+    `fit` goes on for so many iterations and returns users [M, K], items [N, K] and, if it has them, biases [N].
+    """
+    watch, done = Stopwatch(), 0
+    for mark in marks:
+        with watch:
+            users, items, *bias = fit(mark - done)
+        done = mark
+        if not all(np.isfinite(part).all() for part in (users, items, *bias)):
+            return
+
+        def scores(rows: NDArray[np.int64], users: Any = users, items: Any = items, bias: Any = bias) -> Any:
+            return sum(bias, users[rows] @ items.T)
+
+        yield Snapshot(FunctionScorer(scores, name), done, watch.seconds)
 
 
 @dataclass(frozen=True)
-class EASE:
+class EASE(StandardPeer):
     """Item-to-item weights by ridge regression of every item on all others, in closed form (Steck, 2019)."""
 
     name: str = "EASE"
-    version: str | None = "1"
-    one_thread: bool = False
 
     @property
     def trials(self) -> tuple[Settings, ...]:
@@ -274,10 +252,10 @@ class EASE:
         return f"it inverts a matrix of items by items, and {train.item_count:,} are not under {EASE_ITEMS:,}"
 
     def snapshots(self, train: Graph, settings: Settings, seed: int | None, threads: int) -> Iterator[Snapshot]:
-        watch = Stopwatch()
+        matrix, watch = training_matrix(train), Stopwatch()
         with watch, blas_threads(threads):
-            weights = ease_weights(training_matrix(train), float(settings["ridge"]))
-        yield Snapshot(LinearScorer(self.name, train.by_user, weights), 1, watch.seconds)
+            weights = ease_weights(matrix, float(settings["ridge"]))
+        yield Snapshot(FunctionScorer(lambda users: matrix[users] @ weights, self.name), 1, watch.seconds)
 
 
 def ease_weights(matrix: Any, ridge: float) -> NDArray[np.float32]:

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
 
-from considerate.distributed.backends.dividing import PartitionedBackend
+from considerate.distributed.backends.base import PartitionedBackend
 from considerate.distributed.pools.disk import DiskPool
 from considerate.distributed.spilling import SpillingTasks
 from considerate.kernels.threads import available_threads
@@ -32,7 +32,7 @@ class OutOfCore(PartitionedBackend):
 
 
 class OutOfCoreSession:
-    """A folder in use, see dividing.BackendSession; closing it removes what was written there."""
+    """A folder in use, see base.BackendSession; closing it removes what was written there."""
 
     workers, out_of_core, memory = 1, True, None
 

@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from considerate.distributed.backends.dividing import PartitionedBackend
+from considerate.distributed.backends.base import PartitionedBackend
 from considerate.distributed.ray.failures import reason
 from considerate.distributed.ray.guard import CrashGuard
 from considerate.distributed.ray.tasks import RayTasks, in_group
@@ -69,7 +69,7 @@ class RayBackend(PartitionedBackend):
 
 
 class RaySession:
-    """A Ray in use, see dividing.BackendSession. Closing it frees the workers; a Ray started here is stopped."""
+    """A Ray in use, see base.BackendSession. Closing it frees the workers; a Ray started here is stopped."""
 
     out_of_core = False
 

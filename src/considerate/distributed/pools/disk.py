@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from functools import reduce
@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from considerate.data.graph import Adjacency, GraphPart
 from considerate.distributed.pools.host import Merge, PerPart, in_order
 from considerate.distributed.pools.pool import SinglePartCall
-from considerate.storage.container import StoredTensors, encode_tensors, open_tensors
-from considerate.storage.files import PathLike, atomic_write
+from considerate.storage.container import StoredTensors, open_tensors, write_scratch
+from considerate.storage.files import PathLike
 
 Build = Callable[..., Any]  # (graph part, setup, state or None, the state before or None) -> part
 
@@ -75,7 +75,7 @@ class DiskPool:
             given = [self._resolve(one.values[number]) if isinstance(one, PerPart) else one for one in arguments]
             answer = getattr(part, method)(*given) if isinstance(method, str) else method(part, *given)
             if changes:
-                _write(self._file(number, version + 1), part.state())
+                write_scratch(self._file(number, version + 1), part.state())
             self._seconds[number] += time.perf_counter() - begun
             return answer
 
@@ -141,11 +141,6 @@ class DiskPool:
         """Edges, and blocks of rows, in a file and mapped."""
         path = self.folder / f"{name}.safetensors"
         blocks = np.zeros(1, np.int64) if blocks is None else blocks
-        _write(path, {"starts": edges.starts, "indices": edges.indices, "blocks": blocks})
-        stored = open_tensors(path, verify=True)
+        write_scratch(path, {"starts": edges.starts, "indices": edges.indices, "blocks": blocks})
+        stored = open_tensors(path, verify=False)
         return Adjacency(stored["starts"], stored["indices"]), stored["blocks"]
-
-
-def _write(path: Path, tensors: Mapping[str, NDArray[Any]]) -> None:
-    with atomic_write(path, durable=False) as file:
-        file.writelines(encode_tensors(tensors, {}).pieces())

@@ -11,11 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from considerate.storage.files import atomic_write
-from considerate.study.figures.fits import draw_knobs, draw_times, draw_traces
-from considerate.study.figures.graphs import draw_balance, draw_degrees, draw_hidden_degrees
-from considerate.study.figures.likes import draw_errors, draw_histograms, draw_reliability
-from considerate.study.figures.paired import draw_differences, draw_differences_by_degree
-from considerate.study.figures.ranks import draw_mean_ranks, draw_percentiles
+from considerate.study.figures import fits, held_out
 from considerate.study.figures.style import Looks, paper_style
 from considerate.study.results import Results
 
@@ -23,56 +19,51 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 DRAWN: dict[str, Callable[[Results, Looks], Figure | None]] = {
-    "differences": draw_differences,
-    "differences-by-degree": draw_differences_by_degree,
-    "mean-ranks": draw_mean_ranks,
-    "percentiles": draw_percentiles,
-    "errors": draw_errors,
-    "histograms": draw_histograms,
-    "reliability": draw_reliability,
-    "knob": draw_knobs,
-    "times": draw_times,
-    "traces": draw_traces,
-    "degrees": draw_degrees,
-    "balance": draw_balance,
-    "hidden-degrees": draw_hidden_degrees,
-}
-_METADATA: dict[str, dict[str, Any]] = {  # no dates: the same results give the same bytes
-    "svg": {"Date": None, "Creator": "considerate"},
-    "pdf": {"CreationDate": None, "Creator": "considerate"},
+    "differences": held_out.draw_differences,
+    "differences-by-degree": held_out.draw_differences_by_degree,
+    "mean-ranks": held_out.draw_mean_ranks,
+    "percentiles": held_out.draw_percentiles,
+    "errors": held_out.draw_errors,
+    "histograms": held_out.draw_histograms,
+    "reliability": held_out.draw_reliability,
+    "knob": fits.draw_knobs,
+    "times": fits.draw_times,
+    "traces": fits.draw_traces,
+    "degrees": fits.draw_degrees,
+    "balance": fits.draw_balance,
+    "hidden-degrees": fits.draw_hidden_degrees,
 }
 
 
 def draw_all(results: Results, folder: Path) -> dict[str, Path]:
     """Write `<name>.svg` and `<name>.pdf` of every figure that has data; name -> SVG, in the order of the page.
 
-    The same results and matplotlib give the same bytes. UsageError where matplotlib is not installed.
+    Figures of an earlier study that have no data now are removed. The same results and matplotlib give the same bytes.
+    UsageError where matplotlib is not installed.
     """
     folder.mkdir(parents=True, exist_ok=True)
     looks = Looks.of(results)
     written: dict[str, Path] = {}
     with paper_style():
+        from matplotlib.backends.backend_pdf import FigureCanvasPdf
+        from matplotlib.backends.backend_svg import FigureCanvasSVG
+
         for name, draw in DRAWN.items():
+            files = [folder / f"{name}.{kind}" for kind in ("svg", "pdf")]
             figure = draw(results, looks)
             if figure is None:
-                _forget(folder, name)
-            else:
-                figure.draw_without_rendering()
-                figure.set_layout_engine("none")  # laid out once, for both files
-                _save(figure, folder, name)
-                written[name] = folder / f"{name}.svg"
+                for path in files:
+                    path.unlink(missing_ok=True)
+                continue
+            figure.draw_without_rendering()
+            figure.set_layout_engine("none")  # laid out once, for both files
+            svg, pdf = BytesIO(), BytesIO()
+            print_svg: Any = FigureCanvasSVG(figure).print_svg
+            print_svg(svg, metadata={"Date": None, "Creator": "considerate"})  # no dates
+            print_pdf: Any = FigureCanvasPdf(figure).print_pdf
+            print_pdf(pdf, metadata={"CreationDate": None, "Creator": "considerate"})
+            for path, buffer in zip(files, (svg, pdf)):
+                with atomic_write(path) as file:
+                    file.write(buffer.getvalue())
+            written[name] = files[0]
     return written
-
-
-def _forget(folder: Path, name: str) -> None:
-    """What an earlier study drew there is not of these results."""
-    for kind in _METADATA:
-        (folder / f"{name}.{kind}").unlink(missing_ok=True)
-
-
-def _save(figure: Figure, folder: Path, name: str) -> None:
-    for kind, metadata in _METADATA.items():
-        buffer = BytesIO()
-        figure.savefig(buffer, format=kind, metadata=metadata)
-        with atomic_write(folder / f"{name}.{kind}") as file:
-            file.write(buffer.getvalue())

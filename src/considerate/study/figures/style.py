@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from importlib.resources import as_file, files
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -34,56 +35,6 @@ INK, SOFT, PALE = "#222222", "#767676", "#d9d9d9"
 BLUE, VERMILION, ORANGE, GREEN, PURPLE, SKY = "#0072B2", "#D55E00", "#E69F00", "#009E73", "#CC79A7", "#56B4E9"
 OTHERS = ("#882255", "#999933", "#332288", "#AA4466", "#117733", "#661100")  # Paul Tol's, for scorers that join
 
-SETTINGS: dict[str, Any] = {
-    "font.family": "sans-serif",
-    "font.sans-serif": ["DejaVu Sans"],
-    "mathtext.fontset": "dejavusans",
-    "font.size": 7.5,
-    "axes.labelsize": 7.5,
-    "axes.titlesize": 7.5,
-    "xtick.labelsize": 7,
-    "ytick.labelsize": 7,
-    "legend.fontsize": 7,
-    "text.color": INK,
-    "axes.labelcolor": INK,
-    "axes.edgecolor": SOFT,
-    "xtick.color": SOFT,
-    "ytick.color": SOFT,
-    "xtick.labelcolor": INK,
-    "ytick.labelcolor": INK,
-    "axes.linewidth": 0.6,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.titlelocation": "left",
-    "axes.titlepad": 4,
-    "axes.axisbelow": True,
-    "axes.grid": True,
-    "grid.color": "#e6e6e6",
-    "grid.linewidth": 0.5,
-    "xtick.major.width": 0.6,
-    "ytick.major.width": 0.6,
-    "xtick.minor.width": 0.4,
-    "ytick.minor.width": 0.4,
-    "xtick.major.size": 2.5,
-    "ytick.major.size": 2.5,
-    "xtick.minor.size": 1.5,
-    "ytick.minor.size": 1.5,
-    "lines.linewidth": 1.1,
-    "lines.markersize": 3.4,
-    "lines.markeredgewidth": 0.8,
-    "legend.frameon": False,
-    "legend.handlelength": 2.6,
-    "legend.columnspacing": 1.2,
-    "legend.labelspacing": 0.3,
-    "legend.borderpad": 0.1,
-    "figure.constrained_layout.h_pad": 0.03,
-    "figure.constrained_layout.w_pad": 0.03,
-    "svg.fonttype": "path",
-    "svg.hashsalt": "considerate",
-    "pdf.fonttype": 42,
-    "pdf.compression": 9,
-}
-
 
 @contextmanager
 def paper_style() -> Iterator[None]:
@@ -92,10 +43,9 @@ def paper_style() -> Iterator[None]:
         import matplotlib
     except ImportError as error:
         raise UsageError("the figures need matplotlib; install it: pip install 'considerate[study]'.") from error
-    with matplotlib.rc_context():
+    with as_file(files(__package__).joinpath("paper.mplstyle")) as path, matplotlib.rc_context():
         matplotlib.rcdefaults()
-        settings: Any = matplotlib.rcParams
-        settings.update(SETTINGS)
+        matplotlib.rcParams.update(matplotlib.rc_params_from_file(path, use_default_template=False))
         yield
 
 

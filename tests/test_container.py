@@ -1,4 +1,4 @@
-"""The model file: round trips, refusals with their reasons, and saving that is whole or not at all."""
+"""The container of models: round trips, checksums, and refusals with their reasons."""
 
 from __future__ import annotations
 
@@ -6,13 +6,6 @@ import hashlib
 import json
 import os
 import re
-import signal
-import stat
-import subprocess
-import sys
-import threading
-from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +13,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from considerate.data import Titles
-from considerate.data.vocabulary import Vocabulary
 from considerate.errors import ModelFileError, OutputError, UsageError
-from considerate.model.vocabularies import pack_vocabulary, unpack_vocabulary
-from considerate.storage import container as store
-from considerate.storage import files
-from considerate.storage.container import StoredTensors, open_tensors, unpack_texts, write_tensors
-from considerate.storage.files import atomic_write, check_writable
+from considerate.storage import container
+from considerate.storage.container import BLOCKS, StoredTensors, open_tensors, write_scratch, write_tensors
+from considerate.storage.files import check_writable
 
 METADATA = {
     "factors": 20,
@@ -228,7 +217,7 @@ def test_small_files_are_verified_whole_at_opening(small: Path) -> None:
 
 
 def test_large_files_are_verified_tensor_by_tensor(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "VERIFY_WHOLE", 0)
+    monkeypatch.setattr(container, "VERIFY_WHOLE", 0)
     hashed: list[int] = []
     sha256 = hashlib.sha256
 
@@ -237,20 +226,62 @@ def test_large_files_are_verified_tensor_by_tensor(small: Path, monkeypatch: pyt
         return sha256(data)
 
     damage_last_byte(small)
-    monkeypatch.setattr(store.hashlib, "sha256", counting)
+    monkeypatch.setattr(container.hashlib, "sha256", counting)
     stored = open_tensors(small)
     assert len(hashed) == 1  # the header; no byte of data has been read
     assert "b" in stored
-    np.testing.assert_array_equal(stored["a"], np.arange(3.0))
-    assert hashed[1:] == [24]
-    stored["a"]
-    assert hashed[1:] == [24]  # once is enough
+    for _ in range(2):  # once is enough
+        np.testing.assert_array_equal(stored["a"], np.arange(3.0))
+        assert hashed[1:] == [24]
     for _ in range(2):
         with pytest.raises(ModelFileError, match="tensor 'b' does not match"):
             stored["b"]
-    with pytest.raises(ModelFileError, match="tensor 'b' does not match"):
-        stored.verify()
     assert "tensor 'b' does not match" in refusal(small, verify=True)
+
+
+def test_rows_of_a_large_tensor_are_verified_by_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, size in (("VERIFY_WHOLE", 0), ("BLOCKWISE", 64), ("BLOCK", 80)):
+        monkeypatch.setattr(container, name, size)
+    path, tensors = tmp_path / "m", {"large": np.arange(100.0).reshape(50, 2), "little": np.arange(4.0)}
+    write_tensors(path, tensors, {})
+    assert same_all(open_tensors(path, verify=True), tensors)
+    content = path.read_bytes()
+    offset = content.index(np.arange(100.0).tobytes())
+    for row in range(50):
+        damaged = bytearray(content)
+        damaged[offset + 16 * row + 7] ^= 1
+        path.write_bytes(damaged)
+        stored = open_tensors(path)
+        large = stored.expect("large", np.float64, [50, 2], lazy=True)
+        stored.expect("little", np.float64, [4])
+        stored.verify_rows("large", 0, row - row % 5)  # a block has five rows
+        stored.verify_rows("large", row - row % 5 + 5, 50)
+        stored.verify_rows("large", row, row)
+        np.testing.assert_array_equal(np.delete(large, row, 0), np.delete(tensors["large"], row, 0))
+        for first, last in ((row, row + 1), (0, None), (row - row % 5 + 4, 50)):
+            with pytest.raises(ModelFileError, match="'large' does not match its checksum"):
+                stored.verify_rows("large", first, last)
+        with pytest.raises(ModelFileError, match="'large' does not match its checksum"):
+            stored["large"]
+        open_tensors(path, verify=False).verify_rows("large")
+    header, data = unseal(content)
+    header["__crc32__"]["shape"] = [9]
+    header["little"]["data_offsets"][1] += 4
+    path.write_bytes(seal(header, data))
+    assert "damaged" in refusal(path)
+    assert BLOCKS not in open_tensors_of(content, path)
+
+
+def open_tensors_of(content: bytes, path: Path) -> StoredTensors:
+    path.write_bytes(content)
+    return open_tensors(path)
+
+
+def test_scratch_files_have_no_checksums(tmp_path: Path) -> None:
+    write_scratch(tmp_path / "m", every_kind())
+    assert same_all(open_tensors(tmp_path / "m", verify=False), every_kind())
+    with pytest.raises(ModelFileError, match="does not match its checksum"):
+        open_tensors(tmp_path / "m")
 
 
 def test_truth_values_are_zero_or_one_even_where_the_checksum_agrees(small: Path) -> None:
@@ -480,47 +511,9 @@ def test_messages_show_strange_names_short_and_printable(small: Path) -> None:
     assert len(message) < 400
 
 
-# --- Vocabularies, titles and what a model expects ----------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "vocabulary",
-    [
-        Vocabulary.range(7),
-        Vocabulary.range(0),
-        Vocabulary.of_integers(np.array([-5, 3, 2**62])),
-        Vocabulary.of_integers(np.zeros(0, np.int64)),
-        Vocabulary.of_strings(["b", "", "é", "日本", "🎬"]),
-        Vocabulary.of_strings([]),
-    ],
-    ids=["range", "range 0", "integer", "integer 0", "string", "string 0"],
-)
-def test_vocabularies_come_back(tmp_path: Path, vocabulary: Vocabulary) -> None:
-    tensors, description = pack_vocabulary("users", vocabulary)
-    write_tensors(tmp_path / "m", tensors, {"users": description})
-    stored = open_tensors(tmp_path / "m")
-    again = unpack_vocabulary(stored, "users", stored.metadata["users"])
-    assert (again.kind, len(again)) == (vocabulary.kind, len(vocabulary))
-    ids = vocabulary.ids_of(range(len(vocabulary)))
-    assert again.ids_of(range(len(again))) == ids
-    assert again.rows_of(ids).tolist() == list(range(len(ids)))
-
-
-def test_texts_come_back_in_their_order(tmp_path: Path) -> None:
-    titles = ["Zardoz", "", "Amélie", "千と千尋の神隠し", "", "🎬", ""]
-    tensors = {f"titles.{part}": array for part, array in Titles.of_strings(titles).tensors().items()}
-    write_tensors(tmp_path / "m", tensors, {})
-    again = Titles(*unpack_texts(open_tensors(tmp_path / "m"), "titles", 7))
-    assert [again.of(row) or "" for row in range(7)] == titles
-
-
-def opened(path: Path, **tensors: Any) -> StoredTensors:
-    write_tensors(path, {name.replace("_", "."): np.asarray(array) for name, array in tensors.items()}, {})
-    return open_tensors(path)
-
-
 def test_expect_names_what_is_missing_or_wrong(tmp_path: Path) -> None:
-    stored = opened(tmp_path / "m", mean=np.zeros((4, 2), np.float32))
+    write_tensors(tmp_path / "m", {"mean": np.zeros((4, 2), np.float32)}, {})
+    stored = open_tensors(tmp_path / "m")
     assert stored.expect("mean", np.float32, [4, None]).shape == (4, 2)
     for name, dtype, shape, expected in (
         ("variance", np.float32, [4, 2], "has no tensor 'variance'; save the model again."),
@@ -530,373 +523,3 @@ def test_expect_names_what_is_missing_or_wrong(tmp_path: Path) -> None:
     ):
         with pytest.raises(ModelFileError, match=expected):
             stored.expect(name, dtype, shape)
-
-
-@pytest.mark.parametrize(
-    ("description", "tensors", "expected"),
-    [
-        (None, {}, "kind and size"),
-        ({"kind": "range"}, {}, "kind and size"),
-        ({"kind": ["range"], "size": 2}, {}, "the vocabulary 'v' is"),
-        ({"kind": "range", "size": -1}, {}, "the vocabulary 'v' is"),
-        ({"kind": "range", "size": True}, {}, "the vocabulary 'v' is"),
-        ({"kind": "range", "size": 2**80}, {}, "the vocabulary 'v' is"),
-        ({"kind": "integer", "size": 2}, {}, "no tensor 'v.integers'"),
-        ({"kind": "integer", "size": 2}, {"v_integers": [1, 2, 3]}, r"where int64 \[2\]"),
-        ({"kind": "integer", "size": 2}, {"v_integers": [2, 1]}, "ascending"),
-        ({"kind": "integer", "size": 2}, {"v_integers": [1, 1]}, "ascending"),
-        ({"kind": "string", "size": 2}, {"v_offsets": [0, 1, 2], "v_text": np.zeros(3, np.uint8)}, "divide"),
-        ({"kind": "string", "size": 2}, {"v_offsets": [0, 4, 3], "v_text": np.zeros(3, np.uint8)}, "divide"),
-        ({"kind": "string", "size": 2}, {"v_offsets": [1, 2, 3], "v_text": np.zeros(3, np.uint8)}, "divide"),
-        ({"kind": "string", "size": 1}, {"v_offsets": [0, 1], "v_text": np.array([255], np.uint8)}, "UTF-8"),
-        (
-            {"kind": "string", "size": 2},
-            {"v_offsets": [0, 1, 2], "v_text": np.frombuffer("é".encode(), np.uint8)},
-            "cut a character in two",
-        ),
-        ({"kind": "string", "size": 2}, {"v_offsets": [0, 1, 2], "v_text": np.frombuffer(b"ba", np.uint8)}, "distinct"),
-        ({"kind": "string", "size": 2}, {"v_offsets": [0, 1, 2], "v_text": np.frombuffer(b"aa", np.uint8)}, "distinct"),
-        ({"kind": "string", "size": 2}, {"v_offsets": [0, 0, 0], "v_text": np.zeros(0, np.uint8)}, "distinct"),
-    ],
-)
-def test_vocabularies_that_lie(tmp_path: Path, description: Any, tensors: dict[str, Any], expected: str) -> None:
-    with pytest.raises(ModelFileError, match=expected):
-        unpack_vocabulary(opened(tmp_path / "m", **tensors), "v", description)
-
-
-def test_ascending_texts_as_python_compares_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Short and long, with zeros inside and at the end, equal up to and beyond the 64 bytes that are vectorised."""
-    monkeypatch.setattr(store, "_ROWS", 3)  # several chunks, and a pair across two of them
-    random = np.random.default_rng(0)
-    heads = [b"", b"user ", b"\0" * 9, b"x" * 63, b"x" * 64, b"x" * 70]
-    seen = {True: 0, False: 0}
-    for _ in range(3000):
-        texts = [
-            heads[random.integers(len(heads))] + bytes(random.integers(0, 3, random.integers(0, 4)).astype(np.uint8))
-            for _ in range(random.integers(0, 9))
-        ]
-        if random.random() < 0.7:
-            texts = sorted(set(texts) if random.random() < 0.7 else texts)
-        offsets = np.cumsum([0, *map(len, texts)]).astype(np.int64)
-        expected = all(a < b for a, b in pairwise(texts))
-        assert store.ascending_texts(offsets, np.frombuffer(b"".join(texts), np.uint8)) is expected, texts
-        seen[expected] += 1
-    assert min(seen.values()) > 500
-
-
-def test_expect_leaves_the_large_tensors_of_a_large_file_unread(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "m"
-    write_tensors(path, {"large": np.arange(100.0), "little": np.arange(4.0)}, {})
-    content = bytearray(path.read_bytes())
-    content[-40] ^= 1  # the last of "large"; "little" has 32 bytes
-    path.write_bytes(content)
-    monkeypatch.setattr(store, "VERIFY_WHOLE", 0)
-    monkeypatch.setattr(store, "HASH_AT_ONCE", 32)
-    stored = open_tensors(path)
-    assert not stored.thorough
-    assert len(stored.expect("large", np.float64, [100])) == 100
-    assert not stored._verified
-    stored.expect("little", np.float64, [4])
-    assert stored._verified == {"little"}
-    with pytest.raises(ModelFileError, match=r"float64 \[100\] where"):
-        stored.expect("large", np.float64, [99])
-    with pytest.raises(ModelFileError, match="'large' does not match its checksum"):
-        stored["large"]
-    with pytest.raises(ModelFileError, match="'large' does not match its checksum"):
-        open_tensors(path, verify=True)
-    monkeypatch.setattr(store, "VERIFY_WHOLE", 10**6)
-    assert open_tensors(path, verify=False).thorough
-    with pytest.raises(ModelFileError, match="'large' does not match its checksum"):
-        open_tensors(path)
-
-
-# --- Saving: the old file or the new one --------------------------------------------------------------------
-
-
-@pytest.fixture
-def old(tmp_path: Path) -> Iterator[Path]:
-    """A file that must survive, alone in its folder."""
-    path = tmp_path / "kept" / "model"
-    path.parent.mkdir()
-    path.write_bytes(b"old")
-    yield path
-    assert path.read_bytes() == b"old"
-    assert [one.name for one in path.parent.iterdir()] == ["model"]
-
-
-def in_child(code: str, *arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", code, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, **options)
-
-
-SAVE = """
-import sys, numpy as np
-from considerate.errors import OutputError
-from considerate.storage.container import write_tensors
-try:
-    write_tensors(sys.argv[1], {"a": np.ones(int(sys.argv[2]))}, {})
-except OutputError as error:
-    print(error)
-    sys.exit(7)
-"""
-
-
-@pytest.mark.parametrize("code", ["ENOSPC", "EDQUOT", "EIO"])
-@pytest.mark.parametrize("moment", ["write", "fsync", "replace"])
-def test_disk_failures(old: Path, monkeypatch: pytest.MonkeyPatch, code: str, moment: str) -> None:
-    import errno
-
-    def fail(*_: object) -> None:
-        raise OSError(getattr(errno, code), os.strerror(getattr(errno, code)))
-
-    if moment != "write":
-        monkeypatch.setattr(files.os, moment, fail)
-
-    def save() -> None:
-        with atomic_write(old) as file:
-            file.write(b"new")
-            if moment == "write":
-                fail()
-
-    with pytest.raises(OutputError) as caught:
-        save()
-    expected = {"ENOSPC": "the disk is full;", "EDQUOT": "quota", "EIO": "(Input/output error)"}[code]
-    assert str(caught.value).startswith(f"{old}: ")
-    assert expected in str(caught.value)
-
-
-def test_file_size_limit_for_real(old: Path) -> None:
-    limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (65536, 65536))\n"
-    done = in_child(limit + SAVE, old, 100_000)
-    assert done.returncode == 7, done.stderr
-    assert done.stdout == f"{old}: the file is larger than the system or `ulimit -f` allows; raise that limit.\n"
-
-
-def test_full_disk_for_real(tmp_path: Path) -> None:
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    try:
-        mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=128k", "tmpfs", folder], capture_output=True)
-    except OSError:
-        pytest.skip("no mount here")
-    if mounted.returncode:
-        pytest.skip("may not mount here")
-    try:
-        path = folder / "model"
-        write_tensors(path, {"a": np.zeros(10)}, {})
-        before = path.read_bytes()
-        with pytest.raises(OutputError, match="the disk is full; free some space or save elsewhere"):
-            write_tensors(path, {"a": np.ones(100_000)}, {})
-        assert path.read_bytes() == before
-        assert list(folder.iterdir()) == [path]
-        write_tensors(path, {"a": np.ones(10)}, {})  # the space came back
-    finally:
-        subprocess.run(["umount", folder], check=True)
-
-
-def test_exception_of_the_block_comes_out_as_it_is(old: Path) -> None:
-    def save(error: BaseException) -> None:
-        with atomic_write(old) as file:
-            file.write(b"new" * 10_000)
-            raise error
-
-    for error in (ZeroDivisionError(), KeyboardInterrupt(), FileNotFoundError(2, "no", "another file")):
-        with pytest.raises(type(error)) as caught:
-            save(error)
-        assert caught.value is error
-
-
-def test_interrupt_in_the_middle_of_a_save(old: Path) -> None:
-    code = """
-import os, signal, sys, numpy as np
-from considerate.storage import container as store
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs are started deaf to it
-store._CHUNK = 1 << 16
-original = store._bytes_of
-class Data:
-    def __init__(self, data): self.data = data
-    def __len__(self): return len(self.data)
-    def __getitem__(self, part):
-        if part.start == 1 << 20: os.kill(os.getpid(), signal.SIGINT)
-        return self.data[part]
-header = store._header
-def then_interrupt(*a):
-    made = header(*a)
-    store._bytes_of = lambda array: Data(original(array))
-    return made
-store._header = then_interrupt
-store.write_tensors(sys.argv[1], {"a": np.ones(1 << 20)}, {})
-"""
-    done = in_child(code, old)
-    assert done.returncode in (-signal.SIGINT, 130), done.stderr
-    assert "KeyboardInterrupt" in done.stderr
-
-
-def test_places_that_cannot_be_written(tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(b"kept")
-    (tmp_path / "loop").symlink_to(tmp_path / "loop")
-    os.mkfifo(tmp_path / "pipe")
-    for path, expected in (
-        (tmp_path / "absent" / "model", "its folder does not exist; make the folder first."),
-        (tmp_path / "file" / "model", "a file where a folder is needed"),
-        (tmp_path, "is a folder; add a file name."),
-        (f"{tmp_path}/model/", "is a folder; add a file name."),
-        (tmp_path / "loop", "leads back to itself"),
-        (tmp_path / "pipe", "is a device or a pipe"),
-        (tmp_path / ("x" * 300), "too long"),
-    ):
-        with pytest.raises(OutputError, match=re.escape(expected)) as caught:
-            write_tensors(path, {}, {})
-        assert str(caught.value).startswith(f"{path}: ")
-        if "too long" not in expected:
-            with pytest.raises(OutputError, match=re.escape(expected)):
-                check_writable(path)
-    assert (tmp_path / "file").read_bytes() == b"kept"
-    assert sorted(one.name for one in tmp_path.iterdir()) == ["file", "loop", "pipe"]
-    assert (tmp_path / "pipe").is_fifo()
-
-
-NOBODY = """
-import os, sys
-from considerate.errors import ConsiderateError
-from considerate.storage.files import atomic_write, check_writable
-from considerate.storage.container import open_tensors
-import considerate.data.vocabulary, json
-if os.getuid() == 0:
-    os.setgid(65534); os.setuid(65534)
-def save(path):
-    with atomic_write(path) as file: file.write(b"new")
-for act in (check_writable, save, open_tensors):
-    try: act(sys.argv[1])
-    except ConsiderateError as error: print(error)
-    else: print("done")
-"""
-
-
-def test_permissions_as_an_ordinary_user() -> None:
-    import tempfile
-
-    with tempfile.TemporaryDirectory() as name:  # pytest's own folders are closed to other users
-        folder = Path(name)
-        folder.chmod(0o755)
-        path = folder / "closed" / "model"
-        path.parent.mkdir()
-        path.write_bytes(b"old")
-        path.chmod(0o600 if os.getuid() == 0 else 0o000)
-        path.parent.chmod(0o777)
-        assert in_child(NOBODY, path).stdout.splitlines() == [
-            f"{path}: the file there is read-only; make it writable or choose another name.",
-            f"{path}: the file there is read-only; make it writable or choose another name.",
-            f"{path}: no permission to read it; change its permissions.",
-        ]
-        new = path.with_name("new")
-        path.parent.chmod(0o555)
-        refused = f"{new}: no permission to write there; choose another folder or change its permissions."
-        assert in_child(NOBODY, new).stdout.splitlines() == [
-            refused,
-            refused,
-            f"{new}: no such file; check the path.",
-        ]
-        assert os.listdir(path.parent) == ["model"]
-        path.chmod(0o600)
-        assert path.read_bytes() == b"old"
-        path.parent.chmod(0o777)
-        assert in_child(NOBODY, new).stdout.splitlines()[:2] == ["done", "done"]
-        path.parent.chmod(0o755)
-
-
-def test_check_writable_leaves_no_trace(tmp_path: Path) -> None:
-    check_writable(tmp_path / "model")
-    assert list(tmp_path.iterdir()) == []
-    (tmp_path / "model").write_bytes(b"old")
-    check_writable(tmp_path / "model")
-    assert (tmp_path / "model").read_bytes() == b"old"
-
-
-def test_relative_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    check_writable("model")
-    write_tensors("model", {"a": np.zeros(2)}, {})
-    assert open_tensors("model").path == "model"
-
-
-@pytest.mark.parametrize("mask", [0o022, 0o077, 0o002])
-def test_new_file_has_the_permissions_of_open(tmp_path: Path, mask: int) -> None:
-    before = os.umask(mask)
-    try:
-        write_tensors(tmp_path / "ours", {}, {})
-        (tmp_path / "plain").write_bytes(b"")
-    finally:
-        os.umask(before)
-    assert (tmp_path / "ours").stat().st_mode == (tmp_path / "plain").stat().st_mode
-
-
-def test_replaced_file_keeps_its_permissions(small: Path) -> None:
-    small.chmod(0o640)
-    write_tensors(small, {}, {})
-    assert stat.S_IMODE(small.stat().st_mode) == 0o640
-
-
-def test_links_are_followed(tmp_path: Path) -> None:
-    (tmp_path / "there").mkdir()
-    link, target = tmp_path / "link", tmp_path / "there" / "model"
-    link.symlink_to(Path("there") / "model")
-    for content in (b"into nothing", b"over the first"):
-        with atomic_write(link) as file:
-            file.write(content)
-        assert link.is_symlink()
-        assert target.read_bytes() == content
-    assert os.listdir(tmp_path / "there") == ["model"]
-
-
-def test_reader_sees_the_old_file_or_the_new_one(tmp_path: Path) -> None:
-    path = tmp_path / "model"
-    versions = [{"a": np.full(20_000, float(n)), "b": np.full(n + 1, n, np.int32)} for n in range(3)]
-    write_tensors(path, versions[0], {"n": 0})
-    stop = threading.Event()
-    seen: set[int] = set()
-    wrong: list[object] = []
-
-    def read() -> None:
-        while not stop.is_set():
-            try:
-                stored = open_tensors(path)
-                n = stored.metadata["n"]
-                seen.add(n)
-                if not same_all(stored, versions[n]):
-                    wrong.append(n)
-            except Exception as error:
-                wrong.append(error)
-
-    readers = [threading.Thread(target=read) for _ in range(2)]
-    for reader in readers:
-        reader.start()
-    rounds = 0
-    while rounds < 100 or (len(seen) < 3 and rounds < 3000):
-        rounds += 1
-        write_tensors(path, versions[rounds % 3], {"n": rounds % 3})
-    stop.set()
-    for reader in readers:
-        reader.join()
-    assert wrong == []
-    assert seen == {0, 1, 2}
-    assert os.listdir(tmp_path) == ["model"]
-
-
-def test_writers_at_once_leave_one_whole_file(tmp_path: Path) -> None:
-    path = tmp_path / "model"
-
-    def save(n: int) -> None:
-        for _ in range(20):
-            write_tensors(path, {"a": np.full(1000, float(n))}, {"n": n})
-
-    writers = [threading.Thread(target=save, args=(n,)) for n in range(4)]
-    for writer in writers:
-        writer.start()
-    for writer in writers:
-        writer.join()
-    stored = open_tensors(path)
-    np.testing.assert_array_equal(stored["a"], np.full(1000, float(stored.metadata["n"])))
-    assert os.listdir(tmp_path) == ["model"]

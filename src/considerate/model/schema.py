@@ -1,0 +1,449 @@
+"""What is in the files of a model: one table of tensors, one of rules and one of the description's fields. They are
+used to write a model, its index and its shards, to read them, and to refuse files that do not hold what they claim.
+
+A shape names its sizes: `users`, `items`, `edges`, ... `n+1` is one more than n, `row` is 2 P (see posterior.py), None
+is any length. A tensor is there when its flag is set: `likes`, `user_ids=string`, ...
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from considerate.data.vocabulary import Vocabulary
+from considerate.errors import UsageError
+from considerate.inference.posterior import Gamma, Precisions, padded
+from considerate.model.predict import UNCHANGED, Recalibration
+from considerate.parameters import Parameters, check_setting
+from considerate.storage.container import StoredTensors, Writable, shown
+
+Sizes = dict[str, int]
+Arrays = dict[str, NDArray[Any]]
+POPULARITY_RANGE = 1e-100, 1e100  # of an item that was liked; far beyond any d_n^gamma of data
+KINDS = ("range", "integer", "string")  # of ids
+GAMMAS = ("user", "item", "user_bias", "item_bias")
+_ROWS = 1 << 14  # that are checked at once
+_MOST = 2**40  # users, items, edges
+
+# --- Tensors ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A tensor of a model."""
+
+    name: str
+    dtype: DTypeLike
+    shape: tuple[str | int | None, ...]
+    flag: str | None = None
+
+
+def _side(name: str, rows: str) -> tuple[Tensor, ...]:
+    bias = f"{name}_bias"
+    return (
+        Tensor(f"{name}.rows", np.float32, (rows, "row")),
+        Tensor(f"{name}.bias_mean", np.float32, (rows,), bias),
+        Tensor(f"{name}.bias_variance", np.float32, (rows,), bias),
+        Tensor(f"{name}_degree", np.int64, (rows,)),
+    )
+
+
+def _texts(name: str, rows: str, flag: str) -> tuple[Tensor, ...]:
+    return (
+        Tensor(f"{name}.offsets", np.int64, (f"{rows}+1",), flag),
+        Tensor(f"{name}.text", np.uint8, (None,), flag),
+    )
+
+
+def _ids_tensors(name: str, rows: str) -> tuple[Tensor, ...]:
+    return (Tensor(f"{name}.integers", np.int64, (rows,), f"{name}=integer"), *_texts(name, rows, f"{name}=string"))
+
+
+USERS = (
+    *_side("user", "users"),
+    Tensor("likes.starts", np.int64, ("users+1",), "likes"),
+    Tensor("likes.items", np.int32, ("edges",), "likes"),
+    *_ids_tensors("user_ids", "users"),
+)
+SHARED = (
+    *_side("item", "items"),
+    Tensor("popularity", np.float64, ("items",)),
+    Tensor("bounds", np.float64, (None, "terms")),
+    *_ids_tensors("item_ids", "items"),
+    *_texts("titles", "items", "titles"),
+)
+SHARD_NUMBERS = ("number", "first", "rows", "edges", "bytes")
+SHARDS = (
+    *(Tensor(f"shards.{name}", np.int64, ("shards",)) for name in SHARD_NUMBERS),
+    Tensor("shards.sha256", np.uint8, ("shards", 32)),
+    *_ids_tensors("shards.ids", "shards"),
+)
+
+# --- Rules of values ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What the values of some tensors obey. A `deep` rule reads every value, and is for thorough reading only; without
+    the others a file would not be safe to use."""
+
+    tensors: tuple[str, ...]
+    reason: str
+    holds: Callable[..., Any]  # (*arrays, sizes)
+    deep: bool = False
+
+
+def _each(test: Callable[..., Any]) -> Callable[..., bool]:
+    """A rule of every row, some rows at a time."""
+    return lambda array, n: all(test(array[first : first + _ROWS], n) for first in range(0, len(array), _ROWS))
+
+
+def _side_rules(side: str) -> tuple[Rule, ...]:
+    rows, mean, variance, degree = f"{side}.rows", f"{side}.bias_mean", f"{side}.bias_variance", f"{side}_degree"
+    of, finite = "the tensor {!r} {}".format, _each(lambda part, _: np.isfinite(part).all())
+    return (
+        Rule((rows,), of(rows, "holds a value that is not finite"), finite, deep=True),
+        Rule(
+            (rows,),
+            of(rows, "holds a variance that is not positive"),
+            _each(lambda part, n: (part[:, n["row"] // 2 :][:, : n["factors"]] > 0).all()),
+            deep=True,
+        ),
+        Rule(
+            (rows,),
+            of(rows, "is not padded with zeros"),
+            _each(lambda part, n: not part.reshape(len(part), 2, -1)[:, :, n["factors"] :].any()),
+            deep=True,
+        ),
+        Rule((mean,), of(mean, "holds a value that is not finite"), finite),
+        Rule(
+            (variance,),
+            of(variance, "holds a variance that is not positive and finite"),
+            lambda array, _: ((array > 0) & np.isfinite(array)).all(),
+        ),
+        Rule(
+            (degree,),
+            of(degree, "does not hold degrees"),
+            lambda array, _: not len(array) or 0 <= int(array.min()) <= int(array.max()) < 2**31,
+        ),
+    )
+
+
+def _divides(starts: NDArray[Any], parts: NDArray[Any], _: Sizes) -> bool:
+    return bool(starts[0] == 0 and starts[-1] == len(parts) and not np.any(starts[1:] < starts[:-1]))
+
+
+def _utf8(offsets: NDArray[Any], text: NDArray[Any], _: Sizes) -> bool:
+    """Whether the text is UTF-8, and no character is cut in two: 10xxxxxx continues one."""
+    try:
+        str(text.data, "utf-8")
+    except UnicodeDecodeError:
+        return False
+    starts = offsets[:-1][offsets[:-1] < len(text)]
+    return not np.any((text[starts] & 0xC0) == 0x80)
+
+
+def _text_rules(name: str) -> tuple[Rule, ...]:
+    both = (f"{name}.offsets", f"{name}.text")
+    return (
+        Rule(both, f"the offsets of {name!r} do not divide its text", _divides),
+        Rule(both, f"{name!r} is not UTF-8 text", _utf8, deep=True),
+    )
+
+
+def _ids_rules(name: str) -> tuple[Rule, ...]:
+    reason = f"the ids of {name!r} are not distinct and in ascending order"
+    return (
+        Rule((f"{name}.integers",), reason, lambda ids, _: not np.any(ids[1:] <= ids[:-1])),
+        *_text_rules(name),
+        Rule((f"{name}.offsets", f"{name}.text"), reason, lambda *texts: ascending_texts(*texts[:2]), deep=True),
+    )
+
+
+def _as_many(starts: NDArray[Any], degree: NDArray[Any], _: Sizes) -> bool:
+    parts = (slice(first, first + _ROWS) for first in range(0, len(degree), _ROWS))
+    return all(np.array_equal(np.diff(starts[part.start : part.stop + 1]), degree[part]) for part in parts)
+
+
+def _rising_likes(starts: NDArray[Any], items: NDArray[Any], _: Sizes) -> bool:
+    rises = items[1:] > items[:-1]
+    rises[starts[(starts > 0) & (starts < len(items))] - 1] = True  # the last of a user and the first of the next
+    return bool(rises.all())
+
+
+def _popularities(pi: NDArray[Any], _: Sizes) -> bool:
+    return bool(pi.any() and ((pi == 0) | ((pi >= POPULARITY_RANGE[0]) & (pi <= POPULARITY_RANGE[1]))).all())
+
+
+_LIKES = ("likes.starts", "likes.items")
+RULES = (
+    *_side_rules("user"),
+    *_side_rules("item"),
+    *_ids_rules("user_ids"),
+    *_ids_rules("item_ids"),
+    *_ids_rules("shards.ids"),
+    *_text_rules("titles"),
+    Rule(("popularity",), "the popularities are not those of a model: zero, or from 1e-100 to 1e+100", _popularities),
+    Rule(("bounds",), "the history of the bound is not finite", lambda bounds, _: (np.abs(bounds) < 1e300).all()),
+    Rule(_LIKES, "the likes are not divided into users", _divides),
+    Rule(
+        _LIKES[1:],
+        "the likes name an item that is not there",
+        lambda items, n: not len(items) or (items.min() >= 0 and items.max() < n["items"]),
+    ),
+    Rule(("likes.starts", "user_degree"), "the likes of a user are not as many as 'user_degree' says", _as_many),
+    Rule(("user_degree",), "the users' degrees do not add up to 'edges'", lambda degree, n: degree.sum() == n["edges"]),
+    Rule(_LIKES, "the likes of a user are not distinct and in ascending order", _rising_likes, deep=True),
+    *(
+        Rule(
+            (f"shards.{name}",),
+            "its list of shards has a number out of range",
+            lambda numbers, _: ((numbers >= 0) & (numbers < _MOST)).all(),
+        )
+        for name in SHARD_NUMBERS
+    ),
+)
+
+
+def ascending_texts(offsets: NDArray[np.int64], text: NDArray[np.uint8], rows: int = 1 << 16) -> bool:
+    """Whether each string is above the one before it by its bytes: `all(a < b for a, b in pairwise(strings))`.
+
+    Neighbours are compared eight bytes at a time, as integers, `rows` at once; the few that agree in 64 bytes, one by
+    one.
+    """
+    pairs = len(offsets) - 2
+    if not len(text):
+        return pairs < 1
+    for first in range(0, pairs, rows):
+        tied = np.arange(first, min(first + rows, pairs))
+        for depth in range(0, 64, 8):
+            low, high = (_eight_bytes(offsets, text, numbers, depth) for numbers in (tied, tied + 1))
+            if bool(np.any(low > high)):
+                return False
+            tied = tied[low == high]
+        for row in tied.tolist():
+            start, middle, stop = offsets[row : row + 3].tolist()
+            if text[start:middle].tobytes() >= text[middle:stop].tobytes():
+                return False
+    return True
+
+
+def _eight_bytes(
+    offsets: NDArray[np.int64], text: NDArray[np.uint8], rows: NDArray[np.int64], depth: int
+) -> NDArray[np.uint64]:
+    """Bytes depth to depth + 8 of some strings as big-endian integers, with zeros behind a string's end."""
+    positions = (offsets[rows] + depth)[:, None] + np.arange(8)
+    inside = positions < offsets[rows + 1][:, None]
+    letters = np.where(inside, text[np.minimum(positions, len(text) - 1)], np.uint8(0))
+    return np.ascontiguousarray(letters).view(">u8").reshape(-1).astype(np.uint64)
+
+
+# --- The description ----------------------------------------------------------------------------------------
+
+PARAMETERS = {field.name: field for field in fields(Parameters)}
+SETTINGS: dict[str, Any] = {  # of the plan, as the file has them, each with its default
+    "factors": 20,
+    "offset": 0.0,
+    "weight": 1.0,
+    "user_bias": False,
+    "item_bias": True,
+    "prior_shape": 0.01,
+    "prior_rate": 0.01,
+    "step_delay": 10,
+    "precision_delay": 5,
+    "seed": 0,
+}
+
+
+Fields = dict[str, Callable[[Any], Any]]
+MISSING = object()
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and abs(value) < 1e300 and math.isfinite(value)
+
+
+def _typed(name: str, kind: type, then: Callable[[Any], Any] = lambda value: value) -> Fields:
+    def parse(value: Any) -> Any:
+        if type(value) is not kind:
+            raise ValueError(f"its description has no {name!r} of the right kind")
+        return then(value)
+
+    return {name: parse}
+
+
+def _number(name: str, low: float, high: float, kind: type = float) -> Fields:
+    def parse(value: Any) -> Any:
+        if not _is_number(value) or (kind is int and type(value) is not int):
+            raise ValueError(f"its description has no number {name!r}")
+        if not low <= value <= high:
+            raise ValueError(f"its {name!r} is out of range")
+        return kind(value)
+
+    return {name: parse}
+
+
+def _check_parameter(name: str, label: str, value: Any) -> None:
+    try:
+        check_setting(PARAMETERS[name], value)
+    except UsageError as error:
+        raise ValueError(f"{label} is out of range ({str(error).removesuffix('.')})") from error
+
+
+def _parameter(name: str, kind: type) -> Fields:
+    def parse(value: Any) -> Any:
+        if not _is_number(value):
+            raise ValueError(f"its description has no number {name!r}")
+        _check_parameter(name, f"its {name!r}", value)
+        return kind(value)
+
+    return {name: parse}
+
+
+def _settings(given: Any) -> dict[str, Any]:
+    """The settings of inference, each in the range of the parameter that it came from."""
+    found: dict[str, Any] = {}
+    for name, default in SETTINGS.items():
+        value = given.get(name, default)
+        whole = type(default) is int and type(value) is int and 0 <= value < 2**63
+        if not (whole or (type(default) is float and _is_number(value)) or type(default) is type(value) is bool):
+            raise ValueError(f"its setting {name!r} is out of range")
+        parameter = "likelihood_weight" if name == "weight" else name
+        if parameter in PARAMETERS:
+            _check_parameter(parameter, f"its setting {name!r}", value)
+        found[name] = type(default)(value)
+    return found
+
+
+def _precisions(given: Any) -> Precisions:
+    found: dict[str, Gamma] = {}
+    for name in GAMMAS:
+        pair = given.get(name)
+        if pair is None and name.endswith("bias"):
+            continue
+        if not (isinstance(pair, list) and len(pair) == 2 and all(_is_number(part) and part > 0 for part in pair)):
+            raise ValueError(f"the precision {name!r} is not a shape and a rate")
+        found[name] = Gamma(float(pair[0]), float(pair[1]))
+    return Precisions(**found)
+
+
+def _recalibration(given: Any) -> Recalibration:
+    if given is MISSING:  # a file from before there was any
+        return UNCHANGED
+    if not isinstance(given, dict) or given.keys() != {"slope", "shift"} or not all(map(_is_number, given.values())):
+        raise ValueError("its recalibration is not a finite shift and a slope above zero")
+    if not given["slope"] > 0:
+        raise ValueError("its recalibration is not a finite shift and a slope above zero")
+    return Recalibration(float(given["slope"]), float(given["shift"]))
+
+
+def _ids(name: str) -> Fields:
+    def parse(value: Any) -> dict[str, Any]:
+        if not isinstance(value, dict) or value.keys() != {"kind", "size"}:
+            raise ValueError(f"the vocabulary {name!r} is not described by kind and size")
+        if value["kind"] not in KINDS or type(value["size"]) is not int or not 0 <= value["size"] < _MOST:
+            raise ValueError(f"the vocabulary {name!r} is {shown(value)}")
+        return value
+
+    return {name: parse}
+
+
+def _terms(given: Any) -> list[str]:
+    if not all(isinstance(term, str) for term in given):
+        raise ValueError("the history of the bound is not one of terms")
+    return list(given)
+
+
+USERS_FIELDS = (
+    _number("users", 0, _MOST, int) | _number("edges", 0, _MOST, int) | _typed("likes", bool) | _ids("user_ids")
+)
+SHARED_FIELDS = (
+    _number("factors", 1, _MOST, int)
+    | _number("items", 0, _MOST, int)
+    | _number("gamma", -2000, 100)
+    | _parameter("negatives", float)
+    | _parameter("groups", int)
+    | _number("popularity_weight", -1e6, 1e6)
+    | _typed("converged", bool)
+    | {"recalibration": _recalibration}
+    | _typed("precisions", dict, _precisions)
+    | _typed("settings", dict, _settings)
+    | _typed("parameters", dict)
+    | _typed("bound_terms", list, _terms)
+    | _ids("item_ids")
+    | _typed("titles", bool)
+)
+SHARD_FIELDS = USERS_FIELDS | _number("first", 0, _MOST, int) | _number("factors", 1, _MOST, int)
+INDEX_FIELDS = SHARED_FIELDS | USERS_FIELDS | _number("shards", 1, _MOST, int) | _number("users", 1, _MOST, int)
+
+# --- Writing and reading by these tables --------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Form:
+    """The sizes that shapes name and the flags that are set, by what a description says."""
+
+    sizes: Sizes
+    flags: set[str | None]
+
+    @classmethod
+    def of(cls, about: Mapping[str, Any], *, user_bias: bool, item_bias: bool) -> Form:
+        counted = {name: about[name] for name in ("users", "items", "edges", "shards", "factors") if name in about}
+        sizes = counted | {f"{name}+1": size + 1 for name, size in counted.items()}
+        sizes |= {"row": 2 * padded(about["factors"]), "terms": len(about.get("bound_terms", ()))}
+        flags = {f"{name}={about[name]['kind']}" for name in ("user_ids", "item_ids", "shards.ids") if name in about}
+        flags |= {name for name in ("likes", "titles") if about.get(name)}
+        flags |= {name for name, there in (("user_bias", user_bias), ("item_bias", item_bias)) if there}
+        return cls(sizes, {None, *flags})
+
+    def select(self, tensors: Sequence[Tensor], values: Mapping[str, Writable]) -> dict[str, Writable]:
+        """The tensors to write: those whose flag is set, of the type and shape that the table says."""
+        chosen: dict[str, Writable] = {}
+        for tensor in tensors:
+            if tensor.flag in self.flags:
+                value = chosen[tensor.name] = values[tensor.name]
+                wanted = [self.sizes[size] if isinstance(size, str) else size for size in tensor.shape]
+                assert value.dtype == np.dtype(tensor.dtype), tensor.name
+                assert len(value.shape) == len(wanted), tensor.name
+                assert all(want in (None, have) for want, have in zip(wanted, value.shape)), tensor.name
+        return chosen
+
+    def read(self, stored: StoredTensors, tensors: Sequence[Tensor], *, lazy: bool = False) -> Arrays:
+        """The tensors whose flag is set; ModelFileError where one is missing, has another form, or breaks a rule.
+
+        lazy: their checksums are not looked at yet, see StoredTensors.expect.
+        """
+        found: Arrays = {}
+        for tensor in tensors:
+            if tensor.flag in self.flags:
+                wanted = [self.sizes[size] if isinstance(size, str) else size for size in tensor.shape]
+                found[tensor.name] = stored.expect(tensor.name, tensor.dtype, wanted, lazy=lazy)
+        for rule in RULES:
+            due = found.keys() >= set(rule.tensors) and (stored.thorough or not rule.deep)
+            if due and not rule.holds(*(found[name] for name in rule.tensors), self.sizes):
+                raise stored.refusal(rule.reason)
+        return found
+
+
+def parse(stored: StoredTensors, expected: Fields) -> dict[str, Any]:
+    """The fields of a description, each in its range; ModelFileError says which is not."""
+    try:
+        return {name: read(stored.metadata.get(name, MISSING)) for name, read in expected.items()}
+    except ValueError as error:
+        raise stored.refusal(str(error)) from error
+
+
+def vocabulary(name: str, about: Mapping[str, Any], arrays: Arrays) -> Vocabulary:
+    """The ids that some tensors hold."""
+    prefix = f"{name}."
+    tensors = {key.removeprefix(prefix): array for key, array in arrays.items() if key.startswith(prefix)}
+    return Vocabulary.from_tensors(about["kind"], about["size"], tensors)
+
+
+def vocabulary_tensors(name: str, ids: Vocabulary) -> Arrays:
+    return {f"{name}.{part}": array for part, array in ids.tensors().items()}
