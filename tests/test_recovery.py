@@ -57,12 +57,12 @@ def test_with_the_true_h_inference_is_calibrated_on_sparse_data_too(samples, cap
     assert found.auc > 0.8
 
 
-@pytest.mark.parametrize("name", ["item biases", "sparse", "sparse, item biases"])
-def test_figures_that_are_reported_only(samples, name, capsys):
-    """pi_n = d_n cannot tell a liked item from a much-considered one, and q(H) knows nothing of taste."""
-    found = recovery.fit_drawn(samples[name])
-    show(capsys, name, "sampled", found)
-    assert np.isfinite([found.ece_coins, found.ece_truth, found.rmse, found.coverage]).all()
+def test_without_the_true_h_it_is_not(samples, capsys):
+    """q(H) knows nothing of taste: pi_n = d_n cannot tell a liked item from a much-considered one."""
+    found = recovery.fit_drawn(samples["sparse"])
+    show(capsys, "sparse", "sampled", found)
+    assert found.ece_truth > LARGEST_ERROR
+    assert found.auc > 0.75
 
 
 def test_the_calibration_error_itself(samples):

@@ -54,8 +54,8 @@ def pairs_and_graph(users: int, items: int, edges: int) -> int:
 def check_memory(source: Any, plan: FitPlan, available: int | None = None) -> None:
     """Refuse a fit that needs more memory than there is, and say what would fit.
 
-    The source is a sparse matrix, Interactions or the graph itself; what these hold already is not asked for again. The
-    size of other sources is not known before they are read.
+    The source is a sparse matrix, Interactions or the graph itself; the memory that these hold already is not
+    needed again. The size of other sources is not known before they are read.
     """
     held = 0
     if isinstance(source, Graph):
@@ -104,21 +104,19 @@ def available_memory(root: Path = Path("/")) -> int | None:
     The limits are the machine's free memory, those of the process's cgroup and of all above it, and the process's own
     (ulimit -d, ulimit -v). `root` is where /proc and /sys are.
     """
-    said = os.environ.get(VARIABLE, "").strip().lower()
-    if said:
-        return _said_memory(said)
+    override = os.environ.get(VARIABLE, "").strip().lower()
+    if override:
+        return None if override == "unlimited" else _parse_size(override)
     free = [*_machine_memory(root), *_cgroup_memory(root), *_process_memory(root)]
     if not free and hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
         free.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     return max(0, min(free)) if free else None
 
 
-def _said_memory(said: str) -> int | None:
-    if said == "unlimited":
-        return None
-    number = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?i?)b?", said)
+def _parse_size(text: str) -> int:
+    number = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?i?)b?", text)
     if number is None or number[2] not in UNITS:
-        raise UsageError(f"{VARIABLE} is {said!r}; it must be a size such as 12GB or 8GiB, or unlimited.")
+        raise UsageError(f"{VARIABLE} is {text!r}; it must be a size such as 12GB or 8GiB, or unlimited.")
     return int(float(number[1]) * UNITS[number[2]])
 
 
@@ -128,11 +126,8 @@ def _numbers(path: Path) -> dict[str, int]:
         lines = [line.replace(":", " ").split() for line in path.read_text().splitlines()]
     except (OSError, UnicodeDecodeError):
         return {}
-    return {
-        fields[0] if len(fields) > 1 else "": int(fields[min(1, len(fields) - 1)])
-        for fields in lines
-        if fields and fields[min(1, len(fields) - 1)].isdigit()
-    }
+    pairs = ((["", *fields] if len(fields) == 1 else fields)[:2] for fields in lines if fields)
+    return {name: int(number) for name, number in pairs if number.isdigit()}
 
 
 def _machine_memory(root: Path) -> Iterator[int]:
@@ -141,44 +136,44 @@ def _machine_memory(root: Path) -> Iterator[int]:
         yield available * 1024
 
 
+# The limits, the use and the pages of files that can be dropped, by the type of the mount: versions 2 and 1.
+CGROUP_FILES = {
+    "cgroup2": (("memory.max", "memory.high"), "memory.current", "inactive_file"),
+    "cgroup": (("memory.limit_in_bytes",), "memory.usage_in_bytes", "total_inactive_file"),
+}
+
+
 def _cgroup_memory(root: Path) -> Iterator[int]:
-    """What the cgroups of this process leave, from its own up to the mount's root. Pages of files that may be dropped
+    """What the cgroups of this process leave, from its own up to the mount's root. Pages of files that can be dropped
     do not count as used."""
-    for folder, top, version in _cgroup_folders(root):
-        while True:
-            if version == 2:
-                limits = [_numbers(folder / name).get("") for name in ("memory.max", "memory.high")]
-                used, cache = _numbers(folder / "memory.current").get(""), "inactive_file"
-            else:
-                limits = [_numbers(folder / "memory.limit_in_bytes").get("")]
-                used, cache = _numbers(folder / "memory.usage_in_bytes").get(""), "total_inactive_file"
-            known = [limit for limit in limits if limit is not None]
-            if known and used is not None:
-                yield min(known) - max(0, used - _numbers(folder / "memory.stat").get(cache, 0))
-            if folder == top:
+    for kind, folder, top in _cgroup_folders(root):
+        names, use, cache = CGROUP_FILES[kind]
+        for level in (folder, *folder.parents):
+            limits = [limit for name in names for limit in _numbers(level / name).values()]
+            used = _numbers(level / use).get("")
+            if limits and used is not None:
+                yield min(limits) - max(0, used - _numbers(level / "memory.stat").get(cache, 0))
+            if level == top:
                 break
-            folder = folder.parent
 
 
-def _cgroup_folders(root: Path) -> Iterator[tuple[Path, Path, int]]:
-    """(the folder of this process's cgroup, the folder where its hierarchy is mounted, 1 or 2)."""
+def _cgroup_folders(root: Path) -> Iterator[tuple[str, Path, Path]]:
+    """(type of the mount, folder of this process's cgroup, folder where its hierarchy is mounted)."""
     try:
         groups = [line.split(":", 2) for line in (root / "proc/self/cgroup").read_text().splitlines()]
         mounts = [line.split() for line in (root / "proc/self/mountinfo").read_text().splitlines()]
     except (OSError, UnicodeDecodeError):
         return
     for mount in mounts:
-        kind, options = mount[mount.index("-") + 1], mount[-1].split(",")
-        if kind != "cgroup2" and not (kind == "cgroup" and "memory" in options):
+        kind = mount[mount.index("-") + 1] if "-" in mount else ""
+        if kind not in CGROUP_FILES or (kind == "cgroup" and "memory" not in mount[-1].split(",")):
             continue
-        version = 2 if kind == "cgroup2" else 1
-        for _, controllers, path in groups:
-            if controllers == "" if version == 2 else "memory" in controllers.split(","):
-                top = root / mount[4].lstrip("/")
-                inside = PurePosixPath(path)
-                # A container may see the path of the host: its own folder is then the mount itself.
-                known = inside.is_relative_to(mount[3]) and ".." not in inside.parts
-                yield (top / inside.relative_to(mount[3]) if known else top), top, version
+        controller = "memory" if kind == "cgroup" else ""
+        for path in (PurePosixPath(path) for _, names, path in groups if controller in names.split(",")):
+            top = root / mount[4].lstrip("/")
+            # A container may see the path of the host: its own folder is then the mount itself.
+            known = path.is_relative_to(mount[3]) and ".." not in path.parts
+            yield kind, top / path.relative_to(mount[3]) if known else top, top
 
 
 def _process_memory(root: Path) -> Iterator[int]:
