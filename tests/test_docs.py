@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import sqlite3
@@ -18,8 +17,10 @@ import pyarrow.compute
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
+from typer.testing import CliRunner
 
 from considerate import Recommender
+from considerate.cli import app
 from considerate.storage import container as store
 from considerate.storage.container import open_tensors
 from house import Tree, drawing, page_with
@@ -58,6 +59,12 @@ def shell_lines(page: str) -> list[str]:
     return [line for line in lines if line.startswith("considerate ")]
 
 
+def on_ray(page: str) -> Any:
+    """A page whose lines start a Ray is tested where the tests on Ray are."""
+    starts = any("ray" in line for line in shell_lines(page))
+    return pytest.param(page, marks=pytest.mark.xdist_group("ray")) if starts else page
+
+
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The files that the pages speak of: ratings with their titles, as Parquet, CSV and SQLite."""
@@ -94,7 +101,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", [on_ray(page) for page in PAGES])
 @pytest.mark.filterwarnings("error::UserWarning")
 def test_python_blocks_run_in_order(page: str, folder: Path) -> None:
     blocks = python_blocks(page)
@@ -118,17 +125,24 @@ def test_the_quickstart_says_what_comes_out(folder: Path) -> None:
     assert np.array_equal(namespace["again"].user_factors, namespace["model"].user_factors)
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if shell_lines(page)])
-def test_shell_lines_run_in_order(page: str, folder: Path) -> None:
+@pytest.mark.parametrize("page", [on_ray(page) for page in PAGES if shell_lines(page)])
+def test_shell_lines_run_in_order(page: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    for line in shell_lines(page):
+        arguments = shlex.split(line, comments=True)[1:]
+        result = CliRunner().invoke(app, arguments, prog_name="considerate")
+        assert result.exit_code == 0, f"{page}: {line}\n{result.output}"
+        assert "-o" in arguments or result.stdout, line
+
+
+def test_the_program_is_installed(folder: Path) -> None:
+    """The quickstart's first line, by the script that pip installs."""
     program = Path(sys.executable).parent / "considerate"
     if not program.exists():
         pytest.skip("the package's script is not installed")
-    environment = {**os.environ, "COLUMNS": "120", "NO_COLOR": "1"}
-    for line in shell_lines(page):
-        command = [str(program), *shlex.split(line, comments=True)[1:]]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-        assert done.returncode == 0, f"{page}: {line}\n{done.stdout}\n{done.stderr}"
-        assert "-o" in command or done.stdout, line
+    command = [str(program), *shlex.split(shell_lines("docs/quickstart.md")[0], comments=True)[1:]]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
 
 
 @pytest.mark.parametrize("page", EVERY_PAGE)
