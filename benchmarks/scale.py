@@ -56,7 +56,7 @@ def one_graph(users: int, kind: str, workers: int, repeats: int) -> dict[str, An
     settings = FitPlan(factors=FACTORS, negatives=NEGATIVES)
     weights = popularity_weights(graph.by_item.degrees, 1.0)
     outline, parts = divide(graph)
-    setup = PartitionSetup.of(outline, settings, kind, NEGATIVES)
+    setup = PartitionSetup.of(outline, replace(settings, hidden=kind, groups=GROUPS))
     seconds: dict[str, list[float]] = {"plain": [], "parts in one process": [], "Ray": []}
     with LocalBackend(THREADS) as backend, RayBackend(workers=workers, threads=1).open() as session:
         plan = replace(settings, hidden=kind, groups=GROUPS)
@@ -66,7 +66,7 @@ def one_graph(users: int, kind: str, workers: int, repeats: int) -> dict[str, An
         made = time.perf_counter() - begun
 
         def divided(one: Any) -> Iterator[Sweep]:
-            return make_runner(outline, setup, weights, one, groups=GROUPS, run=backend.map).sweeps()
+            return make_runner(outline, setup, weights, one, run=backend.map).sweeps()
 
         local = LocalPool([make_partition(part, setup) for part in parts], THREADS)
         fits = dict(

@@ -56,9 +56,9 @@ class Counting(LocalPool):
 
 def run(graph: Graph, way: str, workers: int) -> list[tuple[float, float, float]]:
     """(bound, seconds of work, bytes) by sweep: the bound before it, and what the sweeps before it took."""
-    settings = FitPlan(precision_delay=2)
+    settings = FitPlan(precision_delay=2, hidden="expected")
     outline, parts = divide(graph)
-    setup = PartitionSetup.of(outline, settings, "expected", 1.0)
+    setup = PartitionSetup.of(outline, settings)
     pool = Counting([make_partition(part, setup) for part in parts], workers)
     runner = make_runner(outline, setup, popularity_weights(graph.by_item.degrees, 1.0), pool, **WAYS[way])
     found, spent, sent = [], 0.0, 0.0

@@ -79,11 +79,11 @@ def fit_over(
 ) -> Fitted:
     """A fit over a crew, its residents gathered; a snapshot every third sweep where there are checkpoints."""
     outline, parts = divide(graph, resident)
-    setup = PartitionSetup.of(outline, settings, kind, NEGATIVES, resident)
+    setup = PartitionSetup.of(outline, replace(settings, hidden=kind, groups=GROUPS), resident)
     pool = make_crew(setup, parts)
     bounds = []
     try:
-        runner = make_runner(outline, setup, weights_of(graph), pool, groups=GROUPS, **options)
+        runner = make_runner(outline, setup, weights_of(graph), pool, **options)
         for done in runner.sweeps():
             bounds.append(done.bound.total)
             sweep = done.state.sweep

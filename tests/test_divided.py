@@ -115,9 +115,11 @@ def divided(
 ) -> Iterator[tuple[PartitionedRunner, Any]]:
     graph = graph_of(resident)
     outline, parts = divide(graph, resident)
-    setup = PartitionSetup.of(outline, settings, kind, NEGATIVES, resident, options.pop("out_of_core", False))
+    setup = PartitionSetup.of(
+        outline, replace(settings, hidden=kind, groups=GROUPS), resident, options.pop("out_of_core", False)
+    )
     with crew_of(setup, parts) as pool:
-        yield make_runner(outline, setup, pi(graph), pool, groups=GROUPS, **options), pool
+        yield make_runner(outline, setup, pi(graph), pool, **options), pool
 
 
 Fitted = tuple[State, list[dict[str, float]]]
@@ -441,7 +443,7 @@ def test_on_disk_few_parts_are_in_memory_at_a_time(tmp_path):
         return part
 
     outline, parts = divide(graph_of())
-    setup = PartitionSetup.of(outline, settings_of(), "sampled", NEGATIVES)
+    setup = PartitionSetup.of(outline, settings_of())
     with DiskPool(tmp_path, build, setup, iter(parts), 2) as pool:
         swept(make_runner(outline, setup, pi(graph_of()), pool), pool, 2)
         files = [path.name for path in pool.folder.iterdir()]
@@ -459,7 +461,7 @@ def test_sums_of_users_come_with_the_bound_of_their_edges():
     _, parts = divide(graph, ITEMS)
     settings = replace(settings_of(), user_bias=True)
     state = initial_state(graph, settings)
-    setup = PartitionSetup.of(divide(graph, ITEMS)[0], settings, "sampled", NEGATIVES, ITEMS)
+    setup = PartitionSetup.of(divide(graph, ITEMS)[0], settings, ITEMS)
     draws = Sampled(graph.by_user, graph.user_blocks, pi(graph), NEGATIVES, settings.seed).draws
     bound = 0.0
     for part in parts:

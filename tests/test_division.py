@@ -115,7 +115,7 @@ def test_the_formulas_are_those_of_the_messages(hidden: str, resident: str, fact
     graph = Graph.from_pairs(*(one.astype(np.int32) for one in likes), users, items, block_edges=512)
     outline, parts = divide(graph, resident)
     plan = FitPlan(factors=factors, user_bias=True, hidden=hidden, negatives=2.0)
-    setup = PartitionSetup(plan, hidden, 2.0, len(parts), users, items, resident)
+    setup = PartitionSetup.of(outline, plan, resident)
     pool = Recorder([make_partition(part, setup) for part in parts])
     runner = make_runner(outline, setup, popularity_weights(outline.item_degree, 1.0), pool, item_shards=shards)
     sweeps = runner.sweeps()

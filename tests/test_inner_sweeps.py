@@ -59,14 +59,14 @@ def divided(
     kind: str, settings: FitPlan, graph: Graph, threads: int = 1, folder: Path | None = None, **options: Any
 ) -> Iterator[tuple[Any, Any]]:
     outline, parts = divide(graph)
-    setup = PartitionSetup.of(outline, settings, kind, NEGATIVES)
+    setup = PartitionSetup.of(outline, replace(settings, hidden=kind, groups=8))
     if folder is None:
         pool: Any = LocalPool([make_partition(part, setup) for part in parts], threads)
     else:
         pool = DiskPool(folder, make_partition, setup, parts, threads)
     with pool:
         weights = popularity_weights(graph.by_item.degrees, 1.0)
-        yield make_runner(outline, setup, weights, pool, groups=8, **options), pool
+        yield make_runner(outline, setup, weights, pool, **options), pool
 
 
 def begun(runner: Any) -> State:
@@ -83,11 +83,11 @@ class Visits:
     def __init__(self, kind: str, graph: Graph, user_bias: bool, epsilon: float) -> None:
         self.settings, self.epsilon, self.graph = settings_of(user_bias), epsilon, graph
         outline, parts = divide(graph)
-        setup = PartitionSetup.of(outline, self.settings, kind, NEGATIVES)
+        setup = PartitionSetup.of(outline, replace(self.settings, hidden=kind, groups=8))
         self.parts: list[Any] = [make_partition(part, setup) for part in parts]
         self.pool = LocalPool(self.parts)
         weights = popularity_weights(graph.by_item.degrees, 1.0)
-        self.runner: Any = make_runner(outline, setup, weights, self.pool, groups=8, inner_sweeps=2)
+        self.runner: Any = make_runner(outline, setup, weights, self.pool, inner_sweeps=2)
         self.state = begun(self.runner)
         self.runner._down(self.state, epsilon)  # which makes the groups
         if self.runner.grouping is not None:

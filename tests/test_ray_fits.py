@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,6 @@ from randomised import share
 from ray_cluster import kill_worker, start_shared_ray
 from ray_fits import (
     GROUPS,
-    NEGATIVES,
     Fitted,
     Slowly,
     fit_over,
@@ -116,10 +116,10 @@ def test_inner_sweeps(graph: Graph, inner: str) -> None:
 def test_ctrl_c_keeps_the_last_finished_sweep(graph: Graph) -> None:
     settings, finished = settings_of(True), 3
     outline, parts = divide(graph)
-    setup = PartitionSetup.of(outline, settings, "sampled", NEGATIVES)
+    setup = PartitionSetup.of(outline, replace(settings, groups=GROUPS))
     with RayBackend(workers=2).open() as session:
         pool = session.make_pool(Slowly, setup, parts)
-        runner = make_runner(outline, setup, weights_of(graph), pool, groups=GROUPS)
+        runner = make_runner(outline, setup, weights_of(graph), pool)
         sweeps = runner.sweeps()
         bounds = [next(sweeps).bound.total for _ in range(finished - 1)]
         last = next(sweeps)

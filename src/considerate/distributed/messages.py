@@ -29,9 +29,7 @@ Value = TypeVar("Value")
 class PartitionSetup:
     """What a part must know beside its graph, for as long as it lives."""
 
-    settings: FitPlan
-    kind: str  # "sampled" or "expected"
-    negatives: float  # c
+    plan: FitPlan
     parts: int
     user_count: int
     item_count: int
@@ -40,16 +38,10 @@ class PartitionSetup:
 
     @classmethod
     def of(
-        cls,
-        outline: GraphOutline,
-        settings: FitPlan,
-        kind: str,
-        negatives: float,
-        resident: str = USERS,
-        out_of_core: bool = False,
+        cls, outline: GraphOutline, plan: FitPlan, resident: str = USERS, out_of_core: bool = False
     ) -> PartitionSetup:
         parts = len(part_ranges(len(outline.blocks_of(resident)) - 1))
-        return cls(settings, kind, negatives, parts, outline.user_count, outline.item_count, resident, out_of_core)
+        return cls(plan, parts, outline.user_count, outline.item_count, resident, out_of_core)
 
 
 class SharedCache:

@@ -158,7 +158,7 @@ class PartitionedSession(FitSession):
 
     def runner(self, plan: FitPlan) -> PartitionedRunner:
         outline, cluster = self.data.outline, self.cluster
-        setup = PartitionSetup.of(outline, plan, plan.hidden, plan.negatives, self.data.resident, cluster.out_of_core)
+        setup = PartitionSetup.of(outline, plan, self.data.resident, cluster.out_of_core)
         parts, likes = self.data.parts, self.data.all_user_likes
         self.pool = cluster.make_pool(make_partition, setup, parts, all_user_likes=likes)
         self.data = replace(self.data, parts=[])  # the pool has them
@@ -171,7 +171,6 @@ class PartitionedSession(FitSession):
             setup,
             self.histogram.weights,
             self.pool,
-            groups=min(plan.groups, max(1, outline.item_count)),
             item_shards=self.division.item_shards,
             inner_sweeps=self.backend.inner_sweeps,
             inner=self.backend.inner,

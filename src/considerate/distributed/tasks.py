@@ -10,9 +10,22 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from considerate.kernels.threads import available_threads
+
+
+class ClosedAtEnd:
+    """A context manager that closes itself."""
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 class Tasks(Protocol):
@@ -34,7 +47,7 @@ class Tasks(Protocol):
         """(finished, others), when at least `count` of the references are finished, well or not."""
 
 
-class LocalTasks:
+class LocalTasks(ClosedAtEnd):
     """Threads of this process. Results are shared, not copied."""
 
     def __init__(self, threads: int | None = None) -> None:
@@ -69,12 +82,6 @@ class LocalTasks:
     def close(self) -> None:
         """Drop what has not begun; what has is finished."""
         self._pool.shutdown(wait=True, cancel_futures=True)
-
-    def __enter__(self) -> LocalTasks:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def _run(function: Callable[..., Any], arguments: tuple[Any, ...], refs: Sequence[Future[Any]]) -> None:

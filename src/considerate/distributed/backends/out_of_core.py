@@ -11,6 +11,7 @@ from typing import Any
 from considerate.distributed.backends.base import PartitionedBackend
 from considerate.distributed.pools.disk import DiskPool
 from considerate.distributed.spilling import SpillingTasks
+from considerate.distributed.tasks import ClosedAtEnd
 from considerate.kernels.threads import available_threads
 from considerate.storage.files import PathLike
 from considerate.storage.scratch import scratch_folder
@@ -31,7 +32,7 @@ class OutOfCore(PartitionedBackend):
         return OutOfCoreSession(self)
 
 
-class OutOfCoreSession:
+class OutOfCoreSession(ClosedAtEnd):
     """A folder in use, see base.BackendSession; closing it removes what was written there."""
 
     workers, out_of_core, memory = 1, True, None
@@ -62,9 +63,3 @@ class OutOfCoreSession:
 
     def close(self) -> None:
         self._closing.close()
-
-    def __enter__(self) -> OutOfCoreSession:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

@@ -22,6 +22,7 @@ from considerate.distributed.backends.base import PartitionedBackend
 from considerate.distributed.ray.failures import reason
 from considerate.distributed.ray.guard import CrashGuard
 from considerate.distributed.ray.tasks import RayTasks, in_group
+from considerate.distributed.tasks import ClosedAtEnd
 from considerate.errors import ClusterError, UsageError
 from considerate.kernels.threads import available_threads
 from considerate.storage.files import UNFINISHED_FOLDERS
@@ -68,7 +69,7 @@ class RayBackend(PartitionedBackend):
         return RaySession(self)
 
 
-class RaySession:
+class RaySession(ClosedAtEnd):
     """A Ray in use, see base.BackendSession. Closing it frees the workers; a Ray started here is stopped."""
 
     out_of_core = False
@@ -176,12 +177,6 @@ class RaySession:
         for name in [name for name, value in self._environment.items() if value is None]:
             os.environ.pop(name, None)
         self._environment = {}
-
-    def __enter__(self) -> RaySession:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _join(self) -> None:
         """A Ray that this process is part of already is used as it is."""

@@ -74,7 +74,7 @@ class Partition:
         """The residents as they are before the first sweep: at zero, or those of all residents that are here."""
         first, rows = self.graph.first, self.graph.rows
         if all_residents is None:
-            self.side = initial_side(rows, self.setup.settings, self.setup.resident)
+            self.side = initial_side(rows, self.setup.plan, self.setup.resident)
         else:
             self.side = all_residents.between(first, first + rows)
         self._before, self.sweep = None, 0
@@ -96,9 +96,7 @@ class Partition:
             self._forget()
 
     def _side_of(self, tensors: Mapping[str, NDArray[Any]]) -> Side:
-        return Side(
-            self.setup.settings.factors, tensors["rows"], tensors.get("bias_mean"), tensors.get("bias_variance")
-        )
+        return Side(self.setup.plan.factors, tensors["rows"], tensors.get("bias_mean"), tensors.get("bias_variance"))
 
     def _step(self, new: Side, sweep: int) -> None:
         self._before, self.side, self.sweep = self.side, new, sweep

@@ -160,7 +160,7 @@ class InnerPartition(UserPartition):
     def _rounds(self, fixed: Fixed, given: InnerBroadcast, others: Sums) -> tuple[Side, Sums, NDArray[np.float64], int]:
         """(items, own message, what is per block, a bad item or -1) after the inner sweeps; the users are stepped."""
         down, items, users = given.down, given.down.other, self.side
-        constants = PassConstants.of(self.setup.settings, (given.item_tau, given.item_tau_bias), down.epsilon)
+        constants = PassConstants.of(self.setup.plan, (given.item_tau, given.item_tau_bias), down.epsilon)
         drawn = self._draw(fixed, down.sweep) if isinstance(fixed, Draws) else None
         self._unliked = None if drawn is None else self._by_item(drawn)
         own, blocks, bad = Sums(), np.empty((0, 6)), -1
@@ -196,7 +196,7 @@ class InnerPartition(UserPartition):
         """The sums over groups of these items."""
         if groups is None:
             return None
-        offset = self.setup.settings.offset
+        offset = self.setup.plan.offset
         return replace(groups, sums=ItemSums.of(items, offset, groups.beta, groups.group_of_item, groups.groups))
 
     def _touched(self) -> NDArray[np.int32]:

@@ -37,7 +37,7 @@ class ItemPartition(Partition):
     def visit(self, fixed: Fixed, down: Broadcast, ask: SumsRequest | None) -> Reply:
         """Step the items, given the users' new rows; then the sums for the users of the next sweep, if they are asked
         for; or in expected mode what comes before those sums, if the groups have come to rest."""
-        constants = PassConstants.of(self.setup.settings, (down.tau, down.tau_bias), down.epsilon)
+        constants = PassConstants.of(self.setup.plan, (down.tau, down.tau_bias), down.epsilon)
         terms = self._item_terms(fixed, down)
         kernel_pass = side_pass(self.side, down.other, self.graph.likes, terms, constants, own_is_user=False)
         new = self._room()
@@ -73,7 +73,7 @@ class ItemPartition(Partition):
         """T_m of this part's share of the users, in the order of the parts."""
         shares = np.linspace(0, self.setup.user_count, self.setup.parts + 1).astype(np.int64)
         mine = self._all_user_likes().between(int(shares[self.number]), int(shares[self.number + 1]))
-        return inclusion.temperatures(mine, np.array([0, mine.rows]), self.setup.negatives)
+        return inclusion.temperatures(mine, np.array([0, mine.rows]), self.setup.plan.negatives)
 
     def liked_masses(self, inclusion: Inclusion, temperature: NDArray[np.float64]) -> NDArray[np.float64]:
         """Of each item here, the sum of -w_mn over who liked it: for the correction of pi at the head."""
@@ -91,7 +91,7 @@ class ItemPartition(Partition):
         assert down.closed is not None
         assert isinstance(fixed, Inclusion)
         mine, users = down.closed.group_of_item[self._items], down.other if stepped is None else stepped
-        items = ItemSums.of(self.side, self.setup.settings.offset, fixed.weights[self._items], mine, down.closed.groups)
+        items = ItemSums.of(self.side, self.setup.plan.offset, fixed.weights[self._items], mine, down.closed.groups)
         kernel_pass = self._users_pass(users, self._closed(fixed, down))
         return Sums(items=items, liked=compiled.liked_sums(kernel_pass, 0, len(users)))
 
@@ -119,7 +119,7 @@ class ItemPartition(Partition):
         if self._liked_by_user is None:
             blocks = np.array([0, self.graph.rows])
             self._liked_by_user = transpose(self.graph.likes, self.setup.user_count, blocks)
-        constants, splits = PassConstants.of(self.setup.settings), self.graph.blocks
+        constants, splits = PassConstants.of(self.setup.plan), self.graph.blocks
         return side_pass(users, self.side, self._liked_by_user, terms, constants, own_is_user=True, splits=splits)
 
     def _item_terms(self, fixed: Fixed, down: Broadcast) -> Terms:
@@ -164,8 +164,8 @@ class ItemPartition(Partition):
         return transpose(edges, self.graph.rows, np.array([0, edges.rows]))
 
     def _sampled(self, liked: Adjacency, first: int, draws: Draws) -> Sampled:
-        blocks, seed = np.array([0, liked.rows]), self.setup.settings.seed
-        return Sampled(liked, blocks, draws, self.setup.negatives, seed, first_user=first, spare=spares.drawn)
+        blocks, seed = np.array([0, liked.rows]), self.setup.plan.seed
+        return Sampled(liked, blocks, draws, self.setup.plan.negatives, seed, first_user=first, spare=spares.drawn)
 
     def _forget(self) -> None:
         self._unliked = None

@@ -71,11 +71,11 @@ class UserPartition(Partition):
 
     def masses(self, inclusion: Inclusion) -> Reply:
         """What the users here say of how often items are included: for the correction of pi at the head."""
-        found = inclusion.masses(self.graph.likes, self.graph.blocks, self.setup.negatives)
+        found = inclusion.masses(self.graph.likes, self.graph.blocks, self.setup.plan.negatives)
         return Reply.of(self.number, self.setup.parts, np.empty((0, 6)), Sums(masses=found))
 
     def _users_pass(self, users: Side, down: Broadcast, terms: Terms) -> compiled.Pass:
-        constants = PassConstants.of(self.setup.settings, (down.tau, down.tau_bias), down.epsilon)
+        constants = PassConstants.of(self.setup.plan, (down.tau, down.tau_bias), down.epsilon)
         return side_pass(users, down.other, self.graph.likes, terms, constants, own_is_user=True)
 
     def _bounds(self, kernel_pass: compiled.Pass) -> NDArray[np.float64]:
@@ -95,7 +95,7 @@ class UserPartition(Partition):
             return Terms(unliked=self._draw(fixed, down.sweep))
         assert down.groups is not None
         if self.temperature is None:
-            self.temperature = fixed.temperatures(self.graph.likes, self.graph.blocks, self.setup.negatives)
+            self.temperature = fixed.temperatures(self.graph.likes, self.graph.blocks, self.setup.plan.negatives)
         self._shares = Shares.empty(self.temperature, down.groups.groups, spares.drawn)
         return Terms(expected=self._shares.read(self.side.factors, down.groups))
 
@@ -105,8 +105,8 @@ class UserPartition(Partition):
             self.graph.likes,
             self.graph.blocks,
             draws,
-            self.setup.negatives,
-            self.setup.settings.seed,
+            self.setup.plan.negatives,
+            self.setup.plan.seed,
             first_user=self.graph.first,
             spare=spares.drawn,
         )
@@ -138,7 +138,7 @@ class UserPartition(Partition):
     ) -> compiled.Pass:
         if self._liked_by_item is None:
             self._liked_by_item = self._by_item(self.graph.likes)
-        constants = replace(PassConstants.of(self.setup.settings, epsilon=epsilon), slope=slope)
+        constants = replace(PassConstants.of(self.setup.plan, epsilon=epsilon), slope=slope)
         liked = self._liked_by_item.between(ask.first, ask.last)
         return side_pass(items, users, liked, terms, constants, own_is_user=False, splits=self.graph.blocks)
 

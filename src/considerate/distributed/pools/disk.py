@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from considerate.data.graph import Adjacency, GraphPart
 from considerate.distributed.pools.host import Merge, PerPart, in_order
 from considerate.distributed.pools.pool import SinglePartCall
+from considerate.distributed.tasks import ClosedAtEnd
 from considerate.storage.container import StoredTensors, open_tensors, write_scratch
 from considerate.storage.files import PathLike
 
@@ -32,7 +33,7 @@ def _same(value: Any) -> Any:
     return value
 
 
-class DiskPool:
+class DiskPool(ClosedAtEnd):
     """See pool.WorkerPool. `resolve` gives what the values of a PerPart stand for, such as references of tasks."""
 
     def __init__(
@@ -116,12 +117,6 @@ class DiskPool:
         self._graphs = []
         with suppress(OSError):
             self.folder.rmdir()
-
-    def __enter__(self) -> DiskPool:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _file(self, number: int, version: int) -> Path:
         return self.folder / f"state-{number:04}-{version}.safetensors"

@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from considerate.distributed.pools.host import Merge, PartitionHost
+from considerate.distributed.tasks import ClosedAtEnd
 
 
-class LocalPool:
+class LocalPool(ClosedAtEnd):
     """Parts in this process, called by threads."""
 
     def __init__(self, parts: Sequence[Any], threads: int = 1) -> None:
@@ -37,9 +38,3 @@ class LocalPool:
 
     def close(self) -> None:
         self._host.close()
-
-    def __enter__(self) -> LocalPool:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

@@ -30,7 +30,6 @@ def make_runner(
     weights: NDArray[np.float64],
     pool: WorkerPool,
     *,
-    groups: int = 32,
     item_shards: int = 1,
     inner_sweeps: int = 1,
     inner: str = "one",
@@ -38,17 +37,15 @@ def make_runner(
 ) -> PartitionedRunner:
     """The runner over a pool of `make_partition(part, setup)`. weights: pi; run: maps the rows of the head."""
     if inner_sweeps > 1:
-        if setup.resident != USERS or len(compiled.coordinate_blocks(setup.settings.factors)) > 1 or item_shards > 1:
+        if setup.resident != USERS or len(compiled.coordinate_blocks(setup.plan.factors)) > 1 or item_shards > 1:
             raise UsageError(
                 f"inner_sweeps is {inner_sweeps}; above 1 it needs a division by users, at most 64 factors and one "
                 "item shard: set it to 1 for this fit."
             )
-        return InnerSweepsRunner(
-            outline, setup, weights, pool, groups=groups, inner_sweeps=inner_sweeps, inner=inner, run=run
-        )
+        return InnerSweepsRunner(outline, setup, weights, pool, inner_sweeps=inner_sweeps, inner=inner, run=run)
     if setup.resident == USERS:
-        return ByUsersRunner(outline, setup, weights, pool, groups=groups, item_shards=item_shards, run=run)
-    return ByItemsRunner(outline, setup, weights, pool, groups=groups, run=run)
+        return ByUsersRunner(outline, setup, weights, pool, item_shards=item_shards, run=run)
+    return ByItemsRunner(outline, setup, weights, pool, run=run)
 
 
 def correct_head_over(

@@ -31,19 +31,19 @@ class PartitionedRunner:
         setup: PartitionSetup,
         weights: NDArray[np.float64],
         pool: WorkerPool,
-        groups: int = 32,
         run: Run[Any, Any] = run_serially,
     ) -> None:
         self.outline, self.setup, self.weights, self.pool, self.run = outline, setup, weights, pool, run
         self.counts = (outline.user_count, outline.item_count)
-        self.grouping = None if setup.kind == "sampled" else Grouping(weights, setup.settings.offset, groups)
+        plan, groups = setup.plan, min(setup.plan.groups, max(1, outline.item_count))
+        self.grouping = None if plan.hidden == "sampled" else Grouping(weights, plan.offset, groups)
         self._fixed = pool.share(Draws.of(weights) if self.grouping is None else self.grouping.saturation.inclusion)
         self._spare = Spare()
         self._swept = 0  # the sweep that the parts are at, as far as they were called from here
 
     @property
     def settings(self) -> FitPlan:
-        return self.setup.settings
+        return self.setup.plan
 
     @property
     def deterministic(self) -> bool:
