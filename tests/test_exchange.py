@@ -13,12 +13,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
-import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
 
-from considerate.data import Interactions, ReaderOptions, parquet, pieces, read_interactions
+from considerate.data import Interactions, ReaderOptions, parquet, pieces, read_interactions, read_likes
 from considerate.data.graph import Graph, block_ends, divide, row_blocks
 from considerate.data.vocabularies import join_ids, merge_ids, slice_ids
 from considerate.data.vocabulary import Vocabulary
@@ -26,6 +25,7 @@ from considerate.distributed.exchange import DividedData, from_graph, read_divid
 from considerate.distributed.tasks import LocalTasks, Tasks
 from considerate.errors import ConsiderateError, DataError, UsageError
 from considerate.fitting.prepare import make_graph
+from servers import Bucket
 
 BLOCK_EDGES = 16  # so that small data has many blocks and parts
 
@@ -514,64 +514,43 @@ def test_what_is_odd_is_said(tmp_path: Path, tasks: LocalTasks, caplog: pytest.L
 # --- Addresses ---
 
 
-@pytest.fixture
-def bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder that answers to s3://bucket."""
-    root = tmp_path / "remote"
-    (root / "bucket").mkdir(parents=True)
-
-    def filesystem(address: str) -> tuple[Any, str]:
-        scheme, _, path = address.partition("://")
-        assert scheme in ("s3", "gs")
-        return pafs.SubTreeFileSystem(str(root), pafs.LocalFileSystem()), path.rpartition("@")[2].rstrip("/")
-
-    monkeypatch.setattr(parquet, "filesystem_at", filesystem)
-    return root / "bucket"
-
-
-def test_folders_elsewhere(bucket: Path, tasks: LocalTasks, small_blocks: None) -> None:
+def test_folders_elsewhere(s3_bucket: Bucket, tmp_path: Path, tasks: LocalTasks, small_blocks: None) -> None:
     table = random_table("strings", 6).append_column("year", pa.array([2019 + k % 3 for k in range(1500)]))
     parting = ds.partitioning(pa.schema([("year", pa.int32())]), flavor="hive")
-    ds.write_dataset(table, bucket / "likes", format="parquet", partitioning=parting)
-    (bucket / "likes" / "_SUCCESS").touch()
-    (bucket / "likes" / ".hidden.parquet").write_text("no")
-    local = read_interactions(bucket / "likes", where="rating > 1 and year > 2019")
-    for address in ("s3://bucket/likes", "gs://bucket/likes/"):
-        wanted = read_interactions(address, where="rating > 1 and year > 2019")
-        assert wanted.source == address
-        assert np.array_equal(wanted.users, local.users)
-        assert rows_equal(wanted.item_ids, local.item_ids)
-        for most_bytes in (None, 1):
-            got = read_divided(
-                address,
-                tasks,
-                options=ReaderOptions(where="rating > 1 and year > 2019"),
-                most_bytes=most_bytes,
-                shards=3,
-            )
-            check(got, wanted, tasks)
+    folder = tmp_path / "likes"
+    ds.write_dataset(table, folder, format="parquet", partitioning=parting)
+    (folder / "_SUCCESS").touch()
+    (folder / ".hidden.parquet").write_text("no")
+    options = ReaderOptions(where="rating > 1 and year > 2019")
+    local = read_likes(folder, options)
+    address = s3_bucket.upload(folder, "likes")
+    wanted = read_likes(address, options)
+    assert wanted.source == address
+    assert np.array_equal(wanted.users, local.users)
+    assert rows_equal(wanted.item_ids, local.item_ids)
+    for most_bytes in (None, 1):
+        check(read_divided(address, tasks, options=options, most_bytes=most_bytes, shards=3), wanted, tasks)
 
 
-def test_files_elsewhere(bucket: Path, tasks: LocalTasks) -> None:
-    pq.write_table(random_table("dense", 6), bucket / "likes.parquet")
-    wanted = read_interactions(bucket / "likes.parquet", where="rating > 1")
-    got = read_interactions("s3://bucket/likes.parquet", where="rating > 1")
-    assert np.array_equal(got.users, wanted.users)
-    (bucket / "likes.csv").write_text("user,item\na,b\n")
-    (bucket / "none").mkdir()
-    (bucket / "empty").mkdir()
-    (bucket / "empty" / "a.parquet").touch()
+def test_files_elsewhere(s3_bucket: Bucket, tmp_path: Path, tasks: LocalTasks) -> None:
+    pq.write_table(random_table("dense", 6), tmp_path / "likes.parquet")
+    wanted = read_interactions(tmp_path / "likes.parquet", where="rating > 1")
+    address = s3_bucket.write("likes.parquet", (tmp_path / "likes.parquet").read_bytes())
+    assert np.array_equal(read_interactions(address, where="rating > 1").users, wanted.users)
+    s3_bucket.write("likes.csv", b"user,item\na,b\n")
+    s3_bucket.write("none/_SUCCESS", b"")
+    s3_bucket.write("empty/a.parquet", b"")
     for read in (read_interactions, lambda source: read_divided(source, tasks)):
-        with pytest.raises(DataError, match=r"likes\.csv: holds text; only Parquet is read from there"):
-            read("s3://bucket/likes.csv")
-        with pytest.raises(DataError, match="s3://bucket/nowhere: there is no such file or folder"):
-            read("s3://bucket/nowhere")
-        with pytest.raises(DataError, match=r"without Parquet files \(it has nothing\)"):
-            read("s3://bucket/none")
-        with pytest.raises(DataError, match=r"a\.parquet: the file is empty"):
-            read("s3://bucket/empty")
+        for path, reason in (
+            ("likes.csv", r"likes\.csv: holds text; only Parquet is read from there"),
+            ("nowhere", "nowhere: there is no such file or folder"),
+            ("none", r"without Parquet files \(it has _SUCCESS\)"),
+            ("empty", r"a\.parquet: the file is empty"),
+        ):
+            with pytest.raises(DataError, match=reason):
+                read(f"{s3_bucket.address}/{path}")
         with pytest.raises(DataError, match="nowhere") as caught:
-            read("s3://key:secret@bucket/nowhere")
+            read(f"s3://key:secret@{s3_bucket.name}/nowhere")
         assert "secret" not in str(caught.value)
 
 

@@ -105,10 +105,10 @@ def pool() -> Iterator[Any]:
 def test_repeated_long_texts_do_not_fill_the_memory(
     tmp_path: Path, stored: str, monkeypatch: pytest.MonkeyPatch, pool: Any
 ) -> None:
-    """A dictionary page has a text once that many rows repeat: 800 MB of texts in a small file."""
+    """A dictionary page has a text once that many rows repeat: 400 MB of texts in a small file."""
     monkeypatch.setattr(parquet, "BATCH_BYTES", 1 << 24)
     monkeypatch.setattr("considerate.data.read.GROUP_BYTES", 1 << 25)
-    rows, path = 800, tmp_path / "likes.parquet"
+    rows, path = 400, tmp_path / "likes.parquet"
     kind = pa.binary() if stored == "binary" else pa.string()
     long = pa.DictionaryArray.from_arrays(np.zeros(rows, np.int32), pa.array(["x" * (1 << 20)], kind))
     likes = pa.table({"user": np.arange(rows) % 7, "item": np.arange(rows) % 9, "text": long})
