@@ -2,7 +2,8 @@
 
     read.py      read_interactions and what it returns
     options.py   ReaderOptions: columns, rule, titles, query, times
-    inputs.py    what a source is, and its columns as a stream of Arrow batches
+    sources.py   what a source is: a path, an address, a table; opened as an input
+    inputs.py    an input: its columns as a stream of Arrow batches
     parquet.py   Parquet files and folders, local or at an address; whole or some of their row groups
     text.py      CSV and its relatives: delimiter, header, types
     sql.py       databases through ADBC
@@ -12,9 +13,12 @@
     encode.py    a column of ids -> row numbers of a sorted vocabulary
     titles.py    a title per item
     times.py     a time per like
-    sizes.py     what is odd about the size of the data
-    pieces.py    the same reading in pieces, which tasks share out, and shards of users made of them
-    vocabularies.py  sorted vocabularies cut, joined, merged
+    sizes.py     refusals and warnings about the size of the data
+    pieces.py    reading in pieces, which tasks share out, and shards of users made of them
+    graph.py     G, the graph of likes: both orientations, blocks, parts
+    vocabulary.py, vocabularies.py  sorted ids; cut, joined, merged
+    fingerprint.py  digests of likes and ids, and the differences between two fits
+    output.py    Arrow tables to files
 
 numpy, pyarrow and scipy are imported when they are needed, so that `considerate --help` answers at once.
 """

@@ -1,5 +1,5 @@
-"""What a fit was made of, in a few short values: whether two fits would have the same posterior is seen by comparing
-them. The digests of the likes and of the ids are made part by part, where the parts are, and put together."""
+"""The fingerprint of a fit: two fits with the same one have the same posterior. The digests of the likes and of the ids
+are made part by part, where the parts are, and put together."""
 
 from __future__ import annotations
 
@@ -82,8 +82,8 @@ def describe_data(
 
 def describe_settings(parameters: Mapping[str, Any], **resolved: Any) -> dict[str, Any]:
     """The settings that decide the posterior, as JSON keeps them; `resolved` are those whose default depends."""
-    kept = {name: value for name, value in parameters.items() if name not in FREE} | resolved
-    return {name: _plain(value) for name, value in kept.items()}
+    settings = {name: value for name, value in parameters.items() if name not in FREE} | resolved
+    return {name: _plain(value) for name, value in settings.items()}
 
 
 def _plain(value: Any) -> Any:
@@ -96,20 +96,16 @@ def _plain(value: Any) -> Any:
 
 
 def differences(saved: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
-    """What differs between two fits, each in a few words; `saved` is what comes first in them."""
-    old, new = (_part(one, "data") for one in (saved, here))
-    found = [f"{old.get(name)} {name} ({new.get(name)} here)" for name in COUNTS if old.get(name) != new.get(name)]
-    if not found:
-        found = [f"other data: {text} differ" for name, text in DIGESTS.items() if old.get(name) != new.get(name)][:1]
-    if old.get("division") != new.get("division"):
-        found = [f"a division by {old.get('division')} (by {new.get('division')} here)"]
-    old, new = (_part(one, "settings") for one in (saved, here))
-    names = [*old, *(name for name in new if name not in old)]
-    return found + [
-        f"{name} {_shown(old.get(name))} ({_shown(new.get(name))} here)"
-        for name in names
-        if old.get(name) != new.get(name)
-    ]
+    """The differences between two fits, each in a few words, the saved value first."""
+    old, new = _part(saved, "data"), _part(here, "data")
+    differ = [name for name in {**old, **new} if old.get(name) != new.get(name)]
+    data = [f"{old.get(name)} {name} ({new.get(name)} here)" for name in COUNTS if name in differ]
+    data = data or [f"other data: {text} differ" for name, text in DIGESTS.items() if name in differ][:1]
+    if "division" in differ:
+        data = [f"a division by {old.get('division')} (by {new.get('division')} here)"]
+    old, new = _part(saved, "settings"), _part(here, "settings")
+    differ = [name for name in {**old, **new} if old.get(name) != new.get(name)]
+    return data + [f"{name} {_shown(old.get(name))} ({_shown(new.get(name))} here)" for name in differ]
 
 
 def _part(fingerprint: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -93,7 +93,7 @@ def write_vectors(path: PathLike, sides: Iterable[tuple[str, Vocabulary, NDArray
         for side, ids, vectors in chain([begin], several):
             for start in range(0, len(vectors), 1 << 16):
                 part = np.ascontiguousarray(vectors[start : start + (1 << 16)])
-                texts = [str(one) for one in ids.ids_of(range(start, start + len(part)))]
+                texts = [str(name) for name in ids.ids_of(range(start, start + len(part)))]
                 flat = pa.FixedSizeListArray.from_arrays(pa.array(part.reshape(-1)), type=kind)
                 yield pa.record_batch([pa.array([side] * len(part)), pa.array(texts), flat], schema=schema)
 

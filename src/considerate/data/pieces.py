@@ -1,4 +1,4 @@
-"""Likes read in pieces, and put together again in shards of users: functions that know only what they are given.
+"""Likes read in pieces, and put together again in shards of users, by functions that tasks run.
 
     plan_pieces   a Parquet input -> pieces of it
     read_piece    a piece -> its likes, by ids of its own, and a summary
@@ -67,7 +67,7 @@ class Likes:
 
 @dataclass(frozen=True)
 class ShardSize:
-    """What the head knows of a shard."""
+    """A shard in a few numbers, for the head."""
 
     users: int
     edges: int
@@ -75,12 +75,12 @@ class ShardSize:
 
 
 def piece_bytes(total: int) -> int:
-    """How large a piece is to be; the data alone decides."""
+    """The most bytes of a piece, by the data alone."""
     return min(max(PIECE_BYTES, -(-total // MOST_PIECES)), MOST_PIECE_BYTES)
 
 
 def shard_count(total: int) -> int:
-    """How many shards there are to be; the data alone decides."""
+    """The number of shards, by the data alone."""
     return min(max(1, -(-total // PIECE_BYTES)), MOST_SHARDS)
 
 
@@ -103,20 +103,20 @@ def plan_pieces(table: ParquetInput, units: Iterable[Fragment], most: int) -> li
 
 def read_piece(table: ParquetInput, options: ReaderOptions) -> tuple[Summary, Vocabulary, Likes]:
     """(summary, items, likes) of a piece, by resolved options; its items are numbered as they are sorted here."""
-    found = collect(table, options)
-    missing = (found.users.missing, found.items.missing)
-    if found.nan or any(missing) or not found.kept:  # the head refuses it, or there is nothing
+    scan = collect(table, options)
+    missing = (scan.users.missing, scan.items.missing)
+    if scan.nan or any(missing) or not scan.kept:  # the head refuses it, or there is nothing
         nobody = Vocabulary.of_integers(np.empty(0, np.int64))
         nothing = Likes(nobody, np.zeros(1, np.int64), np.empty(0, np.int32), 0)
-        return Summary(found.rows, found.kept, found.nan, missing, []), nobody, nothing
+        return Summary(scan.rows, scan.kept, scan.nan, missing, []), nobody, nothing
     with translate_errors(table.name):
-        users, user_ids = found.users.finish()
-        items, item_ids = found.items.finish()
+        users, user_ids = scan.users.finish()
+        items, item_ids = scan.items.finish()
     likes = _sorted_likes(user_ids, users, items, len(item_ids))
     edges = len(likes.items)
     steps = (np.arange(min(SAMPLE, edges)) + 0.5) * edges / min(SAMPLE, edges)
     sample = [user_ids.key_at(int(row)) for row in np.searchsorted(likes.starts, steps, side="right") - 1]
-    return Summary(found.rows, found.kept, 0, (0, 0), sample), item_ids, likes
+    return Summary(scan.rows, scan.kept, 0, (0, 0), sample), item_ids, likes
 
 
 def _sorted_likes(ids: Vocabulary, users: NDArray[np.int32], items: NDArray[np.int32], item_count: int) -> Likes:
@@ -134,7 +134,7 @@ def merge_items(vocabularies: list[Vocabulary]) -> Vocabulary:
 def choose_cuts(summaries: Sequence[Summary], shards: int) -> Keys:
     """The ids at which all shards but the first begin, so that shards have about as many likes each."""
     weighted: list[tuple[Any, float]] = sorted(
-        (key, one.kept / len(one.sample)) for one in summaries for key in one.sample
+        (key, piece.kept / len(piece.sample)) for piece in summaries for key in piece.sample
     )
     passed = np.cumsum([weight for _, weight in weighted])
     cuts = np.searchsorted(passed, passed[-1] * np.arange(1, shards) / shards)
@@ -156,10 +156,10 @@ def make_shard(slices: list[Likes], item_count: int) -> tuple[ShardSize, NDArray
     """(size, likes per item, likes) of a shard, from its slices of all pieces."""
     likes = slices[0]
     if len(slices) > 1:
-        ids, ranks = merge_ids([one.users for one in slices])
-        users = np.concatenate([np.repeat(rank, np.diff(one.starts)) for rank, one in zip(ranks, slices)])
-        likes = _sorted_likes(ids, users, np.concatenate([one.items for one in slices]), item_count)
-        likes = replace(likes, duplicates=likes.duplicates + sum(one.duplicates for one in slices))
+        ids, ranks = merge_ids([part.users for part in slices])
+        users = np.concatenate([np.repeat(rank, np.diff(part.starts)) for rank, part in zip(ranks, slices)])
+        likes = _sorted_likes(ids, users, np.concatenate([part.items for part in slices]), item_count)
+        likes = replace(likes, duplicates=likes.duplicates + sum(part.duplicates for part in slices))
     degree = np.zeros(item_count, np.int64)
     compiled.count_columns(likes.items, degree)
     return ShardSize(len(likes.users), len(likes.items), likes.duplicates), degree, likes

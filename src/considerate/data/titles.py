@@ -31,7 +31,7 @@ class Titles:
         """Titles from Python strings."""
         encoded = [(title or "").encode() for title in titles]
         offsets = np.zeros(len(encoded) + 1, np.int64)
-        np.cumsum([len(one) for one in encoded], out=offsets[1:])
+        np.cumsum([len(title) for title in encoded], out=offsets[1:])
         return cls(offsets, np.frombuffer(b"".join(encoded), np.uint8))
 
     def __len__(self) -> int:

@@ -22,13 +22,13 @@ Id = int | str
 _CANONICAL = re.compile(r"0|-?[1-9][0-9]{0,18}")  # an integer of 64 bits the way Python prints it
 
 
-def integer_id(one: object) -> int | None:
+def integer_id(value: object) -> int | None:
     """An id as an integer of 64 bits, also of a text that is one as Python prints it; else None."""
-    if isinstance(one, str):
-        one = int(one) if _CANONICAL.fullmatch(one) else None
-    if not isinstance(one, int | np.integer) or isinstance(one, bool):
+    if isinstance(value, str):
+        value = int(value) if _CANONICAL.fullmatch(value) else None
+    if not isinstance(value, int | np.integer) or isinstance(value, bool):
         return None
-    return int(one) if -(2**63) <= int(one) < 2**63 else None
+    return int(value) if -(2**63) <= int(value) < 2**63 else None
 
 
 class Ids(Protocol):
@@ -39,7 +39,7 @@ class Ids(Protocol):
     def __len__(self) -> int: ...
     def id_of(self, row: int) -> Id: ...
     def ids_of(self, rows: Sequence[int] | NDArray[Any]) -> list[Id]: ...
-    def row_of(self, one: object) -> int: ...
+    def row_of(self, value: object) -> int: ...
     def rows_of(self, ids: Iterable[object]) -> NDArray[np.int64]: ...
 
 
@@ -72,9 +72,9 @@ class Vocabulary:
     @classmethod
     def of_strings(cls, ids: Iterable[str]) -> Vocabulary:
         """Ids from distinct strings in any order."""
-        encoded = sorted(one.encode() for one in ids)
+        encoded = sorted(name.encode() for name in ids)
         offsets = np.zeros(len(encoded) + 1, np.int64)
-        np.cumsum([len(one) for one in encoded], out=offsets[1:])
+        np.cumsum([len(name) for name in encoded], out=offsets[1:])
         return cls.of_bytes(offsets, np.frombuffer(b"".join(encoded), np.uint8))
 
     def __len__(self) -> int:
@@ -102,14 +102,14 @@ class Vocabulary:
         """The ids of several rows."""
         return [self.id_of(int(row)) for row in rows]
 
-    def row_of(self, one: object) -> int:
+    def row_of(self, value: object) -> int:
         """The row of an id, or -1. An integer as Python prints it finds an integer id: a shell gives text."""
-        row = self.last_up_to(one)
-        return row if row >= 0 and self.key_at(row) == self._key(one) else -1
+        row = self.last_up_to(value)
+        return row if row >= 0 and self.key_at(row) == self._key(value) else -1
 
-    def last_up_to(self, one: object) -> int:
+    def last_up_to(self, value: object) -> int:
         """The row of the largest id that is not above this one, or -1; also -1 of what cannot be an id."""
-        key = self._key(one)
+        key = self._key(value)
         if key is None:
             return -1
         if self.integers is not None:
@@ -118,11 +118,11 @@ class Vocabulary:
             return max(-1, min(key - self.first, self.size - 1))
         return bisect_right(range(self.size), key, key=self._bytes) - 1
 
-    def _key(self, one: object) -> int | bytes | None:
+    def _key(self, value: object) -> int | bytes | None:
         """What ids are ordered by; None of what cannot be one."""
         if self.kind == "string":
-            return str(one).encode(errors="surrogatepass")
-        return integer_id(one)
+            return str(value).encode(errors="surrogatepass")
+        return integer_id(value)
 
     def key_at(self, row: int) -> int | bytes:
         """The id of one row in the form that ids are sorted by: an integer, or UTF-8."""
@@ -132,7 +132,7 @@ class Vocabulary:
 
     def rows_of(self, ids: Iterable[object]) -> NDArray[np.int64]:
         """The rows of several ids, -1 where unknown."""
-        return np.array([self.row_of(one) for one in ids], np.int64)
+        return np.array([self.row_of(value) for value in ids], np.int64)
 
     def take(self, rows: NDArray[np.int64]) -> Vocabulary:
         """The ids of some rows, which ascend; those of a range become integers."""
