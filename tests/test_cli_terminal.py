@@ -122,7 +122,7 @@ def test_there_is_an_answer_at_any_width(folder: Path, columns: int) -> None:
         assert result.exit_code == 0, result.output
         assert len(result.stdout.split()) > 20
         if columns >= 80:
-            assert max(len(line) for line in result.stdout.splitlines()) <= 80
+            assert max(len(line) for line in result.stdout.splitlines()[1:]) <= 80  # the first is a path
 
 
 @pytest.mark.parametrize("module", ["typer", "considerate.cli.fit", "numpy", "considerate.recommender"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import asdict
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from considerate.cli import screen
@@ -55,9 +56,9 @@ def demo(output: Output, seed: Seed = 0) -> None:
     screen.show(f"   {numbers}\n")
     _step(f"3. What person {user} liked", "The model is told the likes, not the genres.")
     screen.show_table(
-        ["genre", ">likes", "films"],
+        {"genre": "{genre}", ">likes": "{count}", "films": "{films}"},
         (
-            (genre, f"{len(titles)}", ", ".join(titles[:3]) + (", …" if len(titles) > 3 else ""))
+            {"genre": genre, "count": len(titles), "films": ", ".join(titles[:3]) + ", …" * (len(titles) > 3)}
             for genre, titles in likes.items()
         ),
     )
@@ -91,40 +92,24 @@ def _step(title: str, text: str) -> None:
 
 
 def _show_answers(answers: dict[float, list[dict[str, Any]]]) -> None:
-    rows: list[tuple[Any, ...] | None] = []
-    for knob, films in answers.items():
-        rows.append((screen.styled((KNOBS[knob], "bold")),))
-        rows += [
-            (
-                f"  {film['title']}",
-                film["genre"],
-                f"{film['likes']:,}",
-                f"{film['p_like']:.2f}",
-                f"{film['low']:.2f} – {film['high']:.2f}",
-                screen.styled((f"{film['true']:.2f}", "dim")),
-            )
-            for film in films
-        ]
-        rows.append(None)
-    screen.show_table(["film", "genre", ">likes", ">p(like)", ">90 % interval", ">true p"], rows)
+    columns = {"film": "  {title}", "genre": "{genre}", ">likes": "{likes:,}", ">p(like)": "{p_like:.2f}"}
+    columns |= {">90 % interval": "{low:.2f} – {high:.2f}", ">true p": "{true:.2f}"}
+    screen.show_table(
+        columns, chain.from_iterable([{"heading": KNOBS[knob]}, *films] for knob, films in answers.items())
+    )
 
 
 def _show_recovery(recovery: Recovery) -> None:
     from considerate.cli.text_charts import bar
 
-    screen.show_facts(
-        {
-            "   correlation": f"{recovery.correlation:.2f} of true and inferred logits",
-            "   error": f"{recovery.rmse:.2f} (RMSE of the logit, whose own spread is {recovery.spread:.2f})",
-            "   coverage": f"{recovery.coverage:.0%} of the true logits are in their 90 % interval: a factorised "
-            "posterior is too narrow",
-            "   calibration": f"{recovery.calibration_error:.3f} expected calibration error of p(like)",
-        }
-    )
-    screen.show_table(
-        [">p(like) said", ">pairs", ">true p", ">liked", "<"],
-        (
-            (f"{bin.predicted:.2f}", f"{bin.pairs:,}", f"{bin.true:.2f}", f"{bin.liked:.2f}", bar(bin.true, 1.0, 30))
-            for bin in recovery.bins
-        ),
-    )
+    facts = {
+        "   correlation": "{correlation:.2f} of true and inferred logits",
+        "   error": "{rmse:.2f} (RMSE of the logit, whose own spread is {spread:.2f})",
+        "   coverage": "{coverage:.0%} of the true logits are in their 90 % interval: a factorised posterior is too "
+        "narrow",
+        "   calibration": "{calibration_error:.3f} expected calibration error of p(like)",
+    }
+    screen.show_facts(facts, vars(recovery))
+    columns = {">p(like) said": "{predicted:.2f}", ">pairs": "{pairs:,}", ">true p": "{true:.2f}"}
+    columns |= {">liked": "{liked:.2f}", "<": "{bar}"}
+    screen.show_table(columns, (vars(row) | {"bar": bar(row.true, 1.0, 30)} for row in recovery.bins))

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar
 import typer
 
 from considerate.cli import screen
-from considerate.cli.options import ModelOutput, Ranking, Seed, UntitledReader, check_inputs_kept, grouped, option
+from considerate.cli.options import ModelOutput, Ranking, Seed, UntitledReader, grouped, option
 from considerate.errors import UsageError
 
 METRICS = {
@@ -65,6 +65,7 @@ def evaluate(
     p(like) is honest.
     """
     from considerate.data import read_judged, read_likes
+    from considerate.data.output import check_apart
     from considerate.evaluation.fitted import considered, evaluate_model
     from considerate.kernels.threads import LocalBackend
     from considerate.recommender import Recommender
@@ -80,7 +81,7 @@ def evaluate(
                 "--recalibrate needs pairs that were considered and not liked: rows that fail a rule, such as "
                 '--where "rating >= 4".'
             )
-        check_inputs_kept(path, model, test)
+        check_apart(path, model, test)
         check_writable(path)
     recommender = Recommender.load(model, verify=output.verify or None)
     fitted = recommender.model_
@@ -115,48 +116,39 @@ def evaluate(
 
 
 def _show(values: dict[str, Any], quiet: bool) -> None:
-    lists = values["lists"]
-    gini = "" if lists["gini"] is None else f", Gini {lists['gini']:.3f}"
-    screen.show_facts(
-        {
-            "score": values["name"],
-            "held out": f"{values['held_out']:,} likes of {values['users']:,} users",
-            "candidates": f"{values['mean_candidates']:,.0f} of {values['items']:,} items on average",
-            "left out": _left_out(values["test"]),
-            f"lists of {lists['k']}": f"{lists['coverage']:.1%} of the catalogue{gini}".replace("%", " %"),
-        },
-        values["source"],
-    )
+    facts = {
+        "score": "{name}",
+        "held out": "{held_out:,} likes of {users:,} users",
+        "candidates": "{mean_candidates:,.0f} of {items:,} items on average",
+        "left out": _left_out(values["test"]) or None,
+        "lists of {lists[k]}".format_map(values): "{lists[coverage]:.1%} of the catalogue"
+        + ("" if values["lists"]["gini"] is None else ", Gini {lists[gini]:.3f}"),
+    }
+    screen.show_facts(facts, values, values["source"])
     rows, explained = [], set()
     for name, metric in sorted(values["metrics"].items(), key=_order):
         digits = 4 if abs(metric["mean"]) < 10 else 1
+        numbers = {key: f"{number:.{digits}f}" for key, number in metric.items()}
         word = name.partition("@")[0]
-        text = "" if quiet or word in explained else METRICS[word]
+        rows.append(numbers | {"name": name, "text": "" if quiet or word in explained else METRICS[word]})
         explained.add(word)
-        interval = f"{metric['low']:.{digits}f} – {metric['high']:.{digits}f}"
-        rows.append((name, f"{metric['mean']:.{digits}f}", interval, screen.styled((text, "dim"))))
-    screen.show_table(["metric", ">mean", ">95 % interval", ""], rows, "metrics")
+    columns = {"metric": "{name}", ">mean": "{mean}", ">95 % interval": "{low} – {high}", "": "{text}"}
+    screen.show_table(columns, rows, "metrics")
+    columns = {">degree": "{span}", ">likes": "{count:,}"}
+    interval = ">95 % interval"
+    scores = {">S_rank": "{mean:.3f}", interval: "{interval[0]:.3f} – {interval[1]:.3f}"}
+    scores |= {">5 %": "{p5:.3f}", ">median": "{p50:.3f}", ">95 %": "{p95:.3f}"}
     for side, strata in values["strata"].items():
-        spread = {">5 %": "5", ">median": "50", ">95 %": "95"}
-        screen.show_table(
-            [">degree", ">likes", ">S_rank", ">95 % interval", *spread],
-            (
-                (*_stratum(row, "{:.3f}"), *(f"{row['percentiles'][percent]:.3f}" for percent in spread.values()))
-                for row in strata
-            ),
-            f"S_rank by the degree of the {side}",
-        )
-    screen.show_table(
-        [">degree", ">likes", ">error", ">95 % interval"],
-        (_stratum(row, "{:.1%}") for row in values["errors"]),
-        "classification error on held-out likes by the degree of the user",
-    )
+        title = f"S_rank by the degree of the {side}"
+        screen.show_table(columns | scores, map(_stratum, strata), title)
+    errors = {">error": "{mean:.1%}", interval: "{interval[0]:.1%} – {interval[1]:.1%}"}
+    title = "classification error on held-out likes by the degree of the user"
+    screen.show_table(columns | errors, map(_stratum, values["errors"]), title)
     if "not_liked" in values:
         _show_calibration(values)
     if "recalibration" in values:
-        line = values["recalibration"]
-        text = f"recalibrated: slope {line['slope']:.4g}, shift {line['shift']:.4g}, written to {line['path']}"
-        screen.show(text, wrap=False)
+        text = "recalibrated: slope {slope:.4g}, shift {shift:.4g}, written to {path}"
+        screen.show(text.format_map(values["recalibration"]), wrap=False)
 
 
 def _order(named: tuple[str, Any]) -> tuple[bool, int, int]:
@@ -169,34 +161,24 @@ def _left_out(counts: dict[str, int]) -> str:
     return ", ".join(f"{counts[name]:,} {text}" for name, text in LEFT_OUT.items() if counts[name])
 
 
-def _stratum(row: dict[str, Any], number: str) -> tuple[str, ...]:
-    """Degrees, likes, mean and interval of a stratum."""
-    degree = f"{row['low']:,}" if row["low"] == row["high"] else f"{row['low']:,} – {row['high']:,}"
-    low, high = (number.format(end) for end in row["interval"])
-    cells = degree, f"{row['count']:,}", number.format(row["mean"]), f"{low} – {high}"
-    return tuple(cell.replace("%", " %") for cell in cells)
+def _stratum(row: dict[str, Any]) -> dict[str, Any]:
+    percentiles = {f"p{percent}": value for percent, value in row["percentiles"].items()}
+    return row | percentiles | {"span": screen.span(row["low"], row["high"])}
 
 
 def _show_calibration(values: dict[str, Any]) -> None:
-    counts = values["not_liked"]
-    lost = _left_out(counts)
-    pairs = f"{values['test']['tested']:,} liked, {counts['tested']:,} considered and not liked"
+    lost = _left_out(values["not_liked"])
+    pairs = ": {test[tested]:,} liked, {not_liked[tested]:,} considered and not liked".format_map(values)
     left_out = f" ({lost} left out)" if lost else ""
-    screen.show(screen.styled(("p(like)", "bold"), f": {pairs}{left_out}; the classes weigh the same"))
+    screen.show(screen.styled(("p(like)", "bold"), f"{pairs}{left_out}; the classes weigh the same"))
     tables = values["calibration"] or {}
     if tables:
-        names = {">calibration error": "calibration_error", ">Brier score": "brier", ">log loss": "log_loss"}
-        names |= {">AUC": "auc"}
-        rows = [(name, *(f"{table[key]:.4f}" for key in names.values())) for name, table in tables.items()]
-        screen.show_table(["p(like)", *names], rows)
+        columns = {"p(like)": "{name}", ">calibration error": "{calibration_error:.4f}", ">Brier score": "{brier:.4f}"}
+        columns |= {">log loss": "{log_loss:.4f}", ">AUC": "{auc:.4f}"}
+        screen.show_table(columns, ({"name": name} | table for name, table in tables.items()))
+    columns = {">from": "{low:.2f}", ">to": "{high:.2f}", ">pairs": "{pairs:,}"}
+    columns |= {">predicted": "{predicted:.3f}", ">observed": "{observed:.3f}"}
     for name, table in tables.items():
         bins = zip(table["edges"], table["edges"][1:], table["count"], table["predicted"], table["observed"])
-        screen.show_table(
-            [">from", ">to", ">pairs", ">predicted", ">observed"],
-            (
-                (f"{first:.2f}", f"{last:.2f}", f"{pairs:,}", f"{predicted:.3f}", f"{observed:.3f}")
-                for first, last, pairs, predicted, observed in bins
-                if pairs
-            ),
-            f"p(like), {name}",
-        )
+        rows = [dict(zip(("low", "high", "pairs", "predicted", "observed"), row)) for row in bins]
+        screen.show_table(columns, (row for row in rows if row["pairs"]), f"p(like), {name}")

@@ -12,18 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import typer
 
 from considerate.cli import screen
-from considerate.cli.options import (
-    NEEDED,
-    Backend,
-    Cluster,
-    Data,
-    Output,
-    Reader,
-    Settings,
-    check_inputs_kept,
-    grouped,
-    option,
-)
+from considerate.cli.options import Backend, Cluster, Data, Output, Reader, Settings, grouped, option
 from considerate.errors import UsageError
 
 if TYPE_CHECKING:
@@ -41,7 +30,7 @@ class FitOutput(Output):
 
     output: str = option(
         "The model file to write; with --sharded a folder, or an address such as s3://bucket/name.",
-        NEEDED,
+        ...,
         "--output",
         "-o",
     )
@@ -149,6 +138,7 @@ def fit(
     of the last finished sweep there, and --checkpoint keeps the fit so that --resume goes on with it.
     """
     from considerate.cli.describe import describe_fit
+    from considerate.data.output import check_apart
     from considerate.distributed.model_folder import room_for_shards
     from considerate.fitting.checkpoint import Checkpoints
     from considerate.fitting.resume import CheckpointOptions
@@ -166,7 +156,7 @@ def fit(
     backend = where.choose(path, recommender.threads)
     if output.sharded and backend is None:
         raise UsageError("--sharded is for a divided graph: --backend ray, or --out-of-core.")
-    check_inputs_kept(path, data, reader.titles)
+    check_apart(path, data, reader.titles)
     if output.sharded:
         room_for_shards(path)
     else:
@@ -219,17 +209,16 @@ def run(recommender: Recommender, request: FitRequest, backend: FitBackend | Non
 
 
 def _show(values: dict[str, Any]) -> None:
-    folded = f" ({values['duplicates']:,} duplicates folded)" if values["duplicates"] else ""
     ended = "the cap on sweeps was reached: more may help (--sweeps)"
     if values["converged"] or values["interrupted"]:
         ended = "converged" if values["converged"] else "interrupted"
-    screen.show_facts(
-        {
-            "data": f"{values['users']:,} users, {values['items']:,} items, {values['edges']:,} likes{folded}",
-            "fit": f"{values['sweeps']} sweeps in {values['seconds']:.1f} s; {ended}",
-            "bound": f"{values['bound']:,.0f} ({values['bound_per_edge']:.4f} an edge of H)",
-            "E[tau]": screen.precisions(values["precisions"]),
-            "prior spread": f"{values['prior_spread']:.3g}, the standard deviation of u'v",
-            "saved": values["path"],
-        }
-    )
+    folded = " ({duplicates:,} duplicates folded)" if values["duplicates"] else ""
+    facts = {
+        "data": "{users:,} users, {items:,} items, {edges:,} likes" + folded,
+        "fit": "{sweeps} sweeps in {seconds:.1f} s; " + ended,
+        "bound": "{bound:,.0f} ({bound_per_edge:.4f} an edge of H)",
+        "E[tau]": screen.precisions(values["precisions"]),
+        "prior spread": "{prior_spread:.3g}, the standard deviation of u'v",
+        "saved": "{path}",
+    }
+    screen.show_facts(facts, values)

@@ -12,6 +12,7 @@ from considerate.cli.options import HiddenSettings, ModelOutput, Reader, grouped
 from considerate.data.options import ReaderOptions
 from considerate.errors import UsageError
 
+SIDES = {"users": "user_degrees", "items": "item_degrees"}
 QUANTILES = {"0": "least", "0.25": "quarter", "0.5": "median", "0.75": "three quarters", "0.99": "99 %", "1": "most"}
 
 
@@ -52,25 +53,19 @@ def inspect(
 
 
 def _show_data(values: dict[str, Any]) -> None:
-    folded = f" ({values['duplicates']:,} duplicates folded)" if values["duplicates"] else ""
-    some_rows = values["rows_kept"] != values["rows_read"]
-    sides = values["mean_constraint"]
-    screen.show_facts(
-        {
-            "users": f"{values['users']:,}",
-            "items": f"{values['items']:,}",
-            "likes": f"{values['edges']:,}{folded}",
-            "rows": f"{values['rows_kept']:,} of {values['rows_read']:,} are likes" if some_rows else None,
-            "density": f"{values['density']:.3g} of all pairs",
-            "mean degrees": f"a user {values['user_degrees']['mean']:.4g}, an item "
-            f"{values['item_degrees']['mean']:.4g}; eq. 1: mu/N = {sides['mu_over_N']:.4g}, "
-            f"nu/M = {sides['nu_over_M']:.4g}",
-            "swapped?": "far more items than users; if they are swapped, exchange --user-column and --item-column"
-            if values["looks_swapped"]
-            else None,
-        },
-        values["source"],
-    )
+    facts = {
+        "users": "{users:,}",
+        "items": "{items:,}",
+        "likes": "{edges:,} ({duplicates:,} duplicates folded)" if values["duplicates"] else "{edges:,}",
+        "rows": "{rows_kept:,} of {rows_read:,} are likes" if values["rows_kept"] != values["rows_read"] else None,
+        "density": "{density:.3g} of all pairs",
+        "mean degrees": "a user {user_degrees[mean]:.4g}, an item {item_degrees[mean]:.4g}; eq. 1: "
+        "mu/N = {mean_constraint[mu_over_N]:.4g}, nu/M = {mean_constraint[nu_over_M]:.4g}",
+        "swapped?": "far more items than users; if they are swapped, exchange --user-column and --item-column",
+    }
+    if not values["looks_swapped"]:
+        del facts["swapped?"]
+    screen.show_facts(facts, values, values["source"])
     _show_degrees("degrees of users: likes per user", values["user_degrees"])
     _show_degrees("degrees of items: likes per item", values["item_degrees"])
     if "hidden" in values:
@@ -82,42 +77,27 @@ def _show_degrees(title: str, degrees: dict[str, Any]) -> None:
 
     spread = ", ".join(f"{name} {degrees['quantiles'][q]:,.0f}" for q, name in QUANTILES.items())
     limit = " (the degrees fix no finite exponent)" if degrees["law"]["at_limit"] else ""
-    screen.show(
-        screen.styled((f"\n{title}\n", "bold"), (f"{spread}\nlaw    ", "dim"), f"{_law(degrees['law'])}{limit}")
-    )
+    law = f"{_law(degrees['law'])}{limit}"
+    screen.show(screen.styled((f"\n{title}\n", "bold"), (f"{spread}\nlaw    ", "dim"), law))
     largest = max(row["count"] for row in degrees["histogram"])
     screen.show_table(
-        [">degree", ">count", ">law", "<"],
-        (
-            (_bin(row), f"{row['count']:,}", f"{row['law']:,.0f}", bar(row["count"], largest, 40))
-            for row in degrees["histogram"]
-        ),
+        {">degree": "{span}", ">count": "{count:,}", ">law": "{law:,.0f}", "<": "{bar}"},
+        (_spanned(row) | {"bar": bar(row["count"], largest, 40)} for row in degrees["histogram"]),
         caption=f"and {degrees['zeros']:,} of degree 0" if degrees["zeros"] else None,
     )
 
 
 def _show_hidden(values: dict[str, Any]) -> None:
     hidden = values["hidden"]
+    text = ": {edges:,} edges, {negatives:g} without a like for each like, gamma {gamma:.4g}".format_map(hidden)
     corrected = ", head corrected" if hidden["head_correction"] else ""
-    numbers = f"{hidden['edges']:,} edges, {hidden['negatives']:g} without a like for each like"
-    screen.show(screen.styled(("\none drawn H", "bold"), f": {numbers}, gamma {hidden['gamma']:.4g}{corrected}"))
-    sides = ("user_degrees", "item_degrees")
-    screen.show_table(
-        ["law", "of G", "of H"],
-        ((f"{side[:4]}s", _law(values[side]["law"]), _law(hidden[side]["law"])) for side in sides),
-    )
-    screen.show_table(
-        [">degree", ">items", ">likes", ">without", ">without per like"],
-        (
-            (
-                _bin(row),
-                *(f"{row[name]:,}" for name in ("items", "liked", "unliked")),
-                f"{row['unliked_per_like']:.2f}",
-            )
-            for row in hidden["items_by_degree"]
-        ),
-        "edges of H by the degree of the item",
-    )
+    screen.show(screen.styled(("\none drawn H", "bold"), text + corrected))
+    laws = ({graph: _law(of[side]["law"]) for graph, of in (("G", values), ("H", hidden))} for side in SIDES.values())
+    rows = ({"side": side} | law for side, law in zip(SIDES, laws))
+    screen.show_table({"law": "{side}", "of G": "{G}", "of H": "{H}"}, rows)
+    columns = {">degree": "{span}", ">items": "{items:,}", ">likes": "{liked:,}", ">without": "{unliked:,}"}
+    columns |= {">without per like": "{unliked_per_like:.2f}"}
+    screen.show_table(columns, map(_spanned, hidden["items_by_degree"]), "edges of H by the degree of the item")
 
 
 def _law(law: dict[str, Any]) -> str:
@@ -125,37 +105,38 @@ def _law(law: dict[str, Any]) -> str:
     return f"d^{-law['exponent']:.3g}{cutoff}"
 
 
-def _bin(row: dict[str, Any]) -> str:
-    return f"{row['first']:,}" if row["first"] == row["last"] else f"{row['first']:,} – {row['last']:,}"
+def _spanned(row: dict[str, Any]) -> dict[str, Any]:
+    return row | {"span": screen.span(row["first"], row["last"])}
 
 
 def _show_model(values: dict[str, Any]) -> None:
     from considerate.cli.text_charts import sparkline
 
-    shards = "" if values["shards"] is None else f" in {values['shards']:,} shards and an index"
-    line, bound = values["recalibration"], values["bound"]
+    bound, terms = values["bound"], values["bound_terms"]
     last = ", ".join(f"{value:,.0f}" for value in bound[-3:])
-    screen.show_facts(
-        {
-            "file": f"{values['megabytes']:,.1f} MB{shards}, format {values['format_version']}, "
-            f"written by considerate {values['library_version']}",
-            "users": f"{values['users']:,}, ids: {values['user_ids']}",
-            "items": f"{values['items']:,}, ids: {values['item_ids']}",
-            "likes": f"{values['edges']:,} in the data" + ("" if values["likes"] else ", left out of the file"),
-            "titles": "yes" if values["titles"] else "no",
-            "factors": f"{values['factors']}",
-            "E[tau]": screen.precisions(values["precisions"]),
-            "prior spread": f"{values['prior_spread']:.3g}, the standard deviation of u'v",
-            "popularity": f"pi = degree^{values['popularity_exponent']:.4g}, knob {values['popularity_weight']:g}",
-            "recalibration": f"logit of p(like) times {line['slope']:.4g}, plus {line['shift']:.4g}"
-            if line != {"slope": 1.0, "shift": 0.0}
-            else None,
-            "sweeps": f"{values['sweeps']}, {'converged' if values['converged'] else 'not converged'}",
-            "bound": screen.styled((sparkline(bound), "cyan"), f" … {last}") if bound else None,
-            "its terms": ", ".join(
-                f"{name.replace('_', ' ')} {value:,.0f}" for name, value in values["bound_terms"].items()
-            ),
-            "settings": ", ".join(f"{name}={value!r}" for name, value in values["parameters"].items()),
-        },
-        values["path"],
-    )
+    texts = {
+        "terms": ", ".join(f"{name.replace('_', ' ')} {value:,.0f}" for name, value in terms.items()),
+        "settings": ", ".join(f"{name}={value!r}" for name, value in values["parameters"].items()),
+        "taus": screen.precisions(values["precisions"]),
+    }
+    facts = {
+        "file": "{megabytes:,.1f} MB"
+        + ("" if values["shards"] is None else " in {shards:,} shards and an index")
+        + ", format {format_version}, written by considerate {library_version}",
+        "users": "{users:,}, ids: {user_ids}",
+        "items": "{items:,}, ids: {item_ids}",
+        "likes": "{edges:,} in the data" + ("" if values["likes"] else ", left out of the file"),
+        "titles": "yes" if values["titles"] else "no",
+        "factors": "{factors}",
+        "E[tau]": "{taus}",
+        "prior spread": "{prior_spread:.3g}, the standard deviation of u'v",
+        "popularity": "pi = degree^{popularity_exponent:.4g}, knob {popularity_weight:g}",
+        "recalibration": "logit of p(like) times {recalibration[slope]:.4g}, plus {recalibration[shift]:.4g}",
+        "sweeps": "{sweeps}, " + ("converged" if values["converged"] else "not converged"),
+        "bound": screen.styled((sparkline(bound), "cyan"), f" … {last}") if bound else None,
+        "its terms": "{terms}",
+        "settings": "{settings}",
+    }
+    if values["recalibration"] == {"slope": 1.0, "shift": 0.0}:
+        del facts["recalibration"]
+    screen.show_facts(facts, values | texts, values["path"])

@@ -30,12 +30,9 @@ class Panel(NamedTuple):
     fields: tuple[str, ...]
 
 
-NEEDED = MISSING  # in place of a default
-
-
 def option(text: str, default: Any, *flags: str) -> Any:
-    """A field of a group: an option with its help. Its flag is its name if not given."""
-    return field(default=default, metadata={"text": text, "flags": flags})
+    """A field of a group: an option with its help. A default of ... means that it is needed."""
+    return field(default=MISSING if default is ... else default, metadata={"text": text, "flags": flags})
 
 
 def grouped(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -48,15 +45,15 @@ def grouped(command: Callable[..., Any]) -> Callable[..., Any]:
             parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
             continue
         kinds = get_type_hints(group)
-        chosen = [one for one in fields(group) if not notes or one.name in notes[0].fields]
-        chosen.sort(key=lambda one: one.name not in group.__annotations__)  # what is inherited comes last
+        chosen = [entry for entry in fields(group) if not notes or entry.name in notes[0].fields]
+        chosen.sort(key=lambda entry: entry.name not in group.__annotations__)  # what is inherited comes last
         title = notes[0].title if notes else group.panel
-        parameters += [_parameter(one, kinds[one.name], title) for one in chosen]
-        groups[parameter.name] = group, [one.name for one in chosen]
+        parameters += [_parameter(entry, kinds[entry.name], title) for entry in chosen]
+        groups[parameter.name] = group, [entry.name for entry in chosen]
 
     def run(**values: Any) -> Any:
         for name, (group, names) in groups.items():
-            values[name] = group(**{one: values.pop(one) for one in names})
+            values[name] = group(**{option: values.pop(option) for option in names})
         return command(**values)
 
     run.__name__, run.__doc__ = command.__name__, command.__doc__
@@ -104,7 +101,7 @@ def _number_or_word(text: str | float) -> Any:
 
 Backend = StrEnum("Backend", ["local", "ray"])
 Score = StrEnum("Score", ["like", "popularity", "popularity_x_like"])
-READER = tuple(one.name for one in fields(ReaderOptions) if one.name != "time_column")
+READER = tuple(entry.name for entry in fields(ReaderOptions) if entry.name != "time_column")
 
 Seed = Annotated[int, typer.Option(help="Seed of every draw; a whole number at least 0.")]
 Data = Annotated[
@@ -114,7 +111,7 @@ Reader = Annotated[ReaderOptions, Panel("Reading the data", READER)]
 UntitledReader = Annotated[
     ReaderOptions, Panel("Reading the data", tuple(name for name in READER if "title" not in name))
 ]
-SETTINGS = tuple(one.name for one in fields(Parameters))
+SETTINGS = tuple(entry.name for entry in fields(Parameters))
 Settings = Annotated[Parameters, Panel("The model", SETTINGS)]
 StudySettings = Annotated[Parameters, Panel("The model", tuple(name for name in SETTINGS if name != "popularity"))]
 HiddenSettings = Annotated[Parameters, Panel("The model", ("negatives", "rate", "gamma", "head_correction", "seed"))]
@@ -172,9 +169,6 @@ class Ranking:
     )
 
 
-# --- Checks that several commands share ---
-
-
 def read_ids(values: list[str] | None) -> list[str] | None:
     """Ids given one by one, or with @FILE one a line; None where there are none."""
     if not values:
@@ -191,17 +185,3 @@ def read_ids(values: list[str] | None) -> list[str] | None:
             reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
             raise UsageError(f"{value[1:]}: cannot be read ({reason}); @FILE is a text with one id a line.") from error
     return ids
-
-
-def check_inputs_kept(output: str, *sources: str | None) -> None:
-    """UsageError where writing `output` would replace a file that is read, or add one to a folder that is."""
-    from considerate.data.output import check_apart
-    from considerate.data.sources import files_of, would_be_read
-
-    for source in sources:
-        if source is None:
-            continue
-        for file in files_of(source):
-            check_apart(output, file)
-        if would_be_read(output, source):
-            raise UsageError(f"{output}: is in {source}, a folder whose Parquet files are read; choose another place.")

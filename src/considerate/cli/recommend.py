@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 import typer
 
 from considerate.cli import screen
-from considerate.cli.options import Backend, Cluster, ModelOutput, Ranking, check_inputs_kept, grouped, option, read_ids
+from considerate.cli.options import Backend, Cluster, ModelOutput, Ranking, grouped, option, read_ids
 from considerate.errors import UsageError
 
 if TYPE_CHECKING:
@@ -91,11 +91,13 @@ def recommend(
     For users by their ids, for a new user by the items that they like, or for everyone into a file or, many slices of
     users at once, into a folder.
     """
+    from considerate.data.output import check_apart
+
     path = output.output
     given = [value for values in (users, who.items, what.allow, what.deny) for value in values or []]
     for written in (path, output.export_vectors):
         if written is not None:
-            check_inputs_kept(written, model, *(value[1:] for value in given if value.startswith("@")))
+            check_apart(written, model, *(value[1:] for value in given if value.startswith("@")))
     names, likes = read_ids(users), read_ids(who.items)
     everyone = who.all_users
     if output.export_vectors is not None:
@@ -270,18 +272,16 @@ def _show(title: str, rows: list[dict[str, Any]]) -> None:
     if not rows:
         screen.show(screen.styled((title, "bold"), ": no item is left to recommend."))
         return
-    columns: dict[str, Callable[[dict[str, Any]], str]] = {
-        ">#": lambda row: str(row["rank"]),
-        "item": lambda row: str(row["item"]),
-        "title": lambda row: row["title"] or "",
-        ">p(like)": lambda row: f"{row['p_like']:.2f}",
-        ">90 % interval": lambda row: f"{row['low']:.2f} – {row['high']:.2f}",
-        ">score": lambda row: f"{row['score']:.3f}",
-        "because of (logit)": lambda row: "\n".join(f"{it['title']} ({it['logit']:+.2f})" for it in row["because"]),
-    }
+    columns = {">#": "{rank}", "item": "{item}", "title": "{title}", ">p(like)": "{p_like:.2f}"}
+    columns |= {">90 % interval": "{low:.2f} – {high:.2f}", ">score": "{score:.3f}", "because of (logit)": "{because}"}
     if "title" not in rows[0]:
         del columns["title"]
     if "because" not in rows[0]:
         del columns["because of (logit)"]
     caption = "nothing is known of this user: popular items" if rows[0]["cold"] else None
-    screen.show_table([*columns], ([cell(row) for cell in columns.values()] for row in rows), title, caption)
+    screen.show_table(columns, map(_texts, rows), title, caption)
+
+
+def _texts(row: dict[str, Any]) -> dict[str, Any]:
+    because = "\n".join(f"{liked['title']} ({liked['logit']:+.2f})" for liked in row.get("because", []))
+    return row | {"title": row.get("title") or "", "because": because}

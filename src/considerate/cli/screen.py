@@ -6,7 +6,7 @@ import json
 import logging
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -60,8 +60,8 @@ def show(*renderables: Any, style: str | None = None, wrap: bool = True) -> None
     _console()(highlight=False, markup=False).print(*renderables, style=style, soft_wrap=not wrap)
 
 
-def show_facts(facts: Mapping[str, Any], title: str | None = None) -> None:
-    """Names and values in two columns; a value that is None or empty is left out."""
+def show_facts(facts: Mapping[str, Any], values: Mapping[str, Any] | None = None, title: str | None = None) -> None:
+    """Names and facts in two columns. With values, a text is a template such as "{users:,}". None is left out."""
     from rich.table import Table
 
     if title is not None:
@@ -69,19 +69,20 @@ def show_facts(facts: Mapping[str, Any], title: str | None = None) -> None:
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
-    for name, value in facts.items():
-        if value:
-            grid.add_row(name, value)
+    for name, fact in facts.items():
+        if fact is not None:
+            grid.add_row(name, fact if values is None or not isinstance(fact, str) else fact.format_map(values))
     show(grid)
 
 
 def show_table(
-    columns: Sequence[str],
-    rows: Iterable[Sequence[Any] | None],
+    columns: Mapping[str, str],
+    rows: Iterable[Mapping[str, Any]],
     title: str | None = None,
     caption: str | None = None,
 ) -> None:
-    """A light table. A column whose name begins with > is flush right, one with < shows a chart. None is a line."""
+    """A light table. Each column has a name and a template of the values of a row, such as "{count:,}". A name that
+    begins with > is flush right, one with < is of a chart. A row of a heading alone begins a section."""
     from rich import box
     from rich.table import Table
 
@@ -93,11 +94,17 @@ def show_table(
             name.lstrip("<>"), justify="right" if right else "left", no_wrap=right, overflow="fold", style=style
         )
     for row in rows:
-        if row is None:
+        if "heading" in row:
             table.add_section()
+            table.add_row(row["heading"], style="bold")
         else:
-            table.add_row(*row)
+            table.add_row(*(template.format_map(row) for template in columns.values()))
     show(table)
+
+
+def span(low: int, high: int) -> str:
+    """A range of degrees, such as `3 – 4`."""
+    return f"{low:,}" if low == high else f"{low:,} – {high:,}"
 
 
 def styled(*parts: str | tuple[str, str]) -> Any:
@@ -159,5 +166,5 @@ class _Lines(logging.Handler):
             say("note", record.getMessage())
 
 
-def precisions(values: dict[str, float]) -> str:
+def precisions(values: Mapping[str, float]) -> str:
     return ", ".join(f"{name.replace('_', ' ')} {value:.3g}" for name, value in values.items())

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any, ClassVar
 
 from considerate.cli import screen
-from considerate.cli.options import NEEDED, Output, Seed, grouped, option
+from considerate.cli.options import Output, Seed, grouped, option
 from considerate.errors import UsageError
 
 HiddenGraph = StrEnum("HiddenGraph", ["popularity", "random_graph"])
@@ -60,7 +60,7 @@ class FromModel:
 
 @dataclass(frozen=True, kw_only=True)
 class SimulateOutput(Output):
-    output: str = option("The .parquet or .csv file to write.", NEEDED, "--output", "-o")
+    output: str = option("The .parquet or .csv file to write.", ..., "--output", "-o")
 
 
 @grouped
@@ -111,15 +111,14 @@ def simulate(
     if output.json:
         screen.print_json(values)
     elif not output.quiet:
-        screen.show_facts(
-            {
-                "graph": f"{users:,} users, {items:,} items, {values['edges']:,} likes",
-                "considered": f"{values['considered']:,} pairs, the edges of H" if model.from_model else None,
-                "law of users": values["user_law"],
-                "law of items": values["item_law"],
-                "took": f"{values['seconds']:.1f} s",
-                "saved": values["path"],
-                "truth": values.get("truth"),
-                "titles": values.get("titles"),
-            }
-        )
+        facts = {
+            "graph": "{users:,} users, {items:,} items, {edges:,} likes",
+            "considered": "{considered:,} pairs, the edges of H" if model.from_model else None,
+            "law of users": "{user_law}",
+            "law of items": "{item_law}",
+            "took": "{seconds:.1f} s",
+            "saved": "{path}",
+            "truth": "{truth}" if values.get("truth") else None,
+            "titles": "{titles}" if values.get("titles") else None,
+        }
+        screen.show_facts(facts, values)

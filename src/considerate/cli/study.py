@@ -7,21 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from considerate.cli import screen
-from considerate.cli.options import (
-    NEEDED,
-    Data,
-    Output,
-    StudySettings,
-    UntitledReader,
-    check_inputs_kept,
-    grouped,
-    option,
-)
+from considerate.cli.options import Data, Output, StudySettings, UntitledReader, grouped, option
 from considerate.parameters import Parameters
 
 if TYPE_CHECKING:
     from considerate.study.cache import StudyStep
-    from considerate.study.results import Results, ScorerResult
+    from considerate.study.results import Results
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +34,7 @@ class StudyOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class StudyOutput(Output):
-    output: str = option("The report's folder.", NEEDED, "--output", "-o")
+    output: str = option("The report's folder.", ..., "--output", "-o")
 
 
 @grouped
@@ -59,6 +50,7 @@ def study(
 
     Stages are kept in the report's folder: after Ctrl-C, or with other options, a second run makes what is missing.
     """
+    from considerate.data.output import check_apart
     from considerate.study.experiment import Options, Study
     from considerate.study.material import read_material
     from considerate.study.report import CACHE, missing_parts, open_report, write_report
@@ -70,7 +62,7 @@ def study(
     studied = Options(changed, options.splits, seed, not options.no_peers, threads)
     quiet = output.quiet
     with open_report(output.output) as folder:
-        check_inputs_kept(str(folder / "results.json"), data, options.test, options.judged)
+        check_apart(str(folder / "results.json"), data, options.test, options.judged)
         with screen.library_messages(quiet):
             judged = {"judged": options.judged, "judged_where": options.judged_where, "test": options.test}
             material = read_material(data, reader, **judged, title=options.title)
@@ -97,47 +89,35 @@ def _progress(steps: Iterator[StudyStep]) -> Iterator[StudyStep]:
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    columns = (BarColumn(bar_width=24), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
+    text = TextColumn("{task.description}", markup=False)
+    columns = (BarColumn(bar_width=24), MofNCompleteColumn(), TimeElapsedColumn(), text)
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("", total=None)
         reused = 0
         for step in steps:
             reused += step.reused is True
-            kept = f" [dim]({reused} reused)[/]" if reused else ""
-            bar.update(task, completed=step.done, total=step.total, description=step.stage.replace("[", r"\[") + kept)
+            description = step.stage + (f" ({reused} reused)" if reused else "")
+            bar.update(task, completed=step.done, total=step.total, description=description)
             yield step
 
 
 def _show(results: Results, written: dict[str, str]) -> None:
-    data = results.data
-    screen.show_facts(
-        {
-            "data": f"{data.users:,} users, {data.items:,} items, {data.likes:,} likes",
-            "split": f"{data.split}; {data.splits} of them, {data.held_out:,} likes held out in each",
-        },
-        data.name,
-    )
+    facts = {
+        "data": "{users:,} users, {items:,} items, {likes:,} likes",
+        "split": "{split}; {splits} of them, {held_out:,} likes held out in each",
+    }
+    screen.show_facts(facts, vars(results.data), results.data.name)
     metrics = {">S_rank": "S_rank", ">tail": "S_rank tail", ">Recall@20": "Recall@20", ">NDCG@20": "NDCG@20"}
-    screen.show_table(
-        ["ranked by", *metrics, ">ours ahead by"],
-        (
-            (peer.name, *(_number(peer.metrics.get(name)) for name in metrics.values()), _difference(peer))
-            for peer in results.comparisons
-        ),
-    )
+    columns = {"ranked by": "{name}"} | {name: f"{{{metric}}}" for name, metric in metrics.items()}
+    rows = []
+    for peer in results.comparisons:
+        row = {name: f"{peer.metrics[name]:.4f}" if name in peer.metrics else "-" for name in metrics.values()}
+        low, high = peer.difference_intervals.get("S_rank", (0.0, 0.0))
+        ahead = f"{peer.difference['S_rank']:+.4f} ±{(high - low) / 2:.4f}" if "S_rank" in peer.difference else "-"
+        rows.append(row | {"name": peer.name, "ahead": ahead})
+    screen.show_table(columns | {">ours ahead by": "{ahead}"}, rows)
     reliability = {
         f"p(like), {table.name}": f"calibration error {table.calibration_error:.3f}, AUC {table.auc:.3f}"
         for table in results.reliability
     }
-    screen.show_facts({**reliability, "took": f"{results.seconds:.0f} s", **written})
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4f}"
-
-
-def _difference(peer: ScorerResult) -> str:
-    if "S_rank" not in peer.difference:
-        return "-"
-    low, high = peer.difference_intervals["S_rank"]
-    return f"{peer.difference['S_rank']:+.4f} ±{(high - low) / 2:.4f}"
+    screen.show_facts(reliability | {"took": f"{results.seconds:.0f} s"} | written)

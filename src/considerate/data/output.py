@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from considerate.data.sources import files_of, would_be_read
 from considerate.data.vocabulary import Vocabulary
 from considerate.errors import UsageError
 from considerate.storage.files import atomic_write
@@ -29,14 +31,17 @@ def check_ending(path: PathLike, endings: tuple[str, ...] = ENDINGS) -> None:
         raise UsageError(f"{os.fspath(path)}: the ending says how to write it; end it in {' or '.join(endings)}.")
 
 
-def check_apart(path: PathLike, source: PathLike) -> None:
-    """UsageError where writing `path` would replace the file that is read."""
-    try:
-        same = os.path.samefile(path, source)
-    except (OSError, ValueError):  # one of them is no file
-        return
-    if same:
-        raise UsageError(f"{os.fspath(path)}: is the file that is read, and would be replaced; choose another name.")
+def check_apart(path: str, *sources: str | None) -> None:
+    """UsageError where writing `path` would replace a file that is read, or add one to a folder that is."""
+    for source in filter(None, sources):
+        same = False
+        for file in files_of(source):
+            with suppress(OSError, ValueError):  # one of them is no file
+                same = same or os.path.samefile(path, file)
+        if same:
+            raise UsageError(f"{path}: is the file that is read, and would be replaced; choose another name.")
+        if would_be_read(path, source):
+            raise UsageError(f"{path}: is in {source}, a folder whose Parquet files are read; choose another place.")
 
 
 def write_batches(path: PathLike, schema: pyarrow.Schema, batches: Iterable[pyarrow.RecordBatch]) -> int:
