@@ -253,7 +253,7 @@ def test_ctrl_c_leaves_the_model_that_was_there(folder: Path, tmp_path: Path, ba
         result = run(*fit, "--json")
         assert result.exit_code == 130
         assert result.stdout == ""
-        assert f"considerate: interrupted after sweep 3; {path} is as it was." in result.stderr
+        assert f"considerate: interrupted; {path} is as it was." in result.stderr
         assert "--save-interrupted" in result.stderr
         assert "--checkpoint" in result.stderr
         assert os.listdir(tmp_path) == ([] if before is None else [path.name])
@@ -274,6 +274,18 @@ def test_ctrl_c_saves_the_last_finished_sweep_if_it_is_told_to(folder: Path, tmp
     loaded = Recommender.load(path)
     assert loaded.n_iter_ == 3
     assert not loaded.converged_
+
+
+@pytest.mark.usefixtures("ctrl_c")
+def test_ctrl_c_in_a_sharded_fit_leaves_the_model_that_was_there(folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "model"
+    Recommender.load(folder / "model.safetensors").save(path, shards=2)
+    before = {name: (path / name).read_bytes() for name in os.listdir(path)}
+    fit = ("fit", folder / "likes.csv", "-o", path, "--factors", 2, "--out-of-core", "--sharded")
+    assert run(*fit).exit_code == 130
+    assert {name: (path / name).read_bytes() for name in os.listdir(path)} == before
+    assert run(*fit, "--save-interrupted").exit_code == 130
+    assert Recommender.load(path).n_iter_ == 3
 
 
 def test_ctrl_c_before_the_first_sweep_saves_nothing(

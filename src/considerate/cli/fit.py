@@ -151,6 +151,7 @@ def fit(
         recommender.fit_request(data, reader=reader),
         checkpoint=CheckpointOptions.parse(folder, checkpoints.checkpoint_every, checkpoints.resume),
         likes=not output.no_likes,
+        keep_unfinished=output.save_interrupted,
         say=lambda note: None if quiet else screen.say("note", note),
     )
     backend = where.choose(path, recommender.threads)
@@ -169,12 +170,12 @@ def fit(
                 request = replace(request, model_folder=model_folder)
             run(recommender, request, backend, quiet)
         except KeyboardInterrupt:
-            if not recommender.__sklearn_is_fitted__():
-                raise
-            if not output.save_interrupted:
+            if not (output.save_interrupted and recommender.__sklearn_is_fitted__()):
                 later = "go on with --resume" if folder else "with --checkpoint FOLDER it could go on later"
-                text = f"interrupted after sweep {recommender.n_iter_}; {path} is as it was. To save such a fit give "
-                raise typer.Exit(screen.complain(f"{text}--save-interrupted; {later}.", INTERRUPTED)) from None
+                text = (
+                    f"interrupted; {path} is as it was. --save-interrupted saves what such a fit has reached; {later}."
+                )
+                raise typer.Exit(screen.complain(text, INTERRUPTED)) from None
             interrupted = True
         if not output.sharded:
             recommender.save(path, likes=not output.no_likes)

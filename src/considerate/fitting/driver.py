@@ -30,7 +30,8 @@ Publish = Callable[[FitSession, Model | None], None]
 
 def run_fit(request: FitRequest, backend: FitBackend, publish: Publish) -> Generator[FitStep]:
     """Fit, one sweep at a time. `publish` is given the model: after every sweep where that costs nothing, and at the
-    end. A fit that is stopped, by Ctrl-C or by closing the steps, ends with the model of its last finished sweep."""
+    end. A fit that is stopped, by Ctrl-C or by closing the steps, ends with the model of its last finished sweep,
+    unless the request says otherwise."""
     with (
         translate_memory_errors(),
         backend.start(request) as session,
@@ -62,7 +63,8 @@ def run_fit(request: FitRequest, backend: FitBackend, publish: Publish) -> Gener
                     session.rewind(progress.sweep)
                     if checkpoints is not None and not isinstance(stopped, DivergedError):
                         checkpoints.write(plan, progress, session)
-                    publish(session, session.finish(plan, _with_last_bound(progress, runner)))
+                    if request.keep_unfinished:
+                        publish(session, session.finish(plan, _with_last_bound(progress, runner)))
             raise
         if progress.state is not None:
             warn_of_collapse(progress.state.posterior, plan.weight)

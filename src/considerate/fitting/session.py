@@ -40,6 +40,7 @@ class FitRequest:
     checkpoint: CheckpointOptions | None = None
     model_folder: str | None = None  # for the shards of a partitioned fit; None: a temporary one
     likes: bool = True  # whether a partitioned fit writes them to its shards
+    keep_unfinished: bool = True  # whether a fit that is stopped ends with the model of its last finished sweep
     say: Callable[[str], None] = lambda text: logger.info("%s", text)
     on_read_progress: Callable[[str, int, int], None] | None = None  # (stage, done, total)
 
