@@ -14,9 +14,10 @@ from benchmarks.report import THREADS
 from considerate import Recommender, read_interactions
 from considerate.data.graph import Adjacency, Graph
 from considerate.data.vocabulary import Vocabulary
-from considerate.inference.posterior import Gamma, Posterior, Precisions, Side
+from considerate.inference.posterior import Gamma, Precisions, Side
 from considerate.kernels import compiled
 from considerate.model.model import Model
+from considerate.model.users import UserRows
 from considerate.parameters import FitPlan
 from considerate.simulation.degrees import PowerLaw
 from considerate.simulation.simulate import XBOX_SAMPLE, balanced_item_law, random_graph, simulate_from_model
@@ -91,23 +92,16 @@ def random_model(users: int, items: int, factors: int = 20, likes: int = 20) -> 
 
     popularity = PowerLaw(0.77, maximum=max(1000, items)).sample(items, 0).astype(np.float64)
     liked = drawn_likes(random.integers(1, 2 * likes, users), popularity)
-    return Model.of(
-        posterior=Posterior(
-            side(users, 0.7, False),
-            side(items, 0.5, True),
-            Precisions(Gamma(2.0, 1.0), Gamma(3.5, 1.0), None, Gamma(1.0, 1.0)),
-        ),
+    return Model(
+        users=UserRows(side(users, 0.7, False), liked.degrees, liked, Vocabulary.range(users)),
+        items=side(items, 0.5, True),
+        precisions=Precisions(Gamma(2.0, 1.0), Gamma(3.5, 1.0), None, Gamma(1.0, 1.0)),
         popularity=popularity,
         gamma=1.0,
-        liked=liked,
-        user_degree=liked.degrees,
         item_degree=np.bincount(liked.indices, minlength=items).astype(np.int64),
-        user_ids=Vocabulary.range(users),
         item_ids=Vocabulary.range(items),
         titles=None,
-        settings=FitPlan(factors=factors, negatives=3.0),
-        negatives=3.0,
-        groups=32,
+        plan=FitPlan(factors=factors, negatives=3.0),
         bounds=(),
     )
 

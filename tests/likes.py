@@ -73,4 +73,4 @@ def interrupted(model: Recommender, *arguments: Any, **options: Any) -> Recommen
 
 def stored_settings(model: Recommender) -> dict[str, Any]:
     """The settings that a model file holds."""
-    return {name: getattr(model.model_.settings, name) for name in SETTINGS}
+    return {name: getattr(model.model_.plan, name) for name in SETTINGS}

@@ -9,8 +9,9 @@ import numpy as np
 from considerate import Recommender
 from considerate.data.graph import Adjacency
 from considerate.data.vocabulary import Vocabulary
-from considerate.inference.posterior import Gamma, Posterior, Precisions, Side
+from considerate.inference.posterior import Gamma, Precisions, Side
 from considerate.model.model import Model
+from considerate.model.users import UserRows
 from considerate.parameters import FitPlan
 from likes import planted
 
@@ -36,7 +37,7 @@ def answers(recommender: Recommender) -> list[Any]:
         recommender.converged_,
         recommender.get_params(),
         recommender.score(likes),
-        recommender.model_.settings,
+        recommender.model_.plan,
     ]
 
 
@@ -69,19 +70,16 @@ def random_model(users: int, items: int = 40, factors: int = 5, ids: str = "rang
         "integers": Vocabulary.of_integers(np.arange(users) * 7 - 1000),
         "strings": Vocabulary.of_strings(f"u{m}" for m in range(users)),
     }
-    return Model.of(
-        posterior=Posterior(side(users, bias), side(items, True), Precisions(*gammas)),
-        liked=liked,
-        user_degree=liked.degrees,
-        user_ids=named[ids],
+    return Model(
+        users=UserRows(side(users, bias), liked.degrees, liked, named[ids]),
+        items=side(items, True),
+        precisions=Precisions(*gammas),
         popularity=random.integers(1, 50, items).astype(np.float64),
         gamma=1.0,
         item_degree=np.bincount(liked.indices, minlength=items).astype(np.int64),
         item_ids=Vocabulary.range(items),
         titles=None,
-        settings=FitPlan(factors=factors, negatives=5.0, user_bias=bias),
-        negatives=5.0,
-        groups=8,
+        plan=FitPlan(factors=factors, negatives=5.0, user_bias=bias, groups=8),
         bounds=(),
         parameters={"factors": factors, "threads": 1, "user_bias": bias},
     )

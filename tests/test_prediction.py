@@ -241,7 +241,7 @@ def trained(request):
             if done.state.sweep == 40:
                 break
     posterior = done.state.posterior
-    return graph, posterior, FoldIn(posterior, weights, negatives, fit_settings, groups=16)
+    return graph, posterior, FoldIn(posterior, weights, replace(fit_settings, groups=16))
 
 
 def test_fold_in_of_a_training_user_is_close_to_training(trained):

@@ -44,17 +44,17 @@ def graph_of(likes: sp.csr_matrix) -> Graph:
 
 def test_the_knob_follows_what_the_likes_follow() -> None:
     """Where likes are popularity alone the knob is higher than where they are taste alone."""
-    by_popularity = small(popularity="auto").fit(only_popular()).model_.popularity_weight
+    by_popularity = small(popularity="auto").fit(only_popular()).model_.plan.popularity_weight
     by_taste = small(popularity="auto").fit(planted(400, 40, clusters=2, inside=0.6, across=0.02)).model_
     assert by_popularity >= 0.5
-    assert by_taste.popularity_weight < by_popularity
+    assert by_taste.plan.popularity_weight < by_popularity
 
 
 def test_the_posterior_is_that_of_the_same_settings_written_down() -> None:
     likes = skewed()
     chosen = small(popularity="auto", likelihood_weight="auto").fit(likes)
-    weight = chosen.model_.settings.weight
-    given = small(likelihood_weight=weight, popularity=chosen.model_.popularity_weight).fit(likes)
+    weight = chosen.model_.plan.weight
+    given = small(likelihood_weight=weight, popularity=chosen.model_.plan.popularity_weight).fit(likes)
     assert np.array_equal(chosen.item_factors, given.item_factors)
     assert np.array_equal(chosen.user_factors, given.user_factors)
     assert np.array_equal(chosen.recommend(3)[0], given.recommend(3)[0])
@@ -110,8 +110,8 @@ def test_a_sample_is_ranked_where_there_is_too_much(monkeypatch: pytest.MonkeyPa
 def test_too_few_users_keep_the_default(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, logger="considerate"):
         fitted = small(popularity="auto", likelihood_weight="auto").fit(planted(50, 10))
-    assert fitted.model_.popularity_weight == 0.5
-    assert fitted.model_.settings.weight == 1.5
+    assert fitted.model_.plan.popularity_weight == 0.5
+    assert fitted.model_.plan.weight == 1.5
     assert "too few to choose settings by" in caplog.text
 
 
@@ -122,7 +122,7 @@ def test_the_knob_is_in_the_file_and_in_the_shell(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["fit", str(data), "-o", str(path), "--popularity", "auto", *options])
     assert done.exit_code == 0, done.output
     stored = Recommender.load(path)
-    assert stored.model_.popularity_weight == small(popularity="auto").fit(data).model_.popularity_weight
+    assert stored.model_.plan.popularity_weight == small(popularity="auto").fit(data).model_.plan.popularity_weight
     assert stored.popularity == "auto"
     bad = CliRunner().invoke(app, ["fit", str(data), "-o", str(path), "--popularity", "best", *options])
     assert bad.exit_code == 2
@@ -137,7 +137,7 @@ def test_a_wrong_word_is_said() -> None:
 
 def test_a_given_knob_is_the_models_own() -> None:
     fitted = small(popularity=1.25).fit(skewed())
-    assert fitted.model_.popularity_weight == 1.25
+    assert fitted.model_.plan.popularity_weight == 1.25
     assert np.array_equal(fitted.recommend(0)[0], fitted.recommend(0, popularity=1.25)[0])
 
 

@@ -68,7 +68,7 @@ def describe_fit(recommender: Recommender, seconds: float) -> dict[str, Any]:
         "rows_read": data.rows_read,
         "duplicates": data.rows_kept - model.edges,
         "bound": bound,
-        "bound_per_edge": bound / (model.edges * (1 + model.negatives)),
+        "bound_per_edge": bound / (model.edges * (1 + model.plan.negatives)),
         "seconds": seconds,
     }
 
@@ -87,12 +87,12 @@ def describe_model(path: PathLike, *, verify: bool | None = None) -> dict[str, A
         "item_ids": model.item_ids.kind,
         "titles": model.titles is not None,
         "likes": model.knows_likes,
-        "popularity_weight": model.popularity_weight,
+        "popularity_weight": model.plan.popularity_weight,
         "recalibration": asdict(model.recalibration),
         "bound": [math.fsum(terms.values()) for terms in model.bounds],
         "bound_terms": model.bounds[-1] if model.bounds else {},
         "parameters": model.parameters,
-        "settings": {name: getattr(model.settings, name) for name in SETTINGS},
+        "settings": {name: getattr(model.plan, name) for name in SETTINGS},
     }
 
 

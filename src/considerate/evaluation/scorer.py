@@ -45,7 +45,7 @@ class ModelScorer:
     ) -> None:
         weight = RankingOptions(popularity, score).popularity
         self.model, self.score = model, score
-        self.knob = model.popularity_weight if weight is None else weight
+        self.knob = model.plan.popularity_weight if weight is None else weight
         self.name = name or (score.replace("_", " ") if score is not None else f"popularity weight {self.knob:g}")
         self.users = model.posterior.users if users is None else users
         columns = model.columns.mean  # made here, before there are threads

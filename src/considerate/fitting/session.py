@@ -113,11 +113,8 @@ class FitSession(ABC):
             item_degree=self.item_degree,
             item_ids=self.item_ids,
             titles=self.titles,
-            settings=plan,
-            negatives=plan.negatives,
-            groups=plan.groups,
+            plan=plan,
             bounds=progress.bounds,
-            popularity_weight=plan.popularity_weight,
             converged=progress.converged,
             parameters=self.request.parameters,
         )

@@ -30,14 +30,14 @@ def explain(model: Model, userid: Any, itemid: Any, user_items: Any, N: int) -> 
         liked, user = adjacency.row(0), model.fold_in.users(adjacency)
     item = int(checked_rows(itemid, model.item_count, "item"))
     mean, variance = logit_moments(user, model.items, np.zeros(1, np.int64), np.array([item]))
-    shares = share_of_update(liked.astype(np.int64), user, model.shared, item, model.settings)
+    shares = share_of_update(liked.astype(np.int64), user, model.shared, item, model.plan)
     order = np.lexsort((liked, -np.abs(shares)))[:N]
     probability = like_probability(mean, model.variance_scale * variance, model.recalibration)
     return float(probability[0]), [(int(liked[i]), float(shares[i])) for i in order]
 
 
 def share_of_update(
-    liked: NDArray[Any], users: Side, posterior: Posterior, item: int, settings: FitPlan
+    liked: NDArray[Any], users: Side, posterior: Posterior, item: int, plan: FitPlan
 ) -> NDArray[np.float64]:
     """How much each liked item moves the logit of `item`, by its share of the user's update (eq. 15).
 
@@ -45,12 +45,12 @@ def share_of_update(
     shares of the liked items, with P's diagonal that of the posterior and off it the liked items' part alone.
     """
     v, vs = posterior.items.mean[liked].astype(np.float64), posterior.items.variance[liked].astype(np.float64)
-    bias = posterior.items.biases[0][liked].astype(np.float64) + float(users.biases[0][0]) + settings.offset
+    bias = posterior.items.biases[0][liked].astype(np.float64) + float(users.biases[0][0]) + plan.offset
     rows = np.zeros(len(liked), np.int64)
     mean, variance = logit_moments(users, posterior.items, rows, liked)
-    xi = np.sqrt((mean.astype(np.float64) + settings.offset) ** 2 + variance)
-    curvature = 2.0 * settings.weight * logistic_curvature(xi)
+    xi = np.sqrt((mean.astype(np.float64) + plan.offset) ** 2 + variance)
+    curvature = 2.0 * plan.weight * logistic_curvature(xi)
     P = np.einsum("n,nk,nl->kl", curvature, v, v) + np.diag((curvature[:, None] * vs).sum(axis=0))
     P += np.diag(1.0 / users.variance[0].astype(np.float64) - np.diag(P)).clip(min=0.0)
-    pull = (settings.weight * 0.5 - curvature * bias)[:, None] * v
+    pull = (plan.weight * 0.5 - curvature * bias)[:, None] * v
     return np.asarray(pull @ np.linalg.solve(P, posterior.items.mean[item].astype(np.float64)))

@@ -24,7 +24,7 @@ from considerate.model.predict import (
 )
 from considerate.model.ranking import log_popularity
 from considerate.model.rows import checked_rows
-from considerate.model.users import UserRows, Users
+from considerate.model.users import Users
 from considerate.parameters import FitPlan
 
 
@@ -44,28 +44,11 @@ class Model:
     item_degree: NDArray[np.int64]  # [items]
     item_ids: Vocabulary
     titles: Titles | None
-    settings: FitPlan
-    negatives: float  # c
-    groups: int
+    plan: FitPlan  # of the fit
     bounds: tuple[dict[str, float], ...]  # the terms of L_xi before the first sweep, and after each
-    popularity_weight: float = 0.5  # the default weight of log pi in a ranking
     converged: bool = False
     parameters: dict[str, Any] = field(default_factory=dict)  # as the estimator was given them
     recalibration: Recalibration = UNCHANGED  # of p(like)
-
-    @classmethod
-    def of(
-        cls,
-        *,
-        posterior: Posterior,
-        user_degree: NDArray[np.int64],
-        liked: Adjacency,
-        user_ids: Vocabulary,
-        **others: Any,
-    ) -> Model:
-        """A model whose users are in memory; `others` are the other fields."""
-        users = UserRows(posterior.users, user_degree, liked, user_ids)
-        return cls(users=users, items=posterior.items, precisions=posterior.precisions, **others)
 
     @property
     def user_count(self) -> int:
@@ -117,7 +100,7 @@ class Model:
     @property
     def variance_scale(self) -> float:
         """A likelihood raised to the power rho makes the variance too small by rho; predictions multiply it back."""
-        return self.settings.weight
+        return self.plan.weight
 
     def pair_logits(self, users: Any, items: Any) -> tuple[Any, Any]:
         """Mean and standard deviation of the logits of pairs, by row numbers that are broadcast."""
@@ -152,7 +135,7 @@ class Model:
 
     @locked_cached_property
     def fold_in(self) -> FoldIn:
-        return FoldIn(self.shared, self.popularity, self.negatives, self.settings, self.groups)
+        return FoldIn(self.shared, self.popularity, self.plan)
 
     def title(self, item: int) -> str:
         """An item's title, or its id where there is none."""

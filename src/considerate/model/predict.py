@@ -171,9 +171,7 @@ class FoldIn:
 
     posterior: Posterior
     weights: NDArray[np.float64]  # pi
-    negatives: float
-    settings: FitPlan
-    groups: int = 32
+    plan: FitPlan
     rounds: int = 20
 
     @locked_cached_property
@@ -183,7 +181,7 @@ class FoldIn:
     @locked_cached_property
     def item_groups(self) -> ItemGroups:
         """What new users read of the items: clusters, tables and sums, the same for all of them."""
-        grouping = Grouping(self.weights, self.settings.offset, self.groups, self.saturation)
+        grouping = Grouping(self.weights, self.plan.offset, self.plan.groups, self.saturation)
         grouping.regroup(self.posterior.items.mean)
         return grouping.of(self.posterior.items)
 
@@ -191,10 +189,10 @@ class FoldIn:
         """q(u) and q(b) of users who liked these items; one who liked nothing gets the prior."""
         users = strangers(liked.rows, self.posterior)
         blocks = row_blocks(liked.starts)
-        temperature = self.saturation.inclusion.temperatures(liked, blocks, self.negatives, run_serially)
+        temperature = self.saturation.inclusion.temperatures(liked, blocks, self.plan.negatives, run_serially)
         shares = Shares.zeros(temperature, self.item_groups.groups)
         terms = Terms(expected=shares.read(users.factors, self.item_groups))
-        constants = PassConstants.of(self.settings, self.posterior.precisions.means_of(USERS))
+        constants = PassConstants.of(self.plan, self.posterior.precisions.means_of(USERS))
         for _ in range(self.rounds):
             kernel_pass = side_pass(users, self.posterior.items, liked, terms, constants, own_is_user=True)
             new = update_side(kernel_pass, users, blocks, run_serially).side
@@ -218,7 +216,7 @@ class FoldIn:
                 chance[liked_by.row(row)] = 0.0
                 rows.append(np.flatnonzero(random.random(len(chance)) < chance).astype(np.int32))
             terms = Terms(unliked=Adjacency.of_rows(rows))
-            constants = PassConstants.of(self.settings, taus.means_of(ITEMS), step_size.epsilon)
+            constants = PassConstants.of(self.plan, taus.means_of(ITEMS), step_size.epsilon)
             kernel_pass = side_pass(items, self.posterior.users, liked_by, terms, constants, own_is_user=False)
             items = update_side(kernel_pass, items, row_blocks(liked_by.starts), run_serially).side
             step_size = step_size.after(sweep)
@@ -227,7 +225,7 @@ class FoldIn:
     def user_temperatures(self, user_degree: NDArray[Any]) -> NDArray[np.float64]:
         """T_m from the degrees alone: users of one degree share it."""
         degrees, which = np.unique(np.asarray(user_degree, np.int64), return_inverse=True)
-        wanted = np.minimum(self.negatives * degrees, self.saturation.support * 0.999)
+        wanted = np.minimum(self.plan.negatives * degrees, self.saturation.support * 0.999)
         table, grid = self.saturation.table[:, 0], self.saturation.grid
         temperature = np.exp(np.interp(wanted, table, grid))
         below = wanted < table[0]  # where the sum is linear in T

@@ -52,7 +52,7 @@ class Ranker:
     ) -> None:
         self.model, self.options = model, options
         self.count = min(check_count(count), model.item_count)
-        self.popularity = model.popularity_weight if options.popularity is None else options.popularity
+        self.popularity = model.plan.popularity_weight if options.popularity is None else options.popularity
         if excluded is None:
             allow, deny = (
                 None if ids is None else item_rows(model.item_ids, ids) for ids in (options.allow, options.deny)
@@ -175,7 +175,7 @@ def user_vectors(users: Side) -> NDArray[np.float32]:
 def item_vectors(model: Model, popularity: float | None) -> NDArray[np.float32]:
     """[items, K + 2]: the bias and `popularity` * log pi are the last two, against ones of the user; with user biases
     there is a third, which is 1, against them."""
-    weight = model.popularity_weight if popularity is None else finite("popularity", popularity)
+    weight = model.plan.popularity_weight if popularity is None else finite("popularity", popularity)
     items = model.items
     parts = [items.mean, items.biases[0][:, None], (np.float32(weight) * model.log_popularity)[:, None]]
     return np.concatenate([*parts, np.ones((len(items), 1), np.float32)] if model.users.has_bias else parts, axis=1)

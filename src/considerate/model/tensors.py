@@ -47,13 +47,13 @@ def shared_tensors(model: Model) -> tuple[dict[str, Writable], dict[str, Any]]:
         "factors": model.factors,
         "items": model.item_count,
         "gamma": model.gamma,
-        "negatives": model.negatives,
-        "groups": model.groups,
-        "popularity_weight": model.popularity_weight,
+        "negatives": model.plan.negatives,
+        "groups": model.plan.groups,
+        "popularity_weight": model.plan.popularity_weight,
         "converged": model.converged,
         "recalibration": asdict(model.recalibration),
         "precisions": {name: [gamma.shape, gamma.rate] for name, gamma in gammas.items() if gamma is not None},
-        "settings": {name: getattr(model.settings, name) for name in SETTINGS},
+        "settings": {name: getattr(model.plan, name) for name in SETTINGS},
         "parameters": {
             name: value.item() if isinstance(value, np.generic) else value for name, value in model.parameters.items()
         },
@@ -161,11 +161,8 @@ def read_model(
         item_degree=arrays["item_degree"],
         item_ids=vocabulary("item_ids", about["item_ids"], arrays),
         titles=Titles(arrays["titles.offsets"], arrays["titles.text"]) if about["titles"] else None,
-        settings=_plan(stored, about),
-        negatives=negatives,
-        groups=about["groups"],
+        plan=_plan(stored, about),
         bounds=tuple(dict(zip(about["bound_terms"], row)) for row in arrays["bounds"].tolist()),
-        popularity_weight=about["popularity_weight"],
         converged=about["converged"],
         parameters=about["parameters"],
         recalibration=about["recalibration"],
@@ -175,7 +172,7 @@ def read_model(
 def _plan(stored: StoredTensors, about: Mapping[str, Any]) -> FitPlan:
     """The plan of the fit: the parameters, with the settings that were chosen."""
     values = {name: value for name, value in about["settings"].items() if name not in ("offset", "weight")}
-    values |= {"negatives": about["negatives"], "popularity": about["popularity_weight"]}
+    values |= {name: about[name] for name in ("negatives", "groups")} | {"popularity": about["popularity_weight"]}
     known = {name: value for name, value in about["parameters"].items() if name in PARAMETERS}
     try:
         return replace(Parameters(**known).plan(), **values, likelihood_weight=about["settings"]["weight"])
