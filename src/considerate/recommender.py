@@ -134,11 +134,12 @@ class Recommender(Parameters):
         if backend is not None and not hasattr(backend, "start"):
             raise UsageError(f"backend is {backend!r}; it must be None, RayBackend(...) or OutOfCore(...).")
         request = user_items if isinstance(user_items, FitRequest) else self.fit_request(user_items)
+        this_fit = object()
 
         def publish(session: FitSession, model: Model | None) -> None:
             if model is None:
-                self._current_fit = publish  # this fit begins
-            if self._current_fit is not publish:
+                self._current_fit = this_fit
+            if self._current_fit is not this_fit:
                 return  # another fit has begun meanwhile
             self.data_ = session.data
             self.__dict__.pop("_model", None)
