@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gzip
+import inspect
 import subprocess
 import sys
 import warnings
+from dataclasses import fields
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
 
-from considerate.data import Titles, read_interactions
+from considerate.data import ReaderOptions, Titles, read_interactions, read_judged
 from considerate.data import read as reader
 from considerate.data.vocabulary import Vocabulary
 from considerate.errors import DataError, UsageError
@@ -31,7 +33,7 @@ RATED = {"rating": [5, 4, 3, 2, 1]}
 
 
 def test_nothing_heavy_is_imported() -> None:
-    code = "import sys, considerate.data; print([m for m in ('pyarrow', 'scipy', 'pandas') if m in sys.modules])"
+    code = "import sys, considerate.data.read; print([m for m in ('pyarrow', 'scipy', 'pandas') if m in sys.modules])"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "[]"
 
@@ -90,6 +92,19 @@ def test_types_of_strings(kind: str, tmp_path: Path) -> None:
     check(read_interactions(tmp_path / "likes.parquet"))
     if kind != "binary":
         check(read_interactions(pa.table(columns), where="user == 'al'"), [PAIRS[1], PAIRS[2], PAIRS[4]])
+
+
+def test_dictionaries_with_values_that_are_unused_repeated_or_null() -> None:
+    users = pa.DictionaryArray.from_arrays(pa.array([2, 0, 1, 2, None]), ["al", "al", "bo", "nobody"])
+    likes = pa.table({"user": users, "item": [1, 2, 3, 4, 5]})
+    got = read_interactions(likes, where="user is not null")
+    check(got, [("bo", 1), ("al", 2), ("al", 3), ("bo", 4)])
+    assert len(got.user_ids) == 2
+    with pytest.raises(DataError, match="1 rows have no user"):
+        read_interactions(likes)
+    nulls = pa.DictionaryArray.from_arrays(pa.array([0, 1, 1]), pa.array(["al", None]))
+    with pytest.raises(DataError, match="2 rows have no user"):
+        read_interactions(pa.table({"user": nulls, "item": [1, 2, 3]}))
 
 
 @pytest.mark.parametrize(
@@ -165,6 +180,26 @@ def test_rows_do_not_depend_on_order_nor_on_groups(monkeypatch: pytest.MonkeyPat
     assert everyone == shuffled.user_ids.ids_of(range(len(shuffled.user_ids)))
 
 
+# Options
+
+
+def test_reader_options() -> None:
+    options = ReaderOptions.of({"where": "rating >= 4", "user_column": "user"})
+    assert options == ReaderOptions(where="rating >= 4", user_column="user")
+    assert ReaderOptions.of(options) is options
+    assert ReaderOptions.of(None) == ReaderOptions.of({}) == ReaderOptions()
+    parameters = inspect.signature(read_interactions).parameters
+    assert [*parameters][1:] == [option.name for option in fields(ReaderOptions)]
+    with pytest.raises(UsageError, match="reader has 'user', which is no option of the reader; it takes user_column, "):
+        ReaderOptions.of({"user": "a"})
+    with pytest.raises(UsageError, match="reader is 'rating >= 4'; expected a mapping"):
+        ReaderOptions.of("rating >= 4")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="--where"):
+        ReaderOptions(where="rating >>= 4")
+    with pytest.raises(UsageError, match="needs a rule that tells likes from others"):
+        read_judged(table(**RATED))
+
+
 # Matrices
 
 
@@ -192,6 +227,8 @@ def test_sparse_matrix_with_values_that_are_no_likes() -> None:
         read_interactions(sp.csr_matrix(np.array([[1j]])))
     with pytest.raises(UsageError, match="no columns"):
         read_interactions(sp.csr_matrix(np.eye(2)), user_column="user")
+    with pytest.raises(DataError, match="4294967296 x 2; at most 2147483647 rows fit"):
+        read_interactions(sp.coo_matrix(([1.0], ([0], [1])), (2**32, 2)))
 
 
 # Columns

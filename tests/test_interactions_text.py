@@ -63,6 +63,8 @@ def test_text_ids_are_integers_only_if_all_are(tmp_path: Path) -> None:
     check(read_interactions(path), [("007", 1), ("7", 2)])
     path.write_text("user,item\n7.0,99999999999999999999\n8.0,1\n")
     check(read_interactions(path), [(7, "99999999999999999999"), (8, "1")])
+    path.write_text("user,item\n1,9999999999999999999\n2,1\n")  # nineteen digits, above 2^63
+    check(read_interactions(path), [(1, "9999999999999999999"), (2, "1")])
     late = "user,item\n" + "1,2\n" * 200_000 + "1,X\n"  # a string long after the sample
     path.write_text(late)
     assert read_interactions(path).item_ids.ids_of(range(2)) == ["2", "X"]

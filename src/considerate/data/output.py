@@ -60,20 +60,13 @@ def write_batches(path: PathLike, schema: pyarrow.Schema, batches: Iterable[pyar
     return rows
 
 
-def pair_batches(users: NDArray[np.int32], items: NDArray[np.int32]) -> Iterator[pyarrow.RecordBatch]:
-    """Likes as batches of the columns user and item."""
-    import pyarrow as pa
-
-    for start in range(0, max(1, len(users)), CHUNK):
-        part = slice(start, start + CHUNK)
-        yield pa.record_batch({"user": pa.array(users[part]), "item": pa.array(items[part])})
-
-
 def write_likes(path: PathLike, users: NDArray[np.int32], items: NDArray[np.int32]) -> int:
-    """Pairs of row numbers to a file."""
+    """Pairs of row numbers to a file, as the columns user and item."""
     import pyarrow as pa
 
-    return write_batches(path, pa.schema([("user", pa.int32()), ("item", pa.int32())]), pair_batches(users, items))
+    parts = (slice(start, start + CHUNK) for start in range(0, max(1, len(users)), CHUNK))
+    batches = (pa.record_batch({"user": pa.array(users[part]), "item": pa.array(items[part])}) for part in parts)
+    return write_batches(path, pa.schema([("user", pa.int32()), ("item", pa.int32())]), batches)
 
 
 def write_titles(path: PathLike, titles: list[str]) -> int:
