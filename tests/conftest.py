@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # the workers share the cores: one thre
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
 import pytest
+
+from considerate.kernels import compiled
 
 pytest_plugins = ["servers"]  # s3_bucket, postgres
 GROUPS = {"test_page": "figures", "test_figures": "figures"}  # files that share what one process makes once
@@ -25,6 +28,15 @@ def group_of(nodeid: str) -> str:
     name = Path(file).stem
     on_ray = name.startswith("test_ray") or test.split("[")[0].endswith("_on_ray")
     return "ray" if on_ray else GROUPS.get(name, name)
+
+
+@pytest.fixture(params=compiled.instruction_sets())
+def each_instruction_set(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The kernels' builds that this machine runs, one after the other."""
+    before = compiled.instruction_set()
+    compiled.use_instruction_set(request.param)
+    yield request.param
+    compiled.use_instruction_set(before)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -34,12 +34,12 @@ def test_blocks_cover_the_coordinates(factors: int, sizes: list[int]) -> None:
     assert compiled.coordinate_blocks(factors) == sizes
 
 
-@pytest.mark.parametrize("isa", compiled.instruction_sets())
+@pytest.mark.usefixtures("each_instruction_set")
 @pytest.mark.parametrize("epsilon", [1.0, 0.4])
 @pytest.mark.parametrize("factors", [70, 96])
-def test_a_row_is_stepped_block_by_block_as_the_reference_would(isa: str, epsilon: float, factors: int) -> None:
+def test_a_row_is_stepped_block_by_block_as_the_reference_would(epsilon: float, factors: int) -> None:
     random = np.random.default_rng(1)
-    graph, best = planted(30, 20), compiled.instruction_set()
+    graph = planted(30, 20)
 
     def side(rows: int) -> Side:
         mean = 0.2 * random.standard_normal((rows, factors))
@@ -49,12 +49,8 @@ def test_a_row_is_stepped_block_by_block_as_the_reference_would(isa: str, epsilo
     users, items = side(30), side(20)
     unliked = Sampled(graph.by_user, graph.user_blocks, popularity_weights(graph.by_item.degrees, 1.0), 1.0, 0).draw(1)
     step = PassConstants(-0.5, 1.5, 2.0, 1.3, epsilon)
-    compiled.use_instruction_set(isa)
-    try:
-        kernel_pass = side_pass(users, items, graph.by_user, Terms(unliked=unliked), step, own_is_user=True)
-        new = update_side(kernel_pass, users, graph.user_blocks, run_serially)
-    finally:
-        compiled.use_instruction_set(best)
+    kernel_pass = side_pass(users, items, graph.by_user, Terms(unliked=unliked), step, own_is_user=True)
+    new = update_side(kernel_pass, users, graph.user_blocks, run_serially)
 
     def row(side: Side, i: int) -> Row:
         return Row(

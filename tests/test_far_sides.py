@@ -28,6 +28,7 @@ def graph(request) -> Graph:
     return Graph.from_pairs(users, items, USERS, ITEMS, block_edges=request.param)
 
 
+@pytest.mark.usefixtures("each_instruction_set")
 @pytest.mark.parametrize("kind", ["sampled", "expected"])
 @pytest.mark.parametrize("pieces", [1, 7])
 def test_rows_summed_together_have_the_bits_of_rows_summed_alone(graph, kind, pieces):
@@ -54,8 +55,6 @@ def test_rows_summed_together_have_the_bits_of_rows_summed_alone(graph, kind, pi
     if closed:
         sums = sums.merge(edge_sums(kernel_pass, rows, CoordinateBlock.of(FACTORS), (0, 0), closed_form=True))
     alone = q.items.empty_like()
-    compiled.solve_rows(
-        kernel_pass, rows, sums.second, sums.first, sums.bias, alone.rows, alone.bias_mean, alone.bias_variance
-    )
+    compiled.solve_rows(kernel_pass, rows, *sums.arrays(), *alone.arrays())
     np.testing.assert_array_equal(together.rows, alone.rows)
     np.testing.assert_array_equal(together.biases, alone.biases)

@@ -23,7 +23,6 @@ from considerate.inference.hidden.saturation import Saturation
 from considerate.inference.posterior import Posterior, Side
 from considerate.inference.sums import CoordinateBlock, PassConstants, edge_sums, side_pass
 from considerate.inference.sweep import InMemory, initial_state
-from considerate.kernels import compiled
 from considerate.kernels.threads import LocalBackend
 from considerate.parameters import FitPlan
 
@@ -350,37 +349,32 @@ def test_a_user_who_likes_everything_has_no_mass_in_closed_form():
         assert (considered <= 1 + 1e-6).all()
 
 
-@pytest.mark.parametrize("name", compiled.instruction_sets())
+@pytest.mark.usefixtures("each_instruction_set")
 @pytest.mark.parametrize("user_bias", [False, True])
 @pytest.mark.parametrize("weight", [1.0, 2.0])
 @pytest.mark.parametrize("groups", [1, 8])
-def test_closed_form_sums_equal_brute_force(name, user_bias, weight, groups):
+def test_closed_form_sums_equal_brute_force(user_bias, weight, groups):
     graph = skewed_graph(users=40, items=30, block_edges=90)
     assert len(graph.user_blocks) - 1 >= 5, "sums over users are added over several blocks"
     settings = FitPlan(factors=3, negatives=2.0, likelihood_weight=weight, user_bias=user_bias)
-    before = compiled.instruction_set()
-    compiled.use_instruction_set(name)
-    try:
-        estimator, q, user_terms, updated, considered = expected_state(graph, settings, 2.0, groups)
-        prior = naive.Prior(settings.offset, weight)
-        users, items, g = naive.Factor.of(q.users), naive.Factor.of(q.items), naive.likes(graph)
-        _, square = naive.logit_moments(users, items, settings.offset)
-        xi = naive.shared_xi(square, g, considered, estimator.grouping.group_of_item)
-        assert updated.edge_bound == pytest.approx(naive.edges_term(users, items, g, considered, prior, xi), rel=1e-5)
+    estimator, q, user_terms, updated, considered = expected_state(graph, settings, 2.0, groups)
+    prior = naive.Prior(settings.offset, weight)
+    users, items, g = naive.Factor.of(q.users), naive.Factor.of(q.items), naive.likes(graph)
+    _, square = naive.logit_moments(users, items, settings.offset)
+    xi = naive.shared_xi(square, g, considered, estimator.grouping.group_of_item)
+    assert updated.edge_bound == pytest.approx(naive.edges_term(users, items, g, considered, prior, xi), rel=1e-5)
 
-        step = PassConstants(settings.offset, weight, 1.0, 1.0, 1.0)
-        kernel_pass = side_pass(q.users, q.items, graph.by_user, user_terms, step, own_is_user=True)
-        compare_sums(kernel_pass, users, items, g, considered, prior, xi, of_user=True)
+    step = PassConstants(settings.offset, weight, 1.0, 1.0, 1.0)
+    kernel_pass = side_pass(q.users, q.items, graph.by_user, user_terms, step, own_is_user=True)
+    compare_sums(kernel_pass, users, items, g, considered, prior, xi, of_user=True)
 
-        q = Posterior(updated.side, q.items, q.precisions)
-        item_terms = estimator.item_terms(1, q, run_serially)
-        kernel_pass = side_pass(q.items, q.users, graph.by_item, item_terms, step, own_is_user=False)
-        users = naive.Factor.of(q.users)
-        _, square = naive.logit_moments(users, items, settings.offset)
-        xi = np.where(g > 0, np.sqrt(square), xi)  # liked pairs have a new xi, groups keep the users' last
-        compare_sums(kernel_pass, users, items, g, considered, prior, xi, of_user=False)
-    finally:
-        compiled.use_instruction_set(before)
+    q = Posterior(updated.side, q.items, q.precisions)
+    item_terms = estimator.item_terms(1, q, run_serially)
+    kernel_pass = side_pass(q.items, q.users, graph.by_item, item_terms, step, own_is_user=False)
+    users = naive.Factor.of(q.users)
+    _, square = naive.logit_moments(users, items, settings.offset)
+    xi = np.where(g > 0, np.sqrt(square), xi)  # liked pairs have a new xi, groups keep the users' last
+    compare_sums(kernel_pass, users, items, g, considered, prior, xi, of_user=False)
 
 
 def test_groups_separate_popularity_and_taste_and_freeze_after_a_few_sweeps():

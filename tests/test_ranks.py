@@ -50,15 +50,7 @@ def laid_out(lists):
     return starts, np.concatenate([np.empty(0, np.int32), *lists]).astype(np.int32)
 
 
-@pytest.fixture(params=compiled.instruction_sets())
-def each_build(request):
-    before = compiled.instruction_set()
-    compiled.use_instruction_set(request.param)
-    yield
-    compiled.use_instruction_set(before)
-
-
-@pytest.mark.usefixtures("each_build")
+@pytest.mark.usefixtures("each_instruction_set")
 def test_compiled_ranks_are_the_references() -> None:
     @examples(150)
     @given(rows_of_scores())
@@ -74,7 +66,7 @@ def test_compiled_ranks_are_the_references() -> None:
     check()
 
 
-@pytest.mark.usefixtures("each_build")
+@pytest.mark.usefixtures("each_instruction_set")
 def test_compiled_lists_are_the_references() -> None:
     @examples(150)
     @given(rows_of_scores(), st.integers(1, 50))
