@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import Field, dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -103,37 +103,6 @@ def _each(test: Callable[..., Any]) -> Callable[..., bool]:
     return lambda array, n: all(test(array[first : first + _ROWS], n) for first in range(0, len(array), _ROWS))
 
 
-def _side_rules(side: str) -> tuple[Rule, ...]:
-    rows, mean, variance, degree = f"{side}.rows", f"{side}.bias_mean", f"{side}.bias_variance", f"{side}_degree"
-    of, finite = "the tensor {!r} {}".format, _each(lambda part, _: np.isfinite(part).all())
-    return (
-        Rule((rows,), of(rows, "holds a value that is not finite"), finite, deep=True),
-        Rule(
-            (rows,),
-            of(rows, "holds a variance that is not positive"),
-            _each(lambda part, n: (part[:, n["row"] // 2 :][:, : n["factors"]] > 0).all()),
-            deep=True,
-        ),
-        Rule(
-            (rows,),
-            of(rows, "is not padded with zeros"),
-            _each(lambda part, n: not part.reshape(len(part), 2, -1)[:, :, n["factors"] :].any()),
-            deep=True,
-        ),
-        Rule((mean,), of(mean, "holds a value that is not finite"), finite),
-        Rule(
-            (variance,),
-            of(variance, "holds a variance that is not positive and finite"),
-            lambda array, _: ((array > 0) & np.isfinite(array)).all(),
-        ),
-        Rule(
-            (degree,),
-            of(degree, "does not hold degrees"),
-            lambda array, _: not len(array) or 0 <= int(array.min()) <= int(array.max()) < 2**31,
-        ),
-    )
-
-
 def _divides(starts: NDArray[Any], parts: NDArray[Any], _: Sizes) -> bool:
     return bool(starts[0] == 0 and starts[-1] == len(parts) and not np.any(starts[1:] < starts[:-1]))
 
@@ -144,30 +113,12 @@ def _utf8(offsets: NDArray[Any], text: NDArray[Any], _: Sizes) -> bool:
         str(text.data, "utf-8")
     except UnicodeDecodeError:
         return False
-    starts = offsets[:-1][offsets[:-1] < len(text)]
-    return not np.any((text[starts] & 0xC0) == 0x80)
-
-
-def _text_rules(name: str) -> tuple[Rule, ...]:
-    both = (f"{name}.offsets", f"{name}.text")
-    return (
-        Rule(both, f"the offsets of {name!r} do not divide its text", _divides),
-        Rule(both, f"{name!r} is not UTF-8 text", _utf8, deep=True),
-    )
-
-
-def _ids_rules(name: str) -> tuple[Rule, ...]:
-    reason = f"the ids of {name!r} are not distinct and in ascending order"
-    return (
-        Rule((f"{name}.integers",), reason, lambda ids, _: not np.any(ids[1:] <= ids[:-1])),
-        *_text_rules(name),
-        Rule((f"{name}.offsets", f"{name}.text"), reason, lambda *texts: ascending_texts(*texts[:2]), deep=True),
-    )
+    return not np.any((text[offsets[:-1][offsets[:-1] < len(text)]] & 0xC0) == 0x80)
 
 
 def _as_many(starts: NDArray[Any], degree: NDArray[Any], _: Sizes) -> bool:
-    parts = (slice(first, first + _ROWS) for first in range(0, len(degree), _ROWS))
-    return all(np.array_equal(np.diff(starts[part.start : part.stop + 1]), degree[part]) for part in parts)
+    cuts = range(0, len(degree), _ROWS)
+    return all(np.array_equal(np.diff(starts[cut : cut + _ROWS + 1]), degree[cut : cut + _ROWS]) for cut in cuts)
 
 
 def _rising_likes(starts: NDArray[Any], items: NDArray[Any], _: Sizes) -> bool:
@@ -180,33 +131,60 @@ def _popularities(pi: NDArray[Any], _: Sizes) -> bool:
     return bool(pi.any() and ((pi == 0) | ((pi >= POPULARITY_RANGE[0]) & (pi <= POPULARITY_RANGE[1]))).all())
 
 
+_finite = _each(lambda part, _: np.isfinite(part).all())
+_positive = _each(lambda part, _: ((part > 0) & np.isfinite(part)).all())
+_positive_variances = _each(lambda part, n: (part[:, n["row"] // 2 :][:, : n["factors"]] > 0).all())
+_padded = _each(lambda part, n: not part.reshape(len(part), 2, -1)[:, :, n["factors"] :].any())
+_degrees = _each(lambda part, _: 0 <= part.min() <= part.max() < 2**31)
+_items_there = _each(lambda part, n: 0 <= part.min() <= part.max() < n["items"])
+_counts = _each(lambda part, _: 0 <= part.min() <= part.max() < _MOST)
+
+
+def _side_rules(side: str) -> tuple[Rule, ...]:
+    rows, mean, variance, degree = f"{side}.rows", f"{side}.bias_mean", f"{side}.bias_variance", f"{side}_degree"
+    return (
+        Rule((rows,), f"the tensor {rows!r} holds a value that is not finite", _finite, deep=True),
+        Rule((rows,), f"the tensor {rows!r} holds a variance that is not positive", _positive_variances, deep=True),
+        Rule((rows,), f"the tensor {rows!r} is not padded with zeros", _padded, deep=True),
+        Rule((mean,), f"the tensor {mean!r} holds a value that is not finite", _finite),
+        Rule((variance,), f"the tensor {variance!r} holds a variance that is not positive and finite", _positive),
+        Rule((degree,), f"the tensor {degree!r} does not hold degrees", _degrees),
+    )
+
+
+def _text_rules(name: str, ids: bool = True) -> tuple[Rule, ...]:
+    both, reason = (f"{name}.offsets", f"{name}.text"), f"the ids of {name!r} are not distinct and in ascending order"
+    rules = (
+        Rule(both, f"the offsets of {name!r} do not divide its text", _divides),
+        Rule(both, f"{name!r} is not UTF-8 text", _utf8, deep=True),
+    )
+    return (
+        rules
+        if not ids
+        else (
+            Rule((f"{name}.integers",), reason, lambda numbers, _: not np.any(numbers[1:] <= numbers[:-1])),
+            *rules,
+            Rule(both, reason, lambda *texts: ascending_texts(*texts[:2]), deep=True),
+        )
+    )
+
+
 _LIKES = ("likes.starts", "likes.items")
 RULES = (
     *_side_rules("user"),
     *_side_rules("item"),
-    *_ids_rules("user_ids"),
-    *_ids_rules("item_ids"),
-    *_ids_rules("shards.ids"),
-    *_text_rules("titles"),
+    *_text_rules("user_ids"),
+    *_text_rules("item_ids"),
+    *_text_rules("shards.ids"),
+    *_text_rules("titles", ids=False),
     Rule(("popularity",), "the popularities are not those of a model: zero, or from 1e-100 to 1e+100", _popularities),
     Rule(("bounds",), "the history of the bound is not finite", lambda bounds, _: (np.abs(bounds) < 1e300).all()),
     Rule(_LIKES, "the likes are not divided into users", _divides),
-    Rule(
-        _LIKES[1:],
-        "the likes name an item that is not there",
-        lambda items, n: not len(items) or (items.min() >= 0 and items.max() < n["items"]),
-    ),
+    Rule(_LIKES[1:], "the likes name an item that is not there", _items_there),
     Rule(("likes.starts", "user_degree"), "the likes of a user are not as many as 'user_degree' says", _as_many),
     Rule(("user_degree",), "the users' degrees do not add up to 'edges'", lambda degree, n: degree.sum() == n["edges"]),
     Rule(_LIKES, "the likes of a user are not distinct and in ascending order", _rising_likes, deep=True),
-    *(
-        Rule(
-            (f"shards.{name}",),
-            "its list of shards has a number out of range",
-            lambda numbers, _: ((numbers >= 0) & (numbers < _MOST)).all(),
-        )
-        for name in SHARD_NUMBERS
-    ),
+    *(Rule((f"shards.{name}",), "its list of shards has a number out of range", _counts) for name in SHARD_NUMBERS),
 )
 
 
@@ -260,62 +238,45 @@ SETTINGS: dict[str, Any] = {  # of the plan, as the file has them, each with its
 }
 
 
-Fields = dict[str, Callable[[Any], Any]]
 MISSING = object()
+Fields = dict[str, Any]  # a type; (int or float, lowest, highest); the field of a parameter; or a function that parses
 
 
 def _is_number(value: Any) -> bool:
     return type(value) in (int, float) and abs(value) < 1e300 and math.isfinite(value)
 
 
-def _typed(name: str, kind: type, then: Callable[[Any], Any] = lambda value: value) -> Fields:
-    def parse(value: Any) -> Any:
-        if type(value) is not kind:
+def _parse(name: str, spec: Any, value: Any, label: str) -> Any:
+    """A value of the description; ValueError says what is wrong with it."""
+    if isinstance(spec, type):
+        if type(value) is not spec:
             raise ValueError(f"its description has no {name!r} of the right kind")
-        return then(value)
-
-    return {name: parse}
-
-
-def _number(name: str, low: float, high: float, kind: type = float) -> Fields:
-    def parse(value: Any) -> Any:
-        if not _is_number(value) or (kind is int and type(value) is not int):
-            raise ValueError(f"its description has no number {name!r}")
-        if not low <= value <= high:
-            raise ValueError(f"its {name!r} is out of range")
-        return kind(value)
-
-    return {name: parse}
-
-
-def _check_parameter(name: str, label: str, value: Any) -> None:
-    try:
-        check_setting(PARAMETERS[name], value)
-    except UsageError as error:
-        raise ValueError(f"{label} is out of range ({str(error).removesuffix('.')})") from error
-
-
-def _parameter(name: str, kind: type) -> Fields:
-    def parse(value: Any) -> Any:
-        if not _is_number(value):
-            raise ValueError(f"its description has no number {name!r}")
-        _check_parameter(name, f"its {name!r}", value)
-        return kind(value)
-
-    return {name: parse}
+        return value
+    if not isinstance(spec, tuple | Field):
+        return spec(value)
+    if not _is_number(value) or (isinstance(spec, tuple) and spec[0] is int and type(value) is not int):
+        raise ValueError(f"its description has no number {name!r}")
+    if isinstance(spec, Field):
+        try:
+            check_setting(spec, value)
+        except UsageError as error:
+            raise ValueError(f"{label} is out of range ({str(error).removesuffix('.')})") from error
+    elif not spec[1] <= value <= spec[2]:
+        raise ValueError(f"{label} is out of range")
+    return value if isinstance(spec, Field) else spec[0](value)
 
 
 def _settings(given: Any) -> dict[str, Any]:
     """The settings of inference, each in the range of the parameter that it came from."""
     found: dict[str, Any] = {}
     for name, default in SETTINGS.items():
-        value = given.get(name, default)
+        value = _parse("settings", dict, given, "").get(name, default)
         whole = type(default) is int and type(value) is int and 0 <= value < 2**63
         if not (whole or (type(default) is float and _is_number(value)) or type(default) is type(value) is bool):
             raise ValueError(f"its setting {name!r} is out of range")
-        parameter = "likelihood_weight" if name == "weight" else name
-        if parameter in PARAMETERS:
-            _check_parameter(parameter, f"its setting {name!r}", value)
+        parameter = PARAMETERS.get("likelihood_weight" if name == "weight" else name)
+        if parameter is not None and not isinstance(value, bool):
+            _parse(name, parameter, value, f"its setting {name!r}")
         found[name] = type(default)(value)
     return found
 
@@ -323,7 +284,7 @@ def _settings(given: Any) -> dict[str, Any]:
 def _precisions(given: Any) -> Precisions:
     found: dict[str, Gamma] = {}
     for name in GAMMAS:
-        pair = given.get(name)
+        pair = _parse("precisions", dict, given, "").get(name)
         if pair is None and name.endswith("bias"):
             continue
         if not (isinstance(pair, list) and len(pair) == 2 and all(_is_number(part) and part > 0 for part in pair)):
@@ -335,14 +296,13 @@ def _precisions(given: Any) -> Precisions:
 def _recalibration(given: Any) -> Recalibration:
     if given is MISSING:  # a file from before there was any
         return UNCHANGED
-    if not isinstance(given, dict) or given.keys() != {"slope", "shift"} or not all(map(_is_number, given.values())):
-        raise ValueError("its recalibration is not a finite shift and a slope above zero")
-    if not given["slope"] > 0:
+    numbers = isinstance(given, dict) and given.keys() == {"slope", "shift"} and all(map(_is_number, given.values()))
+    if not numbers or not given["slope"] > 0:
         raise ValueError("its recalibration is not a finite shift and a slope above zero")
     return Recalibration(float(given["slope"]), float(given["shift"]))
 
 
-def _ids(name: str) -> Fields:
+def _ids(name: str) -> Callable[[Any], dict[str, Any]]:
     def parse(value: Any) -> dict[str, Any]:
         if not isinstance(value, dict) or value.keys() != {"kind", "size"}:
             raise ValueError(f"the vocabulary {name!r} is not described by kind and size")
@@ -350,36 +310,35 @@ def _ids(name: str) -> Fields:
             raise ValueError(f"the vocabulary {name!r} is {shown(value)}")
         return value
 
-    return {name: parse}
+    return parse
 
 
 def _terms(given: Any) -> list[str]:
-    if not all(isinstance(term, str) for term in given):
-        raise ValueError("the history of the bound is not one of terms")
+    if not isinstance(given, list) or not all(isinstance(term, str) for term in given):
+        raise ValueError("the history of the bound is not one of terms, 'bound_terms' of the bounds")
     return list(given)
 
 
-USERS_FIELDS = (
-    _number("users", 0, _MOST, int) | _number("edges", 0, _MOST, int) | _typed("likes", bool) | _ids("user_ids")
-)
-SHARED_FIELDS = (
-    _number("factors", 1, _MOST, int)
-    | _number("items", 0, _MOST, int)
-    | _number("gamma", -2000, 100)
-    | _parameter("negatives", float)
-    | _parameter("groups", int)
-    | _number("popularity_weight", -1e6, 1e6)
-    | _typed("converged", bool)
-    | {"recalibration": _recalibration}
-    | _typed("precisions", dict, _precisions)
-    | _typed("settings", dict, _settings)
-    | _typed("parameters", dict)
-    | _typed("bound_terms", list, _terms)
-    | _ids("item_ids")
-    | _typed("titles", bool)
-)
-SHARD_FIELDS = USERS_FIELDS | _number("first", 0, _MOST, int) | _number("factors", 1, _MOST, int)
-INDEX_FIELDS = SHARED_FIELDS | USERS_FIELDS | _number("shards", 1, _MOST, int) | _number("users", 1, _MOST, int)
+_COUNT, _SOME = (int, 0, _MOST), (int, 1, _MOST)
+USERS_FIELDS: Fields = {"users": _COUNT, "edges": _COUNT, "likes": bool, "user_ids": _ids("user_ids")}
+SHARED_FIELDS: Fields = {
+    "factors": _SOME,
+    "items": _COUNT,
+    "gamma": (float, -2000, 100),
+    "negatives": PARAMETERS["negatives"],
+    "groups": PARAMETERS["groups"],
+    "popularity_weight": (float, -1e6, 1e6),
+    "converged": bool,
+    "recalibration": _recalibration,
+    "precisions": _precisions,
+    "settings": _settings,
+    "parameters": dict,
+    "bound_terms": _terms,
+    "item_ids": _ids("item_ids"),
+    "titles": bool,
+}
+SHARD_FIELDS: Fields = USERS_FIELDS | {"first": _COUNT, "factors": _SOME}
+INDEX_FIELDS: Fields = SHARED_FIELDS | USERS_FIELDS | {"shards": _SOME, "users": _SOME}
 
 # --- Writing and reading by these tables --------------------------------------------------------------------
 
@@ -433,7 +392,8 @@ class Form:
 def parse(stored: StoredTensors, expected: Fields) -> dict[str, Any]:
     """The fields of a description, each in its range; ModelFileError says which is not."""
     try:
-        return {name: read(stored.metadata.get(name, MISSING)) for name, read in expected.items()}
+        found = {name: stored.metadata.get(name, MISSING) for name in expected}
+        return {name: _parse(name, spec, found[name], f"its {name!r}") for name, spec in expected.items()}
     except ValueError as error:
         raise stored.refusal(str(error)) from error
 

@@ -108,7 +108,7 @@ class ShardedUsers:
         rows = empty((count, 2 * padded(self.factors)), np.float32)
         biases = np.empty((2, count), np.float32) if self.has_bias else None
         degree, starts, liked = np.empty(count, np.int64), np.zeros(count + 1, np.int64), np.empty(edges, np.int32)
-        ids, end = _IdsInOrder(self.shards.kind), 0
+        ids, end = list[Vocabulary](), 0
         for piece in pieces:
             part = slice(end, end + len(piece))
             rows[part], degree[part] = piece.side.rows, piece.degree
@@ -116,35 +116,21 @@ class ShardedUsers:
                 biases[0, part], biases[1, part] = piece.side.biases
             starts[part.start + 1 : part.stop + 1] = piece.liked.starts[1:] + starts[end]
             liked[starts[part.start] : starts[part.stop]] = piece.liked.indices
-            ids.add(piece.ids)
+            ids.append(piece.ids.take(np.arange(len(piece))))  # a copy: the shard need not stay open
             end = part.stop
         side = Side(self.factors, rows, *(() if biases is None else biases))
-        return UserRows(side, degree, Adjacency(starts, liked), ids.vocabulary())
+        return UserRows(side, degree, Adjacency(starts, liked), _joined_ids(self.shards.kind, ids))
 
 
-class _IdsInOrder:
-    """Ids of several shards, end to end."""
-
-    def __init__(self, kind: str) -> None:
-        self.is_text = kind == "string"
-        self.numbers: list[NDArray[np.int64]] = [np.empty(0, np.int64)]
-        self.lengths: list[NDArray[np.int64]] = [np.zeros(1, np.int64)]
-        self.texts: list[NDArray[np.uint8]] = [np.empty(0, np.uint8)]
-
-    def add(self, ids: Vocabulary) -> None:
-        if not self.is_text:
-            numbers = np.arange(ids.first, ids.first + len(ids)) if ids.integers is None else np.array(ids.integers)
-            self.numbers.append(numbers)
-            return
-        assert ids.offsets is not None
-        assert ids.text is not None
-        self.lengths.append(np.diff(ids.offsets))
-        self.texts.append(np.array(ids.text))
-
-    def vocabulary(self) -> Vocabulary:
-        if not self.is_text:
-            return Vocabulary.of_integers(np.concatenate(self.numbers))
-        return Vocabulary.of_bytes(np.cumsum(np.concatenate(self.lengths)), np.concatenate(self.texts))
+def _joined_ids(kind: str, parts: Sequence[Vocabulary]) -> Vocabulary:
+    """The ids of several shards, end to end."""
+    if kind != "string":
+        return Vocabulary.of_integers(
+            np.concatenate([np.empty(0, np.int64), *(ids.tensors()["integers"] for ids in parts)])
+        )
+    texts = [ids.tensors() for ids in parts]
+    lengths = np.concatenate([np.zeros(1, np.int64), *(np.diff(text["offsets"]) for text in texts)])
+    return Vocabulary.of_bytes(np.cumsum(lengths), np.concatenate([np.empty(0, np.uint8), *(t["text"] for t in texts)]))
 
 
 class ShardedIds:

@@ -137,7 +137,7 @@ def read_model(
     """A model; its users by `read_users`, where they are not in this file."""
     about = parse(stored, SHARED_FIELDS | USERS_FIELDS)
     settings, precisions = about["settings"], about["precisions"]
-    factors, negatives = about["factors"], about["negatives"]
+    factors, negatives = about["factors"], float(about["negatives"])
     if abs(settings["offset"] + np.log(negatives)) > 1e-6 + 1e-9 * abs(settings["offset"]):
         raise stored.refusal("its setting 'offset' is out of range (it must be -log of 'negatives')")
     if about["parameters"].get("factors", factors) != factors:
@@ -172,7 +172,8 @@ def read_model(
 def _plan(stored: StoredTensors, about: Mapping[str, Any]) -> FitPlan:
     """The plan of the fit: the parameters, with the settings that were chosen."""
     values = {name: value for name, value in about["settings"].items() if name not in ("offset", "weight")}
-    values |= {name: about[name] for name in ("negatives", "groups")} | {"popularity": about["popularity_weight"]}
+    values |= {"negatives": float(about["negatives"]), "groups": int(about["groups"])}
+    values["popularity"] = about["popularity_weight"]
     known = {name: value for name, value in about["parameters"].items() if name in PARAMETERS}
     try:
         return replace(Parameters(**known).plan(), **values, likelihood_weight=about["settings"]["weight"])
