@@ -162,8 +162,7 @@ def test_equal_degrees_give_something_finite(degrees: list[int], fit_law) -> Non
     assert math.isfinite(fit.log_likelihood)
     assert math.isfinite(fit.law.mean())
     assert fit.at_limit == (max(degrees) > 1)
-    assert ("no finite exponent" in fit.describe()) == fit.at_limit
-    assert ("2 of degree 0" in fit.describe()) == (degrees[0] == 0)
+    assert fit.zeros == degrees.count(0)
 
 
 @pytest.mark.parametrize("bad", [[], [0, 0], [-1, 2], [1.5], [[1, 2]], ["a"]])
@@ -182,8 +181,8 @@ def test_eq_1() -> None:
     sides = mean_constraint(7.1, 3780, users=6_200_000, items=12_000)  # the numbers of section 2
     assert sides.user_side == pytest.approx(0.0006, abs=5e-5)
     assert sides.item_side == pytest.approx(0.0006, abs=5e-5)
-    assert mean_constraint(2.0, 4.0, users=10, items=5).relative_gap == 0
-    assert mean_constraint(4.0, 4.0, users=10, items=5).relative_gap == pytest.approx(0.5)
+    assert mean_constraint(2.0, 4.0, users=10, items=5) == (0.4, 0.4)
+    assert mean_constraint(4.0, 4.0, users=10, items=5) == (0.8, 0.4)
     with pytest.raises(UsageError):
         mean_constraint(1.0, 1.0, users=0, items=3)
     with pytest.raises(UsageError):

@@ -24,7 +24,6 @@ from considerate.study.results import Results
 from randomised import share
 from study_results import PEERS, drawn_once, empty_results, plausible_results
 
-pytestmark = pytest.mark.xdist_group("figures")  # one process draws them, once
 SVG = "{http://www.w3.org/2000/svg}"
 
 

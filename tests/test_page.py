@@ -24,7 +24,6 @@ from considerate.study.results import (
 )
 from study_results import PEERS, drawn_once, empty_results, plausible_results
 
-pytestmark = pytest.mark.xdist_group("figures")  # one process draws them, once
 HOSTILE = "<script>alert('x')</script> & \"quoted\" $x$"
 VOID = {"meta", "link", "br", "img", "hr", "input"}
 

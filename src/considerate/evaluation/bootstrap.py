@@ -60,7 +60,7 @@ def intervals(
     if not 0.0 < level < 1.0:
         raise UsageError(f"level is {level!r}; it must be between 0 and 1.")
     means = resampled_means(
-        np.stack([np.asarray(one, np.float64) for one in values.values()], 1), seed, resamples, groups
+        np.stack([np.asarray(column, np.float64) for column in values.values()], 1), seed, resamples, groups
     )
     low, high = np.quantile(means, [(1.0 - level) / 2.0, (1.0 + level) / 2.0], axis=0)
     return {name: (float(low[at]), float(high[at])) for at, name in enumerate(values)}
@@ -78,14 +78,14 @@ def resampled_means(table: Floats, seed: int, resamples: int = RESAMPLES, groups
     if groups is not None:
         if np.shape(groups) != (len(table),):
             raise UsageError(f"groups has {np.size(groups)} entries for {len(table)} values; expected one each.")
-        _, place = np.unique(groups, return_inverse=True)
-        sums = np.stack([np.bincount(place, column) for column in sums.T], axis=1)
+        _, user = np.unique(groups, return_inverse=True)
+        sums = np.stack([np.bincount(user, column) for column in sums.T], axis=1)
     users = len(sums)
     random = np.random.Generator(np.random.Philox(key=[seed, STREAM]))
     totals = np.empty((resamples, sums.shape[1]))
     step = max(1, CHUNK // users)
     for first in range(0, resamples, step):
         drawn = random.integers(0, users, (min(step, resamples - first), users), dtype=np.int32)
-        weights = np.stack([np.bincount(one, minlength=users) for one in drawn]).astype(np.float64)
+        weights = np.stack([np.bincount(row, minlength=users) for row in drawn]).astype(np.float64)
         totals[first : first + step] = weights @ sums
     return np.asarray(totals[:, :-1] / totals[:, -1:])

@@ -49,11 +49,11 @@ def reliability(
     if bins < 1:
         raise UsageError(f"bins is {bins}; give at least 1.")
     edges = np.linspace(0.0, 1.0, bins + 1)
-    place = np.minimum((p * bins).astype(np.int64), bins - 1)
-    mass = np.bincount(place, w, minlength=bins)
+    bin = np.minimum((p * bins).astype(np.int64), bins - 1)
+    mass = np.bincount(bin, w, minlength=bins)
     predicted, observed = np.full((2, bins), np.nan)
-    np.divide(np.bincount(place, w * p, minlength=bins), mass, out=predicted, where=mass > 0)
-    np.divide(np.bincount(place, w * liked, minlength=bins), mass, out=observed, where=mass > 0)
+    np.divide(np.bincount(bin, w * p, minlength=bins), mass, out=predicted, where=mass > 0)
+    np.divide(np.bincount(bin, w * liked, minlength=bins), mass, out=observed, where=mass > 0)
     gaps = np.where(mass > 0, np.abs(observed - predicted), 0.0)
     seen = np.clip(np.where(liked, p, 1.0 - p), 1e-15, None)
     total = w.sum()
@@ -61,7 +61,7 @@ def reliability(
         edges,
         predicted,
         observed,
-        np.bincount(place, minlength=bins).astype(np.int64),
+        np.bincount(bin, minlength=bins).astype(np.int64),
         mass / total,
         float((mass * gaps).sum() / total),
         float((w * (p - liked) ** 2).sum() / total),
@@ -107,7 +107,7 @@ def fit_recalibration(
 ) -> Recalibration:
     """The slope and shift that make p' = sigma(slope logit(p) + shift) most likely, by Newton's method.
 
-    A weight of one half for each class keeps the model's fair coin: p' = 1/2 is said where liked and not liked are as
+    A weight of one half for each class keeps the model's fair coin: p' = 1/2 where liked and not liked are as
     likely. Where the classes can be told apart without error no finite slope is best, and the pairs are refused.
     """
     p, liked = _checked(p, liked)
@@ -159,16 +159,23 @@ def recalibrated_by_others(
     """p' of every pair by a recalibration that was fitted to the pairs of other users, which the seed divides into
     folds: what a recalibration is worth on people that it has not seen."""
     p, liked = _checked(p, liked)
-    people, place = np.unique(users, return_inverse=True)
+    people, user = np.unique(users, return_inverse=True)
     if folds < 2 or len(people) < folds:
         raise UsageError(
             f"{len(people)} users do not make {folds} folds; expected at least two folds, one user in each."
         )
     random = np.random.Generator(np.random.Philox(key=[seed, STREAM]))
-    fold = (random.permutation(len(people)) % folds)[place]
+    fold = (random.permutation(len(people)) % folds)[user]
+    return recalibrate_by_fold(p, liked, fold, weights)
+
+
+def recalibrate_by_fold(
+    p: NDArray[Any], liked: NDArray[Any], fold: NDArray[Any], weights: str | None = EQUAL
+) -> Floats:
+    """p' of the pairs of each fold by a recalibration that was fitted to the other folds."""
     answer = np.empty(len(p))
-    for one in range(folds):
-        own = fold == one
+    for number in np.unique(fold):
+        own = fold == number
         answer[own] = fit_recalibration(p[~own], liked[~own], weights).apply(p[own])
     return answer
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -79,7 +80,7 @@ def evaluate_model(
             f"{pairs.unknown_items} of items that the model does not know, {pairs.in_training} that it was fitted to."
         )
     held = HeldOut(graph, pairs.users, pairs.items, pairs.rows - len(pairs.users))
-    found = evaluate(
+    report = evaluate(
         ModelScorer(model, popularity, score),
         held,
         k,
@@ -90,10 +91,10 @@ def evaluate_model(
         user_degree=model.user_degree,
         item_degree=model.item_degree,
     )
-    found["test"] = pairs.counts()
+    report["test"] = pairs.counts()
     if not_liked is not None:
-        found |= honesty(model, pairs, judged_pairs(model, graph, pairs, not_liked), seed)
-    return found
+        report |= honesty(model, pairs, judged_pairs(model, graph, pairs, not_liked), seed)
+    return report
 
 
 def judged_pairs(model: Model, graph: Graph, liked: KnownPairs, not_liked: Interactions) -> KnownPairs:
@@ -101,33 +102,24 @@ def judged_pairs(model: Model, graph: Graph, liked: KnownPairs, not_liked: Inter
     pairs = known_pairs(model, graph, not_liked)
     likes = np.sort(pair_keys(liked.users, liked.items, model.item_count))
     both = is_among(pair_keys(pairs.users, pairs.items, model.item_count), likes)
-    return KnownPairs(
-        pairs.users[~both],
-        pairs.items[~both],
-        pairs.rows,
-        pairs.unknown_users,
-        pairs.unknown_items,
-        pairs.in_training,
-        pairs.duplicates + int(both.sum()),
-    )
+    duplicates = pairs.duplicates + int(both.sum())
+    return replace(pairs, users=pairs.users[~both], items=pairs.items[~both], duplicates=duplicates)
 
 
 def honesty(model: Model, liked: KnownPairs, not_liked: KnownPairs, seed: int = 0) -> dict[str, Any]:
     """Reliability of p(like), raw and as the model says it, classes weighed equally; None where it cannot be told."""
-    found: dict[str, Any] = {"not_liked": not_liked.counts(), "calibration": None}
+    counts = {"not_liked": not_liked.counts()}
     if len(not_liked.users) == 0:
-        return found
+        return counts | {"calibration": None}
     users, items, truth = judged(liked, not_liked)
     raw = p_like(model, users, items, UNCHANGED)
-    found["calibration"] = {"raw": plain_table(reliability(raw, truth))}
+    tables = {"raw": plain_table(reliability(raw, truth))}
     if model.recalibration != UNCHANGED:
-        found["calibration"]["recalibrated"] = plain_table(reliability(p_like(model, users, items), truth))
-    try:
+        tables["recalibrated"] = plain_table(reliability(p_like(model, users, items), truth))
+    with suppress(ConsiderateError):  # too few pairs to fit a line to
         crossed = recalibrated_by_others(raw, truth, users, seed)
-    except ConsiderateError:
-        return found  # too few pairs to fit a line to
-    found["calibration"]["recalibrated by other users"] = plain_table(reliability(crossed, truth))
-    return found
+        tables["recalibrated by other users"] = plain_table(reliability(crossed, truth))
+    return counts | {"calibration": tables}
 
 
 def judged(liked: KnownPairs, not_liked: KnownPairs) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:

@@ -60,7 +60,7 @@ def hit_rate(ranks: Ranks, k: int) -> Floats:
     # of a tied group that the cut goes through, the chance that none of its held-out items is above the cut
     missed = np.maximum(group.size - group.slots - group.index, 0) / (group.size - group.index)
     none = np.ones(len(ranks.people))
-    np.multiply.at(none, ranks.place, missed)
+    np.multiply.at(none, ranks.user_index, missed)
     return 1.0 - none
 
 
@@ -105,27 +105,27 @@ def mrr(ranks: Ranks, k: int | None = None) -> Floats:
     edges = np.flatnonzero(best)
     first = ranks.above[edges]
     inverse = harmonic[first + group.slots[edges]] - harmonic[first]
-    answer[ranks.place[edges]] = inverse / group.size[edges]
+    answer[ranks.user_index[edges]] = inverse / group.size[edges]
     for edge in edges[group.held[edges] > 1]:  # several in one tie: the first of H among T
         T, H, a = int(group.size[edge]), int(group.held[edge]), int(ranks.above[edge])
         j = np.arange(1, T - H + 2)
         chance = H / T * np.concatenate([[1.0], np.cumprod((T - j[:-1] - H + 1) / (T - j[:-1]))])
         inside = j <= int(group.slots[edge])
-        answer[ranks.place[edge]] = float((chance[inside] / (a + j[inside])).sum())
+        answer[ranks.user_index[edge]] = float((chance[inside] / (a + j[inside])).sum())
     return answer
 
 
 def user_metrics(ranks: Ranks, k: tuple[int, ...] = (10, 20)) -> dict[str, Floats]:
     """Every metric of lists by name ("S_rank", "MRR", "Recall@20", ...), each [tested users]."""
-    found = {"S_rank": rank_scores(ranks), "MRR": mrr(ranks)}
+    metrics = {"S_rank": rank_scores(ranks), "MRR": mrr(ranks)}
     for cut in k:
-        found |= {
+        metrics |= {
             f"Recall@{cut}": recall(ranks, cut),
             f"NDCG@{cut}": ndcg(ranks, cut),
             f"MAP@{cut}": mean_average_precision(ranks, cut),
             f"hit rate@{cut}": hit_rate(ranks, cut),
         }
-    return found
+    return metrics
 
 
 # --- What is recommended: of lists [users, k] of item rows, -1 where there is none ---
@@ -163,10 +163,10 @@ def mean_by_bin(
     values: NDArray[Any], by: NDArray[Any], edges: NDArray[Any]
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """(means, counts) of the values whose `by` is in [edges[i], edges[i + 1]); NaN where a bin is empty."""
-    place = np.searchsorted(edges, by, side="right") - 1
-    inside = (place >= 0) & (place < len(edges) - 1)
-    counts = np.bincount(place[inside], minlength=len(edges) - 1)
-    totals = np.bincount(place[inside], values[inside], minlength=len(edges) - 1)
+    bin = np.searchsorted(edges, by, side="right") - 1
+    inside = (bin >= 0) & (bin < len(edges) - 1)
+    counts = np.bincount(bin[inside], minlength=len(edges) - 1)
+    totals = np.bincount(bin[inside], values[inside], minlength=len(edges) - 1)
     means = np.full(len(counts), np.nan)
     np.divide(totals, counts, out=means, where=counts > 0)
     return means, counts
@@ -187,8 +187,8 @@ class _Groups:
         if not isinstance(k, int | np.integer) or isinstance(k, bool) or k < 1:
             raise UsageError(f"k is {k!r}; it must be a whole number at least 1.")
         size = ranks.ties + 1
-        order = np.lexsort((ranks.above, ranks.place))
-        user, above = ranks.place[order], ranks.above[order]
+        order = np.lexsort((ranks.above, ranks.user_index))
+        user, above = ranks.user_index[order], ranks.above[order]
         new_user = np.append(True, user[1:] != user[:-1])
         new_group = new_user | np.append(True, above[1:] != above[:-1])
         at = np.arange(len(order))
@@ -204,7 +204,7 @@ class _Groups:
 
 
 def _sum_by_user(ranks: Ranks, values: NDArray[Any]) -> Floats:
-    return np.bincount(ranks.place, np.asarray(values, np.float64), minlength=len(ranks.people)).astype(np.float64)
+    return np.bincount(ranks.user_index, np.asarray(values, np.float64), minlength=len(ranks.people)).astype(np.float64)
 
 
 def _harmonic(count: int) -> Floats:

@@ -44,14 +44,14 @@ class Ranks:
         return np.unique(self.users)
 
     @cached_property
-    def place(self) -> NDArray[np.int64]:
-        """[test edges] the place of each edge's user among the tested ones."""
+    def user_index(self) -> NDArray[np.int64]:
+        """[test edges] the index of each edge's user in `people`."""
         return np.searchsorted(self.people, self.users).astype(np.int64)
 
     @cached_property
     def held(self) -> NDArray[np.int64]:
         """[tested users] how many likes of each are held out."""
-        return np.bincount(self.place, minlength=len(self.people)).astype(np.int64)
+        return np.bincount(self.user_index, minlength=len(self.people)).astype(np.int64)
 
 
 def held_ranks(scorer: Scorer, held: HeldOut, run: Run[Any, Any] = run_serially) -> Ranks:
@@ -105,11 +105,11 @@ def ranks_and_lists(
 
     parts = run(count, _blocks(len(people), item_count))
     above, ties = np.empty((2, len(users)), np.int64)
-    above[order] = np.concatenate([one[0] for one in parts])
-    ties[order] = np.concatenate([one[1] for one in parts])
+    above[order] = np.concatenate([part[0] for part in parts])
+    ties[order] = np.concatenate([part[1] for part in parts])
     candidates = item_count - held.seen.degrees[held.users]
     ranks = Ranks(held.users, held.items, above, ties, candidates.astype(np.int64))
-    return ranks, None if k is None else np.concatenate([one[2] for one in parts if one[2] is not None])
+    return ranks, None if k is None else np.concatenate([part[2] for part in parts if part[2] is not None])
 
 
 def _block_scores(scorer: Scorer, users: NDArray[np.int64], item_count: int) -> Scores:

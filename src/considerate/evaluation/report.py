@@ -89,7 +89,7 @@ def plain_table(table: ReliabilityTable) -> dict[str, Any]:
 
     def plain(value: Any) -> Any:
         if isinstance(value, np.ndarray):
-            return [plain(one) for one in value.tolist()]
+            return [plain(part) for part in value.tolist()]
         return None if isinstance(value, float) and np.isnan(value) else value
 
     return {name: plain(value) for name, value in vars(table).items()}

@@ -21,7 +21,7 @@ Scores = NDArray[np.float32] | NDArray[np.float64]
 
 @runtime_checkable
 class Scorer(Protocol):
-    """Anything that scores all items for some users. It may be asked from several threads at once."""
+    """Anything that scores all items for some users. Several threads may call it at once."""
 
     name: str
 
@@ -48,7 +48,7 @@ class ModelScorer:
         self.knob = model.plan.popularity_weight if weight is None else weight
         self.name = name or (score.replace("_", " ") if score is not None else f"popularity weight {self.knob:g}")
         self.users = model.posterior.users if users is None else users
-        columns = model.columns.mean  # made here, before there are threads
+        columns = model.columns.mean  # computed here, before there are threads
         if score is None:
             self._columns = columns.copy() if self.knob else columns
             if self.knob:
@@ -96,10 +96,15 @@ class OrderScorer:
     """An object with implicit's `recommend`: its order over all items. What it leaves out ties at the bottom."""
 
     def __init__(self, recommender: Any, item_count: int, name: str, train: Adjacency | None = None) -> None:
-        self.recommender, self.item_count, self.name, self.train = recommender, item_count, name, train
+        from scipy.sparse import csr_matrix
+
+        self.recommender, self.item_count, self.name, self.likes = recommender, item_count, name, None
+        if train is not None:
+            likes = (np.ones(train.edges, np.float32), train.indices, train.starts)
+            self.likes = csr_matrix(likes, (train.rows, item_count))
 
     def scores(self, users: Users) -> Scores:
-        likes = None if self.train is None else self._likes(self.train, users)
+        likes = None if self.likes is None else self.likes[users]
         ids, _ = self.recommender.recommend(users, likes, N=self.item_count, filter_already_liked_items=False)
         ids = np.asarray(ids).reshape(len(users), -1)
         if ids.size and int(ids.max()) >= self.item_count:
@@ -110,14 +115,6 @@ class OrderScorer:
         rows, places = np.nonzero(ids >= 0)
         answer[rows, ids[rows, places]] = -places
         return answer
-
-    def _likes(self, train: Adjacency, users: Users) -> Any:
-        from scipy.sparse import csr_matrix
-
-        whole = csr_matrix(
-            (np.ones(train.edges, np.float32), train.indices, train.starts), (train.rows, self.item_count)
-        )
-        return whole[users]
 
 
 def as_scorer(thing: Any, item_count: int, name: str | None = None, train: Adjacency | None = None) -> Scorer:

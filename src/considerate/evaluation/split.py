@@ -20,7 +20,7 @@ VALIDATION, SHARED, LAST, STRONG = 0x7A11, 0x5A2E, 0x1A57, 0x5720
 
 @dataclass(frozen=True)
 class HeldOut:
-    """A training graph and the edges that were taken from it; checked when made: no edge is in both, none twice."""
+    """A training graph and the edges that were taken from it; checked when created: no edge is in both, none twice."""
 
     train: Graph
     users: NDArray[np.int64]  # [test edges]
@@ -194,7 +194,7 @@ def given(
 ) -> HeldOut:
     """A given train and test, each (users, items) as row numbers; pairs given twice are folded, and a pair that is in
     both is refused."""
-    (users, items), (test_users, test_items) = ([np.asarray(one, np.int64) for one in pair] for pair in (train, test))
+    (users, items), (test_users, test_items) = ([np.asarray(rows, np.int64) for rows in pair] for pair in (train, test))
     sizes = [
         count if count is not None else 1 + max(int(a.max(initial=-1)), int(b.max(initial=-1)))
         for count, a, b in ((user_count, users, test_users), (item_count, items, test_items))
@@ -218,13 +218,9 @@ def given_likes(train: Interactions, test: Interactions) -> HeldOut:
 
 def rows_in(train: Any, test: Interactions) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """(users, items) of each row of `test` as row numbers of `train`, Interactions or a Model; -1 where unknown."""
-    found = []
-    for codes, own, other in (
-        (test.users, test.user_ids, train.user_ids),
-        (test.items, test.item_ids, train.item_ids),
-    ):
-        found.append(other.rows_of(own.ids_of(range(len(own))))[codes])
-    return found[0], found[1]
+    users = train.user_ids.rows_of(test.user_ids.ids_of(range(len(test.user_ids))))
+    items = train.item_ids.rows_of(test.item_ids.ids_of(range(len(test.item_ids))))
+    return users[test.users], items[test.items]
 
 
 def without(graph: Graph, chosen: NDArray[np.bool_], dropped: NDArray[np.bool_] | None = None) -> HeldOut:
@@ -271,9 +267,9 @@ def is_among(keys: NDArray[np.int64], ascending: NDArray[np.int64]) -> NDArray[n
     """Which keys are among others, which ascend."""
     if len(ascending) == 0:
         return np.zeros(len(keys), bool)
-    place = np.searchsorted(ascending, keys)
-    place[place == len(ascending)] = 0
-    return np.asarray(ascending[place] == keys)
+    at = np.searchsorted(ascending, keys)
+    at[at == len(ascending)] = 0
+    return np.asarray(ascending[at] == keys)
 
 
 def _edge_values(graph: Graph, times: NDArray[Any]) -> NDArray[np.float64]:

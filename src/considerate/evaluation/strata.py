@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 
 from considerate.errors import UsageError
 from considerate.evaluation.bootstrap import RESAMPLES, Interval, interval
+from considerate.simulation.degrees import log_starts
 
 PERCENTILES = (5, 25, 50, 75, 95)
 PER_DECADE = 2
@@ -33,11 +33,7 @@ def log_bins(largest: int, per_decade: int = PER_DECADE) -> NDArray[np.int64]:
 
     With two a decade: 0, 1, 4, 10, 32, 100, 317, 1000, ... Degree 0 is a bin by itself.
     """
-    if per_decade < 1:
-        raise UsageError(f"per_decade is {per_decade}; give at least 1.")
-    steps = np.arange(math.floor(math.log10(max(largest, 1)) * per_decade) + 2)
-    starts = np.unique(np.ceil(10.0 ** (steps / per_decade) - 1e-9).astype(np.int64))
-    return np.concatenate([[0], starts[starts <= max(largest, 1)]]).astype(np.int64)
+    return np.concatenate([[0], log_starts(max(largest, 1), per_decade)])
 
 
 def strata(
@@ -61,12 +57,12 @@ def strata(
         return []
     largest = int(degrees.max())
     starts = log_bins(largest) if starts is None else np.asarray(starts, np.int64)
-    place = np.searchsorted(starts, degrees, side="right") - 1
-    if place.min() < 0:
+    bin_of = np.searchsorted(starts, degrees, side="right") - 1
+    if bin_of.min() < 0:
         raise UsageError(f"a degree of {degrees.min()} is below the first bin, which begins at {starts[0]}.")
-    found = []
+    rows = []
     for at, low in enumerate(starts):
-        inside = place == at
+        inside = bin_of == at
         if not inside.any():
             continue
         own = values[inside]
@@ -74,5 +70,5 @@ def strata(
         bounds = interval(own, seed, resamples=resamples, groups=None if users is None else np.asarray(users)[inside])
         cuts = np.percentile(own, PERCENTILES)
         percentiles = {f"{q}": float(cut) for q, cut in zip(PERCENTILES, cuts)}
-        found.append(Stratum(int(low), high, int(inside.sum()), float(own.mean()), bounds, percentiles))
-    return found
+        rows.append(Stratum(int(low), high, int(inside.sum()), float(own.mean()), bounds, percentiles))
+    return rows

@@ -154,11 +154,6 @@ class MeanConstraint(NamedTuple):
     user_side: float  # mu / N
     item_side: float  # nu / M
 
-    @property
-    def relative_gap(self) -> float:
-        """0 when eq. 1 holds, positive when the users ask for more edges than the items."""
-        return (self.user_side - self.item_side) / max(self.user_side, self.item_side)
-
 
 def mean_constraint(mu: float, nu: float, users: int, items: int) -> MeanConstraint:
     """The mean-degree constraint mu / N = nu / M (eq. 1): both sides count the edges, |G| / (M N).
@@ -188,11 +183,6 @@ class DegreeFit:
         last = len(cumulative) - 1
         upto, before = np.minimum(histogram.last, last), np.minimum(histogram.first - 1, last)
         return np.asarray(self.vertices * (cumulative[upto] - cumulative[before]))
-
-    def describe(self) -> str:
-        limit = "; the degrees fix no finite exponent" if self.at_limit else ""
-        left_out = f", {self.zeros} of degree 0 left out" if self.zeros else ""
-        return f"{self.law.describe()} ({self.vertices} vertices{left_out}{limit})"
 
 
 def fit_power_law(degrees: ArrayLike, *, maximum: int | None = None) -> DegreeFit:
@@ -300,15 +290,20 @@ class DegreeHistogram:
         return out
 
 
+def log_starts(largest: int, per_decade: int) -> Ints:
+    """The first degrees of bins from 1 to `largest`: equal steps of log degree, rounded up to whole degrees. Where
+    steps are below 1 the bins are single degrees."""
+    if per_decade < 1:
+        raise UsageError(f"there are {per_decade} bins a decade; give at least 1.")
+    steps = np.arange(math.floor(math.log10(largest) * per_decade) + 2)
+    starts = np.unique(np.ceil(10.0 ** (steps / per_decade) - 1e-9).astype(np.int64))
+    return starts[starts <= largest]
+
+
 def degree_histogram(degrees: ArrayLike, *, bins_per_decade: int = 10) -> DegreeHistogram:
     """Degrees in logarithmic bins with integer ends, for display and log-log plots."""
-    if bins_per_decade < 1:
-        raise UsageError(f"bins_per_decade is {bins_per_decade}; give at least 1.")
     values, counts, zeros = _counted(degrees)
-    bins = math.ceil(math.log10(values[-1]) * bins_per_decade) + 2
-    # Where steps are below 1 the bins are single degrees.
-    starts = np.unique(np.ceil(10.0 ** (np.arange(bins) / bins_per_decade) - 1e-9).astype(np.int64))
-    starts = starts[starts <= values[-1]]
+    starts = log_starts(int(values[-1]), bins_per_decade)
     last = np.append(starts[1:] - 1, values[-1])
     which = np.searchsorted(starts, values, side="right") - 1
     binned = np.bincount(which, weights=counts, minlength=len(starts)).astype(np.int64)

@@ -31,9 +31,9 @@ def titles_path(path: PathLike) -> Path:
 def write_sample(path: PathLike, sample: ModelSample, seed: int) -> dict[str, Any]:
     """Likes to `path`, the truth beside it, and titles where items have genres; returns where each went."""
     truth, titles = truth_path(path), titles_path(path) if sample.genres is not None else None
-    for one in (truth, titles):
-        if one is not None:
-            check_writable(one)
+    for file in (truth, titles):
+        if file is not None:
+            check_writable(file)
     write_tensors(truth, truth_tensors(sample), {"kind": TRUTH, "seed": seed})
     if titles is not None:
         write_titles(titles, readable_titles(sample.item_count, seed, genres=sample.genres))
@@ -47,15 +47,7 @@ def write_sample(path: PathLike, sample: ModelSample, seed: int) -> dict[str, An
 
 def truth_tensors(sample: ModelSample) -> dict[str, NDArray[Any]]:
     """All that a sample knows beyond its likes."""
-    tensors: dict[str, NDArray[Any]] = {
-        name: getattr(sample, name)
-        for name in (
-            *("user_vectors", "item_vectors", "user_bias", "item_bias"),
-            *("hidden_users", "hidden_items", "logit", "liked"),
-        )
-    }
-    if sample.popularity is not None:
-        tensors["popularity"] = sample.popularity
+    tensors = {name: value for name, value in vars(sample).items() if isinstance(value, np.ndarray)}
     if sample.genres is not None:
         tensors["genres"] = np.asarray(sample.genres, np.int64)
     return tensors

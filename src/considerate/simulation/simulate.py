@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -206,7 +206,7 @@ class ModelSample:
     logit: Floats  # [|H|], a = u'v + b_m + b_n
     liked: Flags  # [|H|], g on the edges of H
     popularity: Floats | None  # [N], the weights that considered items were drawn by
-    genres: NDArray[np.int64] | None  # [N], index into demo_catalogue.GENRES
+    genres: NDArray[np.int64] | None  # [N], index into catalogue.GENRES
 
     @property
     def users(self) -> Ints:
@@ -220,14 +220,8 @@ class ModelSample:
 
     def true_logit(self, users: ArrayLike, items: ArrayLike) -> Floats:
         """a of any pairs, considered or not."""
-        return _logits(
-            np.asarray(users),
-            np.asarray(items),
-            self.user_vectors,
-            self.item_vectors,
-            self.user_bias,
-            self.item_bias,
-        )
+        sides = (self.user_vectors, self.user_bias), (self.item_vectors, self.item_bias)
+        return _logits(np.asarray(users), np.asarray(items), *sides)
 
 
 def simulate_from_model(
@@ -259,20 +253,16 @@ def simulate_from_model(
     users like something, and d^-0.77; the default precisions are those that the paper learned.
 
     With `genres` = 2 or more, item vectors gather around that many centres. Each is still N(0, I / tau_item)
-    on its own; `demo_catalogue.readable_titles(items, seed, genres=sample.genres)` gives them fitting titles.
+    on its own; `catalogue.readable_titles(items, seed, genres=sample.genres)` gives them fitting titles.
     """
     _check_sizes(users, items)
     _check_seed(seed)
     if factors < 1:
         raise UsageError(f"factors is {factors}; give at least 1.")
-    for name, tau in {
-        "tau_user": tau_user,
-        "tau_item": tau_item,
-        "tau_item_bias": tau_item_bias,
-        "tau_user_bias": tau_user_bias,
-    }.items():
+    taus = {"user": tau_user, "item": tau_item, "item_bias": tau_item_bias, "user_bias": tau_user_bias}
+    for name, tau in taus.items():
         if not tau > 0:
-            raise UsageError(f"{name} is {tau}; a precision is positive (inf switches the term off).")
+            raise UsageError(f"tau_{name} is {tau}; a precision is positive (inf switches the term off).")
     user_law = user_law or PowerLaw(1.4, cutoff=70.0, minimum=min(8, items))
     item_law = item_law or PowerLaw(0.77)
 
@@ -296,7 +286,7 @@ def simulate_from_model(
     else:
         raise UsageError(f"hidden is {hidden!r}; choose 'popularity' or 'random_graph'.")
 
-    logit = _logits(hidden_users, hidden_items, user_vectors, item_vectors, user_bias, item_bias)
+    logit = _logits(hidden_users, hidden_items, (user_vectors, user_bias), (item_vectors, item_bias))
     # sigma(a) > u, written so that no exp can overflow: logistic noise below a
     uniform = np.maximum(rng.random(len(logit)), 2.0**-53)
     liked = logit > np.log(uniform) - np.log1p(-uniform)
@@ -331,14 +321,10 @@ def _item_vectors(
 
 
 def _logits(
-    users: NDArray[np.integer],
-    items: NDArray[np.integer],
-    user_vectors: Floats,
-    item_vectors: Floats,
-    user_bias: Floats,
-    item_bias: Floats,
+    users: NDArray[Any], items: NDArray[Any], of_users: tuple[Floats, Floats], of_items: tuple[Floats, Floats]
 ) -> Floats:
-    """a_mn = u_m'v_n + b_m + b_n of each pair; the vectors are gathered a chunk at a time."""
+    """a_mn = u_m'v_n + b_m + b_n of each pair, each side (vectors, biases); vectors are gathered a chunk at a time."""
+    (user_vectors, user_bias), (item_vectors, item_bias) = of_users, of_items
     logit: Floats = user_bias[users] + item_bias[items]
     for start in range(0, len(logit), _CHUNK):
         part = slice(start, start + _CHUNK)

@@ -14,7 +14,7 @@ from considerate.data import Interactions, ReaderOptions, read_interactions, rea
 from considerate.data.graph import Graph
 from considerate.data.inputs import scheme_of
 from considerate.errors import UsageError
-from considerate.evaluation.split import HeldOut, edge_keys, given_likes, rows_in
+from considerate.evaluation.split import HeldOut, edge_keys, given_likes, pair_keys, rows_in
 from considerate.fitting.prepare import make_graph
 from considerate.study.cache import fingerprint
 
@@ -109,35 +109,35 @@ def make_material(
 ) -> Material:
     """Material from likes that were read; `not_liked` and `judged` (likes, others) are the truth about p(like)."""
     likes = read_interactions(likes)
-    said = [*likes.notes]
+    notes = [*likes.notes]
     graph = make_graph(likes)
     known = edge_keys(graph)
     truth: Judged | None = None
     empty = np.empty(0, np.int64)
     if judged is not None:
-        liked = _pairs(likes, judged[0], known, "the judged likes", said)
-        others = (empty, empty) if judged[1] is None else _pairs(likes, judged[1], known, "the judged others", said)
-        keep = ~np.isin(_keys(*others, graph.item_count), _keys(*liked, graph.item_count))
+        liked = _pairs(likes, judged[0], known, "the judged likes", notes)
+        others = (empty, empty) if judged[1] is None else _pairs(likes, judged[1], known, "the judged others", notes)
+        keep = ~np.isin(pair_keys(*others, graph.item_count), pair_keys(*liked, graph.item_count))
         truth = Judged(others[0][keep], others[1][keep], *liked)
         if not len(truth.users) or not len(truth.liked_users):
-            said.append("the judged pairs are all of one kind: p(like) cannot be checked against them")
+            notes.append("the judged pairs are all of one kind: p(like) cannot be checked against them")
             truth = None
     elif not_liked is not None:
-        users, items = _pairs(likes, not_liked, known, "pairs that fail the rule", said)
+        users, items = _pairs(likes, not_liked, known, "pairs that fail the rule", notes)
         truth = Judged(users, items, empty, empty) if len(users) else None
     held = None if test is None else given_likes(likes, test)
     if held is not None and held.left_out:
-        said.append(f"{held.left_out:,} likes of the test are of users or items without training, and are left out")
-    return Material(title or likes.source, likes.source, rule, graph, tuple(said), truth, held)
+        notes.append(f"{held.left_out:,} likes of the test are of users or items without training, and are left out")
+    return Material(title or likes.source, likes.source, rule, graph, tuple(notes), truth, held)
 
 
 def _pairs(
     likes: Interactions, others: Interactions, liked: NDArray[np.int64], what: str, notes: list[str]
 ) -> tuple[Rows, Rows]:
-    """Pairs as rows of the likes, each once, without those that are likes themselves; what is left out is said."""
+    """Pairs as rows of the likes, each once, without those that are likes themselves; what is left out is noted."""
     users, items = rows_in(likes, others)
     inside = (users >= 0) & (items >= 0)
-    keys = np.unique(_keys(users[inside], items[inside], len(likes.item_ids)))
+    keys = np.unique(pair_keys(users[inside], items[inside], len(likes.item_ids)))
     both = np.isin(keys, liked, assume_unique=True)
     if not inside.all():
         notes.append(f"{what}: {int((~inside).sum()):,} are of users or items without a like, and are left out")
@@ -145,7 +145,3 @@ def _pairs(
         notes.append(f"{what}: {int(both.sum()):,} are likes in training, and are left out")
     keys = keys[~both]
     return keys // len(likes.item_ids), keys % len(likes.item_ids)
-
-
-def _keys(users: Rows, items: Rows, item_count: int) -> Rows:
-    return np.asarray(users * item_count + items, np.int64)

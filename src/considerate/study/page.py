@@ -20,7 +20,7 @@ import numpy as np
 
 from considerate.errors import UsageError
 from considerate.storage.files import atomic_write
-from considerate.study.results import PAPER_TAUS, ErrorByDegree, KnobCurve, RankByDegree, Results
+from considerate.study.results import PAPER_TAUS, ErrorByDegree, KnobCurve, RankByDegree, Results, degree_range
 
 LARGE = 30  # likes in a stratum that is worth a sentence
 METRICS = {  # those of the summary, in its order
@@ -88,10 +88,6 @@ def number(value: float, digits: int = 3) -> str:
     return f"{value:,.{digits}f}".replace("-", "\N{MINUS SIGN}") if math.isfinite(value) else "\N{EN DASH}"
 
 
-def degree_range(low: int, high: int) -> str:
-    return f"{low:,}" if low == high else f"{low:,}-{high:,}"
-
-
 def _figure(svg: Path, folder: Path) -> dict[str, Any]:
     """An SVG file's text, and links to it and to its PDF."""
     kinds = {"SVG": svg, "PDF": svg.with_suffix(".pdf")}
@@ -147,11 +143,13 @@ def error_shares(errors: Iterable[ErrorByDegree]) -> list[SimpleNamespace]:
     shares = []
     for error in errors:
         value, count = np.array(error.error), np.where(np.isfinite(error.error), error.count, 0)
-        many, one = np.array(error.low) >= 10, (np.array(error.high) == 1) & (count > 0)
+        many, single = np.array(error.low) >= 10, (np.array(error.high) == 1) & (count > 0)
         if count[many].sum() > 0:
             mean = np.average(np.nan_to_num(value[many]), weights=count[many])
             shares.append(
-                SimpleNamespace(name=error.name, ten_or_more=mean, one=value[one][0] if one.any() else math.nan)
+                SimpleNamespace(
+                    name=error.name, ten_or_more=mean, single=value[single][0] if single.any() else math.nan
+                )
             )
     return shares
 
@@ -169,7 +167,7 @@ def knob_change(knobs: Sequence[KnobCurve]) -> SimpleNamespace | None:
 
 def standings(results: Results) -> dict[str, dict[str, list[str]]]:
     """By metric: the peers that ours is ahead of, level with and behind, by the paired interval."""
-    found: dict[str, dict[str, list[str]]] = {}
+    standings: dict[str, dict[str, list[str]]] = {}
     for metric in METRICS:
         sides: dict[str, list[str]] = {"ahead of": [], "level with": [], "behind": []}
         for peer in results.peers:
@@ -177,5 +175,5 @@ def standings(results: Results) -> dict[str, dict[str, list[str]]]:
                 low, high = peer.difference_intervals[metric]
                 sides["ahead of" if low > 0 else "behind" if high < 0 else "level with"].append(peer.name)
         if any(sides.values()):
-            found[metric] = sides
-    return found
+            standings[metric] = sides
+    return standings

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import copy
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -55,7 +56,7 @@ class Peer(Protocol):
 
     @property
     def version(self) -> str | None:
-        """Changes when its answers would; None where that cannot be known, and nothing is then kept for later."""
+        """Changes when its answers would; None where that cannot be known, and nothing is stored then."""
         ...
 
     @property
@@ -77,12 +78,10 @@ class Peer(Protocol):
 
 def fit_peer(peer: Peer, train: Graph, settings: Settings, seed: int | None = 0, threads: int = 1) -> Snapshot:
     """The peer, fitted to the end."""
-    last: Snapshot | None = None
-    for snapshot in peer.snapshots(train, settings, seed, threads):
-        last = snapshot
-    if last is None:
+    last = deque(peer.snapshots(train, settings, seed, threads), maxlen=1)
+    if not last:
         raise UsageError(f"{peer.name} with {dict(settings)} diverged before its first snapshot; try other settings.")
-    return last
+    return last[0]
 
 
 def standard_peers(factors: int = 20) -> list[Peer]:
@@ -283,7 +282,7 @@ class Own:
     """A user's own recommender: `make` takes the likes to learn from, a scipy matrix of users by items, and gives what
     `as_scorer` takes: a function of users, an object with `scores`, or one with implicit's `recommend`.
 
-    Its results are kept for the next run under `version`; with None they are made again each time.
+    Its results are stored for the next run under `version`; with None they are computed each time.
     """
 
     name: str
@@ -298,8 +297,8 @@ class Own:
     def snapshots(self, train: Graph, settings: Settings, seed: int | None, threads: int) -> Iterator[Snapshot]:
         watch = Stopwatch()
         with watch:
-            made = self.make(training_matrix(train))
-        yield Snapshot(as_scorer(made, train.item_count, self.name, train.by_user), 1, watch.seconds)
+            recommender = self.make(training_matrix(train))
+        yield Snapshot(as_scorer(recommender, train.item_count, self.name, train.by_user), 1, watch.seconds)
 
 
 def as_peer(thing: Any) -> Peer:

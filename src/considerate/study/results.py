@@ -1,4 +1,4 @@
-"""What a study found, as plain values: the figures draw them, the page tabulates them, and a JSON file holds them.
+"""The results of a study, as plain values: the figures draw them, the page tabulates them, and a JSON file holds them.
 
 A list that is written `[bins]` has one entry per bin; NaN stands where a bin is empty (JSON: null).
 
@@ -229,6 +229,11 @@ class Results:
         return [peer for peer in self.comparisons if peer is not ours and not OUR_SCORERS.search(peer.name)]
 
 
+def degree_range(low: int, high: int) -> str:
+    """A bin of degrees in words."""
+    return f"{low:,}" if low == high else f"{low:,}-{high:,}"
+
+
 # --- To and from JSON ---
 
 
@@ -257,19 +262,19 @@ def _finite(value: Any) -> Any:
     return value
 
 
-def _read(kind: Any, value: Any, place: str) -> Any:
-    """A plain value as the type that is declared for its place."""
+def _read(kind: Any, value: Any, path: str) -> Any:
+    """A plain value as the type that is declared for its path."""
     if is_dataclass(kind):
-        return _read_dataclass(kind, value, place)
+        return _read_dataclass(kind, value, path)
     origin, inner = get_origin(kind), get_args(kind)
     if origin in (Union, types.UnionType):  # T | None
-        return None if value is None else _read(next(part for part in inner if part is not type(None)), value, place)
+        return None if value is None else _read(next(part for part in inner if part is not type(None)), value, path)
     if origin is list and isinstance(value, list):
-        return [_read(inner[0], part, place) for part in value]
+        return [_read(inner[0], part, path) for part in value]
     if origin is tuple and isinstance(value, list) and len(value) == len(inner):
-        return tuple(_read(part, element, place) for part, element in zip(inner, value))
+        return tuple(_read(part, element, path) for part, element in zip(inner, value))
     if origin is dict and isinstance(value, dict):
-        return {key: _read(inner[1], part, place) for key, part in value.items()}
+        return {key: _read(inner[1], part, path) for key, part in value.items()}
     if kind is float and value is None:
         return math.nan
     if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
@@ -277,16 +282,16 @@ def _read(kind: Any, value: Any, place: str) -> Any:
     if kind in (int, str, bool) and type(value) is kind:
         return value
     name = kind.__name__ if isinstance(kind, type) and origin is None else str(kind)
-    raise DataError(f"{place} holds {str(value)[:40]!r}, not {name}; run the study again.")
+    raise DataError(f"{path} holds {str(value)[:40]!r}, not {name}; run the study again.")
 
 
-def _read_dataclass(kind: Any, value: Any, place: str) -> Any:
+def _read_dataclass(kind: Any, value: Any, path: str) -> Any:
     names = [part.name for part in fields(kind)]
     if not isinstance(value, dict) or set(value) != set(names):
         seen = ", ".join(map(str, value)) if isinstance(value, dict) else str(value)[:40]
         raise DataError(
-            f"{place} holds {seen!r}, not {', '.join(names)}: another version of considerate wrote it, "
+            f"{path} holds {seen!r}, not {', '.join(names)}: another version of considerate wrote it, "
             "or it was damaged; run the study again."
         )
     types_of = get_type_hints(kind)
-    return kind(**{name: _read(types_of[name], value[name], f"{place}.{name}") for name in names})
+    return kind(**{name: _read(types_of[name], value[name], f"{path}.{name}") for name in names})

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from considerate.errors import DataError
 from considerate.evaluation.bootstrap import intervals, paired_interval
-from considerate.evaluation.calibration import errors_by_degree, fit_recalibration, reliability
+from considerate.evaluation.calibration import errors_by_degree, recalibrate_by_fold, reliability
 from considerate.evaluation.metrics import user_metrics
 from considerate.evaluation.report import TAIL
 from considerate.evaluation.split import HeldOut
@@ -197,12 +197,7 @@ def recalibrate_on_others(judgement: Judgement, seed: int) -> Floats:
     people = np.unique(judgement.users)
     random = np.random.Generator(np.random.Philox(key=[seed, HALVES]))
     first = np.isin(judgement.users, random.permutation(people)[: len(people) // 2])
-    corrected = np.empty_like(judgement.p)
-    for own in (first, ~first):
-        if own.any():
-            line = fit_recalibration(judgement.p[~own], judgement.liked[~own])
-            corrected[own] = line.apply(judgement.p[own])
-    return corrected
+    return recalibrate_by_fold(judgement.p, judgement.liked, first)
 
 
 def _reliability(name: str, p: Floats, liked: NDArray[np.bool_]) -> Reliability:

@@ -31,87 +31,52 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+_SIDE_COLOURS = {"users": BLUE, "items": VERMILION}
 _GRAPH_WORDS = {"H drawn": "a drawn H"}
 _CELLS_PER_DECADE = 36  # items that fall on the same dot are drawn once: a catalogue of 10^5 stays a small file
 
 
 def draw_degrees(results: Results, looks: Looks) -> Figure | None:
     """Degree distributions of users and items with the fitted laws (fig. 1)."""
-    sides = [side for side in results.degrees if side.graph == "G" and any_finite(side.density)]
-    if not sides:
-        return None
-    figure = new_figure(0.35 + 1.6 * len(sides))
-    panels = figure.subplots(len(sides), 1, squeeze=False)[:, 0]
-    for ax, side in zip(panels, sides):
-        colour = _side_colour(side)
-        _points(ax, side, colour, "o", f"{side.side} of G", filled=False)
-        ax.plot(side.law_degree, side.law_density, color=INK, linewidth=1.0, label=_law(side.law), zorder=4)
-        _loglog(ax, side)
-        ax.legend(loc="lower left")
-    panels[-1].set_xlabel("degree")
-    return figure
+    return _degree_panels([side for side in results.degrees if side.graph == "G"])
 
 
 def draw_hidden_degrees(results: Results, looks: Looks) -> Figure | None:
-    """Degrees of a drawn H beside those of G."""
-    drawn = [side for side in results.degrees if side.graph != "G" and any_finite(side.density)]
-    if not drawn:
+    """Degrees of a drawn H, with the fitted laws, beside those of G."""
+    drawn = {side.side for side in results.degrees if side.graph != "G" and any_finite(side.density)}
+    return _degree_panels([side for side in results.degrees if side.side in drawn], law_of_g=False)
+
+
+def _degree_panels(sides: list[Degrees], law_of_g: bool = True) -> Figure | None:
+    """A panel for the users and one for the items, with the degrees of one or more graphs."""
+    sides = [side for side in sides if any_finite(side.density)]
+    if not sides:
         return None
-    names = list(dict.fromkeys(side.side for side in drawn))
+    names = list(dict.fromkeys(side.side for side in sides))
     figure = new_figure(0.35 + 1.6 * len(names))
-    panels = figure.subplots(len(names), 1, squeeze=False)[:, 0]
-    for ax, name in zip(panels, names):
-        markers = iter("^vDs")
-        for side in results.degrees:
-            if side.side != name or not any_finite(side.density):
-                continue
-            if side.graph == "G":
-                _points(ax, side, _side_colour(side), "o", f"{name} of G", filled=False)
-            else:
-                _points(
-                    ax,
-                    side,
-                    INK,
-                    next(markers, "x"),
-                    f"{name} of {_GRAPH_WORDS.get(side.graph, side.graph)}",
-                    filled=True,
-                )
-                ax.plot(side.law_degree, side.law_density, color=INK, linewidth=0.8, label=_law(side.law))
-            _loglog(ax, side)
+    panels = dict(zip(names, figure.subplots(len(names), 1, squeeze=False)[:, 0]))
+    for side in sides:
+        ax, of_g = panels[side.side], side.graph == "G"
+        colour = _SIDE_COLOURS[side.side] if of_g else INK
+        face, label = "white" if of_g else colour, f"{side.side} of {_GRAPH_WORDS.get(side.graph, side.graph)}"
+        look: Any = {"color": colour, "markerfacecolor": face, "markersize": 3.2, "label": plain(label), "zorder": 3}
+        ax.plot(side.centre, side.density, "o" if of_g else "^", **look)
+        if law_of_g or not of_g:
+            ax.plot(side.law_degree, side.law_density, color=INK, linewidth=1.0, label=_law(side.law), zorder=4)
+    for name, ax in panels.items():
+        ax.set_yscale("log")
+        _few_decades(ax)
+        degree_axis(ax, [1], None)
+        ax.set_ylabel(f"{name} per degree")
         ax.legend(loc="lower left")
-    panels[-1].set_xlabel("degree")
+    panels[names[-1]].set_xlabel("degree")
     return figure
-
-
-def _side_colour(side: Degrees) -> str:
-    return BLUE if side.side == "users" else VERMILION
-
-
-def _points(ax: Axes, side: Degrees, colour: str, marker: str, label: str, filled: bool) -> None:
-    face = colour if filled else "white"
-    ax.plot(
-        side.centre,
-        side.density,
-        marker,
-        color=colour,
-        markerfacecolor=face,
-        markersize=3.2,
-        label=plain(label),
-        zorder=3,
-    )
 
 
 def _law(words: str) -> str:
     """A law in words, with numbers of three digits and its power set as one: d^-1.4 becomes d with an exponent."""
     words = re.sub(r"\d+\.\d+", lambda number: f"{float(number.group()):.3g}", words.replace("..", " to "))
     return re.sub(r"d\^(-?[\d.]+)", r"$d^{\1}$", plain(words))
-
-
-def _loglog(ax: Axes, side: Degrees) -> None:
-    ax.set_yscale("log")
-    _few_decades(ax)
-    degree_axis(ax, [1], None)
-    ax.set_ylabel(f"{side.side} per degree")
 
 
 def _few_decades(ax: Axes) -> None:
@@ -188,6 +153,8 @@ def draw_knobs(results: Results, looks: Looks) -> Figure | None:
     knobs = [knob for knob in results.knobs if any_finite(knob.mean_rank)]
     if not knobs:
         return None
+    from matplotlib.lines import Line2D
+
     figure = new_figure(3.5)
     panels = figure.subplots(2, 2, sharex=True)
     (rank, recall), (coverage, degree) = panels
@@ -205,7 +172,11 @@ def draw_knobs(results: Results, looks: Looks) -> Figure | None:
     degree.set_ylim(bottom=0)
     for ax in panels[1]:
         ax.set_xlabel("popularity weight")
-    _knob_legend(figure, looks, knobs)
+    handles = []
+    for knob in knobs:
+        style = {**looks[knob.name].drawn(), "linestyle": "-", "linewidth": 1.1}
+        handles.append(Line2D([], [], label=plain(f"{knob.name}: {knob.chosen:.2f} chosen"), **style))
+    figure.legend(handles=handles, loc="outside upper left", ncols=1 if len(knobs) < 3 else 2)
     return figure
 
 
@@ -216,16 +187,6 @@ def _knob_line(ax: Axes, knob: KnobCurve, values: list[float], looks: Looks, das
     chosen = np.interp(knob.chosen, knob.knob, values)
     face = "white" if look.hollow else look.colour
     ax.plot([knob.chosen], [chosen], look.marker, color=look.colour, markerfacecolor=face, markersize=4.5, zorder=5)
-
-
-def _knob_legend(figure: Figure, looks: Looks, knobs: list[KnobCurve]) -> None:
-    from matplotlib.lines import Line2D
-
-    handles = []
-    for knob in knobs:
-        style = {**looks[knob.name].drawn(), "linestyle": "-", "linewidth": 1.1}
-        handles.append(Line2D([], [], label=plain(f"{knob.name}: {knob.chosen:.2f} chosen"), **style))
-    figure.legend(handles=handles, loc="outside upper left", ncols=1 if len(knobs) < 3 else 2)
 
 
 def draw_traces(results: Results, looks: Looks) -> Figure | None:

@@ -28,7 +28,14 @@ from considerate.study.figures.style import (
     plain,
     shared_legend,
 )
-from considerate.study.results import DifferenceByDegree, LikeHistogram, RankByDegree, Results, ScorerResult
+from considerate.study.results import (
+    DifferenceByDegree,
+    LikeHistogram,
+    RankByDegree,
+    Results,
+    ScorerResult,
+    degree_range,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -59,7 +66,10 @@ def draw_mean_ranks(results: Results, looks: Looks) -> Figure | None:
         first = by_side[side][0]
         count_strip(strip, first.low, first.high, first.count)
         strip.sharex(ax)
-        _chance(ax)
+        bottom, top = ax.get_ylim()
+        if bottom < 0.56:  # the line of random guessing, where it is near what is shown
+            ax.axhline(0.5, color=SOFT, linewidth=0.8, linestyle=(0, (3, 2)), zorder=1)
+        ax.set_ylim(bottom, min(top, 1.005))
         ax.set_ylabel(r"mean $S_\mathrm{rank}$")
         ax.xaxis.set_tick_params(labelbottom=False)
         degree_axis(strip, first.low, f"{side}'s degree")
@@ -67,19 +77,14 @@ def draw_mean_ranks(results: Results, looks: Looks) -> Figure | None:
     return figure
 
 
-def _chance(ax: Axes) -> None:
-    """The line of random guessing, where it is near what is shown."""
-    low, high = ax.get_ylim()
-    if low < 0.56:
-        ax.axhline(0.5, color=SOFT, linewidth=0.8, linestyle=(0, (3, 2)), zorder=1)
-    ax.set_ylim(low, min(high, 1.005))
-
-
 def draw_percentiles(results: Results, looks: Looks) -> Figure | None:
     """Percentile bands of S_rank for like, popularity x like and the knob (fig. 7)."""
     scores = _banded([rank for rank in results.ranks if any_finite(*rank.percentiles.values())])
     if not scores:
         return None
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
     sides = [side for side in _SIDES if any((score, side) in scores for score, _ in scores)]
     names = list(dict.fromkeys(score for score, _ in scores))
     figure = new_figure(0.55 + 1.25 * len(names), COLUMN)
@@ -95,19 +100,25 @@ def draw_percentiles(results: Results, looks: Looks) -> Figure | None:
             if row == len(names) - 1:
                 ax.set_xlabel(f"{side}'s degree")
     panels[0, 0].set_ylim(0, 1.02)
-    _band_legend(figure)
+    handles = [
+        Line2D([], [], color=SOFT, linewidth=1.3, label="median"),
+        Line2D([], [], color="black", linewidth=1.0, linestyle=(0, (3, 1.5)), label="mean"),
+        Patch(color=SOFT, alpha=0.45, linewidth=0, label="25-75 %"),
+        Patch(color=SOFT, alpha=0.2, linewidth=0, label="5-95 %"),
+    ]
+    figure.legend(handles=handles, loc="outside upper left", ncols=4, handlelength=1.8)
     return figure
 
 
 def _banded(ranks: list[RankByDegree]) -> dict[tuple[str, str], RankByDegree]:
     """The paper's two scores, at r = 1/2 if there is a choice, and the knob: (score, side) -> ranks."""
-    found: dict[tuple[str, str], RankByDegree] = {}
+    banded: dict[tuple[str, str], RankByDegree] = {}
     for pattern in (r"^like", r"^popularity [x×*] like", r"knob|considerate|\bours?\b|^default"):
         names = [rank.score for rank in ranks if re.search(pattern, rank.score.lower())]
         if names:
             name = next((name for name in names if "1/2" in name), names[0])
-            found |= {(name, rank.by): rank for rank in ranks if rank.score == name}
-    return found
+            banded |= {(name, rank.by): rank for rank in ranks if rank.score == name}
+    return banded
 
 
 def _percentile_panel(ax: Axes, rank: RankByDegree, looks: Looks) -> None:
@@ -120,19 +131,6 @@ def _percentile_panel(ax: Axes, rank: RankByDegree, looks: Looks) -> None:
         ax.plot(x, at["50"], color=colour, linewidth=1.3)
     ax.plot(x, enough(rank.mean, rank.count), color="black", linewidth=1.0, linestyle=(0, (3, 1.5)))
     degree_axis(ax, rank.low, None)
-
-
-def _band_legend(figure: Figure) -> None:
-    from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch
-
-    handles = [
-        Line2D([], [], color=SOFT, linewidth=1.3, label="median"),
-        Line2D([], [], color="black", linewidth=1.0, linestyle=(0, (3, 1.5)), label="mean"),
-        Patch(color=SOFT, alpha=0.45, linewidth=0, label="25-75 %"),
-        Patch(color=SOFT, alpha=0.2, linewidth=0, label="5-95 %"),
-    ]
-    figure.legend(handles=handles, loc="outside upper left", ncols=4, handlelength=1.8)
 
 
 _TITLES = {  # of the metrics shown; more is better in each
@@ -188,14 +186,14 @@ def _forest(ax: Axes, metric: str, peers: list[ScorerResult], looks: Looks) -> N
 
 def draw_differences_by_degree(results: Results, looks: Looks) -> Figure | None:
     """Mean S_rank of ours minus each peer's, by the item's degree, at the chosen knob and at 0."""
-    found = [each for each in results.differences if any_finite(each.difference)]
-    if not found:
+    differences = [each for each in results.differences if any_finite(each.difference)]
+    if not differences:
         return None
-    versions = list(dict.fromkeys(each.ours for each in found))
+    versions = list(dict.fromkeys(each.ours for each in differences))
     figure = new_figure(0.4 + 1.75 * len(versions))
     panels = figure.subplots(len(versions), 1, squeeze=False, sharex=True, sharey=True)[:, 0]
     for ax, version in zip(panels, versions):
-        lines = [each for each in found if each.ours == version]
+        lines = [each for each in differences if each.ours == version]
         for place, each in enumerate(lines):
             _difference_line(ax, each, looks, 1.035 ** (place - len(lines) / 2))
         ax.axhline(0, color=SOFT, linewidth=0.8, zorder=1)
@@ -208,7 +206,7 @@ def draw_differences_by_degree(results: Results, looks: Looks) -> Figure | None:
         ax.set_ylabel(r"in mean $S_\mathrm{rank}$")
         degree_axis(ax, [1], None)
     panels[-1].set_xlabel("item's degree")
-    shared_legend(figure, looks, [each.peer for each in found])
+    shared_legend(figure, looks, [each.peer for each in differences])
     return figure
 
 
@@ -248,9 +246,9 @@ def draw_errors(results: Results, looks: Looks) -> Figure | None:
     top.set_ylim(0, max(56.0, top.get_ylim()[1]))
     top.set_ylabel("held-out likes with\np(like) < 1/2 (%)")
     degree_axis(strip, errors[0].low, "user's degree")
-    said = Patch(facecolor=PALE, alpha=0.5, linewidth=0, label="16-19 %, as the paper says")
+    paper = Patch(facecolor=PALE, alpha=0.5, linewidth=0, label="16-19 %, as the paper says")
     coin = Line2D([], [], color=SOFT, linewidth=0.8, linestyle=(0, (3, 2)), label="a coin")
-    shared_legend(figure, looks, [error.name for error in errors], [said, coin])
+    shared_legend(figure, looks, [error.name for error in errors], [paper, coin])
     return figure
 
 
@@ -308,12 +306,8 @@ def _heat(ax: Axes, model: LikeHistogram, share: Floats, top: float) -> QuadMesh
     ax.set_xticks([0, 0.5, 1], labels=["0", "0.5", "1"])
     last = len(model.low) - 1
     ticks = list(range(last + 1)) if last < 16 else sorted({0, 4, *range(9, last, 10), last})
-    ax.set_yticks(ticks, labels=[_row_label(model.low[row], model.high[row]) for row in ticks])
+    ax.set_yticks(ticks, labels=[degree_range(model.low[row], model.high[row]) for row in ticks])
     return cells
-
-
-def _row_label(low: int, high: int) -> str:
-    return f"{low}" if low == high else f"{low}-{high}"
 
 
 def draw_reliability(results: Results, looks: Looks) -> Figure | None:
