@@ -230,7 +230,7 @@ def test_nothing_is_left_however_a_fit_ends(likes: Path, tmp_path: Path, monkeyp
     def full(*_: Any, **__: Any) -> None:
         raise OutputError("the disk is full.")
 
-    monkeypatch.setattr("considerate.distributed.pools.disk.atomic_write", full)
+    monkeypatch.setattr("considerate.distributed.pools.disk.write_scratch", full)
     with pytest.raises(OutputError, match="full"):
         made().fit(likes, backend=backend)
     assert os.listdir(tmp_path) == []
