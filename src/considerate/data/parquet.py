@@ -19,7 +19,7 @@ from considerate.data.inputs import BATCH_ROWS, Input, hide_secrets, translate_e
 from considerate.errors import DataError
 
 PARQUET_ENDINGS = (".parquet", ".parq", ".pq")
-BATCH_BYTES = 1 << 28  # of the texts of a batch
+BATCH_BYTES = 1 << 26  # of the texts of a batch
 _MAGIC = {
     b"PAR1": "Parquet",
     b"ARROW1": "an Arrow file",

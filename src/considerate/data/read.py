@@ -27,7 +27,7 @@ from considerate.data.vocabulary import Vocabulary
 from considerate.errors import DataError, UsageError
 
 GROUP_ROWS = 5_000_000  # rows that go through one hash table
-GROUP_BYTES = 1 << 29
+GROUP_BYTES = 1 << 28
 
 
 class NothingKeptError(DataError):
