@@ -45,6 +45,7 @@ def test_what_is_needed_grows_with_everything() -> None:
     assert needed_memory(10**6, 10**5, 2 * 10**8, plan) > base
     assert needed_memory(10**6, 10**5, 10**8, replace(plan, factors=40)) > base
     assert needed_memory(10**6, 10**5, 10**8, replace(plan, negatives=6.0)) > base
+    assert needed_memory(1000, 50, 20_000, replace(plan, negatives=1000.0)) < 50e6  # no more than there are pairs
     closed = replace(plan, hidden="expected")
     expected = needed_memory(10**6, 10**5, 10**8, closed)
     assert needed_memory(10**6, 10**5, 10**8, replace(closed, negatives=900.0)) == expected

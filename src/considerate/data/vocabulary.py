@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from considerate.kernels.ragged import taken
+from considerate.kernels.ragged import take_lists
 
 Id = int | str
 _CANONICAL = re.compile(r"0|-?[1-9][0-9]{0,18}")  # an integer of 64 bits the way Python prints it
@@ -137,7 +137,7 @@ class Vocabulary:
     def take(self, rows: NDArray[np.int64]) -> Vocabulary:
         """The ids of some rows, which ascend; those of a range become integers."""
         if self.offsets is not None and self.text is not None:
-            return Vocabulary.of_bytes(*taken(self.offsets, self.text, rows))
+            return Vocabulary.of_bytes(*take_lists(self.offsets, self.text, rows))
         return Vocabulary.of_integers(self.first + rows if self.integers is None else self.integers[rows])
 
     def tensors(self) -> dict[str, NDArray[Any]]:

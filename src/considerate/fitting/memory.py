@@ -38,11 +38,11 @@ def needed_memory(users: int, items: int, edges: int, plan: FitPlan) -> int:
     held = pairs_and_graph(users, items, edges) + rows + 48 * items  # pi and its alias table
     build = 21 * edges + 16 * (users + items)  # pairs, as read and as sorted
     if plan.hidden == "sampled":
-        drawn = plan.negatives * edges
+        drawn = min(plan.negatives * edges, users * items - edges)
         counters = 8 * items * transpose_slices(int(drawn), items, len(block_ends(edges)) + 1)
         sweep = 8 * drawn + counters  # H by user and by item
     else:
-        sweep = 8 * plan.groups * users + (16 * plan.factors + 64) * items  # alpha and l; clusters of taste
+        sweep = 8 * min(plan.groups, items) * users + (16 * plan.factors + 64) * items  # alpha and l; clusters of taste
     return int(max(held + sweep, build) + 16e6)
 
 
@@ -74,7 +74,9 @@ def check_memory(source: Any, plan: FitPlan, available: int | None = None) -> No
         return
     room = available + held
     factors = [k for k in range(8, plan.factors, 8) if needed_memory(*sizes, replace(plan, factors=k)) <= room]
-    advice = f"factors={factors[-1]} would fit" if factors else "fewer users or a machine with more memory is needed"
+    advice = (
+        f"factors={factors[-1]} would fit" if factors else "a fit out of core or a machine with more memory is needed"
+    )
     raise MemoryLimitError(
         f"This fit needs about {needed / 1e9:.1f} GB and {room / 1e9:.1f} GB are free; {advice} "
         f"({VARIABLE}=unlimited skips this check)."

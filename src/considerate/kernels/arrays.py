@@ -1,6 +1,6 @@
 """Large arrays: they begin at a cache line, and the memory of an array that is no longer used is used again.
 
-A sweep makes arrays as large as those of the sweep before it. Fresh memory for them would cost as much as a good part
+A sweep needs arrays as large as those of the sweep before it. Fresh memory for them would cost as much as a good part
 of the arithmetic: the system clears each page when it is touched first, and a virtual machine may ask its host for it.
 """
 
@@ -14,13 +14,13 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-Sums = TypeVar("Sums", bound=Any)  # a dataclass
+Record = TypeVar("Record", bound=Any)  # a dataclass
 LINE = 64  # bytes; a row that straddles lines is read in one more
 LARGE = 1 << 20  # bytes; less is not worth keeping
 
 
 def empty(shape: tuple[int, ...], dtype: Any, spare: Spare | None = None) -> NDArray[Any]:
-    """An array that is not filled; in memory that is spare where there is some."""
+    """An array that is not filled, in spare memory where there is some."""
     size = math.prod(shape) * np.dtype(dtype).itemsize
     if spare is not None and size >= LARGE:
         return np.asarray(_Loan(spare, spare.find(size + LINE), shape, dtype))
@@ -36,9 +36,9 @@ def added(mine: NDArray[Any], other: NDArray[Any]) -> NDArray[Any]:
     return total
 
 
-def add_fields(mine: Sums, other: Sums) -> Sums:
+def add_fields(mine: Record, other: Record) -> Record:
     """A dataclass of arrays, each the sum of the two."""
-    total: Sums = type(mine)(*(getattr(mine, field.name) + getattr(other, field.name) for field in fields(mine)))
+    total: Record = type(mine)(*(getattr(mine, field.name) + getattr(other, field.name) for field in fields(mine)))
     return total
 
 

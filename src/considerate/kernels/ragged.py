@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-def taken(
+def take_lists(
     starts: NDArray[np.int64], values: NDArray[Any], rows: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[Any]]:
     """(starts, values) of some of the lists, in the order of `rows`; list -1 is empty. Neighbours are not copied."""

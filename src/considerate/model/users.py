@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from considerate.data.graph import Adjacency
 from considerate.data.vocabulary import Ids, Vocabulary
 from considerate.inference.posterior import Side
-from considerate.kernels.ragged import taken
+from considerate.kernels.ragged import take_lists
 
 Rows = NDArray[np.int64]
 
@@ -80,4 +80,4 @@ class UserRows:
 
 def rows_of(adjacency: Adjacency, rows: Rows) -> Adjacency:
     """Some rows of an adjacency; row -1 has nothing."""
-    return Adjacency(*taken(adjacency.starts, adjacency.indices, rows))
+    return Adjacency(*take_lists(adjacency.starts, adjacency.indices, rows))

@@ -1,8 +1,8 @@
 """q(H), the hidden graph of what was considered: its popularity histogram, and two ways to average over it.
 
 `Sampled` draws H and sums over its edges (the paper's Algorithm 1); `Expected` takes the expectation in closed
-form. Both give a pass over the rows of one side its `Terms`. What may be *known* of h has its place here too: pairs
-that were seen and skipped are further rows of `unliked`, impossible pairs further marks in the draws.
+form. Both give a pass over the rows of one side its `Terms`. What may be *known* of h belongs here too: pairs that
+were seen and skipped are further rows of `unliked`, impossible pairs further marks in the draws.
 """
 
 from considerate.inference.hidden.estimator import Estimator, Terms

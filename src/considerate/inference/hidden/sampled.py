@@ -54,7 +54,7 @@ class Sampled:
         self._unliked: Adjacency | None = None
         self._spare = Spare() if spare is None else spare
         self.rejections = 0  # draws of the last sweep that hit an item liked or drawn already
-        self.tree_draws = 0  # draws of the last sweep that the weighted tree made
+        self.tree_draws = 0  # draws of the last sweep from the weighted tree
 
     def draw(self, sweep: int, run: Any = run_serially) -> Adjacency:
         """The unliked edges of H^(sweep), by user."""
