@@ -26,6 +26,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from considerate._version import __version__
 from considerate.errors import ModelFileError, UsageError
 from considerate.storage.files import PathLike, atomic_write
 
@@ -210,7 +211,7 @@ def _header(arrays: Mapping[str, Writable], checksums: Mapping[str, str], descri
         "__metadata__": {
             "format": FORMAT,
             "format_version": str(FORMAT_VERSION),
-            "library_version": _library_version(),
+            "library_version": __version__,
             "header_sha256": blank,
             "tensor_sha256": _dump(dict(checksums)),
             "considerate": description,
@@ -244,15 +245,6 @@ def _dump(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def _library_version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("considerate")
-    except PackageNotFoundError:
-        return "unknown"
-
-
 # --- Reading ------------------------------------------------------------------------------------------------
 
 
@@ -267,22 +259,6 @@ class _Entry:
     sha256: str
 
 
-@dataclass(frozen=True)
-class _Blocks:
-    """The checksums of a tensor's blocks, and which of them are verified."""
-
-    crc32: NDArray[np.uint32]
-    verified: NDArray[np.bool_]
-
-
-@dataclass(frozen=True)
-class _Header:
-    entries: dict[str, _Entry]
-    metadata: dict[str, Any]
-    library_version: str
-    sha256: str
-
-
 class StoredTensors(Mapping[str, NDArray[Any]]):
     """The arrays of an open file: read-only views of the mapped bytes, verified before they are handed out.
 
@@ -291,15 +267,17 @@ class StoredTensors(Mapping[str, NDArray[Any]]):
     is another matter: no process that uses `atomic_write` does so.)
     """
 
-    def __init__(self, path: str, mapped: Bytes, header: _Header, verify: bool | None) -> None:
+    def __init__(
+        self, path: str, mapped: Bytes, entries: dict[str, _Entry], meta: Mapping[str, Any], verify: bool | None
+    ) -> None:
         self.path = path
-        self.metadata = header.metadata
-        self.library_version = header.library_version  # of the library that wrote the file
-        self.header_sha256 = header.sha256  # which stands for the whole content
+        self.metadata: dict[str, Any] = meta["considerate"]
+        self.library_version = meta["library_version"]  # of the library that wrote the file
+        self.header_sha256 = meta["header_sha256"]  # which stands for the whole content
         self.size = len(mapped)
         self.thorough = verify is True or self.size <= VERIFY_WHOLE
         self._mapped = mapped
-        self._entries = dict(header.entries)
+        self._entries = entries
         self._verify = verify is not False
         self._verified: set[str] = set()
         self._blocks = self._read_blocks()
@@ -361,25 +339,26 @@ class StoredTensors(Mapping[str, NDArray[Any]]):
         if blocks is None:
             self._check(name)
             return
+        crc32, verified = blocks
         row = (entry.stop - entry.start) // entry.shape[0]
         start, stop = first * row // BLOCK, -(-last * row // BLOCK)
         with memoryview(self._mapped) as whole, whole[entry.start : entry.stop] as data:
-            for block in (start + np.flatnonzero(~blocks.verified[start:stop])).tolist():
-                if zlib.crc32(data[block * BLOCK : (block + 1) * BLOCK]) != blocks.crc32[block]:
+            for block in (start + np.flatnonzero(~verified[start:stop])).tolist():
+                if zlib.crc32(data[block * BLOCK : (block + 1) * BLOCK]) != crc32[block]:
                     raise self._mismatch(name)
-                blocks.verified[block] = True
+                verified[block] = True
 
-    def _read_blocks(self) -> dict[str, _Blocks]:
-        """The checksums of blocks by tensor; of each large one, in the order of the file."""
+    def _read_blocks(self) -> dict[str, tuple[NDArray[np.uint32], NDArray[np.bool_]]]:
+        """Of each large tensor the checksums of its blocks, and which are verified; in the order of the file."""
         if BLOCKS not in self._entries:
             return {}
         crc32 = self.expect(BLOCKS, np.uint32, [None], lazy=not self._verify)
         del self._entries[BLOCKS]
-        found, start = dict[str, _Blocks](), 0
+        found, start = {}, 0
         for name, place in sorted(self._entries.items(), key=lambda item: item[1].start):
             if (size := place.stop - place.start) > BLOCKWISE and place.dtype != np.bool_:
                 stop = start + -(-size // BLOCK)
-                found[name] = _Blocks(crc32[start:stop], np.zeros(stop - start, np.bool_))
+                found[name] = crc32[start:stop], np.zeros(stop - start, np.bool_)
                 start = stop
         if start != len(crc32):
             raise _damaged(self.path, f"it has {len(crc32)} checksums of blocks where {start} are expected")
@@ -429,8 +408,7 @@ def read_tensors(mapped: Bytes, shown: str, *, verify: bool | None = None) -> St
     if promised != len(mapped):
         problem = "was cut short" if len(mapped) < promised else "has bytes added at its end"
         raise _damaged(shown, f"it {problem}: {len(mapped)} bytes where its header promises {promised}")
-    about = _Header(entries, metadata, meta["library_version"], meta["header_sha256"])
-    return StoredTensors(shown, mapped, about, verify)
+    return StoredTensors(shown, mapped, entries, meta | {"considerate": metadata}, verify)
 
 
 def _map(path: str) -> mmap.mmap:
@@ -442,12 +420,13 @@ def _map(path: str) -> mmap.mmap:
             if os.fstat(file.fileno()).st_size == 0:
                 raise ModelFileError(f"{path}: is empty; copy or save the model again.")
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except FileNotFoundError as error:
-        raise ModelFileError(f"{path}: no such file; check the path.") from error
-    except PermissionError as error:
-        raise ModelFileError(f"{path}: no permission to read it; change its permissions.") from error
     except OSError as error:
-        raise ModelFileError(f"{path}: cannot be read ({error.strerror or error}); check the path.") from error
+        reasons: dict[type, str] = {
+            FileNotFoundError: "no such file; check the path",
+            PermissionError: "no permission to read it; change its permissions",
+        }
+        reason = reasons.get(type(error), f"cannot be read ({error.strerror or error}); check the path")
+        raise ModelFileError(f"{path}: {reason}.") from error
     except ModelFileError:
         raise
     except ValueError as error:  # a null character or a lone surrogate in the path
@@ -544,34 +523,30 @@ def _is_counts(value: Any) -> bool:
 
 def parse_json(text: str) -> Any:
     """JSON with nothing doubtful in it: no key twice, no NaN, no endless integer, no broken Unicode."""
+
+    def to_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len(value := dict(pairs)) != len(pairs):
+            raise ValueError("a key appears twice")
+        return value
+
+    def to_constant(name: str) -> NoReturn:
+        raise ValueError(f"{name} is not a JSON number")
+
+    def to_integer(digits: str) -> int:
+        if len(digits) > _DIGITS_LIMIT:
+            raise ValueError(f"an integer of {len(digits)} digits")
+        return int(digits)
+
+    def to_float(digits: str) -> float:
+        if not math.isfinite(value := float(digits)):
+            raise ValueError("a number is too large")
+        return value
+
     value = json.loads(
-        text, object_pairs_hook=_object, parse_constant=_no_constant, parse_int=_integer, parse_float=_finite
+        text, object_pairs_hook=to_object, parse_constant=to_constant, parse_int=to_integer, parse_float=to_float
     )
     if "\\u" in text and not _is_unicode(json.dumps(value, ensure_ascii=False)):
         raise ValueError("a text is not Unicode")
-    return value
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    value = dict(pairs)
-    if len(value) != len(pairs):
-        raise ValueError("a key appears twice")
-    return value
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a JSON number")
-
-
-def _integer(digits: str) -> int:
-    if len(digits) > _DIGITS_LIMIT:
-        raise ValueError(f"an integer of {len(digits)} digits")
-    return int(digits)
-
-
-def _finite(digits: str) -> float:
-    if not math.isfinite(value := float(digits)):
-        raise ValueError("a number is too large")
     return value
 
 
