@@ -14,11 +14,10 @@ from numpy.typing import NDArray
 from considerate.data import Interactions
 from considerate.data.graph import Graph
 from considerate.data.sizes import looks_swapped
-from considerate.errors import UsageError
 from considerate.fitting.prepare import make_popularity
 from considerate.inference.hidden import Sampled, positives_to_negatives
 from considerate.kernels.threads import LocalBackend
-from considerate.model.file import open_model, shards_at
+from considerate.model.file import open_model
 from considerate.model.schema import SETTINGS
 from considerate.model.sharded_users import ShardedUsers
 from considerate.simulation.degrees import (
@@ -38,25 +37,6 @@ if TYPE_CHECKING:
 QUANTILES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
 BINS_PER_DECADE = 3
 PathLike = str | os.PathLike[str]
-
-
-def is_model_file(path: PathLike) -> bool:
-    """Whether a path is to be read as a model: by its ending, because it begins like a safetensors file, or because it
-    is a folder with the index of one."""
-    if os.fspath(path).endswith(".safetensors"):
-        return True
-    try:
-        if shards_at(path) is not None:
-            return True
-    except UsageError:  # the address of something else, a database perhaps
-        return False
-    try:
-        with open(path, "rb") as file:
-            start = file.read(9)
-            size = os.fstat(file.fileno()).st_size
-    except OSError:
-        return False
-    return len(start) == 9 and start[8:] == b"{" and int.from_bytes(start[:8], "little") < size
 
 
 def describe_fit(recommender: Recommender, seconds: float) -> dict[str, Any]:

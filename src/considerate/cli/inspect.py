@@ -33,8 +33,9 @@ def inspect(
     Of data: sizes, degrees and the laws fitted to them, and whether users and items look swapped. Of a model: its
     settings, what was learned, and how the bound went. The settings of the model below are for --hidden.
     """
-    from considerate.cli.describe import describe_data, describe_model, is_model_file
+    from considerate.cli.describe import describe_data, describe_model
     from considerate.data import read_likes
+    from considerate.model.file import is_model_file
 
     if is_model_file(file):
         if output.hidden or reader != ReaderOptions():

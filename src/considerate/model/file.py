@@ -161,6 +161,25 @@ def shards_at(path: PathLike) -> Folder | None:
         return None
 
 
+def is_model_file(path: PathLike) -> bool:
+    """Whether a path is to be read as a model: by its ending, because it begins like a safetensors file, or because it
+    is a folder with the index of one."""
+    if os.fspath(path).endswith(".safetensors"):
+        return True
+    try:
+        if shards_at(path) is not None:
+            return True
+    except UsageError:  # the address of something else, a database perhaps
+        return False
+    try:
+        with open(path, "rb") as file:
+            start = file.read(9)
+            size = os.fstat(file.fileno()).st_size
+    except OSError:
+        return False
+    return len(start) == 9 and start[8:] == b"{" and int.from_bytes(start[:8], "little") < size
+
+
 def _remote(path: PathLike) -> tuple[Folder | None, str]:
     """(folder, name) of a remote address; (None, "") of a path on a disk here."""
     address, question, options = os.fspath(path).partition("?")
