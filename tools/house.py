@@ -2,7 +2,7 @@
 
     python tools/house.py                 this tree
     python tools/house.py OLD NEW         two trees side by side; each is a folder that holds `considerate`
-    python tools/house.py --frames        the calls from the shell to the kernel, one a line
+    python tools/house.py --frames        how deep each compiled function is called, and the calls to the deepest
     python tools/house.py --draw          the rooms and their imports, into docs/architecture.md
 
 A room is a folder or a file at the top level of the package. Imports are read from the source, also those for types
@@ -118,23 +118,31 @@ def repeated_classes(tree: Tree) -> list[str]:
 TRACED = ("fit", "recommend")
 
 
-def trace(tree: Tree) -> dict[str, list[str]]:
-    """Command -> the frames from the shell to the kernel where the stack is deepest, as `file:line function`."""
+Stacks = dict[str, dict[str, list[str]]]  # command -> compiled function -> frames where its stack is deepest
+
+
+def trace(tree: Tree) -> Stacks:
+    """The frames from the shell to each compiled function, as `file:line function`."""
     environment = os.environ | {"PYTHONPATH": str(tree.package.parent), "COLUMNS": "100", "NO_COLOR": "1"}
     command = [sys.executable, str(Path(__file__).resolve()), "--trace", str(tree.package)]
     result = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if result.returncode:
-        return {"error": result.stderr.strip().splitlines()[-1:] or ["no answer"]}
+        print(f"house: {tree.package} is not traced: {result.stderr.strip().splitlines()[-1:]}", file=sys.stderr)
+        return {}
     return dict(json.loads(result.stdout.splitlines()[-1]))
 
 
-def trace_here(package: str) -> dict[str, list[str]]:
+def depth(stacks: Stacks, command: str) -> str:
+    return f"{max(map(len, stacks[command].values()))}" if stacks else "not traced"
+
+
+def trace_here(package: str) -> Stacks:
     """In a process of its own: run both commands on a small graph with every compiled function wrapped."""
     import tempfile
 
     from considerate.kernels import compiled
 
-    deepest: list[str] = []
+    stacks: dict[str, list[str]] = {}
 
     def wrapped(call: Any) -> Any:
         def run(*arguments: Any, **named: Any) -> Any:
@@ -144,8 +152,8 @@ def trace_here(package: str) -> dict[str, list[str]]:
                 if code.co_filename.startswith(package + os.sep) and not code.co_name.endswith("comp>"):
                     frames.append(f"{os.path.relpath(code.co_filename, package)}:{frame.f_lineno} {code.co_qualname}")
                 frame = frame.f_back  # type: ignore[assignment]
-            if len(frames) >= len(deepest):
-                deepest[:] = [*reversed(frames), f"compiled.{call.__name__}"]
+            if len(frames) > len(stacks.get(call.__name__, [])):
+                stacks[call.__name__] = frames[::-1]
             return call(*arguments, **named)
 
         return run
@@ -166,14 +174,14 @@ def trace_here(package: str) -> dict[str, list[str]]:
             "recommend": ["recommend", str(model), "u7"],
         }
         for name in TRACED:
-            deepest.clear()
+            stacks.clear()
             sys.argv = ["considerate", *commands[name]]
             try:
                 main()
             except SystemExit as end:
                 if end.code:
                     raise
-            found[name] = list(deepest)
+            found[name] = dict(stacks)
     return found
 
 
@@ -194,8 +202,8 @@ def measure(tree: Tree) -> dict[str, str]:
         "imports between rooms": f"{sum(map(len, imports.values()))}",
         "levels": f"{levels(imports) or 'a circle'}",
         **{
-            f"frames from the shell to the kernel, {name}": f"{len(frames[name]) - 1}"
-            if name in frames
+            f"frames from the shell to the kernel, {name}": f"{max(map(len, frames[name].values()))}"
+            if frames
             else "not traced"
             for name in TRACED
         },
@@ -255,8 +263,10 @@ def main(arguments: list[str]) -> None:
         case ["--draw"]:
             PAGE.write_text(page_with(drawing(Tree.at(ROOT / "src").imports())))
         case ["--frames", *folders]:
-            for name, frames in trace(Tree.at(folders[0] if folders else ROOT / "src")).items():
-                print(f"{name}: {len(frames) - 1}", *(f"    {frame}" for frame in frames), sep="\n")
+            for command, stacks in trace(Tree.at(folders[0] if folders else ROOT / "src")).items():
+                for name in sorted(stacks, key=lambda name: len(stacks[name])):
+                    print(f"{command}, {name}: {len(stacks[name])}")
+                print(*(f"    {frame}" for frame in stacks[name]), sep="\n")
         case _:
             print(table(arguments))
 
