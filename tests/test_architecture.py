@@ -51,6 +51,10 @@ def test_a_room_imports_only_from_rooms_above(path: Path) -> None:
     assert imported_rooms(PACKAGE, path) <= set(above), f"{own} may import from {', '.join(above)}"
 
 
+def test_a_class_name_means_one_thing() -> None:
+    assert repeated_classes(TREE) == []
+
+
 def test_the_import_reader_sees_relative_and_absolute_imports(tmp_path: Path) -> None:
     path = tmp_path / "considerate" / "model" / "file.py"
     path.parent.mkdir(parents=True)

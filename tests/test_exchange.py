@@ -382,7 +382,7 @@ def test_shards_have_about_as_many_likes_each() -> None:
         users = np.minimum(rng.geometric(0.002, 4_000 * (1 + piece)), 4_999)
         degrees += np.bincount(users, minlength=5_000)
         sample = np.sort(users)[:: max(1, len(users) // 256)][:256].tolist()
-        summaries.append(pieces.Summary(len(users), len(users), 0, (0, 0), sample))
+        summaries.append(pieces.PieceSummary(len(users), len(users), 0, (0, 0), sample))
     cuts = pieces.choose_cuts(summaries, 6)
     sizes = [one.sum() for one in np.split(degrees, cuts)]
     assert len(sizes) == 6

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar
 import typer
 
 from considerate.cli import screen
-from considerate.cli.options import ModelOutput, Ranking, Seed, UntitledReader, grouped, option
+from considerate.cli.options import ModelOutput, RankingGroup, Seed, UntitledReader, grouped, option
 from considerate.errors import UsageError
 
 METRICS = {
@@ -31,7 +31,7 @@ LEFT_OUT = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evaluation(Ranking):
+class Evaluation(RankingGroup):
     """How a model is evaluated."""
 
     panel: ClassVar[str] = "How it is evaluated"

@@ -68,7 +68,7 @@ class CheckpointFolder:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Where(Cluster):
+class FitCluster(Cluster):
     """Where a fit runs, and how its graph is divided."""
 
     workers: int | None = option(
@@ -117,7 +117,7 @@ class Where(Cluster):
             local = Folder.at(output).local
             beside = None if local is None else os.path.dirname(local)
             return OutOfCore(folder=beside, threads=None if threads is None else int(threads), **division)
-        if self != Where():
+        if self != FitCluster():
             raise UsageError(
                 "--division, --item-shards, --inner-sweeps and --inner are for a divided graph: --backend ray, or "
                 "--out-of-core."
@@ -132,7 +132,7 @@ def fit(
     settings: Settings,
     output: FitOutput,
     checkpoints: CheckpointFolder,
-    where: Where,
+    where: FitCluster,
 ) -> None:
     """Fit the model to likes and save it.
 

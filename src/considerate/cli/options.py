@@ -156,7 +156,7 @@ class Cluster:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ranking:
+class RankingGroup:
     """How items are ranked."""
 
     popularity: float | None = option(

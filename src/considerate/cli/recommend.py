@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 import typer
 
 from considerate.cli import screen
-from considerate.cli.options import Backend, Cluster, ModelOutput, Ranking, grouped, option, read_ids
+from considerate.cli.options import Backend, Cluster, ModelOutput, RankingGroup, grouped, option, read_ids
 from considerate.errors import UsageError
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class Who:
 
 
 @dataclass(frozen=True, kw_only=True)
-class What(Ranking):
+class What(RankingGroup):
     """What is recommended."""
 
     panel: ClassVar[str] = "What is recommended"
@@ -67,7 +67,7 @@ class RecommendOutput(ModelOutput):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Where(Cluster):
+class BatchCluster(Cluster):
     """Where recommendations for all users are made."""
 
     workers: int | None = option(
@@ -81,7 +81,7 @@ def recommend(
     who: Who,
     what: What,
     output: RecommendOutput,
-    where: Where,
+    where: BatchCluster,
     users: Annotated[
         list[str] | None, typer.Argument(help="Ids of users, as in the data, or @FILE with one a line.")
     ] = None,
@@ -112,7 +112,7 @@ def recommend(
     if path is not None and output.explain:
         raise UsageError("--explain is for the screen and --json; leave it out with -o.")
     into_folder = everyone and path is not None and (path.endswith("/") or "://" in path)
-    if not into_folder and where != Where():
+    if not into_folder and where != BatchCluster():
         raise UsageError("--backend ray, --address and --workers are for --all-users into a folder: -o FOLDER/.")
     from considerate.model.ranking import RankingOptions
     from considerate.recommender import Recommender
@@ -175,7 +175,13 @@ def _export(model: str, path: str, popularity: float | None, output: ModelOutput
 
 
 def _write_folder(
-    recommender: Recommender, model: str, count: int, options: RankingOptions, folder: str, where: Where, quiet: bool
+    recommender: Recommender,
+    model: str,
+    count: int,
+    options: RankingOptions,
+    folder: str,
+    where: BatchCluster,
+    quiet: bool,
 ) -> int:
     """Recommendations for all users, many slices at once; returns the rows written."""
     from considerate.distributed.batch import check_output, recommend_all
@@ -188,7 +194,7 @@ def _write_folder(
 
 
 @contextmanager
-def _tasks(where: Where) -> Iterator[Any]:
+def _tasks(where: BatchCluster) -> Iterator[Any]:
     if where.workers is not None and where.workers < 1:
         raise UsageError(f"--workers is {where.workers}; it must be at least 1.")
     if where.backend is Backend.ray:

@@ -39,7 +39,7 @@ Keys = list[Any]  # ids in the form that a vocabulary sorts by: integers, or byt
 
 
 @dataclass(frozen=True)
-class Summary:
+class PieceSummary:
     """A piece in a few numbers."""
 
     rows: int
@@ -101,14 +101,14 @@ def plan_pieces(table: ParquetInput, units: Iterable[Fragment], most: int) -> li
     return [table.part(fragments) for fragments in pieces]
 
 
-def read_piece(table: ParquetInput, options: ReaderOptions) -> tuple[Summary, Vocabulary, Likes]:
+def read_piece(table: ParquetInput, options: ReaderOptions) -> tuple[PieceSummary, Vocabulary, Likes]:
     """(summary, items, likes) of a piece, by resolved options; its items are numbered as they are sorted here."""
     scan = collect(table, options)
     missing = (scan.users.missing, scan.items.missing)
     if scan.nan or any(missing) or not scan.kept:  # the head refuses it, or there is nothing
         nobody = Vocabulary.of_integers(np.empty(0, np.int64))
         nothing = Likes(nobody, np.zeros(1, np.int64), np.empty(0, np.int32), 0)
-        return Summary(scan.rows, scan.kept, scan.nan, missing, []), nobody, nothing
+        return PieceSummary(scan.rows, scan.kept, scan.nan, missing, []), nobody, nothing
     with translate_errors(table.name):
         users, user_ids = scan.users.finish()
         items, item_ids = scan.items.finish()
@@ -116,7 +116,7 @@ def read_piece(table: ParquetInput, options: ReaderOptions) -> tuple[Summary, Vo
     edges = len(likes.items)
     steps = (np.arange(min(SAMPLE, edges)) + 0.5) * edges / min(SAMPLE, edges)
     sample = [user_ids.key_at(int(row)) for row in np.searchsorted(likes.starts, steps, side="right") - 1]
-    return Summary(scan.rows, scan.kept, 0, (0, 0), sample), item_ids, likes
+    return PieceSummary(scan.rows, scan.kept, 0, (0, 0), sample), item_ids, likes
 
 
 def _sorted_likes(ids: Vocabulary, users: NDArray[np.int32], items: NDArray[np.int32], item_count: int) -> Likes:
@@ -131,7 +131,7 @@ def merge_items(vocabularies: list[Vocabulary]) -> Vocabulary:
     return merge_ids(vocabularies)[0]
 
 
-def choose_cuts(summaries: Sequence[Summary], shards: int) -> Keys:
+def choose_cuts(summaries: Sequence[PieceSummary], shards: int) -> Keys:
     """The ids at which all shards but the first begin, so that shards have about as many likes each."""
     weighted: list[tuple[Any, float]] = sorted(
         (key, piece.kept / len(piece.sample)) for piece in summaries for key in piece.sample

@@ -57,7 +57,7 @@ class TextInput(Input):
         texts = {name: MISSING_IDS if name in ids else MISSING for name in types if pa.types.is_string(types[name])}
         try:
             with self._bytes() as file:
-                for batch in pc.open_csv(pa.PythonFile(_Blocks(file, self), mode="r"), *self._options(types)):
+                for batch in pc.open_csv(pa.PythonFile(_ReadInBlocks(file, self), mode="r"), *self._options(types)):
                     yield self._clean(batch, texts)
         except pa.ArrowInvalid as error:
             if "straddling" not in str(error):
@@ -163,7 +163,7 @@ class TextInput(Input):
         return gzip.open(self.path) if self.gzipped else self.path.open("rb")
 
 
-class _Blocks:
+class _ReadInBlocks:
     """The bytes of a file as Arrow takes them: with a delimiter of one letter. Notes whether there is a quote."""
 
     def __init__(self, file: Any, owner: TextInput) -> None:

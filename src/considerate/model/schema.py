@@ -88,7 +88,7 @@ SHARDS = (
 
 
 @dataclass(frozen=True)
-class Rule:
+class Check:
     """What the values of some tensors obey. A `deep` rule reads every value, and is for thorough reading only; without
     the others a file would not be safe to use."""
 
@@ -140,31 +140,31 @@ _items_there = _each(lambda part, n: 0 <= part.min() <= part.max() < n["items"])
 _counts = _each(lambda part, _: 0 <= part.min() <= part.max() < _MOST)
 
 
-def _side_rules(side: str) -> tuple[Rule, ...]:
+def _side_rules(side: str) -> tuple[Check, ...]:
     rows, mean, variance, degree = f"{side}.rows", f"{side}.bias_mean", f"{side}.bias_variance", f"{side}_degree"
     return (
-        Rule((rows,), f"the tensor {rows!r} holds a value that is not finite", _finite, deep=True),
-        Rule((rows,), f"the tensor {rows!r} holds a variance that is not positive", _positive_variances, deep=True),
-        Rule((rows,), f"the tensor {rows!r} is not padded with zeros", _padded, deep=True),
-        Rule((mean,), f"the tensor {mean!r} holds a value that is not finite", _finite),
-        Rule((variance,), f"the tensor {variance!r} holds a variance that is not positive and finite", _positive),
-        Rule((degree,), f"the tensor {degree!r} does not hold degrees", _degrees),
+        Check((rows,), f"the tensor {rows!r} holds a value that is not finite", _finite, deep=True),
+        Check((rows,), f"the tensor {rows!r} holds a variance that is not positive", _positive_variances, deep=True),
+        Check((rows,), f"the tensor {rows!r} is not padded with zeros", _padded, deep=True),
+        Check((mean,), f"the tensor {mean!r} holds a value that is not finite", _finite),
+        Check((variance,), f"the tensor {variance!r} holds a variance that is not positive and finite", _positive),
+        Check((degree,), f"the tensor {degree!r} does not hold degrees", _degrees),
     )
 
 
-def _text_rules(name: str, ids: bool = True) -> tuple[Rule, ...]:
+def _text_rules(name: str, ids: bool = True) -> tuple[Check, ...]:
     both, reason = (f"{name}.offsets", f"{name}.text"), f"the ids of {name!r} are not distinct and in ascending order"
     rules = (
-        Rule(both, f"the offsets of {name!r} do not divide its text", _divides),
-        Rule(both, f"{name!r} is not UTF-8 text", _utf8, deep=True),
+        Check(both, f"the offsets of {name!r} do not divide its text", _divides),
+        Check(both, f"{name!r} is not UTF-8 text", _utf8, deep=True),
     )
     return (
         rules
         if not ids
         else (
-            Rule((f"{name}.integers",), reason, lambda numbers, _: not np.any(numbers[1:] <= numbers[:-1])),
+            Check((f"{name}.integers",), reason, lambda numbers, _: not np.any(numbers[1:] <= numbers[:-1])),
             *rules,
-            Rule(both, reason, lambda *texts: ascending_texts(*texts[:2]), deep=True),
+            Check(both, reason, lambda *texts: ascending_texts(*texts[:2]), deep=True),
         )
     )
 
@@ -177,14 +177,16 @@ RULES = (
     *_text_rules("item_ids"),
     *_text_rules("shards.ids"),
     *_text_rules("titles", ids=False),
-    Rule(("popularity",), "the popularities are not those of a model: zero, or from 1e-100 to 1e+100", _popularities),
-    Rule(("bounds",), "the history of the bound is not finite", lambda bounds, _: (np.abs(bounds) < 1e300).all()),
-    Rule(_LIKES, "the likes are not divided into users", _divides),
-    Rule(_LIKES[1:], "the likes name an item that is not there", _items_there),
-    Rule(("likes.starts", "user_degree"), "the likes of a user are not as many as 'user_degree' says", _as_many),
-    Rule(("user_degree",), "the users' degrees do not add up to 'edges'", lambda degree, n: degree.sum() == n["edges"]),
-    Rule(_LIKES, "the likes of a user are not distinct and in ascending order", _rising_likes, deep=True),
-    *(Rule((f"shards.{name}",), "its list of shards has a number out of range", _counts) for name in SHARD_NUMBERS),
+    Check(("popularity",), "the popularities are not those of a model: zero, or from 1e-100 to 1e+100", _popularities),
+    Check(("bounds",), "the history of the bound is not finite", lambda bounds, _: (np.abs(bounds) < 1e300).all()),
+    Check(_LIKES, "the likes are not divided into users", _divides),
+    Check(_LIKES[1:], "the likes name an item that is not there", _items_there),
+    Check(("likes.starts", "user_degree"), "the likes of a user are not as many as 'user_degree' says", _as_many),
+    Check(
+        ("user_degree",), "the users' degrees do not add up to 'edges'", lambda degree, n: degree.sum() == n["edges"]
+    ),
+    Check(_LIKES, "the likes of a user are not distinct and in ascending order", _rising_likes, deep=True),
+    *(Check((f"shards.{name}",), "its list of shards has a number out of range", _counts) for name in SHARD_NUMBERS),
 )
 
 

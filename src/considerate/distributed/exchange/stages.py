@@ -21,8 +21,8 @@ from considerate.data.graph import MOST_ITEM_BLOCKS, GraphOutline, block_ends, p
 from considerate.data.options import ReaderOptions
 from considerate.data.parquet import Fragment, ParquetInput
 from considerate.data.pieces import (
+    PieceSummary,
     ShardSize,
-    Summary,
     choose_cuts,
     make_shard,
     merge_items,
@@ -79,7 +79,7 @@ class ReadPieces:
     """What reading gave: numbers, and references to the likes and the items of each piece."""
 
     options: ReaderOptions  # resolved
-    summaries: list[Summary]
+    summaries: list[PieceSummary]
     items: list[Ref]
     likes: list[Ref]
 
@@ -118,7 +118,7 @@ def cut_pieces(table: ParquetInput, watch: TaskStages, most: int) -> list[Parque
 def read_pieces(pieces: list[ParquetInput], watch: TaskStages, options: ReaderOptions) -> ReadPieces:
     """Every piece read by a task; refused here what only all pieces together tell."""
     refs = [watch.tasks.submit(read_piece, piece, options, returns=3) for piece in pieces]
-    summaries: list[Summary] = watch.gather("reading", [one[0] for one in refs])
+    summaries: list[PieceSummary] = watch.gather("reading", [one[0] for one in refs])
     read = ReadPieces(options, summaries, [one[1] for one in refs], [one[2] for one in refs])
     name = pieces[0].name
     check_rows(name, options.where, read.rows, read.kept, sum(one.nan for one in summaries))
