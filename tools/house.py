@@ -9,7 +9,7 @@ A room is a folder or a file at the top level of the package. Imports are read f
 and those inside functions; levels are the rooms on the longest chain of imports. Frames are counted at run time: the
 program fits a small graph with one thread, every compiled function is wrapped, and the wrapper counts the functions of
 the package on the stack, where it is deepest (no comprehensions: later Pythons inline them). A tree whose compiled core
-is not built beside its sources is not traced. How many ways orchestrate a fit is seen by reading.
+is neither beside its sources nor installed in place is not traced. How many ways orchestrate a fit is seen by reading.
 """
 
 from __future__ import annotations
@@ -161,7 +161,9 @@ def trace_here(package: str) -> Stacks:
     for name in dir(compiled):
         if type(getattr(compiled, name)).__name__ == "nb_func":
             setattr(compiled, name, wrapped(getattr(compiled, name)))
-    assert compiled.__file__.startswith(package + os.sep), f"the core of {package} is not built there"
+    import considerate
+
+    assert considerate.__file__.startswith(package + os.sep), f"{considerate.__file__} is not in {package}"
 
     from considerate.cli import main
 
