@@ -18,8 +18,7 @@ from considerate import read_interactions
 from considerate.data.graph import Graph, divide
 from considerate.distributed.messages import PartitionSetup
 from considerate.distributed.partitions import make_partition
-from considerate.distributed.pools.host import size_of
-from considerate.distributed.pools.local import LocalPool
+from considerate.distributed.pools.host import LocalPool, size_of
 from considerate.distributed.runners import make_runner
 from considerate.inference.hidden import popularity_weights
 from considerate.parameters import FitPlan

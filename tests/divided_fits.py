@@ -16,8 +16,8 @@ from considerate import Recommender
 from considerate.data import read_interactions
 from considerate.data.graph import part_ranges
 from considerate.distributed.backends.base import PartitionedBackend
-from considerate.distributed.pools.host import PerPart
-from considerate.distributed.pools.local import LocalPool
+from considerate.distributed.pools.host import LocalPool
+from considerate.distributed.pools.pool import PerPart
 from considerate.distributed.tasks import LocalTasks
 from considerate.fitting.prepare import make_graph
 from likes import as_table, skewed, stored_settings

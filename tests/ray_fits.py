@@ -12,7 +12,7 @@ import numpy as np
 from considerate.data.graph import USERS, Graph, GraphPart, divide
 from considerate.distributed.messages import PartitionSetup
 from considerate.distributed.partitions import make_partition
-from considerate.distributed.pools.local import LocalPool
+from considerate.distributed.pools.host import LocalPool
 from considerate.distributed.runners import gather, make_runner, with_residents
 from considerate.fitting.checkpoint import Checkpoints
 from considerate.fitting.prepare import make_estimator

@@ -19,7 +19,7 @@ from considerate.data.graph import ITEMS, USERS, Graph, divide, part_ranges, ran
 from considerate.distributed.messages import Broadcast, PartitionSetup, Reply, SumsRequest, merge_replies
 from considerate.distributed.partitions import make_partition
 from considerate.distributed.pools.disk import DiskPool
-from considerate.distributed.pools.local import LocalPool
+from considerate.distributed.pools.host import LocalPool
 from considerate.distributed.runners import (
     PartitionedRunner,
     by_items,

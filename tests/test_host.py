@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from considerate.distributed.pools.host import PartitionHost, PerPart, in_order, size_of
+from considerate.distributed.pools.host import PartitionHost, in_order, size_of
+from considerate.distributed.pools.pool import PerPart
 from considerate.fitting.interrupts import held_interrupts
 from ray_cluster import Tally, downs, expected_tally, together
 

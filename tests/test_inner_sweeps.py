@@ -18,7 +18,7 @@ from considerate.distributed.messages import PartitionSetup, merge_replies
 from considerate.distributed.partitions import inner, make_partition
 from considerate.distributed.partitions.inner import InnerBroadcast
 from considerate.distributed.pools.disk import DiskPool
-from considerate.distributed.pools.local import LocalPool
+from considerate.distributed.pools.host import LocalPool
 from considerate.distributed.runners import gather, make_runner, with_residents
 from considerate.errors import UsageError
 from considerate.inference.hidden import Sampled, popularity_weights

@@ -17,7 +17,8 @@ import pytest
 
 import ray_cluster
 from considerate.distributed.backends.ray import RayBackend, RaySession
-from considerate.distributed.pools.host import PerPart, size_of
+from considerate.distributed.pools.host import size_of
+from considerate.distributed.pools.pool import PerPart
 from considerate.errors import ClusterError, DataError, UsageError
 from ray_cluster import Tally, alive, downs, expected_tally, start_shared_ray, together
 

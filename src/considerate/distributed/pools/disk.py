@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from considerate.data.graph import Adjacency, GraphPart
-from considerate.distributed.pools.host import Merge, PerPart, in_order
-from considerate.distributed.pools.pool import SinglePartCall
+from considerate.distributed.pools.host import in_order
+from considerate.distributed.pools.pool import Merge, Method, SinglePartCall, call_part
 from considerate.distributed.tasks import ClosedAtEnd
 from considerate.storage.container import StoredTensors, open_tensors, write_scratch
 from considerate.storage.files import PathLike
@@ -29,12 +29,8 @@ from considerate.storage.files import PathLike
 Build = Callable[..., Any]  # (graph part, setup, state or None, the state before or None) -> part
 
 
-def _same(value: Any) -> Any:
-    return value
-
-
 class DiskPool(ClosedAtEnd):
-    """See pool.WorkerPool. `resolve` gives what the values of a PerPart stand for, such as references of tasks."""
+    """See pool.WorkerPool. `resolve` gives what an argument stands for, such as a reference of tasks."""
 
     def __init__(
         self,
@@ -43,7 +39,7 @@ class DiskPool(ClosedAtEnd):
         setup: Any,
         parts: Iterable[GraphPart],
         threads: int = 1,
-        resolve: Callable[[Any], Any] = _same,
+        resolve: Callable[[Any], Any] | None = None,
     ) -> None:
         """Parts may come one after the other: each is written before the next is asked for."""
         self._build, self._setup, self._threads, self._resolve = build, setup, threads, resolve
@@ -64,23 +60,20 @@ class DiskPool(ClosedAtEnd):
     def share(self, value: Any) -> Any:
         return value
 
-    def call(
-        self, method: str | Callable[..., Any], *arguments: Any, merge: Merge | None = None, changes: bool = False
-    ) -> Any:
+    def call(self, method: Method, *arguments: Any, merge: Merge | None = None, changes: bool = False) -> Any:
         called = [method.number] if isinstance(method, SinglePartCall) else range(self.parts)
 
-        def call_part(number: int) -> Any:
+        def visit_part(number: int) -> Any:
             begun, version = time.perf_counter(), self._versions[number]
             states = [self._state(number, version), self._state(number, version - 1)]
             part = self._build(self._graphs[number], self._setup, *states)
-            given = [self._resolve(one.values[number]) if isinstance(one, PerPart) else one for one in arguments]
-            answer = getattr(part, method)(*given) if isinstance(method, str) else method(part, *given)
+            answer = call_part(part, method, arguments, number, self._resolve)
             if changes:
                 write_scratch(self._file(number, version + 1), part.state())
             self._seconds[number] += time.perf_counter() - begun
             return answer
 
-        with closing(in_order(self._pool, self._threads, call_part, called)) as answers:
+        with closing(in_order(self._pool, self._threads, visit_part, called)) as answers:
             answer = list(answers) if merge is None else reduce(merge, answers)
         if changes:  # in one assignment: Ctrl-C finds all parts before the change, or all after it
             before = self._versions

@@ -16,16 +16,9 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
+from considerate.distributed.pools.pool import Merge, Method, call_part
+from considerate.distributed.tasks import ClosedAtEnd
 from considerate.fitting.interrupts import held_interrupts
-
-Merge = Callable[[Any, Any], Any]
-
-
-@dataclass(frozen=True)
-class PerPart:
-    """An argument that is another one for every part, in the order of the parts."""
-
-    values: Sequence[Any]
 
 
 @dataclass(frozen=True)
@@ -98,7 +91,7 @@ class PartitionHost:
     def call(
         self,
         position: int,
-        method: str | Callable[..., Any],
+        method: Method,
         arguments: Sequence[Any] = (),
         merge: Merge | None = None,
         changes: bool = False,
@@ -111,11 +104,9 @@ class PartitionHost:
         self._rewind(position)
         seconds: dict[int, float] = {}
 
-        def one(number: int, place: int) -> Any:
+        def timed(number: int, place: int) -> Any:
             started = time.perf_counter()
-            part = self.parts[number]
-            given = [value.values[place] if isinstance(value, PerPart) else value for value in arguments]
-            answer = getattr(part, method)(*given) if isinstance(method, str) else method(part, *given)
+            answer = call_part(self.parts[number], method, arguments, place)
             seconds[number] = time.perf_counter() - started
             return answer
 
@@ -123,7 +114,7 @@ class PartitionHost:
         if changes:
             before = self._before = {number: part.state() for number, part in self.parts.items()}
         try:
-            with closing(self._over_parts(one)) as answers:
+            with closing(self._over_parts(timed)) as answers:
                 answer = list(answers) if merge is None else reduce(merge, answers)
             if changes:
                 self.position = position + 1
@@ -166,3 +157,26 @@ class PartitionHost:
         """The results in the order of the parts."""
         tasks = list(enumerate(self.parts))
         return in_order(self._pool, self.threads, lambda task: function(task[1], task[0]), tasks)
+
+
+class LocalPool(ClosedAtEnd):
+    """Parts in this process, called by threads."""
+
+    def __init__(self, parts: Sequence[Any], threads: int = 1) -> None:
+        self.parts = len(parts)
+        self._host = PartitionHost(dict(enumerate(parts)), threads)
+
+    def share(self, value: Any) -> Any:
+        return value
+
+    def call(self, method: Method, *arguments: Any, merge: Merge | None = None, changes: bool = False) -> Any:
+        return self._host.call(self._host.position, method, arguments, merge, changes)[0]
+
+    def snapshot(self, write: Callable[[int, Any], Any], read: Callable[[int], Any] | None = None) -> list[Any]:
+        return self._host.snapshot(self._host.position, write)
+
+    def name_checkpoint(self, name: str | None) -> None:
+        """A pool in this process is never lost alone."""
+
+    def close(self) -> None:
+        self._host.close()

@@ -1,12 +1,20 @@
-"""What a pool is to whoever sweeps: parts, and a way to call them."""
+"""A worker pool, as a sweep sees it: parts, and a way to call them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from considerate.distributed.pools.host import Merge
+Merge = Callable[[Any, Any], Any]
+Method = str | Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class PerPart:
+    """An argument with a value for each part, in the order of the parts."""
+
+    values: Sequence[Any]
 
 
 class WorkerPool(Protocol):
@@ -18,13 +26,7 @@ class WorkerPool(Protocol):
         """A handle to a value that many calls use; it travels once."""
         ...
 
-    def call(
-        self,
-        method: str | Callable[..., Any],
-        *arguments: Any,
-        merge: Merge | None = None,
-        changes: bool = False,
-    ) -> Any:
+    def call(self, method: Method, *arguments: Any, merge: Merge | None = None, changes: bool = False) -> Any:
         """part.<method>(*arguments), or method(part, *arguments), of every part; handles are resolved.
 
         With `merge` the merged answer, else a list in the order of the parts. `changes` says that the parts' state
@@ -52,3 +54,13 @@ class SinglePartCall:
 
     def __call__(self, part: Any, *arguments: Any) -> Any:
         return getattr(part, self.method)(*arguments) if part.number == self.number else None
+
+
+def call_part(
+    part: Any, method: Method, arguments: Sequence[Any], place: int, resolve: Callable[[Any], Any] | None = None
+) -> Any:
+    """part.<method>(*arguments), or method(part, *arguments); of a PerPart the value at `place`, resolved."""
+    given = [one.values[place] if isinstance(one, PerPart) else one for one in arguments]
+    if resolve is not None:
+        given = [resolve(one) for one in given]
+    return getattr(part, method)(*given) if isinstance(method, str) else method(part, *given)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from considerate._version import __version__
-from considerate.distributed.pools.host import CallTiming, Merge, PartitionHost, PerPart, size_of
-from considerate.distributed.pools.pool import SinglePartCall
+from considerate.distributed.pools.host import CallTiming, PartitionHost, size_of
+from considerate.distributed.pools.pool import Merge, Method, PerPart, SinglePartCall
 from considerate.distributed.ray.tasks import unflatten
 from considerate.errors import ClusterError
 from considerate.kernels import compiled
@@ -60,7 +60,7 @@ class PoolCall:
     """A call that can be made again: what was shared is in it by reference."""
 
     position: int  # changes that the parts have seen before it
-    method: str | Callable[..., Any]
+    method: Method
     arguments: tuple[Any, ...]
     merge: Merge | None = None
     changes: bool = False

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from considerate.distributed.pools.host import CallTiming, Merge, PerPart, size_of
-from considerate.distributed.pools.pool import SinglePartCall
+from considerate.distributed.pools.host import CallTiming, size_of
+from considerate.distributed.pools.pool import Merge, Method, PerPart, SinglePartCall
 from considerate.distributed.ray.actor import PoolCall, ReadState, WriteState, nothing
 from considerate.distributed.ray.failures import losses, reason, reraise
 from considerate.distributed.ray.workers import ReplayLog, WorkerHandle, Workers
@@ -85,13 +85,7 @@ class RayPool:
         """The last checkpoint that is whole: whoever must give up names it."""
         self.workers.checkpoint = name
 
-    def call(
-        self,
-        method: str | Callable[..., Any],
-        *arguments: Any,
-        merge: Merge | None = None,
-        changes: bool = False,
-    ) -> Any:
+    def call(self, method: Method, *arguments: Any, merge: Merge | None = None, changes: bool = False) -> Any:
         """See pool.WorkerPool. The values of a PerPart may be references."""
         begun = time.perf_counter()
         plain = tuple(one.ref if isinstance(one, SharedValue) else one for one in arguments)
