@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from considerate import Recommender, read_interactions
 from considerate.data.graph import Graph
-from considerate.evaluation.metrics import mean_by_bin
 from considerate.evaluation.ranks import held_ranks
 from considerate.evaluation.scorer import ModelScorer
 from considerate.evaluation.split import HeldOut, one_per_user
@@ -38,6 +37,19 @@ MODELS: dict[str, dict[str, Any]] = {
     "expected, c = 3": PAPER | {"negatives": 3.0, "hidden": "expected"},
     "default": {},
 }
+
+
+def mean_by_bin(
+    values: NDArray[Any], by: NDArray[Any], edges: NDArray[Any]
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """(means, counts) of the values whose `by` is in [edges[i], edges[i + 1]); NaN where a bin is empty."""
+    bin = np.searchsorted(edges, by, side="right") - 1
+    inside = (bin >= 0) & (bin < len(edges) - 1)
+    counts = np.bincount(bin[inside], minlength=len(edges) - 1)
+    totals = np.bincount(bin[inside], values[inside], minlength=len(edges) - 1)
+    means = np.full(len(counts), np.nan)
+    np.divide(totals, counts, out=means, where=counts > 0)
+    return means, counts
 
 
 def default_folder() -> Path:

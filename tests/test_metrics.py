@@ -16,7 +16,6 @@ from considerate.evaluation import metrics
 from considerate.evaluation.metrics import (
     coverage,
     gini,
-    mean_by_bin,
     mean_popularity,
     novelty,
     rank_scores,
@@ -26,6 +25,7 @@ from considerate.evaluation.ranks import Ranks, held_ranks
 from considerate.evaluation.scorer import FunctionScorer
 from considerate.evaluation.split import HeldOut
 from randomised import examples
+from studies.movielens import mean_by_bin
 
 
 def tiny(scores, seen, held) -> tuple[FunctionScorer, HeldOut]:

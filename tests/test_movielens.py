@@ -9,10 +9,9 @@ import pytest
 
 from considerate import Recommender, read_interactions
 from considerate.data.graph import Graph
-from considerate.evaluation.metrics import mean_by_bin
 from considerate.evaluation.split import one_per_user
 from considerate.study.peers import training_matrix
-from studies.movielens import MODELS, USER_BINS, evaluate
+from studies.movielens import MODELS, USER_BINS, evaluate, mean_by_bin
 
 
 @pytest.mark.data

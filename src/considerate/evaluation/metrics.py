@@ -159,19 +159,6 @@ def novelty(lists: NDArray[Any], item_degree: NDArray[Any], user_count: int) -> 
     return _mean_of_lists(lists, -np.log2(share))
 
 
-def mean_by_bin(
-    values: NDArray[Any], by: NDArray[Any], edges: NDArray[Any]
-) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """(means, counts) of the values whose `by` is in [edges[i], edges[i + 1]); NaN where a bin is empty."""
-    bin = np.searchsorted(edges, by, side="right") - 1
-    inside = (bin >= 0) & (bin < len(edges) - 1)
-    counts = np.bincount(bin[inside], minlength=len(edges) - 1)
-    totals = np.bincount(bin[inside], values[inside], minlength=len(edges) - 1)
-    means = np.full(len(counts), np.nan)
-    np.divide(totals, counts, out=means, where=counts > 0)
-    return means, counts
-
-
 @dataclass(frozen=True)
 class _Groups:
     """Of each held-out item: the candidates that tie, itself with them, and where the cut at k goes."""

@@ -155,17 +155,16 @@ class Study:
             yield from self._fits()
             judged = yield from self._judge()
             knob = yield from self._knob()
-            traces = yield from self._traces()
+            traces, times = yield from self._traces()
             yield self._runner.begin("summary")
             statistics = self._summarise()
-            drawn, times = _curves(traces)
             self.results = Results(
                 data=self._data(),
                 degrees=[Degrees(**row) for row in degrees],
                 balance=[Balance(**row) for row in balance],
                 reliability=self._reliability(judged),
                 knobs=[knob],
-                traces=drawn,
+                traces=traces,
                 times=times,
                 seconds=time.perf_counter() - begun,
                 versions=_versions(),
@@ -321,7 +320,7 @@ class Study:
         )
         return KnobCurve(OURS, **curve, chosen=self._knob_chosen)
 
-    def _traces(self) -> Generator[StudyStep, None, dict[str, Any]]:
+    def _traces(self) -> Generator[StudyStep, None, tuple[list[Trace], list[TimeCurve]]]:
         yield self._runner.begin("the bound by sweep, quality against time")
         traced = [entrant for entrant in self._entrants if entrant.label != DEFAULT]
         stages = []
@@ -331,8 +330,14 @@ class Study:
             if entrant.peer is not None:
                 work = partial(fits.trace_peer, entrant.peer, self.valid)
             stages.append(self._stage(f"trace of {entrant.label}", work, entrant.settings, entrant.peer, knob=knob))
-        results = yield from self._runner.run(stages)
-        return dict(zip([entrant.label for entrant in traced], results))
+        traces, times = [], []
+        for entrant, curve in zip(traced, (yield from self._runner.run(stages))):
+            times.append(TimeCurve(entrant.label, curve["seconds"], curve["rank"], curve["recall"]))
+            if entrant.peer is None:
+                taus = {kind: [row[kind] for row in curve["taus"]] for kind in curve["taus"][0]}
+                lines = (curve["sweep"], curve["bound"], taus, curve["spread"], curve["rank"])
+                traces.append(Trace(entrant.label, *lines))
+        return traces, times
 
     # --- The end ---
 
@@ -391,16 +396,6 @@ class Study:
             held_out=len(self.splits[0].users),
             judged=0 if material.judged is None else len(material.judged.users),
         )
-
-
-def _curves(traces: Mapping[str, Any]) -> tuple[list[Trace], list[TimeCurve]]:
-    drawn, times = [], []
-    for name, trace in traces.items():
-        times.append(TimeCurve(name, trace["seconds"], trace["rank"], trace["recall"]))
-        if "bound" in trace:
-            taus = {kind: [row[kind] for row in trace["taus"]] for kind in trace["taus"][0]}
-            drawn.append(Trace(name, trace["sweep"], trace["bound"], taus, trace["spread"], trace["rank"]))
-    return drawn, times
 
 
 def _words(settings: Mapping[str, Any]) -> str:

@@ -261,7 +261,9 @@ def draw_histograms(results: Results, looks: Looks) -> Figure | None:
     rows = -(-len(models) // columns)
     figure = new_figure(0.6 + 2.2 * rows, COLUMN)
     panels = figure.subplots(rows, columns, squeeze=False, sharex=True)
-    shares = [_shares(model) for model in models]
+    shares = [100 * np.array(model.share, np.float64) for model in models]  # [rows, cells] in per cent
+    for model, share in zip(models, shares):
+        share[np.isnan(enough([0.0] * len(model.count), model.count))] = np.nan  # rows of few likes are blank
     top = float(np.nanquantile(np.concatenate([share.ravel() for share in shares]), 0.995))
     shown: Any = None
     for place, ax in enumerate(panels.flat):
@@ -282,13 +284,6 @@ def draw_histograms(results: Results, looks: Looks) -> Figure | None:
     bar.outline.set_visible(False)
     bar.solids.set(rasterized=False, edgecolor="face", linewidth=0.2)
     return figure
-
-
-def _shares(model: LikeHistogram) -> Floats:
-    """[rows, cells] in per cent, rows of few likes blank."""
-    shares: Floats = 100 * floats([value for row in model.share for value in row]).reshape(len(model.share), -1)
-    shares[np.isnan(enough([0.0] * len(model.count), model.count))] = np.nan
-    return shares
 
 
 def _heat(ax: Axes, model: LikeHistogram, share: Floats, top: float) -> QuadMesh:
