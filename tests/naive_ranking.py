@@ -8,7 +8,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+Array = NDArray[Any]
 METRICS = ("recall", "hit_rate", "ndcg", "mean_average_precision", "mrr")
 
 
@@ -56,3 +58,39 @@ def gini(counts: Sequence[int]) -> float:
     """Half the mean absolute difference over the mean."""
     values: Any = np.asarray(counts, float)
     return float(np.abs(values[:, None] - values[None, :]).mean() / (2 * values.mean()))
+
+
+def count_ranks(
+    scores: Array, starts: Array, held: Array, seen_starts: Array, seen: Array
+) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
+    """(above, ties, bad): for each held item of a row, how many others have a higher score, how many the same.
+
+    Row i has the held items held[starts[i] : starts[i + 1]]; what it has seen, ascending, does not count, the held item
+    itself never does, and the row's other held items do. `bad` is the first row with a NaN, else -1.
+    """
+    above, ties = np.zeros((2, len(held)), np.int64)
+    for row in range(len(scores)):
+        if np.isnan(scores[row]).any():
+            return above, ties, row
+        free = np.ones(scores.shape[1], bool)
+        free[seen[seen_starts[row] : seen_starts[row + 1]]] = False
+        for edge in range(starts[row], starts[row + 1]):
+            own = scores[row, held[edge]]
+            others = free.copy()
+            others[held[edge]] = False
+            above[edge] = (scores[row, others] > own).sum()
+            ties[edge] = (scores[row, others] == own).sum()
+    return above, ties, -1
+
+
+def best_of_rows(scores: Array, k: int, seen_starts: Array, seen: Array) -> tuple[NDArray[np.int32], int]:
+    """(ids [rows, k], bad): the k best items of every row, highest first, the lower index where scores tie; what was
+    seen is left out, -1 where fewer remain. `bad` is the first row with a NaN, else -1."""
+    ids = np.full((len(scores), k), -1, np.int32)
+    for row in range(len(scores)):
+        if np.isnan(scores[row]).any():
+            return ids, row
+        order = np.argsort(-scores[row], kind="stable")
+        order = order[~np.isin(order, seen[seen_starts[row] : seen_starts[row + 1]])][:k]
+        ids[row, : len(order)] = order
+    return ids, -1

@@ -15,7 +15,7 @@ from considerate.evaluation import ranks as ranks_module
 from considerate.evaluation.ranks import held_ranks, ranks_and_lists, top_lists
 from considerate.evaluation.scorer import FunctionScorer, ModelScorer, Scorer, as_scorer
 from considerate.evaluation.split import HeldOut, one_per_user, share_per_user
-from considerate.kernels import compiled, reference
+from considerate.kernels import compiled
 from considerate.kernels.threads import LocalBackend
 from considerate.model.ranking import paper_score, utility
 from likes import planted, skewed
@@ -58,7 +58,7 @@ def test_compiled_ranks_are_the_references() -> None:
         scores, held, seen = case
         arguments = (scores, *laid_out(held), *laid_out(seen))
         above, ties, bad = compiled.count_ranks(*arguments)
-        expected = reference.count_ranks(*arguments)
+        expected = naive.count_ranks(*arguments)
         assert bad == expected[2] == -1
         assert np.array_equal(above, expected[0])
         assert np.array_equal(ties, expected[1])
@@ -73,7 +73,7 @@ def test_compiled_lists_are_the_references() -> None:
     def check(case, k) -> None:
         scores, _, seen = case
         ids, bad = compiled.best_of_rows(scores, k, *laid_out(seen))
-        expected = reference.best_of_rows(scores, k, *laid_out(seen))
+        expected = naive.best_of_rows(scores, k, *laid_out(seen))
         assert bad == expected[1] == -1
         assert np.array_equal(ids, expected[0])
 
@@ -84,7 +84,7 @@ def test_compiled_lists_are_the_references() -> None:
 @given(rows_of_scores(most_items=12))
 def test_the_reference_counts_as_brute_force_does(case) -> None:
     scores, held, seen = case
-    above, ties, _ = reference.count_ranks(scores, *laid_out(held), *laid_out(seen))
+    above, ties, _ = naive.count_ranks(scores, *laid_out(held), *laid_out(seen))
     edge = 0
     for row in range(len(scores)):
         for item in held[row]:
@@ -123,7 +123,7 @@ def test_scores_of_another_type_are_refused_by_the_kernel_and_another_layout_is_
     with pytest.raises((TypeError, ValueError)):
         compiled.best_of_rows(np.zeros((2, 5), np.int64), 2, *nothing)
     turned = np.random.default_rng(0).normal(size=(5, 2)).astype(np.float32).T
-    assert np.array_equal(compiled.best_of_rows(turned, 2, *nothing)[0], reference.best_of_rows(turned, 2, *nothing)[0])
+    assert np.array_equal(compiled.best_of_rows(turned, 2, *nothing)[0], naive.best_of_rows(turned, 2, *nothing)[0])
 
 
 # --- From a scorer ---

@@ -11,8 +11,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy import stats
 
+import simulate_reference
 from considerate.errors import UsageError
-from considerate.kernels import compiled, simulate_reference
+from considerate.kernels import compiled
 from considerate.simulation import simulate
 from considerate.simulation.catalogue import GENRES, readable_titles
 from considerate.simulation.degrees import PowerLaw

@@ -1,4 +1,4 @@
-"""The kernels of `simulate`, written to be read: `src/core/simulate.hpp` gives the same bits.
+"""The kernels of the simulation, written to be read: `src/core/simulate.hpp` gives the same bits.
 
 Randomness is a function of (seed, stream, index).
 Loops are plain Python: for tests and small graphs only.
@@ -11,7 +11,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from considerate.kernels.reference import SplitMix64, key64
+from naive_draws import SplitMix64, key64
 
 Ints = NDArray[np.int32]
 Floats = NDArray[np.float64]
