@@ -36,7 +36,7 @@ SWEEPS, TARGET = 12, 8  # the target is the bound that plain sweeps have reached
 
 
 class Counting(LocalPool):
-    """A crew that counts what it would send to each of `workers` machines, and what they would send up."""
+    """A pool that counts what it would send to each of `workers` machines, and what they would send up."""
 
     def __init__(self, parts: list[Any], workers: int) -> None:
         super().__init__(parts, 2)

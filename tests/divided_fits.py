@@ -87,10 +87,10 @@ class OpenedHere:
     def __init__(self, options: Here, tasks: LocalTasks) -> None:
         self.options, self.tasks = options, tasks
 
-    def make_pool(self, build: Any, setup: Any, parts: Any, *, all_user_likes: Any = None) -> HereCrew:
+    def make_pool(self, build: Any, setup: Any, parts: Any, *, all_user_likes: Any = None) -> HerePool:
         liked = None if all_user_likes is None else self.tasks.get(all_user_likes)
         built = [build(replace(self.tasks.get(one), all_user_likes=liked), setup) for one in parts]
-        self.options.pools.append(HereCrew(built, self))
+        self.options.pools.append(HerePool(built, self))
         return self.options.pools[-1]
 
     def sweep_report(self, pool: Any) -> str:
@@ -100,7 +100,7 @@ class OpenedHere:
         return "two workers in this process"
 
 
-class HereCrew(LocalPool):
+class HerePool(LocalPool):
     def __init__(self, parts: list[Any], session: OpenedHere) -> None:
         super().__init__(parts)
         self._opened, self.named = session, list[Any]()

@@ -1,4 +1,4 @@
-"""Small fits that tests on Ray compare: plain, over parts in this process, and over a crew."""
+"""Small fits that tests on Ray compare: plain, over parts in this process, and over a pool."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def plain_fit(graph: Graph, kind: str, settings: FitPlan, count: int) -> Fitted:
 
 
 def fit_over(
-    make_crew: Callable[[PartitionSetup, list[GraphPart]], Any],
+    make_pool: Callable[[PartitionSetup, list[GraphPart]], Any],
     graph: Graph,
     kind: str,
     settings: FitPlan,
@@ -77,10 +77,10 @@ def fit_over(
     seen: Callable[[Any, Sweep], None] = lambda pool, done: None,
     **options: Any,
 ) -> Fitted:
-    """A fit over a crew, its residents gathered; a snapshot every third sweep where there are checkpoints."""
+    """A fit over a pool, its residents gathered; a snapshot every third sweep where there are checkpoints."""
     outline, parts = divide(graph, resident)
     setup = PartitionSetup.of(outline, replace(settings, hidden=kind, groups=GROUPS), resident)
-    pool = make_crew(setup, parts)
+    pool = make_pool(setup, parts)
     bounds = []
     try:
         runner = make_runner(outline, setup, weights_of(graph), pool, **options)

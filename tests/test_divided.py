@@ -109,7 +109,7 @@ def by_post(setup: PartitionSetup, parts: list[Any]) -> Iterator[LocalPool]:
 def divided(
     kind: str,
     settings: FitPlan,
-    crew_of: Callable[[PartitionSetup, list[Any]], Any],
+    pool_of: Callable[[PartitionSetup, list[Any]], Any],
     resident: str = USERS,
     **options: Any,
 ) -> Iterator[tuple[PartitionedRunner, Any]]:
@@ -118,7 +118,7 @@ def divided(
     setup = PartitionSetup.of(
         outline, replace(settings, hidden=kind, groups=GROUPS), resident, options.pop("out_of_core", False)
     )
-    with crew_of(setup, parts) as pool:
+    with pool_of(setup, parts) as pool:
         yield make_runner(outline, setup, pi(graph), pool, **options), pool
 
 
@@ -314,8 +314,8 @@ def test_pi_is_corrected_at_the_head_over_parts(tmp_path):
     graph = graph_of()
     here = correct_head(pi(graph), graph.by_user, graph.user_blocks, NEGATIVES)
     assert not np.allclose(here, pi(graph), rtol=0.01)
-    for crew_of in (partial(in_process, threads=2), partial(on_disk, tmp_path)):
-        with divided("sampled", settings_of(), crew_of) as (runner, pool):
+    for pool_of in (partial(in_process, threads=2), partial(on_disk, tmp_path)):
+        with divided("sampled", settings_of(), pool_of) as (runner, pool):
             np.testing.assert_array_equal(correct_head_over(pool, runner.outline, pi(graph), NEGATIVES), here)
 
 
@@ -334,8 +334,8 @@ def test_items_divided_have_the_same_bits_wherever_they_are(kind, factors, user_
         (partial(on_disk, tmp_path, threads=2), False),
         (partial(on_disk, tmp_path), True),
     ]
-    for crew_of, out_of_core in pools:
-        with divided(kind, settings, crew_of, ITEMS, out_of_core=out_of_core) as (runner, pool):
+    for pool_of, out_of_core in pools:
+        with divided(kind, settings, pool_of, ITEMS, out_of_core=out_of_core) as (runner, pool):
             assert_same(swept(runner, pool), one)
     other = in_memory(kind, settings, ITEMS)
     for mine, theirs in zip(one[1], other[1], strict=True):
@@ -388,8 +388,8 @@ def test_a_sweep_that_ends_badly_is_undone(resident, error, monkeypatch, tmp_pat
             raise error("enough", state)
         return check(bound, number, state)
 
-    for crew_of in (in_process, partial(on_disk, tmp_path)):
-        with divided("sampled", settings, crew_of, resident) as (runner, pool):
+    for pool_of in (in_process, partial(on_disk, tmp_path)):
+        with divided("sampled", settings, pool_of, resident) as (runner, pool):
             monkeypatch.setattr(module, "check_bound", fail)
             steps = runner.sweeps()
             done = [next(steps) for _ in range(2)][-1]
@@ -404,8 +404,8 @@ def test_a_sweep_that_ends_badly_is_undone(resident, error, monkeypatch, tmp_pat
 
 def test_the_bound_of_an_earlier_state_is_evaluated_where_it_was(tmp_path):
     """Whoever asks for one sweep more than is kept finds the parts where the kept state is."""
-    for crew_of in (in_process, partial(on_disk, tmp_path)):
-        with divided("expected", settings_of(), crew_of) as (runner, pool):
+    for pool_of in (in_process, partial(on_disk, tmp_path)):
+        with divided("expected", settings_of(), pool_of) as (runner, pool):
             steps = runner.sweeps()
             kept = [next(steps) for _ in range(4)][2]
             rows = gather(pool, 8).rows.copy()

@@ -468,7 +468,7 @@ def test_a_damaged_checkpoint_is_refused_and_the_one_before_used(
         made().fit(likes, backend=backend(), checkpoint=kept, resume=True)
 
 
-def test_the_crew_is_told_of_the_last_checkpoint(likes: Path, tmp_path: Path) -> None:
+def test_the_pool_is_told_of_the_last_checkpoint(likes: Path, tmp_path: Path) -> None:
     backend = Here()
     made(sweeps=3).fit(likes, backend=backend, checkpoint=tmp_path / "kept", checkpoint_every=2)
     made(sweeps=4).fit(likes, backend=backend, checkpoint=tmp_path / "kept", resume=True)

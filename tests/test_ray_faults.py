@@ -100,7 +100,7 @@ def test_a_worker_killed_while_a_snapshot_is_taken(pool: Any, tmp_path: Path) ->
     assert pool.call("visited") == [2, 2, 1, 1, 1, 2, 2]
 
 
-def test_a_crew_starts_from_given_states(session: RaySession, pool: Any, tmp_path: Path) -> None:
+def test_a_pool_starts_from_given_states(session: RaySession, pool: Any, tmp_path: Path) -> None:
     sent = downs(3)
     pool.call("visit", sent[0], merge=together, changes=True)
     pool.snapshot(partial(write, tmp_path))

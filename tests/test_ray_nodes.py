@@ -83,7 +83,7 @@ def test_a_node_that_is_killed(cluster: Any, tmp_path: Path, capfd: Any) -> None
     seats: list[Any] = []
     lost: list[Any] = []
 
-    def make_crew(setup: PartitionSetup, parts: list[GraphPart]) -> Any:
+    def make_pool(setup: PartitionSetup, parts: list[GraphPart]) -> Any:
         make, half = ray.remote(heavy), round(len(parts) / 2)
         given = [  # each made where its worker will be, and nowhere else
             make.options(num_cpus=1, scheduling_strategy=session.placed(int(part.number >= half))).remote(
@@ -118,7 +118,7 @@ def test_a_node_that_is_killed(cluster: Any, tmp_path: Path, capfd: Any) -> None
     with RayBackend(address=cluster.address, workers=2, patience=60).open() as session:
         assert session.describe() == f"Ray {ray.__version__} on 3 nodes: 2 workers of 1 thread"
         assert 1e8 < session.memory < 1e13
-        found = fit_over(make_crew, graph, "sampled", settings, 4, seen=seen)
+        found = fit_over(make_pool, graph, "sampled", settings, 4, seen=seen)
     same_bits(found, plain_fit(graph, "sampled", settings, 4))
     assert len(lost) == 1
     assert not ray.is_initialized()

@@ -94,7 +94,7 @@ class RaySession(ClosedAtEnd):
         self.tasks = RayTasks(self._group)
 
     def make_pool(self, build: Callable[[Any, Any], Any], setup: Any, parts: Sequence[Any], **options: Any) -> Any:
-        """A RayCrew: workers that hold build(part, setup) of all these parts, which may be references."""
+        """A RayPool: workers that hold build(part, setup) of all these parts, which may be references."""
         from considerate.distributed.ray.pool import RayPool
 
         made = RayPool(self, build, setup, parts, **options)
