@@ -32,6 +32,7 @@ from considerate.storage import container as store
 from considerate.storage.container import open_tensors, write_tensors
 from likes import as_table, planted
 from models import assert_same, random_model
+from randomised import count
 
 SETTINGS: list[dict[str, Any]] = [
     {},
@@ -197,7 +198,7 @@ def test_flipped_bits_and_truncation(saved: Path, tmp_path: Path) -> None:
     content = saved.read_bytes()
     path = tmp_path / "damaged"
     places = random.Random(0)
-    for _ in range(150):
+    for _ in range(count(150, 60)):
         damaged = bytearray(content)
         damaged[places.randrange(len(content))] ^= 1 << places.randrange(8)
         path.write_bytes(damaged)
@@ -426,10 +427,11 @@ def test_only_what_is_asked_for_is_verified(
     crc32 = zlib.crc32
     monkeypatch.setattr(store.zlib, "crc32", lambda data: read.append(len(data)) or crc32(data))
     loaded = Recommender.load(tmp_path / "large")
-    assert read == []
+    opened, size = len(read), (tmp_path / "large").stat().st_size
     loaded.recommend(30)
     once = len(read)
-    assert 0 < sum(read) < (tmp_path / "large").stat().st_size / 5
+    assert 0 < sum(read[opened:]) < size / 5
+    assert sum(read) < size / 2
     loaded.recommend(30)
     assert len(read) == once
     load_model(tmp_path / "large", verify=False).users.whole()
@@ -650,7 +652,7 @@ def test_mutated_descriptions(saved: Path, tmp_path: Path) -> None:
     draw = random.Random(20)
     path = tmp_path / "mutated"
     loaded = 0
-    for case in range(500):
+    for case in range(count(500, 150)):
         changed = metadata
         for _ in range(draw.choice([1, 1, 1, 2, 4])):
             changed = mutated(changed, draw)
@@ -670,7 +672,7 @@ def test_mutated_descriptions(saved: Path, tmp_path: Path) -> None:
             pass
         except Exception as error:
             raise AssertionError(f"case {case}: {json.dumps(changed)[:3000]}") from error
-    assert 10 < loaded < 400  # both happen
+    assert 3 < loaded < 400  # both happen
 
 
 def test_mutated_tensors(saved: Path, tmp_path: Path) -> None:
@@ -679,7 +681,7 @@ def test_mutated_tensors(saved: Path, tmp_path: Path) -> None:
     draw = random.Random(21)
     path = tmp_path / "mutated"
     refusals = 0
-    for case in range(200):
+    for case in range(count(200, 100)):
         tensors = {name: array.copy() for name, array in original.items()}
         name = draw.choice(sorted(tensors))
         array = tensors[name]
@@ -707,7 +709,7 @@ def test_mutated_tensors(saved: Path, tmp_path: Path) -> None:
             pass
         except Exception as error:
             raise AssertionError(f"case {case}: {name}, action {action}") from error
-    assert 50 < refusals < 200
+    assert 25 < refusals < 200
 
 
 def test_the_history_of_the_longest_fit_is_saved(tmp_path: Path) -> None:

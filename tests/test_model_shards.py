@@ -34,6 +34,7 @@ from considerate.model.users import UserRows
 from considerate.storage.container import open_tensors, write_tensors
 from likes import as_table, planted
 from models import assert_same, random_model
+from randomised import count
 
 LIKES: dict[str, Any] = {
     "range": planted(),
@@ -444,7 +445,7 @@ def ask(folder: Path) -> None:
 def test_flipped_bits_and_truncation(folder: Path) -> None:
     draw = random.Random(0)
     files = [folder / INDEX_NAME, *shards_in(folder)]
-    for _ in range(120):
+    for _ in range(count(120, 40)):
         path = draw.choice(files)
         content = path.read_bytes()
         damaged = bytearray(content)

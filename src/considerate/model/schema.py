@@ -135,9 +135,10 @@ _finite = _each(lambda part, _: np.isfinite(part).all())
 _positive = _each(lambda part, _: ((part > 0) & np.isfinite(part)).all())
 _positive_variances = _each(lambda part, n: (part[:, n["row"] // 2 :][:, : n["factors"]] > 0).all())
 _padded = _each(lambda part, n: not part.reshape(len(part), 2, -1)[:, :, n["factors"] :].any())
-_degrees = _each(lambda part, _: 0 <= part.min() <= part.max() < 2**31)
-_items_there = _each(lambda part, n: 0 <= part.min() <= part.max() < n["items"])
-_counts = _each(lambda part, _: 0 <= part.min() <= part.max() < _MOST)
+
+
+def _below(numbers: NDArray[Any], limit: int) -> bool:
+    return not len(numbers) or 0 <= int(numbers.min()) <= int(numbers.max()) < limit
 
 
 def _side_rules(side: str) -> tuple[Check, ...]:
@@ -148,7 +149,7 @@ def _side_rules(side: str) -> tuple[Check, ...]:
         Check((rows,), f"the tensor {rows!r} is not padded with zeros", _padded, deep=True),
         Check((mean,), f"the tensor {mean!r} holds a value that is not finite", _finite),
         Check((variance,), f"the tensor {variance!r} holds a variance that is not positive and finite", _positive),
-        Check((degree,), f"the tensor {degree!r} does not hold degrees", _degrees),
+        Check((degree,), f"the tensor {degree!r} does not hold degrees", lambda degree, _: _below(degree, 2**31)),
     )
 
 
@@ -180,13 +181,18 @@ RULES = (
     Check(("popularity",), "the popularities are not those of a model: zero, or from 1e-100 to 1e+100", _popularities),
     Check(("bounds",), "the history of the bound is not finite", lambda bounds, _: (np.abs(bounds) < 1e300).all()),
     Check(_LIKES, "the likes are not divided into users", _divides),
-    Check(_LIKES[1:], "the likes name an item that is not there", _items_there),
+    Check(_LIKES[1:], "the likes name an item that is not there", lambda items, n: _below(items, n["items"])),
     Check(("likes.starts", "user_degree"), "the likes of a user are not as many as 'user_degree' says", _as_many),
-    Check(
-        ("user_degree",), "the users' degrees do not add up to 'edges'", lambda degree, n: degree.sum() == n["edges"]
-    ),
+    Check(("user_degree",), "the degrees do not add up to 'edges'", lambda degree, n: degree.sum() == n["edges"], True),
     Check(_LIKES, "the likes of a user are not distinct and in ascending order", _rising_likes, deep=True),
-    *(Check((f"shards.{name}",), "its list of shards has a number out of range", _counts) for name in SHARD_NUMBERS),
+    *(
+        Check(
+            (f"shards.{name}",),
+            "its list of shards has a number out of range",
+            lambda numbers, _: _below(numbers, _MOST),
+        )
+        for name in SHARD_NUMBERS
+    ),
 )
 
 

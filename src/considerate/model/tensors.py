@@ -217,10 +217,10 @@ class LazyUsers:
         return self._rows.ids
 
     def some(self, rows: Rows) -> tuple[UserRows, Rows]:
-        for block in np.unique(rows // _VERIFIED_AT_ONCE).tolist():
-            if not self._verified[block]:
-                self._verify(block * _VERIFIED_AT_ONCE, min((block + 1) * _VERIFIED_AT_ONCE, len(self)))
-                self._verified[block] = True
+        blocks = rows // _VERIFIED_AT_ONCE
+        for block in () if self._verified[blocks].all() else np.unique(blocks[~self._verified[blocks]]).tolist():
+            self._verify(block * _VERIFIED_AT_ONCE, min((block + 1) * _VERIFIED_AT_ONCE, len(self)))
+            self._verified[block] = True
         return self._rows, rows
 
     def _verify(self, first: int, last: int) -> None:

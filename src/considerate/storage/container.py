@@ -280,6 +280,7 @@ class StoredTensors(Mapping[str, NDArray[Any]]):
         self._entries = entries
         self._verify = verify is not False
         self._verified: set[str] = set()
+        self._blocks: dict[str, tuple[NDArray[np.uint32], NDArray[np.bool_]]] = {}
         self._blocks = self._read_blocks()
         if self.thorough and self._verify:
             for name in self:
@@ -288,7 +289,10 @@ class StoredTensors(Mapping[str, NDArray[Any]]):
     def __getitem__(self, name: str) -> NDArray[Any]:
         entry = self._entries[name]
         if name not in self._verified:
-            self._check(name)
+            if name in self._blocks:
+                self.verify_rows(name)
+            else:
+                self._check(name)
         return self._view(entry)
 
     def _view(self, entry: _Entry) -> NDArray[Any]:
