@@ -70,7 +70,7 @@ def test_the_curve_is_the_mean_rank_of_what_was_held_out() -> None:
         posterior, log_pi = short_fit(held.train, plan, backend)
         curve = knob_curve(posterior, log_pi, held, mean_rank, backend.map)
         top = knob_curve(posterior, log_pi, held, top_score, backend.map, 0.5)
-        tuned = tune(graph, replace(plan, popularity="auto"), backend)
+        tuned, _ = tune(graph, replace(plan, popularity="auto"), backend)
     for knob in (0.0, 0.5, 1.5):
         slow = []
         for user, item in zip(held.users, held.items):
@@ -80,7 +80,7 @@ def test_the_curve_is_the_mean_rank_of_what_was_held_out() -> None:
         assert curve[knob] == pytest.approx(np.mean(slow), abs=2e-3)
     assert set(KNOBS) <= set(curve)
     assert len(curve) > len(KNOBS)
-    assert curve[tuned.knob] == max(curve.values())
+    assert curve[tuned.popularity_weight] == max(curve.values())
     assert list(top) == [0.5]
     assert 0 < top[0.5] < 1
 
@@ -89,14 +89,14 @@ def test_weights_are_doubled_while_that_helps() -> None:
     graph = graph_of(skewed())
     recommender = small()
     with LocalBackend(1) as backend:
-        tuned = tune(graph, replace(recommender.plan(), likelihood_weight="auto"), backend)
-    tried = [trial.weight for trial in tuned.trials]
+        tuned, trials = tune(graph, replace(recommender.plan(), likelihood_weight="auto"), backend)
+    tried = [trial.weight for trial in trials]
     assert tried == [1.0, 2.0, 4.0, 8.0][: len(tried)]
     assert len(tried) >= 2
-    scores = [trial.score for trial in tuned.trials]
+    scores = [trial.score for trial in trials]
     assert all(later > earlier for earlier, later in itertools.pairwise(scores[:-1]))  # only the last may be worse
     assert tuned.weight == tried[int(np.argmax(scores))]
-    assert tuned.knob == 0.5
+    assert tuned.popularity_weight == 0.5
 
 
 def test_a_sample_is_ranked_where_there_is_too_much(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,7 +39,6 @@ from considerate.distributed.runners import PartitionedRunner, correct_head_over
 from considerate.errors import UsageError
 from considerate.fitting.checkpoint import Checkpoint, Checkpoints, FileEntry
 from considerate.fitting.prepare import Histogram
-from considerate.fitting.saved_state import check_part_count, checked_groups
 from considerate.fitting.session import FitRequest, FitSession, warn_of_factors
 from considerate.fitting.stopping import FitProgress
 from considerate.inference.hidden import popularity_exponent, popularity_weights
@@ -236,19 +235,14 @@ class PartsOfPool:
         self.pool, self.grouping, self.counts = pool, runner.grouping, runner.counts
         self.resident: str = runner.setup.resident
 
+    def __len__(self) -> int:
+        return int(self.pool.parts)
+
     def write(self, checkpoints: Checkpoints, state: State) -> list[FileEntry]:
         write, read = (partial(method, state.sweep) for method in (checkpoints.write_part, checkpoints.read_part))
         written: list[FileEntry] = self.pool.snapshot(write, read)
         return written
 
     def read(self, checkpoints: Checkpoints, saved: Checkpoint, state: State) -> State:
-        check_part_count(saved, self.pool.parts)
         self.pool.call("take", partial(checkpoints.read_part, saved.sweep), changes=True)
         return state
-
-    def memory(self) -> dict[str, Any]:
-        return {} if self.grouping is None else {"groups": self.grouping.group_of_item}
-
-    def recall(self, memory: Any) -> None:
-        if self.grouping is not None:
-            self.grouping.use(checked_groups(memory, self.counts[1], self.grouping.groups))

@@ -58,13 +58,14 @@ class CheckpointPart:
     folder: Folder  # of the sweep
     sweep: int
     number: int
-    file: FileEntry
-    version: int  # of the index
+    file: FileEntry | str  # the entry of the index, or the name where there is none yet
+    version: int = FORMAT_VERSION  # of the index
 
     def read(self) -> StoredTensors:
         """Its tensors, verified; CheckpointError if the file is not the one that was written."""
         stored = _read(self.folder, self.file, self.version)
-        _check_part(stored, self.sweep, self.number)
+        if stored.metadata != _part_metadata(self.sweep, self.number):
+            raise CheckpointError(f"{stored.path}: is not part {self.number} of sweep {self.sweep}.")
         return stored
 
     def damage(self) -> str:
@@ -132,9 +133,7 @@ class Checkpoints:
 
     def read_part(self, sweep: int, number: int) -> StoredTensors:
         """The tensors of one part by the file's own checksums, also before there is an index."""
-        stored = _read(self._of(sweep), part_file(number))
-        _check_part(stored, sweep, number)
-        return stored
+        return CheckpointPart(self._of(sweep), sweep, number, part_file(number)).read()
 
     def finish(
         self, sweep: int, head: Mapping[str, NDArray[Any]], metadata: Mapping[str, Any], parts: Sequence[FileEntry]
@@ -260,11 +259,6 @@ def tensor(stored: StoredTensors, name: str, dtype: DTypeLike, shape: Sequence[i
 
 def _part_metadata(sweep: int, number: int) -> dict[str, Any]:
     return {"kind": "checkpoint part", "sweep": sweep, "number": number}
-
-
-def _check_part(stored: StoredTensors, sweep: int, number: int) -> None:
-    if stored.metadata != _part_metadata(sweep, number):
-        raise CheckpointError(f"{stored.path}: is not part {number} of sweep {sweep}.")
 
 
 def _write(folder: Folder, name: str, tensors: Mapping[str, NDArray[Any]], about: Mapping[str, Any]) -> FileEntry:

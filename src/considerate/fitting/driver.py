@@ -14,8 +14,7 @@ from dataclasses import replace
 from considerate.errors import DivergedError
 from considerate.fitting.interrupts import held_interrupts
 from considerate.fitting.memory import translate_memory_errors
-from considerate.fitting.resume import open_checkpoints
-from considerate.fitting.saved_state import chosen_settings
+from considerate.fitting.resume import chosen_settings, open_checkpoints
 from considerate.fitting.session import FitBackend, FitRequest, FitSession
 from considerate.fitting.stopping import FitProgress, FitStep, has_converged, sweep_until_settled
 from considerate.inference.posterior import Posterior

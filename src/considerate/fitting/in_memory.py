@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from considerate.data import Interactions, read_likes
 from considerate.data.fingerprint import describe_data, digest_ids, digest_likes
@@ -17,7 +16,7 @@ from considerate.data.graph import Graph, Range, part_ranges
 from considerate.fitting.checkpoint import Checkpoint, Checkpoints, FileEntry, tensor
 from considerate.fitting.memory import check_memory
 from considerate.fitting.prepare import make_estimator, make_graph, make_popularity
-from considerate.fitting.saved_state import check_part_count, checked_groups, side_tensors
+from considerate.fitting.resume import side_tensors
 from considerate.fitting.session import FitRequest, FitSession, warn_of_factors
 from considerate.fitting.stopping import FitProgress
 from considerate.fitting.tuning import tune
@@ -71,8 +70,7 @@ class InMemorySession(FitSession):
         return {"data": data, "settings": self.request.settings()}
 
     def tune(self, plan: FitPlan) -> FitPlan:
-        chosen = tune(self.graph, plan, self.threads)
-        return replace(plan, popularity=chosen.knob, likelihood_weight=chosen.weight)
+        return tune(self.graph, plan, self.threads)[0]
 
     def runner(self, plan: FitPlan) -> InMemory:
         self.histogram = make_popularity(self.graph, plan, self.threads)
@@ -95,9 +93,12 @@ class PartsInMemory:
     resident = "users"
 
     def __init__(self, runner: InMemory) -> None:
-        self.runner = runner
         self.ranges = user_parts(runner.graph)
         self.counts = (runner.graph.user_count, runner.graph.item_count)
+        self.grouping = runner.estimator.grouping if isinstance(runner.estimator, Expected) else None
+
+    def __len__(self) -> int:
+        return len(self.ranges)
 
     def write(self, checkpoints: Checkpoints, state: State) -> list[FileEntry]:
         def write(number: int) -> FileEntry:
@@ -110,22 +111,12 @@ class PartsInMemory:
 
     def read(self, checkpoints: Checkpoints, saved: Checkpoint, state: State) -> State:
         q = state.posterior
-        check_part_count(saved, len(self.ranges))
         users = Side.constant(self.counts[0], q.factors, 0.0, 0.0 if q.users.has_bias else None)
         for number, (first, last) in enumerate(self.ranges):
             stored = saved.part(number)
             for name, rows in side_tensors(users, first, last).items():
                 rows[:] = tensor(stored, name, np.float32, rows.shape)
         return replace(state, posterior=replace(q, users=users))
-
-    def memory(self) -> dict[str, NDArray[Any]]:
-        estimator = self.runner.estimator
-        return {"groups": estimator.grouping.group_of_item} if isinstance(estimator, Expected) else {}
-
-    def recall(self, memory: Mapping[str, NDArray[Any]]) -> None:
-        estimator = self.runner.estimator
-        if isinstance(estimator, Expected):
-            estimator.grouping.use(checked_groups(memory, self.counts[1], estimator.grouping.groups))
 
 
 def user_parts(graph: Graph) -> list[Range]:

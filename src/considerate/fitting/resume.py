@@ -1,4 +1,9 @@
-"""Checkpoints of a fit: asked for, written as it goes, and gone on from."""
+"""Checkpoints of a fit: written as it goes, and gone on from with the same bits.
+
+A sweep reads the state, the data and the settings, and of *expected* mode the groups of items, which are frozen after
+a few sweeps. The rule that ends a fit reads the last bounds, and the model has them all. Draws are a function of (seed,
+sweep, user), and alpha is made anew by the users' pass before anything reads it: neither is saved.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +11,24 @@ import logging
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import astuple, dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
-from considerate.errors import UsageError
-from considerate.fitting.checkpoint import Checkpoint, Checkpoints
-from considerate.fitting.saved_state import pack_head, program, restore
+from considerate._version import __version__
+from considerate.errors import CheckpointError, UsageError
+from considerate.fitting.checkpoint import Checkpoint, Checkpoints, FileEntry, tensor
 from considerate.fitting.stopping import FitProgress
+from considerate.inference.bound import Bound
+from considerate.inference.hidden.groups import Grouping
+from considerate.inference.posterior import Gamma, Posterior, Precisions, Side
+from considerate.inference.schedule import StepSize
+from considerate.inference.sweep import State
+from considerate.inference.updates import Moments
+from considerate.kernels import compiled
+from considerate.model.schema import GAMMAS
 from considerate.parameters import FitPlan
 from considerate.storage.files import PathLike
 from considerate.storage.filesystems import Folder
@@ -23,6 +37,8 @@ if TYPE_CHECKING:
     from considerate.fitting.session import FitSession
 
 logger = logging.getLogger("considerate")
+
+TERMS = [term.name for term in fields(Bound)]
 
 
 @dataclass(frozen=True)
@@ -109,3 +125,104 @@ class CheckpointWriter:
         self.written = sweep
         session.after_checkpoint(self.checkpoints.folder)
         logger.info("%s: checkpoint of sweep %d", self.checkpoints.folder, sweep)
+
+
+# --- The state to and from tensors ----------------------------------------------------------------------------
+
+
+class Parts(Protocol):
+    """Where the rows of the resident side are."""
+
+    resident: str  # "users" or "items"
+    counts: tuple[int, int]  # of users and items
+    grouping: Grouping | None  # of *expected* mode
+
+    def __len__(self) -> int: ...
+
+    def write(self, checkpoints: Checkpoints, state: State) -> list[FileEntry]:
+        """Write the file of each part."""
+        ...
+
+    def read(self, checkpoints: Checkpoints, saved: Checkpoint, state: State) -> State:
+        """Put the parts back; the state comes with no row of the resident side, and leaves as the runner wants it."""
+        ...
+
+
+def side_tensors(side: Side, first: int = 0, last: int | None = None) -> dict[str, NDArray[Any]]:
+    """Some rows of a side by the names that checkpoints have for them."""
+    tensors = {"rows": side.rows[first:last]}
+    if side.bias_mean is not None and side.bias_variance is not None:
+        tensors |= {"bias_mean": side.bias_mean[first:last], "bias_variance": side.bias_variance[first:last]}
+    return tensors
+
+
+def pack_head(plan: FitPlan, progress: FitProgress, parts: Parts) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    """The tensors and the description of a checkpoint's head."""
+    state = progress.state
+    assert state is not None
+    q = state.posterior
+    side, travelling = ("item", q.items) if parts.resident == "users" else ("user", q.users)
+    tensors = {f"{side}.{name}": array for name, array in side_tensors(travelling).items()}
+    for name in GAMMAS:
+        gamma = getattr(q.precisions, name)
+        if gamma is not None:
+            tensors[f"precisions.{name}"] = np.array([gamma.shape, gamma.rate])
+    tensors["moments.user"] = np.array(astuple(state.user_moments))
+    tensors["moments.item"] = np.array(astuple(state.item_moments))
+    tensors["step_size"] = np.array([state.step_size.accumulator, state.step_size.epsilon])
+    tensors["bounds"] = np.array([[terms[name] for name in TERMS] for terms in progress.bounds]).reshape(-1, len(TERMS))
+    tensors["recent"] = np.array(progress.recent, np.float64)
+    if parts.grouping is not None:
+        tensors["memory.groups"] = parts.grouping.group_of_item
+    return tensors, {"bound_terms": TERMS, "program": program(), "knob": plan.popularity_weight, "weight": plan.weight}
+
+
+def chosen_settings(saved: Checkpoint, plan: FitPlan) -> FitPlan:
+    """The plan with the settings that the checkpoint's fit had chosen, or was given: they are not chosen again."""
+    knob, weight = (saved.metadata.get(name) for name in ("knob", "weight"))
+    if not isinstance(knob, int | float) or not isinstance(weight, int | float) or not 0 < weight < 1e6:
+        raise CheckpointError(f"{saved.head.path}: it is not known which settings its fit had chosen.")
+    return replace(plan, popularity=float(knob), likelihood_weight=float(weight))
+
+
+def restore(checkpoints: Checkpoints, saved: Checkpoint, plan: FitPlan, parts: Parts) -> FitProgress:
+    """Where a fit goes on from; the parts are as they were then."""
+    head = saved.head
+    if len(saved.parts) != len(parts):
+        raise CheckpointError(f"{head.path}: there are {len(saved.parts)} parts where {len(parts)} are expected.")
+
+    def numbers(name: str, count: int | None) -> list[float]:
+        return [float(number) for number in tensor(head, name, np.float64, [count])]
+
+    sides: dict[str, Side] = {}
+    gammas = ["user", "item"]
+    for name, rows, bias in (("user", parts.counts[0], plan.user_bias), ("item", parts.counts[1], plan.item_bias)):
+        travels = parts.resident != f"{name}s"
+        sides[f"{name}s"] = Side.constant(rows if travels else 0, plan.factors, 0.0, 0.0 if bias else None)
+        if travels:
+            for field, values in side_tensors(sides[f"{name}s"]).items():
+                values[:] = tensor(head, f"{name}.{field}", np.float32, values.shape)
+        gammas += [f"{name}_bias"] if bias else []
+    precisions = Precisions(**{name: Gamma(*numbers(f"precisions.{name}", 2)) for name in gammas})
+    state = State(
+        saved.sweep,
+        Posterior(**sides, precisions=precisions),
+        StepSize(plan.step_delay, *numbers("step_size", 2)),
+        Moments(*numbers("moments.user", 4)),
+        Moments(*numbers("moments.item", 4)),
+    )
+    state = parts.read(checkpoints, saved, state)
+    if parts.grouping is not None:
+        groups = tensor(head, "memory.groups", np.int32, [parts.counts[1]])
+        if groups.min() < 0 or groups.max() >= parts.grouping.groups:  # kernels read where it says
+            raise CheckpointError("the checkpoint does not have the items' groups that the fit goes on with.")
+        parts.grouping.use(np.array(groups))
+    if saved.metadata.get("bound_terms") != TERMS:
+        raise CheckpointError(f"{head.path}: its bounds have other terms than this library's.")
+    bounds = tensor(head, "bounds", np.float64, [saved.sweep, len(TERMS)])
+    return FitProgress(state, tuple(dict(zip(TERMS, row)) for row in bounds.tolist()), tuple(numbers("recent", None)))
+
+
+def program() -> str:
+    """What the last bits depend on, beside the data and the settings."""
+    return f"considerate {__version__} ({compiled.instruction_set()})"

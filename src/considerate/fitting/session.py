@@ -17,8 +17,7 @@ from considerate.data import ReaderOptions, Titles
 from considerate.data.fingerprint import describe_settings
 from considerate.data.vocabulary import Vocabulary
 from considerate.fitting.prepare import Histogram
-from considerate.fitting.resume import CheckpointOptions
-from considerate.fitting.saved_state import Parts
+from considerate.fitting.resume import CheckpointOptions, Parts
 from considerate.fitting.stopping import FitProgress
 from considerate.inference.posterior import Side
 from considerate.inference.sweep import Runner

@@ -1,4 +1,4 @@
-"""FitPlan chosen on likes held out of the data: the knob, and the weight of the likelihood.
+"""Settings chosen on likes held out of the data: the knob, and the weight of the likelihood.
 
 One like of every user is held out, a short fit is made to the others, and what ranks the held-out ones best is taken.
 The fit that follows is to all likes and is not touched by this: its posterior is the one that the same settings give
@@ -8,9 +8,9 @@ when they are written down.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,64 +41,51 @@ TOP = 20
 FALLBACK_KNOB, FALLBACK_WEIGHT = 0.5, 1.5
 
 
-@dataclass(frozen=True)
-class Trial:
-    """One short fit: its likelihood weight, and how well each knob ranked what was held out."""
+class Trial(NamedTuple):
+    """One short fit: its likelihood weight, the knob that ranked best what was held out, and how well it did."""
 
     weight: float
-    curve: dict[float, float]  # knob -> criterion
-    knob: float  # the best one
-
-    @property
-    def score(self) -> float:
-        return self.curve[self.knob]
-
-
-@dataclass(frozen=True)
-class Tuned:
-    """What was chosen, and what it was chosen from."""
-
     knob: float
-    weight: float
-    trials: tuple[Trial, ...] = ()
+    score: float
 
 
-def tune(graph: Graph, plan: FitPlan, backend: Backend) -> Tuned:
-    """Choose the settings that are words; numbers stay. Weights are doubled from 1 on while that helps."""
+def tune(graph: Graph, plan: FitPlan, backend: Backend) -> tuple[FitPlan, list[Trial]]:
+    """The plan with the settings chosen that are words, and what they were chosen from; numbers stay. Weights are
+    doubled from 1 on while that helps."""
     knob, weight = plan.popularity, plan.likelihood_weight
     held = held_out(graph, plan.seed)
     if len(held.users) < LEAST_USERS:
+        knob = FALLBACK_KNOB if isinstance(knob, str) else float(knob)
+        weight = FALLBACK_WEIGHT if isinstance(weight, str) else float(weight)
         logger.warning(
             "%d users have two likes or more, too few to choose settings by (%d are needed); the knob is %g and the "
             "likelihood's weight %g",
             len(held.users),
             LEAST_USERS,
-            FALLBACK_KNOB if isinstance(knob, str) else knob,
-            FALLBACK_WEIGHT if isinstance(weight, str) else weight,
+            knob,
+            weight,
         )
-        return Tuned(
-            FALLBACK_KNOB if isinstance(knob, str) else float(knob),
-            FALLBACK_WEIGHT if isinstance(weight, str) else float(weight),
-        )
+        return replace(plan, popularity=knob, likelihood_weight=weight), []
     # The mean rank hardly tells weights apart: what they change is the tail, and the first places.
     criterion = top_score if knob == AUTO_TOP or weight == AUTO else mean_rank
+    given = None if isinstance(knob, str) else float(knob)
     trials: list[Trial] = []
-    for tried in WEIGHTS if isinstance(weight, str) else (float(weight),):
-        posterior, log_pi = short_fit(held.train, replace(plan, likelihood_weight=tried), backend)
-        curve = knob_curve(
-            posterior, log_pi, held, criterion, backend.map, None if isinstance(knob, str) else float(knob)
-        )
-        trials.append(Trial(tried, curve, max(curve, key=lambda one: (curve[one], -one))))
-        logger.info("likelihood weight %g: knob %g, score %.4f on validation", tried, trials[-1].knob, trials[-1].score)
+    for value in WEIGHTS if isinstance(weight, str) else (float(weight),):
+        posterior, log_pi = short_fit(held.train, replace(plan, likelihood_weight=value), backend)
+        trials.append(Trial(value, *_best(knob_curve(posterior, log_pi, held, criterion, backend.map, given))))
+        logger.info("likelihood weight %g: knob %g, score %.4f on validation", *trials[-1])
         if len(trials) > 1 and trials[-1].score <= trials[-2].score:
             break
-        kept = posterior, log_pi
-    best = max(trials, key=lambda trial: trial.score)
-    chosen = best.knob
+        best_fit = posterior, log_pi
+    chosen = max(trials, key=lambda trial: trial.score)
     if knob == AUTO and criterion is not mean_rank:
-        curve = knob_curve(*kept, held, mean_rank, backend.map)
-        chosen = max(curve, key=lambda one: (curve[one], -one))
-    return Tuned(chosen, best.weight, tuple(trials))
+        chosen = chosen._replace(knob=_best(knob_curve(*best_fit, held, mean_rank, backend.map))[0])
+    return replace(plan, popularity=chosen.knob, likelihood_weight=chosen.weight), trials
+
+
+def _best(curve: dict[float, float]) -> tuple[float, float]:
+    """The knob of the largest value, the smaller of two that tie; and the value."""
+    return max(curve.items(), key=lambda point: (point[1], -point[0]))
 
 
 def held_out(graph: Graph, seed: int) -> HeldOut:
@@ -134,21 +121,19 @@ def knob_curve(
     _ = columns.mean  # made before there are threads
     curve: dict[float, float] = {}
 
-    def measure(knobs: Sequence[float]) -> None:
-        for knob in knobs:
+    def measure(knob: float) -> None:
+        def scores(users: NDArray[np.int64]) -> Any:
+            return utility(columns.means(posterior.users, users), log_pi, knob)
 
-            def scores(users: NDArray[np.int64], knob: float = knob) -> Any:
-                return utility(columns.means(posterior.users, users), log_pi, knob)
+        curve[knob] = criterion(held_ranks(FunctionScorer(scores, f"knob {knob:g}"), held, run))
 
-            curve[knob] = criterion(held_ranks(FunctionScorer(scores, f"knob {knob:g}"), held, run))
-
-    if given is not None:
-        measure([given])
-        return curve
-    measure(KNOBS)
-    best = max(KNOBS, key=lambda knob: (curve[knob], -knob))
-    around = [round(best + FINER * step, 2) for step in range(-4, 5) if step != 0]
-    measure([knob for knob in around if KNOBS[0] <= knob <= KNOBS[-1]])
+    for knob in KNOBS if given is None else (given,):
+        measure(knob)
+    if given is None:
+        around = [round(_best(curve)[0] + FINER * step, 2) for step in range(-4, 5) if step != 0]
+        for knob in around:
+            if KNOBS[0] <= knob <= KNOBS[-1]:
+                measure(knob)
     return curve
 
 
