@@ -306,7 +306,7 @@ def test_without_the_likes(tmp_path: Path, fitted: Recommender) -> None:
     fitted.save(tmp_path / "one", likes=False)
     loaded = Recommender.load(tmp_path / "model")
     assert not any(name.startswith("likes") for path in shards_in(tmp_path / "model") for name in open_tensors(path))
-    assert not loaded.model_.knows_likes
+    assert not loaded.model_.users.knows_likes
     assert len(loaded.recommend(0, N=40)[0]) == 40
     assert loaded.recommend_table(["u5"], N=3).num_rows == 3
     with pytest.raises(UsageError, match="saved without the likes"):
@@ -314,7 +314,7 @@ def test_without_the_likes(tmp_path: Path, fitted: Recommender) -> None:
     loaded.save(tmp_path / "again")
     assert (tmp_path / "again").read_bytes() == (tmp_path / "one").read_bytes()
     loaded.save(tmp_path / "other", shards=2)
-    assert not Recommender.load(tmp_path / "other").model_.knows_likes
+    assert not Recommender.load(tmp_path / "other").model_.users.knows_likes
 
 
 def test_the_same_model_gives_the_same_files(folder: Path, fitted: Recommender, tmp_path: Path) -> None:

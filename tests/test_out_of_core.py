@@ -97,7 +97,7 @@ def test_the_shell_writes_the_same_file(likes: Path, tmp_path: Path) -> None:
     assert "note: Divided by users into 3 parts, 2 of them in memory at a time." in found.stderr
     sharded = run(*options, "-o", tmp_path / "shards", "--out-of-core", "--sharded", "--no-likes")
     assert sharded.exit_code == 0, sharded.output
-    assert not Recommender.load(tmp_path / "shards").model_.knows_likes
+    assert not Recommender.load(tmp_path / "shards").model_.users.knows_likes
     assert sorted(os.listdir(tmp_path)) == ["model.safetensors", "shards", "whole.safetensors"]
 
 

@@ -153,7 +153,7 @@ def test_lists_are_no_longer_than_the_items(fitted: Recommender) -> None:
     table = fitted.recommend_table(N=100_000, cold="popular")
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert table.num_rows == 200 * 40 - fitted.model_.edges
+    assert table.num_rows == 200 * 40 - fitted.model_.users.edges
     assert peak < 20e6
 
 

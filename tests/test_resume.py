@@ -27,6 +27,7 @@ from considerate.cli import app
 from considerate.data import read_interactions
 from considerate.errors import CheckpointError, DivergedError, OutputError, UsageError
 from considerate.fitting import in_memory
+from considerate.fitting import resume as resuming
 from considerate.fitting.checkpoint import HEAD, INDEX, Checkpoints, FileEntry, part_file, sweep_folder
 from considerate.fitting.prepare import make_graph
 from considerate.storage import filesystems
@@ -56,7 +57,7 @@ def assert_same(found: Recommender, wanted: Recommender) -> None:
     assert found.model_.bounds == wanted.model_.bounds
     assert (found.converged_, found.n_iter_) == (wanted.converged_, wanted.n_iter_)
     assert stored_settings(found) == stored_settings(wanted)
-    assert found.model_.popularity_weight == wanted.model_.popularity_weight
+    assert found.model_.plan.popularity_weight == wanted.model_.plan.popularity_weight
 
 
 def stopped_after(model: Recommender, likes: Any, sweep: int, folder: Path, every: int = 1) -> None:
@@ -97,7 +98,13 @@ def test_the_groups_of_expected_mode_matter(likes: Any, tmp_path: Path, monkeypa
     """Were they made again from the vectors of now, the bits would differ: so the test above can fail."""
     wanted = made(**SETTINGS["expected"]).fit(likes)
     stopped_after(made(**SETTINGS["expected"]), likes, 6, tmp_path)
-    monkeypatch.setattr(in_memory.PartsInMemory, "recall", lambda *_: None)
+    restore = resuming.restore
+
+    def without_groups(checkpoints: Any, saved: Any, plan: Any, parts: Any) -> Any:
+        parts.grouping = None
+        return restore(checkpoints, saved, plan, parts)
+
+    monkeypatch.setattr(resuming, "restore", without_groups)
     found = made(**SETTINGS["expected"]).fit(likes, checkpoint=tmp_path, resume=True)
     assert not np.array_equal(found.posterior_.items.rows, wanted.posterior_.items.rows)
 

@@ -25,14 +25,13 @@ from considerate.fitting.session import FitBackend, FitRequest, FitSession
 from considerate.fitting.stopping import FitStep
 from considerate.inference.posterior import Posterior, Side
 from considerate.model.changes import with_items, with_users
-from considerate.model.explain import Explanation, explain
+from considerate.model.explain import Explanation, explain, similar_items, similar_users
 from considerate.model.file import load_model, model_path, save_model, save_sharded
 from considerate.model.model import Model
 from considerate.model.predict import Recalibration
 from considerate.model.ranking import RankingOptions
 from considerate.model.rows import Lists, excluded_rows, item_rows, likes_adjacency
 from considerate.model.serving import Ranker, item_vectors, recommend_rows, user_vectors
-from considerate.model.similar import similar_items, similar_users
 from considerate.model.tables import recommendation_batches, recommendations_for_likes
 from considerate.parameters import Parameters
 

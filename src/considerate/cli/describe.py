@@ -46,9 +46,9 @@ def describe_fit(recommender: Recommender, seconds: float) -> dict[str, Any]:
     return _learned(model) | {
         "source": data.source,
         "rows_read": data.rows_read,
-        "duplicates": data.rows_kept - model.edges,
+        "duplicates": data.rows_kept - model.users.edges,
         "bound": bound,
-        "bound_per_edge": bound / (model.edges * (1 + model.plan.negatives)),
+        "bound_per_edge": bound / (model.users.edges * (1 + model.plan.negatives)),
         "seconds": seconds,
     }
 
@@ -66,7 +66,7 @@ def describe_model(path: PathLike, *, verify: bool | None = None) -> dict[str, A
         "user_ids": model.user_ids.kind,
         "item_ids": model.item_ids.kind,
         "titles": model.titles is not None,
-        "likes": model.knows_likes,
+        "likes": model.users.knows_likes,
         "popularity_weight": model.plan.popularity_weight,
         "recalibration": asdict(model.recalibration),
         "bound": [math.fsum(terms.values()) for terms in model.bounds],
@@ -80,7 +80,7 @@ def _learned(model: Model) -> dict[str, Any]:
     return {
         "users": model.user_count,
         "items": model.item_count,
-        "edges": model.edges,
+        "edges": model.users.edges,
         "factors": model.factors,
         "sweeps": max(0, len(model.bounds) - 1),
         "converged": model.converged,

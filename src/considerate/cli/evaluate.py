@@ -85,7 +85,7 @@ def evaluate(
         check_writable(path)
     recommender = Recommender.load(model, verify=output.verify or None)
     fitted = recommender.model_
-    if not fitted.knows_likes:
+    if not fitted.users.knows_likes:
         screen.say("warning", f"{model} was saved without likes, so what a user liked counts as not liked yet.")
     with screen.library_messages(output.quiet), LocalBackend() as backend:
         liked, not_liked = (read_likes(test, reader), None) if reader.where is None else read_judged(test, reader)

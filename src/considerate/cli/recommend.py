@@ -118,7 +118,7 @@ def recommend(
     from considerate.recommender import Recommender
 
     recommender = Recommender.load(model, verify=output.verify or None)
-    if not recommender.model_.knows_likes and not what.include_liked and likes is None:
+    if not recommender.model_.users.knows_likes and not what.include_liked and likes is None:
         screen.say("warning", f"{model} was saved without likes, so what a user liked is not left out.")
     options = RankingOptions(
         popularity=what.popularity,
@@ -259,7 +259,7 @@ def _bar(users: int, quiet: bool) -> Iterator[Callable[[int], None]]:
 def _explain(recommender: Recommender, rows: list[dict[str, Any]], likes: list[str] | None) -> None:
     """To each row, the three liked items that moved its logit most."""
     model = recommender.model_
-    if likes is None and not model.knows_likes:
+    if likes is None and not model.users.knows_likes:
         raise UsageError("this model was saved without likes (--no-likes), and cannot explain by them.")
     new_user = None if likes is None else recommender.item_rows(likes)
     for row in rows:

@@ -18,8 +18,6 @@ from considerate.model.model import Model
 from considerate.model.rows import likes_adjacency, row_numbers
 from considerate.model.users import UserRows
 
-Floats = NDArray[np.float32]
-
 
 def with_users(model: Model, userids: Any, user_items: Any) -> Model:
     """The model with users folded in, all of them in memory; row i of `user_items` is of userids[i]."""
@@ -99,17 +97,11 @@ def _merged(side: Side, rows: NDArray[np.int64], new: Side, what: str) -> Side:
             f"{what} would leave rows between {len(side)} and {size - 1} without likes; add them in order."
         )
 
-    def merge(old: Floats, values: Floats) -> Floats:
-        merged = np.zeros((size, *old.shape[1:]), np.float32)
-        merged[: len(side)] = old
-        merged[rows] = values
-        return merged
-
-    def merge_bias(old: Floats | None, values: Floats | None) -> Floats | None:
-        return None if old is None or values is None else merge(old, values)
-
-    biases = merge_bias(side.bias_mean, new.bias_mean), merge_bias(side.bias_variance, new.bias_variance)
-    return Side(side.factors, merge(side.rows, new.rows), *biases)
+    merged = Side.constant(size, side.factors, 0.0, 0.0 if side.has_bias else None)
+    for values, old, updated in zip(merged.arrays(), side.arrays(), new.arrays()):
+        if values is not None:
+            values[: len(side)], values[rows] = old, updated
+    return merged
 
 
 def _grown(ids: Vocabulary, size: int, what: str) -> Vocabulary:

@@ -1,7 +1,9 @@
-"""Why an item is recommended: which of the user's likes moved its logit."""
+"""Why an item is recommended, by the user's likes that moved its logit; and what is most alike, by the cosine of mean
+vectors."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -10,9 +12,11 @@ from numpy.typing import NDArray
 from considerate.errors import UsageError
 from considerate.inference.posterior import Posterior, Side
 from considerate.kernels.reference import logistic_curvature
+from considerate.model.changes import folded_items
 from considerate.model.model import Model
 from considerate.model.predict import like_probability, logit_moments
-from considerate.model.rows import checked_rows, likes_adjacency
+from considerate.model.ranking import best
+from considerate.model.rows import Lists, check_count, checked_rows, excluded_rows, likes_adjacency
 from considerate.parameters import FitPlan
 
 Explanation = tuple[float, list[tuple[int, float]]]  # p(like), and (item, share of the logit), the largest first
@@ -54,3 +58,66 @@ def share_of_update(
     P += np.diag(1.0 / users.variance[0].astype(np.float64) - np.diag(P)).clip(min=0.0)
     pull = (plan.weight * 0.5 - curvature * bias)[:, None] * v
     return np.asarray(pull @ np.linalg.solve(P, posterior.items.mean[item].astype(np.float64)))
+
+
+def similar_items(
+    model: Model, itemid: Any, N: int, recalculate: bool, item_users: Any, allowed: Any, denied: Any
+) -> Lists:
+    """The items most like each of `itemid`, itself first; to recalculate, those like items liked by `item_users`."""
+    excluded = excluded_rows(model.item_count, allowed, denied, "row")
+    pieces = [(0, model.items.mean)]
+    if not recalculate:
+        rows = checked_rows(itemid, model.item_count, "item")
+        return most_similar(pieces, rows, model.items.mean[np.atleast_1d(rows)], N, excluded)
+    if item_users is None:
+        raise UsageError("recalculate_item needs item_users, the users who liked each item, one row an item.")
+    rows, liked_by = checked_rows(itemid, 2**62, "item"), likes_adjacency(item_users, model.user_count)
+    if liked_by.rows != rows.size:
+        raise UsageError(
+            f"item_users has {liked_by.rows} rows for {rows.size} items; give one row of likes for each item."
+        )
+    return most_similar(pieces, rows, folded_items(model, liked_by)[0].mean, N, excluded, itself=False)
+
+
+def similar_users(model: Model, userid: Any, N: int, allowed: Any, denied: Any) -> Lists:
+    """The users most like each of `userid`, itself first."""
+    rows = checked_rows(userid, model.user_count, "user")
+    users, local = model.users.some(np.atleast_1d(rows))
+    pieces = ((first, piece.side.mean) for first, piece in model.users.pieces())
+    excluded = excluded_rows(model.user_count, allowed, denied, "row")
+    return most_similar(pieces, rows, users.side.mean[local], N, excluded)
+
+
+def most_similar(
+    pieces: Iterable[tuple[int, NDArray[Any]]],
+    rows: NDArray[np.int64],
+    queries: NDArray[Any],
+    count: int,
+    excluded: NDArray[np.bool_] | None,
+    itself: bool = True,
+) -> Lists:
+    """The rows whose vectors have the largest cosine with each query, the lower row where they tie.
+
+    `pieces` gives all vectors in order, some at a time, each time with the row number of the first; the answer does not
+    depend on where they are cut. With `itself`, query i is row i of `rows`, which then comes first.
+    """
+    check_count(count)
+    lengths = np.sqrt(np.einsum("nk,nk->n", queries, queries))
+    nearest = [(np.empty(0, np.int64), np.empty(0, np.float32)) for _ in queries]
+    for first, vectors in pieces:
+        last = first + len(vectors)
+        norms = np.sqrt(np.einsum("nk,nk->n", vectors, vectors))
+        for i, row in enumerate(np.atleast_1d(rows)):
+            cosine = np.minimum(np.einsum("nk,k->n", vectors, queries[i]) / np.maximum(norms * lengths[i], 1e-30), 1.0)
+            if itself and first <= row < last:
+                cosine[row - first] = 2.0  # itself first, whatever rounding says of its equals
+            here = best(cosine, count, None if excluded is None else excluded[first:last])
+            joined = np.append(nearest[i][0], here + first), np.append(nearest[i][1], cosine[here])
+            order = best(joined[1], count)  # earlier rows come first, so the lower of two that tie stays first
+            nearest[i] = joined[0][order], joined[1][order]
+    if rows.ndim == 0:
+        return nearest[0][0].astype(np.int32), np.minimum(nearest[0][1], 1.0)
+    ids, cosines = np.full((len(rows), count), -1, np.int32), np.full((len(rows), count), np.nan, np.float32)
+    for i, (chosen, values) in enumerate(nearest):
+        ids[i, : len(chosen)], cosines[i, : len(chosen)] = chosen, np.minimum(values, 1.0)
+    return ids, cosines

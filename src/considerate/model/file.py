@@ -44,7 +44,7 @@ def save_model(model: Model, path: PathLike, *, likes: bool = True) -> None:
 
     Users in shards are copied a shard at a time.
     """
-    likes = likes and model.knows_likes
+    likes = likes and model.users.knows_likes
     shared, about = shared_tensors(model)
     of_users, about_users = user_tensors(model.users, model.factors, likes)
     tensors, metadata = shared | of_users, about | about_users
@@ -59,7 +59,7 @@ def save_sharded(model: Model, path: PathLike, shards: int, *, likes: bool = Tru
     """Write a model to a folder, its users in so many files. A model of ours that is there is replaced in one step."""
     if isinstance(shards, bool) or not isinstance(shards, int | np.integer) or not 1 <= shards <= model.user_count:
         raise UsageError(f"shards is {shards!r}; it must be a whole number from 1 to the {model.user_count} users.")
-    likes = likes and model.knows_likes
+    likes = likes and model.users.knows_likes
     folder = Folder.at(path)
     check_folder(folder)
     folder.make()

@@ -14,14 +14,7 @@ from considerate.data.vocabulary import Ids, Vocabulary
 from considerate.errors import UsageError
 from considerate.inference.posterior import Posterior, Precisions, Side
 from considerate.kernels.threads import locked_cached_property
-from considerate.model.predict import (
-    UNCHANGED,
-    FoldIn,
-    ItemColumns,
-    Recalibration,
-    like_probability,
-    logit_moments,
-)
+from considerate.model.predict import UNCHANGED, FoldIn, ItemColumns, Recalibration, like_probability, logit_moments
 from considerate.model.ranking import log_popularity
 from considerate.model.rows import checked_rows
 from considerate.model.users import Users
@@ -61,16 +54,6 @@ class Model:
     @property
     def factors(self) -> int:
         return self.items.factors
-
-    @property
-    def edges(self) -> int:
-        """Likes in the data."""
-        return self.users.edges
-
-    @property
-    def knows_likes(self) -> bool:
-        """Whether the likes are here, or were left out of the file."""
-        return self.users.knows_likes
 
     @property
     def user_ids(self) -> Ids:

@@ -15,7 +15,7 @@ from considerate.inference.hidden import Terms
 from considerate.inference.hidden.expected import Shares
 from considerate.inference.hidden.groups import Grouping, ItemGroups
 from considerate.inference.hidden.saturation import Saturation
-from considerate.inference.posterior import Gamma, Posterior, Side
+from considerate.inference.posterior import Posterior, Side
 from considerate.inference.schedule import StepSize
 from considerate.inference.sums import PassConstants, side_pass
 from considerate.inference.updates import update_side
@@ -92,8 +92,7 @@ class ItemColumns:
 
 def sigmoid(a: NDArray[Any]) -> NDArray[Any]:
     """sigma(a) = 1 / (1 + exp(-a)), the chance that a coin of the model shows a like (eq. 2); without overflow."""
-    half = 0.5 * np.asarray(a)
-    return 0.5 * (1.0 + np.tanh(half))
+    return 0.5 * (1.0 + np.tanh(0.5 * np.asarray(a)))
 
 
 def logit(p: NDArray[Any]) -> NDArray[np.float64]:
@@ -152,12 +151,13 @@ def like_interval(
 
 def strangers(rows: int, posterior: Posterior) -> Side:
     """Users of whom nothing is known: the prior, at the precisions learned."""
-    taus = posterior.precisions
-    return _prior(rows, posterior.factors, taus.user, taus.user_bias)
+    return _prior(rows, posterior, "user")
 
 
-def _prior(rows: int, factors: int, tau: Gamma, tau_bias: Gamma | None) -> Side:
-    return Side.constant(rows, factors, 1.0 / tau.mean, None if tau_bias is None else 1.0 / tau_bias.mean)
+def _prior(rows: int, posterior: Posterior, side: str) -> Side:
+    means = posterior.precisions.means()
+    bias = f"{side}_bias"
+    return Side.constant(rows, posterior.factors, 1.0 / means[side], 1.0 / means[bias] if bias in means else None)
 
 
 @dataclass
@@ -204,8 +204,7 @@ class FoldIn:
 
     def items(self, liked_by: Adjacency, user_degree: NDArray[Any], weights: NDArray[np.float64], seed: int) -> Side:
         """q(v) and q(b) of items liked by these users; weights are their pi."""
-        taus = self.posterior.precisions
-        items = _prior(liked_by.rows, self.posterior.factors, taus.item, taus.item_bias)
+        items = _prior(liked_by.rows, self.posterior, "item")
         temperature = self.user_temperatures(user_degree)
         random = np.random.Generator(np.random.Philox(key=seed))
         step_size = StepSize(delay=4)
@@ -216,7 +215,7 @@ class FoldIn:
                 chance[liked_by.row(row)] = 0.0
                 rows.append(np.flatnonzero(random.random(len(chance)) < chance).astype(np.int32))
             terms = Terms(unliked=Adjacency.of_rows(rows))
-            constants = PassConstants.of(self.plan, taus.means_of(ITEMS), step_size.epsilon)
+            constants = PassConstants.of(self.plan, self.posterior.precisions.means_of(ITEMS), step_size.epsilon)
             kernel_pass = side_pass(items, self.posterior.users, liked_by, terms, constants, own_is_user=False)
             items = update_side(kernel_pass, items, row_blocks(liked_by.starts), run_serially).side
             step_size = step_size.after(sweep)

@@ -64,7 +64,6 @@ class RankingOptions:
 
 
 def finite(name: str, value: Any) -> float:
-    """`value` as a number, or UsageError."""
     try:
         number = float(value)
     except (TypeError, ValueError):
@@ -117,14 +116,10 @@ def best(scores: NDArray[Any], k: int, excluded: NDArray[np.bool_] | None = None
     values = np.asarray(scores, np.float64)
     if excluded is not None:
         values = np.where(excluded, -np.inf, values)
-    allowed = int((values > -np.inf).sum())
-    k = min(k, allowed)
+    k = min(k, int((values > -np.inf).sum()))
     if k <= 0:
         return np.empty(0, np.int64)
-    if k < len(values):
-        threshold = np.partition(values, len(values) - k)[len(values) - k]
-        chosen = np.flatnonzero(values > threshold)
-        chosen = np.concatenate([chosen, np.flatnonzero(values == threshold)[: k - len(chosen)]])
-    else:
-        chosen = np.arange(len(values))
+    threshold = np.partition(values, len(values) - k)[len(values) - k]
+    chosen = np.flatnonzero(values > threshold)
+    chosen = np.concatenate([chosen, np.flatnonzero(values == threshold)[: k - len(chosen)]])
     return chosen[np.lexsort((chosen, -values[chosen]))].astype(np.int64)

@@ -34,7 +34,6 @@ class UserBatch:
     warm: NDArray[np.bool_] | None = None  # [users] the others get popular items; None: all are warm
 
     def part(self, first: int, last: int) -> UserBatch:
-        """Users first .. last - 1."""
         cut = slice(first, last)
         liked = None if self.liked is None else self.liked.between(first, min(last, len(self.rows)))
         warm = None if self.warm is None else self.warm[cut]
@@ -60,7 +59,12 @@ class Ranker:
             excluded = excluded_rows(model.item_count, allow, deny, "item")
         self.excluded = np.zeros(model.item_count, bool) if excluded is None else excluded
         self.by_logit = options.score is None and options.explore_kappa == 0.0 and options.thompson_seed is None
-        self._base = self._item_scores() if self.by_logit else np.empty(0, np.float32)
+        if (
+            self.by_logit
+        ):  # an item's part of every score: bias and popularity, -infinity where it is excluded; by strips
+            self._base = np.full(model.columns.strips.shape[0] * STRIP, -np.inf, np.float32)
+            scores = utility(model.items.biases[0], model.log_popularity, self.popularity)
+            self._base[: model.item_count] = np.where(self.excluded, -np.inf, scores)
 
     def rank(self, users: UserBatch, threads: int | None = 1) -> Lists:
         """(ids, scores) of the best items, highest first; of a user who is not warm, the popular ones."""
@@ -71,19 +75,11 @@ class Ranker:
             blocks = [users.part(first, first + BLOCK) for first in range(0, len(users.rows), BLOCK)]
             with LocalBackend(threads) as backend:
                 lists = backend.map(rank_block, blocks)
-            ids = np.concatenate([np.empty((0, self.count), np.int32), *(block[0] for block in lists)])
-            scores = np.concatenate([np.empty((0, self.count), np.float32), *(block[1] for block in lists)])
+            nobody = np.empty((0, self.count), np.int32), np.empty((0, self.count), np.float32)
+            ids, scores = map(np.concatenate, zip(nobody, *lists))
         if users.warm is not None and not users.warm.all():
             ids[~users.warm], scores[~users.warm] = self._fill(self.model.log_popularity, self.excluded)
         return ids, scores
-
-    def _item_scores(self) -> NDArray[np.float32]:
-        """An item's part of every score: bias and popularity, -infinity where it is excluded; by strips."""
-        items = self.model.items
-        base = np.full(self.model.columns.strips.shape[0] * STRIP, -np.inf, np.float32)
-        base[: len(items)] = utility(items.biases[0], self.model.log_popularity, self.popularity)
-        base[: len(items)][self.excluded] = -np.inf
-        return base
 
     def _best_by_logit(self, users: UserBatch) -> Lists:
         """By the mean logit + popularity * log pi: scored and chosen in one pass."""
@@ -115,12 +111,12 @@ class Ranker:
             values = paper_score(options.score, mean, variance, model.popularity)
         lists = []
         for row in range(len(values)):
-            excluded = self.excluded
+            excluded = self.excluded.copy()
             if users.liked is not None:
-                excluded = excluded.copy()
                 excluded[users.liked.row(row)] = True
             lists.append(self._fill(values[row], excluded))
-        return np.stack([ids for ids, _ in lists]), np.stack([scores for _, scores in lists])
+        ids, scores = map(np.stack, zip(*lists))
+        return ids, scores
 
     def _fill(self, values: NDArray[Any], excluded: NDArray[np.bool_]) -> Lists:
         """One row of (ids, scores)."""
@@ -150,7 +146,7 @@ def recommend_rows(
         users, local = model.users.some(keys)
         side = users.side
         if liked is None and filtered:
-            if not model.knows_likes:
+            if not model.users.knows_likes:
                 warnings.warn(
                     "this model was saved without likes, so what a user has liked is not filtered; give user_items.",
                     stacklevel=3,

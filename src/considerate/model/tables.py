@@ -112,7 +112,11 @@ def _batches(
             rows, local, warm = rows[warm], local[warm], warm[warm]
         elif options.cold == "error" and not warm.all():
             first = int(np.flatnonzero(~warm)[0])
-            raise UnknownIdError(_cold_message(part[first], bool(known[first]), model))
+            unknown = f"is not in the model, which knows {model.user_count} users"
+            raise UnknownIdError(
+                f"user {part[first]!r} {'liked nothing in training' if known[first] else unknown}; recommend popular "
+                "items with cold='popular' (--cold popular), or fold in some likes."
+            )
         names: Any = id_array(some.ids, local) if by_row else list(part)
         liked = rows_of(some.liked, local) if options.filter_already_liked_items else None
         side = some.side if len(some) else strangers(1, model.shared)  # the kernels want a row, though nobody reads it
@@ -120,11 +124,6 @@ def _batches(
         for first in range(0, max(1, len(rows)), at_once):
             batch_part = all_of_batch.part(first, first + at_once)
             yield table.batch(names[first : first + at_once], batch_part, ranker.rank(batch_part, threads))
-
-
-def _cold_message(user: Any, known: bool, model: Model) -> str:
-    what = "liked nothing in training" if known else f"is not in the model, which knows {model.user_count} users"
-    return f"user {user!r} {what}; recommend popular items with cold='popular' (--cold popular), or fold in some likes."
 
 
 def recommendations_for_likes(ranker: Ranker, likes: Sequence[Any]) -> pyarrow.Table:
