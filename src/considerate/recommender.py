@@ -388,9 +388,3 @@ class Recommender(Parameters):
             raise ModelFileError(f"{fileobj_or_path}: its parameters are not possible ({error})") from error
         recommender._model = model
         return recommender
-
-
-def _with_progress(steps: Iterator[FitStep], most: int, later: bool) -> Iterator[FitStep]:
-    from considerate.fitting.progress import progress
-
-    return progress(steps, most, later=later)
