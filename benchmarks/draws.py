@@ -11,7 +11,6 @@ from benchmarks.data import drawn_likes, movielens_or_simulated
 from benchmarks.report import Section, command, interleaved, median
 from considerate.data.graph import row_blocks, transpose
 from considerate.inference.hidden import Sampled, popularity_weights
-from considerate.model.users import rows_of
 from considerate.simulation.degrees import PowerLaw
 
 ITEMS = {"4k": 4_000, "40k": 40_000, "1M": 1_000_000}
@@ -64,7 +63,7 @@ def run(quick: bool = False) -> Section:
     heaviest = np.argsort(-graph.by_user.degrees)[:5].astype(np.int64)
     rejected = section.tables["The heaviest users' rejections, c = 3"] = []
     for who, users in [*((f"user {user}", np.array([user])) for user in heaviest), ("everyone", None)]:
-        likes = graph.by_user if users is None else rows_of(graph.by_user, users)
+        likes = graph.by_user if users is None else graph.by_user.take(users)
         sampled = Sampled(likes, row_blocks(likes.starts), weights, 3.0, seed=0)
         drawn = sampled.draw(1)
         rejected.append(

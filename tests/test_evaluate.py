@@ -21,7 +21,7 @@ from considerate.evaluation import metrics
 from considerate.evaluation.bootstrap import interval
 from considerate.evaluation.calibration import reliability
 from considerate.evaluation.fitted import evaluate_model
-from considerate.evaluation.ranks import held_ranks, top_lists
+from considerate.evaluation.ranks import held_ranks, ranks_and_lists
 from considerate.evaluation.report import evaluate
 from considerate.evaluation.scorer import FunctionScorer, ModelScorer
 from considerate.evaluation.split import given_likes, one_per_user
@@ -81,7 +81,7 @@ def test_the_report_is_its_parts() -> None:
         assert one["mean"] == pytest.approx(values.mean())
         assert (one["low"], one["high"]) == pytest.approx(interval(values, resamples=200))
         assert one["low"] <= one["mean"] <= one["high"]
-    lists = top_lists(scorer, ranks.people, 7, held.seen)
+    _, lists = ranks_and_lists(scorer, held, 7)
     degree = held.train.by_item.degrees
     assert said["lists"] == {"k": 7, "coverage": metrics.coverage(lists, 60), "gini": metrics.gini(lists, 60)}
     assert said["metrics"]["popularity@7"]["mean"] == pytest.approx(metrics.mean_popularity(lists, degree).mean())

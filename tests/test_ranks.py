@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 import naive_ranking as naive
 from considerate import Recommender
-from considerate.data.graph import Adjacency, Graph
+from considerate.data.graph import Graph
 from considerate.errors import DataError, UsageError
 from considerate.evaluation import ranks as ranks_module
-from considerate.evaluation.ranks import held_ranks, ranks_and_lists, top_lists
+from considerate.evaluation.ranks import held_ranks, ranks_and_lists
 from considerate.evaluation.scorer import FunctionScorer, ModelScorer, Scorer, as_scorer
 from considerate.evaluation.split import HeldOut, one_per_user, share_per_user
 from considerate.kernels import compiled
@@ -174,7 +174,6 @@ def test_blocks_and_threads_change_nothing(held: HeldOut, monkeypatch) -> None:
 def test_lists_are_the_best_of_each_user_without_the_seen(held: HeldOut) -> None:
     scorer = table_scorer(held)
     ranks, lists = ranks_and_lists(scorer, held, 5)
-    assert np.array_equal(lists, top_lists(scorer, ranks.people, 5, held.seen))
     for row, user in enumerate(ranks.people):
         scores, seen = scorer.scores(np.array([user]))[0], set(held.seen.row(int(user)).tolist())
         free = [n for n in range(held.train.item_count) if n not in seen]
@@ -182,8 +181,10 @@ def test_lists_are_the_best_of_each_user_without_the_seen(held: HeldOut) -> None
 
 
 def test_a_list_ends_where_nothing_is_left() -> None:
-    seen = Adjacency(np.array([0, 2, 2]), np.array([0, 2], np.int32))
-    lists = top_lists(FunctionScorer(lambda users: np.zeros((len(users), 3)), "flat"), np.array([0, 1]), 4, seen)
+    train = Graph.from_pairs(np.array([0, 0], np.int32), np.array([0, 2], np.int32), 2, 3)
+    held = HeldOut(train, np.array([0, 1]), np.array([1, 0]))
+    _, lists = ranks_and_lists(FunctionScorer(lambda users: np.zeros((len(users), 3)), "flat"), held, 4)
+    assert lists is not None
     assert lists.tolist() == [[1, -1, -1, -1], [0, 1, 2, -1]]
 
 
@@ -196,7 +197,7 @@ def test_nan_is_refused_with_the_scorers_name(held: HeldOut) -> None:
     with pytest.raises(DataError, match=r"holey.*NaN"):
         held_ranks(FunctionScorer(scores, "holey"), held)
     with pytest.raises(DataError, match="NaN"):
-        top_lists(FunctionScorer(scores, "holey"), np.array([11]), 3, None)
+        ranks_and_lists(FunctionScorer(scores, "holey"), held, 3)
 
 
 def test_scores_of_another_shape_are_refused(held: HeldOut) -> None:

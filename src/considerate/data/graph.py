@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from considerate.errors import DataError
 from considerate.kernels import compiled
-from considerate.kernels.arrays import Spare, empty
+from considerate.kernels.arrays import Spare, empty, take_lists
 
 BLOCK_EDGES = 32_768
 MOST_BLOCKS = 256  # of users
@@ -74,6 +74,10 @@ class Adjacency:
         """Rows first .. last - 1; their edges are a view."""
         starts = self.starts[first : last + 1]
         return Adjacency(starts - starts[0], self.indices[starts[0] : starts[-1]])
+
+    def take(self, rows: NDArray[np.int64]) -> Adjacency:
+        """Some rows, in the order of their numbers here; row -1 is empty."""
+        return Adjacency(*take_lists(self.starts, self.indices, rows))
 
     def row(self, row: int) -> NDArray[np.int32]:
         return self.indices[self.starts[row] : self.starts[row + 1]]

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from considerate.kernels.ragged import take_lists
+from considerate.kernels.arrays import take_lists
 
 Id = int | str
 _CANONICAL = re.compile(r"0|-?[1-9][0-9]{0,18}")  # an integer of 64 bits the way Python prints it

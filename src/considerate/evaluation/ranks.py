@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from considerate.data.graph import Adjacency, Run, run_serially
+from considerate.data.graph import Run, run_serially
 from considerate.errors import DataError, UsageError
 from considerate.evaluation.scorer import Scorer, Scores
 from considerate.evaluation.split import HeldOut
@@ -59,32 +59,14 @@ def held_ranks(scorer: Scorer, held: HeldOut, run: Run[Any, Any] = run_serially)
     return ranks_and_lists(scorer, held, None, run)[0]
 
 
-def top_lists(
-    scorer: Scorer,
-    users: NDArray[Any],
-    k: int,
-    seen: Adjacency | None,
-    item_count: int | None = None,
-    run: Run[Any, Any] = run_serially,
-) -> NDArray[np.int32]:
-    """The k best items of each user, [users, k], those of `seen` (by row numbers of users) left out; -1 where fewer
-    remain. Of equal scores the lower row comes first, as in `recommend`."""
-    users = np.asarray(users, np.int64)
-    if item_count is None:
-        item_count = int(np.asarray(scorer.scores(users[:1])).shape[-1])
-
-    def best(part: slice) -> NDArray[np.int32]:
-        scores = _block_scores(scorer, users[part], item_count)
-        return _best(scores, k, _rows_of(seen, users[part]), scorer.name)
-
-    parts = run(best, _blocks(len(users), item_count))
-    return np.concatenate([np.empty((0, k), np.int32), *parts])
-
-
 def ranks_and_lists(
     scorer: Scorer, held: HeldOut, k: int | None, run: Run[Any, Any] = run_serially
 ) -> tuple[Ranks, NDArray[np.int32] | None]:
-    """The ranks, and with k the lists of the tested users (rows of `Ranks.people`), from one scoring of each user."""
+    """The ranks, and with k the lists of the tested users, [rows of `Ranks.people`, k], from one scoring of each user.
+
+    A list holds the k best items that its user did not like in training; -1 where fewer remain. Of equal scores the
+    lower row comes first, as in `recommend`.
+    """
     if k is not None and k < 1:
         raise UsageError(f"k is {k}; a list has at least one item.")
     order = np.lexsort((held.items, held.users))
@@ -96,12 +78,17 @@ def ranks_and_lists(
     def count(part: slice) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int32] | None]:
         own = people[part]
         scores = _block_scores(scorer, own, item_count)
-        seen = _rows_of(held.seen, own)
+        seen = held.seen.take(own)
         edges = slice(int(starts[part.start]), int(starts[part.stop]))
         places = starts[part.start : part.stop + 1] - starts[part.start]
-        above, ties, bad = compiled.count_ranks(scores, places, items[edges].astype(np.int32), *seen)
-        _refuse_nan(bad, scorer.name)
-        return above, ties, None if k is None else _best(scores, k, seen, scorer.name)
+        above, ties, bad = compiled.count_ranks(
+            scores, places, items[edges].astype(np.int32), seen.starts, seen.indices
+        )
+        if bad >= 0:
+            raise DataError(
+                f"{scorer.name} gives a score that is NaN (row {bad} of a block of users); a NaN has no rank."
+            )
+        return above, ties, None if k is None else compiled.best_of_rows(scores, k, seen.starts, seen.indices)[0]
 
     parts = run(count, _blocks(len(people), item_count))
     above, ties = np.empty((2, len(users)), np.int64)
@@ -125,28 +112,6 @@ def _block_scores(scorer: Scorer, users: NDArray[np.int64], item_count: int) -> 
     return np.ascontiguousarray(scores)
 
 
-def _best(scores: Scores, k: int, seen: tuple[NDArray[np.int64], NDArray[np.int32]], name: str) -> NDArray[np.int32]:
-    """The k best items of each row of scores; NaN is refused."""
-    ids, bad = compiled.best_of_rows(scores, k, *seen)
-    _refuse_nan(bad, name)
-    return ids
-
-
-def _refuse_nan(row: int, name: str) -> None:
-    if row >= 0:
-        raise DataError(f"{name} gives a score that is NaN (row {row} of a block of users); a NaN has no rank.")
-
-
 def _blocks(users: int, item_count: int) -> list[slice]:
     size = int(np.clip(BLOCK_SCORES // max(item_count, 1), 64, 1024))
     return [slice(first, min(first + size, users)) for first in range(0, users, size)]
-
-
-def _rows_of(seen: Adjacency | None, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Some rows of an adjacency, laid end to end."""
-    if seen is None:
-        return np.zeros(len(rows) + 1, np.int64), np.empty(0, np.int32)
-    degrees = seen.degrees[rows]
-    starts = np.concatenate([[0], np.cumsum(degrees)]).astype(np.int64)
-    places = np.arange(starts[-1]) + np.repeat(seen.starts[rows] - starts[:-1], degrees)
-    return starts, np.ascontiguousarray(seen.indices[places], np.int32)

@@ -42,6 +42,24 @@ def add_fields(mine: Record, other: Record) -> Record:
     return total
 
 
+def take_lists(
+    starts: NDArray[np.int64], values: NDArray[Any], rows: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[Any]]:
+    """(starts, values) of some of the lists, in the order of `rows`; list -1 is empty. Neighbours are not copied.
+
+    Lists are laid end to end: list i of `values` is values[starts[i] : starts[i + 1]].
+    """
+    if len(rows) > 0 and rows[0] >= 0 and (np.diff(rows) == 1).all():
+        first, last = int(rows[0]), int(rows[-1]) + 1
+        return starts[first : last + 1] - starts[first], values[starts[first] : starts[last]]
+    known = np.flatnonzero(rows >= 0)
+    begin, lengths = np.zeros((2, len(rows)), np.int64)
+    begin[known] = starts[rows[known]]
+    lengths[known] = starts[rows[known] + 1] - begin[known]
+    ends = np.concatenate([[0], np.cumsum(lengths)])
+    return ends, values[np.repeat(begin - ends[:-1], lengths) + np.arange(ends[-1])]
+
+
 class Spare:
     """Memory that was given back, to be used again while this object lives; arrays may live longer."""
 

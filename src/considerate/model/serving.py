@@ -18,7 +18,6 @@ from considerate.model.model import Model
 from considerate.model.predict import STRIP
 from considerate.model.ranking import RankingOptions, best, explore, finite, paper_score, utility
 from considerate.model.rows import Lists, check_count, checked_rows, excluded_rows, item_rows, likes_adjacency
-from considerate.model.users import rows_of
 
 BLOCK = 192  # users ranked in one task; a multiple of the kernel's tile
 
@@ -151,7 +150,7 @@ def recommend_rows(
                     "this model was saved without likes, so what a user has liked is not filtered; give user_items.",
                     stacklevel=3,
                 )
-            liked = rows_of(users.liked, local)
+            liked = users.liked.take(local)
     ids, scores = ranker.rank(UserBatch(side, local, keys, liked if filtered else None), threads)
     if rows.ndim == 0:
         length = int((ids[0] >= 0).sum())

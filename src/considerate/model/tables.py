@@ -15,7 +15,6 @@ from considerate.model.model import Model
 from considerate.model.predict import like_interval, like_probability, logit_moments, strangers
 from considerate.model.rows import Lists, id_list, item_rows, likes_adjacency
 from considerate.model.serving import Ranker, UserBatch
-from considerate.model.users import rows_of
 
 if TYPE_CHECKING:
     import pyarrow
@@ -118,7 +117,7 @@ def _batches(
                 "items with cold='popular' (--cold popular), or fold in some likes."
             )
         names: Any = id_array(some.ids, local) if by_row else list(part)
-        liked = rows_of(some.liked, local) if options.filter_already_liked_items else None
+        liked = some.liked.take(local) if options.filter_already_liked_items else None
         side = some.side if len(some) else strangers(1, model.shared)  # the kernels want a row, though nobody reads it
         all_of_batch = UserBatch(side, np.maximum(local, 0), rows, liked, warm)
         for first in range(0, max(1, len(rows)), at_once):

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from considerate.data.graph import Adjacency
 from considerate.data.vocabulary import Ids, Vocabulary
 from considerate.inference.posterior import Side
-from considerate.kernels.ragged import take_lists
 
 Rows = NDArray[np.int64]
 
@@ -75,9 +74,4 @@ class UserRows:
 
     def take(self, rows: Rows) -> UserRows:
         """Some of them; their row numbers ascend, as the ids must."""
-        return UserRows(self.side.take(rows), self.degree[rows], rows_of(self.liked, rows), self.ids.take(rows))
-
-
-def rows_of(adjacency: Adjacency, rows: Rows) -> Adjacency:
-    """Some rows of an adjacency; row -1 has nothing."""
-    return Adjacency(*take_lists(adjacency.starts, adjacency.indices, rows))
+        return UserRows(self.side.take(rows), self.degree[rows], self.liked.take(rows), self.ids.take(rows))
