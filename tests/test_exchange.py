@@ -19,8 +19,7 @@ import scipy.sparse as sp
 
 from considerate.data import Interactions, ReaderOptions, parquet, pieces, read_interactions, read_likes
 from considerate.data.graph import Graph, block_ends, divide, row_blocks
-from considerate.data.vocabularies import join_ids, merge_ids, slice_ids
-from considerate.data.vocabulary import Vocabulary
+from considerate.data.vocabulary import Vocabulary, join_ids, merge_ids, slice_ids
 from considerate.distributed.exchange import DividedData, from_graph, read_divided, stages, with_all_user_likes
 from considerate.distributed.tasks import LocalTasks, Tasks
 from considerate.errors import ConsiderateError, DataError, UsageError

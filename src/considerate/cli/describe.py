@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from considerate.data import Interactions
-from considerate.data.graph import Graph
-from considerate.data.sizes import looks_swapped
+from considerate.data.graph import Graph, looks_swapped
 from considerate.fitting.prepare import make_popularity
 from considerate.inference.hidden import Sampled, positives_to_negatives
 from considerate.kernels.threads import LocalBackend

@@ -1,24 +1,18 @@
 """The one reader: Parquet, CSV, Arrow, data frames, matrices and SQL -> integer pairs and vocabularies.
 
-    read.py      read_interactions and what it returns
-    options.py   ReaderOptions: columns, rule, titles, query, times
-    sources.py   what a source is: a path, an address, a table; opened as an input
-    inputs.py    an input: its columns as a stream of Arrow batches
-    parquet.py   Parquet files and folders, local or at an address; whole or some of their row groups
-    text.py      CSV and its relatives: delimiter, header, types
-    sql.py       databases through ADBC
-    matrix.py    scipy's sparse matrices
-    columns.py   which column holds the users, the items, the ratings, the titles
-    rules.py     the small language of `where`
-    encode.py    a column of ids -> row numbers of a sorted vocabulary
-    titles.py    a title per item
-    times.py     a time per like
-    sizes.py     refusals and warnings about the size of the data
-    pieces.py    reading in pieces, which tasks share out, and shards of users made of them
-    graph.py     G, the graph of likes: both orientations, blocks, parts
-    vocabulary.py, vocabularies.py  sorted ids; cut, joined, merged
-    fingerprint.py  digests of likes and ids, and the differences between two fits
-    output.py    Arrow tables to files
+    read.py        read_interactions and what it returns; a title per item
+    options.py     ReaderOptions: columns, rule, titles, query, times; the usual names of columns
+    sources.py     what a source is: a path, an address, a table, a database, a matrix; opened as an input
+    inputs.py      an input: its columns as a stream of Arrow batches
+    parquet.py     Parquet files and folders, local or at an address; whole or some of their row groups
+    text.py        CSV and its relatives: delimiter, header, types
+    rules.py       the small language of `where`
+    encode.py      a column of ids -> row numbers of a sorted vocabulary; a time per like
+    pieces.py      reading in pieces, which tasks share out, and shards of users made of them
+    graph.py       G, the graph of likes: both orientations, blocks, parts, sizes
+    vocabulary.py  sorted ids; cut, joined, merged; titles
+    fingerprint.py digests of likes and ids, and the differences between two fits
+    output.py      Arrow tables to files
 
 numpy, pyarrow and scipy are imported when they are needed, so that `considerate --help` answers at once.
 """
@@ -31,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from considerate.data.options import ReaderOptions
     from considerate.data.read import Interactions, read_interactions, read_judged, read_likes
-    from considerate.data.titles import Titles
+    from considerate.data.vocabulary import Titles
 
 __all__ = ["Interactions", "ReaderOptions", "Titles", "read_interactions", "read_judged", "read_likes"]
 
@@ -39,5 +33,5 @@ __all__ = ["Interactions", "ReaderOptions", "Titles", "read_interactions", "read
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = {"ReaderOptions": "options", "Titles": "titles"}.get(name, "read")
+    module = {"ReaderOptions": "options", "Titles": "vocabulary"}.get(name, "read")
     return getattr(import_module(f"{__name__}.{module}"), name)

@@ -1,23 +1,27 @@
-"""A column of ids -> row numbers of a sorted vocabulary.
+"""A column of ids -> row numbers of a sorted vocabulary; a column of times -> numbers.
 
 Strings are the expensive case. Batches are put together to groups of five million rows; each group goes
 through one hash table (Arrow's dictionary_encode on a chunked array), and the small dictionaries of the
 groups through another. Memory then holds one group of strings, the codes (4 bytes a row) and the distinct
 ids.
+
+Dates and moments become seconds since 1970 UTC; one without a zone is taken for UTC. Numbers stay as they are, in
+whatever unit: only their order and the date that they are compared with matter. Text is read as numbers, or else as
+ISO dates. A like whose time is missing has NaN: it is trained on, and never held out by its time.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from considerate.data.inputs import Input
-from considerate.data.vocabulary import Vocabulary
+from considerate.data.vocabulary import MOST_ROWS, Vocabulary, distinct, inverse, look_up, rank_integers, sort_strings
 from considerate.errors import DataError
 
-MOST_ROWS = 2**31 - 1
 LONGEST_TEXT = 1 << 16  # bytes of an id or of a title
 EXACT = 2**53  # whole numbers up to here are exact in double precision
 _CANONICAL = r"^(0|-?[1-9][0-9]{0,18})$"
@@ -115,7 +119,6 @@ class Encoder:
 
     def _finish_strings(self) -> tuple[NDArray[np.int32], Vocabulary]:
         import pyarrow as pa
-        import pyarrow.compute as pc
 
         if len(self.dictionaries) == 1:
             dictionary, merged = self.dictionaries[0], np.arange(len(self.dictionaries[0]), dtype=np.int32)
@@ -135,13 +138,11 @@ class Encoder:
             self._check_text(dictionary)
             integers = _as_integers(dictionary)
         if integers is None:
-            order = pc.sort_indices(dictionary).to_numpy()
-            vocabulary = Vocabulary.of_bytes(*string_bytes(dictionary.take(pa.array(order))))
+            vocabulary, rank = sort_strings(dictionary)
         else:
             order = np.argsort(integers)
-            vocabulary = Vocabulary.of_integers(integers[order])
-        rank = inverse(order)
-        return _look_up([rank[codes] for codes in np.split(merged, sizes)], self.parts), vocabulary
+            vocabulary, rank = Vocabulary.of_integers(integers[order]), inverse(order)
+        return look_up([rank[codes] for codes in np.split(merged, sizes)], self.parts), vocabulary
 
     def _check_text(self, dictionary: Any) -> None:
         """Refuse ids that only a misplaced quote can have made; note one that may stand for a missing value."""
@@ -210,61 +211,6 @@ def quoted(column: str) -> str:
     return column if column.isidentifier() else f"`{column}`"
 
 
-def string_bytes(strings: Any) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
-    """Offsets and bytes of an Arrow large_string array that begins at the start of its buffers."""
-    _, offsets, text = strings.buffers()
-    starts = np.frombuffer(offsets, np.int64, len(strings) + 1) if len(strings) else np.zeros(1, np.int64)
-    return starts, np.frombuffer(text or b"", np.uint8, int(starts[-1]))
-
-
-def distinct(chunks: list[Any]) -> tuple[Any, NDArray[np.int32]]:
-    """The distinct values of arrays, and the index of every value among them. Dictionaries are not decoded."""
-    import pyarrow as pa
-
-    if pa.types.is_dictionary(chunks[0].type):
-        values, codes = distinct([chunk.dictionary for chunk in chunks])
-        parts = np.split(codes, np.cumsum([len(chunk.dictionary) for chunk in chunks])[:-1])
-        codes = np.concatenate([part[chunk.indices.to_numpy()] for part, chunk in zip(parts, chunks)])
-        used = np.zeros(len(values), bool)
-        used[codes] = True
-        return values.filter(pa.array(used)), (np.cumsum(used, dtype=np.int32) - np.int32(1))[codes]
-    encoded = pa.chunked_array(chunks).dictionary_encode().chunks
-    if not encoded:  # there were empty arrays only
-        return chunks[0], np.empty(0, np.int32)
-    codes = np.concatenate([chunk.indices.to_numpy(zero_copy_only=False) for chunk in encoded])
-    return encoded[-1].dictionary, codes
-
-
-def rank_integers(arrays: list[NDArray[Any]]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """The distinct integers of arrays, ascending, and the row of each integer among them. Empties the list."""
-    low = min((int(array.min()) for array in arrays if len(array)), default=0)
-    high = max((int(array.max()) for array in arrays if len(array)), default=-1)
-    if high - low < 4 * sum(map(len, arrays)) + 65_536:  # they lie close: look them up in a table
-        seen = np.zeros(high - low + 1, bool)
-        for array in arrays:
-            seen[array.astype(np.int64) - low] = True
-        rank = np.cumsum(seen, dtype=np.int32) - np.int32(1)
-        return np.flatnonzero(seen) + low, _look_up([rank] * len(arrays), arrays, low)
-    import pyarrow as pa
-
-    dictionary, codes = distinct([pa.array(array.astype(np.int64, copy=False)) for array in arrays])
-    arrays.clear()
-    integers = dictionary.to_numpy()
-    order = np.argsort(integers)
-    return integers[order], inverse(order)[codes]
-
-
-def _look_up(tables: list[NDArray[np.int32]], parts: list[NDArray[Any]], low: int = 0) -> NDArray[np.int32]:
-    """The values of parts, from `low` on, in a table each. Empties the list, so that parts are let go one by one."""
-    out = np.empty(sum(map(len, parts)), np.int32)
-    start = 0
-    for table in tables:
-        part = parts.pop(0)
-        np.take(table, part.astype(np.int64) - low if low else part, out=out[start : start + len(part)])
-        start += len(part)
-    return out
-
-
 def _as_integers(dictionary: Any) -> NDArray[np.int64] | None:
     """Texts as integers if each is one the way Python prints it (all may end in .0), else None."""
     import pyarrow as pa
@@ -282,8 +228,64 @@ def _as_integers(dictionary: Any) -> NDArray[np.int64] | None:
     return integers
 
 
-def inverse(order: NDArray[Any]) -> NDArray[np.int32]:
-    """The position of each row after sorting."""
-    rank = np.empty(len(order), np.int32)
-    rank[order] = np.arange(len(order), dtype=np.int32)
-    return rank
+# --- Times ---
+
+
+@dataclass
+class TimeColumn:
+    """Takes a column of times in pieces, gives numbers at the end."""
+
+    column: str
+    source: str
+    parts: list[NDArray[np.float64]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def add(self, chunks: list[Any]) -> None:
+        """Take the next rows: Arrow arrays of one type."""
+        import pyarrow as pa
+
+        for chunk in chunks:
+            try:
+                self.parts.append(_numbers(chunk))
+            except (pa.ArrowInvalid, TypeError) as error:
+                raise DataError(
+                    f"{self.source}: the times in {self.column!r} cannot be read ({str(error).splitlines()[0][:200]}); "
+                    "expected dates, moments, numbers, or texts such as 2024-05-01T18:30:00."
+                ) from error
+
+    def finish(self) -> NDArray[np.float64]:
+        """The time of every like that was added, NaN where it has none."""
+        times = np.concatenate([np.empty(0), *self.parts])
+        self.parts = []
+        missing = int(np.isnan(times).sum())
+        if missing == len(times):
+            raise DataError(f"{self.source}: the column {self.column!r} has no time at all; name another column.")
+        if np.isinf(times).any():
+            raise DataError(f"{self.source}: the column {self.column!r} has an infinite time; drop or mend these rows.")
+        if missing:
+            self.notes.append(f"{missing:,} likes have no time in {self.column!r}; they are never held out by time")
+        return times
+
+
+def _numbers(chunk: Any) -> NDArray[np.float64]:
+    """An Arrow array of times as numbers, null as NaN."""
+    import pyarrow as pa
+    import pyarrow.types as at
+
+    kind = chunk.type
+    if at.is_dictionary(kind):
+        return _numbers(chunk.dictionary_decode())
+    if at.is_string(kind) or at.is_large_string(kind):
+        for kind in (pa.float64(), pa.timestamp("us")):
+            try:
+                return _numbers(chunk.cast(kind))
+            except pa.ArrowInvalid:
+                continue
+        return _numbers(chunk.cast(pa.timestamp("us", "UTC")))  # texts that name a zone
+    if at.is_date(kind):
+        return _numbers(chunk.cast(pa.timestamp("s")))
+    if at.is_timestamp(kind):
+        return _numbers(chunk.cast(pa.timestamp("us", kind.tz)).cast(pa.int64())) / 1e6
+    if not (at.is_integer(kind) or at.is_floating(kind) or at.is_decimal(kind) or at.is_null(kind)):
+        raise TypeError(f"its type is {kind}")
+    return np.array(chunk.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), np.float64)

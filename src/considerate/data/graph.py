@@ -6,6 +6,8 @@ users' blocks are the leaves of the tree along which an item's sums are added.
 
 from __future__ import annotations
 
+import logging
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,6 +21,7 @@ from considerate.errors import DataError
 from considerate.kernels import compiled
 from considerate.kernels.arrays import Spare, empty, take_lists
 
+logger = logging.getLogger("considerate")
 BLOCK_EDGES = 32_768
 MOST_BLOCKS = 256  # of users
 MOST_ITEM_BLOCKS = 64  # fewer: the items of a block are summed together, a block of users at a time
@@ -263,3 +266,31 @@ def divide(graph: Graph, resident: str = USERS) -> tuple[GraphOutline, list[Grap
         first, last = int(blocks[0]), int(blocks[-1])
         parts.append(GraphPart(number, first, edges.between(first, last), blocks - first, all_user_likes))
     return outline, parts
+
+
+# --- Sizes ---
+
+
+def looks_swapped(users: int, items: int) -> bool:
+    """Whether there are so many items for the users that the two may have been exchanged."""
+    return items > 20 * users and items > 1000
+
+
+def check_sizes(source: str, users: int, items: int, duplicates: int, active: tuple[int, int] | None = None) -> None:
+    """Say that pairs were folded, refuse a single user or item with likes, warn where the two may be swapped.
+
+    `active` are the users and the items with likes, where these are not all.
+    """
+    active_users, active_items = active or (users, items)
+    if duplicates:
+        logger.warning("%s: %d duplicate pairs were folded into one like each", source, duplicates)
+    if active_items < 2:
+        raise DataError(f"{source}: there is only one item with likes; at least two are needed to choose from.")
+    if active_users < 2:
+        raise DataError(f"{source}: there is only one user with likes; at least two are needed to learn from.")
+    if looks_swapped(users, items):
+        warnings.warn(
+            f"{source}: {items} items for {users} users. If users and items are "
+            "swapped, swap --user-column and --item-column (or transpose the matrix); see `considerate inspect`.",
+            stacklevel=4,
+        )

@@ -25,8 +25,7 @@ from considerate.data.inputs import translate_errors
 from considerate.data.options import ReaderOptions
 from considerate.data.parquet import Fragment, ParquetInput
 from considerate.data.read import collect
-from considerate.data.vocabularies import find_rows, merge_ids, slice_ids
-from considerate.data.vocabulary import Vocabulary
+from considerate.data.vocabulary import Vocabulary, find_rows, merge_ids, slice_ids
 from considerate.kernels import compiled
 
 PIECE_BYTES = 32 << 20  # of Parquet; more where there would be more than

@@ -13,17 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from considerate.data.columns import find, guess_rating, pick_pair
-from considerate.data.encode import Encoder, quoted
+from considerate.data.encode import Encoder, TimeColumn, check_length, quoted
 from considerate.data.inputs import Input, translate_errors
-from considerate.data.matrix import is_sparse, matrix_pairs
-from considerate.data.options import ReaderOptions
+from considerate.data.options import TITLES, ReaderOptions, find, guess, guess_rating, pick_pair, plain, refuse_column
 from considerate.data.parquet import ParquetInput
 from considerate.data.rules import Compiled, compile_rule, parse
-from considerate.data.sources import is_database, open_input
-from considerate.data.times import TimeColumn
-from considerate.data.titles import Titles, find_titles
-from considerate.data.vocabulary import Vocabulary
+from considerate.data.sources import is_database, is_sparse, matrix_pairs, open_input
+from considerate.data.vocabulary import Titles, Vocabulary, string_bytes
 from considerate.errors import DataError, UsageError
 
 GROUP_ROWS = 5_000_000  # rows that go through one hash table
@@ -291,3 +287,69 @@ def _groups(batches: Iterator[Any]) -> Iterator[list[Any]]:
             group, rows, size = [], 0, 0
     if group:
         yield group
+
+
+# --- Titles ---
+
+
+def find_titles(items: Vocabulary, options: ReaderOptions) -> tuple[Titles | None, list[str]]:
+    """Titles of the items of a vocabulary and notes for the user; of several titles of an item the first counts."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if options.titles is None:
+        return None, []
+    with closing(open_input(options.titles, None, options.title_headers)) as table:
+        id_column, title_column = _pick(table, options)
+        both = list(dict.fromkeys((id_column, title_column)))
+        encoder = Encoder("item", id_column, table.types(both)[id_column], table)
+        fields = {"item": pc.field(id_column), "title": pc.field(title_column).cast(pa.large_string())}
+        parts = []
+        with translate_errors(table.name):
+            for batch in table.scan(both, both, fields, pc.field(id_column).is_valid()):
+                if batch.num_rows:
+                    check_length(f"{table.name}: a title", title_column, batch.column(1))
+                    encoder.add([batch.column(0)])
+                    parts.append(batch.column(1).dictionary_encode())  # a repeated title takes no room
+    with translate_errors(table.name):
+        titles = pa.chunked_array(parts, pa.dictionary(pa.int32(), pa.large_string())).combine_chunks()
+        titles.validate(full=True)
+        codes, ids = encoder.finish()
+        rows = items.rows_of(ids.ids_of(range(len(ids))))[codes]  # -1: not in the data; '7' and 7 are the same
+        has_title = pc.not_equal(pc.binary_length(titles.dictionary), 0).take(titles.indices).fill_null(False)
+        known = np.flatnonzero((rows >= 0) & has_title.to_numpy(zero_copy_only=False))
+        if not len(known):
+            raise DataError(
+                f"{table.name}: none of its {len(ids)} ids in {id_column!r}{_such_as(ids)}, has a title and "
+                f"is an item of the data{_such_as(items)}; name the right column with --title-id-column."
+            )
+        first = np.full(len(items), -1, np.int64)
+        first[rows[known[::-1]]] = known[::-1]  # backwards, so that the first one stays
+        chosen = titles.take(pa.array(first, mask=first < 0)).dictionary_decode().fill_null("")
+    note = f"titles for {len(np.unique(rows[known])):,} of {len(items):,} items, from {title_column!r} by {id_column!r}"
+    return Titles(*string_bytes(chosen)), [note]
+
+
+def _pick(table: Input, options: ReaderOptions) -> tuple[str, str]:
+    """The columns of ids and titles: named, else the name in the data, `item`, `id`, the usual ones."""
+    words = {plain(name): name for name in reversed(table.names)}
+    id_column, title_column = options.title_id_column, options.title_column
+    if id_column is not None:
+        id_column = find(id_column, table.names, table.name, "--title-id-column")
+    else:
+        likely = (plain(str(options.item_column)), "item", "itemid", "iid", "id")
+        id_column = next((words[word] for word in likely if word in words), None)
+        id_column = id_column or guess("item", table.names, table.name)
+    if title_column is not None:
+        title_column = find(title_column, table.names, table.name, "--title-column")
+    else:
+        title_column = next((words[word] for word in TITLES if word in words and words[word] != id_column), None)
+    if id_column is None:
+        raise refuse_column("item ids", "title-id", table.names, table.name)
+    if title_column is None:
+        raise refuse_column("titles", "title", table.names, table.name)
+    return id_column, title_column
+
+
+def _such_as(ids: Vocabulary) -> str:
+    return f", such as {ids.id_of(0)!r}" if len(ids) else ""

@@ -1,15 +1,30 @@
-"""What a source is: a path, an address, a table, a data frame; opened as an input."""
+"""What a source is: a path, an address, a table, a data frame, a database; opened as an input.
+
+Databases answer through ADBC, in Arrow batches:
+
+    sqlite:///likes.db?table=likes           a file, relative; four slashes before an absolute path
+    postgresql://user@host/shop              with a query
+
+In scipy's sparse matrices rows are users, columns are items, and every stored value is one like.
+"""
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
+import sys
+import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
 
-from considerate.data.inputs import BATCH_ROWS, REMOTE, Input, StreamInput, scheme_of, translate_errors
+import numpy as np
+from numpy.typing import NDArray
+
+from considerate.data.inputs import BATCH_ROWS, REMOTE, Input, StreamInput, hide_secrets, scheme_of, translate_errors
 from considerate.data.parquet import (
     PARQUET_ENDINGS,
     held_by,
@@ -18,8 +33,8 @@ from considerate.data.parquet import (
     open_remote,
     parquet_files,
 )
-from considerate.data.sql import open_sql, sqlite_file
 from considerate.data.text import open_text
+from considerate.data.vocabulary import MOST_ROWS
 from considerate.errors import DataError, UsageError
 
 _TEXT_ENDINGS = (".csv", ".tsv", ".tab", ".txt", ".dat", ".data")
@@ -140,3 +155,139 @@ def _open_path(path: Path, headers: Sequence[str]) -> Input:
         f"read it with sqlite:///{name} and a query or ?table=" if "SQLite" in held else "convert it to Parquet or CSV"
     )
     raise DataError(f"{name}: holds {held}, which is not read directly; {advice}.")
+
+
+# --- Databases ---
+
+_DRIVERS = {
+    "sqlite": "adbc_driver_sqlite.dbapi",
+    "postgresql": "adbc_driver_postgresql.dbapi",
+    "postgres": "adbc_driver_postgresql.dbapi",
+}
+# A statement that only reads, after comments. SQLite's others can make files, even where the database is read-only.
+_READS = re.compile(r"(?>\s+|--[^\n]*|/\*.*?\*/)*+(?:select|with|values)\b", re.IGNORECASE | re.DOTALL)
+
+
+def open_sql(address: str, query: str | None) -> StreamInput:
+    """The answer of a database to `query`, or all of the table that `?table=` names."""
+    name, scheme = hide_secrets(address), scheme_of(address)
+    if scheme not in _DRIVERS:
+        raise UsageError(
+            f"{name}: {scheme}:// is not read; give a file, sqlite:///file.db, postgresql://host/database "
+            "or a folder of Parquet such as s3://bucket/likes."
+        )
+    try:
+        parts = urlsplit(address)
+        options = parse_qsl(parts.query, keep_blank_values=True)
+    except ValueError as error:
+        raise UsageError(f"{name!r} is not an address ({error}); write sqlite:///file.db.") from error
+    tables = [value for key, value in options if key == "table"]
+    if (query is None) == (not tables):
+        raise UsageError(
+            f'{name}: a database needs either --query "select user, item from likes" '
+            "or ?table=likes at the end of its address, and not both."
+        )
+    statement = query if query is not None else _select_all(tables[0])
+    if scheme == "sqlite":
+        if not _READS.match(statement):
+            raise UsageError(f"{name}: the query {statement[:60]!r} does not only read; it must begin with select.")
+        target = _sqlite_uri(parts.path, name)
+    else:
+        target = urlunsplit(parts._replace(query=urlencode([(k, v) for k, v in options if k != "table"])))
+    try:
+        driver = importlib.import_module(_DRIVERS[scheme])
+    except ImportError as error:
+        raise UsageError(
+            f"{name}: reading a database needs its ADBC driver; install it: pip install 'considerate[sql]'."
+        ) from error
+    with _database_errors(name, address), ExitStack() as stack:
+        connection = stack.enter_context(closing(driver.connect(target)))
+        cursor = stack.enter_context(closing(connection.cursor()))
+        cursor.execute(statement)
+        reader = stack.enter_context(closing(cursor.fetch_record_batch()))
+        batches = _batches(reader, name, address)
+        return StreamInput(name, reader.schema, batches, stack.pop_all().close)
+
+
+def _batches(reader: Any, name: str, address: str) -> Iterator[Any]:
+    with _database_errors(name, address):
+        yield from reader
+
+
+@contextmanager
+def _database_errors(name: str, address: str) -> Iterator[None]:
+    """An error of the driver or of the database as a DataError, which shows none of the address's passwords."""
+    import pyarrow as pa
+    from adbc_driver_manager import Error
+
+    try:
+        yield
+    except (Error, pa.ArrowException, OSError) as error:
+        text = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
+        parts = urlsplit(address)
+        passwords = [parts.password or "", *(value for key, value in parse_qsl(parts.query) if "pass" in key.lower())]
+        for secret in {part for word in passwords for part in (word, unquote(word), *word.split("@")) if part}:
+            text = text.replace(secret, "...")
+        raise DataError(f"{name}: the database says: {text}; check the address and the query.") from error
+
+
+def _select_all(table: str) -> str:
+    """A query for a whole table; a dot parts the schema from the table."""
+    if not table or "\0" in table:
+        raise UsageError("?table= has no name of a table behind it.")
+    return "SELECT * FROM " + ".".join('"' + part.replace('"', '""') + '"' for part in table.split("."))
+
+
+def sqlite_file(path: str) -> Path:
+    """The file that the path of an address means: relative, or absolute where only that is there."""
+    relative = Path(unquote(path)[1:])
+    return Path("/", relative) if not relative.is_file() and Path("/", relative).is_file() else relative
+
+
+def _sqlite_uri(path: str, name: str) -> str:
+    """The address of an SQLite file that is there, opened for reading only."""
+    with translate_errors(name):
+        file = sqlite_file(path)
+        if not file.is_file():
+            raise DataError(f"{name}: there is no file {str(file)!r}; check the path (now in {Path.cwd()}).")
+        with file.open("rb") as opened:
+            start = opened.read(16)
+    if start != b"SQLite format 3\0":
+        raise DataError(f"{name}: {str(file)!r} is not an SQLite database; give a file by its path alone.")
+    return f"file:{quote(str(file.resolve()))}?mode=ro"
+
+
+# --- Sparse matrices ---
+
+
+def is_sparse(source: Any) -> bool:
+    """Whether a source is a sparse matrix; scipy is not imported to find that out."""
+    scipy_sparse = sys.modules.get("scipy.sparse")
+    return scipy_sparse is not None and bool(scipy_sparse.issparse(source))
+
+
+def matrix_pairs(matrix: Any) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Users and items of the stored values, after a look at these."""
+    if len(matrix.shape) != 2:
+        raise DataError(f"the matrix has {len(matrix.shape)} dimensions; expected two, users and items.")
+    if max(matrix.shape) > MOST_ROWS:
+        raise DataError(f"the matrix is {matrix.shape[0]} x {matrix.shape[1]}; at most {MOST_ROWS} rows fit.")
+    pairs = matrix.tocoo()
+    values = pairs.data
+    if not len(values):
+        raise DataError(f"the {matrix.shape[0]} x {matrix.shape[1]} matrix stores no values; expected likes.")
+    if values.dtype.kind not in "biuf":
+        raise DataError(f"the matrix holds {values.dtype}; expected positive numbers, one per like.")
+    wrong = int(len(values) - np.count_nonzero(values > 0))  # NaN is not above zero
+    if wrong:
+        raise DataError(
+            f"{wrong} of the {len(values)} stored values of the matrix are zero, negative or NaN; "
+            "each stored value is one like: call eliminate_zeros() or drop them."
+        )
+    if values.min() != values.max():
+        warnings.warn(
+            "the stored values of the matrix vary; they are not used as weights, each is one like",
+            UserWarning,
+            stacklevel=4,
+        )
+    return pairs.row.astype(np.int32), pairs.col.astype(np.int32)

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from considerate.data.columns import is_known, plain
 from considerate.data.inputs import Input, translate_errors
+from considerate.data.options import is_known, plain
 from considerate.errors import DataError
 
 SAMPLE = 1 << 18  # bytes from which the layout is found out

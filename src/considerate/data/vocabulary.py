@@ -1,7 +1,8 @@
 """Vocabularies: the data's own ids beside the row numbers that the model uses.
 
 An id is an integer or a string. Ids are kept sorted, so that the same data gives the same rows whatever the
-order of its lines, and one id is found by bisection in a mapped file without building a dictionary.
+order of its lines, and one id is found by bisection in a mapped file without building a dictionary. Titles are
+laid out as ids are.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 from considerate.kernels.arrays import take_lists
 
 Id = int | str
+MOST_ROWS = 2**31 - 1
 _CANONICAL = re.compile(r"0|-?[1-9][0-9]{0,18}")  # an integer of 64 bits the way Python prints it
 
 
@@ -72,10 +74,7 @@ class Vocabulary:
     @classmethod
     def of_strings(cls, ids: Iterable[str]) -> Vocabulary:
         """Ids from distinct strings in any order."""
-        encoded = sorted(name.encode() for name in ids)
-        offsets = np.zeros(len(encoded) + 1, np.int64)
-        np.cumsum([len(name) for name in encoded], out=offsets[1:])
-        return cls.of_bytes(offsets, np.frombuffer(b"".join(encoded), np.uint8))
+        return cls.of_bytes(*_end_to_end(sorted(name.encode() for name in ids)))
 
     def __len__(self) -> int:
         return self.size
@@ -149,3 +148,193 @@ class Vocabulary:
     def from_tensors(cls, kind: str, size: int, tensors: Mapping[str, NDArray[Any]]) -> Vocabulary:
         """A vocabulary from what `tensors` gave."""
         return cls(kind, size, tensors.get("integers"), tensors.get("offsets"), tensors.get("text"))
+
+
+def _end_to_end(texts: Sequence[bytes]) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+    offsets = np.cumsum([0, *map(len, texts)], dtype=np.int64)
+    return offsets, np.frombuffer(b"".join(texts), np.uint8)
+
+
+@dataclass(frozen=True)
+class Titles:
+    """Row number -> title; the empty text stands for one that is not known."""
+
+    offsets: NDArray[np.int64]  # [items + 1]
+    text: NDArray[np.uint8]  # [offsets[-1]], UTF-8
+
+    @classmethod
+    def of_strings(cls, titles: Sequence[str | None]) -> Titles:
+        """Titles from Python strings."""
+        return cls(*_end_to_end([(title or "").encode() for title in titles]))
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def of(self, row: int) -> str | None:
+        """The title of one item, None where it is not known."""
+        if not 0 <= row < len(self):
+            raise IndexError(f"row {row} of {len(self)} titles")
+        return self.text[int(self.offsets[row]) : int(self.offsets[row + 1])].tobytes().decode() or None
+
+    def tensors(self) -> dict[str, NDArray[Any]]:
+        """The arrays that a file keeps; `from_tensors` is the way back."""
+        return {"offsets": self.offsets, "text": self.text}
+
+    @classmethod
+    def from_tensors(cls, tensors: Mapping[str, NDArray[Any]]) -> Titles:
+        """Titles from what `tensors` gave."""
+        return cls(tensors["offsets"], tensors["text"])
+
+
+# --- Vocabularies cut, joined, merged and searched ---
+
+
+def slice_ids(ids: Vocabulary, first: int, last: int) -> Vocabulary:
+    """Rows first..last as a vocabulary of their own, which shares no memory with the whole unless it is all of it."""
+    if (first, last) == (0, len(ids)):
+        return ids
+    if ids.kind == "range":
+        return Vocabulary.range(last - first, ids.first + first)
+    if ids.integers is not None:
+        return Vocabulary.of_integers(ids.integers[first:last].copy())
+    assert ids.offsets is not None
+    assert ids.text is not None
+    offsets = ids.offsets[first : last + 1]
+    return Vocabulary.of_bytes(offsets - offsets[0], ids.text[int(offsets[0]) : int(offsets[-1])].copy())
+
+
+def join_ids(vocabularies: Sequence[Vocabulary]) -> Vocabulary:
+    """Vocabularies, each of ids above all of the one before it, as one."""
+    full = [ids for ids in vocabularies if len(ids)] or list(vocabularies[:1])
+    if len(full) == 1:
+        return full[0]
+    if full[0].kind == "integer":
+        return Vocabulary.of_integers(np.concatenate([ids.integers for ids in full if ids.integers is not None]))
+    offsets, texts, end = [np.zeros(1, np.int64)], [], 0
+    for ids in full:
+        assert ids.offsets is not None
+        assert ids.text is not None
+        offsets.append(ids.offsets[1:] + end)
+        texts.append(ids.text)
+        end += int(ids.offsets[-1])
+    return Vocabulary.of_bytes(np.concatenate(offsets), np.concatenate(texts))
+
+
+def merge_ids(vocabularies: Sequence[Vocabulary]) -> tuple[Vocabulary, list[NDArray[np.int32]]]:
+    """All ids of several vocabularies, each once; and per vocabulary the rows of its ids among them."""
+    full = [ids for ids in vocabularies if len(ids)]
+    if not full:
+        return vocabularies[0], [np.empty(0, np.int32) for _ in vocabularies]
+    if full[0].kind == "integer":
+        integers, rows = rank_integers([ids.integers for ids in full if ids.integers is not None])
+        merged = Vocabulary.of_integers(integers)
+    else:
+        dictionary, codes = distinct([string_array(ids) for ids in full])
+        merged, rank = sort_strings(dictionary)
+        rows = rank[codes]
+    return merged, np.split(rows, np.cumsum([len(ids) for ids in vocabularies])[:-1])
+
+
+def string_array(texts: Vocabulary | Titles) -> Any:
+    """Strings laid end to end as an Arrow array, without copying."""
+    import pyarrow as pa
+
+    assert texts.offsets is not None
+    assert texts.text is not None
+    offsets, text = np.ascontiguousarray(texts.offsets), np.ascontiguousarray(texts.text)
+    return pa.LargeStringArray.from_buffers(len(offsets) - 1, pa.py_buffer(offsets), pa.py_buffer(text))
+
+
+def id_array(ids: Vocabulary, rows: NDArray[Any]) -> Any:
+    """The ids of rows as an Arrow array."""
+    import pyarrow as pa
+
+    if ids.kind == "string":
+        return string_array(ids).take(pa.array(rows)).cast(pa.string())
+    return pa.array(ids.first + np.asarray(rows, np.int64) if ids.integers is None else ids.integers[rows])
+
+
+def find_rows(ids: Vocabulary, among: Vocabulary) -> NDArray[np.int32]:
+    """The rows of ids in a vocabulary that has all of them."""
+    if ids.integers is not None and among.integers is not None:
+        return np.searchsorted(among.integers, ids.integers).astype(np.int32)
+    if not len(ids):
+        return np.empty(0, np.int32)
+    import pyarrow.compute as pc
+
+    rows: NDArray[np.int32] = pc.index_in(string_array(ids), string_array(among)).to_numpy(zero_copy_only=False)
+    return rows
+
+
+# --- Distinct values and their ranks ---
+
+
+def string_bytes(strings: Any) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+    """Offsets and bytes of an Arrow large_string array that begins at the start of its buffers."""
+    _, offsets, text = strings.buffers()
+    starts = np.frombuffer(offsets, np.int64, len(strings) + 1) if len(strings) else np.zeros(1, np.int64)
+    return starts, np.frombuffer(text or b"", np.uint8, int(starts[-1]))
+
+
+def sort_strings(strings: Any) -> tuple[Vocabulary, NDArray[np.int32]]:
+    """The vocabulary of distinct strings, an Arrow large_string array, and the row of each of them."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    order = pc.sort_indices(strings).to_numpy()
+    return Vocabulary.of_bytes(*string_bytes(strings.take(pa.array(order)))), inverse(order)
+
+
+def distinct(chunks: list[Any]) -> tuple[Any, NDArray[np.int32]]:
+    """The distinct values of arrays, and the index of every value among them. Dictionaries are not decoded."""
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(chunks[0].type):
+        values, codes = distinct([chunk.dictionary for chunk in chunks])
+        parts = np.split(codes, np.cumsum([len(chunk.dictionary) for chunk in chunks])[:-1])
+        codes = np.concatenate([part[chunk.indices.to_numpy()] for part, chunk in zip(parts, chunks)])
+        used = np.zeros(len(values), bool)
+        used[codes] = True
+        return values.filter(pa.array(used)), (np.cumsum(used, dtype=np.int32) - np.int32(1))[codes]
+    encoded = pa.chunked_array(chunks).dictionary_encode().chunks
+    if not encoded:  # there were empty arrays only
+        return chunks[0], np.empty(0, np.int32)
+    codes = np.concatenate([chunk.indices.to_numpy(zero_copy_only=False) for chunk in encoded])
+    return encoded[-1].dictionary, codes
+
+
+def rank_integers(arrays: list[NDArray[Any]]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """The distinct integers of arrays, ascending, and the row of each integer among them. Empties the list."""
+    low = min((int(array.min()) for array in arrays if len(array)), default=0)
+    high = max((int(array.max()) for array in arrays if len(array)), default=-1)
+    if high - low < 4 * sum(map(len, arrays)) + 65_536:  # they lie close: look them up in a table
+        seen = np.zeros(high - low + 1, bool)
+        for array in arrays:
+            seen[array.astype(np.int64) - low] = True
+        rank = np.cumsum(seen, dtype=np.int32) - np.int32(1)
+        return np.flatnonzero(seen) + low, look_up([rank] * len(arrays), arrays, low)
+    import pyarrow as pa
+
+    dictionary, codes = distinct([pa.array(array.astype(np.int64, copy=False)) for array in arrays])
+    arrays.clear()
+    integers = dictionary.to_numpy()
+    order = np.argsort(integers)
+    return integers[order], inverse(order)[codes]
+
+
+def look_up(tables: list[NDArray[np.int32]], parts: list[NDArray[Any]], low: int = 0) -> NDArray[np.int32]:
+    """The values of parts, from `low` on, in a table each. Empties the list, so that parts are let go one by one."""
+    out = np.empty(sum(map(len, parts)), np.int32)
+    start = 0
+    for table in tables:
+        part = parts.pop(0)
+        np.take(table, part.astype(np.int64) - low if low else part, out=out[start : start + len(part)])
+        start += len(part)
+    return out
+
+
+def inverse(order: NDArray[Any]) -> NDArray[np.int32]:
+    """The position of each row after sorting."""
+    rank = np.empty(len(order), np.int32)
+    rank[order] = np.arange(len(order), dtype=np.int32)
+    return rank

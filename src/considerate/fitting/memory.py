@@ -16,7 +16,7 @@ from typing import Any
 
 from considerate.data import Interactions
 from considerate.data.graph import Graph, block_ends, transpose_slices
-from considerate.data.matrix import is_sparse
+from considerate.data.sources import is_sparse
 from considerate.errors import MemoryLimitError, UsageError
 from considerate.inference.posterior import padded
 from considerate.parameters import FitPlan

@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from considerate.data import Interactions
-from considerate.data.graph import Graph
-from considerate.data.sizes import check_sizes
+from considerate.data.graph import Graph, check_sizes
 from considerate.inference.hidden import (
     Estimator,
     Expected,

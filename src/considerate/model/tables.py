@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from considerate.data.vocabularies import id_array, string_array
-from considerate.data.vocabulary import integer_id
+from considerate.data.vocabulary import id_array, integer_id, string_array
 from considerate.errors import UnknownIdError, UsageError
 from considerate.model import serving
 from considerate.model.model import Model

@@ -13,14 +13,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from considerate.data import Interactions, Titles
-from considerate.data.graph import ITEMS, USERS, Adjacency, Graph, GraphOutline, GraphPart, divide
+from considerate.data.graph import ITEMS, USERS, Adjacency, Graph, GraphOutline, GraphPart, check_sizes, divide
 from considerate.data.options import ReaderOptions
 from considerate.data.pieces import piece_bytes, shard_count
-from considerate.data.read import open_parquet_likes, read_likes
-from considerate.data.sizes import check_sizes
-from considerate.data.titles import find_titles
-from considerate.data.vocabularies import slice_ids
-from considerate.data.vocabulary import Vocabulary
+from considerate.data.read import find_titles, open_parquet_likes, read_likes
+from considerate.data.vocabulary import Vocabulary, slice_ids
 from considerate.distributed.exchange.stages import (
     Progress,
     Ref,

@@ -7,8 +7,7 @@ from numpy.typing import NDArray
 
 from considerate.data.graph import Adjacency, GraphPart, ranges
 from considerate.data.pieces import Likes
-from considerate.data.vocabularies import join_ids
-from considerate.data.vocabulary import Vocabulary
+from considerate.data.vocabulary import Vocabulary, join_ids
 from considerate.kernels import compiled
 
 
