@@ -6,6 +6,7 @@ import copy
 import pickle
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from considerate import Recommender
 from considerate.errors import NotFittedError, UsageError
+from considerate.inference.sweep import InMemory
 from likes import as_table, planted
 
 PARAMETERS = (
@@ -226,3 +228,20 @@ def test_numbers_of_numpy_and_whole_floats_are_as_good_as_pythons(tmp_path: Path
     assert np.array_equal(plain.user_factors, other.user_factors)
     other.save(tmp_path / "model")
     assert Recommender.load(tmp_path / "model").get_params() == plain.get_params()
+
+
+def test_cross_validation_ends_on_ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fit that was cut short is no fold of it."""
+    sweeps, folds = InMemory.sweeps, []
+
+    def press_ctrl_c(runner: InMemory, state: Any = None) -> Any:
+        folds.append(runner)
+        for done in sweeps(runner, state):
+            yield done
+            if done.state.sweep == 3:
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr(InMemory, "sweeps", press_ctrl_c)
+    with pytest.raises(KeyboardInterrupt):
+        cross_val_score(small(), planted(), cv=3)
+    assert len(folds) == 1
