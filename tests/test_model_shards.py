@@ -24,12 +24,11 @@ from considerate import Recommender, read_interactions
 from considerate.cli import app
 from considerate.data.vocabulary import Vocabulary
 from considerate.errors import ModelFileError, OutputError, UsageError
-from considerate.model import sharded_users
 from considerate.model import shards as model_shards
+from considerate.model import shards as shards_module
 from considerate.model.file import load_model, open_model, save_model, save_sharded
 from considerate.model.model import Model
-from considerate.model.sharded_users import ShardedUsers
-from considerate.model.shards import INDEX_NAME, ShardEntry, write_index, write_user_shard
+from considerate.model.shards import INDEX_NAME, ShardedUsers, ShardEntry, write_index, write_user_shard
 from considerate.model.users import UserRows
 from considerate.storage.container import open_tensors, write_tensors
 from likes import as_table, planted
@@ -226,7 +225,7 @@ def test_saving_to_one_file_has_a_shard_in_memory_at_a_time(tmp_path: Path) -> N
 
 
 def test_no_more_shards_are_open_than_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sharded_users, "MAPPED", 3)
+    monkeypatch.setattr(shards_module, "MAPPED", 3)
     model = random_model(200)
     save_sharded(model, tmp_path / "model", 20)
     loaded = recommender_of(load_model(tmp_path / "model"))
@@ -236,7 +235,7 @@ def test_no_more_shards_are_open_than_allowed(tmp_path: Path, monkeypatch: pytes
 
 
 def test_threads_that_ask_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sharded_users, "MAPPED", 2)
+    monkeypatch.setattr(shards_module, "MAPPED", 2)
     model = random_model(200)
     save_sharded(model, tmp_path / "model", 10)
     loaded, wanted = recommender_of(load_model(tmp_path / "model")), recommender_of(model).recommend(np.arange(200))[0]
@@ -270,7 +269,7 @@ def test_a_model_elsewhere_is_read_shard_by_shard(fitted: Recommender) -> None:
     loaded.recommend([0, 199])
     assert opened(loaded) == [0, 8]
     assert_same(loaded, fitted)
-    assert len(opened(loaded)) == sharded_users.COPIED
+    assert len(opened(loaded)) == shards_module.COPIED
     with pytest.raises(ModelFileError, match="mock:///nothing/model: no such file"):
         Recommender.load("mock:///nothing/model")
 
@@ -335,11 +334,11 @@ def test_a_save_that_fails_leaves_the_model_that_was_there(
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     calls = []
 
-    def failing(place: Any, number: int, *others: Any) -> ShardEntry:
+    def failing(place: Any, number: int, *others: Any, likes: bool) -> ShardEntry:
         calls.append(number)
         if number == 2:
             raise KeyboardInterrupt
-        return write_user_shard(place, number, *others)
+        return write_user_shard(place, number, *others, likes=likes)
 
     monkeypatch.setattr("considerate.model.file.write_user_shard", failing)
     with pytest.raises(KeyboardInterrupt):
@@ -351,7 +350,7 @@ def test_a_save_that_fails_leaves_the_model_that_was_there(
 def test_shards_without_their_index_do_not_disturb_the_model_that_is_there(folder: Path, fitted: Recommender) -> None:
     """What a killed save leaves behind: the old model is whole, and the next save removes what it left."""
     other = random_model(50).users.whole()
-    write_user_shard(str(folder), 0, 0, other.side, other.degree, other.liked, other.ids)
+    write_user_shard(str(folder), 0, 0, other)
     assert len(shards_in(folder)) == 6
     assert_same(Recommender.load(folder), fitted)
     fitted.save(folder, shards=5)
@@ -385,9 +384,9 @@ def written(folder: Path, model: Model, cuts: list[int], likes: bool = True) -> 
     for number, (first, last) in enumerate(pairwise(cuts)):
         users, rows = model.users.some(np.arange(first, last))
         one = users.take(rows)
-        liked = one.liked if likes else None
-        ids = Vocabulary.range(last - first) if model.user_ids.kind == "range" else one.ids
-        entries.append(write_user_shard(str(folder), number, first, one.side, one.degree, liked, ids))
+        if model.user_ids.kind == "range":
+            one = replace(one, ids=Vocabulary.range(last - first))
+        entries.append(write_user_shard(str(folder), number, first, one, likes=likes))
     return entries
 
 
@@ -429,9 +428,9 @@ def test_entries_that_make_no_model(tmp_path: Path) -> None:
     load_model(tmp_path / "model", verify=True)
     users = model.users.whole()
     with pytest.raises(UsageError, match="give as many"):
-        write_user_shard(str(tmp_path), 0, 0, users.side, users.degree[:-1], None, users.ids)
+        write_user_shard(str(tmp_path), 0, 0, replace(users, degree=users.degree[:-1]), likes=False)
     with pytest.raises(UsageError, match="not as many as its degree says"):
-        write_user_shard(str(tmp_path), 0, 0, users.side, users.degree + 1, users.liked, users.ids)
+        write_user_shard(str(tmp_path), 0, 0, replace(users, degree=users.degree + 1))
 
 
 # --- Damage ---
@@ -565,7 +564,7 @@ def test_what_an_index_is_read_from_is_told(folder: Path) -> None:
     assert stored.path == str(folder / INDEX_NAME)
     assert isinstance(model.users, ShardedUsers)
     sizes = [path.stat().st_size for path in shards_in(folder)]
-    assert model.users.shards.bytes.tolist() == sizes
+    assert model.users.arrays["shards.bytes"].tolist() == sizes
 
 
 # --- The shell ---

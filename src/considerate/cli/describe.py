@@ -18,7 +18,7 @@ from considerate.inference.hidden import Sampled, positives_to_negatives
 from considerate.kernels.threads import LocalBackend
 from considerate.model.file import open_model
 from considerate.model.schema import SETTINGS
-from considerate.model.sharded_users import ShardedUsers
+from considerate.model.shards import ShardedUsers
 from considerate.simulation.degrees import (
     DegreeFit,
     degree_histogram,
@@ -55,10 +55,10 @@ def describe_fit(recommender: Recommender, seconds: float) -> dict[str, Any]:
 def describe_model(path: PathLike, *, verify: bool | None = None) -> dict[str, Any]:
     """A model file, or a folder of shards: sizes, settings, what was learned, how the bound went."""
     stored, model = open_model(path, verify=verify)
-    shards = model.users.shards if isinstance(model.users, ShardedUsers) else None
+    shards = model.users.arrays["shards.bytes"] if isinstance(model.users, ShardedUsers) else None
     return _learned(model) | {
         "path": os.fspath(path),
-        "megabytes": (stored.size + (0 if shards is None else int(shards.bytes.sum()))) / 1e6,
+        "megabytes": (stored.size + (0 if shards is None else int(shards.sum()))) / 1e6,
         "shards": None if shards is None else len(shards),
         "format_version": FORMAT_VERSION,
         "library_version": stored.library_version,

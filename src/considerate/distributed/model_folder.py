@@ -100,14 +100,14 @@ def write_part_users(part: Partition, ids: Vocabulary, *, folder: str, likes: bo
     """The users of a part to their shard; a part without any has none."""
     if not part.graph.rows:
         return None
-    liked = part.graph.likes
-    given = liked if likes else None
-    return write_user_shard(folder, part.number, part.graph.first, part.side, liked.degrees, given, ids)
+    users = UserRows(part.side, part.graph.likes.degrees, part.graph.likes, ids)
+    return write_user_shard(folder, part.number, part.graph.first, users, likes=likes)
 
 
 def write_all_users(folder: str, users: Side, all_user_likes: Adjacency, ids: Vocabulary, likes: bool) -> ShardEntry:
     """All users to one shard, where the items are the side that was divided."""
-    return write_user_shard(folder, 0, 0, users, all_user_likes.degrees, all_user_likes if likes else None, ids)
+    rows = UserRows(users, all_user_likes.degrees, all_user_likes, ids)
+    return write_user_shard(folder, 0, 0, rows, likes=likes)
 
 
 def nobody(users: Side) -> UserRows:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -12,8 +13,16 @@ from considerate.data.vocabulary import Vocabulary
 from considerate.errors import ModelFileError, UsageError
 from considerate.model.model import Model
 from considerate.model.schema import Form
-from considerate.model.sharded_users import ShardedUsers
-from considerate.model.shards import INDEX_NAME, ShardEntry, check_folder, read_index, write_index, write_user_shard
+from considerate.model.shards import (
+    INDEX_NAME,
+    ShardedUsers,
+    ShardEntry,
+    check_folder,
+    read_sharded_users,
+    read_stored,
+    write_index,
+    write_user_shard,
+)
 from considerate.model.tensors import read_model, shared_tensors, user_tensors
 from considerate.storage.container import (
     INDEX,
@@ -22,7 +31,6 @@ from considerate.storage.container import (
     StoredTensors,
     encode_tensors,
     open_tensors,
-    read_tensors,
     write_tensors,
 )
 from considerate.storage.filesystems import Folder
@@ -69,9 +77,9 @@ def save_sharded(model: Model, path: PathLike, shards: int, *, likes: bool = Tru
         for number, (first, last) in enumerate(pairwise(cuts)):
             users, places = model.users.some(np.arange(first, last))
             rows = users.take(places)
-            liked = rows.liked if likes else None
-            ids = Vocabulary.range(len(rows)) if model.user_ids.kind == "range" else rows.ids
-            entries.append(write_user_shard(folder, number, first, rows.side, rows.degree, liked, ids))
+            if model.user_ids.kind == "range":
+                rows = replace(rows, ids=Vocabulary.range(len(rows)))
+            entries.append(write_user_shard(folder, number, first, rows, likes=likes))
         write_index(folder, model, entries)
     except BaseException:
         for entry in entries:
@@ -99,7 +107,8 @@ def open_model(path: PathLike, *, verify: bool | None = None) -> tuple[StoredTen
     folder = shards_at(path)
     if folder is not None:
         return _open_sharded(folder, verify)
-    stored = _open_file(path, verify)
+    remote, name = _remote(path)
+    stored = open_tensors(path, verify=verify) if remote is None else read_stored(remote, name, verify)
     kind = stored.metadata.get("kind")
     if kind == TRUTH:
         raise ModelFileError(
@@ -112,39 +121,20 @@ def open_model(path: PathLike, *, verify: bool | None = None) -> tuple[StoredTen
 
 
 def _open_sharded(folder: Folder, verify: bool | None) -> tuple[StoredTensors, Model]:
-    if folder.local is not None:
-        stored = open_tensors(os.path.join(folder.local, INDEX_NAME), verify=verify)
-    else:
-        stored = _read_remote(folder, INDEX_NAME, verify)
+    stored = read_stored(folder, INDEX_NAME, verify)
     if stored.metadata.get("kind") != INDEX:
         raise ModelFileError(
             f"{stored.path}: is not the index of a model in shards; copy or save the whole model again."
         )
 
     def sharded_users(stored: StoredTensors, _: dict[str, Any], form: Form) -> ShardedUsers:
-        return ShardedUsers(read_index(stored, form, folder, verify))
+        return read_sharded_users(stored, form, folder, verify)
 
     model = read_model(stored, sharded_users)
     if verify:
         for _ in model.users.pieces():
             pass
     return stored, model
-
-
-def _open_file(path: PathLike, verify: bool | None) -> StoredTensors:
-    folder, name = _remote(path)
-    return open_tensors(path, verify=verify) if folder is None else _read_remote(folder, name, verify)
-
-
-def _read_remote(folder: Folder, name: str, verify: bool | None) -> StoredTensors:
-    """A file that is not on a disk here, read into memory."""
-    shown = folder.shown(name)
-    try:
-        return read_tensors(bytes(folder.read(name)), shown, verify=verify)
-    except FileNotFoundError as error:
-        raise ModelFileError(f"{shown}: no such file; check the path.") from error
-    except OSError as error:
-        raise ModelFileError(f"{shown}: cannot be read ({error}); check the address and its rights.") from error
 
 
 def shards_at(path: PathLike) -> Folder | None:

@@ -7,35 +7,43 @@ its place when the index is replaced, and the shards that the index does not nam
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
+from threading import Lock
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from considerate.data.graph import Adjacency
+from considerate.data.vocabularies import join_ids
 from considerate.data.vocabulary import Id, Vocabulary
 from considerate.errors import ModelFileError, OutputError, UsageError
-from considerate.inference.posterior import Side
+from considerate.inference.posterior import Side, padded
+from considerate.kernels.arrays import empty
 from considerate.model.model import Model
 from considerate.model.schema import (
     INDEX_FIELDS,
     SHARD_FIELDS,
     SHARD_NUMBERS,
     SHARDS,
+    Arrays,
     Form,
     parse,
     vocabulary,
     vocabulary_tensors,
 )
 from considerate.model.tensors import shared_tensors, user_tensors, users_in
-from considerate.model.users import UserRows, Users
+from considerate.model.users import Rows, UserRows, Users
 from considerate.storage.container import INDEX, SHARD, StoredTensors, encode_tensors, read_tensors
 from considerate.storage.filesystems import Folder
 
 INDEX_NAME = "index.safetensors"
+MAPPED = 64  # shards that are kept open; each is a file
+COPIED = 4  # the same where they are copied into memory
 _SHARD_NAME = re.compile(r"users-\d{5,}-[0-9a-f]{8}\.safetensors")
 
 
@@ -68,33 +76,25 @@ class ShardEntry:
 
 
 def write_user_shard(
-    folder: str | Folder,
-    number: int,
-    first: int,
-    users: Side,
-    degree: NDArray[np.int64],
-    likes: Adjacency | None,
-    ids: Vocabulary,
+    folder: str | Folder, number: int, first: int, users: UserRows, *, likes: bool = True
 ) -> ShardEntry:
     """Write the users from row `first` on to a file of the folder, where the index does not name it yet.
 
     Without `likes` it cannot be told what a user has seen. Of ids that are row numbers, Vocabulary.range(rows) will do.
     """
     folder = folder if isinstance(folder, Folder) else Folder.at(folder)
-    count = len(users)
-    if count == 0 or not len(degree) == len(ids) == count or (likes is not None and likes.rows != count):
+    side, degree, ids, count = users.side, users.degree, users.ids, len(users)
+    if not 0 < count == len(degree) == len(ids):
         raise UsageError(f"shard {number} has {count} users, {len(degree)} degrees and {len(ids)} ids; give as many.")
-    liked = Adjacency(np.zeros(count + 1, np.int64), np.empty(0, np.int32)) if likes is None else likes
-    rows = UserRows(users, np.asarray(degree, np.int64), liked, ids)
-    if likes is not None and not np.array_equal(likes.degrees, rows.degree):
+    if likes and not np.array_equal(users.liked.degrees, degree):
         raise UsageError(f"shard {number}: the likes of a user are not as many as its degree says.")
-    tensors, about = user_tensors(rows, users.factors, likes is not None)
-    encoded = encode_tensors(tensors, about | {"kind": SHARD, "first": first, "factors": users.factors})
+    tensors, about = user_tensors(users, side.factors, likes)
+    encoded = encode_tensors(tensors, about | {"kind": SHARD, "first": first, "factors": side.factors})
     folder.make()
     size = folder.write(shard_name(number, encoded.sha256), encoded.pieces())
     ends = (first, first + count - 1) if ids.kind == "range" else (ids.id_of(0), ids.id_of(count - 1))
-    form = users.factors, likes is not None, users.has_bias, ids.kind
-    return ShardEntry(number, first, count, rows.edges, *form, ends, size, encoded.sha256)
+    form = side.factors, likes, side.has_bias, ids.kind
+    return ShardEntry(number, first, count, users.edges, *form, ends, size, encoded.sha256)
 
 
 def write_index(folder: str | Folder, model: Model, entries: Sequence[ShardEntry]) -> None:
@@ -175,98 +175,203 @@ def check_folder(folder: Folder) -> None:
 # --- Reading ---
 
 
-@dataclass(frozen=True)
-class ShardIndex:
-    """The shards of a model as its index lists them, checked against one another."""
+@dataclass(eq=False)
+class ShardedUsers:
+    """The users of a model in shards, behind the protocol of users.py. A shard is opened when one of its users is asked
+    for, from any thread."""
 
     folder: Folder
-    number: NDArray[np.int64]
-    first: NDArray[np.int64]  # [shards + 1], the last is the count of users
-    edges: NDArray[np.int64]
-    bytes: NDArray[np.int64]
-    sha256: NDArray[np.uint8]  # [shards, 32]
-    ids: Vocabulary  # the first of each shard
-    kind: str  # of ids
-    likes: bool
+    about: dict[str, Any]  # the description in the index
+    arrays: Arrays  # the list of shards
     form: Form  # of the model
     verify: bool | None
 
+    def __post_init__(self) -> None:
+        about = self.about
+        self.kind, self.edges, self.factors = about["user_ids"]["kind"], about["edges"], about["factors"]
+        self.knows_likes, self.has_bias = about["likes"] or not self.edges, "user_bias" in self.form.flags
+        self.first = np.append(self.arrays["shards.first"], about["users"])  # [shards + 1]
+        size = about["users" if self.kind == "range" else "shards"]
+        self.first_ids = vocabulary("shards.ids", {"kind": self.kind, "size": size}, self.arrays)
+        self._open: OrderedDict[int, Users] = OrderedDict()
+        self._lock = Lock()
+        self._most = MAPPED if self.folder.local is not None else COPIED
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ShardedUsers, (
+            self.folder,
+            self.about,
+            self.arrays,
+            self.form,
+            self.verify,
+        )  # the shards stay where they are
+
     def __len__(self) -> int:
-        return len(self.number)
+        return int(self.first[-1])
 
-    def name(self, shard: int) -> str:
-        return shard_name(int(self.number[shard]), self.sha256[shard].tobytes().hex())
+    @property
+    def ids(self) -> ShardedIds:
+        return ShardedIds(self)
 
-    def read(self, shard: int) -> Users:
+    def shard(self, number: int) -> Users:
+        """The users of one shard, which stays open for a while."""
+        with self._lock:
+            users = self._open.pop(number, None)
+            if users is None:
+                users = self._read(number)
+            self._open[number] = users
+            if len(self._open) > self._most:
+                self._open.popitem(last=False)
+        return users
+
+    def _read(self, shard: int) -> Users:
         """The users of one shard, mapped or copied; ModelFileError where it is not the one that the index names."""
-        name = self.name(shard)
-        stored = self._open(name, self.folder.shown(name))
-        if stored.header_sha256 != self.sha256[shard].tobytes().hex() or stored.metadata.get("kind") != SHARD:
+        sha256 = self.arrays["shards.sha256"][shard].tobytes().hex()
+        stored = read_stored(
+            self.folder,
+            shard_name(int(self.arrays["shards.number"][shard]), sha256),
+            self.verify,
+            "is not there, and the index names it; copy the whole folder, or load again if the model was saved anew "
+            "meanwhile",
+        )
+        if stored.header_sha256 != sha256 or stored.metadata.get("kind") != SHARD:
             raise ModelFileError(
                 f"{stored.path}: is not the shard that the index names; copy or save the whole model again."
             )
         about = parse(stored, SHARD_FIELDS)
         first, last = int(self.first[shard]), int(self.first[shard + 1])
-        if (about["first"], about["users"], about["edges"]) != (first, last - first, self.edges[shard]):
+        edges = self.arrays["shards.edges"][shard]
+        if (about["first"], about["users"], about["edges"]) != (first, last - first, edges):
             raise stored.refusal("its users are not those that the index says")
-        sizes = self.form.sizes
-        if (about["likes"], about["user_ids"]["kind"], about["factors"]) != (self.likes, self.kind, sizes["factors"]):
+        form = about["likes"], about["user_ids"]["kind"], about["factors"]
+        if form != (self.about["likes"], self.kind, self.factors):
             raise stored.refusal("its form is not that of the index")
-        form = Form.of(about | {"items": sizes["items"]}, user_bias="user_bias" in self.form.flags, item_bias=True)
+        about["items"] = self.form.sizes["items"]
         ids = Vocabulary.range(last - first, first) if self.kind == "range" else None
-        users = users_in(stored, about, form, ids)
+        users = users_in(stored, about, Form.of(about, user_bias=self.has_bias, item_bias=True), ids)
         if ids is None and not self._in_order(users, shard):
             raise stored.refusal("its ids are not between those that the index says")
         return users
 
     def _in_order(self, users: Users, shard: int) -> bool:
         """Whether they begin with the id that the index has for this shard, and end before that of the next."""
-        ends = np.array([0, len(users) - 1])
-        some, rows = users.some(ends)
+        some, rows = users.some(np.array([0, len(users) - 1]))
         try:
             first, last = some.ids.ids_of(rows)
         except UnicodeDecodeError:
             return False
-        return self.ids.row_of(first) == shard == self.ids.last_up_to(last)
+        return self.first_ids.row_of(first) == shard == self.first_ids.last_up_to(last)
 
-    def _open(self, name: str, shown: str) -> StoredTensors:
-        try:
-            data = self.folder.read(name)
-        except FileNotFoundError as error:
-            raise ModelFileError(
-                f"{shown}: is not there, and the index names it; copy the whole folder, or load again if the model was "
-                "saved anew meanwhile."
-            ) from error
-        except OSError as error:
-            raise ModelFileError(f"{shown}: cannot be read ({error.strerror or error}); check the path.") from error
-        if not len(data):
-            raise ModelFileError(f"{shown}: is empty; copy or save the model again.")
-        return read_tensors(data, shown, verify=self.verify)
+    def some(self, rows: Rows) -> tuple[UserRows, Rows]:
+        if not len(rows):
+            return self._joined([], 0, 0), rows
+        low, high = (np.searchsorted(self.first, [rows.min(), rows.max()], side="right") - 1).tolist()
+        if low == high:
+            return self.shard(low).some(rows - self.first[low])
+        wanted, places = np.unique(rows, return_inverse=True)
+        cuts = np.searchsorted(wanted, self.first[low : high + 2])
+        pieces = []
+        for number, (start, stop) in enumerate(pairwise(cuts), low):
+            if start < stop:
+                users, inside = self.shard(number).some(wanted[start:stop] - self.first[number])
+                pieces.append(users.take(inside))
+        return self._joined(pieces, len(wanted), sum(piece.liked.edges for piece in pieces)), places
+
+    def pieces(self) -> Iterator[tuple[int, UserRows]]:
+        for number, first in enumerate(self.first[:-1].tolist()):
+            yield first, self.shard(number).whole()
+
+    def whole(self) -> UserRows:
+        return self._whole
+
+    @cached_property
+    def _whole(self) -> UserRows:
+        pieces = (piece for _, piece in self.pieces())
+        joined = self._joined(pieces, len(self), self.edges if self.about["likes"] else 0)
+        return replace(joined, ids=Vocabulary.range(len(self))) if self.kind == "range" else joined
+
+    def _joined(self, pieces: Iterable[UserRows], count: int, edges: int) -> UserRows:
+        """Users of several shards in arrays of their own, in order."""
+        biases = np.empty((2, count), np.float32) if self.has_bias else ()
+        side = Side(self.factors, empty((count, 2 * padded(self.factors)), np.float32), *biases)
+        degree, starts, liked = np.empty(count, np.int64), np.zeros(count + 1, np.int64), np.empty(edges, np.int32)
+        ids, end = [Vocabulary.of_strings([]) if self.kind == "string" else Vocabulary.of_integers(degree[:0])], 0
+        for piece in pieces:
+            part = slice(end, end + len(piece))
+            degree[part] = piece.degree
+            for values, rows in zip(side.between(part.start, part.stop).arrays(), piece.side.arrays()):
+                if values is not None:
+                    values[:] = rows
+            starts[part.start + 1 : part.stop + 1] = piece.liked.starts[1:] + starts[end]
+            liked[starts[part.start] : starts[part.stop]] = piece.liked.indices
+            ids.append(piece.ids.take(np.arange(len(piece))))  # a copy: the shard need not stay open
+            end = part.stop
+        return UserRows(side, degree, Adjacency(starts, liked), join_ids(ids))
 
 
-def read_index(stored: StoredTensors, model_form: Form, folder: Folder, verify: bool | None) -> ShardIndex:
-    """The list of shards in an index; none of them is opened."""
+class ShardedIds:
+    """The ids of users in shards."""
+
+    def __init__(self, users: ShardedUsers) -> None:
+        self._users, self.kind = users, users.kind
+
+    def __len__(self) -> int:
+        return len(self._users)
+
+    def id_of(self, row: int) -> Id:
+        if not 0 <= row < len(self):
+            raise IndexError(f"row {row} of a vocabulary of {len(self)}")
+        return self.ids_of([row])[0]
+
+    def ids_of(self, rows: Sequence[int] | NDArray[Any]) -> list[Id]:
+        wanted = np.asarray(rows, np.int64)
+        if self.kind == "range":
+            return list(wanted.tolist())
+        users, inside = self._users.some(wanted)
+        return users.ids.ids_of(inside)
+
+    def row_of(self, value: object) -> int:
+        return int(self.rows_of([value])[0])
+
+    def rows_of(self, ids: Iterable[object]) -> NDArray[np.int64]:
+        users, wanted = self._users, list(ids)
+        if self.kind == "range":
+            return users.first_ids.rows_of(wanted)
+        rows = np.full(len(wanted), -1, np.int64)
+        numbers = np.array([users.first_ids.last_up_to(user_id) for user_id in wanted], np.int64)
+        for number in np.unique(numbers[numbers >= 0]).tolist():  # a shard is opened once, however many ids it has
+            here = np.flatnonzero(numbers == number)
+            inside = users.shard(number).ids.rows_of([wanted[i] for i in here])
+            rows[here] = np.where(inside >= 0, inside + users.first[number], -1)
+        return rows
+
+
+def read_sharded_users(stored: StoredTensors, form: Form, folder: Folder, verify: bool | None) -> ShardedUsers:
+    """The users by the list of shards in an index, which is checked; no shard is opened."""
     about = parse(stored, INDEX_FIELDS)
-    users, kind = about["users"], about["user_ids"]["kind"]
     arrays = _form(about, user_bias=False).read(stored, SHARDS)
-    number, first, rows, edges, size = (arrays[f"shards.{name}"] for name in SHARD_NUMBERS)
+    first, rows, edges = (arrays[f"shards.{name}"] for name in ("first", "rows", "edges"))
     if not (rows > 0).all() or first[0] != 0 or bool((first[1:] != (first + rows)[:-1]).any()):
         raise stored.refusal("its shards overlap, or leave users out")
-    if int(first[-1] + rows[-1]) != users or sum(edges.tolist()) != about["edges"]:
+    if int(first[-1] + rows[-1]) != about["users"] or sum(edges.tolist()) != about["edges"]:
         raise stored.refusal("its shards do not have the users and likes that it says")
-    if about["user_ids"]["size"] != users:
+    if about["user_ids"]["size"] != about["users"]:
         raise stored.refusal("the vocabularies are of another size than the posterior")
-    ids = vocabulary("shards.ids", {"kind": kind, "size": users if kind == "range" else about["shards"]}, arrays)
-    return ShardIndex(
-        folder=folder,
-        number=number,
-        first=np.append(first, users),
-        edges=edges,
-        bytes=size,
-        sha256=arrays["shards.sha256"],
-        ids=ids,
-        kind=kind,
-        likes=about["likes"],
-        form=model_form,
-        verify=verify,
-    )
+    return ShardedUsers(folder, about, arrays, form, verify)
+
+
+def read_stored(
+    folder: Folder, name: str, verify: bool | None, missing: str = "no such file; check the path"
+) -> StoredTensors:
+    """The tensors of a file, mapped from a local disk or copied from elsewhere."""
+    shown = folder.shown(name)
+    try:
+        data = folder.read(name)
+    except FileNotFoundError as error:
+        raise ModelFileError(f"{shown}: {missing}.") from error
+    except OSError as error:
+        reason = error.strerror or error
+        raise ModelFileError(f"{shown}: cannot be read ({reason}); check the address and its rights.") from error
+    if not len(data):
+        raise ModelFileError(f"{shown}: is empty; copy or save the model again.")
+    return read_tensors(data, shown, verify=verify)
