@@ -19,8 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from considerate.data.graph import Adjacency
-from considerate.data.vocabularies import join_ids
-from considerate.data.vocabulary import Id, Vocabulary
+from considerate.data.vocabulary import Id, Vocabulary, join_ids
 from considerate.errors import ModelFileError, OutputError, UsageError
 from considerate.inference.posterior import Side, padded
 from considerate.kernels.arrays import empty
