@@ -119,7 +119,7 @@ def test_popularity_validates_the_evaluator() -> None:
 def test_a_model_on_test_data_is_the_report_on_the_same_split(folder: Path) -> None:
     model = Recommender.load(folder / "model.safetensors").model_
     train, test = (read_interactions(folder / f"{one}.parquet", where="rating >= 4") for one in ("train", "test"))
-    said = evaluate_model(model, test, resamples=20)
+    said = evaluate_model(ModelScorer(model), test, resamples=20)
     known = set(zip(train.user_ids.ids_of(train.users), train.item_ids.ids_of(train.items)))
     pairs = list(zip(test.user_ids.ids_of(test.users), test.item_ids.ids_of(test.items)))
     fresh = read_interactions(
@@ -292,7 +292,7 @@ def test_a_recalibration_needs_a_rule_and_another_file(folder: Path, tmp_path: P
 def test_test_data_of_strangers_is_refused(folder: Path) -> None:
     model = Recommender.load(folder / "model.safetensors").model_
     with pytest.raises(DataError, match="1 of users and 1 of items"):
-        evaluate_model(model, read_interactions(pa.table({"user": ["x", "u001"], "item": [1, 999]})))
+        evaluate_model(ModelScorer(model), read_interactions(pa.table({"user": ["x", "u001"], "item": [1, 999]})))
 
 
 def test_a_user_without_likes_is_not_tested() -> None:
@@ -301,7 +301,9 @@ def test_a_user_without_likes_is_not_tested() -> None:
     model = Recommender(factors=2, sweeps=2).fit(likes.tocsr()).model_
     unseen = [(m, int(np.flatnonzero(likes[m].toarray()[0] == 0)[0])) for m in (7, 8, 9)]
     said = evaluate_model(
-        model, read_interactions(pa.table({"user": [7, 8, 9], "item": [n for _, n in unseen]})), resamples=5
+        ModelScorer(model),
+        read_interactions(pa.table({"user": [7, 8, 9], "item": [n for _, n in unseen]})),
+        resamples=5,
     )
     assert said["test"]["unknown_users"] == 1
     assert said["users"] == 2

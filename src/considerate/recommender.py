@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from considerate.data import ReaderOptions
 from considerate.errors import ModelFileError, NotFittedError, UsageError
 from considerate.evaluation.calibration import EQUAL, fit_recalibration
-from considerate.evaluation.hidden_rank import mean_hidden_rank
+from considerate.evaluation.fitted import mean_hidden_rank
 from considerate.fitting.driver import run_fit
 from considerate.fitting.in_memory import InMemoryBackend
 from considerate.fitting.progress import progress

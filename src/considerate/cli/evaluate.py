@@ -67,6 +67,7 @@ def evaluate(
     from considerate.data import read_judged, read_likes
     from considerate.data.output import check_apart
     from considerate.evaluation.fitted import considered, evaluate_model
+    from considerate.evaluation.scorer import ModelScorer
     from considerate.kernels.threads import LocalBackend
     from considerate.recommender import Recommender
     from considerate.storage.files import check_writable
@@ -91,12 +92,10 @@ def evaluate(
         liked, not_liked = (read_likes(test, reader), None) if reader.where is None else read_judged(test, reader)
         screen.say_notes(liked, output.quiet)
         values = evaluate_model(
-            fitted,
+            ModelScorer(fitted, options.popularity, None if options.score is None else options.score.value),
             liked,
             not_liked,
             cuts,
-            popularity=options.popularity,
-            score=None if options.score is None else options.score.value,
             seed=seed,
             resamples=options.resamples,
             run=backend.map,

@@ -3,39 +3,38 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from considerate.data import Interactions
-from considerate.data.graph import Graph, Run, run_serially
+from considerate.data.graph import Adjacency, Graph, Run, run_serially
 from considerate.errors import ConsiderateError, DataError
 from considerate.evaluation.bootstrap import RESAMPLES
 from considerate.evaluation.calibration import recalibrated_by_others, reliability
+from considerate.evaluation.ranks import held_ranks
 from considerate.evaluation.report import evaluate, plain_table
 from considerate.evaluation.scorer import ModelScorer
-from considerate.evaluation.split import HeldOut, edge_keys, is_among, pair_keys, rows_in
+from considerate.evaluation.split import HeldOut, edge_keys, is_among, one_per_user, only_users, pair_keys, rows_in
 from considerate.model.model import Model
 from considerate.model.predict import UNCHANGED, Recalibration, like_probability, logit_moments
+
+HIDDEN_LIKES = 0x5C0E  # which like of a user is hidden is drawn from this stream
 
 
 @dataclass(frozen=True)
 class KnownPairs:
-    """Pairs of test data by the model's rows, without those that cannot be tested; these are counted."""
+    """Pairs of test data by the model's rows, without those that cannot be tested; these are counted.
+
+    `counts` has the rows as they were read and those tested; those of users that the model does not know or knows no
+    like of, of known users and unknown items, of pairs that it was fitted to, and duplicates.
+    """
 
     users: NDArray[np.int64]
     items: NDArray[np.int64]
-    rows: int  # as they were read
-    unknown_users: int  # rows whose user the model does not know, or knows no like of
-    unknown_items: int  # rows of known users whose item it does not know
-    in_training: int  # rows that it was fitted to
-    duplicates: int
-
-    def counts(self) -> dict[str, int]:
-        names = ("rows", "unknown_users", "unknown_items", "in_training", "duplicates")
-        return {"tested": len(self.users)} | {name: getattr(self, name) for name in names}
+    counts: dict[str, int]
 
 
 def known_pairs(model: Model, graph: Graph, data: Interactions) -> KnownPairs:
@@ -47,71 +46,72 @@ def known_pairs(model: Model, graph: Graph, data: Interactions) -> KnownPairs:
     keys = pair_keys(users[both], items[both], model.item_count)
     trained = is_among(keys, edge_keys(graph))
     once = np.unique(keys[~trained])
-    return KnownPairs(
-        once // model.item_count,
-        once % model.item_count,
-        len(users),
-        int((~known).sum()),
-        int((known & (items < 0)).sum()),
-        int(trained.sum()),
-        int((~trained).sum()) - len(once),
-    )
+    counts = {
+        "tested": len(once),
+        "rows": len(users),
+        "unknown_users": int((~known).sum()),
+        "unknown_items": int((known & (items < 0)).sum()),
+        "in_training": int(trained.sum()),
+        "duplicates": int((~trained).sum()) - len(once),
+    }
+    return KnownPairs(once // model.item_count, once % model.item_count, counts)
 
 
 def evaluate_model(
-    model: Model,
+    scorer: ModelScorer,
     liked: Interactions,
     not_liked: Interactions | None = None,
     k: tuple[int, ...] = (10, 20),
     *,
-    popularity: float | None = None,
-    score: str | None = None,
     seed: int = 0,
     resamples: int = RESAMPLES,
     run: Run[Any, Any] = run_serially,
 ) -> dict[str, Any]:
     """`report.evaluate` for a model and test likes, with the classification error on these; where some pairs are known
     to have been considered and not liked, also how honest p(like) is."""
+    model = scorer.model
     graph = Graph.from_adjacency(model.liked, model.item_count)
     pairs = known_pairs(model, graph, liked)
-    if len(pairs.users) == 0:
+    tested, rows = len(pairs.users), pairs.counts["rows"]
+    if tested == 0:
         raise DataError(
-            f"{liked.source}: none of its {pairs.rows} likes can be tested: {pairs.unknown_users} of users and "
-            f"{pairs.unknown_items} of items that the model does not know, {pairs.in_training} that it was fitted to."
+            "{source}: none of its {rows} likes can be tested: {unknown_users} of users and {unknown_items} of items "
+            "that the model does not know, {in_training} that it was fitted to.".format(
+                source=liked.source, **pairs.counts
+            )
         )
-    held = HeldOut(graph, pairs.users, pairs.items, pairs.rows - len(pairs.users))
-    report = evaluate(
-        ModelScorer(model, popularity, score),
-        held,
-        k,
-        p_like=p_like(model, pairs.users, pairs.items),
-        seed=seed,
-        resamples=resamples,
-        run=run,
-        user_degree=model.user_degree,
-        item_degree=model.item_degree,
-    )
-    report["test"] = pairs.counts()
+    held = HeldOut(graph, pairs.users, pairs.items, rows - tested, (model.user_degree, model.item_degree))
+    p = p_like(model, pairs.users, pairs.items)
+    report = evaluate(scorer, held, k, p_like=p, seed=seed, resamples=resamples, run=run)
+    report["test"] = pairs.counts
     if not_liked is not None:
-        report |= honesty(model, pairs, judged_pairs(model, graph, pairs, not_liked), seed)
+        users, items, truth, counts = judged_pairs(model, graph, pairs, not_liked)
+        tables = honesty(model, users, items, truth, seed) if counts["tested"] else None
+        report |= {"not_liked": counts, "calibration": tables}
     return report
 
 
-def judged_pairs(model: Model, graph: Graph, liked: KnownPairs, not_liked: Interactions) -> KnownPairs:
-    """The pairs that were considered and not liked. One that is also a like, as duplicates may be, is a like."""
+def judged_pairs(
+    model: Model, graph: Graph, liked: KnownPairs, not_liked: Interactions
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_], dict[str, int]]:
+    """(users, items, liked or not) of all pairs that were considered, and the counts of those not liked.
+
+    A pair that was not liked and is also a like, as duplicates may be, is a like.
+    """
     pairs = known_pairs(model, graph, not_liked)
     likes = np.sort(pair_keys(liked.users, liked.items, model.item_count))
-    both = is_among(pair_keys(pairs.users, pairs.items, model.item_count), likes)
-    duplicates = pairs.duplicates + int(both.sum())
-    return replace(pairs, users=pairs.users[~both], items=pairs.items[~both], duplicates=duplicates)
+    alone = ~is_among(pair_keys(pairs.users, pairs.items, model.item_count), likes)
+    users, items = pairs.users[alone], pairs.items[alone]
+    doubles = len(alone) - len(users)
+    counts = pairs.counts | {"tested": len(users), "duplicates": pairs.counts["duplicates"] + doubles}
+    truth = np.repeat([True, False], [len(liked.users), len(users)])
+    return np.concatenate([liked.users, users]), np.concatenate([liked.items, items]), truth, counts
 
 
-def honesty(model: Model, liked: KnownPairs, not_liked: KnownPairs, seed: int = 0) -> dict[str, Any]:
-    """Reliability of p(like), raw and as the model says it, classes weighed equally; None where it cannot be told."""
-    counts = {"not_liked": not_liked.counts()}
-    if len(not_liked.users) == 0:
-        return counts | {"calibration": None}
-    users, items, truth = judged(liked, not_liked)
+def honesty(
+    model: Model, users: NDArray[np.int64], items: NDArray[np.int64], truth: NDArray[np.bool_], seed: int
+) -> dict[str, Any]:
+    """Reliability of p(like), raw and as the model says it, classes weighed equally."""
     raw = p_like(model, users, items, UNCHANGED)
     tables = {"raw": plain_table(reliability(raw, truth))}
     if model.recalibration != UNCHANGED:
@@ -119,16 +119,7 @@ def honesty(model: Model, liked: KnownPairs, not_liked: KnownPairs, seed: int = 
     with suppress(ConsiderateError):  # too few pairs to fit a line to
         crossed = recalibrated_by_others(raw, truth, users, seed)
         tables["recalibrated by other users"] = plain_table(reliability(crossed, truth))
-    return counts | {"calibration": tables}
-
-
-def judged(liked: KnownPairs, not_liked: KnownPairs) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
-    """(users, items, liked or not) of all pairs that were considered."""
-    return (
-        np.concatenate([liked.users, not_liked.users]),
-        np.concatenate([liked.items, not_liked.items]),
-        np.repeat([True, False], [len(liked.users), len(not_liked.users)]),
-    )
+    return tables
 
 
 def considered(
@@ -136,8 +127,18 @@ def considered(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
     """(users, items, liked or not) by the model's rows, of test data that says who considered and did not like."""
     graph = Graph.from_adjacency(model.liked, model.item_count)
-    pairs = known_pairs(model, graph, liked)
-    return judged(pairs, judged_pairs(model, graph, pairs, not_liked))
+    return judged_pairs(model, graph, known_pairs(model, graph, liked), not_liked)[:3]
+
+
+def mean_hidden_rank(model: Model, liked: Adjacency, seed: int) -> float:
+    """Mean S_rank (eq. 23) of one hidden like per user, the others folded in, at the model's own knob: strong
+    generalisation in one number. Users of one like are left out."""
+    users = np.flatnonzero(liked.degrees >= 2)
+    if len(users) == 0:
+        raise DataError("score needs at least one user with two likes: one to hide and one to fold in.")
+    held = one_per_user(only_users(Graph.from_adjacency(liked, model.item_count), users), seed, HIDDEN_LIKES)
+    scorer = ModelScorer(model, users=model.fold_in.users(held.seen))
+    return float(held_ranks(scorer, held).scores.mean())
 
 
 def p_like(

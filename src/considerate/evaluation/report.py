@@ -30,19 +30,16 @@ def evaluate(
     seed: int = 0,
     resamples: int = RESAMPLES,
     run: Run[Any, Any] = run_serially,
-    user_degree: NDArray[Any] | None = None,
-    item_degree: NDArray[Any] | None = None,
 ) -> dict[str, Any]:
     """Metrics with their intervals, lists, and S_rank in strata of degree; with `p_like` of the held-out likes also the
     classification error by the user's degree. Lists are of the largest k.
 
-    Degrees are those of training, which may be given where the training graph itself is not at hand.
+    Degrees are those of training.
     Every metric is {"mean", "low", "high", "users"}: a mean over users, its 95 % interval by bootstrap over users.
     """
     ranks, lists = ranks_and_lists(scorer, held, max(k), run)
     assert lists is not None
-    item_degree = held.train.by_item.degrees if item_degree is None else item_degree
-    user_degree = held.train.by_user.degrees if user_degree is None else user_degree
+    user_degree, item_degree = held.degrees or (held.train.by_user.degrees, held.train.by_item.degrees)
     per_user = user_metrics(ranks, k)
     per_user |= {
         f"popularity@{max(k)}": mean_popularity(lists, item_degree),

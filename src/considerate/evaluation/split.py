@@ -26,6 +26,7 @@ class HeldOut:
     users: NDArray[np.int64]  # [test edges]
     items: NDArray[np.int64]  # [test edges]
     left_out: int = 0  # edges that are in neither: of users without training, or with ids that training lacks
+    degrees: tuple[NDArray[Any], NDArray[Any]] | None = None  # of users and items, where `train` lacks the likes
 
     def __post_init__(self) -> None:
         if self.users.shape != self.items.shape or self.users.ndim != 1:

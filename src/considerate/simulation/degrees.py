@@ -94,7 +94,7 @@ class PowerLaw:
         out: Floats = np.where(inside, log_p, -np.inf)
         return out
 
-    def sample(self, size: int, seed: int | np.random.Generator) -> Ints:
+    def sample(self, size: int, seed: int | list[int] | np.random.Generator) -> Ints:
         """Degrees drawn by inversion of the cumulative distribution."""
         uniform = np.random.default_rng(seed).random(size)
         return self.minimum + np.searchsorted(self.cumulative(), uniform, side="right").astype(np.int64)

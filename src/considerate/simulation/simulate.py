@@ -148,11 +148,9 @@ def random_graph(users: int, items: int, user_law: PowerLaw, item_law: PowerLaw,
     free, homing = int(1000 + 20 * spread), int(1_000_000 + 100 * spread)
     gap = 0
     for attempt in range(_ATTEMPTS):
-        user_degrees = _draw(user_cdf, user_law.minimum, users, [seed, attempt, 0])
-        item_degrees = _draw(item_cdf, item_law.minimum, items, [seed, attempt, 1])
         user_degrees, item_degrees, redraws, gap = compiled.equalise_degrees(
-            user_degrees,
-            item_degrees,
+            user_law.sample(users, [seed, attempt, 0]).astype(np.int32),
+            item_law.sample(items, [seed, attempt, 1]).astype(np.int32),
             user_cdf,
             user_law.minimum,
             item_cdf,
@@ -275,8 +273,7 @@ def simulate_from_model(
 
     popularity: Floats | None = None
     if hidden == "popularity":
-        user_cdf = user_law.bounded(items).cumulative()
-        counts = _draw(user_cdf, user_law.minimum, users, [seed, 12])
+        counts = user_law.bounded(items).sample(users, [seed, 12]).astype(np.int32)
         popularity = item_law.bounded(max(users, item_law.minimum)).sample(items, rng).astype(np.float64)
         hidden_users, hidden_items = compiled.draw_considered(counts, popularity, seed)
     elif hidden == "random_graph":
@@ -330,12 +327,6 @@ def _logits(
         part = slice(start, start + _CHUNK)
         logit[part] += np.einsum("ek,ek->e", user_vectors[users[part]], item_vectors[items[part]])
     return logit
-
-
-def _draw(cumulative: Floats, minimum: int, size: int, seed: list[int]) -> Ints:
-    """Degrees by inversion of the cumulative distribution."""
-    uniform = np.random.default_rng(seed).random(size)
-    return (minimum + np.searchsorted(cumulative, uniform, side="right")).astype(np.int32)
 
 
 def _check_sizes(users: int, items: int) -> None:
