@@ -5,17 +5,14 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
 from considerate.data.vocabulary import Vocabulary
 from considerate.errors import ModelFileError, UsageError
 from considerate.model.model import Model
-from considerate.model.schema import Form
 from considerate.model.shards import (
     INDEX_NAME,
-    ShardedUsers,
     ShardEntry,
     check_folder,
     read_sharded_users,
@@ -127,10 +124,7 @@ def _open_sharded(folder: Folder, verify: bool | None) -> tuple[StoredTensors, M
             f"{stored.path}: is not the index of a model in shards; copy or save the whole model again."
         )
 
-    def sharded_users(stored: StoredTensors, _: dict[str, Any], form: Form) -> ShardedUsers:
-        return read_sharded_users(stored, form, folder, verify)
-
-    model = read_model(stored, sharded_users)
+    model = read_model(stored, lambda stored, _, form: read_sharded_users(stored, form, folder, verify))
     if verify:
         for _ in model.users.pieces():
             pass

@@ -116,6 +116,16 @@ def _utf8(offsets: NDArray[Any], text: NDArray[Any], _: Sizes) -> bool:
     return not np.any((text[offsets[:-1][offsets[:-1] < len(text)]] & 0xC0) == 0x80)
 
 
+def ascending_texts(offsets: NDArray[np.int64], text: NDArray[np.uint8], _: Sizes | None = None) -> bool:
+    """Whether each string is above the one before it by its bytes: `all(a < b for a, b in pairwise(strings))`."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    buffers = [None, *(pa.py_buffer(np.ascontiguousarray(array)) for array in (offsets, text))]
+    texts = pa.Array.from_buffers(pa.large_binary(), len(offsets) - 1, buffers)
+    return bool(pc.all(pc.less(texts[:-1], texts[1:]), min_count=0).as_py())
+
+
 def _as_many(starts: NDArray[Any], degree: NDArray[Any], _: Sizes) -> bool:
     cuts = range(0, len(degree), _ROWS)
     return all(np.array_equal(np.diff(starts[cut : cut + _ROWS + 1]), degree[cut : cut + _ROWS]) for cut in cuts)
@@ -137,8 +147,14 @@ _positive_variances = _each(lambda part, n: (part[:, n["row"] // 2 :][:, : n["fa
 _padded = _each(lambda part, n: not part.reshape(len(part), 2, -1)[:, :, n["factors"] :].any())
 
 
-def _below(numbers: NDArray[Any], limit: int) -> bool:
-    return not len(numbers) or 0 <= int(numbers.min()) <= int(numbers.max()) < limit
+def _below(limit: int | str) -> Callable[..., bool]:
+    """A rule of whole numbers from 0 up to a limit, which may be a size."""
+
+    def holds(numbers: NDArray[Any], n: Sizes) -> bool:
+        most = n[limit] if isinstance(limit, str) else limit
+        return not len(numbers) or 0 <= int(numbers.min()) <= int(numbers.max()) < most
+
+    return holds
 
 
 def _side_rules(side: str) -> tuple[Check, ...]:
@@ -149,24 +165,24 @@ def _side_rules(side: str) -> tuple[Check, ...]:
         Check((rows,), f"the tensor {rows!r} is not padded with zeros", _padded, deep=True),
         Check((mean,), f"the tensor {mean!r} holds a value that is not finite", _finite),
         Check((variance,), f"the tensor {variance!r} holds a variance that is not positive and finite", _positive),
-        Check((degree,), f"the tensor {degree!r} does not hold degrees", lambda degree, _: _below(degree, 2**31)),
+        Check((degree,), f"the tensor {degree!r} does not hold degrees", _below(2**31)),
     )
 
 
-def _text_rules(name: str, ids: bool = True) -> tuple[Check, ...]:
-    both, reason = (f"{name}.offsets", f"{name}.text"), f"the ids of {name!r} are not distinct and in ascending order"
-    rules = (
+def _text_rules(name: str) -> tuple[Check, ...]:
+    both = (f"{name}.offsets", f"{name}.text")
+    return (
         Check(both, f"the offsets of {name!r} do not divide its text", _divides),
         Check(both, f"{name!r} is not UTF-8 text", _utf8, deep=True),
     )
+
+
+def _id_rules(name: str) -> tuple[Check, ...]:
+    reason = f"the ids of {name!r} are not distinct and in ascending order"
     return (
-        rules
-        if not ids
-        else (
-            Check((f"{name}.integers",), reason, lambda numbers, _: not np.any(numbers[1:] <= numbers[:-1])),
-            *rules,
-            Check(both, reason, lambda *texts: ascending_texts(*texts[:2]), deep=True),
-        )
+        Check((f"{name}.integers",), reason, lambda numbers, _: not np.any(numbers[1:] <= numbers[:-1])),
+        *_text_rules(name),
+        Check((f"{name}.offsets", f"{name}.text"), reason, ascending_texts, deep=True),
     )
 
 
@@ -174,59 +190,20 @@ _LIKES = ("likes.starts", "likes.items")
 RULES = (
     *_side_rules("user"),
     *_side_rules("item"),
-    *_text_rules("user_ids"),
-    *_text_rules("item_ids"),
-    *_text_rules("shards.ids"),
-    *_text_rules("titles", ids=False),
+    *(rule for name in ("user_ids", "item_ids", "shards.ids") for rule in _id_rules(name)),
+    *_text_rules("titles"),
     Check(("popularity",), "the popularities are not those of a model: zero, or from 1e-100 to 1e+100", _popularities),
     Check(("bounds",), "the history of the bound is not finite", lambda bounds, _: (np.abs(bounds) < 1e300).all()),
     Check(_LIKES, "the likes are not divided into users", _divides),
-    Check(_LIKES[1:], "the likes name an item that is not there", lambda items, n: _below(items, n["items"])),
+    Check(_LIKES[1:], "the likes name an item that is not there", _below("items")),
     Check(("likes.starts", "user_degree"), "the likes of a user are not as many as 'user_degree' says", _as_many),
     Check(("user_degree",), "the degrees do not add up to 'edges'", lambda degree, n: degree.sum() == n["edges"], True),
     Check(_LIKES, "the likes of a user are not distinct and in ascending order", _rising_likes, deep=True),
     *(
-        Check(
-            (f"shards.{name}",),
-            "its list of shards has a number out of range",
-            lambda numbers, _: _below(numbers, _MOST),
-        )
+        Check((f"shards.{name}",), "its list of shards has a number out of range", _below(_MOST))
         for name in SHARD_NUMBERS
     ),
 )
-
-
-def ascending_texts(offsets: NDArray[np.int64], text: NDArray[np.uint8], rows: int = 1 << 16) -> bool:
-    """Whether each string is above the one before it by its bytes: `all(a < b for a, b in pairwise(strings))`.
-
-    Neighbours are compared eight bytes at a time, as integers, `rows` at once; the few that agree in 64 bytes, one by
-    one.
-    """
-    pairs = len(offsets) - 2
-    if not len(text):
-        return pairs < 1
-    for first in range(0, pairs, rows):
-        tied = np.arange(first, min(first + rows, pairs))
-        for depth in range(0, 64, 8):
-            low, high = (_eight_bytes(offsets, text, numbers, depth) for numbers in (tied, tied + 1))
-            if bool(np.any(low > high)):
-                return False
-            tied = tied[low == high]
-        for row in tied.tolist():
-            start, middle, stop = offsets[row : row + 3].tolist()
-            if text[start:middle].tobytes() >= text[middle:stop].tobytes():
-                return False
-    return True
-
-
-def _eight_bytes(
-    offsets: NDArray[np.int64], text: NDArray[np.uint8], rows: NDArray[np.int64], depth: int
-) -> NDArray[np.uint64]:
-    """Bytes depth to depth + 8 of some strings as big-endian integers, with zeros behind a string's end."""
-    positions = (offsets[rows] + depth)[:, None] + np.arange(8)
-    inside = positions < offsets[rows + 1][:, None]
-    letters = np.where(inside, text[np.minimum(positions, len(text) - 1)], np.uint8(0))
-    return np.ascontiguousarray(letters).view(">u8").reshape(-1).astype(np.uint64)
 
 
 # --- The description ----------------------------------------------------------------------------------------
@@ -244,8 +221,6 @@ SETTINGS: dict[str, Any] = {  # of the plan, as the file has them, each with its
     "precision_delay": 5,
     "seed": 0,
 }
-
-
 MISSING = object()
 Fields = dict[str, Any]  # a type; (int or float, lowest, highest); the field of a parameter; or a function that parses
 

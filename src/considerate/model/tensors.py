@@ -192,22 +192,13 @@ class LazyUsers:
     def __init__(self, rows: UserRows, stored: StoredTensors, edges: int, tensors: Sequence[str]) -> None:
         self._rows, self._stored, self._tensors = rows, stored, tensors
         self._verified = np.zeros(-(-len(rows) // _VERIFIED_AT_ONCE), np.bool_)
-        self.edges = edges
+        self.edges, self.knows_likes, self.has_bias = edges, rows.liked.edges == edges, rows.has_bias
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        rows = self.whole()
-        return UserRows, (rows.side, rows.degree, rows.liked, rows.ids)
-
-    @property
-    def knows_likes(self) -> bool:
-        return self._rows.liked.edges == self.edges
-
-    @property
-    def has_bias(self) -> bool:
-        return self._rows.has_bias
+        return replace, (self.whole(),)
 
     @property
     def ids(self) -> Vocabulary:

@@ -1,4 +1,4 @@
-"""The users of a model by row: q, degrees, likes and ids. In memory here, in shards in sharded_users.py."""
+"""The users of a model by row: q, degrees, likes and ids. In memory here, in shards in shards.py."""
 
 from __future__ import annotations
 
