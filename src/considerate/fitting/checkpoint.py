@@ -14,8 +14,8 @@ import hashlib
 import json
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -119,12 +119,10 @@ class Checkpoints:
     def _of(self, sweep: int) -> Folder:
         return self._root.inside(sweep_folder(sweep))
 
-    @contextmanager
-    def lock(self) -> Iterator[bool]:
-        """Make the folder, and keep other fits of this machine out of it; yields whether it is locked."""
+    def lock(self) -> AbstractContextManager[bool]:
+        """Make the folder, and keep other fits of this machine out of it; gives whether it is locked."""
         self._root.make()
-        with self._root.lock(LOCK, "writes its checkpoints") as held:
-            yield held
+        return self._root.lock(LOCK, "writes its checkpoints")
 
     def write_part(self, sweep: int, number: int, tensors: Mapping[str, NDArray[Any]]) -> FileEntry:
         """Write the file of one part."""
@@ -155,7 +153,12 @@ class Checkpoints:
         content["files"] = [asdict(file) for file in files]
         folder.write(INDEX, [json.dumps(content | {"sha256": _digest(content)}, indent=1).encode() + b"\n"])
         with suppress(OSError):  # the checkpoint is complete: what is left over goes next time
-            self._remove_others(sweep)
+            keep = [other for other in self.complete() if other <= sweep][-KEPT:]
+            for (
+                other
+            ) in self._sweeps():  # older ones; and later ones, which were refused, or the fit would be past them
+                if other not in keep:
+                    self.discard(other)
 
     def discard(self, sweep: int) -> None:
         """Remove a checkpoint, half-written or whole."""
@@ -174,13 +177,6 @@ class Checkpoints:
     def _sweeps(self) -> list[int]:
         return sorted(int(match[1]) for name in self._root.names() if (match := _SWEEP.fullmatch(name)))
 
-    def _remove_others(self, newest: int) -> None:
-        """Those older than the two newest; and later ones, which were refused, or the fit would be past them."""
-        keep = [sweep for sweep in self.complete() if sweep <= newest][-KEPT:]
-        for sweep in self._sweeps():
-            if sweep not in keep:
-                self.discard(sweep)
-
     def latest(self, check: Callable[[Checkpoint], None] = Checkpoint.check_parts) -> Checkpoint | None:
         """The newest checkpoint that is whole, or None where there is none yet.
 
@@ -191,7 +187,8 @@ class Checkpoints:
         for sweep in reversed(self._sweeps()):
             try:
                 checkpoint = self._open(sweep)
-                if not (others := self._differences(checkpoint)):
+                fingerprint = checkpoint.metadata.get("fingerprint")
+                if fingerprint == json.loads(json.dumps(self.fingerprint)):
                     check(checkpoint)
                     return checkpoint
             except CheckpointError as error:
@@ -200,6 +197,8 @@ class Checkpoints:
                 reason = str(error).rstrip(".")
                 warnings.warn(f"{folder.shown()}: this checkpoint is not used: {reason}.", stacklevel=2)
                 continue
+            found = fingerprint if isinstance(fingerprint, dict) else {}
+            others = differences(found, self.fingerprint) or ["other settings"]
             raise CheckpointError(
                 f"{self.folder}: holds checkpoints of a fit with {'; '.join(others)}. Resume with the data and "
                 "settings of that fit, or choose another folder."
@@ -237,13 +236,6 @@ class Checkpoints:
             raise CheckpointError(f"{HEAD} is not that of sweep {sweep}")
         parts = (CheckpointPart(folder, sweep, number, file, version) for number, file in enumerate(files[1:]))
         return Checkpoint(sweep, head, head.metadata, tuple(parts))
-
-    def _differences(self, checkpoint: Checkpoint) -> list[str]:
-        """What sets the fit of a checkpoint apart from this one."""
-        saved = checkpoint.metadata.get("fingerprint")
-        if saved == json.loads(json.dumps(self.fingerprint)):
-            return []
-        return differences(saved if isinstance(saved, dict) else {}, self.fingerprint) or ["other settings"]
 
 
 def tensor(stored: StoredTensors, name: str, dtype: DTypeLike, shape: Sequence[int | None]) -> NDArray[Any]:
@@ -293,17 +285,15 @@ def _parse_index(raw: bytes, sweep: int) -> tuple[int, list[FileEntry]]:
     try:
         content = parse_json(raw.decode())
         sha256, version = content.pop("sha256"), content["format_version"]
-        if content["format"] != FORMAT or sha256 != _digest(content) or content["sweep"] != sweep:
-            raise ValueError
-        if type(version) is not int or version < 1:
+        ours = content["format"] == FORMAT and sha256 == _digest(content) and content["sweep"] == sweep
+        if not ours or type(version) is not int or version < 1:
             raise ValueError
         if version > FORMAT_VERSION:
             raise CheckpointError(f"it has format {version}, and this library reads up to {FORMAT_VERSION}")
         files = [FileEntry(**entry) for entry in content["files"]]
         names = [HEAD, *(part_file(number) for number in range(len(files) - 1))]
-        if [file.name for file in files] != names:
-            raise ValueError
-        if not all(type(file.size) is int and _SHA256.fullmatch(file.sha256) for file in files):
+        sound = all(type(file.size) is int and _SHA256.fullmatch(file.sha256) for file in files)
+        if not sound or [file.name for file in files] != names:
             raise ValueError
     except CheckpointError:
         raise

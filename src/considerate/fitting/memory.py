@@ -108,18 +108,16 @@ def available_memory(root: Path = Path("/")) -> int | None:
     """
     override = os.environ.get(VARIABLE, "").strip().lower()
     if override:
-        return None if override == "unlimited" else _parse_size(override)
-    free = [*_machine_memory(root), *_cgroup_memory(root), *_process_memory(root)]
+        number = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?i?)b?", override)
+        if override != "unlimited" and (number is None or number[2] not in UNITS):
+            raise UsageError(f"{VARIABLE} is {override!r}; it must be a size such as 12GB or 8GiB, or unlimited.")
+        return int(float(number[1]) * UNITS[number[2]]) if number else None
+    free = [*_cgroup_memory(root), *_process_memory(root)]
+    if (machine := _numbers(root / "proc/meminfo").get("MemAvailable")) is not None:
+        free.append(machine * 1024)
     if not free and hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
         free.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     return max(0, min(free)) if free else None
-
-
-def _parse_size(text: str) -> int:
-    number = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?i?)b?", text)
-    if number is None or number[2] not in UNITS:
-        raise UsageError(f"{VARIABLE} is {text!r}; it must be a size such as 12GB or 8GiB, or unlimited.")
-    return int(float(number[1]) * UNITS[number[2]])
 
 
 def _numbers(path: Path) -> dict[str, int]:
@@ -130,12 +128,6 @@ def _numbers(path: Path) -> dict[str, int]:
         return {}
     pairs = ((["", *fields] if len(fields) == 1 else fields)[:2] for fields in lines if fields)
     return {name: int(number) for name, number in pairs if number.isdigit()}
-
-
-def _machine_memory(root: Path) -> Iterator[int]:
-    available = _numbers(root / "proc/meminfo").get("MemAvailable")
-    if available is not None:
-        yield available * 1024
 
 
 # The limits, the use and the pages of files that can be dropped, by the type of the mount: versions 2 and 1.

@@ -61,13 +61,7 @@ def reading_progress(console: Any = None) -> Iterator[Callable[[str, int, int], 
 
     bar: Progress | None = None
 
-    def stop() -> None:
-        nonlocal bar
-        if bar is not None:
-            bar.stop()
-            bar = None
-
-    def told(stage: str, done: int, total: int) -> None:
+    def show(stage: str, done: int, total: int) -> None:
         nonlocal bar
         if bar is None and done < total:
             columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn())
@@ -76,10 +70,12 @@ def reading_progress(console: Any = None) -> Iterator[Callable[[str, int, int], 
             bar.start()
         if bar is not None:
             bar.update(bar.task_ids[0], description=stage, completed=done, total=total)
-        if done >= total:
-            stop()
+            if done >= total:
+                bar.stop()
+                bar = None
 
     try:
-        yield told
+        yield show
     finally:
-        stop()
+        if bar is not None:
+            bar.stop()
