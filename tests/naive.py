@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from scipy import special, stats
 
 from considerate.data.graph import Adjacency, Graph
+from considerate.inference.hidden import Expected
 from considerate.inference.posterior import Gamma, Posterior, Precisions, Side
 
 Array = NDArray[np.float64]
@@ -204,3 +205,9 @@ def log_evidence(g: Array, h: Array, prior: Prior, *, item_bias: bool, points: i
                     both *= np.einsum("avb,cvb,v,b->ac", *sides, node_weights, b_weights, optimize=True)
                 total += weight_u * weight_v * weight_b * both.sum()
     return math.log(total)
+
+
+def expected_considered(estimator: Expected) -> np.ndarray:
+    """E[h] as the last pass over the users left it: 1 for what was liked, alpha_mb beta_n elsewhere."""
+    considered = estimator.shares.alpha[:, estimator.grouping.group_of_item] * estimator.weights
+    return np.where(dense(estimator.by_user, len(estimator.weights)) > 0, 1.0, considered)

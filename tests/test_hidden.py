@@ -313,7 +313,7 @@ def expected_state(graph: Graph, settings: FitPlan, negatives: float, groups: in
     terms = estimator.user_terms(1, q, run_serially)
     with LocalBackend(1) as backend:
         updated = InMemory(graph, estimator, settings, backend).update_users(terms, q, 1.0)
-    considered = np.stack([estimator.considered(m) for m in range(graph.user_count)])
+    considered = naive.expected_considered(estimator)
     return estimator, q, terms, updated, considered
 
 

@@ -87,7 +87,7 @@ class Problem:
     def considered(self) -> np.ndarray:
         """h, or E[h] as the last pass over the users left it."""
         if isinstance(self.estimator, Expected):
-            return np.stack([self.estimator.considered(m) for m in range(self.graph.user_count)])
+            return naive.expected_considered(self.estimator)
         return self.g + naive.dense(self.estimator.by_user, self.graph.item_count)
 
     def xi(self, users: naive.Factor, items: naive.Factor) -> np.ndarray:

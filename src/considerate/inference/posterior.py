@@ -67,13 +67,10 @@ class Side:
 
     def between(self, first: int, last: int) -> Side:
         """Rows first .. last - 1: views."""
-        return self._select(slice(first, last))
+        return self.take(slice(first, last))
 
-    def take(self, rows: NDArray[Any]) -> Side:
+    def take(self, rows: NDArray[Any] | slice) -> Side:
         """Some rows, by their numbers."""
-        return self._select(rows)
-
-    def _select(self, rows: Any) -> Side:
         return Side(self.factors, *(None if array is None else array[rows] for array in self.arrays()))  # type: ignore[arg-type]
 
     @classmethod
@@ -144,12 +141,8 @@ class Precisions:
 
     def means_of(self, side: str) -> tuple[float, float]:
         """E[tau] of a side's vectors and of its biases, 1 where there are none."""
-        means = self.means()
-        return (
-            (means["user"], means.get("user_bias", 1.0))
-            if side == USERS
-            else (means["item"], means.get("item_bias", 1.0))
-        )
+        means, name = self.means(), "user" if side == USERS else "item"
+        return means[name], means.get(f"{name}_bias", 1.0)
 
 
 @dataclass(frozen=True)

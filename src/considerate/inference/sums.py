@@ -17,12 +17,12 @@ from considerate.data.graph import Adjacency, Range, add_along_tree
 from considerate.inference.hidden import Terms
 from considerate.inference.posterior import Side
 from considerate.kernels import compiled
-from considerate.kernels.arrays import Spare, add_fields, added, empty
+from considerate.kernels.arrays import Additive, Spare, added, empty
 from considerate.parameters import FitPlan
 
 
 @dataclass(frozen=True)
-class EdgeSums:
+class EdgeSums(Additive):
     """Sums over the edges of some rows: the message between blocks (eq. 21).
 
     second = sum over edges of 2 lambda(xi) E[v v']      (the lower triangle)
@@ -46,12 +46,8 @@ class EdgeSums:
     def arrays(self) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]:
         return self.second, self.first, self.bias
 
-    def merge(self, other: EdgeSums) -> EdgeSums:
-        """The sums over both sets of edges."""
-        return add_fields(self, other)
-
     def take_in(self, other: EdgeSums) -> EdgeSums:
-        """The same, in the memory of these sums where it may be written to."""
+        """`merge`, in the memory of these sums where it may be written to."""
         return EdgeSums(*(added(mine, theirs) for mine, theirs in zip(self.arrays(), other.arrays())))
 
     def rows(self, first: int, last: int) -> EdgeSums:

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import math
 import weakref
-from dataclasses import fields
-from typing import Any, TypeVar
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-Record = TypeVar("Record", bound=Any)  # a dataclass
 LINE = 64  # bytes; a row that straddles lines is read in one more
 LARGE = 1 << 20  # bytes; less is not worth keeping
 
@@ -36,10 +34,12 @@ def added(mine: NDArray[Any], other: NDArray[Any]) -> NDArray[Any]:
     return total
 
 
-def add_fields(mine: Record, other: Record) -> Record:
-    """A dataclass of arrays, each the sum of the two."""
-    total: Record = type(mine)(*(getattr(mine, field.name) + getattr(other, field.name) for field in fields(mine)))
-    return total
+class Additive:
+    """A dataclass of arrays, each a sum over some edges or rows."""
+
+    def merge(self, other: Self) -> Self:
+        """The sums over both."""
+        return type(self)(*(mine + theirs for mine, theirs in zip(vars(self).values(), vars(other).values())))
 
 
 def take_lists(

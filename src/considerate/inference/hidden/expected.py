@@ -62,11 +62,11 @@ class Shares:
             factors=factors,
             group_of_item=groups.group_of_item[items],
             beta=groups.beta[items],
-            **groups.sums.by_name(),
+            **vars(groups.sums),
             table=groups.table,
             grid_start=groups.grid_start,
             grid_step=GRID_STEP,
-            **({} if users is None else users.by_name()),
+            **({} if users is None else {f"user_{name}": array for name, array in vars(users).items()}),
             temperature=self.temperature,
             liked=liked,
             **{f"{written}alpha": self.alpha, f"{written}alpha_l": self.alpha_l},
@@ -134,9 +134,3 @@ class Expected:
 
     def settled(self, sweep: int) -> bool:
         return sweep > FREEZE_AFTER
-
-    def considered(self, user: int) -> NDArray[np.float64]:
-        """E[h_mn] of one user for every item: 1 for what was liked, alpha_mb beta_n elsewhere."""
-        expected = np.asarray(self.shares.alpha[user, self.grouping.group_of_item] * self.weights, np.float64)
-        expected[self.by_user.row(user)] = 1.0
-        return expected

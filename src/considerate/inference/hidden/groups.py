@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from considerate.inference.hidden.saturation import Saturation
 from considerate.inference.posterior import Side
 from considerate.kernels import compiled
-from considerate.kernels.arrays import add_fields
+from considerate.kernels.arrays import Additive
 
 FREEZE_AFTER = 3  # sweeps after which the groups stay as they are
 TASTES = 4
@@ -66,7 +66,7 @@ class ItemGroups:
 
 
 @dataclass(frozen=True)
-class ItemSums:
+class ItemSums(Additive):
     """Sums over the items of each group, weighted by beta; b~ = b_n + offset."""
 
     second: NDArray[np.float64]  # [groups, K (K + 1) / 2] E[v v'], off-diagonals doubled
@@ -90,17 +90,13 @@ class ItemSums:
 
     def merge(self, other: ItemSums) -> ItemSums:
         """The sums over both sets of items."""
-        total = add_fields(self, other)
+        total = super().merge(other)
         np.maximum(self.scalars[:, 3], other.scalars[:, 3], out=total.scalars[:, 3])
         return total
 
-    def by_name(self) -> dict[str, NDArray[Any]]:
-        """As a pass takes them."""
-        return vars(self)
-
 
 @dataclass(frozen=True)
-class UserGroups:
+class UserGroups(Additive):
     """What items read of the users, by group: sums over users, weighted by alpha and l, in float64."""
 
     second: NDArray[np.float64]  # [groups, K (K + 1) / 2]
@@ -109,14 +105,6 @@ class UserGroups:
 
     def arrays(self) -> tuple[NDArray[np.float64], ...]:
         return self.second, self.first, self.scalars
-
-    def merge(self, other: UserGroups) -> UserGroups:
-        """The sums over both sets of users."""
-        return add_fields(self, other)
-
-    def by_name(self) -> dict[str, NDArray[Any]]:
-        """As a pass takes them."""
-        return {f"user_{name}": array for name, array in vars(self).items()}
 
 
 class Grouping:

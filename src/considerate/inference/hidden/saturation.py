@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from considerate.data.graph import Adjacency, Range, add_along_tree, ranges, run_serially
 from considerate.kernels import compiled
-from considerate.kernels.arrays import add_fields
+from considerate.kernels.arrays import Additive
 
 GRID_STEP = 0.05
 MOST_TERMS = 1 << 20  # of the sums, 16 bytes each; so many are kept rather than computed again for other groups
@@ -82,17 +82,13 @@ class Inclusion:
 
 
 @dataclass(frozen=True)
-class Masses:
+class Masses(Additive):
     """Sums over some users: how many have a T at each point of the grid, and the sum of their T; and over what they
     liked, the sum of -w_mn of each item."""
 
     counts: NDArray[np.int64]  # [grid]
     totals: NDArray[np.float64]  # [grid]
     liked: NDArray[np.float64]  # [items]
-
-    def merge(self, other: Masses) -> Masses:
-        """The sums over both sets of users."""
-        return add_fields(self, other)
 
 
 class Saturation:
