@@ -21,7 +21,7 @@ from considerate.data.fingerprint import (
     digest_likes,
     together,
 )
-from considerate.data.graph import Adjacency
+from considerate.data.graph import Adjacency, Graph
 from considerate.data.vocabulary import Vocabulary
 from considerate.errors import CheckpointError, OutputError, UsageError
 from considerate.fitting import checkpoint as module
@@ -357,8 +357,9 @@ def test_digests_by_parts_are_those_of_slices() -> None:
 
 
 def test_data_are_described_by_either_division() -> None:
-    by_users = describe_data(2, 3, 4, resident="users", likes=["a"], resident_ids=["b", "c"], other_ids="d")
+    graph = Graph.from_pairs(np.array([0, 0, 1, 1], np.int32), np.array([0, 1, 1, 2], np.int32), 2, 3)
+    by_users = describe_data(graph, resident="users", likes=["a"], resident_ids=["b", "c"], other_ids="d")
     assert by_users["user_ids"] == together(["b", "c"]) != together(["c", "b"])
     assert by_users["item_ids"] == "d"
-    by_items = describe_data(2, 3, 4, resident="items", likes=["a"], resident_ids=["b", "c"], other_ids="d")
+    by_items = describe_data(graph, resident="items", likes=["a"], resident_ids=["b", "c"], other_ids="d")
     assert (by_items["user_ids"], by_items["item_ids"]) == ("d", by_users["user_ids"])

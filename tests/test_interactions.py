@@ -492,7 +492,7 @@ def test_titles(tmp_path: Path) -> None:
     assert got.titles is not None
     assert [got.titles.of(row) for row in range(3)] == ["Ex", None, "Zed"]
     assert "titles for 2 of 3 items" in got.notes[-1]
-    again = Titles.from_tensors(got.titles.tensors())
+    again = Titles(**got.titles.tensors())
     assert [again.of(row) for row in range(len(again))] == ["Ex", None, "Zed"]
     assert Titles.of_strings(["é", None]).of(0) == "é"
     with pytest.raises(IndexError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from considerate.cli.text_charts import bar, sparkline
+from considerate.cli.screen import bar, sparkline
 
 
 def test_bars_grow_with_their_values() -> None:

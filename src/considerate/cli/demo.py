@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import asdict
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from considerate.cli import screen
 from considerate.cli.options import Output, Seed, grouped
@@ -25,7 +25,7 @@ def demo(output: Output, seed: Seed = 0) -> None:
     """A tour in a few seconds: make up a catalogue, fit it, recommend, and compare with the truth."""
     from considerate.cli import demo_catalogue as tour
     from considerate.cli.describe import describe_fit
-    from considerate.cli.fit import steps_on_screen
+    from considerate.cli.fit import fit_on_screen
 
     begun = time.perf_counter()
     catalogue = tour.make_catalogue(seed=seed)
@@ -41,9 +41,8 @@ def demo(output: Output, seed: Seed = 0) -> None:
         _step("2. The fit", "Infer everyone's taste from the likes alone, with the forgotten pairs redrawn.")
     recommender = tour.make_recommender(seed=seed)
     request, quiet = recommender.fit_request(catalogue.interactions), output.quiet or output.json
-    with screen.library_messages(output.quiet), steps_on_screen(recommender, request, None, quiet) as steps:
-        for _ in steps:
-            pass
+    with screen.library_messages(output.quiet):
+        fit_on_screen(recommender, request, None, quiet)
     fit = describe_fit(recommender, time.perf_counter() - begun)
     user = tour.instructive_user(recommender, catalogue)
     likes = tour.tastes(recommender, catalogue, user)
@@ -70,7 +69,10 @@ def demo(output: Output, seed: Seed = 0) -> None:
         "The knob says how much popularity counts in the order. Beside it: the true probability, which only a "
         "made-up catalogue can tell.",
     )
-    _show_answers(answers)
+    columns = {"film": "  {title}", "genre": "{genre}", ">likes": "{likes:,}", ">p(like)": "{p_like:.2f}"}
+    columns |= {">90 % interval": "{low:.2f} – {high:.2f}", ">true p": "{true:.2f}"}
+    rows = chain.from_iterable([{"heading": KNOBS[knob]}, *films] for knob, films in answers.items())
+    screen.show_table(columns, rows)
     _step(
         "5. How much of the truth came back",
         f"Over all {recovery.pairs:,} considered pairs. The fit never saw which were considered and not liked.",
@@ -93,17 +95,7 @@ def _step(title: str, text: str) -> None:
     screen.show(Padding(text, (0, 0, 1, 3)))
 
 
-def _show_answers(answers: dict[float, list[dict[str, Any]]]) -> None:
-    columns = {"film": "  {title}", "genre": "{genre}", ">likes": "{likes:,}", ">p(like)": "{p_like:.2f}"}
-    columns |= {">90 % interval": "{low:.2f} – {high:.2f}", ">true p": "{true:.2f}"}
-    screen.show_table(
-        columns, chain.from_iterable([{"heading": KNOBS[knob]}, *films] for knob, films in answers.items())
-    )
-
-
 def _show_recovery(recovery: Recovery) -> None:
-    from considerate.cli.text_charts import bar
-
     facts = {
         "   correlation": "{correlation:.2f} of true and inferred logits",
         "   error": "{rmse:.2f} (RMSE of the logit, whose own spread is {spread:.2f})",
@@ -114,4 +106,4 @@ def _show_recovery(recovery: Recovery) -> None:
     screen.show_facts(facts, vars(recovery))
     columns = {">p(like) said": "{predicted:.2f}", ">pairs": "{pairs:,}", ">true p": "{true:.2f}"}
     columns |= {">liked": "{liked:.2f}", "<": "{bar}"}
-    screen.show_table(columns, (vars(row) | {"bar": bar(row.true, 1.0, 30)} for row in recovery.bins))
+    screen.show_table(columns, (vars(row) | {"bar": screen.bar(row.true, 1.0, 30)} for row in recovery.bins))

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from considerate.data import Interactions, Titles
 from considerate.data.vocabulary import Vocabulary
@@ -34,10 +33,6 @@ class Catalogue:
         assert self.sample.genres is not None
         return GENRES[int(self.sample.genres[item])].name
 
-    def true_probability(self, user: int, items: NDArray[Any]) -> NDArray[np.float64]:
-        """p(like) as it was made, of one user for some items."""
-        return np.asarray(sigmoid(self.sample.true_logit(np.full(len(items), user), items)))
-
 
 def make_catalogue(users: int = USERS, items: int = ITEMS, *, seed: int = 0) -> Catalogue:
     """Films of eight genres, drawn from the model (eq. 5) with a fair coin for every considered film (c = 1)."""
@@ -53,19 +48,8 @@ def make_catalogue(users: int = USERS, items: int = ITEMS, *, seed: int = 0) -> 
         seed=seed,
     )
     titles = Titles.of_strings(readable_titles(items, seed, genres=sample.genres))
-    likes = int(sample.liked.sum())
-    interactions = Interactions(
-        sample.users,
-        sample.items,
-        Vocabulary.range(users),
-        Vocabulary.range(items),
-        titles,
-        "the demo",
-        likes,
-        likes,
-        (),
-    )
-    return Catalogue(sample, interactions)
+    ids, likes = (Vocabulary.range(users), Vocabulary.range(items)), int(sample.liked.sum())
+    return Catalogue(sample, Interactions(sample.users, sample.items, *ids, titles, "the demo", likes, likes, ()))
 
 
 def make_recommender(*, seed: int = 0, threads: int | None = None) -> Recommender:
@@ -115,7 +99,8 @@ def recommendations(
     """The best films at a setting of the knob, with p(like), its 90 % interval and the truth."""
     degree = recommender.model_.item_degree
     rows = recommender.recommend_table([user], count, popularity=knob).to_pylist()
-    true = catalogue.true_probability(user, np.array([row["item"] for row in rows], np.int64))
+    items = np.array([row["item"] for row in rows], np.int64)
+    true = np.asarray(sigmoid(catalogue.sample.true_logit(np.full(len(items), user), items)))
     return [
         row
         | {

@@ -32,8 +32,6 @@ LEFT_OUT = {
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation(RankingGroup):
-    """How a model is evaluated."""
-
     panel: ClassVar[str] = "How it is evaluated"
     k: list[int] | None = option("Length of the lists; repeat it. 10 and 20 if not given.", None, "-k")
     resamples: int = option("Resamples of the bootstrap over users.", 1000)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -18,7 +17,6 @@ from considerate.errors import UsageError
 
 if TYPE_CHECKING:
     from considerate.fitting.session import FitBackend, FitRequest
-    from considerate.fitting.stopping import FitStep
     from considerate.recommender import Recommender
 
 INTERRUPTED = 130
@@ -28,8 +26,6 @@ Inner = StrEnum("Inner", ["one", "all"])
 
 @dataclass(frozen=True, kw_only=True)
 class FitOutput(Output):
-    """Where the model goes."""
-
     output: str = option(
         "The model file to write; with --sharded a folder, or an address such as s3://bucket/name.",
         ...,
@@ -51,8 +47,6 @@ class FitOutput(Output):
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointFolder:
-    """Where the state of a fit is kept as it goes."""
-
     panel: ClassVar[str] = "Checkpoints"
     checkpoint: str | None = option(
         "Folder, or address such as s3://bucket/name, to write the state of the fit to every few sweeps.", None
@@ -69,8 +63,6 @@ class CheckpointFolder:
 
 @dataclass(frozen=True, kw_only=True)
 class FitCluster(Cluster):
-    """Where a fit runs, and how its graph is divided."""
-
     workers: int | None = option(
         "Processes of Ray; one a machine of a cluster, or a processor of a local Ray, if not given.", None
     )
@@ -170,9 +162,7 @@ def fit(
             if backend is not None:
                 model_folder = path if output.sharded else stack.enter_context(folder_beside(path))
                 request = replace(request, model_folder=model_folder)
-            with steps_on_screen(recommender, request, backend, quiet) as steps:
-                for _ in steps:
-                    pass
+            fit_on_screen(recommender, request, backend, quiet)
         except KeyboardInterrupt:
             if not (output.save_interrupted and recommender.__sklearn_is_fitted__()):
                 later = "go on with --resume" if folder else "with --checkpoint FOLDER it could go on later"
@@ -187,31 +177,23 @@ def fit(
     if folder is not None and checkpoints.remove_checkpoint and not interrupted:
         Checkpoints(folder, {}).remove()
     summary |= {"interrupted": interrupted, "path": path}
-    if output.json:
-        screen.print_json(summary)
-    elif not quiet:
-        _show(summary)
+    output.report(summary, _show)
     if interrupted:
         screen.say("warning", f"interrupted; the posterior of sweep {recommender.n_iter_} is saved in {path}.")
         raise typer.Exit(INTERRUPTED)
 
 
-@contextmanager
-def steps_on_screen(
-    recommender: Recommender, request: FitRequest, backend: FitBackend | None, quiet: bool
-) -> Iterator[Iterator[FitStep]]:
-    """The steps of a fit, with a bar on stderr. After Ctrl-C the recommender is as the last finished sweep left it."""
+def fit_on_screen(recommender: Recommender, request: FitRequest, backend: FitBackend | None, quiet: bool) -> None:
+    """A fit with a bar on stderr. After Ctrl-C the recommender is as the last finished sweep left it."""
     from considerate.fitting.progress import progress, reading_progress
 
     console = screen.stderr()
     shown = not quiet and console.is_terminal
     with reading_progress(console) as on_read_progress:
         request = replace(request, on_read_progress=on_read_progress if shown else None)
-        steps = recommender.fit_steps(request, backend)
-        try:
-            yield progress(steps, recommender.sweeps, console, later=backend is not None) if shown else steps
-        finally:
-            steps.close()
+        with closing(recommender.fit_steps(request, backend)) as steps:
+            for _ in progress(steps, recommender.sweeps, console, later=backend is not None) if shown else steps:
+                pass
 
 
 def _show(values: dict[str, Any]) -> None:

@@ -74,8 +74,6 @@ def _show_data(values: dict[str, Any]) -> None:
 
 
 def _show_degrees(title: str, degrees: dict[str, Any]) -> None:
-    from considerate.cli.text_charts import bar
-
     spread = ", ".join(f"{name} {degrees['quantiles'][q]:,.0f}" for q, name in QUANTILES.items())
     limit = " (the degrees fix no finite exponent)" if degrees["law"]["at_limit"] else ""
     law = f"{_law(degrees['law'])}{limit}"
@@ -83,7 +81,7 @@ def _show_degrees(title: str, degrees: dict[str, Any]) -> None:
     largest = max(row["count"] for row in degrees["histogram"])
     screen.show_table(
         {">degree": "{span}", ">count": "{count:,}", ">law": "{law:,.0f}", "<": "{bar}"},
-        (_spanned(row) | {"bar": bar(row["count"], largest, 40)} for row in degrees["histogram"]),
+        (_spanned(row) | {"bar": screen.bar(row["count"], largest, 40)} for row in degrees["histogram"]),
         caption=f"and {degrees['zeros']:,} of degree 0" if degrees["zeros"] else None,
     )
 
@@ -111,8 +109,6 @@ def _spanned(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _show_model(values: dict[str, Any]) -> None:
-    from considerate.cli.text_charts import sparkline
-
     bound, terms = values["bound"], values["bound_terms"]
     last = ", ".join(f"{value:,.0f}" for value in bound[-3:])
     texts = {
@@ -134,7 +130,7 @@ def _show_model(values: dict[str, Any]) -> None:
         "popularity": "pi = degree^{popularity_exponent:.4g}, knob {popularity_weight:g}",
         "recalibration": "logit of p(like) times {recalibration[slope]:.4g}, plus {recalibration[shift]:.4g}",
         "sweeps": "{sweeps}, " + ("converged" if values["converged"] else "not converged"),
-        "bound": screen.styled((sparkline(bound), "cyan"), f" … {last}") if bound else None,
+        "bound": screen.styled((screen.sparkline(bound), "cyan"), f" … {last}") if bound else None,
         "its terms": "{terms}",
         "settings": "{settings}",
     }

@@ -119,24 +119,24 @@ HiddenSettings = Annotated[Parameters, Panel("The model", ("negatives", "rate", 
 
 @dataclass(frozen=True, kw_only=True)
 class Output:
-    """What is printed."""
-
     panel: ClassVar[str] = "Output"
     quiet: bool = option("No progress, notes or summaries.", False, "--quiet", "-q")
     json: bool = option("Print JSON on stdout.", False)
 
-    def report(self, values: Any, sentence: str) -> None:
-        """A result: as JSON, or as a sentence unless quiet."""
+    def report(self, values: Any, shown: str | Callable[[Any], None]) -> None:
+        """A result: as JSON, or unless quiet as a sentence or as `shown` shows it."""
         if self.json:
             screen.print_json(values)
-        elif not self.quiet:
-            screen.show(sentence, wrap=False)
+        elif self.quiet:
+            return
+        elif isinstance(shown, str):
+            screen.show(shown, wrap=False)
+        else:
+            shown(values)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelOutput(Output):
-    """What is printed of a model."""
-
     verify: bool = option(
         "Check the whole model file first: every checksum and every value. Otherwise a file of more than 64 MB is "
         "checked as far as it is used.",
@@ -146,8 +146,6 @@ class ModelOutput(Output):
 
 @dataclass(frozen=True, kw_only=True)
 class Cluster:
-    """Where the work is done."""
-
     panel: ClassVar[str] = "Where it runs"
     backend: Backend = option("Threads here, or a Ray cluster.", Backend.local)
     address: str | None = option(
@@ -157,8 +155,6 @@ class Cluster:
 
 @dataclass(frozen=True, kw_only=True)
 class RankingGroup:
-    """How items are ranked."""
-
     popularity: float | None = option(
         "The knob: 0 ranks by liking alone, 1 by the odds of a like being observed; the model's own, 0.5 as a rule, if "
         "not given.",

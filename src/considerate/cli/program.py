@@ -101,10 +101,6 @@ def program(
         raise typer.Exit
 
 
-app.command("fit")(fit.fit)
-app.command("recommend")(recommend.recommend)
-app.command("evaluate")(evaluate.evaluate)
-app.command("inspect")(inspect.inspect)
-app.command("study")(study.study)
-app.command("simulate")(simulate.simulate)
-app.command("demo")(demo.demo)
+for module in (fit, recommend, evaluate, inspect, study, simulate, demo):
+    name = module.__name__.rpartition(".")[2]
+    app.command(name)(getattr(module, name))

@@ -24,8 +24,6 @@ Cold = StrEnum("Cold", ["error", "popular"])
 
 @dataclass(frozen=True, kw_only=True)
 class Who:
-    """For whom items are recommended, beside the users that are named."""
-
     panel: ClassVar[str] = "For whom"
     items: list[str] | None = option("Fold in a new user who likes this item; repeat it, or @FILE.", None)
     all_users: bool = option("Everyone in the model; needs --output.", False)
@@ -36,8 +34,6 @@ class Who:
 
 @dataclass(frozen=True, kw_only=True)
 class What(RankingGroup):
-    """What is recommended."""
-
     panel: ClassVar[str] = "What is recommended"
     count: int = option("How many items for each user.", 10, "--count", "-n")
     allow: list[str] | None = option("Recommend only this item; repeat it, or @FILE.", None)
@@ -49,8 +45,6 @@ class What(RankingGroup):
 
 @dataclass(frozen=True, kw_only=True)
 class RecommendOutput(ModelOutput):
-    """Where recommendations go."""
-
     explain: bool = option("Show which of the user's items moved each logit most.", False)
     output: str | None = option(
         "Write to this .parquet or .csv file; with --all-users also to a folder of Parquet files, named with a / at "
@@ -68,8 +62,6 @@ class RecommendOutput(ModelOutput):
 
 @dataclass(frozen=True, kw_only=True)
 class BatchCluster(Cluster):
-    """Where recommendations for all users are made."""
-
     workers: int | None = option(
         "How many: threads here, processes of Ray; as many as there are processors or machines if not given.", None
     )
@@ -285,9 +277,8 @@ def _show(title: str, rows: list[dict[str, Any]]) -> None:
     if "because" not in rows[0]:
         del columns["because of (logit)"]
     caption = "nothing is known of this user: popular items" if rows[0]["cold"] else None
-    screen.show_table(columns, map(_texts, rows), title, caption)
-
-
-def _texts(row: dict[str, Any]) -> dict[str, Any]:
-    because = "\n".join(f"{liked['title']} ({liked['logit']:+.2f})" for liked in row.get("because", []))
-    return row | {"title": row.get("title") or "", "because": because}
+    texts = []
+    for row in rows:
+        because = "\n".join(f"{liked['title']} ({liked['logit']:+.2f})" for liked in row.get("because", []))
+        texts.append(row | {"title": row.get("title") or "", "because": because})
+    screen.show_table(columns, texts, title, caption)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -168,3 +169,28 @@ class _Lines(logging.Handler):
 
 def precisions(values: Mapping[str, float]) -> str:
     return ", ".join(f"{name.replace('_', ' ')} {value:.3g}" for name, value in values.items())
+
+
+# --- Small charts made of letters ---
+
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+_LEVELS = "▁▂▃▄▅▆▇█"
+
+
+def bar(value: float, largest: float, width: int) -> str:
+    """A bar of at most `width` letters; what is not zero shows at least a sliver."""
+    if largest <= 0 or value <= 0:
+        return ""
+    eighths = max(1, round(min(1.0, value / largest) * width * 8))
+    return "█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
+
+
+def sparkline(values: Sequence[float], width: int = 40) -> str:
+    """The course of some values; where there are more than `width`, evenly chosen ones with the first and last."""
+    finite = [value for value in values if math.isfinite(value)]
+    if not finite:
+        return ""
+    if len(finite) > width:
+        finite = [finite[round(i * (len(finite) - 1) / (width - 1))] for i in range(width)]
+    low, span = min(finite), max(finite) - min(finite)
+    return "".join(_LEVELS[round((value - low) / span * 7) if span > 0 else 0] for value in finite)

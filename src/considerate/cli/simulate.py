@@ -17,8 +17,6 @@ HiddenGraph = StrEnum("HiddenGraph", ["popularity", "random_graph"])
 
 @dataclass(frozen=True, kw_only=True)
 class Size:
-    """How large the graph is."""
-
     panel: ClassVar[str | None] = None
     users: int | None = option("How many users; 10,000 if not given.", None)
     items: int | None = option("How many items; 1,000 if not given.", None)
@@ -27,8 +25,6 @@ class Size:
 
 @dataclass(frozen=True, kw_only=True)
 class Laws:
-    """The degree laws."""
-
     panel: ClassVar[str] = "Degree laws"
     user_exponent: float = option("Of d^-exponent exp(-d / cutoff).", 1.4)
     user_cutoff: float = option("Where the exponential cut-off begins; inf for none.", 70.0)
@@ -38,8 +34,6 @@ class Laws:
 
 @dataclass(frozen=True, kw_only=True)
 class FromModel:
-    """What the model draws."""
-
     panel: ClassVar[str] = "With --from-model"
     from_model: bool = option(
         "Draw vectors, biases, a hidden graph and coins from the model (eq. 5). The truth is written beside, to "
@@ -72,7 +66,7 @@ def simulate(
     seed: Seed = 0,
 ) -> None:
     """Write likes that never were: a random graph with given degree laws, or data from the model itself."""
-    from considerate.data.output import check_ending, write_likes
+    from considerate.data.output import check_ending, write_columns
     from considerate.simulation.degrees import PowerLaw
     from considerate.simulation.files import write_sample
     from considerate.simulation.simulate import XBOX_SAMPLE, balanced_item_law, random_graph, simulate_from_model
@@ -104,21 +98,18 @@ def simulate(
         else:
             item_law = balanced_item_law(user_law, item_law, users=users, items=items)
             graph = random_graph(users, items, user_law, item_law, seed=seed)
-            write_likes(path, graph.users, graph.items)
+            write_columns(path, user=graph.users, item=graph.items)
             user_law, item_law = graph.user_law, graph.item_law
             values |= {"path": path, "redraws": graph.redraws, "repairs": graph.repairs, "edges": len(graph.users)}
     values |= {"user_law": user_law.describe(), "item_law": item_law.describe(), "seconds": time.perf_counter() - begun}
-    if output.json:
-        screen.print_json(values)
-    elif not output.quiet:
-        facts = {
-            "graph": "{users:,} users, {items:,} items, {edges:,} likes",
-            "considered": "{considered:,} pairs, the edges of H" if model.from_model else None,
-            "law of users": "{user_law}",
-            "law of items": "{item_law}",
-            "took": "{seconds:.1f} s",
-            "saved": "{path}",
-            "truth": "{truth}" if values.get("truth") else None,
-            "titles": "{titles}" if values.get("titles") else None,
-        }
-        screen.show_facts(facts, values)
+    facts = {
+        "graph": "{users:,} users, {items:,} items, {edges:,} likes",
+        "considered": "{considered:,} pairs, the edges of H" if model.from_model else None,
+        "law of users": "{user_law}",
+        "law of items": "{item_law}",
+        "took": "{seconds:.1f} s",
+        "saved": "{path}",
+        "truth": "{truth}" if values.get("truth") else None,
+        "titles": "{titles}" if values.get("titles") else None,
+    }
+    output.report(values, lambda values: screen.show_facts(facts, values))

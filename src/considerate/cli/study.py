@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class StudyOptions:
-    """What is studied."""
-
     panel: ClassVar[str] = "The study"
     test: str | None = option("Likes to rank, if the split is given; else one like of each user is held out.", None)
     judged: str | None = option(

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from considerate.data.graph import Adjacency
+from considerate.data.graph import Adjacency, Graph, GraphOutline
 from considerate.data.vocabulary import Vocabulary
 
 COUNTS = ("users", "items", "edges")
@@ -57,22 +57,15 @@ def _bytes(array: NDArray[Any], dtype: Any) -> memoryview:
 
 
 def describe_data(
-    users: int,
-    items: int,
-    edges: int,
-    *,
-    resident: str,
-    likes: Sequence[str],
-    resident_ids: Sequence[str],
-    other_ids: str,
+    graph: Graph | GraphOutline, resident: str, likes: Sequence[str], resident_ids: Sequence[str], other_ids: str
 ) -> dict[str, Any]:
     """The data of a fit that is divided by its `resident` side, users or items: the digests of that side are those of
     its parts, the other side's is of the whole."""
     ids = {resident: together(resident_ids), "items" if resident == "users" else "users": other_ids}
     return {
-        "users": users,
-        "items": items,
-        "edges": edges,
+        "users": graph.user_count,
+        "items": graph.item_count,
+        "edges": graph.edges,
         "division": resident,
         "likes": together(likes),
         "user_ids": ids["users"],

@@ -32,7 +32,6 @@ class Input:
 
     @property
     def names(self) -> list[str]:
-        """The names of the columns."""
         return list(self.schema.names)
 
     def types(self, ids: Sequence[str]) -> dict[str, Any]:

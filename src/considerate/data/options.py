@@ -14,29 +14,23 @@ from considerate.data.rules import parse
 from considerate.errors import DataError, UsageError
 
 
+def _option(text: str) -> Any:
+    return field(default=None, metadata={"text": text})
+
+
 @dataclass(frozen=True)
 class ReaderOptions:
     """Which columns and rows of a source are likes, and where titles come from; checked when made."""
 
-    user_column: str | None = field(
-        default=None, metadata={"text": "Column of the users; guessed from the usual names if not given."}
-    )
-    item_column: str | None = field(default=None, metadata={"text": "Column of the items; guessed if not given."})
-    rating_column: str | None = field(
-        default=None, metadata={"text": "Column of ratings under an unusual name; `rating` in the rule means it."}
-    )
-    where: str | None = field(
-        default=None, metadata={"text": 'Which rows are likes, such as "rating >= 4"; needed where there are ratings.'}
-    )
+    user_column: str | None = _option("Column of the users; guessed from the usual names if not given.")
+    item_column: str | None = _option("Column of the items; guessed if not given.")
+    rating_column: str | None = _option("Column of ratings under an unusual name; `rating` in the rule means it.")
+    where: str | None = _option('Which rows are likes, such as "rating >= 4"; needed where there are ratings.')
     titles: Any = field(default=None, metadata={"text": "A file of item ids and titles."})
-    title_id_column: str | None = field(
-        default=None, metadata={"text": "Its column of item ids; guessed if not given."}
-    )
-    title_column: str | None = field(default=None, metadata={"text": "Its column of titles; guessed if not given."})
-    query: str | None = field(default=None, metadata={"text": "What to ask a database, such as sqlite:///likes.db."})
-    time_column: str | None = field(
-        default=None, metadata={"text": "Column of the times of the likes, for splits by time."}
-    )
+    title_id_column: str | None = _option("Its column of item ids; guessed if not given.")
+    title_column: str | None = _option("Its column of titles; guessed if not given.")
+    query: str | None = _option("What to ask a database, such as sqlite:///likes.db.")
+    time_column: str | None = _option("Column of the times of the likes, for splits by time.")
 
     def __post_init__(self) -> None:
         if self.titles is None and (self.title_id_column is not None or self.title_column is not None):
@@ -67,11 +61,6 @@ class ReaderOptions:
     def title_headers(self) -> list[str]:
         """The named columns of the titles."""
         return [name for name in (self.title_id_column, self.title_column) if isinstance(name, str)]
-
-    @property
-    def choose_rows(self) -> bool:
-        """Whether columns or rows are chosen, which only a table has."""
-        return self.untitled() != ReaderOptions()
 
     def untitled(self) -> ReaderOptions:
         """The same options without titles."""

@@ -60,21 +60,12 @@ def write_batches(path: PathLike, schema: pyarrow.Schema, batches: Iterable[pyar
     return rows
 
 
-def write_likes(path: PathLike, users: NDArray[np.int32], items: NDArray[np.int32]) -> int:
-    """Pairs of row numbers to a file, as the columns user and item."""
+def write_columns(path: PathLike, **columns: Any) -> int:
+    """Arrays or lists as the columns of a file."""
     import pyarrow as pa
 
-    parts = (slice(start, start + CHUNK) for start in range(0, max(1, len(users)), CHUNK))
-    batches = (pa.record_batch({"user": pa.array(users[part]), "item": pa.array(items[part])}) for part in parts)
-    return write_batches(path, pa.schema([("user", pa.int32()), ("item", pa.int32())]), batches)
-
-
-def write_titles(path: PathLike, titles: list[str]) -> int:
-    """Titles of items 0, 1, ... to a file that --titles reads."""
-    import pyarrow as pa
-
-    batch = pa.record_batch({"item": pa.array(np.arange(len(titles), dtype=np.int32)), "title": pa.array(titles)})
-    return write_batches(path, batch.schema, [batch])
+    table = pa.table(columns)
+    return write_batches(path, table.schema, table.to_batches(CHUNK))
 
 
 def write_vectors(path: PathLike, sides: Iterable[tuple[str, Vocabulary, NDArray[np.float32]]]) -> int:

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from considerate.data.graph import Adjacency
 from considerate.data.inputs import translate_errors
 from considerate.data.options import ReaderOptions
 from considerate.data.parquet import Fragment, ParquetInput
@@ -120,9 +121,8 @@ def read_piece(table: ParquetInput, options: ReaderOptions) -> tuple[PieceSummar
 
 def _sorted_likes(ids: Vocabulary, users: NDArray[np.int32], items: NDArray[np.int32], item_count: int) -> Likes:
     """Pairs of row numbers, sorted and folded."""
-    starts, indices, kept = compiled.sort_pairs(users, items, len(ids), item_count)
-    folded = len(indices) - int(kept)
-    return Likes(ids, starts, indices[:kept].copy() if folded else indices, folded)
+    likes = Adjacency.of_pairs(users, items, len(ids), item_count)
+    return Likes(ids, likes.starts, likes.indices, len(users) - likes.edges)
 
 
 def merge_items(vocabularies: list[Vocabulary]) -> Vocabulary:

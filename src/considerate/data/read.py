@@ -100,7 +100,7 @@ def read_likes(source: Any, options: ReaderOptions) -> Interactions:
         return source
     notes: list[str] = []
     if is_sparse(source):
-        if options.choose_rows:
+        if options.untitled() != ReaderOptions():
             raise UsageError("a matrix has no columns to name and no rows to choose; leave these options out.")
         users, items = matrix_pairs(source)
         user_ids, item_ids = (Vocabulary.range(size) for size in source.shape)

@@ -55,28 +55,20 @@ class Comparison:
 
 
 @dataclass(frozen=True)
-class Negation:
-    """`not term`."""
-
-    term: Node
-
-
-@dataclass(frozen=True)
 class Joined:
-    """Terms joined by "and" or by "or"."""
+    """Terms joined by "and" or by "or", or one under "not"."""
 
     word: str
     terms: tuple[Node, ...]
 
 
-Node = Comparison | Negation | Joined
+Node = Comparison | Joined
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A parsed rule: its text, its tree and the columns that it names."""
+    """A parsed rule: its tree and the columns that it names."""
 
-    text: str
     root: Node
     columns: tuple[str, ...]
 
@@ -135,7 +127,7 @@ class _Parser:
         root = self.joined("or")
         if self.at < len(self.tokens):
             raise self.wrong(f"expected 'and' or 'or' and found {self.peek()[1]!r}")
-        return Rule(self.text, root, tuple(self.columns))
+        return Rule(root, tuple(self.columns))
 
     def joined(self, word: str) -> Node:
         part: Callable[[], Node] = (lambda: self.joined("and")) if word == "or" else self.term
@@ -150,7 +142,7 @@ class _Parser:
             raise self.wrong(f"more than {DEEPEST} parentheses or nots inside each other")
         node: Node
         if self.take("not"):
-            node = Negation(self.term())
+            node = Joined("not", (self.term(),))
         elif self.take("("):
             node = self.joined("or")
             self.expect(")")
@@ -173,7 +165,8 @@ class _Parser:
         if self.take("is"):
             without = self.take("not")
             self.expect("null")
-            return Negation(Comparison(column, "null")) if without else Comparison(column, "null")
+            node = Comparison(column, "null")
+            return Joined("not", (node,)) if without else node
         without = self.peek()[1] == "not" and self.peek(1)[1] == "in" and self.take("not")
         if self.take("in"):
             self.expect("(")
@@ -181,8 +174,8 @@ class _Parser:
             while self.take(","):
                 values.append(self.literal())
             self.expect(")")
-            inside = Comparison(column, "in", tuple(values))
-            return Negation(inside) if without else inside
+            node = Comparison(column, "in", tuple(values))
+            return Joined("not", (node,)) if without else node
         sign = self.peek()[1]
         if self.peek()[0] != "op" or sign not in _COMPARE:
             raise self.wrong(f"expected a comparison such as >= after {column!r} and found {sign!r}")
@@ -215,6 +208,7 @@ class Compiled:
 
 def compile_rule(rule: Rule, types: Mapping[str, tuple[str, Any]]) -> Compiled:
     """The Arrow expression of a rule given the real name and the type of each column that it names."""
+    import pyarrow as pa
     import pyarrow.compute as pc
     from pyarrow.types import is_floating
 
@@ -222,8 +216,8 @@ def compile_rule(rule: Rule, types: Mapping[str, tuple[str, Any]]) -> Compiled:
     parsed: dict[str, str] = {}
 
     def build(node: Node) -> Any:
-        if isinstance(node, Negation):
-            return ~build(node.term)
+        if isinstance(node, Joined) and node.word == "not":
+            return ~build(node.terms[0])
         if isinstance(node, Joined):
             return _balanced([build(term) for term in node.terms], and_ if node.word == "and" else or_)
         name, kind = types[node.column]
@@ -231,9 +225,14 @@ def compile_rule(rule: Rule, types: Mapping[str, tuple[str, Any]]) -> Compiled:
         as_number = bool(values) and is_floating(values[0].type)
         if as_number or is_floating(kind):
             doubtful.append(pc.is_nan(_number(pc.field(name), kind)))
-        if as_number and _is_text(kind):
+        if as_number and _value_type(kind) in (pa.string(), pa.large_string()):
             parsed.setdefault(name, str(node.values[0]))
-        return _compare(field, node.op, values)
+        if node.op == "null":
+            return field.is_null()
+        if node.op == "in":
+            among = field.isin(pa.array([value.as_py() for value in values], values[0].type))
+            return pc.if_else(field.is_valid(), among, pa.scalar(None, pa.bool_()))
+        return _COMPARE[node.op](field, values[0])
 
     keep = build(rule.root)
     nan = reduce(or_, doubtful) if doubtful else None
@@ -247,32 +246,18 @@ def _balanced(terms: list[Any], join: Callable[[Any, Any], Any]) -> Any:
     return terms[0]
 
 
-def _is_text(kind: Any) -> bool:
-    import pyarrow as pa
-
-    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+def _value_type(kind: Any) -> Any:
+    """The type of the values of a dictionary, any other type itself."""
+    return getattr(kind, "value_type", kind) if str(kind).startswith("dictionary") else kind
 
 
 def _number(field: Any, kind: Any) -> Any:
     """A column as double precision, through its text where it is a dictionary of texts."""
     import pyarrow as pa
 
-    if pa.types.is_dictionary(kind):
-        field, kind = field.cast(kind.value_type), kind.value_type
-    return field if kind == pa.float64() else field.cast(pa.float64())
-
-
-def _compare(field: Any, op: str, values: list[Any]) -> Any:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if op == "null":
-        return field.is_null()
-    if op == "in":
-        among = field.isin(pa.array([value.as_py() for value in values], values[0].type))
-        return pc.if_else(field.is_valid(), among, pa.scalar(None, pa.bool_()))
-    return _COMPARE[op](field, values[0])
+    value = _value_type(kind)
+    field = field if value == kind else field.cast(value)
+    return field if value == pa.float64() else field.cast(pa.float64())
 
 
 def _bind(name: str, kind: Any, node: Comparison) -> tuple[Any, list[Any]]:
@@ -321,11 +306,10 @@ def _bind(name: str, kind: Any, node: Comparison) -> tuple[Any, list[Any]]:
 
 def _fits(value: object, kind: Any) -> bool:
     """Whether a literal is a whole number within the range of an integer type."""
-    if not isinstance(value, int):
-        return False
-    signed = str(kind).startswith("int")
-    low = -(2 ** (kind.bit_width - 1)) if signed else 0
-    return bool(low <= value < 2 ** (kind.bit_width - (1 if signed else 0)))
+    import numpy as np
+
+    limits = np.iinfo(str(kind))
+    return isinstance(value, int) and limits.min <= value <= limits.max
 
 
 def _moment(text: str, zone: str | None, node: Comparison) -> datetime:

@@ -16,7 +16,7 @@ import re
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
@@ -101,7 +101,7 @@ def _open_arrow(source: Any) -> Input:
     name = f"the given {type(source).__name__}"
     with translate_errors(name):
         if isinstance(source, pa.RecordBatchReader):
-            return StreamInput(name, source.schema, _read_all(source, name))
+            return StreamInput(name, source.schema, _guarded(source, translate_errors(name)))
         if hasattr(source, "__arrow_c_stream__"):
             table = pa.table(source)
         else:
@@ -116,8 +116,9 @@ def _open_arrow(source: Any) -> Input:
         return StreamInput(name, table.schema, table.to_batches(max_chunksize=BATCH_ROWS))
 
 
-def _read_all(reader: Any, name: str) -> Iterator[Any]:
-    with translate_errors(name):
+def _guarded(reader: Any, errors: AbstractContextManager[None]) -> Iterator[Any]:
+    """The batches of a reader, with its errors translated."""
+    with errors:
         yield from reader
 
 
@@ -205,13 +206,8 @@ def open_sql(address: str, query: str | None) -> StreamInput:
         cursor = stack.enter_context(closing(connection.cursor()))
         cursor.execute(statement)
         reader = stack.enter_context(closing(cursor.fetch_record_batch()))
-        batches = _batches(reader, name, address)
+        batches = _guarded(reader, _database_errors(name, address))
         return StreamInput(name, reader.schema, batches, stack.pop_all().close)
-
-
-def _batches(reader: Any, name: str, address: str) -> Iterator[Any]:
-    with _database_errors(name, address):
-        yield from reader
 
 
 @contextmanager

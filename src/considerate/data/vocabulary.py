@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
@@ -140,14 +140,9 @@ class Vocabulary:
         return Vocabulary.of_integers(self.first + rows if self.integers is None else self.integers[rows])
 
     def tensors(self) -> dict[str, NDArray[Any]]:
-        """The arrays that a file keeps; `from_tensors` is the way back."""
+        """The arrays that a file keeps."""
         arrays = {"integers": self.integers, "offsets": self.offsets, "text": self.text}
         return {name: array for name, array in arrays.items() if array is not None}
-
-    @classmethod
-    def from_tensors(cls, kind: str, size: int, tensors: Mapping[str, NDArray[Any]]) -> Vocabulary:
-        """A vocabulary from what `tensors` gave."""
-        return cls(kind, size, tensors.get("integers"), tensors.get("offsets"), tensors.get("text"))
 
 
 def _end_to_end(texts: Sequence[bytes]) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
@@ -177,13 +172,8 @@ class Titles:
         return self.text[int(self.offsets[row]) : int(self.offsets[row + 1])].tobytes().decode() or None
 
     def tensors(self) -> dict[str, NDArray[Any]]:
-        """The arrays that a file keeps; `from_tensors` is the way back."""
+        """The arrays that a file keeps."""
         return {"offsets": self.offsets, "text": self.text}
-
-    @classmethod
-    def from_tensors(cls, tensors: Mapping[str, NDArray[Any]]) -> Titles:
-        """Titles from what `tensors` gave."""
-        return cls(tensors["offsets"], tensors["text"])
 
 
 # --- Vocabularies cut, joined, merged and searched ---

@@ -132,14 +132,12 @@ class PartitionedSession(FitSession):
         return self.division.resident
 
     def fingerprint(self) -> dict[str, Any]:
-        data, outline, tasks = self.data, self.data.outline, self.cluster.tasks
+        data, tasks = self.data, self.cluster.tasks
         likes = tasks.get([tasks.submit(digest_part, part) for part in data.parts])
         user_ids = tasks.get([tasks.submit(digest_ids, ids) for ids in data.user_ids])
         item_ids = digest_ids(data.item_ids)
         described = describe_data(
-            outline.user_count,
-            outline.item_count,
-            outline.edges,
+            data.outline,
             resident=data.resident,
             likes=likes,
             resident_ids=user_ids if data.resident == USERS else [item_ids],

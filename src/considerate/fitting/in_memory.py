@@ -59,9 +59,7 @@ class InMemorySession(FitSession):
     def fingerprint(self) -> dict[str, Any]:
         graph, parts = self.graph, user_parts(self.graph)
         data = describe_data(
-            graph.user_count,
-            graph.item_count,
-            graph.edges,
+            graph,
             resident="users",
             likes=[digest_likes(graph.by_user, *part) for part in parts],
             resident_ids=[digest_ids(self.data.user_ids, *part) for part in parts],

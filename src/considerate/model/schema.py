@@ -383,9 +383,8 @@ def parse(stored: StoredTensors, expected: Fields) -> dict[str, Any]:
 
 def vocabulary(name: str, about: Mapping[str, Any], arrays: Arrays) -> Vocabulary:
     """The ids that some tensors hold."""
-    prefix = f"{name}."
-    tensors = {key.removeprefix(prefix): array for key, array in arrays.items() if key.startswith(prefix)}
-    return Vocabulary.from_tensors(about["kind"], about["size"], tensors)
+    integers, offsets, text = (arrays.get(f"{name}.{part}") for part in ("integers", "offsets", "text"))
+    return Vocabulary(about["kind"], about["size"], integers, offsets, text)
 
 
 def vocabulary_tensors(name: str, ids: Vocabulary) -> Arrays:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from considerate.data.output import write_likes, write_titles
+from considerate.data.output import write_columns
 from considerate.simulation.catalogue import readable_titles
 from considerate.simulation.simulate import ModelSample
 from considerate.storage.container import TRUTH, write_tensors
@@ -27,6 +27,7 @@ def write_sample(path: PathLike, sample: ModelSample, seed: int) -> dict[str, An
     tensors = {name: value for name, value in vars(sample).items() if isinstance(value, np.ndarray)}
     write_tensors(truth, tensors, {"kind": TRUTH, "seed": seed})
     if titles is not None:
-        write_titles(titles, readable_titles(sample.item_count, seed, genres=sample.genres))
-    write_likes(path, sample.users, sample.items)
+        names = readable_titles(sample.item_count, seed, genres=sample.genres)
+        write_columns(titles, item=np.arange(len(names), dtype=np.int32), title=names)
+    write_columns(path, user=sample.users, item=sample.items)
     return {"path": os.fspath(path), "truth": str(truth), "titles": None if titles is None else str(titles)}
