@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from considerate.data.inputs import Input
+from considerate.data.inputs import Input, value_type
 from considerate.data.vocabulary import MOST_ROWS, Vocabulary, distinct, inverse, look_up, rank_integers, sort_strings
 from considerate.errors import DataError
 
@@ -175,8 +175,7 @@ def _storage(kind: Any) -> Any:
     """The type that values of an extension or a dictionary are stored in."""
     import pyarrow as pa
 
-    kind = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
-    return kind.value_type if pa.types.is_dictionary(kind) else kind
+    return value_type(kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind)
 
 
 def check_missing(source: str, side: str, column: str, missing: int) -> None:

@@ -74,6 +74,13 @@ class StreamInput(Input):
         return self.stream
 
 
+def value_type(kind: Any) -> Any:
+    """The type of the values of a dictionary; any other type as it is."""
+    import pyarrow as pa
+
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
 def _without_views(kind: Any) -> Any:
     """A type with ordinary strings for string views, which Arrow's filters do not know."""
     import pyarrow as pa

@@ -7,6 +7,7 @@ which is how the reading is divided; it holds nothing that is open, so it can be
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
@@ -15,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from considerate.data.inputs import BATCH_ROWS, Input, hide_secrets, translate_errors
+from considerate.data.inputs import BATCH_ROWS, Input, hide_secrets, translate_errors, value_type
 from considerate.errors import DataError
 
 PARQUET_ENDINGS = (".parquet", ".parq", ".pq")
@@ -74,13 +75,9 @@ class ParquetInput(Input):
         A dictionary has a text once that any number of rows may repeat: a few bytes of a file could fill the memory.
         """
         import pyarrow.compute as pc
-        import pyarrow.types as at
 
-        def is_text(kind: Any) -> bool:
-            kind = kind.value_type if at.is_dictionary(kind) else kind
-            return "string" in str(kind) or str(kind) in ("binary", "large_binary", "binary_view")
-
-        texts = [name for name in held if is_text(file.schema_arrow.field(name).type)]
+        kinds = {name: str(value_type(file.schema_arrow.field(name).type)) for name in held}
+        texts = [name for name in held if re.search("string|^(large_)?binary$|^binary_view$", kinds[name])]
         leaves = {file.schema.column(leaf).path: leaf for leaf in range(len(file.schema))} if texts else {}
         peek: Any = None
 

@@ -23,6 +23,7 @@ from functools import reduce
 from operator import and_, eq, ge, gt, le, lt, ne, or_
 from typing import Any
 
+from considerate.data.inputs import value_type
 from considerate.errors import UsageError
 
 Literal = bool | int | float | str
@@ -225,7 +226,7 @@ def compile_rule(rule: Rule, types: Mapping[str, tuple[str, Any]]) -> Compiled:
         as_number = bool(values) and is_floating(values[0].type)
         if as_number or is_floating(kind):
             doubtful.append(pc.is_nan(_number(pc.field(name), kind)))
-        if as_number and _value_type(kind) in (pa.string(), pa.large_string()):
+        if as_number and value_type(kind) in (pa.string(), pa.large_string()):
             parsed.setdefault(name, str(node.values[0]))
         if node.op == "null":
             return field.is_null()
@@ -246,16 +247,11 @@ def _balanced(terms: list[Any], join: Callable[[Any, Any], Any]) -> Any:
     return terms[0]
 
 
-def _value_type(kind: Any) -> Any:
-    """The type of the values of a dictionary, any other type itself."""
-    return getattr(kind, "value_type", kind) if str(kind).startswith("dictionary") else kind
-
-
 def _number(field: Any, kind: Any) -> Any:
     """A column as double precision, through its text where it is a dictionary of texts."""
     import pyarrow as pa
 
-    value = _value_type(kind)
+    value = value_type(kind)
     field = field if value == kind else field.cast(value)
     return field if value == pa.float64() else field.cast(pa.float64())
 
