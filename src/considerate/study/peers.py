@@ -13,12 +13,13 @@ costs nothing more. implicit and cornac come with `pip install considerate[study
 from __future__ import annotations
 
 import copy
+import importlib
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,37 +44,37 @@ class Snapshot:
     seconds: float  # of fitting alone; while a snapshot is looked at the clock stands
 
 
-class Peer(Protocol):
-    """A recommender that can be fitted and tuned."""
+class Peer:
+    """A recommender that can be fitted and tuned; in place of `snapshots` it may have `fit`, which returns a scorer."""
 
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def trials(self) -> tuple[Settings, ...]:
-        """The settings to try."""
-        ...
-
-    @property
-    def version(self) -> str | None:
-        """Changes when its answers would; None where that cannot be known, and nothing is stored then."""
-        ...
-
-    @property
-    def one_thread(self) -> bool:
-        """Whether a seeded fit runs in one thread, so that several may go on side by side."""
-        ...
+    name: str
+    factors: int | None = None
+    trials: tuple[Settings, ...] = ({},)  # the settings to try
+    version: str | None = "1"  # changes when its answers would; None where that cannot be known: nothing is stored then
+    one_thread: bool = False  # whether a seeded fit runs in one thread, so that several may go on side by side
+    package: str | None = None  # which it needs
 
     def unavailable(self, train: Graph) -> str | None:
         """Why it cannot be fitted here, or None."""
-        ...
+        try:
+            if self.package is not None:
+                importlib.import_module(self.package)
+        except ImportError as error:
+            return f"{self.package} is not installed ({error}); pip install considerate[study] brings it"
+        return None
+
+    def fit(self, train: Graph, settings: Settings, threads: int) -> Scorer:
+        raise NotImplementedError
 
     def snapshots(self, train: Graph, settings: Settings, seed: int | None, threads: int) -> Iterator[Snapshot]:
         """Fit, with a snapshot now and then; `settings["iterations"]` says when to end.
 
         With a seed the answer is a function of it. Without one, all threads may be used where that would not be so.
         """
-        ...
+        watch = Stopwatch()
+        with watch:
+            scorer = self.fit(train, settings, threads)
+        yield Snapshot(scorer, 1, watch.seconds)
 
 
 def fit_peer(peer: Peer, train: Graph, settings: Settings, seed: int | None = 0, threads: int = 1) -> Snapshot:
@@ -116,51 +117,31 @@ class Stopwatch:
         self.seconds += time.perf_counter() - self._begun
 
 
-@dataclass(frozen=True)
-class StandardPeer:
-    """What the peers of the study share: all but MostLiked have six settings to try."""
-
-    name: str
-    factors: int | None = None
-    version: str | None = field(default="1", init=False)
-    one_thread: bool = field(default=False, init=False)
-
-    @property
-    def trials(self) -> tuple[Settings, ...]:
-        return ({},)
-
-    def unavailable(self, train: Graph) -> str | None:
-        return None
-
-
-@dataclass(frozen=True)
-class MostLiked(StandardPeer):
+@dataclass
+class MostLiked(Peer):
     """How many liked an item; nothing to tune."""
 
     name: str = "popularity"
-    one_thread: bool = field(default=True, init=False)
+    one_thread = True
 
-    def snapshots(self, train: Graph, settings: Settings, seed: int | None, threads: int) -> Iterator[Snapshot]:
-        watch = Stopwatch()
-        with watch:
-            degree = train.by_item.degrees.astype(np.float32)
-        yield Snapshot(FunctionScorer(lambda users: np.tile(degree, (len(users), 1)), self.name), 1, watch.seconds)
+    def fit(self, train: Graph, settings: Settings, threads: int) -> Scorer:
+        degree = train.by_item.degrees.astype(np.float32)
+        return FunctionScorer(lambda users: np.tile(degree, (len(users), 1)), self.name)
 
 
-@dataclass(frozen=True)
-class BPR(StandardPeer):
+@dataclass
+class BPR(Peer):
     """cornac's Bayesian personalised ranking. Seeded it runs in one thread."""
 
+    name: str
+    factors: int | None = None
     weighted: bool = False  # whether the item that was not liked is drawn by popularity
-    one_thread: bool = field(default=True, init=False)
-
-    @property
-    def trials(self) -> tuple[Settings, ...]:
-        pairs = ((0.02, 0.003), (0.02, 0.01), (0.02, 0.03), (0.05, 0.01), (0.05, 0.03), (0.05, 0.06))
-        return tuple({"learning_rate": rate, "lambda_reg": ridge} for rate, ridge in pairs)
-
-    def unavailable(self, train: Graph) -> str | None:
-        return _missing("cornac")
+    one_thread = True
+    package = "cornac"
+    trials = tuple(
+        {"learning_rate": rate, "lambda_reg": ridge}
+        for rate, ridge in ((0.02, 0.003), (0.02, 0.01), (0.02, 0.03), (0.05, 0.01), (0.05, 0.03), (0.05, 0.06))
+    )
 
     def snapshots(self, train: Graph, settings: Settings, seed: int | None, threads: int) -> Iterator[Snapshot]:
         from cornac.models import BPR as Uniform
@@ -181,20 +162,17 @@ class BPR(StandardPeer):
         return _factor_snapshots(self.name, fit, marks)
 
 
-@dataclass(frozen=True)
-class ALS(StandardPeer):
+@dataclass
+class ALS(Peer):
     """implicit's alternating least squares."""
 
     name: str = "ALS"
     factors: int | None = 20
-
-    @property
-    def trials(self) -> tuple[Settings, ...]:
-        pairs = ((40.0, 100.0), (40.0, 200.0), (40.0, 400.0), (10.0, 30.0), (2.0, 10.0), (1.0, 0.01))
-        return tuple({"alpha": alpha, "regularization": ridge} for alpha, ridge in pairs)
-
-    def unavailable(self, train: Graph) -> str | None:
-        return _missing("implicit")
+    package = "implicit"
+    trials = tuple(
+        {"alpha": alpha, "regularization": ridge}
+        for alpha, ridge in ((40.0, 100.0), (40.0, 200.0), (40.0, 400.0), (10.0, 30.0), (2.0, 10.0), (1.0, 0.01))
+    )
 
     def snapshots(self, train: Graph, settings: Settings, seed: int | None, threads: int) -> Iterator[Snapshot]:
         from implicit.cpu.als import AlternatingLeastSquares
@@ -235,26 +213,23 @@ def _factor_snapshots(
         yield Snapshot(FunctionScorer(scores, name), done, watch.seconds)
 
 
-@dataclass(frozen=True)
-class EASE(StandardPeer):
+@dataclass
+class EASE(Peer):
     """Item-to-item weights by ridge regression of every item on all others, in closed form (Steck, 2019)."""
 
     name: str = "EASE"
-
-    @property
-    def trials(self) -> tuple[Settings, ...]:
-        return tuple({"ridge": ridge} for ridge in (30.0, 100.0, 300.0, 1000.0, 3000.0, 10_000.0))
+    trials = tuple({"ridge": ridge} for ridge in (30.0, 100.0, 300.0, 1000.0, 3000.0, 10_000.0))
 
     def unavailable(self, train: Graph) -> str | None:
         if train.item_count < EASE_ITEMS:
             return None
         return f"it inverts a matrix of items by items, and {train.item_count:,} are not under {EASE_ITEMS:,}"
 
-    def snapshots(self, train: Graph, settings: Settings, seed: int | None, threads: int) -> Iterator[Snapshot]:
-        matrix, watch = training_matrix(train), Stopwatch()
-        with watch, blas_threads(threads):
+    def fit(self, train: Graph, settings: Settings, threads: int) -> Scorer:
+        matrix = training_matrix(train)
+        with blas_threads(threads):
             weights = ease_weights(matrix, float(settings["ridge"]))
-        yield Snapshot(FunctionScorer(lambda users: matrix[users] @ weights, self.name), 1, watch.seconds)
+        return FunctionScorer(lambda users: matrix[users] @ weights, self.name)
 
 
 def ease_weights(matrix: Any, ridge: float) -> NDArray[np.float32]:
@@ -277,8 +252,8 @@ def ease_weights(matrix: Any, ridge: float) -> NDArray[np.float32]:
     return weights
 
 
-@dataclass(frozen=True)
-class Own:
+@dataclass
+class Own(Peer):
     """A user's own recommender: `make` takes the likes to learn from, a scipy matrix of users by items, and gives what
     `as_scorer` takes: a function of users, an object with `scores`, or one with implicit's `recommend`.
 
@@ -288,17 +263,9 @@ class Own:
     name: str
     make: Callable[[Any], Any]
     version: str | None = None
-    trials: tuple[Settings, ...] = field(default=({},), init=False)
-    one_thread: bool = field(default=False, init=False)
 
-    def unavailable(self, train: Graph) -> str | None:
-        return None
-
-    def snapshots(self, train: Graph, settings: Settings, seed: int | None, threads: int) -> Iterator[Snapshot]:
-        watch = Stopwatch()
-        with watch:
-            recommender = self.make(training_matrix(train))
-        yield Snapshot(as_scorer(recommender, train.item_count, self.name, train.by_user), 1, watch.seconds)
+    def fit(self, train: Graph, settings: Settings, threads: int) -> Scorer:
+        return as_scorer(self.make(training_matrix(train)), train.item_count, self.name, train.by_user)
 
 
 def as_peer(thing: Any) -> Peer:
@@ -339,25 +306,12 @@ def _marks(most: int) -> list[int]:
 
 def _cornac_data(train: Graph) -> Any:
     """cornac's Dataset with our numbers of users and items, also of items that have no like left in training."""
-    from collections import OrderedDict
-
     from cornac.data import Dataset
 
     users, items = train.pairs()
-    uid = OrderedDict((row, row) for row in range(train.user_count))
-    iid = OrderedDict((row, row) for row in range(train.item_count))
+    uid, iid = ({row: row for row in range(count)} for count in (train.user_count, train.item_count))
     uir = (users.astype(np.int64), items.astype(np.int64), np.ones(len(users), np.float32))
     return Dataset(train.user_count, train.item_count, uid, iid, uir, seed=0)
-
-
-def _missing(package: str) -> str | None:
-    import importlib
-
-    try:
-        importlib.import_module(package)
-    except ImportError as error:
-        return f"{package} is not installed ({error}); pip install considerate[study] brings it"
-    return None
 
 
 @contextmanager
