@@ -11,21 +11,22 @@ import numpy as np
 
 from considerate.study.figures.style import (
     BLUE,
-    COLUMN,
     INK,
     SOFT,
     VERMILION,
     Floats,
+    Look,
     Looks,
-    any_finite,
     degree_axis,
+    drawn_from,
     floats,
     new_figure,
+    panel_grid,
     plain,
     plain_log_axis,
     shared_legend,
 )
-from considerate.study.results import PAPER_TAUS, Balance, Degrees, KnobCurve, Results, Trace
+from considerate.study.results import PAPER_TAUS, Balance, Degrees, KnobCurve, TimeCurve, Trace
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,20 +37,21 @@ _GRAPH_WORDS = {"H drawn": "a drawn H"}
 _CELLS_PER_DECADE = 36  # items that fall on the same dot are drawn once: a catalogue of 10^5 stays a small file
 
 
-def draw_degrees(results: Results, looks: Looks) -> Figure | None:
+@drawn_from("degrees", "density")
+def draw_degrees(sides: list[Degrees], looks: Looks) -> Figure | None:
     """Degree distributions of users and items with the fitted laws (fig. 1)."""
-    return _degree_panels([side for side in results.degrees if side.graph == "G"])
+    return _degree_panels([side for side in sides if side.graph == "G"])
 
 
-def draw_hidden_degrees(results: Results, looks: Looks) -> Figure | None:
+@drawn_from("degrees", "density")
+def draw_hidden_degrees(sides: list[Degrees], looks: Looks) -> Figure | None:
     """Degrees of a drawn H, with the fitted laws, beside those of G."""
-    drawn = {side.side for side in results.degrees if side.graph != "G" and any_finite(side.density)}
-    return _degree_panels([side for side in results.degrees if side.side in drawn], law_of_g=False)
+    drawn = {side.side for side in sides if side.graph != "G"}
+    return _degree_panels([side for side in sides if side.side in drawn], law_of_g=False)
 
 
 def _degree_panels(sides: list[Degrees], law_of_g: bool = True) -> Figure | None:
     """A panel for the users and one for the items, with the degrees of one or more graphs."""
-    sides = [side for side in sides if any_finite(side.density)]
     if not sides:
         return None
     names = list(dict.fromkeys(side.side for side in sides))
@@ -86,26 +88,15 @@ def _few_decades(ax: Axes) -> None:
         plain_log_axis(ax.yaxis)
 
 
-def draw_balance(results: Results, looks: Looks) -> Figure | None:
+@drawn_from("balance", "degree")
+def draw_balance(balances: list[Balance], looks: Looks) -> Figure:
     """Positives to negatives per item against the item's degree (fig. 3)."""
-    balances = [balance for balance in results.balance if balance.degree]
-    if not balances:
-        return None
     columns = min(2, len(balances))
-    rows = math.ceil(len(balances) / columns)
-    figure = new_figure(0.5 + 1.35 * rows, COLUMN)
-    panels = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
+    figure = new_figure(0.5 + 1.35 * math.ceil(len(balances) / columns))
+    panels = panel_grid(figure, balances, columns, ("item's degree", "positives / negatives"), sharey=True)
     low, high = _ratio_limits(balances)
-    for place, ax in enumerate(panels.flat):
-        if place >= len(balances):
-            ax.set_visible(False)
-            continue
-        _balance_panel(ax, balances[place], low, high)
-        if place % columns == 0:
-            ax.set_ylabel("positives / negatives")
-        if place + columns >= len(balances):
-            ax.set_xlabel("item's degree")
-            ax.xaxis.set_tick_params(labelbottom=True)
+    for ax, balance in zip(panels, balances):
+        _balance_panel(ax, balance, low, high)
     return figure
 
 
@@ -145,32 +136,30 @@ def _distinct(x: Floats, y: Floats) -> tuple[Floats, Floats]:
 
 
 _TAU_WORDS = {"user": r"$\tau_u$", "item": r"$\tau_v$", "item_bias": r"$\tau_{b_v}$", "user_bias": r"$\tau_{b_u}$"}
+_KNOB_TITLES = {  # field of the curve -> title
+    "mean_rank": r"$S_\mathrm{rank}$ (dashed: the tail)",
+    "recall": "Recall@20",
+    "coverage": "catalogue in lists (%)",
+    "popularity": "mean degree in lists",
+}
 _TAU_MARKERS = {"user": "o", "item": "s", "item_bias": "^", "user_bias": "v"}
 
 
-def draw_knobs(results: Results, looks: Looks) -> Figure | None:
+@drawn_from("knobs", "mean_rank")
+def draw_knobs(knobs: list[KnobCurve], looks: Looks) -> Figure:
     """Mean rank, tail rank, Recall@20, coverage and popularity of the lists against the popularity weight."""
-    knobs = [knob for knob in results.knobs if any_finite(knob.mean_rank)]
-    if not knobs:
-        return None
     from matplotlib.lines import Line2D
 
     figure = new_figure(3.5)
     panels = figure.subplots(2, 2, sharex=True)
-    (rank, recall), (coverage, degree) = panels
-    for knob in knobs:
-        _knob_line(rank, knob, knob.mean_rank, looks)
-        _knob_line(rank, knob, knob.tail_rank, looks, dashed=True)
-        _knob_line(recall, knob, knob.recall, looks)
-        _knob_line(coverage, knob, [100 * share for share in knob.coverage], looks)
-        _knob_line(degree, knob, knob.popularity, looks)
-    rank.set_title(r"$S_\mathrm{rank}$ (dashed: the tail)")
-    recall.set_title("Recall@20")
-    coverage.set_title("catalogue in lists (%)")
-    coverage.set_ylim(bottom=0)
-    degree.set_title("mean degree in lists")
-    degree.set_ylim(bottom=0)
+    for ax, (name, title) in zip(panels.flat, _KNOB_TITLES.items()):
+        for knob in knobs:
+            _knob_line(ax, knob, (100 if name == "coverage" else 1) * floats(getattr(knob, name)), looks[knob.name])
+            if name == "mean_rank":
+                _knob_line(ax, knob, floats(knob.tail_rank), looks[knob.name], (0, (3, 1.2)))
+        ax.set_title(title)
     for ax in panels[1]:
+        ax.set_ylim(bottom=0)
         ax.set_xlabel("popularity weight")
     handles = []
     for knob in knobs:
@@ -180,20 +169,16 @@ def draw_knobs(results: Results, looks: Looks) -> Figure | None:
     return figure
 
 
-def _knob_line(ax: Axes, knob: KnobCurve, values: list[float], looks: Looks, dashed: bool = False) -> None:
-    look = looks[knob.name]
-    line = (0, (3, 1.2)) if dashed else "-"
+def _knob_line(ax: Axes, knob: KnobCurve, values: Floats, look: Look, line: Any = "-") -> None:
     ax.plot(knob.knob, values, color=look.colour, linestyle=line, linewidth=1.1)
     chosen = np.interp(knob.chosen, knob.knob, values)
-    face = "white" if look.hollow else look.colour
-    ax.plot([knob.chosen], [chosen], look.marker, color=look.colour, markerfacecolor=face, markersize=4.5, zorder=5)
+    marker: Any = {"color": look.colour, "markerfacecolor": look.face, "markersize": 4.5, "zorder": 5}
+    ax.plot([knob.chosen], [chosen], look.marker, **marker)
 
 
-def draw_traces(results: Results, looks: Looks) -> Figure | None:
+@drawn_from("traces", "bound")
+def draw_traces(traces: list[Trace], looks: Looks) -> Figure:
     """The bound, the precisions, the spread of the logits and the rank on validation, by sweep."""
-    traces = [trace for trace in results.traces if any_finite(trace.bound)]
-    if not traces:
-        return None
     from matplotlib.ticker import MaxNLocator
 
     figure = new_figure(4.4)
@@ -203,11 +188,14 @@ def draw_traces(results: Results, looks: Looks) -> Figure | None:
     spread, rank = figure.add_subplot(grid[2, 0]), figure.add_subplot(grid[2, 1])
     for trace in traces:
         look = looks[trace.name]
-        line = {"color": look.colour, "linestyle": look.line, "linewidth": 1.1}
+        line: Any = {"color": look.colour, "linestyle": look.line, "linewidth": 1.1}
         bound.plot(trace.sweep, _below_best(trace), **line)
         spread.plot(trace.sweep, trace.spread, **line)
         rank.plot(trace.sweep, trace.rank, **line)
-        _taus(tau, trace, looks)
+        for kind, values in trace.taus.items():
+            every = max(1, len(values) // 6)
+            marks: Any = {"marker": _TAU_MARKERS.get(kind, "o"), "markevery": (every // 2, every), "markersize": 3}
+            tau.plot(trace.sweep, values, **{**line, "linewidth": 0.9}, **marks, markerfacecolor="white")
     _bound_limits(bound, traces)
     bound.set_title("bound (% below its own best)")
     tau.set_yscale("log")
@@ -223,23 +211,6 @@ def draw_traces(results: Results, looks: Looks) -> Figure | None:
     bound.xaxis.set_tick_params(labelbottom=False)
     shared_legend(figure, looks, [trace.name for trace in traces])
     return figure
-
-
-def _taus(ax: Axes, trace: Trace, looks: Looks) -> None:
-    look = looks[trace.name]
-    for kind, values in trace.taus.items():
-        every = max(1, len(values) // 6)
-        ax.plot(
-            trace.sweep,
-            values,
-            color=look.colour,
-            linestyle=look.line,
-            marker=_TAU_MARKERS.get(kind, "o"),
-            markevery=(every // 2, every),
-            markersize=3,
-            markerfacecolor="white",
-            linewidth=0.9,
-        )
 
 
 def _paper_taus(ax: Axes, traces: list[Trace]) -> None:
@@ -272,12 +243,10 @@ def _bound_limits(ax: Axes, traces: list[Trace]) -> None:
     ax.set_ylim(1.15 * min(low, -1e-3), -0.08 * min(low, -1e-3))
 
 
-def draw_times(results: Results, looks: Looks) -> Figure | None:
+@drawn_from("times", "mean_rank")
+def draw_times(times: list[TimeCurve], looks: Looks) -> Figure:
     """Mean S_rank and Recall@20 against seconds of fitting, for every scorer."""
-    times = [time for time in results.times if any_finite(time.mean_rank)]
-    if not times:
-        return None
-    figure = new_figure(0.3 + 0.07 * len(times) + 3.6, COLUMN)
+    figure = new_figure(0.3 + 0.07 * len(times) + 3.6)
     rank, recall = figure.subplots(2, 1, sharex=True)
     first = max(min(time.seconds) for time in times)
     for time in times:

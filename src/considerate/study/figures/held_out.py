@@ -11,27 +11,29 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from considerate.study.figures.style import (
-    COLUMN,
     INK,
     PALE,
     SOFT,
     Floats,
     Looks,
-    any_finite,
-    band,
+    banded_line,
     bin_centre,
     count_strip,
     degree_axis,
+    drawn_from,
     enough,
     floats,
     new_figure,
+    panel_grid,
     plain,
     shared_legend,
 )
 from considerate.study.results import (
     DifferenceByDegree,
+    ErrorByDegree,
     LikeHistogram,
     RankByDegree,
+    Reliability,
     Results,
     ScorerResult,
     degree_range,
@@ -46,9 +48,10 @@ _SIDES = ("user", "item")
 _IN_THE_TABLE = {"considerate, default"}  # one line fewer: it is close to ours, and the page's table has it
 
 
-def draw_mean_ranks(results: Results, looks: Looks) -> Figure | None:
+@drawn_from("ranks", "mean")
+def draw_mean_ranks(ranks: list[RankByDegree], looks: Looks) -> Figure | None:
     """Mean S_rank of held-out likes by the degree of their user and of their item (fig. 6)."""
-    shown = [rank for rank in results.ranks if any_finite(rank.mean) and rank.score not in _IN_THE_TABLE]
+    shown = [rank for rank in ranks if rank.score not in _IN_THE_TABLE]
     by_side = {side: [rank for rank in shown if rank.by == side] for side in _SIDES}
     sides = [side for side in _SIDES if by_side[side]]
     if not sides:
@@ -59,10 +62,7 @@ def draw_mean_ranks(results: Results, looks: Looks) -> Figure | None:
     for place, side in enumerate(sides):
         ax, strip = panels[2 * place : 2 * place + 2]
         for rank in by_side[side]:
-            look, x = looks[rank.score], bin_centre(rank.low, rank.high)
-            low, high = (enough([pair[end] for pair in rank.interval], rank.count) for end in (0, 1))
-            band(ax, x, low, high, look, alpha=0.1)
-            ax.plot(x, enough(rank.mean, rank.count), **look.drawn())
+            banded_line(ax, rank, rank.mean, looks[rank.score], alpha=0.1)
         first = by_side[side][0]
         count_strip(strip, first.low, first.high, first.count)
         strip.sharex(ax)
@@ -77,9 +77,10 @@ def draw_mean_ranks(results: Results, looks: Looks) -> Figure | None:
     return figure
 
 
-def draw_percentiles(results: Results, looks: Looks) -> Figure | None:
+@drawn_from("ranks", "percentiles")
+def draw_percentiles(ranks: list[RankByDegree], looks: Looks) -> Figure | None:
     """Percentile bands of S_rank for like, popularity x like and the knob (fig. 7)."""
-    scores = _banded([rank for rank in results.ranks if any_finite(*rank.percentiles.values())])
+    scores = _banded(ranks)
     if not scores:
         return None
     from matplotlib.lines import Line2D
@@ -87,7 +88,7 @@ def draw_percentiles(results: Results, looks: Looks) -> Figure | None:
 
     sides = [side for side in _SIDES if any((score, side) in scores for score, _ in scores)]
     names = list(dict.fromkeys(score for score, _ in scores))
-    figure = new_figure(0.55 + 1.25 * len(names), COLUMN)
+    figure = new_figure(0.55 + 1.25 * len(names))
     panels = figure.subplots(len(names), len(sides), squeeze=False, sharey=True, sharex="col")
     for row, name in enumerate(names):
         for column, side in enumerate(sides):
@@ -169,8 +170,7 @@ def _forest(ax: Axes, metric: str, peers: list[ScorerResult], looks: Looks) -> N
         look, value = looks[peer.name], peer.difference[metric]
         low, high = peer.difference_intervals.get(metric, (value, value))
         ax.plot([low, high], [row, row], "|-", color=look.colour, linewidth=1.2, markersize=5, zorder=3)
-        face = "white" if look.hollow else look.colour
-        ax.plot([value], [row], look.marker, color=look.colour, markerfacecolor=face, markersize=3.4, zorder=4)
+        ax.plot([value], [row], look.marker, color=look.colour, markerfacecolor=look.face, markersize=3.4, zorder=4)
         ax.text(1.02, row, f"{value:+.3f}".replace("-", "\N{MINUS SIGN}"), transform=right, va="center", fontsize=6.5)
     ax.set_yticks(range(len(peers)), labels=[plain(peer.name) for peer in peers])
     ax.set_ylim(len(peers) - 0.4, -0.6)
@@ -184,11 +184,9 @@ def _forest(ax: Axes, metric: str, peers: list[ScorerResult], looks: Looks) -> N
     ax.set_xlim(min(low, -0.04 * (high - low)), max(high, 0.04 * (high - low)))
 
 
-def draw_differences_by_degree(results: Results, looks: Looks) -> Figure | None:
+@drawn_from("differences", "difference")
+def draw_differences_by_degree(differences: list[DifferenceByDegree], looks: Looks) -> Figure:
     """Mean S_rank of ours minus each peer's, by the item's degree, at the chosen knob and at 0."""
-    differences = [each for each in results.differences if any_finite(each.difference)]
-    if not differences:
-        return None
     versions = list(dict.fromkeys(each.ours for each in differences))
     figure = new_figure(0.4 + 1.75 * len(versions))
     panels = figure.subplots(len(versions), 1, squeeze=False, sharex=True, sharey=True)[:, 0]
@@ -225,21 +223,16 @@ def _difference_line(ax: Axes, each: DifferenceByDegree, looks: Looks, shift: fl
 PAPER_ERROR = (16.0, 19.0)  # per cent, from ten to twenty items on
 
 
-def draw_errors(results: Results, looks: Looks) -> Figure | None:
+@drawn_from("errors", "error")
+def draw_errors(errors: list[ErrorByDegree], looks: Looks) -> Figure:
     """Classification error on held-out likes by the user's degree (fig. 4)."""
-    errors = [error for error in results.errors if any_finite(error.error)]
-    if not errors:
-        return None
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
     figure = new_figure(2.85)
     top, strip = figure.subplots(2, 1, sharex=True, height_ratios=[4.2, 1])
     for error in errors:
-        look, x = looks[error.name], bin_centre(error.low, error.high)
-        low, high = (enough([pair[end] for pair in error.interval], error.count) for end in (0, 1))
-        band(top, x, 100 * low, 100 * high, look)
-        top.plot(x, 100 * enough(error.error, error.count), **look.drawn())
+        banded_line(top, error, error.error, looks[error.name], alpha=0.14, scale=100)
     count_strip(strip, errors[0].low, errors[0].high, errors[0].count)
     top.axhspan(*PAPER_ERROR, color=PALE, alpha=0.5, linewidth=0, zorder=0)
     top.axhline(50, color=SOFT, linewidth=0.8, linestyle=(0, (3, 2)), zorder=1)
@@ -252,33 +245,21 @@ def draw_errors(results: Results, looks: Looks) -> Figure | None:
     return figure
 
 
-def draw_histograms(results: Results, looks: Looks) -> Figure | None:
+@drawn_from("histograms", "share")
+def draw_histograms(models: list[LikeHistogram], looks: Looks) -> Figure:
     """Histograms of p(like) of held-out likes, a row per user degree (fig. 5)."""
-    models = [model for model in results.histograms if any_finite(*model.share)]
-    if not models:
-        return None
     columns = min(3, len(models))
-    rows = -(-len(models) // columns)
-    figure = new_figure(0.6 + 2.2 * rows, COLUMN)
-    panels = figure.subplots(rows, columns, squeeze=False, sharex=True)
+    figure = new_figure(0.6 + 2.2 * math.ceil(len(models) / columns))
+    panels = panel_grid(figure, models, columns, ("p(like)", "user's degree"))
     shares = [100 * np.array(model.share, np.float64) for model in models]  # [rows, cells] in per cent
     for model, share in zip(models, shares):
         share[np.isnan(enough([0.0] * len(model.count), model.count))] = np.nan  # rows of few likes are blank
     top = float(np.nanquantile(np.concatenate([share.ravel() for share in shares]), 0.995))
-    shown: Any = None
-    for place, ax in enumerate(panels.flat):
-        if place >= len(models):
-            ax.set_visible(False)
-            continue
-        shown = _heat(ax, models[place], shares[place], top)
-        ax.set_title("\n".join(wrap(plain(models[place].name), 28 // columns + 4)))
-        if place % columns == 0:
-            ax.set_ylabel("user's degree")
-        if place + columns >= len(models):
-            ax.set_xlabel("p(like)")
-            ax.xaxis.set_tick_params(labelbottom=True)
+    for ax, model, share in zip(panels, models, shares):
+        shown = _heat(ax, model, share, top)
+        ax.set_title("\n".join(wrap(plain(model.name), 28 // columns + 4)))
     bar: Any = figure.colorbar(
-        shown, ax=list(panels.flat), orientation="horizontal", aspect=40, pad=0.02, extend="max", fraction=0.05
+        shown, ax=panels, orientation="horizontal", aspect=40, pad=0.02, extend="max", fraction=0.05
     )
     bar.set_label("share of the row's held-out likes (%)")
     bar.outline.set_visible(False)
@@ -305,11 +286,9 @@ def _heat(ax: Axes, model: LikeHistogram, share: Floats, top: float) -> QuadMesh
     return cells
 
 
-def draw_reliability(results: Results, looks: Looks) -> Figure | None:
+@drawn_from("reliability", "observed")
+def draw_reliability(tables: list[Reliability], looks: Looks) -> Figure:
     """p(like) against the share that did like, where both are known; how many pairs each bin holds, below."""
-    tables = [table for table in results.reliability if any_finite(table.observed)]
-    if not tables:
-        return None
     figure = new_figure(3.55 + 0.15 * len(tables))
     top, strip = figure.subplots(2, 1, sharex=True, height_ratios=[4.6, 1])
     top.plot([0, 1], [0, 1], color=SOFT, linewidth=0.8, linestyle=(0, (3, 2)), zorder=1)

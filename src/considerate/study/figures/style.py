@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.resources import as_file, files
@@ -63,13 +63,17 @@ class Look:
     width: float = 1.1
     layer: float = 3.0
 
+    @property
+    def face(self) -> str:
+        return "white" if self.hollow else self.colour
+
     def drawn(self) -> dict[str, Any]:
         """Keywords of `Axes.plot`."""
         return {
             "color": self.colour,
             "linestyle": self.line,
             "marker": self.marker,
-            "markerfacecolor": "white" if self.hollow else self.colour,
+            "markerfacecolor": self.face,
             "linewidth": self.width,
             "zorder": self.layer,
         }
@@ -130,10 +134,38 @@ class Looks:
 # --- Axes ---
 
 
-def new_figure(height: float, width: float = COLUMN) -> Figure:
+def drawn_from(
+    field: str, values: str
+) -> Callable[[Callable[[list[Any], Looks], Figure | None]], Callable[[Results, Looks], Figure | None]]:
+    """A figure of the rows in a field of the results that have a finite value; none where there is no such row."""
+
+    def decorate(draw: Callable[[list[Any], Looks], Figure | None]) -> Callable[[Results, Looks], Figure | None]:
+        def of_results(results: Results, looks: Looks) -> Figure | None:
+            rows = [row for row in getattr(results, field) if any_finite(getattr(row, values))]
+            return draw(rows, looks) if rows else None
+
+        return of_results
+
+    return decorate
+
+
+def new_figure(height: float) -> Figure:
     from matplotlib.figure import Figure
 
-    return Figure(figsize=(width, height), layout="constrained")
+    return Figure(figsize=(COLUMN, height), layout="constrained")
+
+
+def panel_grid(figure: Figure, models: Sequence[Any], columns: int, labels: Sequence[str], **shared: Any) -> list[Axes]:
+    """A panel for each model, row by row, labelled (x, y) at the outer ones only."""
+    panels = figure.subplots(-(-len(models) // columns), columns, squeeze=False, sharex=True, **shared)
+    for place, ax in enumerate(panels.flat):
+        ax.set_visible(place < len(models))
+        if place % columns == 0:
+            ax.set_ylabel(labels[1])
+        if place + columns >= len(models):
+            ax.set_xlabel(labels[0])
+            ax.xaxis.set_tick_params(labelbottom=True)
+    return list(panels.flat)
 
 
 def plain(text: str) -> str:
@@ -153,8 +185,9 @@ def enough(values: Sequence[float], count: Sequence[int]) -> Floats:
     return kept
 
 
-def any_finite(*series: Sequence[float]) -> bool:
-    return any(math.isfinite(value) for values in series for value in values)
+def any_finite(values: Any) -> bool:
+    """Of a list, a list of lists, or the lists of a dictionary."""
+    return bool(np.isfinite(np.array(list(values.values()) if isinstance(values, dict) else values, np.float64)).any())
 
 
 def bin_centre(low: Sequence[int], high: Sequence[int]) -> Floats:
@@ -228,5 +261,9 @@ def shared_legend(figure: Figure, looks: Looks, names: Sequence[str], more: Sequ
     figure.legend(handles=handles, loc="outside upper left", ncols=columns)
 
 
-def band(ax: Axes, x: Floats, low: Floats, high: Floats, look: Look, alpha: float = 0.14) -> None:
+def banded_line(ax: Axes, row: Any, values: Sequence[float], look: Look, alpha: float, scale: float = 1.0) -> None:
+    """Values by degree, their intervals as a band."""
+    x = bin_centre(row.low, row.high)
+    low, high = (scale * enough([pair[end] for pair in row.interval], row.count) for end in (0, 1))
     ax.fill_between(x, low, high, color=look.colour, alpha=alpha, linewidth=0, zorder=look.layer - 1)
+    ax.plot(x, scale * enough(values, row.count), **look.drawn())
