@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ STREAM = 0xB007
 CHUNK = 1 << 22  # weights held at a time
 
 Interval = tuple[float, float]
+Key = TypeVar("Key")
 Floats = NDArray[np.float64]
 
 
@@ -48,12 +49,12 @@ def paired_interval(
 
 
 def intervals(
-    values: Mapping[str, NDArray[Any]],
+    values: Mapping[Key, NDArray[Any]],
     seed: int = 0,
     level: float = 0.95,
     resamples: int = RESAMPLES,
     groups: NDArray[Any] | None = None,
-) -> dict[str, Interval]:
+) -> dict[Key, Interval]:
     """The intervals of several means over the same users, from the same resamples."""
     if not values:
         return {}

@@ -106,40 +106,37 @@ class Summary:
 
         Users are resampled with all their splits; the same resamples serve all, so that differences are paired.
         """
-        people = np.concatenate([split.ranks.people for split in contenders[0].splits])
         tables = {contender.name: contender.user_metrics() for contender in contenders}
-        tails = {contender.name: contender.ranks[self.tail] for contender in contenders}
-        columns: dict[str, Floats] = {}
-        tail_columns: dict[str, Floats] = {}
-        for name, table in tables.items():
-            columns |= {f"{name}|{metric}": values for metric, values in table.items()}
-            columns |= {f"{name}|-{metric}": tables[ours][metric] - table[metric] for metric in PAIRED}
-            columns[f"{name}|0S_rank"] = tables[without]["S_rank"] - table["S_rank"]
-            tail_columns |= {f"{name}|S_rank tail": tails[name], f"{name}|-S_rank tail": tails[ours] - tails[name]}
-            tail_columns[f"{name}|0S_rank tail"] = tails[without] - tails[name]
-        bounds: dict[str, Interval] = intervals(columns, groups=people, **self.bootstrap)
-        if self.tail.any():
-            bounds |= intervals(tail_columns, groups=self.users[self.tail], **self.bootstrap)
-            columns |= tail_columns
+        tails = {contender.name: {"S_rank tail": contender.ranks[self.tail]} for contender in contenders}
+        people = np.concatenate([split.ranks.people for split in contenders[0].splits])
+        means: dict[tuple[str, str, str], float] = {}  # (contender, whose advantage or "" for its own value, metric)
+        bounds: dict[tuple[str, str, str], Interval] = {}
+        for values, groups in ((tables, people), (tails, self.users[self.tail])):
+            if not len(groups):
+                continue
+            columns: dict[tuple[str, str, str], Floats] = {}
+            for name, table in values.items():
+                columns |= {(name, "", metric): table[metric] for metric in table}
+                for rival, paired in ((ours, PAIRED), (without, PAIRED[:1])):
+                    compared = [metric for metric in (*paired, "S_rank tail") if metric in table and rival != name]
+                    columns |= {(name, rival, metric): values[rival][metric] - table[metric] for metric in compared}
+            means |= {key: float(column.mean()) for key, column in columns.items()}
+            bounds |= intervals(columns, groups=groups, **self.bootstrap)
         results = []
         for contender in contenders:
-            name, differs = contender.name, {}
-            own = [key for key in columns if key.startswith(f"{name}|") and key[len(name) + 1] not in "-0"]
-            for sign, label, rival in (("-", "", ours), ("0", ", knob 0", without)):
-                for metric in (*PAIRED, "S_rank tail"):
-                    if rival != name and f"{name}|{sign}{metric}" in columns:
-                        differs[metric + label] = f"{name}|{sign}{metric}"
-            metrics = {key.removeprefix(f"{name}|"): float(columns[key].mean()) for key in own}
-            metrics |= {f"coverage@{K}": contender.mean("coverage"), f"Gini@{K}": contender.mean("gini")}
+            own = {key[2]: key for key in means if key[:2] == (contender.name, "")}
+            differs = {key[2]: key for key in means if key[:2] == (contender.name, ours)}
+            differs |= {f"{key[2]}, knob 0": key for key in means if key[:2] == (contender.name, without)}
+            lists = {f"coverage@{K}": contender.mean("coverage"), f"Gini@{K}": contender.mean("gini")}
             results.append(
                 ScorerResult(
-                    name,
+                    contender.name,
                     contender.settings,
                     contender.trials,
                     contender.mean("seconds"),
-                    metrics,
-                    {key.removeprefix(f"{name}|"): bounds[key] for key in own},
-                    {metric: float(columns[key].mean()) for metric, key in differs.items()},
+                    {metric: means[key] for metric, key in own.items()} | lists,
+                    {metric: bounds[key] for metric, key in own.items()},
+                    {metric: means[key] for metric, key in differs.items()},
                     {metric: bounds[key] for metric, key in differs.items()},
                 )
             )

@@ -5,7 +5,6 @@ A figure is drawn only where the results have something to draw. matplotlib is i
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,9 +15,9 @@ from considerate.study.figures.style import Looks, paper_style
 from considerate.study.results import Results
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from considerate.study.figures.style import Draw
 
-DRAWN: dict[str, Callable[[Results, Looks], Figure | None]] = {
+DRAWN: dict[str, Draw] = {
     "differences": held_out.draw_differences,
     "differences-by-degree": held_out.draw_differences_by_degree,
     "mean-ranks": held_out.draw_mean_ranks,
@@ -57,12 +56,10 @@ def draw_all(results: Results, folder: Path) -> dict[str, Path]:
                 continue
             figure.draw_without_rendering()
             figure.set_layout_engine("none")  # laid out once, for both files
-            svg, pdf = BytesIO(), BytesIO()
-            print_svg: Any = FigureCanvasSVG(figure).print_svg
-            print_svg(svg, metadata={"Date": None, "Creator": "considerate"})  # no dates
-            print_pdf: Any = FigureCanvasPdf(figure).print_pdf
-            print_pdf(pdf, metadata={"CreationDate": None, "Creator": "considerate"})
-            for path, buffer in zip(files, (svg, pdf)):
+            printed: list[Any] = [FigureCanvasSVG(figure).print_svg, FigureCanvasPdf(figure).print_pdf]
+            for path, save, date in zip(files, printed, ("Date", "CreationDate")):
+                buffer = BytesIO()
+                save(buffer, metadata={date: None, "Creator": "considerate"})  # no dates
                 with atomic_write(path) as file:
                     file.write(buffer.getvalue())
             written[name] = files[0]

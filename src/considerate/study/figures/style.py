@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
+    Draw = Callable[[Results, "Looks"], Figure | None]
+
 Floats = NDArray[np.float64]
 
 COLUMN = 3.4  # inches: one column of a paper, and a phone's width at a legible scale
@@ -134,12 +136,10 @@ class Looks:
 # --- Axes ---
 
 
-def drawn_from(
-    field: str, values: str
-) -> Callable[[Callable[[list[Any], Looks], Figure | None]], Callable[[Results, Looks], Figure | None]]:
+def drawn_from(field: str, values: str) -> Callable[[Callable[..., Figure | None]], Draw]:
     """A figure of the rows in a field of the results that have a finite value; none where there is no such row."""
 
-    def decorate(draw: Callable[[list[Any], Looks], Figure | None]) -> Callable[[Results, Looks], Figure | None]:
+    def decorate(draw: Callable[..., Figure | None]) -> Draw:
         def of_results(results: Results, looks: Looks) -> Figure | None:
             rows = [row for row in getattr(results, field) if any_finite(getattr(row, values))]
             return draw(rows, looks) if rows else None
