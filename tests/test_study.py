@@ -38,8 +38,8 @@ from considerate.study.cache import Cache, Stage, code_version
 from considerate.study.experiment import Options, Study, run_study
 from considerate.study.fits import Compute, SplitResult, best_trial, fit_ours, our_trials, some_users
 from considerate.study.material import Material, make_material, read_material
+from considerate.study.page import missing_parts, open_report, write_report
 from considerate.study.peers import Own, Snapshot
-from considerate.study.report import missing_parts, open_report, write_report
 from considerate.study.results import Results, results_from_json, results_to_json
 from considerate.study.statements import make_statements
 from considerate.study.summary import Contender, Judgement, recalibrate_on_others

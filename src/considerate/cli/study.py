@@ -51,7 +51,7 @@ def study(
     from considerate.data.output import check_apart
     from considerate.study.experiment import Options, Study
     from considerate.study.material import read_material
-    from considerate.study.report import CACHE, missing_parts, open_report, write_report
+    from considerate.study.page import CACHE, missing_parts, open_report, write_report
     from considerate.study.results import results_to_json
 
     defaults = vars(Parameters())

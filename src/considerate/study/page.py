@@ -1,6 +1,7 @@
-"""One self-contained HTML page: the answers in words, the figures, sortable tables, and where the numbers are.
+"""The report of a study: all numbers as JSON, the figures, and one self-contained HTML page with the answers in words,
+the figures, sortable tables, and where the numbers are.
 
-The words are in `templates/`; this computes the values that they need.
+The words of the page are in `templates/`; this computes the values that they need.
 """
 
 from __future__ import annotations
@@ -8,9 +9,11 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from html import escape
 from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,10 +21,12 @@ from urllib.parse import quote
 
 import numpy as np
 
-from considerate.errors import UsageError
-from considerate.storage.files import atomic_write
-from considerate.study.results import PAPER_TAUS, ErrorByDegree, KnobCurve, RankByDegree, Results, degree_range
+from considerate.errors import OutputError, UsageError
+from considerate.storage.files import atomic_write, check_writable
+from considerate.study.results import PAPER_TAUS, Results, degree_range, results_to_json
 
+CACHE = ".cache"  # stages, within the report's folder
+PARTS = {"figures": "matplotlib", "page": "jinja2"}  # part of the report -> the package that it needs
 LARGE = 30  # likes in a stratum that is worth a sentence
 METRICS = {  # those of the summary, in its order
     "S_rank": "Mean S_rank",
@@ -30,6 +35,55 @@ METRICS = {  # those of the summary, in its order
     "Recall@20": "Recall@20",
     "NDCG@20": "NDCG@20",
 }
+
+
+@contextmanager
+def open_report(folder: str | os.PathLike[str]) -> Iterator[Path]:
+    """The report's folder, created if missing; OutputError where it cannot be written, before any work is done.
+
+    Folders that were created are removed again if they stay empty: bad input leaves nothing behind.
+    """
+    path = Path(folder)
+    if path.exists() and not path.is_dir():
+        raise OutputError(f"{path}: is a file; a report is a folder: give another name.")
+    new = [parent for parent in (path, *path.parents) if not parent.exists()]
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"{path}: the folder cannot be made ({error.strerror}); choose another place.") from error
+    try:
+        check_writable(path / "results.json")
+        yield path
+    except BaseException:
+        for parent in new:
+            with suppress(OSError):  # it is not empty
+                parent.rmdir()
+        raise
+
+
+def missing_parts() -> dict[str, str]:
+    """The parts of a report that cannot be written, each with the package that is not installed."""
+    return {part: package for part, package in PARTS.items() if find_spec(package) is None}
+
+
+def write_report(results: Results, folder: Path) -> dict[str, str]:
+    """Write results.json, figures/ and index.html, but for `missing_parts`; (what: where)."""
+    missing, drawn = missing_parts(), {}
+    with atomic_write(folder / "results.json") as file:
+        file.write(results_to_json(results).encode())
+    written = {"numbers": str(folder / "results.json")}
+    if "figures" not in missing:
+        from considerate.study.figures import draw_all
+
+        drawn = draw_all(results, folder / "figures")
+        written["figures"] = str(folder / "figures")
+    if "page" not in missing:
+        write_page(results, drawn, folder / "index.html")
+        written["page"] = str(folder / "index.html")
+    return written
+
+
+# --- The page ---
 
 
 def write_page(results: Results, figures: Mapping[str, Path], path: Path) -> None:
@@ -67,12 +121,11 @@ def make_page(results: Results, figures: Mapping[str, Path], folder: Path) -> st
         results=results,
         data=results.data,
         figures={name: _figure(path, folder) for name, path in figures.items()},
-        knob=knob_change(results.knobs),
+        knob=knob_change(results),
         standings=standings(results),
-        error_shares=error_shares(results.errors),
+        error_shares=error_shares(results),
         large_strata=lambda side: large_strata(results, side),
         metric_names=METRICS,
-        ordered_metrics=ordered_metrics,
         degree_bins=degree_bins,
         degree_range=degree_range,
         inline_svg=lambda text, name, label: Markup(inline_svg(text, name, label)),
@@ -110,13 +163,7 @@ def inline_svg(text: str, name: str, label: str) -> str:
     return f'<svg viewBox="{view}" role="img" aria-label="{escape(label, quote=True)}">{rest.strip()}'
 
 
-def ordered_metrics(rows: Iterable[Any], field: str) -> list[str]:
-    """The names of the metrics in a field of some rows, each once, those of the summary first."""
-    seen = dict.fromkeys(metric for row in rows for metric in getattr(row, field))
-    return [name for name in METRICS if name in seen] + [name for name in seen if name not in METRICS]
-
-
-def degree_bins(models: Sequence[RankByDegree | ErrorByDegree]) -> list[SimpleNamespace]:
+def degree_bins(models: Sequence[Any]) -> list[SimpleNamespace]:
     """The bins of several models by degree: for each model its place in the model's lists, or None."""
     places = [{bin: at for at, bin in enumerate(zip(model.low, model.high))} for model in models]
     bins = []
@@ -138,27 +185,24 @@ def large_strata(results: Results, side: str) -> list[SimpleNamespace]:
     ]
 
 
-def error_shares(errors: Iterable[ErrorByDegree]) -> list[SimpleNamespace]:
+def error_shares(results: Results) -> list[SimpleNamespace]:
     """Of each model the share of held-out likes with p(like) < 1/2, for users of ten likes or more and of one."""
     shares = []
-    for error in errors:
+    for error in results.errors:
         value, count = np.array(error.error), np.where(np.isfinite(error.error), error.count, 0)
         many, single = np.array(error.low) >= 10, (np.array(error.high) == 1) & (count > 0)
         if count[many].sum() > 0:
             mean = np.average(np.nan_to_num(value[many]), weights=count[many])
-            shares.append(
-                SimpleNamespace(
-                    name=error.name, ten_or_more=mean, single=value[single][0] if single.any() else math.nan
-                )
-            )
+            first = value[single][0] if single.any() else math.nan
+            shares.append(SimpleNamespace(name=error.name, ten_or_more=mean, single=first))
     return shares
 
 
-def knob_change(knobs: Sequence[KnobCurve]) -> SimpleNamespace | None:
+def knob_change(results: Results) -> SimpleNamespace | None:
     """What changes from the lowest popularity weight to the chosen one: (before, after) of each curve."""
-    if not knobs or not knobs[0].knob:
+    knob = results.knobs[0] if results.knobs else None
+    if knob is None or not knob.knob:
         return None
-    knob = knobs[0]
     ends = (min(knob.knob), knob.chosen)
     curves = ("mean_rank", "tail_rank", "coverage", "popularity")
     changes = {name: [float(np.interp(end, knob.knob, getattr(knob, name))) for end in ends] for name in curves}
