@@ -9,11 +9,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from considerate.distributed.ray.workers import WorkerHandle
+if TYPE_CHECKING:
+    from considerate.distributed.ray.workers import WorkerHandle
 
 MEMORY = 100 * 1024 * 1024  # bytes of a node's object store
 

@@ -10,17 +10,20 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
 import ray_cluster
-from considerate.distributed.backends.ray import RayBackend, RaySession
+from considerate.distributed.backends.ray import RayBackend
 from considerate.distributed.pools.host import size_of
 from considerate.distributed.pools.pool import PerPart
 from considerate.errors import ClusterError, DataError, UsageError
 from ray_cluster import Tally, alive, downs, expected_tally, start_shared_ray, together
+
+if TYPE_CHECKING:
+    from considerate.distributed.ray.session import RaySession
 
 ray = pytest.importorskip("ray")
 

@@ -19,7 +19,6 @@ import numpy as np
 import pytest
 
 from considerate import Recommender
-from considerate.distributed.backends import ray as ray_backend
 from considerate.distributed.backends.out_of_core import OutOfCore
 from considerate.distributed.backends.ray import RayBackend
 from considerate.fitting.checkpoint import INDEX, Checkpoints, part_file, sweep_folder
@@ -102,10 +101,10 @@ def test_a_checkpoint_goes_on_with_other_workers_or_none(
     path.write_bytes(path.read_bytes()[:-1] + b"?")
 
     pools: list[Any] = []
-    make = ray_backend.RaySession.make_pool
-    monkeypatch.setattr(
-        ray_backend.RaySession, "make_pool", lambda *given, **how: pools.append(make(*given, **how)) or pools[-1]
-    )
+    from considerate.distributed.ray.session import RaySession
+
+    make = RaySession.make_pool
+    monkeypatch.setattr(RaySession, "make_pool", lambda *given, **how: pools.append(make(*given, **how)) or pools[-1])
 
     def lose_one(sweep: int, *_: float) -> None:
         if sweep == 6:

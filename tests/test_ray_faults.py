@@ -7,16 +7,19 @@ import sys
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
 import ray_cluster
-from considerate.distributed.backends.ray import RayBackend, RaySession
+from considerate.distributed.backends.ray import RayBackend
 from considerate.distributed.pools.pool import SinglePartCall
 from considerate.errors import ClusterError
 from ray_cluster import Tally, downs, expected_tally, kill_worker, start_shared_ray, together
+
+if TYPE_CHECKING:
+    from considerate.distributed.ray.session import RaySession
 
 ray = pytest.importorskip("ray")
 

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import ray
+
 from considerate._version import __version__
 from considerate.distributed.pools.host import CallTiming, PartitionHost, size_of
 from considerate.distributed.pools.pool import Merge, Method, PerPart, SinglePartCall
@@ -86,8 +88,6 @@ class RayWorker:
         self._host: PartitionHost | None = None
 
     def hello(self, kernels: KernelSettings) -> WorkerLocation:
-        import ray
-
         kernels.use()
         return WorkerLocation(ray.get_runtime_context().get_node_id(), os.getpid())
 

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import ray
 
 from considerate.distributed.pools.host import CallTiming, size_of
 from considerate.distributed.pools.pool import Merge, Method, PerPart, SinglePartCall
 from considerate.distributed.ray.actor import PoolCall, ReadState, WriteState, nothing
-from considerate.distributed.ray.failures import losses, reason, reraise
+from considerate.distributed.ray.tasks import LOSSES, reason, reraise
 from considerate.distributed.ray.workers import ReplayLog, WorkerHandle, Workers
 from considerate.errors import ClusterError
 
@@ -73,7 +74,6 @@ class RayPool:
         self.workers = Workers(session, build, setup, parts, all_user_likes)
         self.workers.history.read, self.workers.checkpoint = read, checkpoint
         self._tasks = session.tasks
-        self._lost = losses()
         self._forget()
         self._answers(PoolCall(0, nothing, ()), self.workers.all)
 
@@ -141,15 +141,13 @@ class RayPool:
 
     def _gathered(self, call: PoolCall, answers: list[tuple[CallTiming, Any]]) -> Any:
         """The answers here: merged, or one by one. Those that got lost on the way are made again."""
-        import ray
-
         for _ in range(STRAYS):
             try:
                 if call.merge is None:
                     self._up += sum(work.size for work, _ in answers)
                     return [one for some in ray.get([ref for _, ref in answers]) for one in some]
                 return self._merged(call.merge, answers)
-            except self._lost as error:
+            except LOSSES as error:
                 missing = self.workers.missing([ref for _, ref in answers])
                 for handle, why in missing:
                     self.workers.lose(handle, why)
@@ -167,8 +165,6 @@ class RayPool:
 
     def _merged(self, merge: Merge, answers: Sequence[tuple[CallTiming, Any]]) -> Any:
         """Pairs of workers merge their answers, then pairs of pairs; the last one comes here."""
-        import ray
-
         level = [(handle, ref, work.size) for handle, (work, ref) in zip(self.workers.all, answers)]
         moved: list[Any] = []  # sizes of what went from one process to another, or references to them
         while len(level) > 1:

@@ -1,29 +1,46 @@
-"""Tasks on Ray: functions that run in the room that was reserved for a fit, their results in the object store."""
+"""Tasks on Ray: functions that run in the room that was reserved for a fit, their results in the object store. And what
+a cluster can lose, told apart from what the code itself raised."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
-from considerate.distributed.ray.failures import losses, reason, reraise
+import ray
+from ray import exceptions
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
 from considerate.errors import ClusterError
+
+# What Ray raises where a process, a node or an object is gone; the work can be done again elsewhere.
+LOSSES = (
+    exceptions.RayActorError,
+    exceptions.WorkerCrashedError,
+    exceptions.NodeDiedError,
+    exceptions.OutOfMemoryError,
+    exceptions.ObjectLostError,
+    exceptions.PlasmaObjectNotAvailable,
+)
+SIGNS = {
+    "running low on memory": "its machine ran out of memory",
+    "its node has died": "its machine died",
+    "node was terminated": "its machine died",
+    "worker process has died": "its process died: killed, out of memory or crashed",
+    "killed by `ray.kill`": "its process was killed",
+}
 
 
 class RayTasks:
     """See tasks.Tasks. A task that is lost with its process or its node is run again."""
 
     def __init__(self, group: Any) -> None:
-        import ray
-
         self._run = ray.remote(_run)
         self._options = {"num_cpus": 1, "scheduling_strategy": in_group(group), "max_retries": 3}
 
     def put(self, value: Any) -> Any:
-        import ray
-
         try:
             return ray.put(value)
-        except ray.exceptions.RayError as error:
+        except exceptions.RayError as error:
             reraise(error)
 
     def submit(self, function: Callable[..., Any], *arguments: Any, returns: int = 1) -> Any:
@@ -32,20 +49,16 @@ class RayTasks:
         return run.remote(function, layout, returns, *given)
 
     def get(self, refs: Any) -> Any:
-        import ray
-
         try:
             return ray.get(list(refs) if isinstance(refs, list | tuple) else refs)
-        except losses() as error:
+        except LOSSES as error:
             raise ClusterError(
                 f"A task was lost on the cluster more often than it is repeated: {reason(error)}."
             ) from error
-        except ray.exceptions.RayError as error:
+        except exceptions.RayError as error:
             reraise(error)
 
     def wait(self, refs: Sequence[Any], count: int = 1) -> tuple[list[Any], list[Any]]:
-        import ray
-
         finished: list[Any] = []
         waiting = list(refs)
         if waiting:
@@ -77,6 +90,37 @@ def _run(function: Callable[..., Any], layout: list[int], returns: int, *given: 
 
 
 def in_group(group: Any, bundle: int = -1) -> Any:
-    from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
-
     return PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=bundle)
+
+
+def reraise(error: Exception) -> NoReturn:
+    """The error in the words of whoever raised it: ours from another process as it is, Ray's as one sentence."""
+    if isinstance(error, exceptions.ObjectStoreFullError | exceptions.OutOfDiskError):
+        raise ClusterError(
+            "A node's object store is full, in memory and on its disk; more or larger nodes, or a larger "
+            "--object-store-memory where Ray is started, would hold the graph and the messages."
+        ) from error
+    if isinstance(error, exceptions.RayTaskError) and not isinstance(error.cause, exceptions.RayError):
+        raise error.cause from error
+    if "No module named" in str(error):
+        why = reason(getattr(error, "cause", error)).removeprefix("System error: ")
+        raise ClusterError(
+            f"A machine of the cluster cannot load the code ({why}); considerate must be installed on all of them, in "
+            "the same version."
+        ) from error
+    if isinstance(error, exceptions.RayError):
+        raise ClusterError(f"Ray failed ({type(error).__name__}): {reason(error)}") from error
+    raise error
+
+
+def reason(error: Any) -> str:
+    """Why something failed or was lost, in one line."""
+    text = str(error)
+    for sign, meaning in SIGNS.items():
+        if sign in text:
+            return meaning
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if not lines:
+        return type(error).__name__
+    last = getattr(error, "actor_init_failed", False)  # a traceback ends with what was raised
+    return lines[-1 if last else 0].rstrip(".")[:300]

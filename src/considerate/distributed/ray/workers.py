@@ -14,9 +14,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import ray
 
 from considerate.distributed.ray.actor import KernelSettings, PoolCall, RayWorker, ReadState, WorkerLocation
-from considerate.distributed.ray.failures import losses, reason, reraise
+from considerate.distributed.ray.tasks import LOSSES, reason, reraise
 from considerate.errors import ClusterError
 
 logger = logging.getLogger("considerate")
@@ -64,8 +65,6 @@ class Workers:
         parts: Sequence[Any],
         all_user_likes: Any = None,
     ) -> None:
-        import ray
-
         def referred(value: Any) -> Any:
             return value if isinstance(value, ray.ObjectRef) else session.tasks.put(value)
 
@@ -81,7 +80,7 @@ class Workers:
             referred(replace(part, all_user_likes=None) if getattr(part, "all_user_likes", None) is not None else part)
             for part in parts
         ]
-        self._kernels, self._lost = KernelSettings.here(), losses()
+        self._kernels = KernelSettings.here()
         self.history = ReplayLog()
         self.checkpoint: str | None = None  # the last whole one, named where a fit must end
         self.replaced = 0
@@ -92,8 +91,6 @@ class Workers:
     def each(self, submit: Submit, among: Iterable[WorkerHandle] | None = None) -> list[tuple[Any, Any]]:
         """(result, other) of every worker: `submit` gives a reference to wait for and anything else. A worker that is
         lost is replaced and asked again."""
-        import ray
-
         pending: dict[Any, tuple[WorkerHandle, Any]] = {}
         done: dict[int, tuple[Any, Any]] = {}
 
@@ -113,7 +110,7 @@ class Workers:
                 try:
                     self._follow(handle)
                     done[handle.index] = (ray.get(ref), other)
-                except self._lost as error:
+                except LOSSES as error:
                     self.lose(handle, error)
                     ask(handle)
                 except ray.exceptions.RayError as error:
@@ -124,14 +121,12 @@ class Workers:
 
     def missing(self, answers: Sequence[Any]) -> list[tuple[WorkerHandle, Exception]]:
         """Workers who are gone, or whose answer is."""
-        import ray
-
         asked = [(handle, handle.actor.holds.remote(ref)) for handle, ref in zip(self.all, answers)]
         found = []
         for handle, ref in asked:
             try:
                 ray.get(ref)
-            except self._lost as error:
+            except LOSSES as error:
                 found.append((handle, error))
         return found
 
@@ -175,8 +170,6 @@ class Workers:
 
     def _start(self, handle: WorkerHandle) -> None:
         """Ask for a new worker and for all that it must do before it is where the others are."""
-        import ray
-
         handle.bundle = self._usable_bundle(handle)
         strategy = self._session.placed(handle.bundle)
         made: Any = ray.remote(RayWorker).options(num_cpus=0, max_restarts=0, scheduling_strategy=strategy)
@@ -194,8 +187,6 @@ class Workers:
 
     def _follow(self, handle: WorkerHandle) -> None:
         """All steps were taken; raises what the first that failed raised."""
-        import ray
-
         while handle.steps:
             done = ray.get(handle.steps[0])
             handle.location = done if isinstance(done, WorkerLocation) else handle.location
@@ -207,8 +198,6 @@ class Workers:
 
     def _look(self, handle: WorkerHandle) -> None:
         """A worker that finds no room in time ends the fit."""
-        import ray
-
         if handle.location is not None or not handle.steps or handle.actor is None:
             return
         if ray.wait([handle.steps[0]], timeout=0)[0]:
@@ -226,8 +215,6 @@ class Workers:
             )
 
     def _end(self, handle: WorkerHandle) -> None:
-        import ray
-
         actor, handle.actor, handle.steps, handle.location = handle.actor, None, [], None
         if actor is not None and ray.is_initialized():
             ray.kill(actor)

@@ -1,0 +1,221 @@
+"""Ray: a cluster that is joined or a local Ray that is started, the room for the workers on it, and its tasks.
+
+Room is reserved once, a bundle of processors a worker, spread over the nodes. Tasks use the bundles' processors;
+the workers that hold parts live in them too but take none, as they and tasks never compute at the same time. So what
+a lost node held can always be made again by tasks, in the same room.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import shutil
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+import ray
+from ray._private import worker
+from ray.util import placement_group, placement_group_table, remove_placement_group
+
+from considerate.distributed.backends.ray import RayBackend
+from considerate.distributed.division import count_of
+from considerate.distributed.ray.guard import CrashGuard
+from considerate.distributed.ray.pool import RayPool
+from considerate.distributed.ray.tasks import RayTasks, in_group, reason
+from considerate.distributed.tasks import ClosedAtEnd
+from considerate.errors import ClusterError
+from considerate.kernels.threads import available_threads
+from considerate.storage.files import UNFINISHED_FOLDERS
+
+ENVIRONMENT = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_IGNORE_UNHANDLED_ERRORS": "1",  # they are handled here; Ray would print them too
+}
+KNOCK = 10.0  # seconds
+LOOPBACK = "127.0.0.2"  # Ray replaces 127.0.0.1 by an address that others can reach
+
+
+class RaySession(ClosedAtEnd):
+    """A Ray in use, see base.BackendSession. Closing it frees the workers; a Ray started here is stopped."""
+
+    out_of_core = False
+
+    def __init__(self, options: RayBackend) -> None:
+        self.options = options
+        self.started = self.joined = False
+        self._pools: list[Any] = []
+        self._group: Any = None
+        self._session: str | None = None
+        self._guard: CrashGuard | None = None
+        self._heard: Callable[[], None] | None = None  # undoes the silence
+        self._environment: dict[str, str | None] = {}  # as it was
+        try:
+            self._join()
+            atexit.register(self.close)
+            self.workers, self.threads = self._shares()
+            self._reserve()
+        except BaseException:
+            self.close()
+            raise
+        self.tasks = RayTasks(self._group)
+
+    def make_pool(self, build: Callable[[Any, Any], Any], setup: Any, parts: Sequence[Any], **options: Any) -> Any:
+        """A RayPool: workers that hold build(part, setup) of all these parts, which may be references."""
+        self._pools.append(RayPool(self, build, setup, parts, **options))
+        return self._pools[-1]
+
+    def sweep_report(self, pool: Any) -> str:
+        """What the last sweep took."""
+        words: str = pool.report().words()
+        return words
+
+    @property
+    def memory(self) -> float | None:
+        """Bytes that each worker may take: its share of the smallest machine, the object store included."""
+        places = self._places()
+        found = [
+            sum(node["Resources"].get(name, 0.0) for name in ("memory", "object_store_memory"))
+            / places.count(node["NodeID"])
+            for node in ray.nodes()
+            if node["NodeID"] in places
+        ]
+        return min(found, default=0.0) or None
+
+    def _places(self) -> list[str]:
+        """The node of each worker."""
+        return list(placement_group_table(self._group)["bundles_to_node_id"].values())
+
+    def placed(self, bundle: int) -> Any:
+        """The scheduling strategy of a worker in a bundle of the room that is reserved."""
+        return in_group(self._group, bundle)
+
+    def usable_bundle(self, own: int, taken: set[int]) -> int:
+        """A worker's own bundle while its node is alive, else one that nobody has, else its own again: Ray may yet find
+        another node for it."""
+        alive = {node["NodeID"] for node in ray.nodes() if node["Alive"]}
+        nodes = placement_group_table(self._group)["bundles_to_node_id"]
+        usable = [bundle for bundle, node in nodes.items() if node in alive and bundle not in taken]
+        return own if own in usable else next(iter(usable), own)
+
+    def _size(self) -> str:
+        return f"{count_of(self.workers, 'worker')} of {count_of(self.threads, 'thread')}"
+
+    def describe(self) -> str:
+        """Where this runs, in a few words."""
+        where = f"a local Ray {ray.__version__}"
+        if not self.started:
+            where = f"Ray {ray.__version__} on {count_of(len(_nodes()), 'node')}"
+        return f"{where}: {self._size()}"
+
+    def close(self) -> None:
+        """Free the workers and the room; stop the Ray that was started here."""
+        atexit.unregister(self.close)
+        while self._pools:
+            self._pools.pop().close()
+        group, self._group = self._group, None
+        if group is not None and ray.is_initialized():
+            with suppress(ray.exceptions.RayError):  # a cluster that is gone has nothing to free
+                remove_placement_group(group)
+        if self.started or self.joined:
+            started, self.started, self.joined = self.started, False, False
+            ray.shutdown()
+            if started and self._session is not None:
+                shutil.rmtree(self._session, ignore_errors=True)
+        if self._guard is not None:
+            self._guard.close()
+            self._guard = None
+        heard, self._heard = self._heard, None
+        if heard is not None:
+            heard()
+        for name in [name for name, value in self._environment.items() if value is None]:
+            os.environ.pop(name, None)
+        self._environment = {}
+
+    def _join(self) -> None:
+        """A Ray that this process is part of already is used as it is."""
+        for name in ENVIRONMENT:
+            self._environment[name] = os.environ.get(name)
+            os.environ.setdefault(name, ENVIRONMENT[name])
+        if ray.is_initialized():
+            return
+        self._heard = _silence()
+        address = self.options.address or os.environ.get("RAY_ADDRESS") or "local"
+        quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+        try:
+            if address == "local":
+                wanted = (self.options.workers or 1) * (self.options.threads or 1)
+                loopback = LOOPBACK if sys.platform == "linux" else None
+                self.started = True  # also if Ctrl-C comes while it starts
+                context = ray.init(
+                    address="local",
+                    num_cpus=max(available_threads(), wanted),
+                    include_dashboard=False,
+                    _node_ip_address=loopback,
+                    **quiet,
+                )
+                self._session = context.address_info.get("session_dir")
+            else:
+                host = _answering(address)
+                self.joined = True
+                context = ray.init(address=address, _node_ip_address=host if host.startswith("127.") else None, **quiet)
+            about = context.address_info
+            logs = os.path.join(about["session_dir"], "logs")
+            self._guard = CrashGuard(about["raylet_socket_name"], about["gcs_address"], logs, UNFINISHED_FOLDERS)
+        except (ConnectionError, RuntimeError, ValueError, TimeoutError, OSError, ray.exceptions.RayError) as error:
+            what = "A local Ray could not be started" if address == "local" else f"There is no Ray to join at {address}"
+            raise ClusterError(f"{what}: {reason(error)}; see `ray status`, or give another --address.") from error
+
+    def _shares(self) -> tuple[int, int]:
+        """(workers, threads of each)."""
+        nodes = _nodes()
+        if not nodes:
+            raise ClusterError("The Ray cluster has no node with a processor; add worker nodes.")
+        workers = self.options.workers or (sum(nodes) if self.started else len(nodes))
+        if self.options.workers is None and self.started and self.options.threads is not None:
+            workers = max(1, sum(nodes) // self.options.threads)
+        threads = self.options.threads or max(1, min(min(nodes), sum(nodes) // workers))
+        return workers, threads
+
+    def _reserve(self) -> None:
+        self._group = placement_group([{"CPU": self.threads}] * self.workers, strategy="SPREAD")
+        ready, _ = ray.wait([self._group.ready()], timeout=self.options.patience)
+        if not ready:
+            nodes, free = _nodes(), ray.available_resources().get("CPU", 0.0)
+            raise ClusterError(
+                f"{self._size()} found no room within {self.options.patience:g} s on {count_of(len(nodes), 'node')} "
+                f"with {count_of(sum(nodes), 'processor')}, {max(nodes, default=0)} on the largest and {free:g} free "
+                "in all; ask for fewer workers or threads, or add nodes."
+            )
+
+
+def _answering(address: str) -> str:
+    """The host of an address where something answers; Ray itself would try for minutes."""
+    host, _, port = address.rpartition(":")
+    if port.isdigit():
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=KNOCK):
+            pass
+    return host
+
+
+def _silence() -> Callable[[], None]:
+    """Ray prints that a worker died on stdout, which may be someone's JSON, whatever it was told about logs. A pool
+    says it in its own words. The function that is returned ends the silence."""
+    printed = getattr(worker, "print_to_stdstream", None)
+    if printed is not None:
+        worker.print_to_stdstream = lambda *_, **__: None
+
+    def undo() -> None:
+        if printed is not None:
+            worker.print_to_stdstream = printed
+
+    return undo
+
+
+def _nodes() -> list[int]:
+    """Processors of each node that has some."""
+    found = [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]
+    return sorted(cpus for cpus in found if cpus)
