@@ -16,6 +16,7 @@ from typing import Any
 
 from considerate import read_interactions
 from considerate.data.graph import Graph, divide
+from considerate.distributed.backends.base import PartitionedBackend
 from considerate.distributed.messages import PartitionSetup
 from considerate.distributed.partitions import make_partition
 from considerate.distributed.pools.host import LocalPool, size_of
@@ -59,7 +60,8 @@ def run(graph: Graph, way: str, workers: int) -> list[tuple[float, float, float]
     outline, parts = divide(graph)
     setup = PartitionSetup.of(outline, settings)
     pool = Counting([make_partition(part, setup) for part in parts], workers)
-    runner = make_runner(outline, setup, popularity_weights(graph.by_item.degrees, 1.0), pool, **WAYS[way])
+    weights = popularity_weights(graph.by_item.degrees, 1.0)
+    runner = make_runner(outline, setup, weights, pool, PartitionedBackend(**WAYS[way]))
     found, spent, sent = [], 0.0, 0.0
     begun, sweeps = time.perf_counter(), runner.sweeps()
     for _ in range(SWEEPS + 1):

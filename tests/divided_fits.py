@@ -20,6 +20,8 @@ from considerate.distributed.pools.host import LocalPool
 from considerate.distributed.pools.pool import PerPart
 from considerate.distributed.tasks import LocalTasks
 from considerate.fitting.prepare import make_graph
+from considerate.inference.posterior import Side
+from considerate.inference.sweep import State
 from likes import as_table, skewed, stored_settings
 
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -113,3 +115,9 @@ class HerePool(LocalPool):
 
     def name_checkpoint(self, name: str | None) -> None:
         self.named.append(name)
+
+
+def with_residents(state: State, side: Side) -> State:
+    """The state with the residents' rows in it, where they were gathered."""
+    q = state.posterior
+    return replace(state, posterior=replace(q, users=side) if not len(q.users) else replace(q, items=side))

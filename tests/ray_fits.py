@@ -10,16 +10,18 @@ from typing import Any
 import numpy as np
 
 from considerate.data.graph import USERS, Graph, GraphPart, divide
+from considerate.distributed.backends.base import PartitionedBackend
 from considerate.distributed.messages import PartitionSetup
 from considerate.distributed.partitions import make_partition
 from considerate.distributed.pools.host import LocalPool
-from considerate.distributed.runners import gather, make_runner, with_residents
+from considerate.distributed.runners import gather, make_runner
 from considerate.fitting.checkpoint import Checkpoints
 from considerate.fitting.prepare import make_estimator
 from considerate.inference.hidden import popularity_weights
 from considerate.inference.sweep import InMemory, State, Sweep
 from considerate.kernels.threads import LocalBackend
 from considerate.parameters import FitPlan
+from divided_fits import with_residents
 
 NEGATIVES, GROUPS = 1.5, 16
 Fitted = tuple[State, list[float]]  # and the bounds
@@ -83,7 +85,7 @@ def fit_over(
     pool = make_pool(setup, parts)
     bounds = []
     try:
-        runner = make_runner(outline, setup, weights_of(graph), pool, **options)
+        runner = make_runner(outline, setup, weights_of(graph), pool, PartitionedBackend(**options))
         for done in runner.sweeps():
             bounds.append(done.bound.total)
             sweep = done.state.sweep

@@ -16,18 +16,17 @@ import numpy as np
 import pytest
 
 from considerate.data.graph import ITEMS, USERS, Graph, divide, part_ranges, ranges, run_serially
+from considerate.distributed.backends.base import PartitionedBackend
 from considerate.distributed.messages import Broadcast, PartitionSetup, Reply, SumsRequest, merge_replies
 from considerate.distributed.partitions import make_partition
 from considerate.distributed.pools.disk import DiskPool
 from considerate.distributed.pools.host import LocalPool
 from considerate.distributed.runners import (
     PartitionedRunner,
-    by_items,
-    by_users,
+    base,
     correct_head_over,
     gather,
     make_runner,
-    with_residents,
 )
 from considerate.errors import DivergedError
 from considerate.inference.hidden import Expected, Sampled, correct_head, popularity_weights
@@ -36,6 +35,7 @@ from considerate.inference.updates import CHUNK, Moments, heavy_rows
 from considerate.kernels import compiled
 from considerate.kernels.threads import LocalBackend
 from considerate.parameters import FitPlan
+from divided_fits import with_residents
 
 NEGATIVES, GROUPS, SWEEPS = 1.5, 16, 5
 SIZES = {USERS: (700, 80), ITEMS: (80, 700)}  # users and items, where the one or the other side is divided
@@ -119,7 +119,7 @@ def divided(
         outline, replace(settings, hidden=kind, groups=GROUPS), resident, options.pop("out_of_core", False)
     )
     with pool_of(setup, parts) as pool:
-        yield make_runner(outline, setup, pi(graph), pool, **options), pool
+        yield make_runner(outline, setup, pi(graph), pool, PartitionedBackend(**options)), pool
 
 
 Fitted = tuple[State, list[dict[str, float]]]
@@ -380,8 +380,7 @@ def test_a_sweep_that_ends_badly_is_undone(resident, error, monkeypatch, tmp_pat
     settings = settings_of(8, True)
     with divided("sampled", settings, in_process, resident) as (runner, pool):
         whole = swept(runner, pool, 4)
-    module = by_users if resident == USERS else by_items
-    check = module.check_bound
+    check = base.check_bound
 
     def fail(bound, number, state):
         if number == 3:
@@ -390,7 +389,7 @@ def test_a_sweep_that_ends_badly_is_undone(resident, error, monkeypatch, tmp_pat
 
     for pool_of in (in_process, partial(on_disk, tmp_path)):
         with divided("sampled", settings, pool_of, resident) as (runner, pool):
-            monkeypatch.setattr(module, "check_bound", fail)
+            monkeypatch.setattr(base, "check_bound", fail)
             steps = runner.sweeps()
             done = [next(steps) for _ in range(2)][-1]
             before = gather(pool, settings.factors).rows.copy()
@@ -398,7 +397,7 @@ def test_a_sweep_that_ends_badly_is_undone(resident, error, monkeypatch, tmp_pat
                 next(steps)
             np.testing.assert_array_equal(gather(pool, settings.factors).rows, before)
             assert runner.evaluate_bound(done.state).total == pytest.approx(math.fsum(whole[1][2].values()), rel=1e-8)
-            monkeypatch.setattr(module, "check_bound", check)
+            monkeypatch.setattr(base, "check_bound", check)
             assert_same(swept(runner, pool, 4, done.state), (whole[0], whole[1][2:]))
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from considerate.data.graph import ITEMS, USERS, Graph, divide
+from considerate.distributed.backends.base import PartitionedBackend
 from considerate.distributed.division import (
     MOST_SUMS,
     PROCESS,
@@ -116,7 +117,9 @@ def test_the_formulas_are_those_of_the_messages(hidden: str, resident: str, fact
     plan = FitPlan(factors=factors, user_bias=True, hidden=hidden, negatives=2.0)
     setup = PartitionSetup.of(outline, plan, resident)
     pool = Recorder([make_partition(part, setup) for part in parts])
-    runner = make_runner(outline, setup, popularity_weights(outline.item_degree, 1.0), pool, item_shards=shards)
+    runner = make_runner(
+        outline, setup, popularity_weights(outline.item_degree, 1.0), pool, PartitionedBackend(item_shards=shards)
+    )
     sweeps = runner.sweeps()
     for _ in range(FREEZE_AFTER + 1):  # in the first ones groups move
         next(sweeps)

@@ -14,17 +14,19 @@ import pytest
 
 import naive
 from considerate.data.graph import Graph, divide
+from considerate.distributed.backends.base import PartitionedBackend
 from considerate.distributed.messages import PartitionSetup, merge_replies
 from considerate.distributed.partitions import inner, make_partition
 from considerate.distributed.partitions.inner import InnerBroadcast
 from considerate.distributed.pools.disk import DiskPool
 from considerate.distributed.pools.host import LocalPool
-from considerate.distributed.runners import gather, make_runner, with_residents
+from considerate.distributed.runners import gather, make_runner
 from considerate.errors import UsageError
 from considerate.inference.hidden import Sampled, popularity_weights
 from considerate.inference.posterior import Gamma
 from considerate.inference.sweep import State
 from considerate.parameters import FitPlan
+from divided_fits import with_residents
 
 NEGATIVES = 1.5
 
@@ -66,7 +68,7 @@ def divided(
         pool = DiskPool(folder, make_partition, setup, parts, threads)
     with pool:
         weights = popularity_weights(graph.by_item.degrees, 1.0)
-        yield make_runner(outline, setup, weights, pool, **options), pool
+        yield make_runner(outline, setup, weights, pool, PartitionedBackend(**options)), pool
 
 
 def begun(runner: Any) -> State:
@@ -87,7 +89,7 @@ class Visits:
         self.parts: list[Any] = [make_partition(part, setup) for part in parts]
         self.pool = LocalPool(self.parts)
         weights = popularity_weights(graph.by_item.degrees, 1.0)
-        self.runner: Any = make_runner(outline, setup, weights, self.pool, inner_sweeps=2)
+        self.runner: Any = make_runner(outline, setup, weights, self.pool, PartitionedBackend(inner_sweeps=2))
         self.state = begun(self.runner)
         self.runner._down(self.state, epsilon)  # which makes the groups
         if self.runner.grouping is not None:

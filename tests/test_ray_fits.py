@@ -20,9 +20,10 @@ from considerate.data.graph import ITEMS, USERS, Graph, divide
 from considerate.distributed.backends.ray import RayBackend
 from considerate.distributed.messages import PartitionSetup
 from considerate.distributed.partitions import make_partition
-from considerate.distributed.runners import gather, make_runner, with_residents
+from considerate.distributed.runners import gather, make_runner
 from considerate.fitting.checkpoint import Checkpoints
 from considerate.kernels import compiled
+from divided_fits import with_residents
 from randomised import share
 from ray_cluster import kill_worker, start_shared_ray
 from ray_fits import (

@@ -162,16 +162,9 @@ class PartitionedSession(FitSession):
         if not cluster.out_of_core:
             check_seen(self.folder, self.pool)
         self.histogram = self._popularity(plan)
-        runner = make_runner(
-            outline,
-            setup,
-            self.histogram.weights,
-            self.pool,
-            item_shards=self.division.item_shards,
-            inner_sweeps=self.backend.inner_sweeps,
-            inner=self.backend.inner,
-            run=self._stack.enter_context(LocalBackend(plan.threads)).map,
-        )
+        options = replace(self.backend, item_shards=self.division.item_shards)
+        run = self._stack.enter_context(LocalBackend(plan.threads)).map
+        runner = make_runner(outline, setup, self.histogram.weights, self.pool, options, run)
         self.parts = PartsOfPool(runner, self.pool)
         return runner
 

@@ -10,14 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from considerate.data.graph import GraphOutline, Run, run_serially
-from considerate.distributed.messages import PartitionSetup
+from considerate.distributed.backends.base import PartitionedBackend
+from considerate.distributed.messages import PartitionSetup, Reply, merge_replies
 from considerate.distributed.pools.pool import WorkerPool
 from considerate.errors import DivergedError
 from considerate.fitting.interrupts import held_interrupts
 from considerate.inference.bound import Bound
 from considerate.inference.hidden import Draws, Grouping
 from considerate.inference.posterior import Side
-from considerate.inference.sweep import State, Sweep, initial_side
+from considerate.inference.sweep import State, Sweep, check_bound, check_rows, initial_side, next_state
+from considerate.inference.updates import Moments, SideUpdate
 from considerate.kernels.arrays import Spare
 from considerate.parameters import FitPlan
 
@@ -31,8 +33,10 @@ class PartitionedRunner:
         setup: PartitionSetup,
         weights: NDArray[np.float64],
         pool: WorkerPool,
+        options: PartitionedBackend,
         run: Run[Any, Any] = run_serially,
     ) -> None:
+        self.options = options
         self.outline, self.setup, self.weights, self.pool, self.run = outline, setup, weights, pool, run
         self.counts = (outline.user_count, outline.item_count)
         plan, groups = setup.plan, min(setup.plan.groups, max(1, outline.item_count))
@@ -63,16 +67,16 @@ class PartitionedRunner:
         while True:
             self._go_back(state)
             try:
-                done = self._sweep(state)
+                swept = self._sweep(state)
             except (KeyboardInterrupt, DivergedError):
                 self._swept = state.sweep + 1
                 with suppress(Exception), held_interrupts():  # whoever asks for the bound will try again
                     self._go_back(state)
                 raise
-            self._swept = done.state.sweep
-            yield done
-            state = done.state
-            del done
+            state = swept.state
+            self._swept = state.sweep
+            yield swept
+            del swept
 
     def evaluate_bound(self, state: State) -> Bound:
         """L_xi of a state, on the H of the sweep that would come next."""
@@ -87,8 +91,26 @@ class PartitionedRunner:
     def _sweep(self, state: State) -> Sweep:
         raise NotImplementedError
 
-    def _settled(self, sweep: int) -> bool:
-        return self.grouping is None or not self.grouping.moves(sweep)
+    def _call(self, method: str, *arguments: Any, changes: bool = False) -> Reply:
+        """The merged reply of all parts, which are given what q(H) makes of pi."""
+        reply: Reply = self.pool.call(method, self._fixed, *arguments, merge=merge_replies, changes=changes)
+        return reply
+
+    def _epsilon(self, state: State) -> float:
+        return 1.0 if self.deterministic else state.step_size.epsilon
+
+    def _residents(self, blocks: list[list[float]], state: State) -> SideUpdate:
+        """The step of the residents, whose rows stay with the parts. blocks: as Reply has them."""
+        bad = [int(block[1]) for block in blocks if block[1] >= 0]
+        check_rows(min(bad, default=-1), self.setup.resident.removesuffix("s"), state.sweep + 1, state)
+        return SideUpdate(self._nobody(), Moments.total([block[2:] for block in blocks]))
+
+    def _end(self, state: State, users: SideUpdate, items: SideUpdate, bound: Bound) -> Sweep:
+        """The sweep from a state whose bound this is, once both sides are stepped."""
+        number, epsilon = state.sweep + 1, self._epsilon(state)
+        new = next_state(state, users, items, self.counts, self.settings, epsilon)
+        check_bound(bound, number, state)
+        return Sweep(new, bound, epsilon, self.grouping is None or not self.grouping.moves(number))
 
     def _nobody(self) -> Side:
         """No row of the side that lives with the parts."""

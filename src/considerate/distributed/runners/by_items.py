@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from considerate.data.graph import ITEMS, USERS, Adjacency, Range, ranges
-from considerate.distributed.messages import Broadcast, ClosedForm, Reply, Sums, SumsRequest, merge_replies
+from considerate.distributed.messages import Broadcast, ClosedForm, Sums, SumsRequest
 from considerate.distributed.runners.base import PartitionedRunner
 from considerate.inference.bound import Bound
 from considerate.inference.hidden import Shares, Terms
@@ -24,12 +24,10 @@ from considerate.inference.sweep import (
     State,
     Sweep,
     bound_of,
-    check_bound,
     check_rows,
     initial_items,
     initial_precisions,
     initial_side,
-    next_state,
 )
 from considerate.inference.updates import Moments, SideSolver, SideUpdate
 from considerate.kernels import compiled
@@ -63,10 +61,11 @@ class ByItemsRunner(PartitionedRunner):
     def evaluate_bound(self, state: State) -> Bound:
         """L_xi of a state, on the H of the sweep that would come next."""
         self._go_back(state)
-        return bound_of(state, self._sums(state, 0, None).edge_bound, self.settings, self.counts)
+        _, edge_bound, _ = self._sums(state, 0, None)
+        return bound_of(state, edge_bound, self.settings, self.counts)
 
     def _sweep(self, state: State) -> Sweep:
-        number, epsilon = state.sweep + 1, 1.0 if self.deterministic else state.step_size.epsilon
+        number, epsilon = state.sweep + 1, self._epsilon(state)
         users, edge_bound, shares = self._step_users(state, epsilon)
         self._ahead = None
         bound = bound_of(state, edge_bound, self.settings, self.counts)
@@ -75,15 +74,12 @@ class ByItemsRunner(PartitionedRunner):
         down = Broadcast(number, users.side, epsilon, *taus, closed=closed)
         # What the next sweep begins with comes with the visit, but for groups that are about to move.
         ask = self._ask(0) if self.grouping is None or not self.grouping.moves(number + 1) else None
-        up: Reply = self.pool.call("visit", self._fixed, self.pool.share(down), ask, merge=merge_replies, changes=True)
+        up = self._call("visit", self.pool.share(down), ask, changes=True)
         blocks = up.in_order().tolist()
-        check_rows(min((int(one[1]) for one in blocks if one[1] >= 0), default=-1), "item", number, state)
-        items = SideUpdate(self._nobody(), Moments.total([block[2:] for block in blocks]))
-        new = next_state(state, users, items, self.counts, self.settings, epsilon)
-        check_bound(bound, number, state)
+        swept = self._end(state, users, self._residents(blocks, state), bound)
         if ask is not None:
-            self._ahead = Ahead(new, up.root(), sum(one[0] for one in blocks))
-        return Sweep(new, bound, epsilon, self._settled(number))
+            self._ahead = Ahead(swept.state, up.root(), sum(block[0] for block in blocks))
+        return swept
 
     def _step_users(self, state: State, epsilon: float) -> tuple[SideUpdate, float, Shares | None]:
         """(the users stepped, the edges' part of the bound before, alpha and l), a block of coordinates at a time."""
@@ -91,39 +87,38 @@ class ByItemsRunner(PartitionedRunner):
         solver = SideSolver(q.users.empty_like(self._spare), self.outline.user_blocks, NONE, self.run)
         constants = PassConstants.of(self.settings, q.precisions.means_of(USERS), epsilon)
         kernel_pass = side_pass(q.users, self._nobody(), self._no_edges(), Terms(), constants, own_is_user=True)
-        bounds: list[float] = []
-        shares = None
+        edge_bound, shares = 0.0, None
         for block in range(len(compiled.coordinate_blocks(q.factors))):
-            made = self._sums(state, block, solver.new if block else None)
-            bounds.append(made.edge_bound)
-            shares = made.shares
-            solver.solve(kernel_pass, made.edges, 0, len(q.users), block)
-        return solver.result(), bounds[0], shares
+            edges, bound, shares = self._sums(state, block, solver.new if block else None)
+            edge_bound = edge_bound if block else bound
+            solver.solve(kernel_pass, edges, 0, len(q.users), block)
+        return solver.result(), edge_bound, shares
 
-    def _sums(self, state: State, block: int, stepped: Side | None) -> UserSums:
-        """The users' sums over all items, of one block of coordinates."""
+    def _sums(self, state: State, block: int, stepped: Side | None) -> tuple[EdgeSums, float, Shares | None]:
+        """(the users' sums over all items, the edges' part of the bound, alpha and l), of a block of coordinates."""
         users, number, ask = state.posterior.users, state.sweep + 1, self._ask(block)
         ahead = self._ahead if block == 0 and self._ahead is not None and self._ahead.state is state else None
         given = None if stepped is None else self.pool.share(stepped)
         if self.grouping is None:
             if ahead is None:
                 down = self.pool.share(Broadcast(number, users, 1.0, 1.0, 1.0))
-                up: Reply = self.pool.call("sums", self._fixed, down, ask, given, merge=merge_replies)
+                up = self._call("sums", down, ask, given)
                 ahead = Ahead(state, up.root(), sum(up.in_order()[:, 0].tolist()))
             assert ahead.sums.edges is not None
-            return UserSums(ahead.sums.edges, ahead.edge_bound)
+            return ahead.sums.edges, ahead.edge_bound, None
         if block == 0 and self.grouping.moves(number):
             self.grouping.regroup(np.concatenate(self.pool.call("means")))
-        root = ahead.sums if ahead is not None else None
-        if root is None:
+        if ahead is not None:
+            root = ahead.sums
+        else:
             down = self.pool.share(Broadcast(number, users, 1.0, 1.0, 1.0, closed=self._closed()))
-            root = self.pool.call("groups", self._fixed, down, given, merge=merge_replies).root()
+            root = self._call("groups", down, given).root()
         closed, bound, shares = self._closed_sums(root, users, block, stepped)
         down = self.pool.share(Broadcast(number, users, 1.0, 1.0, 1.0, closed=self._closed(shares)))
-        up = self.pool.call("sums", self._fixed, down, ask, given, merge=merge_replies)
+        up = self._call("sums", down, ask, given)
         edges = up.root().edges
         assert edges is not None
-        return UserSums(edges.take_in(closed), sum(up.in_order()[:, 0].tolist()) + bound, shares)
+        return edges.take_in(closed), sum(up.in_order()[:, 0].tolist()) + bound, shares
 
     def _closed_sums(self, root: Sums, users: Side, block: int, stepped: Side | None) -> tuple[EdgeSums, float, Shares]:
         """Expected mode: what the groups add to the users' sums and to the bound; alpha and l are made by it."""
@@ -131,23 +126,17 @@ class ByItemsRunner(PartitionedRunner):
         assert root.items is not None
         groups = self.grouping.with_sums(root.items)
         shares = Shares.empty(self._temperatures(), groups.groups)
-        kernel_pass = side_pass(
-            users,
-            self._nobody(),
-            self._no_edges(),
-            Terms(expected=shares.read(users.factors, groups, liked=root.liked)),
-            PassConstants.of(self.settings),
-            own_is_user=True,
-        )
-        size = compiled.coordinate_blocks(users.factors)[block]
-        found = EdgeSums.empty(len(users), size)
+        terms = Terms(expected=shares.read(users.factors, groups, liked=root.liked))
+        constants = PassConstants.of(self.settings)
+        kernel_pass = side_pass(users, self._nobody(), self._no_edges(), terms, constants, own_is_user=True)
+        sums = EdgeSums.empty(len(users), compiled.coordinate_blocks(users.factors)[block])
         out = (None, None, None) if stepped is None else stepped.arrays()
 
         def some(rows: Range) -> float:
-            into = found.rows(*rows).arrays()
+            into = sums.rows(*rows).arrays()
             return compiled.sum_rows(kernel_pass, np.arange(*rows, dtype=np.int32), 0, 0, True, *into, block, *out)
 
-        return found, sum(self.run(some, ranges(self.outline.user_blocks))), shares
+        return sums, sum(self.run(some, ranges(self.outline.user_blocks))), shares
 
     def _closed(self, shares: Shares | None = None, stepped: Side | None = None) -> ClosedForm | None:
         """Expected mode: what the items read; with the sums over users where these are stepped."""
@@ -168,12 +157,3 @@ class ByItemsRunner(PartitionedRunner):
 
     def _no_edges(self) -> Adjacency:
         return Adjacency(np.zeros(self.outline.user_count + 1, np.int64), NONE)
-
-
-@dataclass(frozen=True)
-class UserSums:
-    """The users' sums over all items, the edges' part of the bound, and in expected mode alpha and l."""
-
-    edges: EdgeSums
-    edge_bound: float
-    shares: Shares | None = None

@@ -1,53 +1,54 @@
 """The sweep over parts of users: items down, their natural gradients up, and the items stepped here (eq. 21).
 
 It does what `fit.sweeps` does, with the same bits: a part's sums are a node of the tree along which one pass would add
-them, and everything else is added in the order of the blocks.
+them, and everything else is added in the order of the blocks. With inner sweeps a part sweeps several times on its own.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from considerate.data.graph import ITEMS, USERS, Adjacency, Range, ranges
-from considerate.distributed.messages import Broadcast, Reply, SumsRequest, merge_replies
+from considerate.distributed.messages import Broadcast, Sums, SumsRequest
+from considerate.distributed.partitions.inner import InnerBroadcast, InnerReply, step_items
+from considerate.distributed.pools.pool import SinglePartCall
 from considerate.distributed.runners.base import PartitionedRunner
 from considerate.inference.bound import Bound
 from considerate.inference.hidden import Shares, Terms, UserGroups
-from considerate.inference.posterior import Posterior
+from considerate.inference.posterior import Posterior, Side
 from considerate.inference.schedule import StepSize
 from considerate.inference.sums import CoordinateBlock, EdgeSums, PassConstants, edge_sums, side_pass
 from considerate.inference.sweep import (
     State,
     Sweep,
     bound_of,
-    check_bound,
     check_rows,
     initial_items,
     initial_precisions,
     initial_side,
-    next_state,
 )
 from considerate.inference.updates import Moments, SideSolver, SideUpdate, heavy_rows
 from considerate.kernels import compiled
 
 
-def shard_ranges(item_blocks: NDArray[np.int64], shards: int) -> list[Range]:
-    """Ranges of items whose sums are asked for together: whole blocks of items, about as many blocks each."""
-    blocks = len(item_blocks) - 1
-    cuts = np.unique(np.linspace(0, blocks, min(shards, blocks) + 1).round().astype(int))
-    return ranges(item_blocks[cuts])
-
-
 class ByUsersRunner(PartitionedRunner):
     """Users live with the parts; the items are here, and travel."""
 
-    def __init__(self, *arguments: Any, item_shards: int = 1, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self.shards = shard_ranges(self.outline.item_blocks, item_shards)
-        self.heavy = heavy_rows(self.outline.item_degree, self.outline.item_blocks)
+    @cached_property
+    def shards(self) -> list[Range]:
+        """Ranges of items whose sums are asked for together: whole blocks of items, about as many blocks each."""
+        item_blocks = self.outline.item_blocks
+        blocks = len(item_blocks) - 1
+        cuts = np.linspace(0, blocks, min(self.options.item_shards or 1, blocks) + 1).round().astype(int)
+        return ranges(item_blocks[np.unique(cuts)])
+
+    @cached_property
+    def heavy(self) -> NDArray[np.int32]:
+        return heavy_rows(self.outline.item_degree, self.outline.item_blocks)
 
     def begin(self) -> State:
         """The state before the first sweep, here and with the parts."""
@@ -60,7 +61,7 @@ class ByUsersRunner(PartitionedRunner):
     def evaluate_bound(self, state: State) -> Bound:
         """L_xi of a state, on the H of the sweep that would come next."""
         self._go_back(state)
-        up: Reply = self.pool.call("bound", self._fixed, self.pool.share(self._down(state, 1.0)), merge=merge_replies)
+        up = self._call("bound", self.pool.share(self._down(state, 1.0)))
         return bound_of(state, sum(up.in_order()[:, 0].tolist()), self.settings, self.counts)
 
     def _down(self, state: State, epsilon: float) -> Broadcast:
@@ -73,37 +74,31 @@ class ByUsersRunner(PartitionedRunner):
         return Broadcast(number, q.items, epsilon, *q.precisions.means_of(USERS), groups)
 
     def _sweep(self, state: State) -> Sweep:
-        number, q = state.sweep + 1, state.posterior
-        epsilon = 1.0 if self.deterministic else state.step_size.epsilon
-        down = self._down(state, epsilon)
+        q, down = state.posterior, self._down(state, self._epsilon(state))
         shared = self.pool.share(down)
         sizes = compiled.coordinate_blocks(q.factors)
         asks = [(shard, block) for shard in self.shards for block in range(len(sizes))]
         solver = SideSolver(q.items.empty_like(self._spare), self.outline.item_blocks, self.heavy, self.run)
-        blocks: list[list[float]] = []
+        blocks: list[list[float]] = []  # as Reply has them
         users: UserGroups | None = None
-        for shard, block in asks:
-            ask = SumsRequest(*shard, block, (shard, block) == asks[-1])
+        for shard, coordinates in asks:
+            ask = SumsRequest(*shard, coordinates, (shard, coordinates) == asks[-1])
             if not blocks:
-                up: Reply = self.pool.call("visit", self._fixed, shared, ask, merge=merge_replies, changes=True)
+                up = self._call("visit", shared, ask, changes=True)
                 blocks, users = up.in_order().tolist(), up.root().users
-                bound = bound_of(state, sum(one[0] for one in blocks), self.settings, self.counts)
-                bad = [int(one[1]) for one in blocks if one[1] >= 0]
-                check_rows(min(bad, default=-1), "user", number, state)
+                bound = bound_of(state, sum(block[0] for block in blocks), self.settings, self.counts)
+                stepped_users = self._residents(blocks, state)
             else:
-                stepped = solver.new.between(*shard) if block else None
+                stepped = solver.new.between(*shard) if coordinates else None
                 given = None if stepped is None else self.pool.share(stepped)
-                up = self.pool.call("sums", self._fixed, shared, ask, given, merge=merge_replies)
+                up = self._call("sums", shared, ask, given)
             edges = up.root().edges
             assert edges is not None
             del up
             self._solve(solver, down, state, edges, users, ask)
         items = solver.result()
-        check_rows(items.bad_row, "item", number, state)
-        stepped_users = SideUpdate(self._nobody(), Moments.total([block[2:] for block in blocks]))
-        new = next_state(state, stepped_users, items, self.counts, self.settings, epsilon)
-        check_bound(bound, number, state)
-        return Sweep(new, bound, epsilon, self._settled(number))
+        check_rows(items.bad_row, "item", state.sweep + 1, state)
+        return self._end(state, stepped_users, items, bound)
 
     def _solve(
         self,
@@ -127,3 +122,45 @@ class ByUsersRunner(PartitionedRunner):
             block = CoordinateBlock.of(own.factors, ask.block, stepped)
             edges = edges.take_in(edge_sums(kernel_pass, rows, block, (0, 0), closed_form=True))
         solver.solve(kernel_pass, edges, ask.first, ask.last, ask.block)
+
+
+class InnerSweepsRunner(ByUsersRunner):
+    """A sweep is one visit of every part, which sweeps over its own users and the items several times."""
+
+    def _sweep(self, state: State) -> Sweep:
+        down = self._down(state, self._epsilon(state))
+        up = self._call("messages", self.pool.share(down), changes=True)
+        bound = bound_of(state, sum(up.in_order()[:, 0].tolist()), self.settings, self.counts)
+        visit = self._one_at_a_time if self.options.inner == "one" else self._together
+        items, blocks, bad_item = visit(state, down, up.root())
+        users = self._residents(blocks, state)
+        check_rows(bad_item, "item", state.sweep + 1, state)
+        return self._end(state, users, SideUpdate(items, Moments.of(items)), bound)
+
+    def _one_at_a_time(self, state: State, down: Broadcast, total: Sums) -> tuple[Side, list[list[float]], int]:
+        """Each part from the items and the messages that the one before has left."""
+        blocks: list[list[float]] = []
+        bad = -1
+        for number in range(self.setup.parts):
+            given = self.pool.share(self._inner_down(state, down, total))
+            answers = self.pool.call(SinglePartCall(number, "inner"), self._fixed, given, changes=True)
+            reply: InnerReply = next(answer for answer in answers if answer is not None)
+            down, total = replace(down, other=reply.items), reply.total
+            blocks += reply.blocks.tolist()
+            bad = reply.bad_item if bad < 0 else bad
+        return down.other, blocks, bad
+
+    def _together(self, state: State, down: Broadcast, total: Sums) -> tuple[Side, list[list[float]], int]:
+        """All parts from the same items and messages; the items from the new messages of all."""
+        given = self.pool.share(self._inner_down(state, down, total))
+        up = self._call("inner_together", given, changes=True)
+        all_items = np.arange(self.outline.item_count, dtype=np.int32)
+        items, bad = step_items(down.other, up.root(), all_items, self._item_step(state, down), down.groups)
+        return items, up.in_order().tolist(), bad
+
+    def _inner_down(self, state: State, down: Broadcast, total: Sums) -> InnerBroadcast:
+        step = self._item_step(state, down)
+        return InnerBroadcast(down, total, step.tau, step.tau_bias, self.options.inner_sweeps)
+
+    def _item_step(self, state: State, down: Broadcast) -> PassConstants:
+        return PassConstants.of(self.settings, state.posterior.precisions.means_of(ITEMS), down.epsilon)
