@@ -6,6 +6,7 @@ import logging
 import pickle
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,8 @@ import scipy.sparse as sp
 from considerate.data import Interactions, ReaderOptions, parquet, pieces, read_interactions, read_likes
 from considerate.data.graph import Graph, block_ends, divide, row_blocks
 from considerate.data.vocabulary import Vocabulary, join_ids, merge_ids, slice_ids
-from considerate.distributed.exchange import DividedData, from_graph, read_divided, stages, with_all_user_likes
+from considerate.distributed import stages
+from considerate.distributed.exchange import DividedData, from_graph, read_divided
 from considerate.distributed.tasks import LocalTasks, Tasks
 from considerate.errors import ConsiderateError, DataError, UsageError
 from considerate.fitting.prepare import make_graph
@@ -82,7 +84,7 @@ def check(got: DividedData, wanted: Interactions, tasks: Tasks, block_edges: int
     assert len(found) == len(parts)
     if got.all_user_likes is not None:
         everyone = tasks.get(got.all_user_likes)
-        found = [with_all_user_likes(part, everyone) for part in found]
+        found = [replace(part, all_user_likes=everyone) for part in found]
     for one, part in zip(found, parts):
         assert (one.number, one.first) == (part.number, part.first)
         assert np.array_equal(one.blocks, part.blocks)

@@ -25,7 +25,7 @@ from considerate.data.graph import Adjacency, GraphPart
 from considerate.data.vocabulary import Vocabulary
 from considerate.distributed.backends.out_of_core import OutOfCore
 from considerate.distributed.pools.pool import PerPart
-from considerate.distributed.spilling import LEAST, SpillingTasks, spilled
+from considerate.distributed.tasks import LEAST, SpillingTasks, spilled
 from considerate.errors import DataError, OutputError, UsageError
 from considerate.fitting.checkpoint import INDEX, Checkpoints
 from considerate.storage.scratch import LOCK, PREFIX

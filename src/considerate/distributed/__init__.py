@@ -3,7 +3,7 @@
     backends/     OutOfCore and RayBackend: the options of a fit, and sessions that run it
     pools/, ray/  worker pools: partitions in this process, in files, in Ray actors
     tasks.py      functions that run somewhere and leave their results there
-    exchange/     Parquet read by tasks, exchanged once into the partitions
+    exchange.py   Parquet read by tasks, exchanged once into the partitions; its stages are in stages.py
     partitions/   what one partition does with a message
     runners/      the sweep: messages down, sums up, the travelling side stepped at the head
     division.py   which side is partitioned, and the memory that needs

@@ -7,12 +7,23 @@ again where a result was lost.
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
+from dataclasses import fields, is_dataclass, replace
+from functools import wraps
 from typing import Any, Protocol, Self
 
+import numpy as np
+from numpy.typing import NDArray
+
+from considerate.errors import OutputError
 from considerate.kernels.threads import available_threads
+
+LEAST = 1 << 16  # bytes of an array that is worth being in a file
+ALIGNED = 64
 
 
 class ClosedAtEnd:
@@ -87,8 +98,8 @@ class LocalTasks(ClosedAtEnd):
 def _run(function: Callable[..., Any], arguments: tuple[Any, ...], refs: Sequence[Future[Any]]) -> None:
     """Run a function on what its arguments stand for; each of its results goes to its own reference."""
     try:
-        given = [[_value(one) for one in some] if isinstance(some, list) else _value(some) for some in arguments]
-        results = function(*given)
+        values = [[_value(ref) for ref in given] if isinstance(given, list) else _value(given) for given in arguments]
+        results = function(*values)
         if len(refs) == 1:
             results = [results]
         elif len(results) != len(refs):
@@ -103,3 +114,84 @@ def _run(function: Callable[..., Any], arguments: tuple[Any, ...], refs: Sequenc
 
 def _value(argument: Any) -> Any:
     return argument.result() if isinstance(argument, Future) else argument
+
+
+# --- Large results in files: their pages may leave the memory ---
+
+
+class SpillingTasks(LocalTasks):
+    """Threads of this process. What they give is in files of a folder, which nobody else sees and which go when nobody
+    holds the result any more."""
+
+    def __init__(self, folder: str, threads: int | None = None) -> None:
+        super().__init__(threads)
+        self._folder = folder
+
+    def put(self, value: Any) -> Any:
+        return super().put(spilled(value, self._folder))
+
+    def submit(self, function: Callable[..., Any], *arguments: Any, returns: int = 1) -> Any:
+        @wraps(function)
+        def run(*given: Any) -> Any:
+            return spilled(function(*given), self._folder)
+
+        return super().submit(run, *arguments, returns=returns)
+
+
+def spilled(value: Any, folder: str) -> Any:
+    """The same value with its large arrays in one file, mapped."""
+    large: list[NDArray[Any]] = []
+
+    def note(array: NDArray[Any]) -> NDArray[Any]:
+        large.append(array)
+        return array
+
+    _changed(value, note)
+    if not large:
+        return value
+    mapped = iter(_in_file(large, folder))
+    return _changed(value, lambda _: next(mapped))
+
+
+def _changed(value: Any, change: Callable[[NDArray[Any]], NDArray[Any]]) -> Any:
+    """The value with change(array) for its large arrays: in dataclasses, lists, tuples and dictionaries."""
+    if isinstance(value, np.ndarray):
+        return change(value) if value.nbytes >= LEAST and not value.dtype.hasobject else value
+    if is_dataclass(value) and not isinstance(value, type):
+        before = {field.name: getattr(value, field.name) for field in fields(value) if field.init}
+        after = {name: _changed(field, change) for name, field in before.items()}
+        other = {name: field for name, field in after.items() if field is not before[name]}
+        return replace(value, **other) if other else value
+    if type(value) in (list, tuple):
+        return type(value)(_changed(entry, change) for entry in value)
+    if type(value) is dict:
+        return {key: _changed(entry, change) for key, entry in value.items()}
+    return value
+
+
+def _in_file(arrays: list[NDArray[Any]], folder: str) -> list[NDArray[Any]]:
+    """Arrays written to a file and mapped, read-only. The file is open for no longer than that, as there may be more of
+    them than a process may have open; without its name it is gone when the last array is."""
+    import pyarrow as pa
+
+    starts: list[int] = []
+    try:
+        descriptor, path = tempfile.mkstemp(prefix="result-", dir=folder)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                for array in arrays:
+                    file.seek(-(-file.tell() // ALIGNED) * ALIGNED)
+                    starts.append(file.tell())
+                    file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+            with pa.memory_map(path) as whole:
+                memory = whole.read_buffer()
+        finally:
+            os.unlink(path)
+    except OSError as error:
+        raise OutputError(
+            f"{folder}: {sum(array.nbytes for array in arrays) / 1e6:.1f} MB of what was read cannot be written there "
+            f"({error.strerror or error}); free some space, or choose a folder on another disk."
+        ) from error
+    return [
+        np.frombuffer(memory, array.dtype, array.size, at).reshape(array.shape) for array, at in zip(arrays, starts)
+    ]

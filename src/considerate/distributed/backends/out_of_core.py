@@ -10,8 +10,7 @@ from typing import Any
 
 from considerate.distributed.backends.base import PartitionedBackend
 from considerate.distributed.pools.disk import DiskPool
-from considerate.distributed.spilling import SpillingTasks
-from considerate.distributed.tasks import ClosedAtEnd
+from considerate.distributed.tasks import ClosedAtEnd, SpillingTasks
 from considerate.kernels.threads import available_threads
 from considerate.storage.files import PathLike
 from considerate.storage.scratch import scratch_folder

@@ -2,7 +2,7 @@
 
     pieces of Parquet  ->  users and items of each  ->  slices by shard of users  ->  shards  ->  parts
 
-Whoever asks for it, the head, sees sizes, samples of users, the items and their degrees; users and likes stay with the
+The head, which asks for it, sees sizes, samples of users, the items and their degrees; users and likes stay with the
 tasks. The parts are those of `graph.divide` on the graph of the whole data, whatever the pieces and shards were.
 """
 
@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from considerate.data import Interactions, Titles
-from considerate.data.graph import ITEMS, USERS, Adjacency, Graph, GraphOutline, GraphPart, check_sizes, divide
+from considerate.data.graph import ITEMS, USERS, Graph, GraphOutline, check_sizes, divide
 from considerate.data.options import ReaderOptions
 from considerate.data.pieces import piece_bytes, shard_count
 from considerate.data.read import find_titles, open_parquet_likes, read_likes
 from considerate.data.vocabulary import Vocabulary, slice_ids
-from considerate.distributed.exchange.stages import (
+from considerate.distributed.stages import (
     Progress,
     Ref,
     TaskStages,
@@ -42,9 +42,7 @@ class DividedData:
     outline: GraphOutline
     resident: str  # "users" or "items"
     parts: list[Ref]  # of GraphPart, each without `all_user_likes`
-    all_user_likes: (
-        Ref | None
-    )  # where items are resident: of the Adjacency by user, which `with_everyone` gives to a part
+    all_user_likes: Ref | None  # where items are resident: of the Adjacency by user, which every part is given
     user_ids: list[Ref]  # of Vocabulary: of each part's users, or one of all users where items are resident
     item_ids: Vocabulary
     titles: Titles | None
@@ -52,11 +50,6 @@ class DividedData:
     rows_read: int
     rows_kept: int
     notes: tuple[str, ...]
-
-
-def with_all_user_likes(part: GraphPart, all_user_likes: Adjacency) -> GraphPart:
-    """A part of the items that can redraw every user's row."""
-    return replace(part, all_user_likes=all_user_likes)
 
 
 def read_divided(
@@ -90,12 +83,13 @@ def read_divided(
     pieces = cut_pieces(table, watch, most_bytes or piece_bytes(size))
     read = read_pieces(pieces, watch, options.untitled())
     del pieces
-    item_ids, made = exchange_likes(read, watch, table.name, shards or shard_count(size))
+    item_ids, sorted_likes = exchange_likes(read, watch, table.name, shards or shard_count(size))
     titles, more = find_titles(item_ids, options)
-    outline = make_outline(made, watch, len(item_ids))
+    outline = make_outline(sorted_likes, watch, len(item_ids))
     check_sizes(table.name, outline.user_count, outline.item_count, outline.duplicates)
     resident = _chosen(resident, outline)
-    parts, all_user_likes, user_ids = (parts_by_users if resident == USERS else parts_by_items)(made, outline, watch)
+    divided = (parts_by_users if resident == USERS else parts_by_items)(sorted_likes, outline, watch)
+    parts, all_user_likes, user_ids = divided
     return DividedData(
         outline=outline,
         resident=resident,

@@ -12,15 +12,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from considerate.data.encode import check_missing, check_size
-from considerate.data.graph import MOST_ITEM_BLOCKS, GraphOutline, block_ends, part_ranges, row_blocks
+from considerate.data.graph import (
+    MOST_ITEM_BLOCKS,
+    Adjacency,
+    GraphOutline,
+    GraphPart,
+    block_ends,
+    part_ranges,
+    ranges,
+    row_blocks,
+)
 from considerate.data.options import ReaderOptions
 from considerate.data.parquet import Fragment, ParquetInput
 from considerate.data.pieces import (
+    Likes,
     PieceSummary,
     ShardSize,
     choose_cuts,
@@ -31,17 +43,9 @@ from considerate.data.pieces import (
     split_piece,
 )
 from considerate.data.read import check_rows
-from considerate.data.vocabulary import Vocabulary
-from considerate.distributed.exchange.shards import (
-    add_arrays,
-    find_boundaries,
-    join_items,
-    join_shards,
-    join_users,
-    slice_by_items,
-    slice_shard,
-)
+from considerate.data.vocabulary import Vocabulary, join_ids
 from considerate.distributed.tasks import Tasks
+from considerate.kernels import compiled
 
 Progress = Callable[[str, int, int], None]  # (stage, done, total)
 Ref = Any
@@ -68,9 +72,7 @@ class TaskStages:
         """Values put together by tasks, some at a time."""
         level = list(refs)
         while len(level) > 1:
-            level = [
-                self.tasks.submit(function, level[place : place + FAN_IN]) for place in range(0, len(level), FAN_IN)
-            ]
+            level = [self.tasks.submit(function, level[at : at + FAN_IN]) for at in range(0, len(level), FAN_IN)]
         return level[0]
 
 
@@ -78,18 +80,17 @@ class TaskStages:
 class ReadPieces:
     """What reading gave: numbers, and references to the likes and the items of each piece."""
 
-    options: ReaderOptions  # resolved
     summaries: list[PieceSummary]
     items: list[Ref]
     likes: list[Ref]
 
     @property
     def rows(self) -> int:
-        return sum(one.rows for one in self.summaries)
+        return sum(piece.rows for piece in self.summaries)
 
     @property
     def kept(self) -> int:
-        return sum(one.kept for one in self.summaries)
+        return sum(piece.kept for piece in self.summaries)
 
 
 @dataclass(frozen=True)
@@ -118,12 +119,12 @@ def cut_pieces(table: ParquetInput, watch: TaskStages, most: int) -> list[Parque
 def read_pieces(pieces: list[ParquetInput], watch: TaskStages, options: ReaderOptions) -> ReadPieces:
     """Every piece read by a task; refused here what only all pieces together tell."""
     refs = [watch.tasks.submit(read_piece, piece, options, returns=3) for piece in pieces]
-    summaries: list[PieceSummary] = watch.gather("reading", [one[0] for one in refs])
-    read = ReadPieces(options, summaries, [one[1] for one in refs], [one[2] for one in refs])
+    summaries, items, likes = map(list, zip(*refs))
+    read = ReadPieces(watch.gather("reading", summaries), items, likes)
     name = pieces[0].name
-    check_rows(name, options.where, read.rows, read.kept, sum(one.nan for one in summaries))
+    check_rows(name, options.where, read.rows, read.kept, sum(piece.nan for piece in read.summaries))
     for at, (what, column) in enumerate((("user", str(options.user_column)), ("item", str(options.item_column)))):
-        check_missing(name, what, column, sum(one.missing[at] for one in summaries))
+        check_missing(name, what, column, sum(piece.missing[at] for piece in read.summaries))
     return read
 
 
@@ -141,40 +142,40 @@ def exchange_likes(read: ReadPieces, watch: TaskStages, name: str, shards: int) 
         del likes, items, sent
     refs = []
     for _ in range(len(cuts) + 1):
-        refs.append(watch.tasks.submit(make_shard, [one.pop(0) for one in slices], len(item_ids), returns=3))
-    sizes: list[ShardSize] = watch.gather("exchanging", [one[0] for one in refs])
-    degree = watch.together(add_arrays, [one[1] for one in refs])
-    first_users = np.cumsum([0, *(one.users for one in sizes)]).tolist()
-    first_edges = np.cumsum([0, *(one.edges for one in sizes)]).tolist()
+        refs.append(watch.tasks.submit(make_shard, [piece.pop(0) for piece in slices], len(item_ids), returns=3))
+    size_refs, degrees, shard_likes = map(list, zip(*refs))
+    sizes: list[ShardSize] = watch.gather("exchanging", size_refs)
+    degree = watch.together(partial(np.sum, axis=0), degrees)
+    first_users = np.cumsum([0, *(shard.users for shard in sizes)]).tolist()
+    first_edges = np.cumsum([0, *(shard.edges for shard in sizes)]).tolist()
     check_size(name, "user", first_users[-1])
-    return item_ids, UserShards(sizes, degree, [one[2] for one in refs], first_users, first_edges)
+    return item_ids, UserShards(sizes, degree, shard_likes, first_users, first_edges)
 
 
-def make_outline(made: UserShards, watch: TaskStages, item_count: int) -> GraphOutline:
+def make_outline(shards: UserShards, watch: TaskStages, item_count: int) -> GraphOutline:
     """What is known of the graph; its blocks are those that `row_blocks` gives for the whole."""
-    users, edges = made.first_users[-1], made.first_edges[-1]
+    users, edges = shards.first_users[-1], shards.first_edges[-1]
     ends = block_ends(edges)
     refs = []
-    for shard, likes in enumerate(made.likes):
-        low, high = np.searchsorted(ends, made.first_edges[shard : shard + 2], side="right")
+    for shard, likes in enumerate(shards.likes):
+        low, high = np.searchsorted(ends, shards.first_edges[shard : shard + 2], side="right")
         if low < high:
-            place = (made.first_users[shard], made.first_edges[shard])
+            place = (shards.first_users[shard], shards.first_edges[shard])
             refs.append(watch.tasks.submit(find_boundaries, likes, *place, ends[low:high]))
     inner = watch.tasks.get(refs)
     user_blocks = np.unique(np.concatenate([[0], *inner, [users]])).astype(np.int64)
-    degree = watch.tasks.get(made.degree)
-    item_starts = np.concatenate([[0], np.cumsum(degree)])
-    item_blocks = row_blocks(item_starts, most=MOST_ITEM_BLOCKS)
-    duplicates = sum(one.duplicates for one in made.sizes)
+    degree = watch.tasks.get(shards.degree)
+    item_blocks = row_blocks(np.concatenate([[0], np.cumsum(degree)]), most=MOST_ITEM_BLOCKS)
+    duplicates = sum(shard.duplicates for shard in shards.sizes)
     return GraphOutline(users, item_count, edges, duplicates, degree, user_blocks, item_blocks)
 
 
-def parts_by_users(made: UserShards, outline: GraphOutline, watch: TaskStages) -> tuple[list[Ref], None, list[Ref]]:
+def parts_by_users(shards: UserShards, outline: GraphOutline, watch: TaskStages) -> tuple[list[Ref], None, list[Ref]]:
     """(parts, None, users of each part): each part from the slices of the shards that it overlaps."""
     blocks = [outline.user_blocks[low : high + 1] for low, high in part_ranges(len(outline.user_blocks) - 1)]
     slices: list[list[Ref]] = [[] for _ in blocks]
-    for shard, likes in enumerate(made.likes):
-        first, last = made.first_users[shard], made.first_users[shard + 1]
+    for shard, likes in enumerate(shards.likes):
+        first, last = shards.first_users[shard], shards.first_users[shard + 1]
         overlaps = [
             (part, max(int(own[0]), first) - first, min(int(own[-1]), last) - first)
             for part, own in enumerate(blocks)
@@ -185,27 +186,78 @@ def parts_by_users(made: UserShards, outline: GraphOutline, watch: TaskStages) -
             sent = watch.tasks.submit(slice_shard, likes, rows, returns=len(rows))
             for overlap, ref in zip(overlaps, sent if len(rows) > 1 else [sent]):
                 slices[overlap[0]].append(ref)
-    made.likes.clear()
+    shards.likes.clear()
     refs = [watch.tasks.submit(join_users, number, own, slices[number], returns=3) for number, own in enumerate(blocks)]
     del slices
-    watch.gather("dividing", [one[0] for one in refs])
-    return [one[1] for one in refs], None, [one[2] for one in refs]
+    edges, parts, user_ids = map(list, zip(*refs))
+    watch.gather("dividing", edges)
+    return parts, None, user_ids
 
 
-def parts_by_items(made: UserShards, outline: GraphOutline, watch: TaskStages) -> tuple[list[Ref], Ref, list[Ref]]:
+def parts_by_items(shards: UserShards, outline: GraphOutline, watch: TaskStages) -> tuple[list[Ref], Ref, list[Ref]]:
     """(parts, the likes of all users, [all users]): each part from the slices of all shards."""
     blocks = [outline.item_blocks[low : high + 1] for low, high in part_ranges(len(outline.item_blocks) - 1)]
     places = (*(int(own[0]) for own in blocks), outline.item_count)
     sent = [
         watch.tasks.submit(slice_by_items, likes, first, places, returns=len(blocks))
-        for likes, first in zip(made.likes, made.first_users)
+        for likes, first in zip(shards.likes, shards.first_users)
     ]
-    slices = sent if len(blocks) > 1 else [[one] for one in sent]
+    slices = sent if len(blocks) > 1 else [[ref] for ref in sent]
     refs = [
-        watch.tasks.submit(join_items, number, own, outline.user_count, [one[number] for one in slices], returns=2)
-        for number, own in enumerate(blocks)
+        watch.tasks.submit(join_items, number, own, outline.user_count, list(own_slices), returns=2)
+        for number, (own, own_slices) in enumerate(zip(blocks, zip(*slices)))
     ]
-    all_user_likes, users = watch.tasks.submit(join_shards, list(made.likes), returns=2)
-    made.likes.clear()
-    watch.gather("dividing", [one[0] for one in refs])
-    return [one[1] for one in refs], all_user_likes, [users]
+    all_user_likes, users = watch.tasks.submit(join_shards, list(shards.likes), returns=2)
+    shards.likes.clear()
+    edges, parts = map(list, zip(*refs))
+    watch.gather("dividing", edges)
+    return parts, all_user_likes, [users]
+
+
+# --- What tasks do with shards of users ---
+
+
+def find_boundaries(likes: Likes, first_user: int, first_edge: int, ends: NDArray[np.float64]) -> NDArray[np.int64]:
+    """The users with whom blocks begin that are to end by these edges; each of them is in this shard or ends it."""
+    return np.searchsorted(likes.starts + first_edge, ends, side="left") + first_user
+
+
+def slice_shard(likes: Likes, rows: tuple[tuple[int, int], ...]) -> Likes | list[Likes]:
+    """Ranges of a shard's users; one alone is not in a list."""
+    slices = [likes.part(first, last) for first, last in rows]
+    return slices if len(slices) > 1 else slices[0]
+
+
+def join_shards(slices: list[Likes]) -> tuple[Adjacency, Vocabulary]:
+    """(likes, users) of consecutive slices of users."""
+    degrees = np.concatenate([np.diff(part.starts) for part in slices])
+    starts = np.concatenate([[0], np.cumsum(degrees)]).astype(np.int64)
+    items = np.concatenate([part.items for part in slices]) if len(slices) > 1 else slices[0].items
+    return Adjacency(starts, items), join_ids([part.users for part in slices])
+
+
+def join_users(number: int, blocks: NDArray[np.int64], slices: list[Likes]) -> tuple[int, GraphPart, Vocabulary]:
+    """(edges, part, users) of a part by users."""
+    likes, ids = join_shards(slices)
+    return likes.edges, GraphPart(number, int(blocks[0]), likes, blocks - blocks[0]), ids
+
+
+def slice_by_items(likes: Likes, first_user: int, places: tuple[int, ...]) -> Adjacency | list[Adjacency]:
+    """A shard's users by item, for each range of items; one range alone is not in a list."""
+    users = np.repeat(np.arange(len(likes.users), dtype=np.int32), np.diff(likes.starts))
+    starts, rows, _ = compiled.sort_pairs(likes.items, users, places[-1], len(likes.users))
+    rows = rows + np.int32(first_user)
+    slices = []
+    for first, last in ranges(np.array(places)):
+        own = starts[first : last + 1]
+        slices.append(Adjacency(own - own[0], rows[int(own[0]) : int(own[-1])].copy()))
+    return slices if len(slices) > 1 else slices[0]
+
+
+def join_items(number: int, blocks: NDArray[np.int64], users: int, slices: list[Adjacency]) -> tuple[int, GraphPart]:
+    """(edges, part) of a part by items, from what all shards of users have of it."""
+    count = int(blocks[-1] - blocks[0])
+    rows = [np.repeat(np.arange(count, dtype=np.int32), part.degrees) for part in slices]
+    columns = [part.indices for part in slices]
+    starts, indices, _ = compiled.sort_pairs(np.concatenate(rows), np.concatenate(columns), count, users)
+    return len(indices), GraphPart(number, int(blocks[0]), Adjacency(starts, indices), blocks - blocks[0])
