@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from considerate.data.graph import USERS, GraphPart
 from considerate.distributed.messages import PartitionSetup
 from considerate.distributed.partitions.base import Partition
-from considerate.distributed.partitions.inner import InnerPartition
 from considerate.distributed.partitions.items import ItemPartition
+from considerate.distributed.partitions.users import UserPartition
 
 __all__ = ["Partition", "make_partition"]
 
@@ -23,7 +23,7 @@ def make_partition(
     before: Mapping[str, NDArray[Any]] | None = None,
 ) -> Partition:
     """The part that a pool hosts: as it is before the first sweep, or in a state that it had."""
-    part = InnerPartition(graph, setup) if setup.resident == USERS else ItemPartition(graph, setup)
+    part = UserPartition(graph, setup) if setup.resident == USERS else ItemPartition(graph, setup)
     if state is None:
         part.begin()
     else:

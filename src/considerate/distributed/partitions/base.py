@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from considerate.data.graph import GraphPart
-from considerate.distributed.messages import PartitionSetup
-from considerate.inference.hidden import Draws, Inclusion
+from considerate.data.graph import Adjacency, GraphPart, ranges
+from considerate.distributed.messages import PartitionSetup, Reply, Sums
+from considerate.inference.hidden import Draws, Inclusion, Sampled
 from considerate.inference.posterior import Side
 from considerate.inference.sweep import initial_side
+from considerate.kernels import compiled
 from considerate.kernels.arrays import Spare
 
 Fixed = Draws | Inclusion  # what q(H) makes of pi, once for a fit
@@ -55,12 +56,10 @@ class Partition:
 
     def state(self) -> dict[str, NDArray[Any]]:
         """The residents' rows, and what else is needed to go on."""
-        found: dict[str, NDArray[Any]] = {"rows": self.side.rows, "sweep": np.array([self.sweep], np.int64)}
+        tensors: dict[str, NDArray[Any]] = {"rows": self.side.rows, "sweep": np.array([self.sweep], np.int64)}
         if self.side.bias_mean is not None and self.side.bias_variance is not None:
-            found |= {"bias_mean": self.side.bias_mean, "bias_variance": self.side.bias_variance}
-        if self.temperature is not None:
-            found["temperature"] = self.temperature
-        return found
+            tensors |= {"bias_mean": self.side.bias_mean, "bias_variance": self.side.bias_variance}
+        return tensors if self.temperature is None else tensors | {"temperature": self.temperature}
 
     def restore(self, tensors: Mapping[str, NDArray[Any]], before: Mapping[str, NDArray[Any]] | None = None) -> None:
         """Put a state back; and the one before it, where the last step may yet be undone."""
@@ -105,6 +104,20 @@ class Partition:
         """Room for new rows; the ones before the last step are let go for it."""
         self._before = None
         return self.side.empty_like(self._spare)
+
+    def _step_rows(self, kernel_pass: compiled.Pass, new: Side) -> NDArray[np.float64]:
+        """Step all residents here into `new`: what is per block, as Reply has it."""
+        steps = [compiled.update_rows(kernel_pass, a, b, *new.arrays()) for a, b in ranges(self.graph.blocks)]
+        first = self.graph.first
+        return np.array([[bound, bad if bad < 0 else first + bad, *moments] for bound, bad, moments in steps])
+
+    def _sampled(self, likes: Adjacency, blocks: NDArray[np.int64], first: int, draws: Draws) -> Sampled:
+        """The draws of the users whose likes these are, `first` and on."""
+        plan = self.setup.plan
+        return Sampled(likes, blocks, draws, plan.negatives, plan.seed, first_user=first, spare=spares.drawn)
+
+    def _reply(self, blocks: NDArray[np.float64] | None, sums: Sums) -> Reply:
+        return Reply.of(self.number, self.setup.parts, np.empty((0, 6)) if blocks is None else blocks, sums)
 
     def _forget(self) -> None:
         """Let go of what was kept between two calls of one sweep."""

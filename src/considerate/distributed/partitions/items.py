@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from considerate.data.graph import Adjacency, GraphPart, ranges, run_serially, transpose
+from considerate.data.graph import Adjacency, GraphPart, run_serially, transpose
 from considerate.distributed.messages import Broadcast, PartitionSetup, Reply, SharedCache, Sums, SumsRequest
 from considerate.distributed.partitions.base import Fixed, Partition, spares
-from considerate.inference.hidden import Draws, Inclusion, ItemSums, Sampled, Shares, Terms
+from considerate.inference.hidden import Draws, Inclusion, ItemSums, Shares, Terms
 from considerate.inference.posterior import Side
 from considerate.inference.sums import CoordinateBlock, PassConstants, side_pass, sums_and_bound
 from considerate.kernels import compiled
@@ -41,29 +41,25 @@ class ItemPartition(Partition):
         terms = self._item_terms(fixed, down)
         kernel_pass = side_pass(self.side, down.other, self.graph.likes, terms, constants, own_is_user=False)
         new = self._room()
-        done = [
-            compiled.update_rows(kernel_pass, *block, new.rows, new.bias_mean, new.bias_variance)
-            for block in ranges(self.graph.blocks)
-        ]
-        first = self.graph.first
-        blocks = np.array([[0.0, bad if bad < 0 else first + bad, *moments] for _, bad, moments in done])
+        blocks = self._step_rows(kernel_pass, new)
+        blocks[:, 0] = 0.0  # the bound comes with the sums for the users
         self._step(new, down.sweep)
         self._unliked = None
         if ask is None:
-            return Reply.of(self.number, self.setup.parts, blocks, Sums())
+            return self._reply(blocks, Sums())
         if down.closed is not None:
-            return Reply.of(self.number, self.setup.parts, blocks, self._group_sums(fixed, down, None))
+            return self._reply(blocks, self._group_sums(fixed, down, None))
         sums, blocks[0, 0] = self._sums(fixed, down, down.sweep + 1, ask, None)
-        return Reply.of(self.number, self.setup.parts, blocks, sums)
+        return self._reply(blocks, sums)
 
     def sums(self, fixed: Fixed, down: Broadcast, ask: SumsRequest, stepped: Side | None = None) -> Reply:
         """The sums for the users over the items here, and the edges' part of the bound."""
         sums, bound = self._sums(fixed, down, down.sweep, ask, stepped)
-        return Reply.of(self.number, self.setup.parts, np.array([[bound, -1.0, 0.0, 0.0, 0.0, 0.0]]), sums)
+        return self._reply(np.array([[bound, -1.0, 0.0, 0.0, 0.0, 0.0]]), sums)
 
     def groups(self, fixed: Fixed, down: Broadcast, stepped: Side | None = None) -> Reply:
         """Expected mode: what users read of the items here, and what the groups hold of those they liked."""
-        return Reply.of(self.number, self.setup.parts, np.empty((0, 6)), self._group_sums(fixed, down, stepped))
+        return self._reply(None, self._group_sums(fixed, down, stepped))
 
     def means(self) -> NDArray[np.float32]:
         """The items' means, for their groups."""
@@ -80,8 +76,8 @@ class ItemPartition(Partition):
         likes = self.graph.likes
         items = np.repeat(np.arange(likes.rows), likes.degrees)
         product = temperature[likes.indices] * inclusion.weights[self._items][items]
-        found: NDArray[Any] = np.bincount(items, np.expm1(-product), minlength=likes.rows)
-        return found
+        masses: NDArray[Any] = np.bincount(items, np.expm1(-product), minlength=likes.rows)
+        return masses
 
     def _all_user_likes(self) -> Adjacency:
         assert self.graph.all_user_likes is not None, "a part of the items needs what all users liked"
@@ -99,14 +95,8 @@ class ItemPartition(Partition):
         self, fixed: Fixed, down: Broadcast, sweep: int, ask: SumsRequest, stepped: Side | None
     ) -> tuple[Sums, float]:
         if isinstance(fixed, Draws):
-            unliked = transpose(
-                self._drawn(fixed, down.once, sweep),
-                self.setup.user_count,
-                np.array([0, self.graph.rows]),
-                run_serially,
-                spares.turned,
-            )
-            terms = Terms(unliked=unliked)
+            drawn, blocks = self._drawn(fixed, down.once, sweep), np.array([0, self.graph.rows])
+            terms = Terms(unliked=transpose(drawn, self.setup.user_count, blocks, run_serially, spares.turned))
         else:
             terms = self._closed(fixed, down)
         rows = np.arange(ask.first, ask.last, dtype=np.int32)
@@ -146,26 +136,22 @@ class ItemPartition(Partition):
         return self._unliked[1]
 
     def _draw_all(self, draws: Draws, sweep: int) -> Adjacency:
-        all_user_likes, blocks = self._all_user_likes(), np.array([0, self.setup.user_count])
-        drawn = self._sampled(all_user_likes, 0, draws).draw(sweep)
+        blocks = np.array([0, self.setup.user_count])
+        drawn = self._sampled(self._all_user_likes(), blocks, 0, draws).draw(sweep)
         return transpose(drawn, self.setup.item_count, blocks)
 
     def _draw_in_slices(self, draws: Draws, sweep: int) -> Adjacency:
         """The same without holding anyone else's edges: some users after the others."""
-        all_user_likes, starts, kept = self._all_user_likes(), [np.zeros(1, np.int64)], []
+        all_user_likes, starts, indices = self._all_user_likes(), [np.zeros(1, np.int64)], []
         for first in range(0, all_user_likes.rows, USERS_PER_DRAW):
             some = all_user_likes.between(first, min(first + USERS_PER_DRAW, all_user_likes.rows))
-            drawn = self._sampled(some, first, draws).draw(sweep)
+            drawn = self._sampled(some, np.array([0, some.rows]), first, draws).draw(sweep)
             mine = (drawn.indices >= self._items.start) & (drawn.indices < self._items.stop)
             before = np.concatenate([[0], np.cumsum(mine)])
             starts.append(starts[-1][-1] + before[drawn.starts[1:]])
-            kept.append(drawn.indices[mine] - np.int32(self._items.start))
-        edges = Adjacency(np.concatenate(starts), np.concatenate(kept))
+            indices.append(drawn.indices[mine] - np.int32(self._items.start))
+        edges = Adjacency(np.concatenate(starts), np.concatenate(indices))
         return transpose(edges, self.graph.rows, np.array([0, edges.rows]))
-
-    def _sampled(self, liked: Adjacency, first: int, draws: Draws) -> Sampled:
-        blocks, seed = np.array([0, liked.rows]), self.setup.plan.seed
-        return Sampled(liked, blocks, draws, self.setup.plan.negatives, seed, first_user=first, spare=spares.drawn)
 
     def _forget(self) -> None:
         self._unliked = None

@@ -12,7 +12,17 @@ from numpy.typing import NDArray
 from considerate.data.graph import Adjacency, GraphPart, ranges, run_serially, transpose
 from considerate.distributed.messages import Broadcast, PartitionSetup, Reply, Sums, SumsRequest
 from considerate.distributed.partitions.base import Fixed, Partition, spares
-from considerate.inference.hidden import Draws, Inclusion, ItemGroups, Sampled, Shares, Terms
+from considerate.distributed.partitions.inner import (
+    InnerBroadcast,
+    InnerReply,
+    both,
+    less,
+    message_of,
+    pack_message,
+    step_items,
+    unpack_message,
+)
+from considerate.inference.hidden import Draws, Inclusion, ItemGroups, ItemSums, Shares, Terms, UserGroups
 from considerate.inference.posterior import Side
 from considerate.inference.sums import CoordinateBlock, EdgeSums, PassConstants, edge_sums, side_pass
 from considerate.kernels import compiled
@@ -27,68 +37,65 @@ class UserPartition(Partition):
         self._liked_by_item: Adjacency | None = None
         self._unliked: Adjacency | None = None  # by item, of the sweep that is under way
         self._shares: Shares | None = None
+        self._message: Sums | None = None  # between `messages` and the inner sweeps
 
     def state(self) -> dict[str, NDArray[Any]]:
-        found = super().state()
+        tensors = super().state()
         if self._shares is not None:  # the sweep is not over: items will read these
-            found |= {"alpha": self._shares.alpha, "alpha_l": self._shares.alpha_l}
-        return found
+            tensors |= {"alpha": self._shares.alpha, "alpha_l": self._shares.alpha_l}
+        return tensors if self._message is None else tensors | pack_message(self._message)
 
     def restore(self, tensors: Mapping[str, NDArray[Any]], before: Mapping[str, NDArray[Any]] | None = None) -> None:
         super().restore(tensors, before)
         if "alpha" in tensors and self.temperature is not None:
             self._shares = Shares(self.temperature, np.array(tensors["alpha"]), np.array(tensors["alpha_l"]))
+        if "message.slope" in tensors:
+            self._message = unpack_message(tensors)
+
+    def go_back(self, sweep: int) -> None:
+        super().go_back(sweep)
+        self._message = None
 
     def visit(self, fixed: Fixed, down: Broadcast, ask: SumsRequest) -> Reply:
         """Step the users, given the items; then the sums for some items, given the users' new rows."""
         self._forget()
         terms = self._user_terms(fixed, down)
         new = self._room()
-        blocks = self._step_users(self._users_pass(self.side, down, terms), new)
+        blocks = self._step_rows(self._users_pass(self.side, down, terms), new)
         self._step(new, down.sweep)
-        users = None
-        if self._shares is not None:
-            users = self._shares.add_up(new, self.graph.likes, self.graph.blocks, run_serially)
+        users = self._group_sums(new)
         if terms.unliked is not None:
             self._unliked = self._by_item(terms.unliked, spares.turned)
-        sums = Sums(self._sums(down, ask, None), users)
-        return Reply.of(self.number, self.setup.parts, blocks, sums)
+        return self._reply(blocks, Sums(self._sums(down, ask, None), users))
 
     def sums(self, fixed: Fixed, down: Broadcast, ask: SumsRequest, stepped: Side | None = None) -> Reply:
         """Further sums of the same sweep, for other items or other coordinates. From the second block of coordinates
         on, they read what the blocks before have `stepped` of the items asked for."""
         if self._unliked is None and isinstance(fixed, Draws):
             self._unliked = self._by_item(self._draw(fixed, down.sweep), spares.turned)
-        sums = Sums(self._sums(down, ask, stepped))
-        return Reply.of(self.number, self.setup.parts, np.empty((0, 6)), sums)
+        return self._reply(None, Sums(self._sums(down, ask, stepped)))
 
     def bound(self, fixed: Fixed, down: Broadcast) -> Reply:
         """The edges' part of the bound, with no step."""
         self._forget()
         blocks = self._bounds(self._users_pass(self.side, down, self._user_terms(fixed, down)))
         self._forget()
-        return Reply.of(self.number, self.setup.parts, blocks, Sums())
+        return self._reply(blocks, Sums())
 
     def masses(self, inclusion: Inclusion) -> Reply:
         """What the users here say of how often items are included: for the correction of pi at the head."""
-        found = inclusion.masses(self.graph.likes, self.graph.blocks, self.setup.plan.negatives)
-        return Reply.of(self.number, self.setup.parts, np.empty((0, 6)), Sums(masses=found))
+        masses = inclusion.masses(self.graph.likes, self.graph.blocks, self.setup.plan.negatives)
+        return self._reply(None, Sums(masses=masses))
 
     def _users_pass(self, users: Side, down: Broadcast, terms: Terms) -> compiled.Pass:
         constants = PassConstants.of(self.setup.plan, (down.tau, down.tau_bias), down.epsilon)
         return side_pass(users, down.other, self.graph.likes, terms, constants, own_is_user=True)
 
     def _bounds(self, kernel_pass: compiled.Pass) -> NDArray[np.float64]:
-        """The edges' part of the bound, per block, as Up has it."""
+        """The edges' part of the bound, per block, as Reply has it."""
         blocks = np.zeros((len(self.graph.blocks) - 1, 6))
         blocks[:, 0] = [compiled.edge_bound(kernel_pass, *block) for block in ranges(self.graph.blocks)]
         return blocks
-
-    def _step_users(self, kernel_pass: compiled.Pass, new: Side) -> NDArray[np.float64]:
-        """Step all users here into `new`: what is per block, as Up has it."""
-        done = [compiled.update_rows(kernel_pass, a, b, *new.arrays()) for a, b in ranges(self.graph.blocks)]
-        first = self.graph.first
-        return np.array([[bound, bad if bad < 0 else first + bad, *moments] for bound, bad, moments in done])
 
     def _user_terms(self, fixed: Fixed, down: Broadcast) -> Terms:
         if isinstance(fixed, Draws):
@@ -101,16 +108,7 @@ class UserPartition(Partition):
 
     def _draw(self, draws: Draws, sweep: int) -> Adjacency:
         """The unliked edges of H^(sweep), by user."""
-        sampled = Sampled(
-            self.graph.likes,
-            self.graph.blocks,
-            draws,
-            self.setup.plan.negatives,
-            self.setup.plan.seed,
-            first_user=self.graph.first,
-            spare=spares.drawn,
-        )
-        return sampled.draw(sweep)
+        return self._sampled(self.graph.likes, self.graph.blocks, self.graph.first, draws).draw(sweep)
 
     def _by_item(self, edges: Adjacency, spare: Spare | None = None) -> Adjacency:
         return transpose(edges, self.setup.item_count, np.array([0, edges.rows]), run_serially, spare)
@@ -121,10 +119,16 @@ class UserPartition(Partition):
         kernel_pass = self._items_pass(items, self.side, self._item_terms(down.groups, ask), down.epsilon, ask)
         all_rows = np.arange(len(items), dtype=np.int32)
         block = CoordinateBlock.of(self.side.factors, ask.block, stepped)
-        found = edge_sums(kernel_pass, all_rows, block, (0, len(self.side)), spare=spares.sums)
+        sums = edge_sums(kernel_pass, all_rows, block, (0, len(self.side)), spare=spares.sums)
         if ask.ends:
             self._forget()
-        return found
+        return sums
+
+    def _group_sums(self, users: Side) -> UserGroups | None:
+        """Expected mode: what the items read of these users."""
+        if self._shares is None:
+            return None
+        return self._shares.add_up(users, self.graph.likes, self.graph.blocks, run_serially)
 
     def _item_terms(self, groups: ItemGroups | None, ask: SumsRequest) -> Terms:
         if self._unliked is not None:
@@ -143,4 +147,75 @@ class UserPartition(Partition):
         return side_pass(items, users, liked, terms, constants, own_is_user=False, splits=self.graph.blocks)
 
     def _forget(self) -> None:
-        self._unliked = self._shares = None
+        self._unliked = self._shares = self._message = None
+
+    # --- Inner sweeps ---
+
+    def messages(self, fixed: Fixed, down: Broadcast) -> Reply:
+        """This part's message on the H of the sweep, which it keeps, and the edges' part of the bound."""
+        self._forget()
+        terms = self._user_terms(fixed, down)
+        blocks = self._bounds(self._users_pass(self.side, down, terms))  # which makes alpha and l too
+        if terms.unliked is not None:
+            self._unliked = self._by_item(terms.unliked, spares.turned)
+        message = self._message_at(self.side, down)
+        self._forget()
+        self._message = message
+        return self._reply(blocks, message)
+
+    def inner(self, fixed: Fixed, given: InnerBroadcast) -> InnerReply:
+        """Sweep over the users here and the items that they have edges to, the others' messages held."""
+        assert self._message is not None
+        others = less(given.total, self._message)
+        items, own, blocks, bad = self._rounds(fixed, given, others)
+        return InnerReply(items, both(others, own), blocks, bad)
+
+    def inner_together(self, fixed: Fixed, given: InnerBroadcast) -> Reply:
+        """The same of all parts at once: this part's new message."""
+        assert self._message is not None
+        _, own, blocks, _ = self._rounds(fixed, given, less(given.total, self._message))
+        return self._reply(blocks, own)
+
+    def _rounds(self, fixed: Fixed, given: InnerBroadcast, others: Sums) -> tuple[Side, Sums, NDArray[np.float64], int]:
+        """(items, own message, what is per block, a bad item or -1) after the inner sweeps; the users are stepped."""
+        down, items, users = given.down, given.down.other, self.side
+        constants = PassConstants.of(self.setup.plan, (given.item_tau, given.item_tau_bias), down.epsilon)
+        drawn = self._draw(fixed, down.sweep) if isinstance(fixed, Draws) else None
+        self._unliked = None if drawn is None else self._by_item(drawn)
+        own, blocks, bad = Sums(), np.empty((0, 6)), -1
+        for _ in range(given.rounds):
+            down = replace(down, other=items, groups=self._groups_of(items, down.groups))
+            terms = self._user_terms(fixed, down) if drawn is None else Terms(unliked=drawn)
+            new = users.empty_like()
+            blocks = self._step_rows(self._users_pass(users, down, terms), new)
+            users = new
+            own = self._message_at(users, down)
+            items, bad_item = step_items(items, both(others, own), self._touched(), constants, down.groups)
+            bad = bad_item if bad < 0 else bad
+        self._step(users, down.sweep)
+        self._forget()
+        return items, own, blocks, bad
+
+    def _message_at(self, users: Side, down: Broadcast) -> Sums:
+        """The message of these users, at the items that came down."""
+        items, ask = down.other, SumsRequest(0, self.setup.item_count)
+        terms, rows = self._item_terms(down.groups, ask), np.arange(self.setup.item_count, dtype=np.int32)
+
+        def sums(slope: bool) -> EdgeSums:
+            kernel_pass = self._items_pass(items, users, terms, down.epsilon, ask, slope)
+            return edge_sums(kernel_pass, rows, CoordinateBlock.of(items.factors), (0, len(users)))
+
+        return message_of(sums(False), sums(True).first, items, self._group_sums(users))
+
+    def _groups_of(self, items: Side, groups: ItemGroups | None) -> ItemGroups | None:
+        """The sums over groups of these items."""
+        if groups is None:
+            return None
+        offset = self.setup.plan.offset
+        return replace(groups, sums=ItemSums.of(items, offset, groups.beta, groups.group_of_item, groups.groups))
+
+    def _touched(self) -> NDArray[np.int32]:
+        """The items that the users here have edges to; in expected mode that is all of them."""
+        if self._unliked is None or self._liked_by_item is None:
+            return np.arange(self.setup.item_count, dtype=np.int32)
+        return np.flatnonzero(self._unliked.degrees + self._liked_by_item.degrees).astype(np.int32)
