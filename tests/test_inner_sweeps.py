@@ -174,7 +174,7 @@ def part_message(visits: Visits, part: Any, items: Any) -> Any:
     """The message that a visit has left in the total, for the next visit of the same part to take out."""
     down = replace(visits.runner._down(visits.state, 1.0), other=items)
     part._unliked = part._by_item(part._draw(visits.runner._fixed, down.sweep))
-    return part._made(part.side, down)
+    return part._message_at(part.side, down)
 
 
 @pytest.mark.parametrize("user_bias", [False, True])
@@ -186,7 +186,7 @@ def test_the_bound_at_the_messages_xi_rises_however_old_they_are(user_bias):
 
 def test_messages_that_are_counted_twice_are_caught(monkeypatch):
     """The control: a part that does not take its own message out of the sum."""
-    monkeypatch.setattr(inner, "less", lambda total, own: total)
+    monkeypatch.setattr("considerate.distributed.partitions.users.less", lambda total, own: total)
     assert rises_at_the_messages_xi(False).min() < -0.1
 
 
