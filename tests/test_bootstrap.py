@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from considerate.errors import UsageError
 from considerate.evaluation import bootstrap
-from considerate.evaluation.bootstrap import interval, intervals, paired_interval, resampled_means
-from considerate.evaluation.strata import log_bins, strata
+from considerate.evaluation.bootstrap import interval, intervals, log_bins, paired_interval, resampled_means, strata
 from randomised import examples
 
 

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from considerate.cli import app
 from considerate.cli import demo_catalogue as demo
-from considerate.evaluation.recovery import Recovery, calibration_bins, recovery
+from considerate.evaluation.calibration import Recovery, calibration_bins, recovery
 from considerate.recommender import Recommender
 
 

@@ -26,7 +26,6 @@ from considerate.cli import app
 from considerate.errors import ConsiderateError, ModelFileError, OutputError, UsageError
 from considerate.model import tensors as tensors_module
 from considerate.model.file import load_model, save_model
-from considerate.simulation.files import write_sample
 from considerate.simulation.simulate import simulate_from_model
 from considerate.storage import container as store
 from considerate.storage.container import open_tensors, write_tensors
@@ -494,7 +493,7 @@ def test_what_keeps_a_large_file_safe_is_checked_when_it_is_opened(saved: Path, 
 
 
 def test_the_truth_of_a_simulation_is_not_taken_for_a_model(tmp_path: Path) -> None:
-    said = write_sample(tmp_path / "likes.parquet", simulate_from_model(60, 20, 3, seed=0), seed=0)
+    said = simulate_from_model(60, 20, 3, seed=0).write(tmp_path / "likes.parquet", seed=0)
     for load in (Recommender.load, load_model):
         with pytest.raises(ModelFileError, match="is the truth of a simulation, not a model; give a file") as caught:
             load(said["truth"])

@@ -11,7 +11,7 @@ from considerate.cli import screen
 from considerate.cli.options import Output, Seed, grouped
 
 if TYPE_CHECKING:
-    from considerate.evaluation.recovery import Recovery
+    from considerate.evaluation.calibration import Recovery
 
 KNOBS = {
     0.0: "knob 0: by liking alone",

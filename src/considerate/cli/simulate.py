@@ -68,7 +68,6 @@ def simulate(
     """Write likes that never were: a random graph with given degree laws, or data from the model itself."""
     from considerate.data.output import check_ending, write_columns
     from considerate.simulation.degrees import PowerLaw
-    from considerate.simulation.files import write_sample
     from considerate.simulation.simulate import XBOX_SAMPLE, balanced_item_law, random_graph, simulate_from_model
     from considerate.storage.files import check_writable
 
@@ -93,7 +92,7 @@ def simulate(
             options = asdict(model) | {"hidden": model.hidden.value, "user_law": user_law, "item_law": item_law}
             del options["from_model"]
             sample = simulate_from_model(users, items, **options, seed=seed)
-            values |= write_sample(path, sample, seed) | {"factors": model.factors, "considered": len(sample.liked)}
+            values |= sample.write(path, seed) | {"factors": model.factors, "considered": len(sample.liked)}
             values["edges"] = int(sample.liked.sum())
         else:
             item_law = balanced_item_law(user_law, item_law, users=users, items=items)

@@ -10,13 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from considerate.data.graph import Run, run_serially
-from considerate.evaluation.bootstrap import RESAMPLES, interval, intervals
+from considerate.evaluation.bootstrap import RESAMPLES, Stratum, interval, intervals, strata
 from considerate.evaluation.calibration import ReliabilityTable, errors_by_degree
 from considerate.evaluation.metrics import coverage, gini, mean_popularity, novelty, user_metrics
 from considerate.evaluation.ranks import ranks_and_lists
 from considerate.evaluation.scorer import Scorer
 from considerate.evaluation.split import HeldOut
-from considerate.evaluation.strata import Stratum, strata
 
 TAIL = 100  # items of a lower degree are the tail
 

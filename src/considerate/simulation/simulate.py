@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from considerate.data.output import write_columns
 from considerate.errors import UsageError
 from considerate.kernels import compiled  # type: ignore[attr-defined, unused-ignore]
-from considerate.simulation.catalogue import GENRES
+from considerate.simulation.catalogue import GENRES, readable_titles
 from considerate.simulation.degrees import PowerLaw, mean_constraint
+from considerate.storage.container import TRUTH, write_tensors
+from considerate.storage.files import check_writable
 
 Ints = NDArray[np.int32]
 Floats = NDArray[np.float64]
@@ -220,6 +225,21 @@ class ModelSample:
         """a of any pairs, considered or not."""
         sides = (self.user_vectors, self.user_bias), (self.item_vectors, self.item_bias)
         return _logits(np.asarray(users), np.asarray(items), *sides)
+
+    def write(self, path: str | os.PathLike[str], seed: int) -> dict[str, Any]:
+        """Likes to `path`, the truth beside it (likes.parquet -> likes.truth.safetensors), and titles where items have
+        genres (likes.titles.parquet); returns where each went."""
+        truth = Path(path).with_suffix(".truth.safetensors")
+        titles = None if self.genres is None else Path(path).with_suffix(".titles" + Path(path).suffix)
+        for file in filter(None, (truth, titles)):
+            check_writable(file)
+        tensors = {name: value for name, value in vars(self).items() if isinstance(value, np.ndarray)}
+        write_tensors(truth, tensors, {"kind": TRUTH, "seed": seed})
+        if titles is not None:
+            names = readable_titles(self.item_count, seed, genres=self.genres)
+            write_columns(titles, item=np.arange(len(names), dtype=np.int32), title=names)
+        write_columns(path, user=self.users, item=self.items)
+        return {"path": os.fspath(path), "truth": str(truth), "titles": None if titles is None else str(titles)}
 
 
 def simulate_from_model(

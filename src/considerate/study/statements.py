@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from considerate.evaluation.bootstrap import Stratum, strata
 from considerate.evaluation.report import TAIL
 from considerate.evaluation.split import HeldOut
-from considerate.evaluation.strata import Stratum, strata
 from considerate.study.results import PAPER_TAUS, Statement
 from considerate.study.summary import Contender, Summary
 

@@ -10,12 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from considerate.errors import DataError
-from considerate.evaluation.bootstrap import intervals, paired_interval
+from considerate.evaluation.bootstrap import Stratum, intervals, log_bins, paired_interval, strata
 from considerate.evaluation.calibration import errors_by_degree, recalibrate_by_fold, reliability
 from considerate.evaluation.metrics import user_metrics
 from considerate.evaluation.report import TAIL
 from considerate.evaluation.split import HeldOut
-from considerate.evaluation.strata import Stratum, log_bins, strata
 from considerate.study.fits import K, SplitResult
 from considerate.study.results import (
     DifferenceByDegree,
