@@ -165,7 +165,8 @@ class PartitionedSession(FitSession):
         options = replace(self.backend, item_shards=self.division.item_shards)
         run = self._stack.enter_context(LocalBackend(plan.threads)).map
         runner = make_runner(outline, setup, self.histogram.weights, self.pool, options, run)
-        self.parts = PartsOfPool(runner, self.pool)
+        self.resident, self.counts, self.grouping = setup.resident, runner.counts, runner.grouping
+        self.part_count = self.pool.parts
         return runner
 
     def _popularity(self, plan: FitPlan) -> Histogram:
@@ -176,6 +177,15 @@ class PartitionedSession(FitSession):
         if plan.head_correction:
             weights = correct_head_over(self.pool, self.data.outline, weights, plan.negatives)
         return Histogram(weights, gamma)
+
+    def write_parts(self, checkpoints: Checkpoints, state: State) -> list[FileEntry]:
+        write, read = (partial(method, state.sweep) for method in (checkpoints.write_part, checkpoints.read_part))
+        written: list[FileEntry] = self.pool.snapshot(write, read)
+        return written
+
+    def read_parts(self, checkpoints: Checkpoints, saved: Checkpoint, state: State) -> State:
+        self.pool.call("take", partial(checkpoints.read_part, saved.sweep), changes=True)
+        return state
 
     def rewind(self, sweep: int) -> None:
         self.pool.call("go_back", sweep, changes=True)
@@ -217,23 +227,3 @@ class PartitionedSession(FitSession):
 
 def digest_part(part: GraphPart) -> str:
     return digest_likes(part.likes)
-
-
-class PartsOfPool:
-    """Rows that live with the parts of a pool, each of which writes and reads its own file of a checkpoint."""
-
-    def __init__(self, runner: PartitionedRunner, pool: Any) -> None:
-        self.pool, self.grouping, self.counts = pool, runner.grouping, runner.counts
-        self.resident: str = runner.setup.resident
-
-    def __len__(self) -> int:
-        return int(self.pool.parts)
-
-    def write(self, checkpoints: Checkpoints, state: State) -> list[FileEntry]:
-        write, read = (partial(method, state.sweep) for method in (checkpoints.write_part, checkpoints.read_part))
-        written: list[FileEntry] = self.pool.snapshot(write, read)
-        return written
-
-    def read(self, checkpoints: Checkpoints, saved: Checkpoint, state: State) -> State:
-        self.pool.call("take", partial(checkpoints.read_part, saved.sweep), changes=True)
-        return state

@@ -41,7 +41,10 @@ class InMemoryBackend:
 
 
 class InMemorySession(FitSession):
-    """A fit in this process: its model costs nothing after any sweep."""
+    """A fit in this process: its model costs nothing after any sweep. A checkpoint holds the users cut where the parts
+    of a partitioned graph are."""
+
+    resident = "users"
 
     def __init__(self, request: FitRequest, threads: LocalBackend) -> None:
         self.request, self.threads = request, threads
@@ -74,31 +77,12 @@ class InMemorySession(FitSession):
         self.histogram = make_popularity(self.graph, plan, self.threads)
         estimator = make_estimator(self.graph, plan, self.histogram.weights, self.threads)
         runner = InMemory(self.graph, estimator, plan, self.threads)
-        self.parts = PartsInMemory(runner)
+        self.ranges = user_parts(self.graph)
+        self.counts, self.part_count = (self.graph.user_count, self.graph.item_count), len(self.ranges)
+        self.grouping = estimator.grouping if isinstance(estimator, Expected) else None
         return runner
 
-    def snapshot(self, plan: FitPlan, progress: FitProgress) -> Model:
-        assert progress.state is not None
-        q, likes = progress.state.posterior, self.graph.by_user
-        return self._model(plan, progress, UserRows(q.users, likes.degrees, likes, self.data.user_ids), q.items)
-
-    finish = snapshot
-
-
-class PartsInMemory:
-    """The users as a checkpoint holds them: cut where the parts of a partitioned graph are."""
-
-    resident = "users"
-
-    def __init__(self, runner: InMemory) -> None:
-        self.ranges = user_parts(runner.graph)
-        self.counts = (runner.graph.user_count, runner.graph.item_count)
-        self.grouping = runner.estimator.grouping if isinstance(runner.estimator, Expected) else None
-
-    def __len__(self) -> int:
-        return len(self.ranges)
-
-    def write(self, checkpoints: Checkpoints, state: State) -> list[FileEntry]:
+    def write_parts(self, checkpoints: Checkpoints, state: State) -> list[FileEntry]:
         def write(number: int) -> FileEntry:
             tensors = side_tensors(state.posterior.users, *self.ranges[number])
             tensors["sweep"] = np.array([state.sweep], np.int64)  # as parts that live elsewhere have it
@@ -107,7 +91,7 @@ class PartsInMemory:
         with ThreadPoolExecutor(WRITERS, "considerate-checkpoint") as pool:
             return list(pool.map(write, range(len(self.ranges))))
 
-    def read(self, checkpoints: Checkpoints, saved: Checkpoint, state: State) -> State:
+    def read_parts(self, checkpoints: Checkpoints, saved: Checkpoint, state: State) -> State:
         q = state.posterior
         users = Side.constant(self.counts[0], q.factors, 0.0, 0.0 if q.users.has_bias else None)
         for number, (first, last) in enumerate(self.ranges):
@@ -115,6 +99,13 @@ class PartsInMemory:
             for name, rows in side_tensors(users, first, last).items():
                 rows[:] = tensor(stored, name, np.float32, rows.shape)
         return replace(state, posterior=replace(q, users=users))
+
+    def snapshot(self, plan: FitPlan, progress: FitProgress) -> Model:
+        assert progress.state is not None
+        q, likes = progress.state.posterior, self.graph.by_user
+        return self._model(plan, progress, UserRows(q.users, likes.degrees, likes, self.data.user_ids), q.items)
+
+    finish = snapshot
 
 
 def user_parts(graph: Graph) -> list[Range]:

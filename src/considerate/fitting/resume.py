@@ -12,17 +12,16 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from considerate._version import __version__
 from considerate.errors import CheckpointError, UsageError
-from considerate.fitting.checkpoint import Checkpoint, Checkpoints, FileEntry, tensor
+from considerate.fitting.checkpoint import Checkpoint, Checkpoints, tensor
 from considerate.fitting.stopping import FitProgress
 from considerate.inference.bound import Bound
-from considerate.inference.hidden.groups import Grouping
 from considerate.inference.posterior import Gamma, Posterior, Precisions, Side
 from considerate.inference.schedule import StepSize
 from considerate.inference.sweep import State
@@ -93,7 +92,7 @@ class CheckpointWriter:
         """Where the fit goes on from: its last checkpoint, or the beginning."""
         if self.saved is None:
             return FitProgress()
-        progress = restore(self.checkpoints, self.saved, plan, session.parts)
+        progress = restore(self.checkpoints, self.saved, plan, session)
         logger.warning("%s: the fit goes on after sweep %d", self.checkpoints.folder, self.saved.sweep)
         here, there = program(), self.saved.metadata.get("program")
         if here != there:
@@ -113,11 +112,11 @@ class CheckpointWriter:
             return
         try:
             try:
-                files = session.parts.write(self.checkpoints, state)
+                files = session.write_parts(self.checkpoints, state)
             except OSError:
                 self.checkpoints.discard(sweep)
                 raise
-            head, metadata = pack_head(plan, progress, session.parts)
+            head, metadata = pack_head(plan, progress, session)
             self.checkpoints.finish(sweep, head, metadata, files)
         except OSError as error:
             warnings.warn(f"the checkpoint of sweep {sweep} was not written ({error}) The fit goes on.", stacklevel=2)
@@ -130,38 +129,20 @@ class CheckpointWriter:
 # --- The state to and from tensors ----------------------------------------------------------------------------
 
 
-class Parts(Protocol):
-    """Where the rows of the resident side are."""
-
-    resident: str  # "users" or "items"
-    counts: tuple[int, int]  # of users and items
-    grouping: Grouping | None  # of *expected* mode
-
-    def __len__(self) -> int: ...
-
-    def write(self, checkpoints: Checkpoints, state: State) -> list[FileEntry]:
-        """Write the file of each part."""
-        ...
-
-    def read(self, checkpoints: Checkpoints, saved: Checkpoint, state: State) -> State:
-        """Put the parts back; the state comes with no row of the resident side, and leaves as the runner wants it."""
-        ...
-
-
 def side_tensors(side: Side, first: int = 0, last: int | None = None) -> dict[str, NDArray[Any]]:
     """Some rows of a side by the names that checkpoints have for them."""
-    tensors = {"rows": side.rows[first:last]}
-    if side.bias_mean is not None and side.bias_variance is not None:
-        tensors |= {"bias_mean": side.bias_mean[first:last], "bias_variance": side.bias_variance[first:last]}
-    return tensors
+    named = zip(("rows", "bias_mean", "bias_variance"), side.arrays())
+    return {name: array[first:last] for name, array in named if array is not None}
 
 
-def pack_head(plan: FitPlan, progress: FitProgress, parts: Parts) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+def pack_head(
+    plan: FitPlan, progress: FitProgress, session: FitSession
+) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     """The tensors and the description of a checkpoint's head."""
     state = progress.state
     assert state is not None
     q = state.posterior
-    side, travelling = ("item", q.items) if parts.resident == "users" else ("user", q.users)
+    side, travelling = ("item", q.items) if session.resident == "users" else ("user", q.users)
     tensors = {f"{side}.{name}": array for name, array in side_tensors(travelling).items()}
     for name in GAMMAS:
         gamma = getattr(q.precisions, name)
@@ -172,8 +153,8 @@ def pack_head(plan: FitPlan, progress: FitProgress, parts: Parts) -> tuple[dict[
     tensors["step_size"] = np.array([state.step_size.accumulator, state.step_size.epsilon])
     tensors["bounds"] = np.array([[terms[name] for name in TERMS] for terms in progress.bounds]).reshape(-1, len(TERMS))
     tensors["recent"] = np.array(progress.recent, np.float64)
-    if parts.grouping is not None:
-        tensors["memory.groups"] = parts.grouping.group_of_item
+    if session.grouping is not None:
+        tensors["memory.groups"] = session.grouping.group_of_item
     return tensors, {"bound_terms": TERMS, "program": program(), "knob": plan.popularity_weight, "weight": plan.weight}
 
 
@@ -185,19 +166,21 @@ def chosen_settings(saved: Checkpoint, plan: FitPlan) -> FitPlan:
     return replace(plan, popularity=float(knob), likelihood_weight=float(weight))
 
 
-def restore(checkpoints: Checkpoints, saved: Checkpoint, plan: FitPlan, parts: Parts) -> FitProgress:
+def restore(checkpoints: Checkpoints, saved: Checkpoint, plan: FitPlan, session: FitSession) -> FitProgress:
     """Where a fit goes on from; the parts are as they were then."""
-    head = saved.head
-    if len(saved.parts) != len(parts):
-        raise CheckpointError(f"{head.path}: there are {len(saved.parts)} parts where {len(parts)} are expected.")
+    head, (users, items) = saved.head, session.counts
+    if len(saved.parts) != session.part_count:
+        raise CheckpointError(
+            f"{head.path}: there are {len(saved.parts)} parts where {session.part_count} are expected."
+        )
 
     def numbers(name: str, count: int | None) -> list[float]:
         return [float(number) for number in tensor(head, name, np.float64, [count])]
 
     sides: dict[str, Side] = {}
     gammas = ["user", "item"]
-    for name, rows, bias in (("user", parts.counts[0], plan.user_bias), ("item", parts.counts[1], plan.item_bias)):
-        travels = parts.resident != f"{name}s"
+    for name, rows, bias in (("user", users, plan.user_bias), ("item", items, plan.item_bias)):
+        travels = session.resident != f"{name}s"
         sides[f"{name}s"] = Side.constant(rows if travels else 0, plan.factors, 0.0, 0.0 if bias else None)
         if travels:
             for field, values in side_tensors(sides[f"{name}s"]).items():
@@ -211,12 +194,12 @@ def restore(checkpoints: Checkpoints, saved: Checkpoint, plan: FitPlan, parts: P
         Moments(*numbers("moments.user", 4)),
         Moments(*numbers("moments.item", 4)),
     )
-    state = parts.read(checkpoints, saved, state)
-    if parts.grouping is not None:
-        groups = tensor(head, "memory.groups", np.int32, [parts.counts[1]])
-        if groups.min() < 0 or groups.max() >= parts.grouping.groups:  # kernels read where it says
+    state = session.read_parts(checkpoints, saved, state)
+    if session.grouping is not None:
+        groups = tensor(head, "memory.groups", np.int32, [items])
+        if groups.min() < 0 or groups.max() >= session.grouping.groups:  # kernels read where it says
             raise CheckpointError("the checkpoint does not have the items' groups that the fit goes on with.")
-        parts.grouping.use(np.array(groups))
+        session.grouping.use(np.array(groups))
     if saved.metadata.get("bound_terms") != TERMS:
         raise CheckpointError(f"{head.path}: its bounds have other terms than this library's.")
     bounds = tensor(head, "bounds", np.float64, [saved.sweep, len(TERMS)])

@@ -16,11 +16,13 @@ from numpy.typing import NDArray
 from considerate.data import ReaderOptions, Titles
 from considerate.data.fingerprint import describe_settings
 from considerate.data.vocabulary import Vocabulary
+from considerate.fitting.checkpoint import Checkpoint, Checkpoints, FileEntry
 from considerate.fitting.prepare import Histogram
-from considerate.fitting.resume import CheckpointOptions, Parts
+from considerate.fitting.resume import CheckpointOptions
 from considerate.fitting.stopping import FitProgress
+from considerate.inference.hidden.groups import Grouping
 from considerate.inference.posterior import Side
-from considerate.inference.sweep import Runner
+from considerate.inference.sweep import Runner, State
 from considerate.model.model import Model
 from considerate.model.users import Users
 from considerate.parameters import FitPlan
@@ -65,7 +67,10 @@ class FitSession(ABC):
     titles: Titles | None
     item_degree: NDArray[np.int64]
     histogram: Histogram  # once there is a runner
-    parts: Parts  # the rows that a checkpoint holds, once there is a runner
+    resident: str  # the side whose rows are in parts, "users" or "items"
+    counts: tuple[int, int]  # of users and items; this and the following once there is a runner
+    part_count: int
+    grouping: Grouping | None  # of *expected* mode
 
     @abstractmethod
     def fingerprint(self) -> dict[str, Any]:
@@ -74,6 +79,14 @@ class FitSession(ABC):
     def check_checkpoint(self, saved: Any) -> None:
         """Read the parts of a checkpoint where they will be used; raise if one is damaged."""
         saved.check_parts()
+
+    @abstractmethod
+    def write_parts(self, checkpoints: Checkpoints, state: State) -> list[FileEntry]:
+        """Write the file of each part to a checkpoint."""
+
+    @abstractmethod
+    def read_parts(self, checkpoints: Checkpoints, saved: Checkpoint, state: State) -> State:
+        """Put the parts back; the state comes with no row of the resident side, and leaves as the runner wants it."""
 
     def tune(self, plan: FitPlan) -> FitPlan:
         """The plan with the settings chosen that are still words."""

@@ -120,8 +120,8 @@ class Recalibration:
             )
 
     def line(self, a: NDArray[Any]) -> NDArray[Any]:
-        """slope a + shift."""
-        return np.asarray(self.slope * a + self.shift)
+        """slope a + shift; of the line that changes nothing, the same bits."""
+        return a if self == UNCHANGED else np.asarray(self.slope * a + self.shift)
 
     def apply(self, p: NDArray[Any]) -> NDArray[np.float64]:
         """p' of probabilities."""
@@ -136,7 +136,7 @@ def like_probability(
 ) -> NDArray[Any]:
     """p(like | considered) (eq. 22): sigma(mu / sqrt(1 + pi sigma^2 / 8)), recalibrated."""
     a = mean / np.sqrt(1.0 + (math.pi / 8.0) * variance)
-    return sigmoid(a if recalibration == UNCHANGED else recalibration.line(a))
+    return sigmoid(recalibration.line(a))
 
 
 def like_interval(
@@ -144,9 +144,7 @@ def like_interval(
 ) -> tuple[NDArray[Any], NDArray[Any]]:
     """The 90 % interval of sigma(a): that of the logit, recalibrated, through the sigmoid."""
     width = INTERVAL * np.sqrt(variance)
-    ends = mean - width, mean + width
-    low, high = ends if recalibration == UNCHANGED else map(recalibration.line, ends)
-    return sigmoid(low), sigmoid(high)
+    return sigmoid(recalibration.line(mean - width)), sigmoid(recalibration.line(mean + width))
 
 
 def strangers(rows: int, posterior: Posterior) -> Side:
