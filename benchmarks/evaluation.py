@@ -27,7 +27,7 @@ SIZES = {"MovieLens-1M": (6_038, 3_533, 20, 95), "Gowalla": (29_858, 40_981, 64,
 
 
 def split_of(name: str, model: Model) -> HeldOut:
-    graph = Graph.from_adjacency(model.liked, model.item_count)
+    graph = Graph.from_adjacency(model.users.whole().liked, model.item_count)
     return one_per_user(graph, 0) if name == "MovieLens-1M" else share_per_user(graph, 0, 0.2)
 
 

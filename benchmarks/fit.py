@@ -13,7 +13,7 @@ import time
 from benchmarks.data import movielens, simulated
 from benchmarks.report import Section, command, median
 from considerate.data.graph import Graph
-from considerate.fitting.prepare import make_estimator, make_popularity
+from considerate.fitting.session import make_estimator, make_popularity
 from considerate.inference.sweep import InMemory
 from considerate.kernels.threads import LocalBackend
 from considerate.parameters import FitPlan

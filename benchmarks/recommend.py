@@ -45,7 +45,7 @@ def implicit_model(model: Model) -> tuple[Any, Any]:
     peer = AlternatingLeastSquares(factors=K, num_threads=THREADS)
     peer.user_factors = np.ascontiguousarray(model.posterior.users.mean)
     peer.item_factors = np.ascontiguousarray(model.posterior.items.mean)
-    values, liked = np.ones(model.liked.edges, np.float32), model.liked
+    values, liked = np.ones(model.users.whole().liked.edges, np.float32), model.users.whole().liked
     return peer, scipy.sparse.csr_matrix((values, liked.indices, liked.starts), (model.user_count, model.item_count))
 
 
@@ -144,7 +144,7 @@ def run(quick: bool = False) -> Section:
     single = {
         "considerate: ids and scores": lambda user: ours.recommend(user, N=N),
         "considerate: ids and p(like)": lambda user: ours.predict_proba(user, ours.recommend(user, N=N)[0]),
-        "considerate: a new user folded in": lambda user: ours.fold_in(model.liked.row(user)),
+        "considerate: a new user folded in": lambda user: ours.fold_in(model.users.whole().liked.row(user)),
         "implicit recommend": lambda user: peer.recommend(user, liked[user], N=N),
     }
     for name, function in single.items():

@@ -28,7 +28,7 @@ from considerate.distributed.messages import PartitionSetup
 from considerate.distributed.partitions import make_partition
 from considerate.distributed.pools.host import LocalPool
 from considerate.distributed.runners import make_runner
-from considerate.fitting.prepare import make_estimator
+from considerate.fitting.session import make_estimator
 from considerate.inference.hidden import popularity_weights
 from considerate.inference.sweep import InMemory, Sweep
 from considerate.kernels.threads import LocalBackend

@@ -19,7 +19,7 @@ from considerate.distributed.backends.base import PartitionedBackend
 from considerate.distributed.pools.host import LocalPool
 from considerate.distributed.pools.pool import PerPart
 from considerate.distributed.tasks import LocalTasks
-from considerate.fitting.prepare import make_graph
+from considerate.fitting.session import make_graph
 from considerate.inference.posterior import Side
 from considerate.inference.sweep import State
 from likes import as_table, skewed, stored_settings
@@ -60,8 +60,8 @@ def assert_same(found: Recommender, wanted: Recommender) -> None:
     assert found.model_.bounds == wanted.model_.bounds
     assert (found.converged_, found.n_iter_) == (wanted.converged_, wanted.n_iter_)
     assert np.array_equal(found.model_.popularity, wanted.model_.popularity)
-    assert np.array_equal(found.model_.liked.indices, wanted.model_.liked.indices)
-    assert np.array_equal(found.model_.liked.starts, wanted.model_.liked.starts)
+    assert np.array_equal(found.model_.users.whole().liked.indices, wanted.model_.users.whole().liked.indices)
+    assert np.array_equal(found.model_.users.whole().liked.starts, wanted.model_.users.whole().liked.starts)
     rows = [0, 1, found.model_.user_count - 1]
     assert found.model_.user_ids.ids_of(rows) == wanted.model_.user_ids.ids_of(rows)
     assert stored_settings(found) == stored_settings(wanted)

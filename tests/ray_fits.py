@@ -16,7 +16,7 @@ from considerate.distributed.partitions import make_partition
 from considerate.distributed.pools.host import LocalPool
 from considerate.distributed.runners import gather, make_runner
 from considerate.fitting.checkpoint import Checkpoints
-from considerate.fitting.prepare import make_estimator
+from considerate.fitting.session import make_estimator
 from considerate.inference.hidden import popularity_weights
 from considerate.inference.sweep import InMemory, State, Sweep
 from considerate.kernels.threads import LocalBackend

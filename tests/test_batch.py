@@ -104,7 +104,7 @@ def test_a_slice_is_of_whole_batches_and_pickles(models: dict[str, Path], tmp_pa
     table = pq.read_table(tmp_path / "part-00003.parquet")
     assert part.rows == table.num_rows
     model = Recommender.load(models["one"]).model_
-    warm = np.flatnonzero(model.user_degree[128:256] > 0) + 128
+    warm = np.flatnonzero(model.users.whole().degree[128:256] > 0) + 128
     assert table["user"].to_pylist()[::2] == model.user_ids.ids_of(warm)
 
 

@@ -91,4 +91,4 @@ def test_recommendations_are_those_of_the_recommender(small: tuple[demo.Catalogu
             logit = catalogue.sample.true_logit([user], [row["item"]])[0]
             assert row["true"] == pytest.approx(1 / (1 + np.exp(-logit)))
     liked = sum(len(titles) for titles in demo.tastes(recommender, catalogue, user).values())
-    assert liked == recommender.model_.user_degree[user]
+    assert liked == recommender.model_.users.whole().degree[user]

@@ -25,7 +25,7 @@ from considerate.distributed import stages
 from considerate.distributed.exchange import DividedData, from_graph, read_divided
 from considerate.distributed.tasks import LocalTasks, Tasks
 from considerate.errors import ConsiderateError, DataError, UsageError
-from considerate.fitting.prepare import make_graph
+from considerate.fitting.session import make_graph
 from servers import Bucket
 
 BLOCK_EDGES = 16  # so that small data has many blocks and parts

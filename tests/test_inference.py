@@ -18,7 +18,7 @@ import naive
 from considerate import Recommender
 from considerate.data.graph import Adjacency, Graph, run_serially, transpose
 from considerate.errors import DivergedError
-from considerate.fitting.prepare import make_estimator, make_popularity
+from considerate.fitting.session import make_estimator, make_popularity
 from considerate.inference.hidden import Estimator, Expected, Sampled, Terms, popularity_weights
 from considerate.inference.hidden.groups import FREEZE_AFTER
 from considerate.inference.posterior import Gamma, Posterior, Precisions, Side

@@ -19,7 +19,7 @@ from considerate.data import read_interactions
 from considerate.data.graph import Graph
 from considerate.errors import MemoryLimitError, UsageError
 from considerate.fitting.memory import available_memory, check_memory, needed_memory, pairs_and_graph
-from considerate.fitting.prepare import make_graph
+from considerate.fitting.session import make_graph
 from considerate.parameters import FitPlan
 from likes import planted
 

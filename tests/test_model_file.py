@@ -143,7 +143,7 @@ def test_without_the_likes(tmp_path: Path) -> None:
     loaded = Recommender.load(tmp_path / "model")
     assert np.array_equal(loaded.user_factors, recommender.user_factors)
     assert len(loaded.recommend(0, N=40)[0]) == 40
-    row = recommender.model_.liked.row(0)
+    row = recommender.model_.users.whole().liked.row(0)
     assert np.array_equal(loaded.recommend(0, row, N=40)[0], recommender.recommend(0, N=40)[0])
     assert loaded.recommend_table(["u5"], N=3).num_rows == 3
     assert not any(loaded.recommend_table(N=1, cold="popular")["cold"].to_pylist())

@@ -119,7 +119,7 @@ def test_rows_in_any_order_of_any_shards(tmp_path: Path, ids: str, bias: bool) -
     for batch in (10, 43, 500):
         tables = [pa.Table.from_batches(each.recommend_batches(batch=batch)) for each in (one, other)]
         assert tables[0].equals(tables[1])
-        assert tables[0].num_rows == 10 * int((model.user_degree > 0).sum())
+        assert tables[0].num_rows == 10 * int((model.users.whole().degree > 0).sum())
 
 
 @pytest.mark.parametrize("limits", [{}, {"filter_users": [0, 7, 300]}, {"users": [5, 6, 299, 300, 12]}], ids=str)

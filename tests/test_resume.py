@@ -29,7 +29,7 @@ from considerate.errors import CheckpointError, DivergedError, OutputError, Usag
 from considerate.fitting import in_memory
 from considerate.fitting import resume as resuming
 from considerate.fitting.checkpoint import HEAD, INDEX, Checkpoints, FileEntry, part_file, sweep_folder
-from considerate.fitting.prepare import make_graph
+from considerate.fitting.session import make_graph
 from considerate.storage import filesystems
 from likes import as_table, fit_steps, interrupted, planted, skewed, stored_settings
 

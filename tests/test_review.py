@@ -89,9 +89,9 @@ def test_a_text_is_one_id_not_a_list_of_letters(likes: scipy.sparse.csr_matrix) 
 def test_degrees_stay_as_they_are_where_likes_are_not_known(likes: scipy.sparse.csr_matrix, tmp_path) -> None:
     small().fit(likes).save(tmp_path / "m.safetensors", likes=False)
     model = Recommender.load(tmp_path / "m.safetensors")
-    before = model.model_.user_degree.copy()
+    before = model.model_.users.whole().degree.copy()
     model.partial_fit_items([0], likes.T.tocsr()[:1])
-    np.testing.assert_array_equal(model.model_.user_degree, before)
+    np.testing.assert_array_equal(model.model_.users.whole().degree, before)
 
 
 def test_results_are_never_written_to_a_copy() -> None:

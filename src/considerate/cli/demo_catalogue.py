@@ -60,13 +60,13 @@ def make_recommender(*, seed: int = 0, threads: int | None = None) -> Recommende
 def instructive_user(recommender: Recommender, catalogue: Catalogue) -> int:
     """Someone with a taste, most likes in two genres, for whom the ends of the knob say different things."""
     model = recommender.model_
-    degree = model.user_degree
+    degree = model.users.whole().degree
     candidates = np.flatnonzero((degree >= 20) & (degree <= 40))
     if len(candidates) == 0:
         return int(np.argmax(degree))
 
     def share(user: int) -> float:
-        counts = Counter(catalogue.genre(int(item)) for item in model.liked.row(user))
+        counts = Counter(catalogue.genre(int(item)) for item in model.users.whole().liked.row(user))
         return sum(count for _, count in counts.most_common(2)) / int(degree[user])
 
     shares = np.array([share(int(user)) for user in candidates])
@@ -81,7 +81,7 @@ def tastes(recommender: Recommender, catalogue: Catalogue, user: int) -> dict[st
     """The titles that someone liked by genre, the genre with most first."""
     model = recommender.model_
     by_genre: dict[str, list[str]] = {}
-    for item in model.liked.row(user):
+    for item in model.users.whole().liked.row(user):
         by_genre.setdefault(catalogue.genre(int(item)), []).append(model.title(int(item)))
     return dict(sorted(by_genre.items(), key=lambda pair: (-len(pair[1]), pair[0])))
 

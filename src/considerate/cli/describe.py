@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from considerate.data import Interactions
 from considerate.data.graph import Graph, looks_swapped
-from considerate.fitting.prepare import make_popularity
+from considerate.fitting.session import make_popularity
 from considerate.inference.hidden import Sampled, positives_to_negatives
 from considerate.kernels.threads import LocalBackend
 from considerate.model.file import open_model

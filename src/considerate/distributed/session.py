@@ -38,10 +38,8 @@ from considerate.distributed.pools.pool import PerPart, WorkerPool
 from considerate.distributed.runners import PartitionedRunner, correct_head_over, gather, make_runner
 from considerate.errors import UsageError
 from considerate.fitting.checkpoint import Checkpoint, Checkpoints, FileEntry
-from considerate.fitting.prepare import Histogram
-from considerate.fitting.session import FitRequest, FitSession, warn_of_factors
+from considerate.fitting.session import FitRequest, FitSession, Histogram, warn_of_factors
 from considerate.fitting.stopping import FitProgress
-from considerate.inference.hidden import popularity_exponent, popularity_weights
 from considerate.inference.sweep import State
 from considerate.kernels import compiled
 from considerate.kernels.threads import LocalBackend
@@ -161,22 +159,14 @@ class PartitionedSession(FitSession):
         self._stack.callback(self.pool.close)
         if not cluster.out_of_core:
             check_seen(self.folder, self.pool)
-        self.histogram = self._popularity(plan)
+        correct = partial(correct_head_over, self.pool, outline, negatives=plan.negatives)
+        self.histogram = Histogram.of(self.item_degree, plan, correct)
         options = replace(self.backend, item_shards=self.division.item_shards)
         run = self._stack.enter_context(LocalBackend(plan.threads)).map
         runner = make_runner(outline, setup, self.histogram.weights, self.pool, options, run)
         self.resident, self.counts, self.grouping = setup.resident, runner.counts, runner.grouping
         self.part_count = self.pool.parts
         return runner
-
-    def _popularity(self, plan: FitPlan) -> Histogram:
-        """As prepare.make_popularity, over the parts."""
-        degree = self.item_degree
-        gamma = popularity_exponent(degree, plan.rate) if plan.gamma is None else plan.gamma
-        weights = popularity_weights(degree, gamma)
-        if plan.head_correction:
-            weights = correct_head_over(self.pool, self.data.outline, weights, plan.negatives)
-        return Histogram(weights, gamma)
 
     def write_parts(self, checkpoints: Checkpoints, state: State) -> list[FileEntry]:
         write, read = (partial(method, state.sweep) for method in (checkpoints.write_part, checkpoints.read_part))

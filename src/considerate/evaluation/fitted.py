@@ -41,7 +41,7 @@ def known_pairs(model: Model, graph: Graph, data: Interactions) -> KnownPairs:
     """The pairs of test data that a model can be tested on: known, of users with likes, not trained on, each once."""
     users, items = rows_in(model, data)
     known = users >= 0
-    known[known] = model.user_degree[users[known]] > 0
+    known[known] = model.users.whole().degree[users[known]] > 0
     both = known & (items >= 0)
     keys = pair_keys(users[both], items[both], model.item_count)
     trained = is_among(keys, edge_keys(graph))
@@ -70,7 +70,7 @@ def evaluate_model(
     """`report.evaluate` for a model and test likes, with the classification error on these; where some pairs are known
     to have been considered and not liked, also how honest p(like) is."""
     model = scorer.model
-    graph = Graph.from_adjacency(model.liked, model.item_count)
+    graph = Graph.from_adjacency(model.users.whole().liked, model.item_count)
     pairs = known_pairs(model, graph, liked)
     tested, rows = len(pairs.users), pairs.counts["rows"]
     if tested == 0:
@@ -80,7 +80,7 @@ def evaluate_model(
                 source=liked.source, **pairs.counts
             )
         )
-    held = HeldOut(graph, pairs.users, pairs.items, rows - tested, (model.user_degree, model.item_degree))
+    held = HeldOut(graph, pairs.users, pairs.items, rows - tested, (model.users.whole().degree, model.item_degree))
     p = p_like(model, pairs.users, pairs.items)
     report = evaluate(scorer, held, k, p_like=p, seed=seed, resamples=resamples, run=run)
     report["test"] = pairs.counts
@@ -126,7 +126,7 @@ def considered(
     model: Model, liked: Interactions, not_liked: Interactions
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
     """(users, items, liked or not) by the model's rows, of test data that says who considered and did not like."""
-    graph = Graph.from_adjacency(model.liked, model.item_count)
+    graph = Graph.from_adjacency(model.users.whole().liked, model.item_count)
     return judged_pairs(model, graph, known_pairs(model, graph, liked), not_liked)[:3]
 
 

@@ -15,9 +15,15 @@ from considerate.data.fingerprint import describe_data, digest_ids, digest_likes
 from considerate.data.graph import Graph, Range, part_ranges
 from considerate.fitting.checkpoint import Checkpoint, Checkpoints, FileEntry, tensor
 from considerate.fitting.memory import check_memory
-from considerate.fitting.prepare import make_estimator, make_graph, make_popularity
 from considerate.fitting.resume import side_tensors
-from considerate.fitting.session import FitRequest, FitSession, warn_of_factors
+from considerate.fitting.session import (
+    FitRequest,
+    FitSession,
+    make_estimator,
+    make_graph,
+    make_popularity,
+    warn_of_factors,
+)
 from considerate.fitting.stopping import FitProgress
 from considerate.fitting.tuning import tune
 from considerate.inference.hidden import Expected

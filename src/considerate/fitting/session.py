@@ -13,16 +13,25 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from considerate.data import ReaderOptions, Titles
+from considerate.data import Interactions, ReaderOptions, Titles
 from considerate.data.fingerprint import describe_settings
+from considerate.data.graph import Graph, check_sizes
 from considerate.data.vocabulary import Vocabulary
 from considerate.fitting.checkpoint import Checkpoint, Checkpoints, FileEntry
-from considerate.fitting.prepare import Histogram
 from considerate.fitting.resume import CheckpointOptions
 from considerate.fitting.stopping import FitProgress
+from considerate.inference.hidden import (
+    Estimator,
+    Expected,
+    Sampled,
+    correct_head,
+    popularity_exponent,
+    popularity_weights,
+)
 from considerate.inference.hidden.groups import Grouping
 from considerate.inference.posterior import Side
 from considerate.inference.sweep import Runner, State
+from considerate.kernels.threads import Backend
 from considerate.model.model import Model
 from considerate.model.users import Users
 from considerate.parameters import FitPlan
@@ -48,6 +57,21 @@ class FitRequest:
     def settings(self) -> dict[str, Any]:
         """The settings that decide the posterior, for the fingerprint of a checkpoint."""
         return describe_settings(self.parameters, precision_delay=self.plan.precision_delay)
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """The popularity histogram pi and the exponent that it came from."""
+
+    weights: NDArray[np.float64]  # [items]
+    gamma: float
+
+    @classmethod
+    def of(cls, degree: NDArray[np.int64], plan: FitPlan, correct: Callable[[Any], Any]) -> Histogram:
+        """pi (eq. 7-9), corrected at the head where asked for."""
+        gamma = popularity_exponent(degree, plan.rate) if plan.gamma is None else plan.gamma
+        weights = popularity_weights(degree, gamma)
+        return cls(correct(weights) if plan.head_correction else weights, gamma)
 
 
 class FitBackend(Protocol):
@@ -140,3 +164,33 @@ def warn_of_factors(factors: int, users: int, items: int) -> None:
             "proper, but fewer factors would say as much.",
             stacklevel=3,
         )
+
+
+# --- What comes before the first sweep: the graph, the popularity histogram pi, the estimator of q(H) ---
+
+
+def make_graph(interactions: Interactions) -> Graph:
+    """G, with a warning of what is odd about it: duplicates, a single user or item, users and items swapped."""
+    graph = Graph.from_pairs(
+        interactions.users, interactions.items, len(interactions.user_ids), len(interactions.item_ids)
+    )
+    active = (int((graph.by_user.degrees > 0).sum()), int((graph.by_item.degrees > 0).sum()))
+    check_sizes(interactions.source, graph.user_count, graph.item_count, graph.duplicates, active)
+    return graph
+
+
+def make_popularity(graph: Graph, plan: FitPlan, backend: Backend) -> Histogram:
+    """pi of a graph in memory."""
+
+    def correct(weights: NDArray[np.float64]) -> NDArray[np.float64]:
+        return correct_head(weights, graph.by_user, graph.user_blocks, plan.negatives, run=backend.map)
+
+    return Histogram.of(graph.by_item.degrees, plan, correct)
+
+
+def make_estimator(graph: Graph, plan: FitPlan, weights: NDArray[np.float64], backend: Backend) -> Estimator:
+    """One of the two estimators of the expectation over q(H)."""
+    if plan.hidden == "sampled":
+        return Sampled(graph.by_user, graph.user_blocks, weights, plan.negatives, plan.seed)
+    groups = min(plan.groups, max(1, graph.item_count))
+    return Expected(graph.by_user, graph.user_blocks, weights, plan.negatives, plan.offset, groups, backend.map)

@@ -20,7 +20,7 @@ from considerate.evaluation.metrics import ndcg, rank_scores
 from considerate.evaluation.ranks import Ranks, held_ranks
 from considerate.evaluation.scorer import FunctionScorer
 from considerate.evaluation.split import HeldOut, one_per_user
-from considerate.fitting.prepare import make_estimator, make_popularity
+from considerate.fitting.session import make_estimator, make_popularity
 from considerate.fitting.stopping import FitProgress, sweep_until_settled
 from considerate.inference.posterior import Posterior
 from considerate.inference.sweep import InMemory

@@ -40,7 +40,7 @@ def folded_items(model: Model, liked_by: Adjacency) -> tuple[Side, NDArray[np.fl
     if model.parameters.get("head_correction", False):
         weights *= _head_correction(model, liked_by.degrees)
     fold_in = replace(model.fold_in, posterior=model.posterior)
-    return fold_in.items(liked_by, model.user_degree, weights, model.plan.seed), weights
+    return fold_in.items(liked_by, model.users.whole().degree, weights, model.plan.seed), weights
 
 
 def _head_correction(model: Model, degree: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from considerate.data import Titles
-from considerate.data.graph import Adjacency
 from considerate.data.vocabulary import Ids, Vocabulary
 from considerate.errors import UsageError
 from considerate.inference.posterior import Posterior, Precisions, Side
@@ -25,8 +24,8 @@ from considerate.parameters import FitPlan
 class Model:
     """The posterior, with the popularity, the ids and the likes that go with it.
 
-    `users` has q, degree, likes and id of each user, in memory or in shards. `posterior`, `liked` and `user_degree`
-    are of all users; those in shards are then read into memory.
+    `users` has q, degree, likes and id of each user, in memory or in shards. `posterior` is of all users; those in
+    shards are then read into memory.
     """
 
     users: Users
@@ -63,16 +62,6 @@ class Model:
     def posterior(self) -> Posterior:
         """Of all users and items."""
         return Posterior(self.users.whole().side, self.items, self.precisions)
-
-    @property
-    def liked(self) -> Adjacency:
-        """What each of all users liked in training."""
-        return self.users.whole().liked
-
-    @property
-    def user_degree(self) -> NDArray[np.int64]:
-        """[users], also where the likes themselves were left out of a file."""
-        return self.users.whole().degree
 
     @locked_cached_property
     def shared(self) -> Posterior:

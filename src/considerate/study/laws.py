@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from considerate.data.graph import Graph
-from considerate.fitting.prepare import make_popularity
+from considerate.fitting.session import make_popularity
 from considerate.inference.hidden import Sampled, positives_to_negatives
 from considerate.kernels.threads import Backend
 from considerate.parameters import FitPlan

@@ -15,7 +15,7 @@ from considerate.data.graph import Graph
 from considerate.data.inputs import scheme_of
 from considerate.errors import UsageError
 from considerate.evaluation.split import HeldOut, edge_keys, given_likes, pair_keys, rows_in
-from considerate.fitting.prepare import make_graph
+from considerate.fitting.session import make_graph
 from considerate.study.cache import fingerprint
 
 Rows = NDArray[np.int64]
