@@ -351,8 +351,7 @@ class Form:
                 value = chosen[tensor.name] = values[tensor.name]
                 wanted = [self.sizes[size] if isinstance(size, str) else size for size in tensor.shape]
                 assert value.dtype == np.dtype(tensor.dtype), tensor.name
-                assert len(value.shape) == len(wanted), tensor.name
-                assert all(want in (None, have) for want, have in zip(wanted, value.shape)), tensor.name
+                assert all(want in (None, have) for want, have in zip(wanted, value.shape, strict=True)), tensor.name
         return chosen
 
     def read(self, stored: StoredTensors, tensors: Sequence[Tensor], *, lazy: bool = False) -> Arrays:

@@ -165,8 +165,7 @@ def _ordered(user_id: Id) -> Any:
 
 def check_folder(folder: Folder) -> None:
     """OutputError where a folder holds other things than a model of ours."""
-    ours = (_SHARD_NAME.fullmatch(name) or name.startswith(".considerate-") for name in folder.names())
-    names = [name for name, known in zip(folder.names(), ours) if not known]
+    names = [name for name in folder.names() if not (_SHARD_NAME.fullmatch(name) or name.startswith(".considerate-"))]
     if names and INDEX_NAME not in names:
         raise OutputError(f"{folder.shown()}: is a folder with other files in it ({names[0]}); give a new one.")
 

@@ -87,9 +87,8 @@ def recommendation_batches(
     """
     if not isinstance(batch, int) or batch < 1:
         raise UsageError(f"batch is {batch!r}; it must be a whole number at least 1.")
-    if users is None:
-        return _batches(ranker, range(ranker.model.user_count) if rows is None else rows, batch, threads)
-    return _batches(ranker, id_list(users, "users"), batch, threads)
+    all_rows = range(ranker.model.user_count) if rows is None else rows
+    return _batches(ranker, all_rows if users is None else id_list(users, "users"), batch, threads)
 
 
 def _batches(
