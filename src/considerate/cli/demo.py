@@ -26,6 +26,7 @@ def demo(output: Output, seed: Seed = 0) -> None:
     from considerate.cli import demo_catalogue as tour
     from considerate.cli.describe import describe_fit
     from considerate.cli.fit import fit_on_screen
+    from considerate.evaluation.calibration import recovery as compare
 
     begun = time.perf_counter()
     catalogue = tour.make_catalogue(seed=seed)
@@ -47,7 +48,9 @@ def demo(output: Output, seed: Seed = 0) -> None:
     user = tour.instructive_user(recommender, catalogue)
     likes = tour.tastes(recommender, catalogue, user)
     answers = {knob: tour.recommendations(recommender, catalogue, user, knob) for knob in KNOBS}
-    recovery = tour.recovered(recommender, sample)
+    pairs = sample.hidden_users, sample.hidden_items  # the fit saw which were liked, never which were not
+    inferred = (*recommender.predict_logit(*pairs), recommender.predict_proba(*pairs))
+    recovery = compare(sample.logit, sample.liked, *inferred)
     if output.json:
         recommendations = {f"{knob:g}": rows for knob, rows in answers.items()}
         values = {"fit": fit, "user": user, "likes": likes, "recovery": asdict(recovery)}

@@ -10,7 +10,6 @@ import numpy as np
 
 from considerate.data import Interactions, Titles
 from considerate.data.vocabulary import Vocabulary
-from considerate.evaluation.calibration import Recovery, recovery
 from considerate.model.predict import sigmoid
 from considerate.recommender import Recommender
 from considerate.simulation.catalogue import GENRES, readable_titles
@@ -84,13 +83,6 @@ def tastes(recommender: Recommender, catalogue: Catalogue, user: int) -> dict[st
     for item in model.users.whole().liked.row(user):
         by_genre.setdefault(catalogue.genre(int(item)), []).append(model.title(int(item)))
     return dict(sorted(by_genre.items(), key=lambda pair: (-len(pair[1]), pair[0])))
-
-
-def recovered(recommender: Recommender, sample: ModelSample) -> Recovery:
-    """How much of the truth came back on the considered pairs. The fit saw which were liked, never which were not."""
-    pairs = sample.hidden_users, sample.hidden_items
-    inferred = (*recommender.predict_logit(*pairs), recommender.predict_proba(*pairs))
-    return recovery(sample.logit, sample.liked, *inferred)
 
 
 def recommendations(

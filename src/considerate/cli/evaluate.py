@@ -88,7 +88,7 @@ def evaluate(
         screen.say("warning", f"{model} was saved without likes, so what a user liked counts as not liked yet.")
     with screen.library_messages(output.quiet), LocalBackend() as backend:
         liked, not_liked = (read_likes(test, reader), None) if reader.where is None else read_judged(test, reader)
-        screen.say_notes(liked, output.quiet)
+        screen.say_notes(liked.notes, output.quiet)
         values = evaluate_model(
             ModelScorer(fitted, options.popularity, None if options.score is None else options.score.value),
             liked,

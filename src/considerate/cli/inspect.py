@@ -45,7 +45,7 @@ def inspect(
         plan, show = settings.plan(), _show_data
         with screen.library_messages(output.quiet):
             interactions = read_likes(file, reader)
-            screen.say_notes(interactions, output.quiet)
+            screen.say_notes(interactions.notes, output.quiet)
             values = describe_data(interactions, plan if output.hidden else None)
     if output.json:
         screen.print_json(values)

@@ -148,13 +148,11 @@ def recommend(
 
 def _export(model: str, path: str, popularity: float | None, output: ModelOutput) -> None:
     """The vectors of all users and items into a file."""
-    from considerate.data.output import check_ending, write_vectors
+    from considerate.data.output import check_output_file, write_vectors
     from considerate.model.serving import item_vectors, user_vectors
     from considerate.recommender import Recommender
-    from considerate.storage.files import check_writable
 
-    check_ending(path, (".parquet",))
-    check_writable(path)
+    check_output_file(path, (".parquet",))
     fitted = Recommender.load(model, verify=output.verify or None).model_
     of_items = item_vectors(fitted, popularity)
     of_users = (("user", piece.ids, user_vectors(piece.side)) for _, piece in fitted.users.pieces())
@@ -213,13 +211,11 @@ def _write_file(
     quiet: bool,
 ) -> int:
     """Recommendations into a file, some users at a time; returns the rows written."""
-    from considerate.data.output import check_ending, write_batches
+    from considerate.data.output import check_output_file, write_batches
     from considerate.distributed.batch import BATCH
     from considerate.model.tables import RecommendationTable
-    from considerate.storage.files import check_writable
 
-    check_ending(path)
-    check_writable(path)
+    check_output_file(path)
     schema = RecommendationTable(recommender.model_, names or ()).schema
     if likes is not None:
         batches = iter(recommender.recommend_for(likes, count, options=options).to_batches())

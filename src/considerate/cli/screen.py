@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from considerate.data import Interactions
-
 _CONTROL = dict.fromkeys((*range(9), *range(11, 32), *range(127, 160)), "?")  # all but tabs and new lines
 
 
@@ -121,9 +119,9 @@ def say(kind: str, message: str) -> None:
     stderr().print(styled((f"{kind}: ", style), " ".join(message.split())), soft_wrap=True)
 
 
-def say_notes(interactions: Interactions, quiet: bool) -> None:
+def say_notes(notes: Iterable[str], quiet: bool) -> None:
     """What the reader noted, such as the columns that it guessed."""
-    for note in () if quiet else interactions.notes:
+    for note in () if quiet else notes:
         say("note", note)
 
 

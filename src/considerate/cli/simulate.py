@@ -66,14 +66,12 @@ def simulate(
     seed: Seed = 0,
 ) -> None:
     """Write likes that never were: a random graph with given degree laws, or data from the model itself."""
-    from considerate.data.output import check_ending, write_columns
+    from considerate.data.output import check_output_file, write_columns
     from considerate.simulation.degrees import PowerLaw
     from considerate.simulation.simulate import XBOX_SAMPLE, balanced_item_law, random_graph, simulate_from_model
-    from considerate.storage.files import check_writable
 
     path, begun = output.output, time.perf_counter()
-    check_ending(path)
-    check_writable(path)
+    check_output_file(path)
     for name, value in (("users", size.users), ("items", size.items)):
         if value is not None and value < 1:
             raise UsageError(f"{name} is {value}; it must be a whole number at least 1.")

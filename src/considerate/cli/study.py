@@ -68,8 +68,7 @@ def study(
             for part, package in missing_parts().items():
                 advice = f"{package} is not installed (pip install considerate[study])"
                 work.notes.append(f"the report has no {part}: {advice}")
-            for note in () if quiet else work.notes:
-                screen.say("note", note)
+            screen.say_notes(work.notes, quiet)
             for _ in work.steps() if quiet else _progress(work.steps()):
                 pass
         written = write_report(work.results, folder)

@@ -110,16 +110,13 @@ class Encoder:
 
     def finish(self) -> tuple[NDArray[np.int32], Vocabulary]:
         """The row number of every id that was added, and the vocabulary that it points into."""
-        check_missing(self.table.name, self.side, self.column, self.missing)
-        if self.dictionaries:
-            return self._finish_strings()
-        integers, codes = rank_integers(self.parts)
-        check_size(self.table.name, self.side, len(integers))
-        return codes, Vocabulary.of_integers(integers)
-
-    def _finish_strings(self) -> tuple[NDArray[np.int32], Vocabulary]:
         import pyarrow as pa
 
+        check_missing(self.table.name, self.side, self.column, self.missing)
+        if not self.dictionaries:
+            distinct_ids, codes = rank_integers(self.parts)
+            check_size(self.table.name, self.side, len(distinct_ids))
+            return codes, Vocabulary.of_integers(distinct_ids)
         if len(self.dictionaries) == 1:
             dictionary, merged = self.dictionaries[0], np.arange(len(self.dictionaries[0]), dtype=np.int32)
         else:
@@ -149,24 +146,19 @@ class Encoder:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        def refuse(pattern: str, reason: str) -> None:
-            wrong = dictionary.filter(pc.match_substring_regex(dictionary, pattern))
-            if len(wrong):
-                raise DataError(
-                    f"{self.table.name}: the {self.side} {wrong[0].as_py()[:60]!r} in {self.column!r} {reason}."
-                )
-
-        refuse(
-            r"[\r\n]",
-            "goes over several lines, so a quote before it may not be closed; close or double that quote: an id is on "
-            "one line",
-        )
+        refused = {
+            r"[\r\n]": "goes over several lines, so a quote before it may not be closed; close or double that quote: "
+            "an id is on one line"
+        }
         if not self.table.quotes:
-            refuse(
-                r'(?s)^".*"$',
+            refused[r'(?s)^".*"$'] = (
                 "is in quotes, and quotes are not parsed in this file; take them off, or write it with commas between "
-                "the fields",
+                "the fields"
             )
+        for pattern, reason in refused.items():
+            for wrong in dictionary.filter(pc.match_substring_regex(dictionary, pattern)):
+                id_text = f"the {self.side} {wrong.as_py()[:60]!r} in {self.column!r}"
+                raise DataError(f"{self.table.name}: {id_text} {reason}.")
         if pc.index(dictionary, pa.scalar("NA", dictionary.type)).as_py() >= 0:
             self.notes.append(f"NA in {self.column!r} is taken for the id of a {self.side}, not for a missing value")
 

@@ -249,15 +249,8 @@ class GraphOutline:
 
 def divide(graph: Graph, resident: str = USERS) -> tuple[GraphOutline, list[GraphPart]]:
     """The graph in parts by its users, or by its items. The parts' edges are views of the graph's."""
-    outline = GraphOutline(
-        graph.user_count,
-        graph.item_count,
-        graph.edges,
-        graph.duplicates,
-        graph.by_item.degrees,
-        graph.user_blocks,
-        graph.item_blocks,
-    )
+    counts = graph.user_count, graph.item_count, graph.edges, graph.duplicates
+    outline = GraphOutline(*counts, graph.by_item.degrees, graph.user_blocks, graph.item_blocks)
     edges = graph.by_user if resident == USERS else graph.by_item
     all_user_likes = None if resident == USERS else graph.by_user
     parts = []

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from considerate.data.sources import files_of, would_be_read
 from considerate.data.vocabulary import Vocabulary
 from considerate.errors import UsageError
-from considerate.storage.files import atomic_write
+from considerate.storage.files import atomic_write, check_writable
 
 if TYPE_CHECKING:
     import pyarrow
@@ -25,10 +25,11 @@ ENDINGS = (".parquet", ".csv")
 CHUNK = 1 << 20  # rows of a batch
 
 
-def check_ending(path: PathLike, endings: tuple[str, ...] = ENDINGS) -> None:
-    """UsageError where the ending of a path says nothing that we write."""
+def check_output_file(path: PathLike, endings: tuple[str, ...] = ENDINGS) -> None:
+    """UsageError where the ending of a path says nothing that we write, or nothing can be written there."""
     if Path(path).suffix.lower() not in endings:
         raise UsageError(f"{os.fspath(path)}: the ending says how to write it; end it in {' or '.join(endings)}.")
+    check_writable(path)
 
 
 def check_apart(path: str, *sources: str | None) -> None:
@@ -49,7 +50,7 @@ def write_batches(path: PathLike, schema: pyarrow.Schema, batches: Iterable[pyar
     import pyarrow.csv as csv
     import pyarrow.parquet as pq
 
-    check_ending(path)
+    check_output_file(path)
     rows = 0
     with atomic_write(path) as file:
         kind: Any = pq.ParquetWriter if Path(path).suffix.lower() == ".parquet" else csv.CSVWriter
@@ -72,7 +73,7 @@ def write_vectors(path: PathLike, sides: Iterable[tuple[str, Vocabulary, NDArray
     """Vectors for a vector store, as Parquet: kind ("user" or "item"), id as text, vector; some at a time."""
     import pyarrow as pa
 
-    check_ending(path, (".parquet",))
+    check_output_file(path, (".parquet",))
     several = iter(sides)
     begin = next(several)
     kind = pa.list_(pa.float32(), begin[2].shape[1])

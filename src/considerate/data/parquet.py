@@ -157,13 +157,7 @@ def open_remote(address: str) -> ParquetInput:
         files = filesystem.get_file_info(FileSelector(base, recursive=True))
         inside = {file.path: file.path.removeprefix(base).strip("/") for file in files}
         sizes = {file.path: file.size for file in files if file.type == FileType.File and _is_read(inside[file.path])}
-        return _open_folder(name, sizes, {path.split("/")[0] for path in inside.values()}, base, address)
-
-
-def open_local_folder(path: Path) -> ParquetInput:
-    """The Parquet files in a folder of a local disk."""
-    sizes = {str(file): file.stat().st_size for file in parquet_files(path)}
-    return _open_folder(str(path), sizes, {file.name for file in path.iterdir()}, str(path), None)
+        return open_folder(name, sizes, {path.split("/")[0] for path in inside.values()}, base, address)
 
 
 def parquet_files(folder: Path) -> list[Path]:
@@ -178,9 +172,7 @@ def _is_read(path: str) -> bool:
     return path.lower().endswith(PARQUET_ENDINGS) and not any(part.startswith((".", "_")) for part in path.split("/"))
 
 
-def _open_folder(
-    name: str, sizes: Mapping[str, int], entries: set[str], base: str, address: str | None
-) -> ParquetInput:
+def open_folder(name: str, sizes: Mapping[str, int], entries: set[str], base: str, address: str | None) -> ParquetInput:
     """The input of the files in a folder, in the order of their paths, folder by folder."""
     for path, size in sizes.items():
         if size == 0:

@@ -80,7 +80,11 @@ def parse(text: str) -> Rule:
         raise UsageError(f'--where takes a text such as "rating >= 4", not {text!r}.')
     if len(text) > LONGEST:
         raise UsageError(f"--where: a rule of {len(text)} characters; the longest allowed has {LONGEST}.")
-    return _Parser(text).rule()
+    parser = _Parser(text)
+    root = parser.joined("or")
+    if parser.at < len(parser.tokens):
+        raise parser.wrong(f"expected 'and' or 'or' and found {parser.peek()[1]!r}")
+    return Rule(root, tuple(parser.columns))
 
 
 class _Parser:
@@ -100,6 +104,8 @@ class _Parser:
                 raise self.wrong(f"{text[start:].strip()[:20]!r} is not understood")
             self.tokens.append((str(match.lastgroup), match.group(str(match.lastgroup))))
             start = match.end()
+        if not self.tokens:
+            raise self.wrong("the rule is empty")
 
     def wrong(self, what: str) -> UsageError:
         return UsageError(f"--where {self.text[:200]!r}: {what}; {_EXAMPLE}.")
@@ -121,14 +127,6 @@ class _Parser:
     def expect(self, token: str) -> None:
         if not self.take(token):
             raise self.wrong(f"expected {token!r} and found {self.peek()[1]!r}")
-
-    def rule(self) -> Rule:
-        if not self.tokens:
-            raise self.wrong("the rule is empty")
-        root = self.joined("or")
-        if self.at < len(self.tokens):
-            raise self.wrong(f"expected 'and' or 'or' and found {self.peek()[1]!r}")
-        return Rule(root, tuple(self.columns))
 
     def joined(self, word: str) -> Node:
         part: Callable[[], Node] = (lambda: self.joined("and")) if word == "or" else self.term
@@ -281,13 +279,12 @@ def _bind(name: str, kind: Any, node: Comparison) -> tuple[Any, list[Any]]:
         return field, [pa.scalar(bool(value)) for value in values]
     if at.is_integer(kind) and numbers and all(_fits(value, kind) for value in values):
         return field, [pa.scalar(int(value), kind) for value in values]
-    if at.is_integer(kind) or at.is_floating(kind) or at.is_decimal(kind):
+    is_text = kind in (pa.string(), pa.large_string())
+    if at.is_integer(kind) or at.is_floating(kind) or at.is_decimal(kind) or (is_text and numbers):
         if not numbers:
             raise refuse("compare it with a number, without quotes")
         return field.cast(pa.float64()), [pa.scalar(float(value), pa.float64()) for value in values]
-    if kind in (pa.string(), pa.large_string()):
-        if numbers:
-            return field.cast(pa.float64()), [pa.scalar(float(value), pa.float64()) for value in values]
+    if is_text:
         if not texts:
             raise refuse("compare it with 'text' in single quotes or with a number")
         return field, [pa.scalar(value, kind) for value in values]

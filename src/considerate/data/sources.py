@@ -28,7 +28,7 @@ from considerate.data.inputs import BATCH_ROWS, REMOTE, Input, StreamInput, hide
 from considerate.data.parquet import (
     PARQUET_ENDINGS,
     held_by,
-    open_local_folder,
+    open_folder,
     open_parquet,
     open_remote,
     parquet_files,
@@ -127,7 +127,8 @@ def _open_path(path: Path, headers: Sequence[str]) -> Input:
     name = str(path)
     with translate_errors(name):
         if path.is_dir():
-            return open_local_folder(path)
+            sizes = {str(file): file.stat().st_size for file in parquet_files(path)}
+            return open_folder(name, sizes, {file.name for file in path.iterdir()}, name, None)
         if not path.exists():
             raise DataError(f"{name}: there is no such file; check the path (now in {Path.cwd()}).")
         if not path.is_file():
