@@ -73,7 +73,8 @@ def test_the_rows_of_one_call(
     models: dict[str, Path], tmp_path: Path, tasks: LocalTasks, form: str, how: dict[str, Any]
 ) -> None:
     wanted = pa.Table.from_batches(Recommender.load(models["one"]).recommend_batches(batch=BATCH, **how))
-    rows = recommend_all(models[form], tmp_path / "out", tasks, **how, slice_users=2 * BATCH)
+    options = RankingOptions(**{name: value for name, value in how.items() if name != "N"})
+    rows = recommend_all(models[form], tmp_path / "out", tasks, how.get("N", 10), options, slice_users=2 * BATCH)
     found = rows_in(tmp_path / "out")
     assert found.equals(wanted)
     assert rows == wanted.num_rows > 0
@@ -89,9 +90,8 @@ def test_any_slices_and_any_threads(models: dict[str, Path], tmp_path: Path, sli
     wanted = pa.Table.from_batches(Recommender.load(models["one"]).recommend_batches(batch=BATCH, score="like"))
     done: list[int] = []
     with LocalTasks(threads) as tasks:
-        recommend_all(
-            models["shards"], f"{tmp_path}/out/", tasks, score="like", slice_users=slice_users, progress=done.append
-        )
+        options, output = RankingOptions(score="like"), f"{tmp_path}/out/"
+        recommend_all(models["shards"], output, tasks, 10, options, slice_users=slice_users, progress=done.append)
     assert rows_in(tmp_path / "out").equals(wanted)
     assert sum(done) == USERS
 
@@ -198,10 +198,8 @@ def test_what_is_refused_before_a_task_begins(
         (OutputError, "is a folder that is not empty; remove it", "full", {}),
         (OutputError, "its folder does not exist; make the folder first", "nowhere/out", {}),
         (UsageError, "N is 0", "out", {"N": 0}),
-        (UsageError, "cold is 'warm'", "out", {"cold": "warm"}),
         (UsageError, "slice_users is 0", "out", {"slice_users": 0}),
-        (UsageError, "do not go together", "out", {"score": "like", "popularity": 1.0}),
-        (UnknownIdError, "item 999 is not in the model", "out", {"allow": [999]}),
+        (UnknownIdError, "item 999 is not in the model", "out", {"options": RankingOptions(allow=[999])}),
     ]
     for error, message, name, how in refusals:
         with pytest.raises(error, match=message):

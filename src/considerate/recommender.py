@@ -278,13 +278,21 @@ class Recommender(Parameters):
         self,
         users: Any = None,
         N: int = 10,
-        options: RankingOptions | None = None,
         *,
+        popularity: float | None = None,
+        score: str | None = None,
+        cold: str = "error",
+        filter_already_liked_items: bool = True,
+        allow: Sequence[Any] | None = None,
+        deny: Sequence[Any] | None = None,
+        explore_kappa: float = 0.0,
+        thompson_seed: int | None = None,
+        options: RankingOptions | None = None,
         batch: int = 16_384,
-        **fields: Any,
     ) -> Iterator[pyarrow.RecordBatch]:
-        """`recommend_table`, some users at a time. `fields` are its keywords, in place of `options`."""
-        ranker = Ranker(self.model_, RankingOptions.choose(options, **fields), N)
+        """`recommend_table`, some users at a time."""
+        fields = popularity, score, cold, filter_already_liked_items, allow, deny, explore_kappa, thompson_seed
+        ranker = Ranker(self.model_, RankingOptions.choose(options, *fields), N)
         return recommendation_batches(ranker, users, batch=batch, threads=self.threads)
 
     def recommend_for(

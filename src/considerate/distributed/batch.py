@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 from considerate.distributed.tasks import Tasks
 from considerate.errors import ModelFileError, OutputError, UsageError
@@ -65,18 +64,16 @@ def recommend_all(
     *,
     slice_users: int = SLICE,
     progress: Callable[[int], object] | None = None,
-    **fields: Any,
 ) -> int:
     """`recommend_table` for all users, into a folder `output` of files part-00000.parquet and so on; returns its rows.
 
     `model` and `output` are paths that every machine of `tasks` has, or addresses. On a disk the folder appears when it
     is complete; elsewhere it is complete when _SUCCESS is there. The rows and their order are the same for any number
-    of tasks. `progress` is called with the number of users since the last call. `fields` are those of RankingOptions,
-    in place of `options`.
+    of tasks. `progress` is called with the number of users since the last call.
     """
     if not isinstance(slice_users, int) or slice_users < 1:
         raise UsageError(f"slice_users is {slice_users!r}; it must be a whole number at least 1.")
-    options = RankingOptions.choose(options, **fields)
+    options = options or RankingOptions()
     local = Folder.at(model).local
     path = os.fspath(model) if local is None else os.path.abspath(local)
     stored, loaded = open_model(path)
