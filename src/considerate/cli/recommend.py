@@ -156,8 +156,8 @@ def _export(model: str, path: str, popularity: float | None, output: ModelOutput
     fitted = Recommender.load(model, verify=output.verify or None).model_
     of_items = item_vectors(fitted, popularity)
     of_users = (("user", piece.ids, user_vectors(piece.side)) for _, piece in fitted.users.pieces())
-    write_vectors(path, chain(of_users, [("item", fitted.item_ids, of_items)]))
     users, items, coordinates = fitted.user_count, fitted.item_count, int(of_items.shape[1])
+    write_vectors(path, coordinates, chain(of_users, [("item", fitted.item_ids, of_items)]))
     output.report(
         {"path": path, "users": users, "items": items, "coordinates": coordinates},
         f"{users:,} users and {items:,} items of {coordinates} coordinates written to {path}",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -69,18 +68,16 @@ def write_columns(path: PathLike, **columns: Any) -> int:
     return write_batches(path, table.schema, table.to_batches(CHUNK))
 
 
-def write_vectors(path: PathLike, sides: Iterable[tuple[str, Vocabulary, NDArray[np.float32]]]) -> int:
+def write_vectors(path: PathLike, length: int, sides: Iterable[tuple[str, Vocabulary, NDArray[np.float32]]]) -> int:
     """Vectors for a vector store, as Parquet: kind ("user" or "item"), id as text, vector; some at a time."""
     import pyarrow as pa
 
     check_output_file(path, (".parquet",))
-    several = iter(sides)
-    begin = next(several)
-    kind = pa.list_(pa.float32(), begin[2].shape[1])
+    kind = pa.list_(pa.float32(), length)
     schema = pa.schema([("kind", pa.string()), ("id", pa.string()), ("vector", kind)])
 
     def batches() -> Iterator[pyarrow.RecordBatch]:
-        for side, ids, vectors in chain([begin], several):
+        for side, ids, vectors in sides:
             for start in range(0, len(vectors), 1 << 16):
                 part = np.ascontiguousarray(vectors[start : start + (1 << 16)])
                 texts = [str(name) for name in ids.ids_of(range(start, start + len(part)))]

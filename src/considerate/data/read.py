@@ -144,12 +144,13 @@ def read_judged(
 def resolve_columns(table: Input, options: ReaderOptions) -> tuple[ReaderOptions, list[str]]:
     """The options with the columns' names as the table has them, and notes on what was guessed."""
     user, item, notes = pick_pair(table.names, options.user_column, options.item_column, table.name)
-
-    def named(column: str | None, option: str) -> str | None:
-        return None if column is None else find(column, table.names, table.name, option)
-
-    rating, time = named(options.rating_column, "--rating-column"), named(options.time_column, "--time-column")
+    rating = _named(table, options.rating_column, "--rating-column")
+    time = _named(table, options.time_column, "--time-column")
     return replace(options, user_column=user, item_column=item, rating_column=rating, time_column=time), notes
+
+
+def _named(table: Input, column: str | None, option: str) -> str | None:
+    return None if column is None else find(column, table.names, table.name, option)
 
 
 def open_parquet_likes(source: Any, options: ReaderOptions) -> tuple[ParquetInput, ReaderOptions, list[str]] | None:
@@ -319,9 +320,10 @@ def find_titles(items: Vocabulary, options: ReaderOptions) -> tuple[Titles | Non
         has_title = pc.not_equal(pc.binary_length(titles.dictionary), 0).take(titles.indices).fill_null(False)
         known = np.flatnonzero((rows >= 0) & has_title.to_numpy(zero_copy_only=False))
         if not len(known):
+            here, there = (f", such as {some.id_of(0)!r}" if len(some) else "" for some in (ids, items))
             raise DataError(
-                f"{table.name}: none of its {len(ids)} ids in {id_column!r}{_such_as(ids)}, has a title and "
-                f"is an item of the data{_such_as(items)}; name the right column with --title-id-column."
+                f"{table.name}: none of its {len(ids)} ids in {id_column!r}{here}, has a title and "
+                f"is an item of the data{there}; name the right column with --title-id-column."
             )
         first = np.full(len(items), -1, np.int64)
         first[rows[known[::-1]]] = known[::-1]  # backwards, so that the first one stays
@@ -333,23 +335,16 @@ def find_titles(items: Vocabulary, options: ReaderOptions) -> tuple[Titles | Non
 def _pick(table: Input, options: ReaderOptions) -> tuple[str, str]:
     """The columns of ids and titles: named, else the name in the data, `item`, `id`, the usual ones."""
     words = {plain(name): name for name in reversed(table.names)}
-    id_column, title_column = options.title_id_column, options.title_column
-    if id_column is not None:
-        id_column = find(id_column, table.names, table.name, "--title-id-column")
-    else:
+    id_column = _named(table, options.title_id_column, "--title-id-column")
+    if id_column is None:
         likely = (plain(str(options.item_column)), "item", "itemid", "iid", "id")
         id_column = next((words[word] for word in likely if word in words), None)
         id_column = id_column or guess("item", table.names, table.name)
-    if title_column is not None:
-        title_column = find(title_column, table.names, table.name, "--title-column")
-    else:
+    title_column = _named(table, options.title_column, "--title-column")
+    if title_column is None:
         title_column = next((words[word] for word in TITLES if word in words and words[word] != id_column), None)
     if id_column is None:
         raise refuse_column("item ids", "title-id", table.names, table.name)
     if title_column is None:
         raise refuse_column("titles", "title", table.names, table.name)
     return id_column, title_column
-
-
-def _such_as(ids: Vocabulary) -> str:
-    return f", such as {ids.id_of(0)!r}" if len(ids) else ""
