@@ -83,7 +83,7 @@ def read_interactions(
     title_id_column  its columns, guessed if not given
     title_column
     query            what to ask a database
-    time_column      when each like was: dates, moments or numbers; for splits by time (see times.py)
+    time_column      when each like was: dates, moments or numbers; for splits by time (see encode.py)
 
     Vocabularies are sorted and hold the ids that the rule keeps, so that row numbers do not depend on the
     order of the rows.
