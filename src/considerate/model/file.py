@@ -103,7 +103,16 @@ def open_model(path: PathLike, *, verify: bool | None = None) -> tuple[StoredTen
     """A model, and the file that it was read from: the index, where it is in shards."""
     folder = shards_at(path)
     if folder is not None:
-        return _open_sharded(folder, verify)
+        stored = read_stored(folder, INDEX_NAME, verify)
+        if stored.metadata.get("kind") != INDEX:
+            raise ModelFileError(
+                f"{stored.path}: is not the index of a model in shards; copy or save the whole model again."
+            )
+        model = read_model(stored, lambda stored, _, form: read_sharded_users(stored, form, folder, verify))
+        if verify:
+            for _ in model.users.pieces():
+                pass
+        return stored, model
     remote, name = _remote(path)
     stored = open_tensors(path, verify=verify) if remote is None else read_stored(remote, name, verify)
     kind = stored.metadata.get("kind")
@@ -115,20 +124,6 @@ def open_model(path: PathLike, *, verify: bool | None = None) -> tuple[StoredTen
     if kind in (INDEX, SHARD):
         raise ModelFileError(f"{stored.path}: is a part of a model in shards; give the folder that it is in.")
     return stored, read_model(stored)
-
-
-def _open_sharded(folder: Folder, verify: bool | None) -> tuple[StoredTensors, Model]:
-    stored = read_stored(folder, INDEX_NAME, verify)
-    if stored.metadata.get("kind") != INDEX:
-        raise ModelFileError(
-            f"{stored.path}: is not the index of a model in shards; copy or save the whole model again."
-        )
-
-    model = read_model(stored, lambda stored, _, form: read_sharded_users(stored, form, folder, verify))
-    if verify:
-        for _ in model.users.pieces():
-            pass
-    return stored, model
 
 
 def shards_at(path: PathLike) -> Folder | None:

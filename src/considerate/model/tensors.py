@@ -122,10 +122,8 @@ def users_in(stored: StoredTensors, about: Mapping[str, Any], form: Form, ids: V
     arrays = form.read(stored, USERS, lazy=lazy)
     if about["user_ids"]["size"] != about["users"]:
         raise stored.refusal("the vocabularies are of another size than the posterior")
-    if about["likes"]:
-        liked = Adjacency(arrays["likes.starts"], arrays["likes.items"])
-    else:
-        liked = Adjacency(np.zeros(about["users"] + 1, np.int64), np.empty(0, np.int32))
+    nothing = np.zeros(about["users"] + 1, np.int64), np.empty(0, np.int32)
+    liked = Adjacency(arrays["likes.starts"], arrays["likes.items"]) if about["likes"] else Adjacency(*nothing)
     ids = vocabulary("user_ids", about["user_ids"], arrays) if ids is None else ids
     rows = UserRows(_side(arrays, "user", form.sizes["factors"]), arrays["user_degree"], liked, ids)
     return LazyUsers(rows, stored, about["edges"], list(arrays)) if lazy else rows
