@@ -14,7 +14,7 @@ import pytest
 
 from considerate.distributed.pools.host import PartitionHost, in_order, size_of
 from considerate.distributed.pools.pool import PerPart
-from considerate.fitting.interrupts import held_interrupts
+from considerate.fitting.stopping import held_interrupts
 from ray_cluster import Tally, downs, expected_tally, together
 
 PARTS = 5

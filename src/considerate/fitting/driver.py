@@ -12,11 +12,10 @@ from collections.abc import Callable, Generator
 from dataclasses import replace
 
 from considerate.errors import DivergedError
-from considerate.fitting.interrupts import held_interrupts
 from considerate.fitting.memory import translate_memory_errors
 from considerate.fitting.resume import chosen_settings, open_checkpoints
 from considerate.fitting.session import FitBackend, FitRequest, FitSession
-from considerate.fitting.stopping import FitProgress, FitStep, has_converged, sweep_until_settled
+from considerate.fitting.stopping import FitProgress, FitStep, has_converged, held_interrupts, sweep_until_settled
 from considerate.inference.posterior import Posterior
 from considerate.inference.sweep import Runner
 from considerate.model.model import Model

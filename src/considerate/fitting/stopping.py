@@ -1,10 +1,13 @@
-"""Sweeps until the bound settles."""
+"""When a fit stops: its bound settles, or Ctrl-C is pressed."""
 
 from __future__ import annotations
 
 import math
+import signal
+import threading
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -92,3 +95,25 @@ def sweep_until_settled(runner: Runner, plan: FitPlan, start: FitProgress) -> Ge
         if converged or number >= plan.sweeps:
             return
         begun = time.perf_counter()
+
+
+@contextmanager
+def held_interrupts() -> Iterator[None]:
+    """Ctrl-C within the block is raised when it ends. Threads other than the main one never see it."""
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(before):
+        yield
+        return
+    held = False
+
+    def hold(*_: object) -> None:
+        nonlocal held
+        held = True
+
+    signal.signal(signal.SIGINT, hold)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if held:
+        raise KeyboardInterrupt

@@ -18,7 +18,7 @@ from typing import Any
 
 from considerate.distributed.pools.pool import Merge, Method, call_part
 from considerate.distributed.tasks import ClosedAtEnd
-from considerate.fitting.interrupts import held_interrupts
+from considerate.fitting.stopping import held_interrupts
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from considerate.distributed.backends.base import PartitionedBackend
 from considerate.distributed.messages import PartitionSetup, Reply, merge_replies
 from considerate.distributed.pools.pool import WorkerPool
 from considerate.errors import DivergedError
-from considerate.fitting.interrupts import held_interrupts
+from considerate.fitting.stopping import held_interrupts
 from considerate.inference.bound import Bound
 from considerate.inference.hidden import Draws, Grouping
 from considerate.inference.posterior import Side
