@@ -93,8 +93,11 @@ class StageRunner:
         self.done += 1
         return StudyStep(stage, self.done, self.total, reused)
 
-    def run(self, stages: Sequence[Stage], side_by_side: bool = False) -> Generator[StudyStep, None, list[Any]]:
+    def run(
+        self, label: str, stages: Sequence[Stage], side_by_side: bool = False
+    ) -> Generator[StudyStep, None, list[Any]]:
         """Returns the results of all stages, in order. `side_by_side` is for stages that take one thread each."""
+        yield self.begin(label)
         results: dict[int, Any] = {}
         if side_by_side and self.threads > 1 and len(stages) > 1:
             pool = ThreadPoolExecutor(self.threads)
@@ -112,13 +115,10 @@ class StageRunner:
         return [results[at] for at in range(len(stages))]
 
 
-def fingerprint(*arrays: NDArray[Any] | None) -> str:
+def fingerprint(*arrays: NDArray[Any]) -> str:
     """A hash of arrays: their types, shapes and bytes."""
     digest = hashlib.sha256()
     for array in arrays:
-        if array is None:
-            digest.update(b"none;")
-            continue
         digest.update(f"{array.dtype.str}{array.shape};".encode())
         digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()

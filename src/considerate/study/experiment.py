@@ -31,8 +31,7 @@ from considerate.recommender import Recommender
 from considerate.study import fits
 from considerate.study.cache import Arrays, Cache, Stage, StageRunner, StudyStep, code_version
 from considerate.study.fits import PAPERS, Compute, Ranking, SplitResult
-from considerate.study.laws import study_balance, study_degrees
-from considerate.study.material import Material, make_material
+from considerate.study.material import Material, make_material, study_balance, study_degrees
 from considerate.study.peers import Peer, as_peer, blas_threads, standard_peers
 from considerate.study.results import Balance, Data, Degrees, KnobCurve, Reliability, Results, TimeCurve, Trace
 from considerate.study.statements import make_statements
@@ -40,7 +39,7 @@ from considerate.study.summary import Contender, Judgement, Summary, reliabiliti
 
 OURS, BY_LIKING, DEFAULT = "considerate", "considerate, knob 0", "considerate, default"
 PAPER_SCORES = {"like": "like", "popularity_x_like": "popularity x like"}  # as a score -> in words
-LAWS_CODE = ("simulation/degrees.py", "inference/hidden", "study/laws.py")
+LAWS_CODE = ("simulation/degrees.py", "inference/hidden", "study/material.py")
 
 
 @dataclass(frozen=True)
@@ -199,7 +198,6 @@ class Study:
         return Stage(name, version, about, partial(work, settings, compute))
 
     def _laws(self) -> Generator[StudyStep, None, list[Any]]:
-        yield self._runner.begin("degrees and their laws")
         version, about = code_version(*LAWS_CODE), {"seed": self.options.seed}
 
         def stage(name: str, study: Callable[..., Any]) -> Stage:
@@ -207,7 +205,7 @@ class Study:
             return Stage(name, version, about, lambda: [asdict(row) for row in rows()])
 
         stages = [stage("degrees", study_degrees), stage("balance", study_balance)]
-        return (yield from self._runner.run(stages))
+        return (yield from self._runner.run("degrees and their laws", stages))
 
     # --- Trials: settings, knob and iterations, chosen on the validation part of the first split ---
 
@@ -250,11 +248,11 @@ class Study:
     def _run_trials(
         self, label: str, trials: Sequence[Mapping[str, Any]], work: Callable[..., Any], peer: Peer | None = None
     ) -> Generator[StudyStep, None, list[Any]]:
-        yield self._runner.begin(f"{label}: trials on validation")
         stages = [
             self._stage(f"trial of {label} {number}", work, settings, peer) for number, settings in enumerate(trials, 1)
         ]
-        return (yield from self._runner.run(stages, peer is not None and peer.one_thread))
+        side_by_side = peer is not None and peer.one_thread
+        return (yield from self._runner.run(f"{label}: trials on validation", stages, side_by_side))
 
     def _peer_trials(self, peer: Peer) -> Iterator[StudyStep]:
         trials, rankings = [dict(trial) for trial in peer.trials], [Ranking(peer.name)]
@@ -287,41 +285,36 @@ class Study:
         """Every entrant on every split."""
         for entrant in self._entrants:
             peer, label = entrant.peer, entrant.label
-            yield self._runner.begin(f"{label}: fits on {len(self.splits)} splits")
             measure = partial(fits.measure_ours, entrant.rankings, self.material.judged)
             about: dict[str, Any] = {"rankings": [asdict(ranking) for ranking in entrant.rankings]}
             if peer is not None:
                 measure = partial(fits.measure_peer, peer)
-            stages = [
-                self._stage(
-                    f"fit of {label}, split {at + 1}", partial(measure, held), entrant.settings, peer, at, **about
-                )
-                for at, held in enumerate(self.splits)
-            ]
-            entrant.splits = yield from self._runner.run(stages, peer is not None and peer.one_thread)
+            stages = []
+            for at, held in enumerate(self.splits):
+                name, work = f"fit of {label}, split {at + 1}", partial(measure, held)
+                stages.append(self._stage(name, work, entrant.settings, peer, at, **about))
+            side_by_side = peer is not None and peer.one_thread
+            title = f"{label}: fits on {len(self.splits)} splits"
+            entrant.splits = yield from self._runner.run(title, stages, side_by_side)
 
     def _judge(self) -> Generator[StudyStep, None, list[Arrays]]:
         """p(like) of pairs judged apart, by models of all likes."""
         judged = self.material.judged
         if judged is None or not judged.apart:
             return []
-        yield self._runner.begin("p(like) of judged pairs")
         judge = partial(fits.judge_ours, judged, self.material.graph)
         models = self._probable.items()
         stages = [self._stage(f"judged by {name}", judge, entrant.settings) for name, entrant in models]
-        return (yield from self._runner.run(stages))
+        return (yield from self._runner.run("p(like) of judged pairs", stages))
 
     def _knob(self) -> Generator[StudyStep, None, KnobCurve]:
-        yield self._runner.begin("the knob's curve")
         knobs = sorted({*fits.KNOBS, self._knob_chosen})
         work = partial(fits.knob_curve, knobs, self.splits[0])
-        (curve,) = yield from self._runner.run(
-            [self._stage("knob curve", work, self._entrants[0].settings, knobs=knobs)]
-        )
+        stage = self._stage("knob curve", work, self._entrants[0].settings, knobs=knobs)
+        (curve,) = yield from self._runner.run("the knob's curve", [stage])
         return KnobCurve(OURS, **curve, chosen=self._knob_chosen)
 
     def _traces(self) -> Generator[StudyStep, None, tuple[list[Trace], list[TimeCurve]]]:
-        yield self._runner.begin("the bound by sweep, quality against time")
         traced = [entrant for entrant in self._entrants if entrant.label != DEFAULT]
         stages = []
         for entrant in traced:
@@ -331,7 +324,8 @@ class Study:
                 work = partial(fits.trace_peer, entrant.peer, self.valid)
             stages.append(self._stage(f"trace of {entrant.label}", work, entrant.settings, entrant.peer, knob=knob))
         traces, times = [], []
-        for entrant, curve in zip(traced, (yield from self._runner.run(stages))):
+        curves = yield from self._runner.run("the bound by sweep, quality against time", stages)
+        for entrant, curve in zip(traced, curves):
             times.append(TimeCurve(entrant.label, curve["seconds"], curve["rank"], curve["recall"]))
             if entrant.peer is None:
                 taus = {kind: [row[kind] for row in curve["taus"]] for kind in curve["taus"][0]}

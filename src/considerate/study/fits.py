@@ -79,9 +79,6 @@ class Ranking:
     knob: float | None = None
     paper: str | None = None
 
-    def scorer(self, model: Model) -> Scorer:
-        return ModelScorer(model, self.knob, self.paper, self.name)
-
 
 @dataclass(frozen=True)
 class SplitResult:
@@ -218,7 +215,8 @@ def measure_ours(
 ) -> Arrays:
     """Our model on a split: its ranks, its p(like) of the held-out likes and of the pairs that were judged, E[tau]."""
     model, seconds = fit_ours(held.train, settings, compute)
-    arrays = measure([ranking.scorer(model) for ranking in rankings], seconds, held, compute.run)
+    scorers = [ModelScorer(model, ranking.knob, ranking.paper, ranking.name) for ranking in rankings]
+    arrays = measure(scorers, seconds, held, compute.run)
     arrays["p_held"] = _raw_p_like(model, held.users, held.items)
     if judged is not None and not judged.apart:
         arrays["p_judged"] = _raw_p_like(model, judged.users, judged.items)

@@ -1,7 +1,9 @@
-"""What is studied: likes, and where it is known, who considered something and did not like it."""
+"""What is studied: likes, and where it is known, who considered something and did not like it; and the degrees of its
+graph G and of a drawn H with their laws (fig. 1), positives to negatives of every item (fig. 3)."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,10 +17,18 @@ from considerate.data.graph import Graph
 from considerate.data.inputs import scheme_of
 from considerate.errors import UsageError
 from considerate.evaluation.split import HeldOut, edge_keys, given_likes, pair_keys, rows_in
-from considerate.fitting.session import make_graph
+from considerate.fitting.session import make_graph, make_popularity
+from considerate.inference.hidden import Sampled, positives_to_negatives
+from considerate.kernels.threads import Backend
+from considerate.parameters import FitPlan
+from considerate.simulation.degrees import degree_histogram, fit_power_law, fit_power_law_cutoff
 from considerate.study.cache import fingerprint
+from considerate.study.results import Balance, Degrees
 
 Rows = NDArray[np.int64]
+POINTS = 60  # of a drawn law
+BINS_PER_DECADE = 5
+RATES = {"r = 1": 1.0, "r = 1/2": 0.5}
 
 
 @dataclass(frozen=True)
@@ -50,14 +60,11 @@ class Material:
 
     def fingerprint(self) -> str:
         """A hash of all of it."""
-        judged, test = self.judged, self.test
-        return fingerprint(
-            self.graph.by_user.starts,
-            self.graph.by_user.indices,
-            np.array([self.graph.item_count]),
-            *(() if judged is None else (judged.users, judged.items, judged.liked_users, judged.liked_items)),
-            *((None,) if test is None else (test.users, test.items)),
-        )
+        likes, judged, test = self.graph.by_user, self.judged, self.test
+        shape = np.array([self.graph.item_count, judged is None, test is None])
+        pairs = [] if judged is None else [judged.users, judged.items, judged.liked_users, judged.liked_items]
+        pairs += [] if test is None else [test.users, test.items]
+        return fingerprint(likes.starts, likes.indices, shape, *pairs)
 
 
 def read_material(
@@ -145,3 +152,63 @@ def _pairs(
         notes.append(f"{what}: {int(both.sum()):,} are likes in training, and are left out")
     keys = keys[~both]
     return keys // len(likes.item_ids), keys % len(likes.item_ids)
+
+
+# --- Laws ---
+
+
+def drawn_hidden(graph: Graph, plan: FitPlan, backend: Backend) -> Any:
+    """The unliked edges of one drawn H, by user."""
+    popularity = make_popularity(graph, plan, backend)
+    sampled = Sampled(graph.by_user, graph.user_blocks, popularity.weights, plan.negatives, plan.seed)
+    return sampled.draw(1, backend.map)
+
+
+def study_degrees(graph: Graph, seed: int, backend: Backend) -> list[Degrees]:
+    """Both sides of G, and of an H drawn as in the paper (a fair coin, r = 1)."""
+    unliked = drawn_hidden(graph, FitPlan(seed=seed), backend)
+    return [
+        _degrees("users", "G", graph.by_user.degrees),
+        _degrees("items", "G", graph.by_item.degrees),
+        _degrees("users", "H drawn", graph.by_user.degrees + unliked.degrees),
+        _degrees("items", "H drawn", np.add(*positives_to_negatives(graph, unliked))),
+    ]
+
+
+def _degrees(side: str, graph: str, degrees: NDArray[Any]) -> Degrees:
+    """Users have a law with a cut-off, items one without, as in the paper's figure 1."""
+    histogram = degree_histogram(degrees, bins_per_decade=BINS_PER_DECADE)
+    fit = fit_power_law_cutoff(degrees) if side == "users" else fit_power_law(degrees)
+    points = np.unique(np.round(np.geomspace(fit.law.minimum, int(degrees.max()), POINTS)).astype(np.int64))
+    filled = histogram.counts > 0
+    return Degrees(
+        side,
+        graph,
+        histogram.centre[filled].tolist(),
+        (fit.vertices * histogram.density[filled]).tolist(),
+        fit.law.describe(),
+        points.astype(float).tolist(),
+        (fit.vertices * np.exp(fit.law.log_probability(points))).tolist(),
+    )
+
+
+def study_balance(graph: Graph, seed: int, backend: Backend) -> Iterator[Balance]:
+    """Positives to negatives for two rates, with and without the correction of the head."""
+    for name, rate in RATES.items():
+        for corrected in (False, True):
+            unliked = drawn_hidden(graph, FitPlan(rate=rate, head_correction=corrected, seed=seed), backend)
+            liked, others = positives_to_negatives(graph, unliked)
+            yield _balance(f"{name}, head corrected" if corrected else name, liked, others)
+
+
+def _balance(name: str, liked: NDArray[Any], others: NDArray[Any]) -> Balance:
+    histogram = degree_histogram(liked, bins_per_decade=BINS_PER_DECADE)
+    centre, ratio = [], []
+    for first, last, middle in zip(histogram.first, histogram.last, histogram.centre):
+        inside = (liked >= first) & (liked <= last)
+        if inside.any():
+            drawn = int(others[inside].sum())
+            centre.append(float(middle))
+            ratio.append(float(liked[inside].sum() / drawn) if drawn else float("nan"))
+    some = liked > 0
+    return Balance(name, liked[some].tolist(), others[some].tolist(), centre, ratio)

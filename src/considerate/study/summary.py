@@ -197,9 +197,6 @@ def recalibrate_on_others(judgement: Judgement, seed: int) -> Floats:
 
 
 def _reliability(name: str, p: Floats, liked: NDArray[np.bool_]) -> Reliability:
-    table = reliability(p, liked)
-    edges, predicted, observed, count = (
-        values.tolist() for values in (table.edges, table.predicted, table.observed, table.count)
-    )
-    errors = table.calibration_error, table.brier, table.log_loss, table.auc
-    return Reliability(name, edges, predicted, observed, count, *errors)
+    table = {field: np.asarray(value).tolist() for field, value in vars(reliability(p, liked)).items()}
+    del table["weight"]
+    return Reliability(name, **table)
