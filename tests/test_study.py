@@ -35,7 +35,7 @@ from considerate.model.model import Model
 from considerate.simulation.degrees import PowerLaw
 from considerate.simulation.simulate import simulate_from_model
 from considerate.study.cache import Cache, Stage, code_version
-from considerate.study.experiment import Options, Study, run_study
+from considerate.study.experiment import Study, StudyOptions, run_study
 from considerate.study.fits import Compute, SplitResult, best_trial, fit_ours, our_trials, some_users
 from considerate.study.material import Material, make_material, read_material
 from considerate.study.page import missing_parts, open_report, write_report
@@ -68,7 +68,7 @@ def studied(material: Material, folder: Path | None = None, scorers: Any = (), *
     """(results, the steps by stage: whether each was reused)"""
     settings = SMALL | options.pop("settings", {})
     given: dict[str, Any] = {"splits": 2, "peers": False, "resamples": 50} | options
-    study = Study(material, Options(settings=settings, **given), scorers, folder)
+    study = Study(material, StudyOptions(settings=settings, **given), scorers, folder)
     steps = [step for step in study.steps() if step.reused is not None]
     assert [step.done for step in steps] == list(range(1, len(steps) + 1))
     assert steps[-1].total == len(steps)
@@ -309,7 +309,7 @@ def test_a_second_run_reuses_what_is_unchanged(
     _, reused = studied(material, folder, settings={"factors": 4})
     assert not any(was for stage, was in reused.items() if "considerate" in stage or "knob" in stage)
     assert all(was for stage, was in reused.items() if "popularity" in stage or "the paper's" in stage)
-    same, seeded = (Options(settings=SMALL, splits=2, peers=False, resamples=50, seed=seed) for seed in (0, 5))
+    same, seeded = (StudyOptions(settings=SMALL, splits=2, peers=False, resamples=50, seed=seed) for seed in (0, 5))
     assert all(first_steps(Study(material, same, folder=folder)))
     assert not any(first_steps(Study(material, seeded, folder=folder)))
     fewer = Study(replace(material, judged=None), same, folder=folder)
@@ -372,7 +372,7 @@ def test_own_recommenders_are_stored_under_their_version(material: Material, fol
         rows = {one.name: one for one in found[-1].comparisons}
         assert rows["mine"].metrics["S_rank"] == pytest.approx(rows["popularity"].metrics["S_rank"])
     with pytest.raises(UsageError, match="one name"):
-        Study(material, Options(peers=False), [Own("popularity", make)])
+        Study(material, StudyOptions(peers=False), [Own("popularity", make)])
 
 
 # --- Ctrl-C ---
@@ -480,7 +480,7 @@ def test_the_peers_take_part(material: Material, monkeypatch: pytest.MonkeyPatch
 def test_a_study_goes_on_without_the_extras(material: Material, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cornac", None)
     monkeypatch.setitem(sys.modules, "implicit", None)
-    study = Study(material, Options(SMALL, splits=1, peers=True))
+    study = Study(material, StudyOptions(SMALL, splits=1, peers=True))
     assert [peer.name for peer in study.peers] == ["popularity", "EASE"]
     said = [note for note in study.notes if "left out" in note and "considerate[study]" in note]
     assert [note.split(" ")[0] for note in said] == ["BPR-uniform", "BPR-popularity", "ALS"]
@@ -650,9 +650,9 @@ def test_from_python_with_what_the_reader_reads(ratings: Path) -> None:
 
 def test_options_are_checked() -> None:
     with pytest.raises(UsageError, match="splits is 0"):
-        Options(splits=0)
+        StudyOptions(splits=0)
     with pytest.raises(UsageError, match="factors is 0"):
-        Options(settings={"factors": 0})
+        StudyOptions(settings={"factors": 0})
 
 
 # --- The paper's statements ---
@@ -819,7 +819,7 @@ def test_coat_in_one_command(data_dir: Path, tmp_path: Path) -> None:
 
 def test_held_out_is_a_function_of_the_seed(material: Material) -> None:
     def items(seed: int) -> list[int]:
-        held: HeldOut = Study(material, Options(SMALL, splits=1, seed=seed, peers=False)).splits[0]
+        held: HeldOut = Study(material, StudyOptions(SMALL, splits=1, seed=seed, peers=False)).splits[0]
         return held.items.tolist()
 
     assert items(0) == items(0) != items(1)

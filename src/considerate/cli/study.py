@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StudyOptions:
+class StudyChoices:
     panel: ClassVar[str] = "The study"
     test: str | None = option("Likes to rank, if the split is given; else one like of each user is held out.", None)
     judged: str | None = option(
@@ -40,7 +40,7 @@ def study(
     data: Data,
     reader: UntitledReader,
     settings: StudySettings,
-    options: StudyOptions,
+    options: StudyChoices,
     output: StudyOutput,
 ) -> None:
     """One report on likes: how well items are ranked, for whom and in which part of the catalogue, whether p(like) is
@@ -49,7 +49,7 @@ def study(
     Stages are kept in the report's folder: after Ctrl-C, or with other options, a second run makes what is missing.
     """
     from considerate.data.output import check_apart
-    from considerate.study.experiment import Options, Study
+    from considerate.study.experiment import Study, StudyOptions
     from considerate.study.material import read_material
     from considerate.study.page import CACHE, missing_parts, open_report, write_report
     from considerate.study.results import results_to_json
@@ -57,7 +57,7 @@ def study(
     defaults = vars(Parameters())
     changed = {name: value for name, value in vars(settings).items() if value != defaults[name]}
     seed, threads = int(changed.pop("seed", 0)), changed.pop("threads", None)
-    studied = Options(changed, options.splits, seed, not options.no_peers, threads)
+    studied = StudyOptions(changed, options.splits, seed, not options.no_peers, threads)
     quiet = output.quiet
     with open_report(output.output) as folder:
         check_apart(str(folder / "results.json"), data, options.test, options.judged)

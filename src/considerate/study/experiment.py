@@ -43,7 +43,7 @@ LAWS_CODE = ("simulation/degrees.py", "inference/hidden", "study/material.py")
 
 
 @dataclass(frozen=True)
-class Options:
+class StudyOptions:
     """How to study."""
 
     settings: Mapping[str, Any] = field(default_factory=dict)  # of our model, where not the defaults
@@ -103,7 +103,7 @@ def run_study(
     settings    of `Recommender`
     """
     material = make_material(likes, not_liked=not_liked, judged=judged, test=test, title=title)
-    study = Study(material, Options(settings, splits, seed, peers, threads), scorers, folder)
+    study = Study(material, StudyOptions(settings, splits, seed, peers, threads), scorers, folder)
     for _ in study.steps():
         pass
     return study.results
@@ -117,11 +117,11 @@ class Study:
     def __init__(
         self,
         material: Material,
-        options: Options | None = None,
+        options: StudyOptions | None = None,
         scorers: Sequence[Any] = (),
         folder: str | Path | None = None,
     ) -> None:
-        self.material, self.options = material, options or Options()
+        self.material, self.options = material, options or StudyOptions()
         self.cache = Cache(None if folder is None else Path(folder), material.fingerprint())
         self.notes = list(material.notes)
         factors = int(self.options.settings.get("factors", Parameters().factors))

@@ -203,12 +203,9 @@ def study_balance(graph: Graph, seed: int, backend: Backend) -> Iterator[Balance
 
 def _balance(name: str, liked: NDArray[Any], others: NDArray[Any]) -> Balance:
     histogram = degree_histogram(liked, bins_per_decade=BINS_PER_DECADE)
-    centre, ratio = [], []
-    for first, last, middle in zip(histogram.first, histogram.last, histogram.centre):
-        inside = (liked >= first) & (liked <= last)
-        if inside.any():
-            drawn = int(others[inside].sum())
-            centre.append(float(middle))
-            ratio.append(float(liked[inside].sum() / drawn) if drawn else float("nan"))
     some = liked > 0
-    return Balance(name, liked[some].tolist(), others[some].tolist(), centre, ratio)
+    bins, filled = np.searchsorted(histogram.last, liked[some]), histogram.counts > 0
+    sums, drawn = (np.bincount(bins, side[some], len(filled))[filled] for side in (liked, others))
+    ratio = np.divide(sums, drawn, out=np.full(len(sums), np.nan), where=drawn > 0)
+    centre = histogram.centre[filled].tolist()
+    return Balance(name, liked[some].tolist(), others[some].tolist(), centre, ratio.tolist())

@@ -34,14 +34,9 @@ def make_statements(
     splits: Sequence[HeldOut],
 ) -> list[Statement]:
     """p_held: p(like) of the held-out likes by split, of "r = 1" and "r = 1/2"; taus: E[tau] of both, [splits, 3]."""
-    likes = Summary(splits)
-    seen = _Seen(
-        p={name: np.concatenate(parts) for name, parts in p_held.items()},
-        ranks={name: contender.ranks for name, contender in contenders.items()},
-        taus=taus,
-        user_degree=likes.user_degree,
-        item_degree=likes.item_degree,
-    )
+    p = {name: np.concatenate(parts) for name, parts in p_held.items()}
+    ranks, likes = {name: contender.ranks for name, contender in contenders.items()}, Summary(splits)
+    seen = _Seen(p, ranks, taus, likes.user_degree, likes.item_degree)
     return [Statement(paper, *find(seen), why) for paper, find, why in STATEMENTS]
 
 
