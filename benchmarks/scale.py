@@ -26,7 +26,7 @@ from considerate.distributed.backends.ray import RayBackend
 from considerate.distributed.division import Division, tree_nodes
 from considerate.distributed.messages import PartitionSetup
 from considerate.distributed.partitions import make_partition
-from considerate.distributed.pools.host import LocalPool
+from considerate.distributed.pools import LocalPool
 from considerate.distributed.runners import make_runner
 from considerate.fitting.session import make_estimator
 from considerate.inference.hidden import popularity_weights

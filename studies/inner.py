@@ -19,7 +19,7 @@ from considerate.data.graph import Graph, divide
 from considerate.distributed.backends.base import PartitionedBackend
 from considerate.distributed.messages import PartitionSetup
 from considerate.distributed.partitions import make_partition
-from considerate.distributed.pools.host import LocalPool, size_of
+from considerate.distributed.pools import LocalPool, size_of
 from considerate.distributed.runners import make_runner
 from considerate.inference.hidden import popularity_weights
 from considerate.parameters import FitPlan

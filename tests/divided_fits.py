@@ -16,8 +16,7 @@ from considerate import Recommender
 from considerate.data import read_interactions
 from considerate.data.graph import part_ranges
 from considerate.distributed.backends.base import PartitionedBackend
-from considerate.distributed.pools.host import LocalPool
-from considerate.distributed.pools.pool import PerPart
+from considerate.distributed.pools import LocalPool, PerPart
 from considerate.distributed.tasks import LocalTasks
 from considerate.fitting.session import make_graph
 from considerate.inference.posterior import Side

@@ -13,7 +13,7 @@ from considerate.data.graph import USERS, Graph, GraphPart, divide
 from considerate.distributed.backends.base import PartitionedBackend
 from considerate.distributed.messages import PartitionSetup
 from considerate.distributed.partitions import make_partition
-from considerate.distributed.pools.host import LocalPool
+from considerate.distributed.pools import LocalPool
 from considerate.distributed.runners import gather, make_runner
 from considerate.fitting.checkpoint import Checkpoints
 from considerate.fitting.session import make_estimator

@@ -17,10 +17,10 @@ import pytest
 
 from considerate.data.graph import ITEMS, USERS, Graph, divide, part_ranges, ranges, run_serially
 from considerate.distributed.backends.base import PartitionedBackend
+from considerate.distributed.backends.out_of_core import DiskPool
 from considerate.distributed.messages import Broadcast, PartitionSetup, Reply, SumsRequest, merge_replies
 from considerate.distributed.partitions import make_partition
-from considerate.distributed.pools.disk import DiskPool
-from considerate.distributed.pools.host import LocalPool
+from considerate.distributed.pools import LocalPool
 from considerate.distributed.runners import (
     PartitionedRunner,
     base,

@@ -26,7 +26,7 @@ from considerate.distributed.division import (
 )
 from considerate.distributed.messages import PartitionSetup
 from considerate.distributed.partitions import make_partition
-from considerate.distributed.pools.host import LocalPool, size_of
+from considerate.distributed.pools import LocalPool, size_of
 from considerate.distributed.runners import make_runner
 from considerate.errors import MemoryLimitError
 from considerate.inference.hidden import popularity_weights

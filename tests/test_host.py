@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from considerate.distributed.pools.host import PartitionHost, in_order, size_of
-from considerate.distributed.pools.pool import PerPart
+from considerate.distributed.pools import PartitionHost, PerPart, in_order, size_of
 from considerate.fitting.stopping import held_interrupts
 from ray_cluster import Tally, downs, expected_tally, together
 

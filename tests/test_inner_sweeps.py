@@ -15,11 +15,11 @@ import pytest
 import naive
 from considerate.data.graph import Graph, divide
 from considerate.distributed.backends.base import PartitionedBackend
+from considerate.distributed.backends.out_of_core import DiskPool
 from considerate.distributed.messages import PartitionSetup, merge_replies
 from considerate.distributed.partitions import inner, make_partition
 from considerate.distributed.partitions.inner import InnerBroadcast
-from considerate.distributed.pools.disk import DiskPool
-from considerate.distributed.pools.host import LocalPool
+from considerate.distributed.pools import LocalPool
 from considerate.distributed.runners import gather, make_runner
 from considerate.errors import UsageError
 from considerate.inference.hidden import Sampled, popularity_weights

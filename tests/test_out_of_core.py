@@ -24,11 +24,11 @@ from considerate.cli import app
 from considerate.data.graph import Adjacency, GraphPart
 from considerate.data.vocabulary import Vocabulary
 from considerate.distributed.backends.out_of_core import OutOfCore
-from considerate.distributed.pools.pool import PerPart
+from considerate.distributed.pools import PerPart
 from considerate.distributed.tasks import LEAST, SpillingTasks, spilled
 from considerate.errors import DataError, OutputError, UsageError
 from considerate.fitting.checkpoint import INDEX, Checkpoints
-from considerate.storage.scratch import LOCK, PREFIX
+from considerate.storage.filesystems import LOCK, SCRATCH
 from divided_fits import SETTINGS, assert_same, made, several_parts, write_likes
 
 kinds = pytest.mark.parametrize("kind", SETTINGS)
@@ -230,7 +230,7 @@ def test_nothing_is_left_however_a_fit_ends(likes: Path, tmp_path: Path, monkeyp
     def full(*_: Any, **__: Any) -> None:
         raise OutputError("the disk is full.")
 
-    monkeypatch.setattr("considerate.distributed.pools.disk.write_scratch", full)
+    monkeypatch.setattr("considerate.distributed.backends.out_of_core.write_scratch", full)
     with pytest.raises(OutputError, match="full"):
         made().fit(likes, backend=backend)
     assert os.listdir(tmp_path) == []
@@ -265,7 +265,7 @@ def test_what_a_killed_fit_left_is_removed_by_the_next(tmp_path: Path) -> None:
     assert subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False).returncode == -9
     (killed,) = os.listdir(tmp_path)
     assert sorted(os.listdir(tmp_path / killed)) == ["graph", LOCK]
-    others = tmp_path / f"{PREFIX}without-a-lock"
+    others = tmp_path / f"{SCRATCH}without-a-lock"
     others.mkdir()
     with OutOfCore(tmp_path).open() as one:
         with OutOfCore(tmp_path).open() as two:

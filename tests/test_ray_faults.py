@@ -14,7 +14,7 @@ import pytest
 
 import ray_cluster
 from considerate.distributed.backends.ray import RayBackend
-from considerate.distributed.pools.pool import SinglePartCall
+from considerate.distributed.pools import SinglePartCall
 from considerate.errors import ClusterError
 from ray_cluster import Tally, downs, expected_tally, kill_worker, start_shared_ray, together
 

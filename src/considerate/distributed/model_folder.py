@@ -14,7 +14,7 @@ import numpy as np
 from considerate.data.graph import Adjacency
 from considerate.data.vocabulary import Vocabulary
 from considerate.distributed.partitions import Partition
-from considerate.distributed.pools.pool import WorkerPool
+from considerate.distributed.pools import WorkerPool
 from considerate.errors import OutputError, UsageError
 from considerate.inference.posterior import Side
 from considerate.model.shards import ShardEntry, check_folder, write_user_shard

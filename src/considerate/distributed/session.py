@@ -34,7 +34,7 @@ from considerate.distributed.model_folder import (
     write_part_users,
 )
 from considerate.distributed.partitions import make_partition
-from considerate.distributed.pools.pool import PerPart, WorkerPool
+from considerate.distributed.pools import PerPart, WorkerPool
 from considerate.distributed.runners import PartitionedRunner, correct_head_over, gather, make_runner
 from considerate.errors import UsageError
 from considerate.fitting.checkpoint import Checkpoint, Checkpoints, FileEntry

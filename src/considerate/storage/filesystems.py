@@ -3,6 +3,8 @@
 A file that is there is replaced in one step, when the new one is whole. On a local disk a new file appears whole too.
 Elsewhere it is written under its own name: an object store shows it when it is whole, other filesystems may show a
 half. Who needs several files writes an index of sizes and checksums last.
+
+Scratch folders hold what a fit writes on the way. They are removed when it ends; those of killed fits by the next one.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import secrets
 import shutil
 import socket
 import stat
+import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -30,6 +33,8 @@ _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _OWNER = re.compile(rb"process \d+ on [^\n]*\n *")
 _OWNER_BYTES = 300
 _S3_COPY = 5 << 30  # bytes; S3 copies no larger object by itself
+SCRATCH, UNLOCKED = ".considerate-parts-", ".considerate-new-"  # how the names of scratch folders begin
+LOCK, PURPOSE = "lock", "keeps its parts"
 _REASON = 160  # letters of another program's message that are shown
 
 
@@ -212,6 +217,45 @@ class Folder:
             yield bool(held)
         finally:
             os.close(descriptor)
+
+
+@contextmanager
+def scratch_folder(parent: PathLike | None) -> Iterator[str]:
+    """A new folder that only this user may enter, in `parent` or in the system's temporary folder. It has its name once
+    its lock is held, and the system releases that when a process ends."""
+    above = tempfile.gettempdir() if parent is None else os.path.abspath(parent)
+    try:
+        os.makedirs(above, exist_ok=True)
+        folder = tempfile.mkdtemp(prefix=UNLOCKED, dir=above)
+    except OSError as error:
+        raise OutputError(
+            f"{above}: no folder can be made there for the parts ({error.strerror or error}); choose another."
+        ) from error
+    try:
+        with Folder.at(folder).lock(LOCK, PURPOSE):
+            named = os.path.join(above, SCRATCH + os.path.basename(folder).removeprefix(UNLOCKED))
+            os.rename(folder, named)
+            folder = named
+            _remove_abandoned(above)
+            yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _remove_abandoned(above: str) -> None:
+    """Remove this user's folders whose lock nobody holds. Without locks nobody knows, and all are left."""
+    with suppress(OSError):
+        for entry in os.scandir(above):
+            if not entry.name.startswith(SCRATCH) or not entry.is_dir(follow_symlinks=False):
+                continue
+            with suppress(OSError, UsageError):
+                if entry.stat(follow_symlinks=False).st_uid != os.geteuid():
+                    continue
+                if not stat.S_ISREG(os.lstat(os.path.join(entry.path, LOCK)).st_mode):
+                    continue
+                with Folder.at(entry.path).lock(LOCK, PURPOSE) as held:
+                    if held:
+                        shutil.rmtree(entry.path, ignore_errors=True)
 
 
 def _move(filesystem: Any, source: str, target: str, size: int) -> None:

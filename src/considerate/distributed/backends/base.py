@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from considerate.distributed.pools.pool import WorkerPool
+from considerate.distributed.pools import WorkerPool
 from considerate.distributed.tasks import Tasks
 from considerate.errors import UsageError
 from considerate.fitting.session import FitRequest, FitSession

@@ -1,19 +1,36 @@
-"""Out of core: one machine, a graph larger than its memory. Parts are files, and so is what is read on the way."""
+"""Out of core: one machine, a graph larger than its memory. Parts are files, and so is what is read on the way.
+
+A few parts are in memory at a time. A change writes every part's new state beside the old one; it has happened when all
+are written. The state before it is kept too, so that a step may be undone. Files are mapped, and pages that are not in
+use may leave the memory.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future
-from contextlib import ExitStack
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, replace
+from functools import reduce
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from considerate.data.graph import Adjacency, GraphPart
 from considerate.distributed.backends.base import PartitionedBackend
-from considerate.distributed.pools.disk import DiskPool
+from considerate.distributed.pools import Merge, Method, SinglePartCall, call_part, in_order
 from considerate.distributed.tasks import ClosedAtEnd, SpillingTasks
 from considerate.kernels.threads import available_threads
+from considerate.storage.container import StoredTensors, open_tensors, write_scratch
 from considerate.storage.files import PathLike
-from considerate.storage.scratch import scratch_folder
+from considerate.storage.filesystems import scratch_folder
+
+Build = Callable[..., Any]  # (graph part, setup, state or None, the state before or None) -> part
 
 
 @dataclass(frozen=True)
@@ -38,11 +55,11 @@ class OutOfCoreSession(ClosedAtEnd):
 
     def __init__(self, options: OutOfCore) -> None:
         self.threads = options.threads or available_threads()
-        with ExitStack() as closing:
-            self._folder = closing.enter_context(scratch_folder(options.folder))
+        with ExitStack() as stack:
+            self._folder = stack.enter_context(scratch_folder(options.folder))
             self.tasks = SpillingTasks(self._folder, self.threads)
-            closing.callback(self.tasks.close)
-            self._closing = closing.pop_all()
+            stack.callback(self.tasks.close)
+            self._closing = stack.pop_all()
 
     def make_pool(
         self, build: Callable[..., Any], setup: Any, parts: Sequence[Any], *, all_user_likes: Any = None
@@ -62,3 +79,108 @@ class OutOfCoreSession(ClosedAtEnd):
 
     def close(self) -> None:
         self._closing.close()
+
+
+class DiskPool(ClosedAtEnd):
+    """See pools.WorkerPool. `resolve` gives what an argument stands for, such as a reference of tasks."""
+
+    def __init__(
+        self,
+        folder: PathLike,
+        build: Build,
+        setup: Any,
+        parts: Iterable[GraphPart],
+        threads: int = 1,
+        resolve: Callable[[Any], Any] | None = None,
+    ) -> None:
+        """Parts may come one after the other: each is written before the next is asked for."""
+        self._build, self._setup, self._threads, self._resolve = build, setup, threads, resolve
+        os.makedirs(folder, exist_ok=True)
+        self.folder = Path(tempfile.mkdtemp(prefix="parts-", dir=folder))
+        self._graphs: list[GraphPart] = []
+        all_user_likes: Adjacency | None = None
+        for part in parts:
+            if part.all_user_likes is not None and all_user_likes is None:
+                all_user_likes = self._write_edges("all-user-likes", part.all_user_likes)[0]
+            likes, blocks = self._write_edges(f"graph-{part.number:04}", part.likes, part.blocks)
+            self._graphs.append(GraphPart(part.number, part.first, likes, blocks, all_user_likes))
+        self.parts = len(self._graphs)
+        self._versions = [0] * self.parts  # changes that each part has seen
+        self._seconds = np.zeros(self.parts)  # of each part's calls since the last report
+        self._pool = ThreadPoolExecutor(threads, "considerate-parts") if threads > 1 else None
+
+    def share(self, value: Any) -> Any:
+        return value
+
+    def call(self, method: Method, *arguments: Any, merge: Merge | None = None, changes: bool = False) -> Any:
+        called = [method.number] if isinstance(method, SinglePartCall) else range(self.parts)
+
+        def visit_part(number: int) -> Any:
+            begun, version = time.perf_counter(), self._versions[number]
+            states = [self._state(number, version), self._state(number, version - 1)]
+            part = self._build(self._graphs[number], self._setup, *states)
+            answer = call_part(part, method, arguments, number, self._resolve)
+            if changes:
+                write_scratch(self._file(number, version + 1), part.state())
+            self._seconds[number] += time.perf_counter() - begun
+            return answer
+
+        with closing(in_order(self._pool, self._threads, visit_part, called)) as answers:
+            answer = list(answers) if merge is None else reduce(merge, answers)
+        if changes:  # in one assignment: Ctrl-C finds all parts before the change, or all after it
+            before = self._versions
+            self._versions = [version + (number in called) for number, version in enumerate(before)]
+            for number in called:
+                self._remove(number, before[number] - 1)
+        return answer
+
+    def snapshot(self, write: Callable[[int, Any], Any], read: Callable[[int], Any] | None = None) -> list[Any]:
+        """write(number, state) of every part."""
+        written: list[Any] = self.call("keep", write)
+        return written
+
+    def name_checkpoint(self, name: str | None) -> None:
+        """Parts in files are never lost alone."""
+
+    def report(self) -> str:
+        """The seconds of the slowest part since the last report, and the size of the parts' states."""
+        slowest = int(np.argmax(self._seconds))
+        written = sum(os.path.getsize(self._file(part, version)) for part, version in enumerate(self._versions))
+        text = f"slowest block {slowest} {self._seconds[slowest]:.2f} s  {written / 1e6:.2f} MB written"
+        self._seconds[:] = 0.0
+        return text
+
+    def close(self) -> None:
+        """Remove the files."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+        for number, version in enumerate(self._versions):
+            self._remove(number, version - 1, version, version + 1)
+        for name in ["all-user-likes", *(f"graph-{part.number:04}" for part in self._graphs)]:
+            with suppress(OSError):
+                os.unlink(self.folder / f"{name}.safetensors")
+        self._graphs = []
+        with suppress(OSError):
+            self.folder.rmdir()
+
+    def _file(self, number: int, version: int) -> Path:
+        return self.folder / f"state-{number:04}-{version}.safetensors"
+
+    def _state(self, number: int, version: int) -> StoredTensors | None:
+        path = self._file(number, version)
+        return open_tensors(path, verify=False) if path.exists() else None
+
+    def _remove(self, number: int, *versions: int) -> None:
+        for version in versions:
+            with suppress(OSError):
+                os.unlink(self._file(number, version))
+
+    def _write_edges(
+        self, name: str, edges: Adjacency, blocks: NDArray[np.int64] | None = None
+    ) -> tuple[Adjacency, NDArray[np.int64]]:
+        """Edges, and blocks of rows, in a file and mapped."""
+        path = self.folder / f"{name}.safetensors"
+        blocks = np.zeros(1, np.int64) if blocks is None else blocks
+        write_scratch(path, {"starts": edges.starts, "indices": edges.indices, "blocks": blocks})
+        stored = open_tensors(path, verify=False)
+        return Adjacency(stored["starts"], stored["indices"]), stored["blocks"]

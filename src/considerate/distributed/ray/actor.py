@@ -10,8 +10,7 @@ from typing import Any
 import ray
 
 from considerate._version import __version__
-from considerate.distributed.pools.host import CallTiming, PartitionHost, size_of
-from considerate.distributed.pools.pool import Merge, Method, PerPart, SinglePartCall
+from considerate.distributed.pools import CallTiming, Merge, Method, PartitionHost, PerPart, SinglePartCall, size_of
 from considerate.distributed.ray.tasks import unflatten
 from considerate.errors import ClusterError
 from considerate.kernels import compiled
@@ -83,9 +82,10 @@ class PoolCall:
 class RayWorker:
     """Parts that live here, and the calls that the head makes."""
 
+    host: PartitionHost
+
     def __init__(self, threads: int) -> None:
         self._threads = threads
-        self._host: PartitionHost | None = None
 
     def hello(self, kernels: KernelSettings) -> WorkerLocation:
         kernels.use()
@@ -94,7 +94,7 @@ class RayWorker:
     def load(self, build: Callable[[Any, Any], Any], setup: Any, all_user_likes: Any, first: int, *given: Any) -> None:
         """Build the parts. What `all_user_likes` liked is shared by parts of items."""
         parts = given if all_user_likes is None else [replace(part, all_user_likes=all_user_likes) for part in given]
-        self._host = PartitionHost.built(build, setup, dict(enumerate(parts, first)), self._threads)
+        self.host = PartitionHost.built(build, setup, dict(enumerate(parts, first)), self._threads)
 
     def restore(self, position: int, read: ReadState) -> None:
         self.host.restore(position, read)
@@ -119,11 +119,6 @@ class RayWorker:
     def holds(self, answer: Any) -> bool:
         """Asked with the worker's own answer: true if it is alive and the answer is still there."""
         return True
-
-    @property
-    def host(self) -> PartitionHost:
-        assert self._host is not None
-        return self._host
 
 
 def _arguments(layout: Sequence[int], given: Sequence[Any]) -> list[Any]:

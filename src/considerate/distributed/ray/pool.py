@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import ray
+from numpy.typing import NDArray
 
-from considerate.distributed.pools.host import CallTiming, size_of
-from considerate.distributed.pools.pool import Merge, Method, PerPart, SinglePartCall
+from considerate.distributed.pools import CallTiming, Merge, Method, PerPart, SinglePartCall, size_of
 from considerate.distributed.ray.actor import PoolCall, ReadState, WriteState, nothing
 from considerate.distributed.ray.tasks import LOSSES, reason, reraise
 from considerate.distributed.ray.workers import ReplayLog, WorkerHandle, Workers
@@ -21,25 +21,24 @@ STRAYS = 120  # looks for an answer that is out of reach while all seem alive; a
 PAUSE = 0.5  # seconds between them
 
 
-@dataclass(frozen=True)
+@dataclass
 class PoolReport:
     """What the calls since the last report took."""
 
-    seconds: float
-    workers: tuple[float, ...]  # seconds that each was at work
-    slowest_worker: int
-    slowest_part: int
-    slowest_part_seconds: float
-    down: int  # bytes sent to the workers' nodes
-    up: int  # bytes of answers that moved: from worker to worker along the tree, and to the head
-    replaced: int  # workers that were lost
+    workers: NDArray[np.float64]  # seconds that each worker was at work
+    parts: NDArray[np.float64]  # and each part
+    seconds: float = 0.0
+    down: int = 0  # bytes sent to the workers' nodes
+    up: int = 0  # bytes of answers that moved: from worker to worker along the tree, and to the head
+    replaced: int = 0  # workers that were lost
 
     def words(self) -> str:
         """For a line of progress."""
+        worker, part = int(np.argmax(self.workers)), int(np.argmax(self.parts))
         lost = f", {self.replaced} replaced" if self.replaced else ""
         return (
-            f"slowest block {self.slowest_part} {self.slowest_part_seconds:.2f} s, worker {self.slowest_worker + 1} "
-            f"{self.workers[self.slowest_worker]:.2f} s{lost}  {_bytes(self.down)} down, {_bytes(self.up)} up"
+            f"slowest block {part} {self.parts[part]:.2f} s, worker {worker + 1} {self.workers[worker]:.2f} s{lost}  "
+            f"{_bytes(self.down)} down, {_bytes(self.up)} up"
         )
 
 
@@ -53,7 +52,7 @@ class SharedValue:
 
 
 class RayPool:
-    """See pool.WorkerPool. `parts` may be references made by tasks: what a lost node held is then made again by Ray.
+    """See pools.WorkerPool. `parts` may be references made by tasks: what a lost node held is then made again by Ray.
 
     Every part of items is given `all_user_likes`. `read(number)` returns the states to start from, and `checkpoint`
     names their folder.
@@ -74,7 +73,7 @@ class RayPool:
         self.workers = Workers(session, build, setup, parts, all_user_likes)
         self.workers.history.read, self.workers.checkpoint = read, checkpoint
         self._tasks = session.tasks
-        self._forget()
+        self._begin_report()
         self._answers(PoolCall(0, nothing, ()), self.workers.all)
 
     def share(self, value: Any) -> SharedValue:
@@ -86,7 +85,7 @@ class RayPool:
         self.workers.checkpoint = name
 
     def call(self, method: Method, *arguments: Any, merge: Merge | None = None, changes: bool = False) -> Any:
-        """See pool.WorkerPool. The values of a PerPart may be references."""
+        """See pools.WorkerPool. The values of a PerPart may be references."""
         begun = time.perf_counter()
         plain = tuple(one.ref if isinstance(one, SharedValue) else one for one in arguments)
         call = PoolCall(self.workers.history.position, method, plain, merge, changes)
@@ -96,7 +95,7 @@ class RayPool:
             self.workers.history.changes.append(call)
         self.workers.finished()
         self._count(method, arguments, [work for work, _ in answers])
-        self._seconds += time.perf_counter() - begun
+        self._report.seconds += time.perf_counter() - begun
         return value
 
     def snapshot(self, write: WriteState, read: ReadState | None = None) -> list[Any]:
@@ -111,19 +110,9 @@ class RayPool:
 
     def report(self) -> PoolReport:
         """What was done since the last report."""
-        worker, part = int(np.argmax(self._worker_seconds)), int(np.argmax(self._part_seconds))
-        made = PoolReport(
-            self._seconds,
-            tuple(self._worker_seconds.tolist()),
-            worker,
-            part,
-            float(self._part_seconds[part]),
-            self._down,
-            self._up,
-            self.workers.replaced,
-        )
-        self._forget()
-        return made
+        report = replace(self._report, replaced=self.workers.replaced)
+        self._begin_report()
+        return report
 
     def close(self) -> None:
         """End the workers and drop what was kept for them."""
@@ -144,7 +133,7 @@ class RayPool:
         for _ in range(STRAYS):
             try:
                 if call.merge is None:
-                    self._up += sum(work.size for work, _ in answers)
+                    self._report.up += sum(work.size for work, _ in answers)
                     return [one for some in ray.get([ref for _, ref in answers]) for one in some]
                 return self._merged(call.merge, answers)
             except LOSSES as error:
@@ -175,26 +164,24 @@ class RayPool:
                 moved.append(size)
             level = above + level[2 * len(above) :]
         value = ray.get(level[0][1])
-        self._up += sum(one if isinstance(one, int) else ray.get(one) for one in [*moved, level[0][2]])
+        self._report.up += sum(one if isinstance(one, int) else ray.get(one) for one in [*moved, level[0][2]])
         return value
 
     def _count(self, method: Any, arguments: Sequence[Any], works: Sequence[CallTiming]) -> None:
         nodes, workers = (1, 1) if isinstance(method, SinglePartCall) else (self.workers.nodes(), len(works))
         for one in arguments:
             if isinstance(one, SharedValue):
-                self._down += 0 if one.sent else one.size * nodes
+                self._report.down += 0 if one.sent else one.size * nodes
                 one.sent = True
             elif not isinstance(one, PerPart):
-                self._down += size_of(one) * workers
+                self._report.down += size_of(one) * workers
         for handle, work in zip(self.workers.all, works):
-            self._worker_seconds[handle.index] += work.seconds
+            self._report.workers[handle.index] += work.seconds
             for part, seconds in work.parts.items():
-                self._part_seconds[part] += seconds
+                self._report.parts[part] += seconds
 
-    def _forget(self) -> None:
-        self._seconds, self._down, self._up = 0.0, 0, 0
-        self._worker_seconds = np.zeros(len(self.workers.all))
-        self._part_seconds = np.zeros(self.parts)
+    def _begin_report(self) -> None:
+        self._report = PoolReport(np.zeros(len(self.workers.all)), np.zeros(self.parts))
         self.workers.replaced = 0
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from considerate.data.graph import USERS, GraphOutline, Run, run_serially
 from considerate.distributed.backends.base import PartitionedBackend
 from considerate.distributed.messages import PartitionSetup, merge_replies
-from considerate.distributed.pools.pool import WorkerPool
+from considerate.distributed.pools import WorkerPool
 from considerate.distributed.runners.base import PartitionedRunner
 from considerate.distributed.runners.by_items import ByItemsRunner
 from considerate.distributed.runners.by_users import ByUsersRunner, InnerSweepsRunner

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from considerate.data.graph import GraphOutline, Run, run_serially
 from considerate.distributed.backends.base import PartitionedBackend
 from considerate.distributed.messages import PartitionSetup, Reply, merge_replies
-from considerate.distributed.pools.pool import WorkerPool
+from considerate.distributed.pools import WorkerPool
 from considerate.errors import DivergedError
 from considerate.fitting.stopping import held_interrupts
 from considerate.inference.bound import Bound

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from considerate.data.graph import ITEMS, USERS, Adjacency, Range, ranges
 from considerate.distributed.messages import Broadcast, Sums, SumsRequest
 from considerate.distributed.partitions.inner import InnerBroadcast, InnerReply, step_items
-from considerate.distributed.pools.pool import SinglePartCall
+from considerate.distributed.pools import SinglePartCall
 from considerate.distributed.runners.base import PartitionedRunner
 from considerate.inference.bound import Bound
 from considerate.inference.hidden import Shares, Terms, UserGroups
