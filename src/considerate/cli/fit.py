@@ -133,7 +133,7 @@ def fit(
     """
     from considerate.cli.describe import describe_fit
     from considerate.data.output import check_apart
-    from considerate.distributed.model_folder import room_for_shards
+    from considerate.distributed.session import room_for_shards
     from considerate.fitting.checkpoint import Checkpoints
     from considerate.fitting.resume import CheckpointOptions
     from considerate.recommender import Recommender

@@ -18,10 +18,9 @@ from considerate.model.model import Model
 from considerate.model.ranking import RankingOptions
 from considerate.model.serving import Ranker
 from considerate.model.tables import RecommendationTable, recommendation_batches
-from considerate.storage.files import sync_folder
+from considerate.storage.files import PathLike, sync_folder
 from considerate.storage.filesystems import Folder
 
-PathLike = str | os.PathLike[str]
 BATCH = 4096  # users at a time; the same for any number of slices, so that the same users are ranked together
 SLICE = 16 * BATCH  # users of a task
 SUCCESS = "_SUCCESS"  # written last; readers of a folder of Parquet files skip names that begin with _

@@ -36,8 +36,8 @@ class WorkerPool(Protocol):
     parts: int
 
     def share(self, value: Any) -> Any:
-        """A handle to a value that many calls use; it travels once."""
-        ...
+        """A handle to a value that many calls use; it travels once. Where nothing travels, the value itself."""
+        return value
 
     def call(self, method: Method, *arguments: Any, merge: Merge | None = None, changes: bool = False) -> Any:
         """part.<method>(*arguments), or method(part, *arguments), of every part; handles are resolved.
@@ -52,8 +52,8 @@ class WorkerPool(Protocol):
         ...
 
     def name_checkpoint(self, name: str | None) -> None:
-        """Set the folder of the last complete checkpoint, which error messages name."""
-        ...
+        """Set the folder of the last complete checkpoint, which errors name where parts can be lost alone."""
+        return
 
     def close(self) -> None: ...
 
@@ -220,24 +220,18 @@ class PartitionHost:
         return in_order(self._pool, self.threads, lambda task: function(task[1], task[0]), tasks)
 
 
-class LocalPool(ClosedAtEnd):
+class LocalPool(ClosedAtEnd, WorkerPool):
     """Parts in this process, called by threads."""
 
     def __init__(self, parts: Sequence[Any], threads: int = 1) -> None:
         self.parts = len(parts)
         self._host = PartitionHost(dict(enumerate(parts)), threads)
 
-    def share(self, value: Any) -> Any:
-        return value
-
     def call(self, method: Method, *arguments: Any, merge: Merge | None = None, changes: bool = False) -> Any:
         return self._host.call(self._host.position, method, arguments, merge, changes)[0]
 
     def snapshot(self, write: Callable[[int, Any], Any], read: Callable[[int], Any] | None = None) -> list[Any]:
         return self._host.snapshot(self._host.position, write)
-
-    def name_checkpoint(self, name: str | None) -> None:
-        """A pool in this process is never lost alone."""
 
     def close(self) -> None:
         self._host.close()

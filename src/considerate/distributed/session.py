@@ -7,46 +7,50 @@ written to the model's shards from there.
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
+import tempfile
 import weakref
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
+from operator import attrgetter
 from typing import Any
+
+import numpy as np
 
 from considerate.data import Interactions
 from considerate.data.fingerprint import describe_data, digest_ids, digest_likes
-from considerate.data.graph import ITEMS, USERS, GraphOutline, GraphPart
+from considerate.data.graph import ITEMS, USERS, Adjacency, GraphOutline, GraphPart
 from considerate.data.read import open_parquet_likes, read_likes
 from considerate.data.sources import open_input
+from considerate.data.vocabulary import Vocabulary
 from considerate.distributed.backends.base import BackendSession, PartitionedBackend
 from considerate.distributed.division import Division, plan_division
 from considerate.distributed.exchange import DividedData, from_interactions, read_divided
 from considerate.distributed.messages import PartitionSetup
-from considerate.distributed.model_folder import (
-    check_seen,
-    nobody,
-    room_for_shards,
-    sweep_of,
-    tidied,
-    write_all_users,
-    write_part_users,
-)
-from considerate.distributed.partitions import make_partition
+from considerate.distributed.partitions import Partition, make_partition
 from considerate.distributed.pools import PerPart, WorkerPool
 from considerate.distributed.runners import PartitionedRunner, correct_head_over, gather, make_runner
-from considerate.errors import UsageError
+from considerate.errors import OutputError, UsageError
 from considerate.fitting.checkpoint import Checkpoint, Checkpoints, FileEntry
 from considerate.fitting.session import FitRequest, FitSession, Histogram, warn_of_factors
 from considerate.fitting.stopping import FitProgress
+from considerate.inference.posterior import Side
 from considerate.inference.sweep import State
 from considerate.kernels import compiled
 from considerate.kernels.threads import LocalBackend
 from considerate.model.file import load_model
 from considerate.model.model import Model
-from considerate.model.shards import write_index
+from considerate.model.shards import ShardEntry, check_folder, write_index, write_user_shard
+from considerate.model.users import UserRows
 from considerate.parameters import FitPlan
+from considerate.storage.files import PathLike
+from considerate.storage.filesystems import Folder
+
+SHARD = "users-"  # how the names of shards begin
+UNFINISHED = ".considerate-"  # and of a file that is being written, or was when a worker was killed
 
 
 @contextmanager
@@ -78,6 +82,71 @@ def check_request(backend: PartitionedBackend, request: FitRequest) -> None:
             f"inner_sweeps is {backend.inner_sweeps} and factors is {plan.factors}; "
             "inner sweeps need at most 64 factors."
         )
+
+
+# --- The folder of the model ---
+
+
+def room_for_shards(folder: PathLike | None) -> tuple[str, bool]:
+    """(folder of the shards, whether it is temporary); UsageError where a model cannot be written to the one given."""
+    if folder is None:
+        return tempfile.mkdtemp(prefix="considerate-model-"), True
+    place = Folder.at(folder)
+    if place.local is not None:
+        above = place.local
+        while not os.path.lexists(above):
+            above = os.path.dirname(above)
+        if not os.path.isdir(above):
+            raise UsageError(f"{above}: is a file where a folder is needed; choose another name.")
+        if not os.access(above, os.W_OK | os.X_OK):
+            raise UsageError(f"{above}: no permission to write there; choose another folder or change its permissions.")
+    try:
+        check_folder(place)
+    except OutputError as error:
+        raise UsageError(str(error)) from error
+    return place.absolute, False
+
+
+@contextmanager
+def tidied(folder: str, written: Callable[[], bool]) -> Iterator[None]:
+    """Where no model is written, the folder is left as it was: no shards that no index names."""
+    place = Folder.at(folder)
+    was_there = place.local is None or os.path.isdir(place.local)
+    before = set(place.names())
+
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            strays = (UNFINISHED,) if written() else (SHARD, UNFINISHED)
+            for name in place.names():
+                if name not in before and name.startswith(strays):
+                    place.remove(name)
+            if not was_there and place.local is not None and not written():
+                os.rmdir(place.local)
+
+
+def check_seen(folder: str, pool: WorkerPool) -> None:
+    """UsageError, now and not after hours, where a part is on a machine that does not see the folder."""
+    place = Folder.at(folder)
+    if place.local is None:
+        return
+    was_there = os.path.isdir(place.local)
+    place.make()
+    name = UNFINISHED + secrets.token_hex(8)
+    place.write(name, [b"seen"])
+    seen: Sequence[bool] = pool.call(partial(sees, folder=folder, name=name))
+    place.remove(name)
+    if not was_there:
+        os.rmdir(place.local)
+    if not all(seen):
+        raise UsageError(
+            f"{folder}: workers on other machines do not see this folder, and the users' vectors are written there; "
+            "give one on a disk that all machines share, or with --sharded an address such as s3://bucket/name."
+        )
+
+
+# --- The session ---
 
 
 class PartitionedSession(FitSession):
@@ -190,7 +259,7 @@ class PartitionedSession(FitSession):
         """Each shard of users is written where they are; then the index, which makes them one model."""
         data, tasks, state = self.data, self.cluster.tasks, progress.state
         assert state is not None
-        if set(self.pool.call(sweep_of)) != {state.sweep}:
+        if set(self.pool.call(attrgetter("sweep"))) != {state.sweep}:
             raise RuntimeError("the parts are not where the head is")
         q, likes = state.posterior, self.request.likes
         if data.resident == USERS:
@@ -217,3 +286,31 @@ class PartitionedSession(FitSession):
 
 def digest_part(part: GraphPart) -> str:
     return digest_likes(part.likes)
+
+
+# --- What runs where the parts are ---
+
+
+def sees(part: Partition, *, folder: str, name: str) -> bool:
+    return Folder.at(folder).size(name) is not None
+
+
+def write_part_users(part: Partition, ids: Vocabulary, *, folder: str, likes: bool) -> ShardEntry | None:
+    """The users of a part to their shard; a part without any has none."""
+    if not part.graph.rows:
+        return None
+    users = UserRows(part.side, part.graph.likes.degrees, part.graph.likes, ids)
+    return write_user_shard(folder, part.number, part.graph.first, users, likes=likes)
+
+
+def write_all_users(folder: str, users: Side, all_user_likes: Adjacency, ids: Vocabulary, likes: bool) -> ShardEntry:
+    """All users to one shard, where the items are the side that was divided."""
+    rows = UserRows(users, all_user_likes.degrees, all_user_likes, ids)
+    return write_user_shard(folder, 0, 0, rows, likes=likes)
+
+
+def nobody(users: Side) -> UserRows:
+    """No user, in the form of a model's users."""
+    empty = np.zeros(1, np.int64)
+    side = Side.constant(0, users.factors, 1.0, 1.0 if users.has_bias else None)
+    return UserRows(side, empty[:0], Adjacency(empty, np.empty(0, np.int32)), Vocabulary.range(0))

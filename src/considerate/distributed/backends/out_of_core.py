@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from considerate.data.graph import Adjacency, GraphPart
 from considerate.distributed.backends.base import PartitionedBackend
-from considerate.distributed.pools import Merge, Method, SinglePartCall, call_part, in_order
+from considerate.distributed.pools import Merge, Method, SinglePartCall, WorkerPool, call_part, in_order
 from considerate.distributed.tasks import ClosedAtEnd, SpillingTasks
 from considerate.kernels.threads import available_threads
 from considerate.storage.container import StoredTensors, open_tensors, write_scratch
@@ -81,7 +81,7 @@ class OutOfCoreSession(ClosedAtEnd):
         self._closing.close()
 
 
-class DiskPool(ClosedAtEnd):
+class DiskPool(ClosedAtEnd, WorkerPool):
     """See pools.WorkerPool. `resolve` gives what an argument stands for, such as a reference of tasks."""
 
     def __init__(
@@ -109,9 +109,6 @@ class DiskPool(ClosedAtEnd):
         self._seconds = np.zeros(self.parts)  # of each part's calls since the last report
         self._pool = ThreadPoolExecutor(threads, "considerate-parts") if threads > 1 else None
 
-    def share(self, value: Any) -> Any:
-        return value
-
     def call(self, method: Method, *arguments: Any, merge: Merge | None = None, changes: bool = False) -> Any:
         called = [method.number] if isinstance(method, SinglePartCall) else range(self.parts)
 
@@ -138,9 +135,6 @@ class DiskPool(ClosedAtEnd):
         """write(number, state) of every part."""
         written: list[Any] = self.call("keep", write)
         return written
-
-    def name_checkpoint(self, name: str | None) -> None:
-        """Parts in files are never lost alone."""
 
     def report(self) -> str:
         """The seconds of the slowest part since the last report, and the size of the parts' states."""

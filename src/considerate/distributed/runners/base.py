@@ -17,8 +17,18 @@ from considerate.errors import DivergedError
 from considerate.fitting.stopping import held_interrupts
 from considerate.inference.bound import Bound
 from considerate.inference.hidden import Draws, Grouping
-from considerate.inference.posterior import Side
-from considerate.inference.sweep import State, Sweep, check_bound, check_rows, initial_side, next_state
+from considerate.inference.posterior import Posterior, Side
+from considerate.inference.schedule import StepSize
+from considerate.inference.sweep import (
+    State,
+    Sweep,
+    bound_of,
+    check_bound,
+    check_rows,
+    initial_precisions,
+    initial_side,
+    next_state,
+)
 from considerate.inference.updates import Moments, SideUpdate
 from considerate.kernels.arrays import Spare
 from considerate.parameters import FitPlan
@@ -90,6 +100,14 @@ class PartitionedRunner:
 
     def _sweep(self, state: State) -> Sweep:
         raise NotImplementedError
+
+    def _first_state(self, users: Side, items: Side, moments: tuple[Moments, Moments]) -> State:
+        """The state before the first sweep, of rows that are here and moments of both sides."""
+        posterior = Posterior(users, items, initial_precisions(*self.counts, self.settings))
+        return State(0, posterior, StepSize(self.settings.step_delay), *moments)
+
+    def _bound(self, state: State, edge_bound: float) -> Bound:
+        return bound_of(state, edge_bound, self.settings, self.counts)
 
     def _call(self, method: str, *arguments: Any, changes: bool = False) -> Reply:
         """The merged reply of all parts, which are given what q(H) makes of pi."""

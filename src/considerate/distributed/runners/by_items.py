@@ -17,18 +17,9 @@ from considerate.distributed.messages import Broadcast, ClosedForm, Sums, SumsRe
 from considerate.distributed.runners.base import PartitionedRunner
 from considerate.inference.bound import Bound
 from considerate.inference.hidden import Shares, Terms
-from considerate.inference.posterior import Posterior, Side
-from considerate.inference.schedule import StepSize
+from considerate.inference.posterior import Side
 from considerate.inference.sums import EdgeSums, PassConstants, side_pass
-from considerate.inference.sweep import (
-    State,
-    Sweep,
-    bound_of,
-    check_rows,
-    initial_items,
-    initial_precisions,
-    initial_side,
-)
+from considerate.inference.sweep import State, Sweep, check_rows, initial_items, initial_side
 from considerate.inference.updates import Moments, SideSolver, SideUpdate
 from considerate.kernels import compiled
 
@@ -55,20 +46,18 @@ class ByItemsRunner(PartitionedRunner):
         items = initial_items(self.outline.item_count, self.settings)
         self.pool.call("begin", self.pool.share(items), changes=True)
         users = initial_side(self.outline.user_count, self.settings, USERS, self._spare)
-        posterior = Posterior(users, self._nobody(), initial_precisions(*self.counts, self.settings))
-        return State(0, posterior, StepSize(self.settings.step_delay), Moments.of(users), Moments.of(items))
+        return self._first_state(users, self._nobody(), (Moments.of(users), Moments.of(items)))
 
     def evaluate_bound(self, state: State) -> Bound:
         """L_xi of a state, on the H of the sweep that would come next."""
         self._go_back(state)
-        _, edge_bound, _ = self._sums(state, 0, None)
-        return bound_of(state, edge_bound, self.settings, self.counts)
+        return self._bound(state, self._sums(state, 0, None)[1])
 
     def _sweep(self, state: State) -> Sweep:
         number, epsilon = state.sweep + 1, self._epsilon(state)
         users, edge_bound, shares = self._step_users(state, epsilon)
         self._ahead = None
-        bound = bound_of(state, edge_bound, self.settings, self.counts)
+        bound = self._bound(state, edge_bound)
         check_rows(users.bad_row, "user", number, state)
         taus, closed = state.posterior.precisions.means_of(ITEMS), self._closed(shares, users.side)
         down = Broadcast(number, users.side, epsilon, *taus, closed=closed)

@@ -19,18 +19,9 @@ from considerate.distributed.pools import SinglePartCall
 from considerate.distributed.runners.base import PartitionedRunner
 from considerate.inference.bound import Bound
 from considerate.inference.hidden import Shares, Terms, UserGroups
-from considerate.inference.posterior import Posterior, Side
-from considerate.inference.schedule import StepSize
+from considerate.inference.posterior import Side
 from considerate.inference.sums import CoordinateBlock, EdgeSums, PassConstants, edge_sums, side_pass
-from considerate.inference.sweep import (
-    State,
-    Sweep,
-    bound_of,
-    check_rows,
-    initial_items,
-    initial_precisions,
-    initial_side,
-)
+from considerate.inference.sweep import State, Sweep, check_rows, initial_items, initial_side
 from considerate.inference.updates import Moments, SideSolver, SideUpdate, heavy_rows
 from considerate.kernels import compiled
 
@@ -54,15 +45,14 @@ class ByUsersRunner(PartitionedRunner):
         """The state before the first sweep, here and with the parts."""
         self.pool.call("begin", changes=True)
         items = initial_items(self.outline.item_count, self.settings, self._spare)
-        posterior = Posterior(self._nobody(), items, initial_precisions(*self.counts, self.settings))
         users = Moments.of_alike(self.outline.user_count, lambda rows: initial_side(rows, self.settings, "users"))
-        return State(0, posterior, StepSize(self.settings.step_delay), users, Moments.of(items))
+        return self._first_state(self._nobody(), items, (users, Moments.of(items)))
 
     def evaluate_bound(self, state: State) -> Bound:
         """L_xi of a state, on the H of the sweep that would come next."""
         self._go_back(state)
         up = self._call("bound", self.pool.share(self._down(state, 1.0)))
-        return bound_of(state, sum(up.in_order()[:, 0].tolist()), self.settings, self.counts)
+        return self._bound(state, sum(up.in_order()[:, 0].tolist()))
 
     def _down(self, state: State, epsilon: float) -> Broadcast:
         q, number = state.posterior, state.sweep + 1
@@ -86,7 +76,7 @@ class ByUsersRunner(PartitionedRunner):
             if not blocks:
                 up = self._call("visit", shared, ask, changes=True)
                 blocks, users = up.in_order().tolist(), up.root().users
-                bound = bound_of(state, sum(block[0] for block in blocks), self.settings, self.counts)
+                bound = self._bound(state, sum(block[0] for block in blocks))
                 stepped_users = self._residents(blocks, state)
             else:
                 stepped = solver.new.between(*shard) if coordinates else None
@@ -130,7 +120,7 @@ class InnerSweepsRunner(ByUsersRunner):
     def _sweep(self, state: State) -> Sweep:
         down = self._down(state, self._epsilon(state))
         up = self._call("messages", self.pool.share(down), changes=True)
-        bound = bound_of(state, sum(up.in_order()[:, 0].tolist()), self.settings, self.counts)
+        bound = self._bound(state, sum(up.in_order()[:, 0].tolist()))
         visit = self._one_at_a_time if self.options.inner == "one" else self._together
         items, blocks, bad_item = visit(state, down, up.root())
         users = self._residents(blocks, state)
