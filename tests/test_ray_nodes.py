@@ -84,9 +84,11 @@ def test_a_node_that_is_killed(cluster: Any, tmp_path: Path, capfd: Any) -> None
     lost: list[Any] = []
 
     def make_pool(setup: PartitionSetup, parts: list[GraphPart]) -> Any:
+        from considerate.distributed.ray.tasks import in_group
+
         make, half = ray.remote(heavy), round(len(parts) / 2)
         given = [  # each made where its worker will be, and nowhere else
-            make.options(num_cpus=1, scheduling_strategy=session.placed(int(part.number >= half))).remote(
+            make.options(num_cpus=1, scheduling_strategy=in_group(session.group, int(part.number >= half))).remote(
                 part, str(log)
             )
             for part in parts

@@ -45,10 +45,6 @@ class Division:
         return self.resident == USERS
 
     @property
-    def resident_rows(self) -> int:
-        return self.users if self.by_users else self.items
-
-    @property
     def travelling_rows(self) -> int:
         return self.items if self.by_users else self.users
 
@@ -137,7 +133,7 @@ class Division:
         """Bytes of a worker: the message, sums, its likes both ways, its rows before and after a step, and H."""
         running = min(self.threads, self.most_parts)
         held = running if self.out_of_core else self.most_parts
-        rows = self.resident_rows * held / self.parts
+        rows = (self.users if self.by_users else self.items) * held / self.parts
         graph = 8 * self.edges * held / self.parts + 8 * rows + 8 * self.travelling_rows * held
         if not self.by_users and not self.out_of_core:
             graph += 4 * self.edges + 8 * self.users  # the likes of all users

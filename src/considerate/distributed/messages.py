@@ -144,7 +144,7 @@ class Reply:
     @classmethod
     def of(cls, number: int, parts: int, blocks: NDArray[np.float64], sums: Sums) -> Reply:
         """The answer of one part."""
-        return cls(parts, {number: blocks}, dict([_risen(parts, (0, number), sums)]))
+        return cls(parts, {number: blocks}, {_risen(parts, (0, number)): sums})
 
     def in_order(self) -> NDArray[np.float64]:
         """What is per block, in the order of the blocks."""
@@ -157,12 +157,12 @@ class Reply:
         return next(iter(self.nodes.values()))
 
 
-def _risen(parts: int, place: Place, sums: Sums) -> tuple[Place, Sums]:
+def _risen(parts: int, place: Place) -> Place:
     """A node without a sibling to its right, as the tree is cut off there, stands for its parent."""
     level, number = place
     while number % 2 == 0 and (number + 1) << level >= parts and number > 0:
         level, number = level + 1, number // 2
-    return (level, number), sums
+    return level, number
 
 
 def merge_replies(a: Reply, b: Reply) -> Reply:
@@ -173,6 +173,6 @@ def merge_replies(a: Reply, b: Reply) -> Reply:
         while (sibling := (place[0], place[1] ^ 1)) in nodes:
             other = nodes.pop(sibling)
             sums = other.take_in(sums) if place[1] % 2 else sums.take_in(other)
-            place, sums = _risen(a.parts, (place[0] + 1, place[1] // 2), sums)
+            place = _risen(a.parts, (place[0] + 1, place[1] // 2))
         nodes[place] = sums
     return Reply(a.parts, a.blocks | b.blocks, nodes)

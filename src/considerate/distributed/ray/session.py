@@ -25,7 +25,7 @@ from considerate.distributed.backends.ray import RayBackend
 from considerate.distributed.division import count_of
 from considerate.distributed.ray.guard import CrashGuard
 from considerate.distributed.ray.pool import RayPool
-from considerate.distributed.ray.tasks import RayTasks, in_group, reason
+from considerate.distributed.ray.tasks import RayTasks, reason
 from considerate.distributed.tasks import ClosedAtEnd
 from considerate.errors import ClusterError
 from considerate.kernels.threads import available_threads
@@ -48,11 +48,11 @@ class RaySession(ClosedAtEnd):
         self.options = options
         self.started = self.joined = False
         self._pools: list[Any] = []
-        self._group: Any = None
+        self.group: Any = None
         self._session: str | None = None
         self._guard: CrashGuard | None = None
         self._heard: Callable[[], None] | None = None  # undoes the silence
-        self._environment: dict[str, str | None] = {}  # as it was
+        self._environment: list[str] = []  # variables that are set here
         try:
             self._join()
             atexit.register(self.close)
@@ -61,7 +61,7 @@ class RaySession(ClosedAtEnd):
         except BaseException:
             self.close()
             raise
-        self.tasks = RayTasks(self._group)
+        self.tasks = RayTasks(self.group)
 
     def make_pool(self, build: Callable[[Any, Any], Any], setup: Any, parts: Sequence[Any], **options: Any) -> Any:
         """A RayPool: workers that hold build(part, setup) of all these parts, which may be references."""
@@ -76,28 +76,20 @@ class RaySession(ClosedAtEnd):
     @property
     def memory(self) -> float | None:
         """Bytes that each worker may take: its share of the smallest machine, the object store included."""
-        places = self._places()
-        found = [
+        nodes = list(placement_group_table(self.group)["bundles_to_node_id"].values())  # of each worker
+        free = [
             sum(node["Resources"].get(name, 0.0) for name in ("memory", "object_store_memory"))
-            / places.count(node["NodeID"])
+            / nodes.count(node["NodeID"])
             for node in ray.nodes()
-            if node["NodeID"] in places
+            if node["NodeID"] in nodes
         ]
-        return min(found, default=0.0) or None
-
-    def _places(self) -> list[str]:
-        """The node of each worker."""
-        return list(placement_group_table(self._group)["bundles_to_node_id"].values())
-
-    def placed(self, bundle: int) -> Any:
-        """The scheduling strategy of a worker in a bundle of the room that is reserved."""
-        return in_group(self._group, bundle)
+        return min(free, default=0.0) or None
 
     def usable_bundle(self, own: int, taken: set[int]) -> int:
         """A worker's own bundle while its node is alive, else one that nobody has, else its own again: Ray may yet find
         another node for it."""
         alive = {node["NodeID"] for node in ray.nodes() if node["Alive"]}
-        nodes = placement_group_table(self._group)["bundles_to_node_id"]
+        nodes = placement_group_table(self.group)["bundles_to_node_id"]
         usable = [bundle for bundle, node in nodes.items() if node in alive and bundle not in taken]
         return own if own in usable else next(iter(usable), own)
 
@@ -116,7 +108,7 @@ class RaySession(ClosedAtEnd):
         atexit.unregister(self.close)
         while self._pools:
             self._pools.pop().close()
-        group, self._group = self._group, None
+        group, self.group = self.group, None
         if group is not None and ray.is_initialized():
             with suppress(ray.exceptions.RayError):  # a cluster that is gone has nothing to free
                 remove_placement_group(group)
@@ -131,15 +123,13 @@ class RaySession(ClosedAtEnd):
         heard, self._heard = self._heard, None
         if heard is not None:
             heard()
-        for name in [name for name, value in self._environment.items() if value is None]:
-            os.environ.pop(name, None)
-        self._environment = {}
+        while self._environment:
+            os.environ.pop(self._environment.pop(), None)
 
     def _join(self) -> None:
         """A Ray that this process is part of already is used as it is."""
-        for name in ENVIRONMENT:
-            self._environment[name] = os.environ.get(name)
-            os.environ.setdefault(name, ENVIRONMENT[name])
+        self._environment = [name for name in ENVIRONMENT if name not in os.environ]
+        os.environ.update({name: ENVIRONMENT[name] for name in self._environment})
         if ray.is_initialized():
             return
         self._heard = _silence()
@@ -181,8 +171,8 @@ class RaySession(ClosedAtEnd):
         return workers, threads
 
     def _reserve(self) -> None:
-        self._group = placement_group([{"CPU": self.threads}] * self.workers, strategy="SPREAD")
-        ready, _ = ray.wait([self._group.ready()], timeout=self.options.patience)
+        self.group = placement_group([{"CPU": self.threads}] * self.workers, strategy="SPREAD")
+        ready, _ = ray.wait([self.group.ready()], timeout=self.options.patience)
         if not ready:
             nodes, free = _nodes(), ray.available_resources().get("CPU", 0.0)
             raise ClusterError(

@@ -17,7 +17,7 @@ import numpy as np
 import ray
 
 from considerate.distributed.ray.actor import KernelSettings, PoolCall, RayWorker, ReadState, WorkerLocation
-from considerate.distributed.ray.tasks import LOSSES, reason, reraise
+from considerate.distributed.ray.tasks import LOSSES, in_group, reason, reraise
 from considerate.errors import ClusterError
 
 logger = logging.getLogger("considerate")
@@ -70,16 +70,10 @@ class Workers:
 
         self._session, self._build = session, build
         self._setup = session.tasks.put(setup)
-        all_user_likes = next(
-            (part.all_user_likes for part in parts if getattr(part, "all_user_likes", None) is not None), all_user_likes
-        )
-        self._all_user_likes = (
-            None if all_user_likes is None else referred(all_user_likes)
-        )  # which parts would hold once each
-        self._given = [
-            referred(replace(part, all_user_likes=None) if getattr(part, "all_user_likes", None) is not None else part)
-            for part in parts
-        ]
+        held = [part.all_user_likes for part in parts if getattr(part, "all_user_likes", None) is not None]
+        likes = held[0] if held else all_user_likes  # sent once, not with every part
+        self._all_user_likes = None if likes is None else referred(likes)
+        self._given = [referred(replace(part, all_user_likes=None) if held else part) for part in parts]
         self._kernels = KernelSettings.here()
         self.history = ReplayLog()
         self.checkpoint: str | None = None  # the last whole one, named where a fit must end
@@ -122,13 +116,13 @@ class Workers:
     def missing(self, answers: Sequence[Any]) -> list[tuple[WorkerHandle, Exception]]:
         """Workers who are gone, or whose answer is."""
         asked = [(handle, handle.actor.holds.remote(ref)) for handle, ref in zip(self.all, answers)]
-        found = []
+        gone = []
         for handle, ref in asked:
             try:
                 ray.get(ref)
             except LOSSES as error:
-                found.append((handle, error))
-        return found
+                gone.append((handle, error))
+        return gone
 
     def lose(self, handle: WorkerHandle, error: Exception) -> None:
         """A worker is gone. Too often without a call finished in between, and the fit ends."""
@@ -171,9 +165,9 @@ class Workers:
     def _start(self, handle: WorkerHandle) -> None:
         """Ask for a new worker and for all that it must do before it is where the others are."""
         handle.bundle = self._usable_bundle(handle)
-        strategy = self._session.placed(handle.bundle)
-        made: Any = ray.remote(RayWorker).options(num_cpus=0, max_restarts=0, scheduling_strategy=strategy)
-        actor = made.remote(self._session.threads)
+        strategy = in_group(self._session.group, handle.bundle)
+        options = {"num_cpus": 0, "max_restarts": 0, "scheduling_strategy": strategy}
+        actor: Any = ray.remote(RayWorker).options(**options).remote(self._session.threads)
         given = self._given[handle.parts.start : handle.parts.stop]
         steps = [
             actor.hello.remote(self._kernels),
