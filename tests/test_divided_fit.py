@@ -260,7 +260,7 @@ class AtCall:
         self.method, self.count, self.act = method, count, act
 
     def __call__(self, method: Any, call: Callable[[], Any]) -> Any:
-        name = method if isinstance(method, str) else getattr(getattr(method, "func", method), "__name__", "")
+        name = method if isinstance(method, str) else getattr(method, "func", method).__name__
         self.count -= name == self.method
         if name == self.method and self.count == 0:
             return self.act(call)

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
-from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -259,7 +258,7 @@ class PartitionedSession(FitSession):
         """Each shard of users is written where they are; then the index, which makes them one model."""
         data, tasks, state = self.data, self.cluster.tasks, progress.state
         assert state is not None
-        if set(self.pool.call(attrgetter("sweep"))) != {state.sweep}:
+        if set(self.pool.call(sweep_of)) != {state.sweep}:
             raise RuntimeError("the parts are not where the head is")
         q, likes = state.posterior, self.request.likes
         if data.resident == USERS:
@@ -293,6 +292,10 @@ def digest_part(part: GraphPart) -> str:
 
 def sees(part: Partition, *, folder: str, name: str) -> bool:
     return Folder.at(folder).size(name) is not None
+
+
+def sweep_of(part: Partition) -> int:
+    return part.sweep
 
 
 def write_part_users(part: Partition, ids: Vocabulary, *, folder: str, likes: bool) -> ShardEntry | None:
