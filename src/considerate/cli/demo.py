@@ -25,7 +25,7 @@ def demo(output: Output, seed: Seed = 0) -> None:
     """A tour in a few seconds: make up a catalogue, fit it, recommend, and compare with the truth."""
     from considerate.cli import demo_catalogue as tour
     from considerate.cli.describe import describe_fit
-    from considerate.cli.fit import fit_on_screen
+    from considerate.cli.fit import steps_on_screen
     from considerate.evaluation.calibration import recovery as compare
 
     begun = time.perf_counter()
@@ -42,8 +42,9 @@ def demo(output: Output, seed: Seed = 0) -> None:
         _step("2. The fit", "Infer everyone's taste from the likes alone, with the forgotten pairs redrawn.")
     recommender = tour.make_recommender(seed=seed)
     request, quiet = recommender.fit_request(catalogue.interactions), output.quiet or output.json
-    with screen.library_messages(output.quiet):
-        fit_on_screen(recommender, request, None, quiet)
+    with screen.library_messages(output.quiet), steps_on_screen(recommender, request, None, quiet) as steps:
+        for _ in steps:
+            pass
     fit = describe_fit(recommender, time.perf_counter() - begun)
     user = tour.instructive_user(recommender, catalogue)
     likes = tour.tastes(recommender, catalogue, user)

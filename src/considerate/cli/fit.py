@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import ExitStack, closing
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -17,6 +18,7 @@ from considerate.errors import UsageError
 
 if TYPE_CHECKING:
     from considerate.fitting.session import FitBackend, FitRequest
+    from considerate.fitting.stopping import FitStep
     from considerate.recommender import Recommender
 
 INTERRUPTED = 130
@@ -162,7 +164,9 @@ def fit(
             if backend is not None:
                 model_folder = path if output.sharded else stack.enter_context(folder_beside(path))
                 request = replace(request, model_folder=model_folder)
-            fit_on_screen(recommender, request, backend, quiet)
+            with steps_on_screen(recommender, request, backend, quiet) as steps:
+                for _ in steps:
+                    pass
         except KeyboardInterrupt:
             if not (output.save_interrupted and recommender.__sklearn_is_fitted__()):
                 later = "go on with --resume" if folder else "with --checkpoint FOLDER it could go on later"
@@ -183,8 +187,11 @@ def fit(
         raise typer.Exit(INTERRUPTED)
 
 
-def fit_on_screen(recommender: Recommender, request: FitRequest, backend: FitBackend | None, quiet: bool) -> None:
-    """A fit with a bar on stderr. After Ctrl-C the recommender is as the last finished sweep left it."""
+@contextmanager
+def steps_on_screen(
+    recommender: Recommender, request: FitRequest, backend: FitBackend | None, quiet: bool
+) -> Iterator[Iterator[FitStep]]:
+    """The steps of a fit, with a bar on stderr. After Ctrl-C the recommender is as the last finished sweep left it."""
     from considerate.fitting.progress import progress, reading_progress
 
     console = screen.stderr()
@@ -192,8 +199,7 @@ def fit_on_screen(recommender: Recommender, request: FitRequest, backend: FitBac
     with reading_progress(console) as on_read_progress:
         request = replace(request, on_read_progress=on_read_progress if shown else None)
         with closing(recommender.fit_steps(request, backend)) as steps:
-            for _ in progress(steps, recommender.sweeps, console, later=backend is not None) if shown else steps:
-                pass
+            yield progress(steps, recommender.sweeps, console, later=backend is not None) if shown else steps
 
 
 def _show(values: dict[str, Any]) -> None:
