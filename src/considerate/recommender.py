@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 
 from considerate.data import ReaderOptions
 from considerate.errors import ModelFileError, NotFittedError, UsageError
-from considerate.evaluation.calibration import EQUAL, fit_recalibration
-from considerate.evaluation.fitted import mean_hidden_rank
 from considerate.fitting.driver import run_fit
 from considerate.fitting.in_memory import InMemoryBackend
 from considerate.fitting.progress import progress
@@ -37,7 +35,6 @@ from considerate.parameters import Parameters
 
 if TYPE_CHECKING:
     import pyarrow
-
 
 logger = logging.getLogger("considerate")
 PathLike = str | os.PathLike[str]
@@ -207,6 +204,8 @@ class Recommender(Parameters):
         With `equal_classes` liked pairs weigh as much as the others, as the model's fair coin has it. It replaces an
         earlier recalibration, is saved with the model, and changes p(like) and its interval, but no ranking.
         """
+        from considerate.evaluation.calibration import EQUAL, fit_recalibration
+
         p = np.atleast_1d(self.predict_proba(users, items, recalibrated=False))
         line = fit_recalibration(p, np.atleast_1d(np.asarray(liked)), EQUAL if equal_classes else None)
         self._model = replace(self.model_, recalibration=line)
@@ -357,6 +356,8 @@ class Recommender(Parameters):
 
         Users need not have been in training, so cross-validation over users works. A user of one like is left out.
         """
+        from considerate.evaluation.fitted import mean_hidden_rank
+
         return mean_hidden_rank(self.model_, likes_adjacency(user_items, self.model_.item_count), int(self.seed))
 
     def partial_fit_users(self, userids: Rows, user_items: Any) -> Recommender:

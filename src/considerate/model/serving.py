@@ -56,14 +56,14 @@ class Ranker:
                 None if ids is None else item_rows(model.item_ids, ids) for ids in (options.allow, options.deny)
             )
             excluded = excluded_rows(model.item_count, allow, deny, "item")
-        self.excluded = np.zeros(model.item_count, bool) if excluded is None else excluded
+        self.excluded = excluded
         self.by_logit = options.score is None and options.explore_kappa == 0.0 and options.thompson_seed is None
-        if (
-            self.by_logit
-        ):  # an item's part of every score: bias and popularity, -infinity where it is excluded; by strips
+        if self.by_logit:  # an item's part of every score, by strips: bias and popularity, -infinity if excluded
             self._base = np.full(model.columns.strips.shape[0] * STRIP, -np.inf, np.float32)
-            scores = utility(model.items.biases[0], model.log_popularity, self.popularity)
-            self._base[: model.item_count] = np.where(self.excluded, -np.inf, scores)
+            scores = self._base[: model.item_count]
+            scores[:] = utility(model.items.biases[0], model.log_popularity, self.popularity)
+            if excluded is not None:
+                scores[excluded] = -np.inf
 
     def rank(self, users: UserBatch, threads: int | None = 1) -> Lists:
         """(ids, scores) of the best items, highest first; of a user who is not warm, the popular ones."""
@@ -77,7 +77,7 @@ class Ranker:
             nobody = np.empty((0, self.count), np.int32), np.empty((0, self.count), np.float32)
             ids, scores = map(np.concatenate, zip(nobody, *lists))
         if users.warm is not None and not users.warm.all():
-            ids[~users.warm], scores[~users.warm] = self._fill(self.model.log_popularity, self.excluded)
+            ids[~users.warm], scores[~users.warm] = self._fill(self.model.log_popularity, self._excluded_mask())
         return ids, scores
 
     def _best_by_logit(self, users: UserBatch) -> Lists:
@@ -110,12 +110,15 @@ class Ranker:
             values = paper_score(options.score, mean, variance, model.popularity)
         lists = []
         for row in range(len(values)):
-            excluded = self.excluded.copy()
+            excluded = self._excluded_mask()
             if users.liked is not None:
                 excluded[users.liked.row(row)] = True
             lists.append(self._fill(values[row], excluded))
         ids, scores = map(np.stack, zip(*lists))
         return ids, scores
+
+    def _excluded_mask(self) -> NDArray[np.bool_]:
+        return np.zeros(self.model.item_count, bool) if self.excluded is None else self.excluded.copy()
 
     def _fill(self, values: NDArray[Any], excluded: NDArray[np.bool_]) -> Lists:
         """One row of (ids, scores)."""
