@@ -133,7 +133,7 @@ def test_settings_that_were_chosen_are_not_chosen_again(tmp_path: Path, monkeypa
     settings = {"likelihood_weight": "auto", "popularity": "auto"}
     wanted = made(**settings).fit(skewed())
     stopped_after(made(**settings), skewed(), 4, tmp_path)
-    monkeypatch.setattr(in_memory, "tune", lambda *_: pytest.fail("tuned again"))
+    monkeypatch.setattr("considerate.fitting.tuning.tune", lambda *_: pytest.fail("tuned again"))
     assert_same(made(**settings).fit(skewed(), checkpoint=tmp_path, resume=True), wanted)
 
 

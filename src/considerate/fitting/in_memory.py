@@ -25,7 +25,6 @@ from considerate.fitting.session import (
     warn_of_factors,
 )
 from considerate.fitting.stopping import FitProgress
-from considerate.fitting.tuning import tune
 from considerate.inference.hidden import Expected
 from considerate.inference.posterior import Side
 from considerate.inference.sweep import InMemory, State
@@ -77,6 +76,8 @@ class InMemorySession(FitSession):
         return {"data": data, "settings": self.request.settings()}
 
     def tune(self, plan: FitPlan) -> FitPlan:
+        from considerate.fitting.tuning import tune  # which evaluates: slow to import
+
         return tune(self.graph, plan, self.threads)[0]
 
     def runner(self, plan: FitPlan) -> InMemory:
