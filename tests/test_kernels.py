@@ -303,7 +303,7 @@ def compiled_draws(seed, sweep, rate, weights, liked: Adjacency) -> tuple[Adjace
     compiled.count_negatives(*key, counts[1:])
     starts = np.cumsum(counts)
     out = np.full(int(starts[-1]), -1, np.int32)
-    rejections, from_tree = compiled.draw_negatives(*key, starts, out)
+    rejections, from_tree, _ = compiled.draw_negatives(*key, starts, out)
     return Adjacency(starts, out), rejections, from_tree
 
 

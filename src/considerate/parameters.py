@@ -100,6 +100,20 @@ class Parameters:
     gamma: float | None = setting(
         None, "exponent of the popularity histogram; from `rate` if not given", low=-2, high=2
     )
+    consideration: str = setting(
+        "popularity",
+        "whom the unliked edges lead to: what a short walk from the user's likes meets (walk), or popular items, the "
+        "same for everyone (popularity, the paper's way)",
+        words=("walk", "popularity"),
+    )
+    neighbours: int = setting(
+        200,
+        "entries kept of each item's row of the walk; the rest is popularity's",
+        low=1,
+        high=100_000,
+        integer=True,
+    )
+    mixing: float = setting(0.1, "share of popularity that is mixed into the walk", low=0, high=1)
     head_correction: bool = setting(False, "give popular items the unliked edges that discarded draws take from them")
     groups: int = setting(
         32, "groups of items that share a bound, where hidden is expected", low=1, high=4096, integer=True
@@ -111,10 +125,19 @@ class Parameters:
         high=100,
         words=(AUTO,),
     )
-    popularity: float | str = setting(
-        0.5,
+    popularity: float | str | None = setting(
+        None,
         "the knob, where a recommendation does not say its own: the weight of log popularity beside liking. auto "
-        "fits it to the whole ranking of likes held out, auto-top to its first 20",
+        "fits it, and lift, to the whole ranking of likes held out, auto-top to its first 20. 0.5 if not given, 1 with "
+        "the walk",
+        low=-1_000_000,
+        high=1_000_000,
+        words=(AUTO, AUTO_TOP),
+    )
+    lift: float | str | None = setting(
+        None,
+        "the other knob: the weight of log lift, how much more likely than by popularity the user is to consider an "
+        "item. If not given it is fitted where popularity is, and else 1 with the walk; without the walk it is 0",
         low=-1_000_000,
         high=1_000_000,
         words=(AUTO, AUTO_TOP),
@@ -161,17 +184,20 @@ class Parameters:
         for option in fields(FitPlan):
             value: Any = getattr(self, option.name, option.default)
             if value is None and option.name in _DEFAULTS:
-                value = _DEFAULTS[option.name][self.hidden]
+                setting_name, by_value = _DEFAULTS[option.name]
+                value = by_value[getattr(self, setting_name)]
             if type(option.default) in (int, float) and not isinstance(value, str):
                 value = int(value) if isinstance(option.default, int) else float(value)
             values[option.name] = value
         return FitPlan(**values)
 
 
-# Draws make a bound noisy, and averaging over them pays; the closed form ends when its bound does.
-_DEFAULTS: dict[str, dict[str, float]] = {
-    "tolerance": {"sampled": 5e-4, "expected": 2e-3},
-    "precision_delay": {"sampled": 5, "expected": 2},
+# Defaults that depend on another setting. Draws make a bound noisy, and averaging over them pays; the closed form ends
+# when its bound does.
+_DEFAULTS: dict[str, tuple[str, dict[str, float]]] = {
+    "tolerance": ("hidden", {"sampled": 5e-4, "expected": 2e-3}),
+    "precision_delay": ("hidden", {"sampled": 5, "expected": 2}),
+    "popularity": ("consideration", {"walk": 1.0, "popularity": 0.5}),
 }
 
 
@@ -184,10 +210,14 @@ class FitPlan:
     negatives: float = 1.0  # c
     rate: float = 1.0  # r
     gamma: float | None = None
+    consideration: str = "popularity"  # or "walk"
+    neighbours: int = 200  # L
+    mixing: float = 0.1  # eps
     head_correction: bool = False
     groups: int = 32
     likelihood_weight: float | str = 1.0  # rho, or "auto" until it is chosen
     popularity: float | str = 0.5  # the ranking's weight of log pi, or a word until it is chosen
+    lift: float | str | None = None  # the ranking's weight of log lift; None: with popularity, or what theory says
     user_bias: bool = False
     item_bias: bool = True
     sweeps: int = 30
@@ -215,9 +245,14 @@ class FitPlan:
         return cast(float, self.popularity)
 
     @property
+    def lift_weight(self) -> float:
+        """The ranking's weight of log lift, once it is a number."""
+        return float(self.consideration == "walk") if self.lift is None else cast(float, self.lift)
+
+    @property
     def to_be_tuned(self) -> bool:
         """Whether a setting is to be chosen on held-out likes."""
-        return isinstance(self.popularity, str) or isinstance(self.likelihood_weight, str)
+        return any(isinstance(value, str) for value in (self.popularity, self.lift, self.likelihood_weight))
 
 
 __all__ = ["AUTO", "AUTO_TOP", "FitPlan", "Parameters", "check_setting", "described_range", "setting", "short_range"]

@@ -389,8 +389,8 @@ class Recommender(Parameters):
         asked for, and not every value, unless verify=True; verify=False looks at no checksum.
         """
         model = load_model(model_path(fileobj_or_path), verify=verify)
-        names = {one.name for one in fields(cls)}
-        recommender = cls(**{name: value for name, value in model.parameters.items() if name in names})
+        parameters = {"consideration": "popularity"} | model.parameters  # as before the walk
+        recommender = cls(**{field.name: parameters[field.name] for field in fields(cls) if field.name in parameters})
         try:
             recommender.check()
         except UsageError as error:

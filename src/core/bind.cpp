@@ -8,6 +8,7 @@ void bind_sums(nanobind::module_& m);
 void bind_score(nanobind::module_& m);
 void bind_rank(nanobind::module_& m);
 void bind_simulate(nanobind::module_& m);
+void bind_walk(nanobind::module_& m);
 }  // namespace considerate
 
 NB_MODULE(compiled, m) {
@@ -18,4 +19,5 @@ NB_MODULE(compiled, m) {
   considerate::bind_score(m);
   considerate::bind_rank(m);
   considerate::bind_simulate(m);
+  considerate::bind_walk(m);
 }

@@ -1,19 +1,23 @@
 #include "arrays.hpp"
-#include "draws.hpp"
+#include "drawer.hpp"
 #include "saturation.hpp"
+#include "walk_table.hpp"
 
 #include <nanobind/stl/tuple.h>
 
 namespace considerate {
 
 static DrawSettings settings_from(std::uint64_t seed, std::uint64_t sweep, double rate, const In<double>& weights,
-                                  const In<std::uint64_t>& thresholds, const In<std::int32_t>& aliases) {
+                                  const In<std::uint64_t>& thresholds, const In<std::int32_t>& aliases,
+                                  const PyWalkTable* walk = nullptr) {
   const auto size = static_cast<std::int64_t>(weights.size());
   require(thresholds.size() == weights.size() && aliases.size() == weights.size(),
           "the alias table is of another size");
   std::int64_t support = 0;
   for (std::int64_t n = 0; n < size; ++n) support += weights.data()[n] > 0;
-  return {seed, sweep, rate, weights.data(), {thresholds.data(), aliases.data(), size}, support};
+  require(walk == nullptr || walk->items == size, "the walk's table is of another size");
+  return {seed, sweep, rate, weights.data(), {thresholds.data(), aliases.data(), size}, support,
+          walk == nullptr ? nullptr : &walk->raw};
 }
 
 void bind_draws(nb::module_& m) {
@@ -52,8 +56,9 @@ void bind_draws(nb::module_& m) {
       "draw_negatives",
       [](std::uint64_t seed, std::uint64_t sweep, double rate, In<double> weights, In<std::uint64_t> thresholds,
          In<std::int32_t> aliases, In<std::int64_t> starts, In<std::int32_t> liked, std::int64_t first,
-         std::int64_t last, In<std::int64_t> out_starts, InOut<std::int32_t> out, std::int64_t first_user) {
-        const DrawSettings settings = settings_from(seed, sweep, rate, weights, thresholds, aliases);
+         std::int64_t last, In<std::int64_t> out_starts, InOut<std::int32_t> out, std::int64_t first_user,
+         const PyWalkTable* walk) {
+        const DrawSettings settings = settings_from(seed, sweep, rate, weights, thresholds, aliases, walk);
         require(first >= 0 && first <= last && last < static_cast<std::int64_t>(starts.size()), "rows out of range");
         require(out_starts.size() == starts.size(), "out_starts is of another length");
         require(static_cast<std::int64_t>(out.size()) >= out_starts.data()[last], "out is too short");
@@ -64,12 +69,13 @@ void bind_draws(nb::module_& m) {
           drawer.draw(first_user + user, liked.data() + begin, starts.data()[user + 1] - begin,
                       out_starts.data()[user + 1] - at, out.data() + at);
         }
-        return std::make_tuple(drawer.rejected(), drawer.from_tree());
+        return std::make_tuple(drawer.rejected(), drawer.from_tree(), drawer.from_pi());
       },
       nb::arg("seed"), nb::arg("sweep"), nb::arg("rate"), nb::arg("weights"), nb::arg("thresholds"), nb::arg("aliases"),
       nb::arg("starts"), nb::arg("liked"), nb::arg("first"), nb::arg("last"), nb::arg("out_starts"),
-      nb::arg("out").noconvert(), nb::arg("first_user") = 0,
-      "Draw them, without replacement and never a liked one: (rejections, draws that needed the tree).");
+      nb::arg("out").noconvert(), nb::arg("first_user") = 0, nb::arg("walk").none() = nb::none(),
+      "Draw them, without replacement and never a liked one, from pi or by a walk: (rejections, draws that needed a "
+      "tree, draws of a walk that fell back to pi).");
   m.def(
       "solve_temperatures",
       [](In<double> table, double grid_start, double grid_step, In<double> weights, In<std::int64_t> starts,

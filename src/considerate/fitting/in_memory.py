@@ -19,6 +19,7 @@ from considerate.fitting.resume import side_tensors
 from considerate.fitting.session import (
     FitRequest,
     FitSession,
+    make_consideration,
     make_estimator,
     make_graph,
     make_popularity,
@@ -82,7 +83,9 @@ class InMemorySession(FitSession):
 
     def runner(self, plan: FitPlan) -> InMemory:
         self.histogram = make_popularity(self.graph, plan, self.threads)
-        estimator = make_estimator(self.graph, plan, self.histogram.weights, self.threads)
+        weights = self.histogram.weights
+        self.consideration = make_consideration(self.graph, plan, weights, self.threads)
+        estimator = make_estimator(self.graph, plan, weights, self.threads, self.consideration)
         runner = InMemory(self.graph, estimator, plan, self.threads)
         self.ranges = user_parts(self.graph)
         self.counts, self.part_count = (self.graph.user_count, self.graph.item_count), len(self.ranges)

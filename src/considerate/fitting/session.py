@@ -21,6 +21,8 @@ from considerate.fitting.checkpoint import Checkpoint, Checkpoints, FileEntry
 from considerate.fitting.resume import CheckpointOptions
 from considerate.fitting.stopping import FitProgress
 from considerate.inference.hidden import (
+    Consideration,
+    Draws,
     Estimator,
     Expected,
     Sampled,
@@ -55,8 +57,14 @@ class FitRequest:
     on_read_progress: Callable[[str, int, int], None] | None = None  # (stage, done, total)
 
     def settings(self) -> dict[str, Any]:
-        """The settings that decide the posterior, for the fingerprint of a checkpoint."""
-        return describe_settings(self.parameters, precision_delay=self.plan.precision_delay)
+        """The settings that decide the posterior and its ranking, for the fingerprint of a checkpoint. Those of the
+        walk are left out where there is none, as they were before there was any."""
+        plan = self.plan
+        settings = describe_settings(self.parameters, precision_delay=plan.precision_delay, popularity=plan.popularity)
+        unused = ["lift"] if plan.lift is None else []
+        if plan.consideration == "popularity":
+            unused += ["consideration", "neighbours", "mixing"]
+        return {name: value for name, value in settings.items() if name not in unused}
 
 
 @dataclass(frozen=True)
@@ -91,6 +99,7 @@ class FitSession(ABC):
     titles: Titles | None
     item_degree: NDArray[np.int64]
     histogram: Histogram  # once there is a runner
+    consideration: Consideration | None = None
     resident: str  # the side whose rows are in parts, "users" or "items"
     counts: tuple[int, int]  # of users and items; this and the following once there is a runner
     part_count: int
@@ -153,6 +162,7 @@ class FitSession(ABC):
             bounds=progress.bounds,
             converged=progress.converged,
             parameters=self.request.parameters,
+            consideration=self.consideration,
         )
 
 
@@ -188,9 +198,25 @@ def make_popularity(graph: Graph, plan: FitPlan, backend: Backend) -> Histogram:
     return Histogram.of(graph.by_item.degrees, plan, correct)
 
 
-def make_estimator(graph: Graph, plan: FitPlan, weights: NDArray[np.float64], backend: Backend) -> Estimator:
-    """One of the two estimators of the expectation over q(H)."""
+def make_consideration(
+    graph: Graph, plan: FitPlan, weights: NDArray[np.float64], backend: Backend
+) -> Consideration | None:
+    """Who considers what, by the walk; None where that is popularity's alone."""
+    if plan.consideration != "walk":
+        return None
+    return Consideration.of_graph(graph.by_user, graph.by_item, weights, plan.neighbours, plan.mixing, backend.map)
+
+
+def make_estimator(
+    graph: Graph,
+    plan: FitPlan,
+    weights: NDArray[np.float64],
+    backend: Backend,
+    consideration: Consideration | None = None,
+) -> Estimator:
+    """One of the two estimators of the expectation over q(H). The closed form stays with pi, whatever the walk says."""
     if plan.hidden == "sampled":
-        return Sampled(graph.by_user, graph.user_blocks, weights, plan.negatives, plan.seed)
+        draws = Draws.of(weights, consideration)
+        return Sampled(graph.by_user, graph.user_blocks, draws, plan.negatives, plan.seed)
     groups = min(plan.groups, max(1, graph.item_count))
     return Expected(graph.by_user, graph.user_blocks, weights, plan.negatives, plan.offset, groups, backend.map)

@@ -9,7 +9,19 @@ class Expected:
 class Pass:
     def __init__(self, **arguments: Any) -> None: ...
 
+class WalkTable:
+    def __init__(
+        self,
+        starts: NDArray[np.int64],
+        items: NDArray[np.int32],
+        shares: NDArray[np.float32],
+        rest: NDArray[np.float32],
+        slots: NDArray[np.int32],
+        mix: float,
+    ) -> None: ...
+
 Moments = list[float]
+WalkSums = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.uint64]]
 
 def sort_pairs(
     rows: NDArray[np.int32], columns: NDArray[np.int32], row_count: int, column_count: int
@@ -53,7 +65,8 @@ def draw_negatives(
     out_starts: NDArray[np.int64],
     out: NDArray[np.int32],
     first_user: int = 0,
-) -> tuple[int, int]: ...
+    walk: WalkTable | None = None,
+) -> tuple[int, int, int]: ...
 def solve_temperatures(
     table: NDArray[np.float64],
     grid_start: float,
@@ -157,3 +170,32 @@ def instruction_set() -> str: ...
 def instruction_sets() -> list[str]: ...
 def use_instruction_set(name: str) -> None: ...
 def __getattr__(name: str) -> Any: ...
+def walk_sums(
+    item_starts: NDArray[np.int64],
+    users: NDArray[np.int32],
+    user_starts: NDArray[np.int64],
+    items: NDArray[np.int32],
+    pull: NDArray[np.float64],
+    most: int,
+    first_user: int,
+    first: int,
+    last: int,
+) -> WalkSums: ...
+def add_walk_sums(
+    a_starts: NDArray[np.int64],
+    a_items: NDArray[np.int32],
+    a_sums: NDArray[np.uint64],
+    b_starts: NDArray[np.int64],
+    b_items: NDArray[np.int32],
+    b_sums: NDArray[np.uint64],
+) -> WalkSums: ...
+def cut_walk(
+    starts: NDArray[np.int64],
+    items: NDArray[np.int32],
+    sums: NDArray[np.uint64],
+    p: NDArray[np.float64],
+    keep: int,
+) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32], NDArray[np.float32]]: ...
+def walk_slots(
+    starts: NDArray[np.int64], items: NDArray[np.int32], shares: NDArray[np.float32], rest: NDArray[np.float32]
+) -> NDArray[np.int32]: ...

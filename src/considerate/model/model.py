@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from considerate.data import Titles
 from considerate.data.vocabulary import Ids, Vocabulary
 from considerate.errors import UsageError
+from considerate.inference.hidden import Consideration
 from considerate.inference.posterior import Posterior, Precisions, Side
 from considerate.kernels.threads import locked_cached_property
 from considerate.model.predict import UNCHANGED, FoldIn, ItemColumns, Recalibration, like_probability, logit_moments
@@ -41,6 +42,7 @@ class Model:
     converged: bool = False
     parameters: dict[str, Any] = field(default_factory=dict)  # as the estimator was given them
     recalibration: Recalibration = UNCHANGED  # of p(like)
+    consideration: Consideration | None = None  # who considers what; None: popular items, the same for everyone
 
     @property
     def user_count(self) -> int:

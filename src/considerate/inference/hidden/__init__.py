@@ -5,6 +5,7 @@ form. Both give a pass over the rows of one side its `Terms`. What may be *known
 were seen and skipped are further rows of `unliked`, impossible pairs further marks in the draws.
 """
 
+from considerate.inference.hidden.consideration import Consideration
 from considerate.inference.hidden.estimator import Estimator, Terms
 from considerate.inference.hidden.expected import Expected, Shares
 from considerate.inference.hidden.groups import Grouping, ItemGroups, ItemSums, UserGroups
@@ -18,6 +19,7 @@ from considerate.inference.hidden.sampled import Draws, Sampled, positives_to_ne
 from considerate.inference.hidden.saturation import Inclusion, Masses
 
 __all__ = [
+    "Consideration",
     "Draws",
     "Estimator",
     "Expected",

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from considerate.data.graph import Adjacency, Graph, Range, ranges, run_serially, transpose
+from considerate.inference.hidden.consideration import Consideration
 from considerate.inference.hidden.estimator import Terms
 from considerate.inference.posterior import Posterior
 from considerate.kernels import compiled
@@ -17,19 +18,20 @@ from considerate.kernels.arrays import Spare, empty
 
 @dataclass(frozen=True)
 class Draws:
-    """pi as draws read it: with its alias table."""
+    """pi as draws read it, with its alias table; and who considers what, where that is not pi alone."""
 
     weights: NDArray[np.float64]
     thresholds: NDArray[np.uint64]
     aliases: NDArray[np.int32]
+    consideration: Consideration | None = None
 
     @classmethod
-    def of(cls, weights: NDArray[np.float64]) -> Draws:
-        return cls(weights, *compiled.alias_table(weights))
+    def of(cls, weights: NDArray[np.float64], consideration: Consideration | None = None) -> Draws:
+        return cls(weights, *compiled.alias_table(weights), consideration)
 
 
 class Sampled:
-    """Unliked edges drawn from pi, without replacement; the draws are a function of (seed, sweep, user).
+    """Unliked edges drawn from pi or by a walk, without replacement; the draws are a function of (seed, sweep, user).
 
     A sum over all items weighted by E[h] is the average, over draws of H, of a sum over the edges drawn (eq. 14): one
     draw gives an unbiased step. Row 0 is user `first_user`: some users draw what they would draw among all.
@@ -54,7 +56,8 @@ class Sampled:
         self._unliked: Adjacency | None = None
         self._spare = Spare() if spare is None else spare
         self.rejections = 0  # draws of the last sweep that hit an item liked or drawn already
-        self.tree_draws = 0  # draws of the last sweep from the weighted tree
+        self.tree_draws = 0  # draws of the last sweep from a weighted tree
+        self.fallbacks = 0  # draws of the last sweep from pi, as the walk had no item left
 
     def draw(self, sweep: int, run: Any = run_serially) -> Adjacency:
         """The unliked edges of H^(sweep), by user."""
@@ -70,10 +73,12 @@ class Sampled:
         np.cumsum(starts, out=starts)
         out = empty((int(starts[-1]),), np.int32, self._spare)
 
-        def fill(block: Range) -> tuple[int, int]:
-            return compiled.draw_negatives(*key, *edges, *block, starts, out, self.first_user)
+        walk = None if self.draws.consideration is None else self.draws.consideration.table
 
-        self.rejections, self.tree_draws = map(sum, zip(*run(fill, ranges(self.user_blocks))))
+        def fill(block: Range) -> tuple[int, int, int]:
+            return compiled.draw_negatives(*key, *edges, *block, starts, out, self.first_user, walk)
+
+        self.rejections, self.tree_draws, self.fallbacks = map(sum, zip(*run(fill, ranges(self.user_blocks))))
         return Adjacency(starts, out)
 
     def user_terms(self, sweep: int, posterior: Posterior, run: Any) -> Terms:

@@ -1,0 +1,148 @@
+"""Who considers what: a short walk on G in place of one popularity histogram for everyone. Not in the paper.
+
+From user m take one of m's likes n', then one of the users m' who like it, then one of that user's likes n:
+
+    W_n'n   = (1 / d_n') sum over m' of g_m'n' g_m'n a_n / A_m'
+    walk_mn = (1 / d_m) sum over n' liked by m of W_n'n
+    w_mn    = (1 - eps) walk_mn + eps p_n,    p = pi / sum of pi
+
+The last step is drawn to a like by a_n = pi_n / d_n; A_m' is the sum of a over the likes of m'.
+
+With pi_n = d_n every like pulls alike, and sum over m of d_m walk_mn = d_n: if users make c d_m steps, an item is met
+c d_n times. H keeps the degrees of G, as in the paper, and its edges are no longer blind to the person.
+
+Rows of W are cut to the entries that tell most, those of largest W log(W / p); the mass that is cut is given to pi.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from considerate.data.graph import Adjacency, Range, ranges, run_serially
+from considerate.kernels import compiled
+from considerate.kernels.threads import locked_cached_property
+
+MOST_LIKES = 4096  # of a user with more, each step takes a window of so many: the cost of a user is linear beyond
+BLOCK_STEPS = 4_000_000  # of the walk, in one task; its sparse sums have at most as many entries
+
+
+@dataclass(frozen=True)
+class Consideration:
+    """The table of the walk from item to item, and how it is mixed with pi. Its rows are of items liked."""
+
+    starts: NDArray[np.int64]  # [items + 1]
+    items: NDArray[np.int32]  # [entries], ascending within a row
+    shares: NDArray[np.float32]  # [entries] W of what was kept
+    rest: NDArray[np.float32]  # [items] mass of a row that was cut and goes to pi; 1 where nobody liked the item
+    weights: NDArray[np.float64]  # [items] pi
+    mix: float  # eps
+
+    @classmethod
+    def of_graph(
+        cls,
+        by_user: Adjacency,
+        by_item: Adjacency,
+        weights: NDArray[np.float64],
+        neighbours: int,
+        mix: float,
+        run: Any = run_serially,
+    ) -> Consideration:
+        """The table of a graph in memory."""
+        steps = WalkSteps(by_user, by_item, pull_of(weights, by_item.degrees))
+        p = weights / weights.sum()
+
+        def rows(block: Range) -> Rows:
+            return compiled.cut_walk(*steps.sums(block), p, neighbours)
+
+        return cls.of_rows(run(rows, ranges(row_cuts(steps.work()))), weights, mix)
+
+    @classmethod
+    def of_rows(cls, blocks: Sequence[Rows], weights: NDArray[np.float64], mix: float) -> Consideration:
+        """Rows of `compiled.cut_walk`, in order, as one table."""
+        lengths = np.concatenate([np.zeros(1, np.int64), *(np.diff(starts) for starts, *_ in blocks)])
+        items, shares, rest = (np.concatenate([block[part] for block in blocks]) for part in (1, 2, 3))
+        return cls(np.cumsum(lengths), items, shares, rest, weights, mix)
+
+    @property
+    def item_count(self) -> int:
+        return len(self.rest)
+
+    @locked_cached_property
+    def p(self) -> NDArray[np.float64]:
+        """pi as a distribution."""
+        return np.asarray(self.weights / self.weights.sum())
+
+    @locked_cached_property
+    def gains(self) -> NDArray[np.float32]:
+        """W / p of the entries: how much more than by popularity."""
+        return np.asarray(self.shares / self.p[self.items], np.float32)
+
+    @locked_cached_property
+    def table(self) -> compiled.WalkTable:
+        """The rows with their alias tables, as draws read them."""
+        rows = (self.starts, self.items, self.shares, self.rest)
+        return compiled.WalkTable(*rows, compiled.walk_slots(*rows), self.mix)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        rows = (self.starts, self.items, self.shares, self.rest)
+        return Consideration, (*rows, self.weights, self.mix)  # what follows from them is made again
+
+    def ratios(self, liked: NDArray[Any]) -> NDArray[np.float64]:
+        """w_mn / p_n of one user, from the likes alone: what the kernels are held to."""
+        if len(liked) == 0:
+            return np.ones(self.item_count)
+        walked = np.zeros(self.item_count)
+        for row in liked:
+            entries = slice(self.starts[row], self.starts[row + 1])
+            walked[self.items[entries]] += self.shares[entries] / self.p[self.items[entries]]
+        background = self.mix + (1.0 - self.mix) * float(self.rest[liked].mean(dtype=np.float64))
+        return background + (1.0 - self.mix) / len(liked) * walked
+
+    def log_ratios(self, liked: Adjacency) -> NDArray[np.float32]:
+        """The lift log(w_mn / p_n) of users against all items: [users, items]."""
+        lifts = np.empty((liked.rows, self.item_count), np.float32)
+        for row in range(liked.rows):
+            lifts[row] = np.log(self.ratios(liked.row(row)))
+        return lifts
+
+
+Rows = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32], NDArray[np.float32]]  # of compiled.cut_walk
+
+
+def pull_of(weights: NDArray[np.float64], degree: NDArray[Any]) -> NDArray[np.float64]:
+    """a_n = pi_n / d_n: how much a like of an item draws the last step of the walk."""
+    return np.asarray(np.divide(weights, degree, out=np.zeros_like(weights), where=degree > 0))
+
+
+@dataclass(frozen=True)
+class WalkSteps:
+    """The steps of the walk through some users: the likes of a part of the graph, both ways round."""
+
+    by_user: Adjacency
+    by_item: Adjacency
+    pull: NDArray[np.float64]  # [items]
+    first_user: int = 0  # the number of row 0 among all users
+
+    def sums(self, items: Range) -> compiled.WalkSums:
+        """Rows of the walk from these items, summed over the users in units of 2^-32."""
+        both = (self.by_item.starts, self.by_item.indices, self.by_user.starts, self.by_user.indices)
+        return compiled.walk_sums(*both, self.pull, MOST_LIKES, self.first_user, *items)
+
+    def work(self) -> NDArray[np.int64]:
+        """Steps that each item's row costs."""
+        steps = np.minimum(self.by_user.degrees, MOST_LIKES)[self.by_item.indices]
+        total = np.concatenate([np.zeros(1, np.int64), np.cumsum(steps)])
+        return np.diff(total[self.by_item.starts])
+
+
+def row_cuts(work: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Boundaries of blocks of rows of about BLOCK_STEPS each: [blocks + 1]."""
+    total = int(work.sum())
+    count = max(1, -(-total // BLOCK_STEPS))
+    inner = np.searchsorted(np.cumsum(work), np.arange(1, count) * (total / count))
+    return np.unique(np.concatenate([[0], inner, [len(work)]])).astype(np.int64)

@@ -1,0 +1,134 @@
+#include "arrays.hpp"
+#include "walk.hpp"
+#include "walk_table.hpp"
+
+#include <nanobind/stl/tuple.h>
+
+#include <algorithm>
+
+namespace considerate {
+
+using PySums = std::tuple<Out<std::int64_t>, Out<std::int32_t>, Out<std::uint64_t>>;
+
+template <class T>
+static Out<T> copied(const std::vector<T>& values) {
+  auto out = new_array<T>({values.size()});
+  std::copy(values.begin(), values.end(), out.data());
+  return out;
+}
+
+static PySums arrays_of(const WalkSums& sums) { return {copied(sums.starts), copied(sums.items), copied(sums.sums)}; }
+
+static Lists lists(const In<std::int64_t>& starts, const In<std::int32_t>& indices, std::int64_t limit,
+                   const char* name) {
+  require(starts.size() >= 1 && starts.data()[0] == 0, name);
+  for (std::size_t i = 1; i < starts.size(); ++i) require(starts.data()[i] >= starts.data()[i - 1], name);
+  require(starts.data()[starts.size() - 1] == static_cast<std::int64_t>(indices.size()), name);
+  for (std::size_t e = 0; e < indices.size(); ++e)
+    require(indices.data()[e] >= 0 && indices.data()[e] < limit, name);
+  return {starts.data(), indices.data()};
+}
+
+void bind_walk(nb::module_& m) {
+  m.def(
+      "walk_sums",
+      [](In<std::int64_t> item_starts, In<std::int32_t> users, In<std::int64_t> user_starts, In<std::int32_t> items,
+         In<double> pull, std::int64_t most, std::int64_t first_user, std::int64_t first, std::int64_t last) {
+        const auto item_count = static_cast<std::int64_t>(pull.size());
+        const auto rows = static_cast<std::int64_t>(item_starts.size()) - 1;
+        require(first >= 0 && first <= last && last <= rows && rows <= item_count && most > 0, "rows out of range");
+        const WalkGraph graph{{item_starts.data(), users.data()},
+                              {user_starts.data(), items.data()},
+                              pull.data(),
+                              item_count,
+                              most,
+                              first_user};
+        WalkSums sums;
+        {
+          nb::gil_scoped_release release;
+          WalkAdder adder(graph);
+          for (std::int64_t item = first; item < last; ++item) adder.row(item, sums);
+        }
+        return arrays_of(sums);
+      },
+      nb::arg("item_starts"), nb::arg("users"), nb::arg("user_starts"), nb::arg("items"), nb::arg("pull"),
+      nb::arg("most"), nb::arg("first_user"), nb::arg("first"), nb::arg("last"),
+      "Rows first..last of the walk from item to item, summed over these users in units of 2^-32: (starts, items, "
+      "sums). The adjacencies are trusted.");
+  m.def(
+      "add_walk_sums",
+      [](In<std::int64_t> a_starts, In<std::int32_t> a_items, In<std::uint64_t> a_sums, In<std::int64_t> b_starts,
+         In<std::int32_t> b_items, In<std::uint64_t> b_sums) {
+        constexpr std::int64_t any = std::int64_t{1} << 31;
+        require(a_starts.size() == b_starts.size(), "rows of another number");
+        require(a_sums.size() == a_items.size() && b_sums.size() == b_items.size(), "sums");
+        const Lists a = lists(a_starts, a_items, any, "a"), b = lists(b_starts, b_items, any, "b");
+        const auto rows = static_cast<std::int64_t>(a_starts.size()) - 1;
+        WalkSums sums;
+        {
+          nb::gil_scoped_release release;
+          sums = add_sums(rows, a, a_sums.data(), b, b_sums.data());
+        }
+        return arrays_of(sums);
+      },
+      nb::arg("a_starts"), nb::arg("a_items"), nb::arg("a_sums"), nb::arg("b_starts"), nb::arg("b_items"),
+      nb::arg("b_sums"), "The sums of two sets of users, of the same rows.");
+  m.def(
+      "cut_walk",
+      [](In<std::int64_t> starts, In<std::int32_t> items, In<std::uint64_t> sums, In<double> p, std::int64_t keep) {
+        require(sums.size() == items.size() && keep >= 0, "sums");
+        const Lists rows = lists(starts, items, static_cast<std::int64_t>(p.size()), "items");
+        std::vector<std::int64_t> starts_out{0};
+        std::vector<std::int32_t> items_out;
+        std::vector<float> shares_out, rest;
+        {
+          nb::gil_scoped_release release;
+          for (std::size_t row = 0; row + 1 < starts.size(); ++row) {
+            const std::int64_t begin = rows.starts[row], count = rows.starts[row + 1] - begin;
+            rest.push_back(static_cast<float>(cut_row(rows.indices + begin, sums.data() + begin, count, p.data(), keep,
+                                                      items_out, shares_out)));
+            starts_out.push_back(static_cast<std::int64_t>(items_out.size()));
+          }
+        }
+        return std::make_tuple(copied(starts_out), copied(items_out), copied(shares_out), copied(rest));
+      },
+      nb::arg("starts"), nb::arg("items"), nb::arg("sums"), nb::arg("p"), nb::arg("keep"),
+      "Rows of sums as shares of 1, the `keep` of largest W log(W / p) each: (starts, items, shares, mass cut).");
+  m.def(
+      "walk_slots",
+      [](In<std::int64_t> starts, In<std::int32_t> items, In<float> shares, In<float> rest) {
+        require(shares.size() == items.size() && starts.size() == rest.size() + 1, "shares");
+        const Lists rows = lists(starts, items, static_cast<std::int64_t>(rest.size()), "items");
+        auto slots = new_array<std::int32_t>({items.size() + rest.size(), 3});
+        static_assert(sizeof(WalkSlot) == 12);
+        auto* out = reinterpret_cast<WalkSlot*>(slots.data());
+        {
+          nb::gil_scoped_release release;
+          for (std::size_t n = 0; n < rest.size(); ++n)
+            build_slots(rows.indices + rows.starts[n], shares.data() + rows.starts[n],
+                        rows.size(static_cast<std::int64_t>(n)), rest.data()[n],
+                        out + rows.starts[n] + static_cast<std::int64_t>(n));
+        }
+        return slots;
+      },
+      nb::arg("starts"), nb::arg("items"), nb::arg("shares"), nb::arg("rest"),
+      "An alias table for each row, of its entries and of what was cut.");
+  nb::class_<PyWalkTable>(m, "WalkTable", "Who considers what, as draws read it.")
+      .def(
+          "__init__",
+          [](PyWalkTable* self, In<std::int64_t> starts, In<std::int32_t> items, In<float> shares, In<float> rest,
+             In<std::int32_t> slots, double mix) {
+            require(shares.size() == items.size() && starts.size() == rest.size() + 1, "shares");
+            require(slots.size() == 3 * (items.size() + rest.size()), "slots");
+            require(mix >= 0.0 && mix <= 1.0, "mix");
+            const Lists rows = lists(starts, items, static_cast<std::int64_t>(rest.size()), "items");
+            new (self) PyWalkTable{{rows, shares.data(), rest.data(),
+                                    reinterpret_cast<const WalkSlot*>(slots.data()), mix},
+                                   static_cast<std::int64_t>(rest.size()),
+                                   {nb::cast(starts), nb::cast(items), nb::cast(shares), nb::cast(rest),
+                                    nb::cast(slots)}};
+          },
+          nb::arg("starts"), nb::arg("items"), nb::arg("shares"), nb::arg("rest"), nb::arg("slots"), nb::arg("mix"));
+}
+
+}  // namespace considerate

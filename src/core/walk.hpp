@@ -1,0 +1,243 @@
+// The walk from item to item over G: the table that says who considers what, and draws from it.
+//
+// From item n' go to one of the users who like it, and on to one of that user's likes: W_n'n. Sums over users are
+// whole numbers, so that users may be added in any order, by any worker, to the same bits.
+#pragma once
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include "draws.hpp"
+
+namespace considerate {
+
+constexpr double kWalkUnit = 4294967296.0;  // 2^32: a user who is reached spreads so much over the likes
+constexpr std::uint64_t kWalkStream = 0x57414C4B;
+
+struct Lists {
+  const std::int64_t* starts;
+  const std::int32_t* indices;
+
+  const std::int32_t* row(std::int64_t i) const { return indices + starts[i]; }
+  std::int64_t size(std::int64_t i) const { return starts[i + 1] - starts[i]; }
+};
+
+struct WalkGraph {
+  Lists users_of, likes_of;  // who likes an item, what a user likes
+  const double* pull;        // [items] a_n: how much a like of this item draws a user's last step; pi_n / d_n
+  std::int64_t items, most;  // of a user with more likes than `most`, a window of so many is taken
+  std::int64_t first_user;   // of row 0
+};
+
+// Sparse rows of sums: items ascend within a row.
+struct WalkSums {
+  std::vector<std::int64_t> starts{0};
+  std::vector<std::int32_t> items;
+  std::vector<std::uint64_t> sums;
+};
+
+class WalkAdder {
+ public:
+  explicit WalkAdder(const WalkGraph& graph) : graph_(graph), sums_(static_cast<std::size_t>(graph.items), 0) {
+    for (std::int64_t n = 0; n < graph.items; ++n) even_ = even_ && (graph.pull[n] == 1.0 || graph.pull[n] == 0.0);
+  }
+
+  // Adds the row of `item` to the end of `out`.
+  void row(std::int64_t item, WalkSums& out) {
+    touched_.clear();
+    const std::int32_t* users = graph_.users_of.row(item);
+    for (std::int64_t e = 0; e < graph_.users_of.size(item); ++e) spread(users[e], item);
+    std::sort(touched_.begin(), touched_.end());
+    for (const std::int32_t n : touched_) {
+      out.items.push_back(n);
+      out.sums.push_back(sums_[static_cast<std::size_t>(n)]);
+      sums_[static_cast<std::size_t>(n)] = 0;
+    }
+    out.starts.push_back(static_cast<std::int64_t>(out.items.size()));
+  }
+
+ private:
+  // One user's step to a like, by its pull. A very active user takes it within a window of the likes that begins at a
+  // random one: each like is in it with the same probability, so the sum is right on average.
+  void spread(std::int64_t user, std::int64_t item) {
+    const std::int32_t* liked = graph_.likes_of.row(user);
+    const std::int64_t degree = graph_.likes_of.size(user);
+    double total = even_ ? static_cast<double>(degree) : 0.0;
+    if (!even_)
+      for (std::int64_t e = 0; e < degree; ++e) total += graph_.pull[liked[e]];
+    std::int64_t first = 0, count = degree;
+    double scale = kWalkUnit / total;
+    if (degree > graph_.most) {
+      Random random(key64(kWalkStream, static_cast<std::uint64_t>(graph_.first_user + user),
+                          static_cast<std::uint64_t>(item)));
+      first = static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(degree)));
+      count = graph_.most;
+      scale *= static_cast<double>(degree) / static_cast<double>(count);
+    }
+    const std::int64_t to_end = std::min(count, degree - first);
+    add(liked + first, to_end, scale);
+    add(liked, count - to_end, scale);
+  }
+
+  void add(const std::int32_t* items, std::int64_t count, double scale) {
+    const std::uint64_t even_part = whole(scale);
+    for (std::int64_t e = 0; e < count; ++e) {
+      const std::int32_t n = items[e];
+      std::uint64_t& sum = sums_[static_cast<std::size_t>(n)];
+      if (sum == 0) touched_.push_back(n);
+      sum += even_ ? even_part : whole(scale * graph_.pull[n]);
+    }
+  }
+
+  static std::uint64_t whole(double x) { return std::max<std::uint64_t>(1, static_cast<std::uint64_t>(x + 0.5)); }
+
+  const WalkGraph& graph_;
+  bool even_ = true;  // whether all likes pull alike, as where pi is the degree
+  std::vector<std::uint64_t> sums_;
+  std::vector<std::int32_t> touched_;
+};
+
+// One row of the table: the `keep` entries with the largest W log(W / p), by item, and the mass that is left.
+inline double cut_row(const std::int32_t* items, const std::uint64_t* sums, std::int64_t count, const double* p,
+                      std::int64_t keep, std::vector<std::int32_t>& items_out, std::vector<float>& shares_out) {
+  std::uint64_t total = 0;
+  for (std::int64_t e = 0; e < count; ++e) total += sums[e];
+  const auto share = [&](std::int64_t e) { return static_cast<double>(sums[e]) / static_cast<double>(total); };
+  std::vector<std::int64_t> kept(static_cast<std::size_t>(count));
+  for (std::int64_t e = 0; e < count; ++e) kept[static_cast<std::size_t>(e)] = e;
+  if (count > keep) {
+    std::vector<double> value(static_cast<std::size_t>(count));
+    for (std::int64_t e = 0; e < count; ++e) {
+      const double w = share(e);
+      value[static_cast<std::size_t>(e)] = w * std::log(w / p[items[e]]);
+    }
+    std::nth_element(kept.begin(), kept.begin() + keep, kept.end(), [&](std::int64_t a, std::int64_t b) {
+      const double x = value[static_cast<std::size_t>(a)], y = value[static_cast<std::size_t>(b)];
+      return x > y || (x == y && a < b);
+    });
+    kept.resize(static_cast<std::size_t>(keep));
+    std::sort(kept.begin(), kept.end());
+  }
+  std::uint64_t held = 0;
+  for (const std::int64_t e : kept) {
+    items_out.push_back(items[e]);
+    shares_out.push_back(static_cast<float>(share(e)));
+    held += sums[e];
+  }
+  return total == 0 ? 1.0 : static_cast<double>(total - held) / static_cast<double>(total);
+}
+
+// Two parts of the same rows, added.
+inline WalkSums add_sums(std::int64_t rows, const Lists& a, const std::uint64_t* a_sums, const Lists& b,
+                         const std::uint64_t* b_sums) {
+  WalkSums out;
+  for (std::int64_t r = 0; r < rows; ++r) {
+    std::int64_t i = a.starts[r], j = b.starts[r];
+    while (i < a.starts[r + 1] || j < b.starts[r + 1]) {
+      const bool left = j == b.starts[r + 1] || (i < a.starts[r + 1] && a.indices[i] <= b.indices[j]);
+      const bool right = i == a.starts[r + 1] || (j < b.starts[r + 1] && b.indices[j] <= a.indices[i]);
+      out.items.push_back(left ? a.indices[i] : b.indices[j]);
+      out.sums.push_back((left ? a_sums[i] : 0) + (right ? b_sums[j] : 0));
+      i += left;
+      j += right;
+    }
+    out.starts.push_back(static_cast<std::int64_t>(out.items.size()));
+  }
+  return out;
+}
+
+// --- Draws ---
+
+// A column of a row's alias table. Item -1 stands for pi.
+struct WalkSlot {
+  std::uint32_t threshold;
+  std::int32_t item, alias;
+};
+
+// The alias table of one row: its entries, and last what was cut.
+inline void build_slots(const std::int32_t* items, const float* shares, std::int64_t count, float rest,
+                        WalkSlot* slots) {
+  std::vector<double> weights(shares, shares + count);
+  weights.push_back(rest);
+  std::vector<std::uint64_t> thresholds(weights.size());
+  std::vector<std::int32_t> aliases(weights.size());
+  build_alias(weights.data(), count + 1, thresholds.data(), aliases.data());
+  const auto item_of = [&](std::int64_t e) { return e < count ? items[e] : -1; };
+  for (std::int64_t e = 0; e <= count; ++e) {
+    const auto at = static_cast<std::size_t>(e);
+    slots[e] = {static_cast<std::uint32_t>(thresholds[at] >> 32), item_of(e), item_of(aliases[at])};
+  }
+}
+
+// w_mn of one user: a draw in O(1), or all weights at once.
+struct WalkTable {
+  Lists rows;           // kept entries
+  const float* shares;  // of the entries
+  const float* rest;    // [items] mass of a row that was cut
+  const WalkSlot* slots;
+  double mix;  // of pi
+
+  // Item n of row n' is slot starts[n'] + n' + its place: each row has one slot more than it has entries.
+  const WalkSlot* slots_of(std::int64_t item) const { return slots + rows.starts[item] + item; }
+  std::int64_t slot_count(std::int64_t item) const { return rows.size(item) + 1; }
+
+  // w of every item, for an exact draw.
+  void weigh(const std::int32_t* liked, std::int64_t degree, const double* pi, std::int64_t items, double* out) const {
+    double total = 0, cut = 0;
+    for (std::int64_t n = 0; n < items; ++n) total += pi[n];
+    for (std::int64_t e = 0; e < degree; ++e) cut += static_cast<double>(rest[liked[e]]);
+    const double each = (1.0 - mix) / static_cast<double>(degree), background = (mix + each * cut) / total;
+    for (std::int64_t n = 0; n < items; ++n) out[n] = background * pi[n];
+    for (std::int64_t e = 0; e < degree; ++e)
+      for (std::int64_t i = rows.starts[liked[e]]; i < rows.starts[liked[e] + 1]; ++i)
+        out[rows.indices[i]] += each * static_cast<double>(shares[i]);
+  }
+};
+
+// Items that a user may meet, in a stream. Slots are fetched ahead: the table is larger than the caches.
+class WalkStream {
+ public:
+  WalkStream(const WalkTable& table, const AliasTable& pi, Random& random, const std::int32_t* liked,
+             std::int64_t degree)
+      : table_(table), pi_(pi), random_(random), liked_(liked), degree_(static_cast<std::uint64_t>(degree)) {}
+
+  std::int32_t next() {
+    if (at_ == kAhead) refill();
+    const Step& step = steps_[at_++];
+    if (step.slot == nullptr) return pi_.draw(random_);
+    const std::int32_t item = step.height < step.slot->threshold ? step.slot->item : step.slot->alias;
+    return item < 0 ? pi_.draw(random_) : item;
+  }
+
+ private:
+  static constexpr int kAhead = 16;
+  struct Step {
+    const WalkSlot* slot;  // nullptr: pi
+    std::uint32_t height;
+  };
+
+  void refill() {
+    for (Step& step : steps_) {
+      step = {nullptr, 0};
+      if (random_.uniform() < table_.mix) continue;
+      const std::int32_t from = liked_[random_.below(degree_)];
+      const auto product = static_cast<unsigned __int128>(random_.next()) *
+                           static_cast<std::uint64_t>(table_.slot_count(from));
+      step.slot = table_.slots_of(from) + static_cast<std::int64_t>(product >> 64);
+      step.height = static_cast<std::uint32_t>(static_cast<std::uint64_t>(product) >> 32);
+      __builtin_prefetch(step.slot);
+    }
+    at_ = 0;
+  }
+
+  const WalkTable& table_;
+  const AliasTable& pi_;
+  Random& random_;
+  const std::int32_t* liked_;
+  std::uint64_t degree_;
+  Step steps_[kAhead];
+  int at_ = kAhead;
+};
+
+}  // namespace considerate
