@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 from considerate.data.graph import Graph
 from considerate.errors import UsageError
@@ -19,14 +20,18 @@ from considerate.study.peers import (
     BPR,
     EASE,
     EASE_ITEMS,
+    GFCF,
+    MIXING,
     MostLiked,
     Own,
     Peer,
+    Walk,
     as_peer,
     ease_weights,
     epochs_at_most,
     fit_peer,
     standard_peers,
+    top_right_vectors,
     training_matrix,
 )
 from likes import planted, skewed
@@ -58,6 +63,66 @@ def test_ease_is_the_ridge_regression_of_every_item_on_the_others() -> None:
         assert weights[item, item] == 0.0
 
 
+def with_empty_rows(seed: int = 0) -> Any:
+    """Likes of two disconnected pieces; the last user likes nothing, and nobody likes the last item."""
+    likes = np.zeros((25, 14), np.float32)
+    likes[:15, :8] = skewed(users=15, items=8, seed=seed).toarray()
+    likes[15:24, 8:13] = skewed(users=9, items=5, seed=seed).toarray()
+    return sp.csr_matrix(likes)
+
+
+def test_the_walk_counts_every_path() -> None:
+    likes = with_empty_rows()
+    X = likes.toarray().astype(np.float64)
+    d_user, d_item = X.sum(axis=1), X.sum(axis=0)
+    walk = np.zeros_like(X)
+    for user, item in zip(*likes.nonzero()):  # a like, one who likes it, one of that user's likes
+        for other in np.flatnonzero(X[:, item]):
+            walk[user, X[other] > 0] += 1.0 / (d_user[user] * d_item[item] * d_user[other])
+    expected = (1 - MIXING) * walk + MIXING * d_item / d_item.sum()
+    scores = fit_peer(Walk(), graph_of(likes), Walk.trials[0]).scorer.scores(np.arange(25))
+    np.testing.assert_allclose(scores, expected, rtol=2e-6)
+    np.testing.assert_allclose(d_user @ walk, d_item, rtol=1e-12)  # it keeps the degrees
+
+
+@pytest.mark.parametrize("settings", Walk.trials)
+def test_the_exponents_of_the_walk_are_of_the_degrees(settings: dict[str, float]) -> None:
+    likes = with_empty_rows()
+    X = likes.toarray().astype(np.float64)
+    users, items = (np.maximum(X.sum(axis=axis), 1.0) for axis in (1, 0))
+    inner = np.diag(items ** -settings["first"]) @ X.T @ np.diag(users ** -settings["user"]) @ X
+    met = X @ inner @ np.diag(items ** -settings["last"])
+    anyone = X.sum(axis=0) * items ** -settings["last"]
+    rows = np.arange(24)
+    expected = (1 - MIXING) * met[rows] / met[rows].sum(axis=1, keepdims=True) + MIXING * anyone / anyone.sum()
+    scores = fit_peer(Walk(), graph_of(likes), settings).scorer.scores(rows)
+    np.testing.assert_allclose(scores, expected, rtol=5e-6)
+
+
+@pytest.mark.parametrize("dense_side", [0, 1024])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_gf_cf_is_the_filter_of_its_paper(dense_side: int, transposed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("considerate.study.peers.DENSE_SIDE", dense_side)
+    likes = with_empty_rows()
+    likes = likes.T.tocsr() if transposed else likes
+    X = likes.toarray().astype(np.float64)
+    users, items = (np.maximum(X.sum(axis=axis), 1.0) for axis in (1, 0))
+    R = X / np.sqrt(users)[:, None] / np.sqrt(items)
+    V = np.linalg.svd(R)[2][:5].T
+    low = np.diag(items**-0.5) @ V @ V.T @ np.diag(items**0.5)
+    rows = np.arange(len(X))
+    scores = fit_peer(GFCF(), graph_of(likes), {"alpha": 0.3, "rank": 5}).scorer.scores(rows)
+    np.testing.assert_allclose(scores, X @ (R.T @ R + 0.3 * low), atol=2e-6)
+
+
+@pytest.mark.parametrize("dense_side", [0, 1024])
+def test_vectors_of_no_value_are_left_out(dense_side: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("considerate.study.peers.DENSE_SIDE", dense_side)
+    likes = sp.csr_matrix(np.kron(np.eye(3), np.ones((4, 2))))  # three pieces, so three values
+    vectors = top_right_vectors(likes / np.sqrt(8.0), 5)
+    np.testing.assert_allclose(vectors.T @ vectors, np.kron(np.eye(3), np.full((2, 2), 0.5)), atol=1e-12)
+
+
 def test_the_matrix_holds_the_likes_of_the_graph() -> None:
     likes = skewed(users=40, items=10)
     assert (training_matrix(graph_of(likes)) != likes).nnz == 0
@@ -75,6 +140,8 @@ def test_popularity_is_the_number_of_likes(held: HeldOut) -> None:
         (BPR("BPR-popularity", 4, weighted=True), {"learning_rate": 0.05, "lambda_reg": 0.01, "iterations": 60}),
         (ALS(factors=4), {"alpha": 10.0, "regularization": 1.0, "iterations": 6}),
         (EASE(), {"ridge": 50.0}),
+        (Walk(), Walk.trials[0]),
+        (GFCF(), {"alpha": 0.3, "rank": 3}),
     ],
     ids=lambda one: getattr(one, "name", ""),
 )
@@ -120,8 +187,16 @@ def test_every_peer_has_at_most_six_trials_and_none_twice() -> None:
         trials = [tuple(sorted(one.items())) for one in peer.trials]
         assert 1 <= len(trials) <= 6
         assert len(set(trials)) == len(trials)
-    assert [peer.name for peer in standard_peers()] == ["popularity", "BPR-uniform", "BPR-popularity", "ALS", "EASE"]
-    assert [len(peer.trials) for peer in standard_peers()] == [1, 6, 6, 6, 6]
+    assert [peer.name for peer in standard_peers()] == [
+        "popularity",
+        "BPR-uniform",
+        "BPR-popularity",
+        "ALS",
+        "EASE",
+        "walk",
+        "GF-CF",
+    ]
+    assert [len(peer.trials) for peer in standard_peers()] == [1, 6, 6, 6, 6, 6, 6]
 
 
 def test_small_data_gets_more_epochs() -> None:

@@ -464,8 +464,10 @@ def test_the_peers_take_part(material: Material, monkeypatch: pytest.MonkeyPatch
         "BPR-popularity",
         "ALS",
         "EASE",
+        "walk",
+        "GF-CF",
     ]
-    for name in ("BPR-uniform", "ALS", "EASE"):
+    for name in ("BPR-uniform", "ALS", "EASE", "walk", "GF-CF"):
         assert rows[name].metrics["S_rank"] > rows["popularity"].metrics["S_rank"]
         assert rows[name].trials == 6
     assert "3 factors" in rows["ALS"].settings
@@ -473,7 +475,7 @@ def test_the_peers_take_part(material: Material, monkeypatch: pytest.MonkeyPatch
     assert {(one.ours, one.peer) for one in found.differences} == {
         (ours, peer)
         for ours in ("considerate", "considerate, knob 0")
-        for peer in ("popularity", "BPR-uniform", "BPR-popularity", "ALS", "EASE")
+        for peer in ("popularity", "BPR-uniform", "BPR-popularity", "ALS", "EASE", "walk", "GF-CF")
     }
 
 
@@ -481,7 +483,7 @@ def test_a_study_goes_on_without_the_extras(material: Material, monkeypatch: pyt
     monkeypatch.setitem(sys.modules, "cornac", None)
     monkeypatch.setitem(sys.modules, "implicit", None)
     study = Study(material, StudyOptions(SMALL, splits=1, peers=True))
-    assert [peer.name for peer in study.peers] == ["popularity", "EASE"]
+    assert [peer.name for peer in study.peers] == ["popularity", "EASE", "walk", "GF-CF"]
     said = [note for note in study.notes if "left out" in note and "considerate[study]" in note]
     assert [note.split(" ")[0] for note in said] == ["BPR-uniform", "BPR-popularity", "ALS"]
 

@@ -26,7 +26,7 @@ class StudyChoices:
     )
     judged_where: str | None = option("Which of the judged pairs are likes; as --where if not given.", None)
     splits: int = option("How many splits, each with its own seed.", 5)
-    no_peers: bool = option("Leave out BPR, ALS and EASE; popularity stays.", False)
+    no_peers: bool = option("Leave out BPR, ALS, EASE, the walk and GF-CF; popularity stays.", False)
     title: str | None = option("What to call the data; from its path if not given.", None)
 
 

@@ -5,6 +5,8 @@
     BPR-popularity    cornac's WBPR: the other item drawn by popularity
     ALS               implicit's alternating least squares
     EASE              a linear model in closed form, for catalogues under 10,000 items
+    walk              what a short random walk from the user's likes meets; no factors
+    GF-CF             the same with square roots of degrees, and the smoothest part of the user's likes (Shen et al.)
 
 A trial is one setting; along its way the best number of iterations is also looked for on the validation split, which
 costs nothing more. implicit and cornac come with `pip install considerate[study]` and are imported where used.
@@ -32,6 +34,10 @@ Settings = Mapping[str, Any]
 EASE_ITEMS = 10_000  # EASE inverts a matrix of items by items
 LEAST_EPOCHS, MOST_EPOCHS = 200, 1000  # of BPR: more where there are few likes, as an epoch is then short
 EPOCH_LIKES = 3e7  # likes seen in all, where there are few
+MIXING = 0.1  # share of the walk that goes to any item by its degree, whoever the user is
+DENSE_SIDE = 1024  # a graph with at most so many users or items has its singular vectors computed densely
+LEAST_VALUE = 1e-6  # a singular value below it is zero; the largest is 1
+SINGULAR = 0x5F0C  # the start of the singular vectors is drawn from this stream
 ALS_MARKS = (2, 4, 6, 8, 11, 15, 20)  # iterations after which to look
 
 
@@ -93,6 +99,8 @@ def standard_peers(factors: int = 20) -> list[Peer]:
         BPR("BPR-popularity", factors, weighted=True),
         ALS(factors=factors),
         EASE(),
+        Walk(),
+        GFCF(),
     ]
 
 
@@ -250,6 +258,94 @@ def ease_weights(matrix: Any, ridge: float) -> NDArray[np.float32]:
     weights /= -np.diagonal(inverse).astype(np.float32)
     np.fill_diagonal(weights, 0.0)
     return weights
+
+
+@dataclass
+class Walk(Peer):
+    """The walk alone: from a like of the user to one who likes it, to one of that user's likes.
+
+        w_mn = (1 - eps) walk_mn + eps d_n / sum(d),    walk_mn = (1 / d_m) sum_n'm' g_mn' g_m'n' g_m'n / (d_n' d_m')
+
+    The settings are exponents of the degrees of the first item, the user and the last item; 1, 1, 0 is the walk. With
+    others, what is met is scaled to sum to 1 for each user, and the rest of w is in proportion to d_n^(1 - last).
+    """
+
+    name: str = "walk"
+    one_thread = True
+    trials = tuple(
+        {"first": first, "user": user, "last": last}
+        for first, user, last in (
+            *((1.0, 1.0, 0.0), (0.75, 1.0, 0.25), (0.5, 1.0, 0.25)),
+            *((0.5, 1.0, 0.5), (0.75, 1.0, 0.5), (0.75, 1.0, 0.75)),
+        )
+    )
+
+    def fit(self, train: Graph, settings: Settings, threads: int) -> Scorer:
+        met = two_steps(training_matrix(train), settings["first"], settings["user"], settings["last"])
+        degree = train.by_item.degrees.astype(np.float64)
+        anyone = np.where(degree > 0, np.maximum(degree, 1.0) ** (1.0 - settings["last"]), 0.0)
+        background = (MIXING * anyone / anyone.sum()).astype(np.float32)
+
+        def scores(rows: NDArray[np.int64]) -> NDArray[np.float32]:
+            walked = met(rows)
+            walked *= (1.0 - MIXING) / np.maximum(walked.sum(axis=1, keepdims=True), np.finfo(np.float32).tiny)
+            return np.asarray(walked + background, np.float32)
+
+        return FunctionScorer(scores, self.name)
+
+
+@dataclass
+class GFCF(Peer):
+    """A filter of the graph in closed form (Shen et al., 2021): with R = D_u^-1/2 X D_i^-1/2, and V its right singular
+    vectors of the largest values, `rank` of them,
+
+        score = x (R'R + alpha D_i^-1/2 V V' D_i^1/2)
+    """
+
+    name: str = "GF-CF"
+    one_thread = True
+    trials = tuple(
+        {"alpha": alpha, "rank": rank}
+        for alpha, rank in ((0.3, 256), (0.1, 256), (1.0, 256), (0.3, 64), (1.0, 64), (0.3, 16))
+    )
+
+    def fit(self, train: Graph, settings: Settings, threads: int) -> Scorer:
+        matrix = training_matrix(train)
+        met = two_steps(matrix, 0.5, 1.0, 0.5)
+        root = np.sqrt(np.maximum(train.by_item.degrees, 1.0))
+        users = 1.0 / np.sqrt(np.maximum(train.by_user.degrees, 1.0))
+        with blas_threads(1):  # the bits may depend on the threads of BLAS
+            vectors = top_right_vectors(matrix.multiply(users[:, None]).multiply(1.0 / root).tocsr(), settings["rank"])
+        inward, outward = ((vectors * weight).astype(np.float32) for weight in (1.0 / root, settings["alpha"] * root))
+
+        def scores(rows: NDArray[np.int64]) -> NDArray[np.float32]:
+            return np.asarray(met(rows) + (matrix[rows] @ inward.T) @ outward, np.float32)
+
+        return FunctionScorer(scores, self.name)
+
+
+def two_steps(matrix: Any, first: float, user: float, last: float) -> Callable[[NDArray[np.int64]], Any]:
+    """rows -> x D_i^-first X' D_u^-user X D_i^-last [rows, items], with nothing of the size items by items."""
+    users, items = (np.maximum(np.asarray(matrix.sum(axis=axis)).ravel(), 1.0) for axis in (1, 0))
+    back = matrix.multiply(items**-first).T.tocsr().astype(np.float32)
+    forth = matrix.multiply((users**-user)[:, None]).multiply(items**-last).tocsr().astype(np.float32)
+    return lambda rows: (matrix[rows] @ back).toarray() @ forth
+
+
+def top_right_vectors(matrix: Any, rank: int) -> NDArray[np.float64]:
+    """[at most rank, items] right singular vectors of the largest values, none of a value that is zero."""
+    from scipy.sparse.linalg import svds
+
+    side = min(matrix.shape)
+    if side > DENSE_SIDE:
+        start = np.random.Generator(np.random.Philox(key=[0, SINGULAR])).standard_normal(side)
+        _, values, vectors = svds(matrix.astype(np.float64), min(rank, side - 1), v0=start)
+        return np.asarray(vectors[values > LEAST_VALUE])
+    wide = matrix.shape[1] > matrix.shape[0]
+    squares, columns = np.linalg.eigh((matrix @ matrix.T if wide else matrix.T @ matrix).toarray().astype(np.float64))
+    kept = np.flatnonzero(squares > LEAST_VALUE**2)[-rank:]
+    columns = columns[:, kept]
+    return np.asarray((matrix.T @ columns / np.sqrt(squares[kept]) if wide else columns).T)
 
 
 @dataclass

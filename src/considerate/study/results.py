@@ -5,8 +5,8 @@ A list that is written `[bins]` has one entry per bin; NaN stands where a bin is
 Scorers are named the same everywhere: "considerate" (the best of its trials, at the knob chosen on validation),
 "considerate, knob 0" (the same posterior by liking alone), "considerate, default" (settings as given, where a trial
 beat them), "like, r = 1", "like, r = 1/2", "popularity x like, r = 1", "popularity x like, r = 1/2" (the paper's
-settings), "popularity", "BPR-uniform", "BPR-popularity", "ALS", "EASE", and whatever the user's own are called. The
-models behind p(like) are "default", "the paper's, r = 1" and "the paper's, r = 1/2".
+settings), "popularity", "BPR-uniform", "BPR-popularity", "ALS", "EASE", "walk", "GF-CF", and whatever the user's own
+are called. The models behind p(like) are "default", "the paper's, r = 1" and "the paper's, r = 1/2".
 """
 
 from __future__ import annotations
