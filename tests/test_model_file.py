@@ -39,6 +39,7 @@ SETTINGS: list[dict[str, Any]] = [
     {"user_bias": True, "likelihood_weight": 2.0},
     {"gamma": 0.5, "negatives": 0.7, "factors": 9},
     {"head_correction": True, "rate": 0.5, "threads": 1},
+    {"consideration": "walk", "neighbours": 7, "mixing": 0.25, "lift": 1.5},
 ]
 
 
@@ -48,11 +49,11 @@ def small(**settings: Any) -> Recommender:
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model with everything that a file can hold: string ids, titles, user biases, likes."""
+    """A model with everything that a file can hold: string ids, titles, user biases, likes, the walk's table."""
     path = tmp_path_factory.mktemp("model") / "model.safetensors"
     titles = pa.table({"item": [f"i{n}" for n in range(40)], "title": [f"Title {n}" for n in range(40)]})
     likes = read_interactions(as_table(planted(users=60)), titles=titles)
-    Recommender(factors=3, sweeps=3, user_bias=True).fit(likes).save(path)
+    Recommender(factors=3, sweeps=3, user_bias=True, consideration="walk", neighbours=12).fit(likes).save(path)
     return path
 
 
@@ -96,6 +97,48 @@ def test_arrays_are_mapped_and_stay_when_the_file_goes(tmp_path: Path) -> None:
     assert not loaded.popularity_.flags.writeable
     path.unlink()
     assert_same(loaded, recommender)
+
+
+def test_the_walks_table_is_mapped_and_its_pi_is_the_models(tmp_path: Path, saved: Path) -> None:
+    model = load_model(saved)
+    walk, mapped = model.consideration, open_tensors(saved)
+    assert walk is not None
+    assert walk.weights is model.popularity
+    for name in ("starts", "items", "shares", "rest"):
+        assert not getattr(walk, name).flags.owndata
+        np.testing.assert_array_equal(getattr(walk, name), mapped[f"walk.{name}"])
+    assert (walk.mix, model.plan.mixing, model.plan.neighbours, model.plan.lift_weight) == (0.1, 0.1, 12, 1.0)
+    assert saved.stat().st_size > 8 * len(walk.items)
+    likes = planted(users=60)
+    again = Recommender(factors=3, sweeps=3, user_bias=True, consideration="walk", neighbours=12).fit(likes)
+    order = np.argsort([f"i{n}" for n in range(40)])
+    assert again.model_.consideration is not None
+    np.testing.assert_array_equal(again.model_.consideration.rest[order], walk.rest)
+
+
+def test_a_file_without_the_walk_is_one_of_popularity(saved: Path, tmp_path: Path) -> None:
+    """As every file of release 0.1: no table, no setting of it, and no lift."""
+    tensors, metadata = parts_of(saved)
+    del metadata["walk"]
+    for name in ("consideration", "neighbours", "mixing", "lift"):
+        del metadata["parameters"][name]
+    write_tensors(tmp_path / "old", {name: a for name, a in tensors.items() if "walk" not in name}, metadata)
+    model = load_model(tmp_path / "old")
+    assert model.consideration is None
+    assert (model.plan.consideration, model.plan.lift_weight) == ("popularity", 0.0)
+    assert Recommender.load(tmp_path / "old").consideration == "popularity"
+
+
+def test_a_model_in_shards_has_the_walk_in_its_index(saved: Path, tmp_path: Path) -> None:
+    loaded = Recommender.load(saved)
+    loaded.save(tmp_path / "shards", shards=3)
+    assert_same(Recommender.load(tmp_path / "shards"), loaded)
+    walk, before = load_model(tmp_path / "shards").consideration, loaded.model_.consideration
+    assert walk is not None
+    assert before is not None
+    np.testing.assert_array_equal(walk.shares, before.shares)
+    for file in (tmp_path / "shards").iterdir():
+        assert ("walk.shares" in open_tensors(file)) == (file.name == "index.safetensors")
 
 
 def test_saving_over_the_mapped_file(tmp_path: Path) -> None:
@@ -281,6 +324,14 @@ def test_every_tensor_is_needed_with_its_shape_and_type(saved: Path, tmp_path: P
         ("likes.items", -1, "an item that is not there"),
         ("likes.starts", 2**50, "not divided into users"),
         ("likes.starts", -5, "not divided into users"),
+        ("walk.starts", 2**50, "not divided into items"),
+        ("walk.starts", -5, "not divided into items"),
+        ("walk.items", 40, "table of the walk names an item that is not there"),
+        ("walk.items", -1, "table of the walk names an item that is not there"),
+        *(("walk.shares", value, "not above 0 and at most 1") for value in (np.nan, np.inf, 0.0, -0.1, 1.001)),
+        *(("walk.rest", value, "not from 0 to 1") for value in (np.nan, -np.inf, -0.1, 1.001)),
+        ("walk.shares", 0.9, "does not add up to 1"),
+        ("walk.rest", 0.0, "does not add up to 1"),
         ("user_ids.offsets", 2**50, ""),
         ("titles.offsets", -7, ""),
     ],
@@ -312,6 +363,20 @@ def test_rows_that_no_posterior_has(
     tensors[name][-1, column] = value
     assert f"{name}' " in (reason := refused(tmp_path / "changed", (tensors, metadata)))
     assert message in reason
+
+
+@pytest.mark.parametrize("how", ["descending", "repeated"])
+def test_the_walks_rows_ascend(saved: Path, tmp_path: Path, how: str) -> None:
+    tensors, metadata = parts_of(saved)
+    items = tensors["walk.items"][:2]
+    items[:] = items[::-1].copy() if how == "descending" else items[0]
+    assert "distinct items in ascending order" in refused(tmp_path / "changed", (tensors, metadata))
+
+
+def test_the_walk_leads_to_no_item_without_popularity(saved: Path, tmp_path: Path) -> None:
+    tensors, metadata = parts_of(saved)
+    tensors["popularity"][tensors["walk.items"][3]] = 0.0
+    assert "leads to an item that nobody liked" in refused(tmp_path / "changed", (tensors, metadata))
 
 
 @pytest.mark.parametrize("how", ["descending", "repeated"])
@@ -404,7 +469,20 @@ def test_a_flipped_bit_of_a_user_is_never_shown(saved: Path, large: Path, name: 
         Recommender.load(large, verify=True)
 
 
-@pytest.mark.parametrize("name", ["item.rows", "item.bias_mean", "popularity", "item_ids.text", "titles.text"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "item.rows",
+        "item.bias_mean",
+        "popularity",
+        "item_ids.text",
+        "titles.text",
+        "walk.starts",
+        "walk.items",
+        "walk.shares",
+        "walk.rest",
+    ],
+)
 def test_a_flipped_bit_of_an_item_is_seen_at_loading(large: Path, name: str) -> None:
     flip(large, offset_in(large, name, 60), bit=0)
     with pytest.raises(ModelFileError, match=f"tensor '{name}' does not match its checksum"):
@@ -472,6 +550,9 @@ def test_what_keeps_a_large_file_safe_is_checked_when_it_is_opened(saved: Path, 
         "the likes of a user": lambda tensors: tensors["likes.items"].__setitem__(slice(0, 2), 39),
         "the ids of 'item_ids'": lambda tensors: tensors["item_ids.text"].__setitem__(slice(None), ord("z")),
         "not UTF-8": lambda tensors: tensors["titles.text"].__setitem__(3, 255),
+        "distinct items": lambda tensors: tensors["walk.items"].__setitem__(slice(0, 2), 39),
+        "add up to 1": lambda tensors: tensors["walk.rest"].__setitem__(5, 0.0),
+        "nobody liked": lambda tensors: tensors["popularity"].__setitem__(5, 0.0),
     }
     for message, change in expensive.items():
         path = with_change(change)
@@ -485,6 +566,10 @@ def test_what_keeps_a_large_file_safe_is_checked_when_it_is_opened(saved: Path, 
         "not divided": lambda tensors: tensors["likes.starts"].__setitem__(5, 2**50),
         "do not divide": lambda tensors: tensors["titles.offsets"].__setitem__(5, 2**50),
         "bias_mean": lambda tensors: tensors["item.bias_mean"].__setitem__(5, np.nan),
+        "walk names": lambda tensors: tensors["walk.items"].__setitem__(5, 40),
+        "divided into items": lambda tensors: tensors["walk.starts"].__setitem__(5, 2**50),
+        "has a share": lambda tensors: tensors["walk.shares"].__setitem__(5, np.nan),
+        "has a rest": lambda tensors: tensors["walk.rest"].__setitem__(5, -1.0),
     }
     for message, change in cheap.items():
         path = with_change(change)
@@ -524,6 +609,17 @@ def test_a_popularity_of_nothing(saved: Path, tmp_path: Path) -> None:
         ({"groups": 2**39}, "'groups' is out of range .* at most 4096"),
         ({"groups": 8.5}, "'groups' is out of range"),
         ({"popularity_weight": 1e200}, "'popularity_weight' is out of range"),
+        ({"walk": {"entries": 480, "mix": 0.1}}, "not described by entries, neighbours, mix, lift_weight"),
+        ({"walk": {"entries": 3, "neighbours": 12, "mix": 0.1, "lift_weight": 1}}, "walk.items"),
+        ({"walk": {"entries": -1, "neighbours": 12, "mix": 0.1, "lift_weight": 1}}, "'entries' of the walk is out of"),
+        ({"walk": {"entries": 480, "neighbours": 0, "mix": 0.1, "lift_weight": 1}}, "'neighbours' of the walk is out"),
+        ({"walk": {"entries": 480, "neighbours": 12, "mix": 2, "lift_weight": 1}}, "'mix' of the walk is out of range"),
+        (
+            {"walk": {"entries": 480, "neighbours": 12, "mix": 0, "lift_weight": 1e9}},
+            "'lift_weight' of the walk is out",
+        ),
+        ({"walk": {"entries": 480, "neighbours": 12, "mix": 0, "lift_weight": "1"}}, "no number 'lift_weight'"),
+        ({"walk": 7}, "the table of the walk is not described"),
         ({"converged": 1}, "'converged'"),
         ({"bound_terms": ["edges"]}, "bounds"),
         ({"bound_terms": [1, 2, 3, 4, 5, 6]}, "history of the bound"),
@@ -709,6 +805,28 @@ def test_mutated_tensors(saved: Path, tmp_path: Path) -> None:
         except Exception as error:
             raise AssertionError(f"case {case}: {name}, action {action}") from error
     assert 25 < refusals < 200
+
+
+def test_flipped_bits_of_the_walk_with_right_checksums(saved: Path, tmp_path: Path) -> None:
+    """Checksums find accidents only: what gets past the rules still draws, ranks and answers."""
+    original, metadata = parts_of(saved)
+    draw, path, refusals = random.Random(22), tmp_path / "flipped", 0
+    for _ in range(cases := count(400, 120)):
+        name = draw.choice(["walk.starts", "walk.items", "walk.shares", "walk.rest"])
+        flipped = bytearray(original[name].tobytes())
+        flipped[draw.randrange(len(flipped))] ^= 1 << draw.randrange(8)
+        write_tensors(path, original | {name: np.frombuffer(flipped, original[name].dtype)}, metadata)
+        try:
+            walk = load_model(path).consideration
+        except ModelFileError:
+            refusals += 1
+            continue
+        assert walk is not None
+        ratios = walk.ratios(np.arange(20))
+        assert np.isfinite(ratios).all()
+        assert (walk.p * ratios).sum() == pytest.approx(1, abs=1e-3)
+        assert walk.table is not None
+    assert cases / 2 < refusals < cases
 
 
 def test_the_history_of_the_longest_fit_is_saved(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -158,7 +158,7 @@ class FitSession(ABC):
             item_degree=self.item_degree,
             item_ids=self.item_ids,
             titles=self.titles,
-            plan=plan,
+            plan=replace(plan, lift=plan.lift_weight),
             bounds=progress.bounds,
             converged=progress.converged,
             parameters=self.request.parameters,

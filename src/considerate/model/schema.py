@@ -73,6 +73,10 @@ USERS = (
 SHARED = (
     *_side("item", "items"),
     Tensor("popularity", np.float64, ("items",)),
+    Tensor("walk.starts", np.int64, ("items+1",), "walk"),
+    Tensor("walk.items", np.int32, ("walk",), "walk"),
+    Tensor("walk.shares", np.float32, ("walk",), "walk"),
+    Tensor("walk.rest", np.float32, ("items",), "walk"),
     Tensor("bounds", np.float64, (None, "terms")),
     *_ids_tensors("item_ids", "items"),
     *_texts("titles", "items", "titles"),
@@ -131,18 +135,34 @@ def _as_many(starts: NDArray[Any], degree: NDArray[Any], _: Sizes) -> bool:
     return all(np.array_equal(np.diff(starts[cut : cut + _ROWS + 1]), degree[cut : cut + _ROWS]) for cut in cuts)
 
 
-def _rising_likes(starts: NDArray[Any], items: NDArray[Any], _: Sizes) -> bool:
+def _rising(starts: NDArray[Any], items: NDArray[Any], _: Sizes) -> bool:
     rises = items[1:] > items[:-1]
-    rises[starts[(starts > 0) & (starts < len(items))] - 1] = True  # the last of a user and the first of the next
+    rises[starts[(starts > 0) & (starts < len(items))] - 1] = True  # the last of a row and the first of the next
     return bool(rises.all())
+
+
+def _adds_up(starts: NDArray[Any], shares: NDArray[Any], rest: NDArray[Any], _: Sizes) -> bool:
+    """Whether the shares of each row and what was cut of it make 1, as far as float32 says."""
+    for first in range(0, len(rest), _ROWS):
+        ends = starts[first : first + _ROWS + 1]
+        total = np.append(0.0, np.cumsum(shares[ends[0] : ends[-1]], dtype=np.float64))
+        if np.any(np.abs(np.diff(total[ends - ends[0]]) + rest[first : first + _ROWS] - 1.0) > 1e-4):
+            return False
+    return True
 
 
 def _popularities(pi: NDArray[Any], _: Sizes) -> bool:
     return bool(pi.any() and ((pi == 0) | ((pi >= POPULARITY_RANGE[0]) & (pi <= POPULARITY_RANGE[1]))).all())
 
 
+def _all_liked(items: NDArray[Any], pi: NDArray[Any], _: Sizes) -> bool:
+    return all((pi[items[first : first + _ROWS]] > 0).all() for first in range(0, len(items), _ROWS))
+
+
 _finite = _each(lambda part, _: np.isfinite(part).all())
 _positive = _each(lambda part, _: ((part > 0) & np.isfinite(part)).all())
+_shares = _each(lambda part, _: ((part > 0) & (part <= 1)).all())
+_fractions = _each(lambda part, _: ((part >= 0) & (part <= 1)).all())
 _positive_variances = _each(lambda part, n: (part[:, n["row"] // 2 :][:, : n["factors"]] > 0).all())
 _padded = _each(lambda part, n: not part.reshape(len(part), 2, -1)[:, :, n["factors"] :].any())
 
@@ -186,7 +206,7 @@ def _id_rules(name: str) -> tuple[Check, ...]:
     )
 
 
-_LIKES = ("likes.starts", "likes.items")
+_LIKES, _WALK = ("likes.starts", "likes.items"), ("walk.starts", "walk.items")
 RULES = (
     *_side_rules("user"),
     *_side_rules("item"),
@@ -198,7 +218,16 @@ RULES = (
     Check(_LIKES[1:], "the likes name an item that is not there", _below("items")),
     Check(("likes.starts", "user_degree"), "the likes of a user are not as many as 'user_degree' says", _as_many),
     Check(("user_degree",), "the degrees do not add up to 'edges'", lambda degree, n: degree.sum() == n["edges"], True),
-    Check(_LIKES, "the likes of a user are not distinct and in ascending order", _rising_likes, deep=True),
+    Check(_LIKES, "the likes of a user are not distinct and in ascending order", _rising, deep=True),
+    Check(_WALK, "the table of the walk is not divided into items", _divides),
+    Check(_WALK[1:], "the table of the walk names an item that is not there", _below("items")),
+    Check(("walk.shares",), "the table of the walk has a share that is not above 0 and at most 1", _shares),
+    Check(("walk.rest",), "the table of the walk has a rest that is not from 0 to 1", _fractions),
+    Check(_WALK, "a row of the walk's table does not have distinct items in ascending order", _rising, deep=True),
+    Check(
+        ("walk.starts", "walk.shares", "walk.rest"), "a row of the walk's table does not add up to 1", _adds_up, True
+    ),
+    Check(("walk.items", "popularity"), "the table of the walk leads to an item that nobody liked", _all_liked, True),
     *(
         Check((f"shards.{name}",), "its list of shards has a number out of range", _below(_MOST))
         for name in SHARD_NUMBERS
@@ -285,6 +314,15 @@ def _recalibration(given: Any) -> Recalibration:
     return Recalibration(float(given["slope"]), float(given["shift"]))
 
 
+def _walk(given: Any) -> dict[str, Any] | None:
+    """What is said of the walk's table; None where there is none, as in a file from before it."""
+    if given is MISSING or given is None:
+        return None
+    if not isinstance(given, dict) or given.keys() != WALK_FIELDS.keys():
+        raise ValueError(f"the table of the walk is not described by {', '.join(WALK_FIELDS)}")
+    return {name: _parse(name, spec, given[name], f"its {name!r} of the walk") for name, spec in WALK_FIELDS.items()}
+
+
 def _ids(name: str) -> Callable[[Any], dict[str, Any]]:
     def parse(value: Any) -> dict[str, Any]:
         if not isinstance(value, dict) or value.keys() != {"kind", "size"}:
@@ -303,6 +341,13 @@ def _terms(given: Any) -> list[str]:
 
 
 _COUNT, _SOME = (int, 0, _MOST), (int, 1, _MOST)
+_WEIGHT = (float, -1e6, 1e6)
+WALK_FIELDS: Fields = {
+    "entries": _COUNT,
+    "neighbours": PARAMETERS["neighbours"],
+    "mix": PARAMETERS["mixing"],
+    "lift_weight": _WEIGHT,
+}
 USERS_FIELDS: Fields = {"users": _COUNT, "edges": _COUNT, "likes": bool, "user_ids": _ids("user_ids")}
 SHARED_FIELDS: Fields = {
     "factors": _SOME,
@@ -310,7 +355,8 @@ SHARED_FIELDS: Fields = {
     "gamma": (float, -2000, 100),
     "negatives": PARAMETERS["negatives"],
     "groups": PARAMETERS["groups"],
-    "popularity_weight": (float, -1e6, 1e6),
+    "popularity_weight": _WEIGHT,
+    "walk": _walk,
     "converged": bool,
     "recalibration": _recalibration,
     "precisions": _precisions,
@@ -336,10 +382,12 @@ class Form:
     @classmethod
     def of(cls, about: Mapping[str, Any], *, user_bias: bool, item_bias: bool) -> Form:
         counted = {name: about[name] for name in ("users", "items", "edges", "shards", "factors") if name in about}
+        if about.get("walk"):
+            counted["walk"] = about["walk"]["entries"]
         sizes = counted | {f"{name}+1": size + 1 for name, size in counted.items()}
         sizes |= {"row": 2 * padded(about["factors"]), "terms": len(about.get("bound_terms", ()))}
         flags = {f"{name}={about[name]['kind']}" for name in ("user_ids", "item_ids", "shards.ids") if name in about}
-        flags |= {name for name in ("likes", "titles") if about.get(name)}
+        flags |= {name for name in ("likes", "titles", "walk") if about.get(name)}
         flags |= {name for name, there in (("user_bias", user_bias), ("item_bias", item_bias)) if there}
         return cls(sizes, {None, *flags})
 

@@ -13,6 +13,7 @@ from considerate.data import Titles
 from considerate.data.graph import Adjacency
 from considerate.data.vocabulary import Vocabulary
 from considerate.errors import UsageError
+from considerate.inference.hidden import Consideration
 from considerate.inference.posterior import Side, padded
 from considerate.model.model import Model
 from considerate.model.schema import (
@@ -33,6 +34,7 @@ from considerate.model.users import Rows, UserRows, Users
 from considerate.parameters import FitPlan, Parameters
 from considerate.storage.container import InParts, StoredTensors, Writable
 
+WALK = ("starts", "items", "shares", "rest")  # of a Consideration
 _VERIFIED_AT_ONCE = 256  # users
 
 # --- Writing ---
@@ -72,8 +74,22 @@ def shared_tensors(model: Model) -> tuple[dict[str, Writable], dict[str, Any]]:
     }
     if model.titles is not None:
         tensors |= {f"titles.{name}": array for name, array in model.titles.tensors().items()}
+    if model.consideration is not None:
+        about["walk"], of_walk = _walk_tensors(model.consideration, model.plan)
+        tensors |= of_walk
     form = Form.of(about, user_bias=model.users.has_bias, item_bias=model.items.has_bias)
     return form.select(SHARED, tensors), about
+
+
+def _walk_tensors(walk: Consideration, plan: FitPlan) -> tuple[dict[str, Any], Arrays]:
+    """Who considers what, as the description has it and as tensors. Its pi is the model's."""
+    about = {
+        "entries": len(walk.items),
+        "neighbours": plan.neighbours,
+        "mix": walk.mix,
+        "lift_weight": plan.lift_weight,
+    }
+    return about, {f"walk.{name}": getattr(walk, name) for name in WALK}
 
 
 def user_tensors(users: Users, factors: int, likes: bool) -> tuple[dict[str, Writable], dict[str, Any]]:
@@ -164,6 +180,7 @@ def read_model(
         converged=about["converged"],
         parameters=about["parameters"],
         recalibration=about["recalibration"],
+        consideration=_consideration(about["walk"], arrays),
     )
 
 
@@ -171,12 +188,22 @@ def _plan(stored: StoredTensors, about: Mapping[str, Any]) -> FitPlan:
     """The plan of the fit: the parameters, with the settings that were chosen."""
     values = {name: value for name, value in about["settings"].items() if name not in ("offset", "weight")}
     values |= {"negatives": float(about["negatives"]), "groups": int(about["groups"])}
-    values["popularity"] = about["popularity_weight"]
+    values |= {"popularity": about["popularity_weight"], "consideration": "popularity", "lift": 0.0}
+    if walk := about["walk"]:
+        values |= {"consideration": "walk", "lift": walk["lift_weight"]}
+        values |= {"neighbours": int(walk["neighbours"]), "mixing": float(walk["mix"])}
     known = {name: value for name, value in about["parameters"].items() if name in PARAMETERS}
     try:
         return replace(Parameters(**known).plan(), **values, likelihood_weight=about["settings"]["weight"])
     except UsageError as error:
         raise stored.refusal(f"its parameters are not possible ({str(error).removesuffix('.')})") from error
+
+
+def _consideration(walk: Mapping[str, Any] | None, arrays: Arrays) -> Consideration | None:
+    if walk is None:
+        return None
+    rows = {name: arrays[f"walk.{name}"] for name in WALK}
+    return Consideration(**rows, weights=arrays["popularity"], mix=float(walk["mix"]))
 
 
 def _side(arrays: Arrays, name: str, factors: int) -> Side:
