@@ -66,6 +66,67 @@ def test_compiled_ranks_are_the_references() -> None:
     check()
 
 
+@st.composite
+def weighted_rows(draw):
+    """Logits, log pi and lifts of few values, so that scores tie and no sum is rounded, and pairs of weights."""
+    rows, held, seen = draw(rows_of_scores(most_items=1100))
+    random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    logits, lifts = random.integers(-4, 5, (2, *rows.shape)).astype(np.float32)
+    weights = random.choice([-1.0, 0.0, 0.25, 1.0, 1.5, 16.0], (draw(st.integers(0, 5)), 2)).astype(np.float32)
+    lifts = draw(st.sampled_from([lifts, None]))
+    return logits, random.integers(-4, 5, rows.shape[1]).astype(np.float32), lifts, weights, held, seen
+
+
+@pytest.mark.usefixtures("each_instruction_set")
+def test_ranks_for_many_weights_are_those_of_each() -> None:
+    @examples(60)
+    @given(weighted_rows())
+    def check(case) -> None:
+        logits, log_pi, lifts, weights, held, seen = case
+        rows = (*laid_out(held), *laid_out(seen))
+        above, ties, bad = compiled.count_weighted_ranks(logits, log_pi, lifts, weights, *rows)
+        assert bad == -1
+        assert above.shape == ties.shape == (len(weights), len(rows[1]))
+        for pair, (k, theta) in enumerate(weights):
+            expected = naive.count_ranks(logits + k * log_pi + (0 if lifts is None else theta * lifts), *rows)
+            assert np.array_equal(above[pair], expected[0])
+            assert np.array_equal(ties[pair], expected[1])
+
+    check()
+
+
+@pytest.mark.usefixtures("each_instruction_set")
+def test_items_alike_tie_wherever_they_stand() -> None:
+    """A score is made by the same operations for the held item, for those seen and for the others."""
+    random = np.random.default_rng(0)
+    logit, log_pi, lift = random.normal(size=3).astype(np.float32)
+    for items in (7, 8, 1031):
+        logits, lifts = np.full((1, items), logit), np.full((1, items), lift)
+        seen = np.arange(1, items, 2, dtype=np.int32)
+        weights = random.normal(size=(40, 2)).astype(np.float32)
+        rows = (*laid_out([np.array([0, 4], np.int32)]), *laid_out([seen]))
+        above, ties, _ = compiled.count_weighted_ranks(logits, np.full(items, log_pi), lifts, weights, *rows)
+        assert not above.any()
+        assert (ties == items - len(seen) - 1).all()
+
+
+def test_weights_and_rows_that_are_wrong_are_refused() -> None:
+    rows = np.array([0, 1]), np.array([0], np.int32), np.array([0, 0]), np.empty(0, np.int32)
+    logits, log_pi, weights = np.zeros((1, 5), np.float32), np.zeros(5, np.float32), np.zeros((1, 2), np.float32)
+    wrong = np.full((1, 5), np.nan, np.float32)
+    assert compiled.count_weighted_ranks(wrong, log_pi, None, weights, *rows)[2] == 0
+    assert compiled.count_weighted_ranks(logits, log_pi, wrong, weights, *rows)[2] == 0
+    for arguments in (
+        (logits, log_pi[1:], None, weights),
+        (logits, log_pi, logits[:, 1:].copy(), weights),
+        (logits, log_pi, None, weights[:, :1].copy()),
+        (logits, log_pi, None, weights + np.float32(np.inf)),
+        (logits, wrong[0], None, weights),
+    ):
+        with pytest.raises(ValueError):
+            compiled.count_weighted_ranks(*arguments, *rows)
+
+
 @pytest.mark.usefixtures("each_instruction_set")
 def test_compiled_lists_are_the_references() -> None:
     @examples(150)

@@ -6,8 +6,10 @@ import itertools
 import logging
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
@@ -19,8 +21,24 @@ from considerate.cli.screen import library_messages
 from considerate.data.graph import Graph
 from considerate.errors import UsageError
 from considerate.evaluation.metrics import rank_score
-from considerate.fitting.tuning import KNOBS, held_out, knob_curve, mean_rank, short_fit, top_score, tune
+from considerate.evaluation.ranks import held_ranks
+from considerate.evaluation.scorer import FunctionScorer
+from considerate.evaluation.split import HeldOut
+from considerate.fitting.tuning import (
+    KNOBS,
+    ScoreParts,
+    best_weights,
+    held_out,
+    knob_curve,
+    mean_rank,
+    short_fit,
+    top_score,
+    tune,
+    weight_curve,
+)
+from considerate.inference.hidden import Consideration
 from considerate.kernels.threads import LocalBackend
+from considerate.parameters import FitPlan
 from likes import as_table, planted, skewed
 
 
@@ -61,13 +79,24 @@ def test_the_posterior_is_that_of_the_same_settings_written_down() -> None:
     assert np.array_equal(chosen.recommend(3)[1], given.recommend(3)[1])
 
 
+def test_with_the_walk_too_the_posterior_is_that_of_the_settings_written_down() -> None:
+    walk = {"consideration": "walk", "neighbours": 20}
+    chosen = small(popularity="auto-top", **walk).fit(near())
+    plan = chosen.model_.plan
+    given = small(popularity=plan.popularity, lift=plan.lift, **walk).fit(near())
+    assert given.model_.plan == plan
+    assert np.array_equal(chosen.item_factors, given.item_factors)
+    assert np.array_equal(chosen.user_factors, given.user_factors)
+
+
 def test_the_curve_is_the_mean_rank_of_what_was_held_out() -> None:
     graph = graph_of(skewed())
     recommender = small()
     plan = recommender.plan()
     with LocalBackend(2) as backend:
         held = held_out(graph, 0)
-        posterior, log_pi = short_fit(held.train, plan, backend)
+        parts = short_fit(held.train, plan, backend)
+        posterior, log_pi = parts.posterior, parts.log_pi
         curve = knob_curve(posterior, log_pi, held, mean_rank, backend.map)
         top = knob_curve(posterior, log_pi, held, top_score, backend.map, 0.5)
         tuned, _ = tune(graph, replace(plan, popularity="auto"), backend)
@@ -83,6 +112,118 @@ def test_the_curve_is_the_mean_rank_of_what_was_held_out() -> None:
     assert curve[tuned.popularity_weight] == max(curve.values())
     assert list(top) == [0.5]
     assert 0 < top[0.5] < 1
+
+
+def near(users: int = 400, items: int = 90, seed: int = 0) -> sp.csr_matrix:
+    """Everyone likes a few neighbours on a ring of items, some of them more popular than others: what the walk finds,
+    and three factors cannot."""
+    random = np.random.default_rng(seed)
+    far = np.abs(np.arange(users)[:, None] * items / users - np.arange(items)[None, :])
+    chance = np.exp(-(np.minimum(far, items - far) / 4.0)) * (0.3 + 0.6 * random.random(items))
+    likes = random.random((users, items)) < chance
+    likes[np.arange(users), np.arange(users) * items // users] = True
+    return sp.csr_matrix(likes.astype(np.float32))
+
+
+def walk_score(parts: ScoreParts, held: HeldOut, criterion: Any, popularity: float, lift: float) -> float:
+    """What a scorer that adds the three terms itself gives."""
+    assert parts.consideration is not None
+    table, posterior = parts.consideration, parts.posterior
+
+    def scores(users: Any) -> Any:
+        logits = posterior.users.mean[users] @ posterior.items.mean.T + posterior.items.biases[0]
+        lifts = np.log([table.ratios(held.train.by_user.row(user)) for user in users])
+        return logits + popularity * parts.log_pi + lift * lifts
+
+    return float(criterion(held_ranks(FunctionScorer(scores, "by hand"), held)))
+
+
+@pytest.mark.parametrize("criterion", [mean_rank, top_score])
+def test_both_weights_are_as_good_as_the_best_of_a_grid(criterion: Any) -> None:
+    graph = graph_of(near())
+    with LocalBackend(1) as backend:
+        held = held_out(graph, 0)
+        assert held is not None
+        parts = short_fit(held.train, small(consideration="walk", neighbours=20).plan(), backend)
+        curve = weight_curve(parts, held, criterion, backend.map)
+        alone = knob_curve(parts.posterior, parts.log_pi, held, criterion, backend.map)
+    weights, score = best_weights(curve)
+    assert weights.lift > 0
+    assert score > max(alone.values())
+    assert score == pytest.approx(walk_score(parts, held, criterion, *weights), abs=1e-4)
+    for lift in (0.0, 1.0, 4.0, 16.0):
+        for popularity in (0.0, 0.5, 1.0, 4.0, 16.0):
+            assert score >= walk_score(parts, held, criterion, popularity, lift) - 1e-4
+
+
+def test_a_number_stays_where_the_other_weight_is_chosen() -> None:
+    graph = graph_of(near())
+
+    def chosen(**settings: Any) -> FitPlan:
+        with LocalBackend(1) as backend:
+            return tune(graph, small(consideration="walk", neighbours=20, **settings).plan(), backend)[0]
+
+    both, lift, popularity = (
+        chosen(popularity="auto"),
+        chosen(popularity=0.3, lift="auto"),
+        chosen(popularity="auto", lift=0.7),
+    )
+    assert lift.popularity == 0.3
+    assert lift.lift_weight > 0
+    assert popularity.lift == 0.7
+    assert both.lift_weight > 0
+    assert chosen(lift="auto-top").popularity == 1.0
+    assert not any(plan.to_be_tuned for plan in (both, lift, popularity))
+
+
+def test_what_is_held_out_is_not_in_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, seen = graph_of(near()), []
+    of_graph = Consideration.of_graph
+
+    def spy(by_user: Any, by_item: Any, *others: Any) -> Consideration:
+        seen.append((by_user, by_item))
+        return of_graph(by_user, by_item, *others)
+
+    monkeypatch.setattr(Consideration, "of_graph", spy)
+    with LocalBackend(1) as backend:
+        tune(graph, small(consideration="walk", neighbours=20, popularity="auto").plan(), backend)
+    held = held_out(graph, 0)
+    assert held is not None
+    ((by_user, by_item),) = seen
+    assert np.array_equal(by_user.indices, held.train.by_user.indices)
+    for user, item in zip(held.users, held.items):
+        assert item not in by_user.row(user)
+        assert user not in by_item.row(item)
+
+
+def test_the_latest_likes_are_held_out_where_there_are_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = as_table(near())
+    when = np.random.default_rng(0).permutation(table.num_rows).astype(float)
+    kept: list[HeldOut] = []
+
+    def spy(*arguments: Any) -> HeldOut | None:
+        kept.append(held_out(*arguments))  # type: ignore[arg-type]
+        return kept[-1]
+
+    monkeypatch.setattr("considerate.fitting.tuning.held_out", spy)
+    data = table.append_column("when", pa.array(when))
+    fitted = small(popularity="auto").fit(data, reader={"time_column": "when"})
+    users, items = fitted.data_.users, fitted.data_.items
+    latest = {int(user): (-1.0, -1) for user in users}
+    for user, item, time in zip(users.tolist(), items.tolist(), when):
+        latest[user] = max(latest[user], (time, item))
+    assert len(kept[0].users) >= 100
+    assert [latest[user][1] for user in kept[0].users.tolist()] == kept[0].items.tolist()
+
+
+def test_random_likes_are_held_out_where_few_have_times() -> None:
+    graph = graph_of(near())
+    times = np.full(graph.edges, np.nan)
+    times[:50] = np.arange(50.0)
+    held, plain = held_out(graph, 0, times), held_out(graph, 0)
+    assert held is not None
+    assert plain is not None
+    assert np.array_equal(held.items, plain.items)
 
 
 def test_weights_are_doubled_while_that_helps() -> None:
@@ -110,9 +251,12 @@ def test_a_sample_is_ranked_where_there_is_too_much(monkeypatch: pytest.MonkeyPa
 def test_too_few_users_keep_the_default(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, logger="considerate"):
         fitted = small(popularity="auto", likelihood_weight="auto").fit(planted(50, 10))
+        walked = small(popularity="auto", consideration="walk").fit(planted(50, 10))
     assert fitted.model_.plan.popularity_weight == 0.5
     assert fitted.model_.plan.weight == 1.5
-    assert "too few to choose settings by" in caplog.text
+    assert (walked.model_.plan.popularity_weight, walked.model_.plan.lift_weight) == (1.0, 1.0)
+    assert "too few to choose settings by; popularity is 0.5, lift 0 and the likelihood's weight 1.5" in caplog.text
+    assert "popularity is 1, lift 1 and" in caplog.text
 
 
 def test_the_knob_is_in_the_file_and_in_the_shell(tmp_path: Path) -> None:
@@ -133,6 +277,10 @@ def test_a_wrong_word_is_said() -> None:
         small(popularity="best").fit(planted())
     with pytest.raises(UsageError, match="likelihood_weight is 'auto-top'"):
         small(likelihood_weight="auto-top").fit(planted())
+    with pytest.raises(UsageError, match="popularity is 'auto' and lift is 'auto-top'; they are chosen together"):
+        small(popularity="auto", lift="auto-top", consideration="walk").fit(planted())
+    with pytest.raises(UsageError, match="lift is 'auto' and consideration is 'popularity'; lift is of the walk"):
+        small(lift="auto").fit(planted())
 
 
 def test_a_given_knob_is_the_models_own() -> None:

@@ -176,6 +176,16 @@ class Parameters:
         """One clear sentence for the first setting outside its range."""
         for parameter in fields(self):
             check_setting(parameter, getattr(self, parameter.name))
+        if isinstance(self.lift, str) and self.consideration != "walk":
+            raise UsageError(
+                f"lift is {self.lift!r} and consideration is {self.consideration!r}; lift is of the walk: set "
+                "consideration to 'walk', or leave lift out."
+            )
+        if isinstance(self.lift, str) and isinstance(self.popularity, str) and self.lift != self.popularity:
+            raise UsageError(
+                f"popularity is {self.popularity!r} and lift is {self.lift!r}; they are chosen together: give the same "
+                "word, or one of them as a number."
+            )
 
     def plan(self) -> FitPlan:
         """The settings of one fit, checked, each of its own type and with every default resolved."""

@@ -151,6 +151,16 @@ struct RankRows {
   std::int32_t* best = nullptr;               // [rows, k], -1 where fewer remain
 };
 
+// Rows of logits and lifts: where held-out items are ranked in them by logit + k log pi + theta lift, for many (k, theta).
+struct WeightedRows {
+  std::int64_t items = 0, pairs = 0;
+  const float* logits = nullptr;   // [rows, items]
+  const float* log_pi = nullptr;   // [items]
+  const float* lifts = nullptr;    // [rows, items], or null: no lift
+  const float* weights = nullptr;  // [pairs, 2] of log pi and of lift
+  RankRows rows;                   // what is held and seen; its above and ties are [pairs, held]
+};
+
 struct KernelTable {
   const char* name;
   void (*update_rows)(const Pass&, RowsOut&);
@@ -170,6 +180,7 @@ struct KernelTable {
   void (*logistic)(std::int64_t count, const float* xi_squared, float* curvature, float* height);
   std::int64_t (*count_ranks)(const RankRows&);  // the first row with a NaN, or -1
   std::int64_t (*best_of_rows)(const RankRows&);
+  std::int64_t (*count_weighted_ranks)(const WeightedRows&);
 };
 
 }  // namespace considerate

@@ -82,6 +82,100 @@ static std::int64_t count_ranks(const RankRows& task) {
   return task.is_double ? count_ranks_of<double, std::int64_t>(task) : count_ranks_of<float, std::int32_t>(task);
 }
 
+// Some items of one row, of which scores are made: logit + k log pi + theta lift. All are made by the same operations on
+// whole registers, so that items alike in all three have equal scores wherever they stand.
+struct Weighed {
+  static constexpr std::int64_t kMost = 1024;  // items at once: the three inputs and the scores stay in the first cache
+  const float *logits, *log_pi, *lifts;        // lifts may be null
+
+  template <bool lifted>
+  static void scores_of(const float* a, const float* p, const float* l, std::int64_t n, const float* weights,
+                        float* out) {
+    const v8 k = splat(weights[0]), theta = splat(weights[1]);
+    for (std::int64_t i = 0; i < n; i += kLanes) {
+      const v8 popular = load8(a + i) + k * load8(p + i);
+      store8(out + i, lifted ? popular + theta * load8(l + i) : popular);
+    }
+  }
+  // Writes up to seven values beyond n.
+  void scores(std::int64_t first, std::int64_t n, const float* weights, float* out) const {
+    const auto make = lifts ? scores_of<true> : scores_of<false>;
+    const std::int64_t whole = n / kLanes * kLanes;
+    make(logits + first, log_pi + first, lifts ? lifts + first : nullptr, whole, weights, out);
+    if (whole == n) return;
+    float some[3][kLanes] = {};  // what is left, not read beyond its end
+    const float* from[3] = {logits, log_pi, lifts};
+    for (int which = 0; which < (lifts ? 3 : 2); ++which)
+      std::memcpy(some[which], from[which] + first + whole, static_cast<std::size_t>(n - whole) * sizeof(float));
+    make(some[0], some[1], some[2], kLanes, weights, out + whole);
+  }
+};
+
+// The same three numbers of a few items, side by side.
+struct Gathered {
+  Buffer<float> values;
+  std::int64_t count;
+  bool lifted;
+
+  Gathered(const Weighed& row, const std::int32_t* items, std::int64_t n) : values(3 * n), count(n), lifted(row.lifts) {
+    for (std::int64_t i = 0; i < n; ++i) {
+      values[i] = row.logits[items[i]];
+      values[n + i] = row.log_pi[items[i]];
+      if (row.lifts) values[2 * n + i] = row.lifts[items[i]];
+    }
+  }
+  Weighed weighed() const {
+    return {values.data(), values.data() + count, lifted ? values.data() + 2 * count : nullptr};
+  }
+};
+
+// One row of `count_ranks` for every pair of weights. What was seen is counted with the others, then taken off.
+static void count_weighted_row(const WeightedRows& task, const Weighed& row, std::int64_t number) {
+  const RankRows& rows = task.rows;
+  const std::int64_t first = rows.starts[number], held = rows.starts[number + 1] - first;
+  const std::int64_t all_held = rows.starts[rows.rows], seen_first = rows.seen_starts[number];
+  const std::int32_t *own = rows.held + first, *seen_items = rows.seen + seen_first;
+  const Gathered limits_of(row, own, held), seen(row, seen_items, rows.seen_starts[number + 1] - seen_first);
+  Buffer<float> limits(task.pairs * (held + kLanes));
+  for (std::int64_t pair = 0; pair < task.pairs; ++pair)
+    limits_of.weighed().scores(0, held, task.weights + 2 * pair, limits.data() + pair * (held + kLanes));
+  alignas(64) float scores[Weighed::kMost];
+  const auto count = [&](const Weighed& some, std::int64_t total, std::int64_t sign) {
+    for (std::int64_t at = 0; at < total; at += Weighed::kMost) {
+      const std::int64_t n = least(Weighed::kMost, total - at);
+      for (std::int64_t pair = 0; pair < task.pairs; ++pair) {
+        some.scores(at, n, task.weights + 2 * pair, scores);
+        for (std::int64_t e = 0; e < held; ++e) {
+          std::int64_t above, equal;
+          const float limit = limits[pair * (held + kLanes) + e];
+          count_above_one<float, std::int32_t>(scores, n, limit, &above, &equal);
+          rows.above[pair * all_held + first + e] += sign * above;
+          rows.ties[pair * all_held + first + e] += sign * equal;
+        }
+      }
+    }
+  };
+  for (std::int64_t pair = 0; pair < task.pairs; ++pair)
+    for (std::int64_t e = 0; e < held; ++e) {
+      rows.above[pair * all_held + first + e] = 0;
+      rows.ties[pair * all_held + first + e] = -1;  // itself
+    }
+  count(row, task.items, 1);
+  count(seen.weighed(), seen.count, -1);
+}
+
+// The first row with a NaN, or -1.
+static std::int64_t count_weighted_ranks(const WeightedRows& task) {
+  for (std::int64_t number = 0; number < task.rows.rows; ++number) {
+    const std::int64_t at = number * task.items;
+    const Weighed row{task.logits + at, task.log_pi, task.lifts ? task.lifts + at : nullptr};
+    if (has_nan<float, std::int32_t>(row.logits, task.items)) return number;
+    if (row.lifts && has_nan<float, std::int32_t>(row.lifts, task.items)) return number;
+    count_weighted_row(task, row, number);
+  }
+  return -1;
+}
+
 // The best k of a row by a heap whose root is the worst of them, a lower index being better where scores tie.
 template <class T>
 struct Heap {

@@ -6,6 +6,7 @@ items alone; the kernels count in them.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from considerate.data.graph import Run, run_serially
+from considerate.data.graph import Adjacency, Run, run_serially
 from considerate.errors import DataError, UsageError
 from considerate.evaluation.scorer import Scorer, Scores
 from considerate.evaluation.split import HeldOut
@@ -69,34 +70,77 @@ def ranks_and_lists(
     """
     if k is not None and k < 1:
         raise UsageError(f"k is {k}; a list has at least one item.")
-    order = np.lexsort((held.items, held.users))
-    users, items = held.users[order], held.items[order]
-    people, first = np.unique(users, return_index=True)
-    starts = np.append(first, len(users)).astype(np.int64)
-    item_count = held.train.item_count
+    by_user = _ByUser.of(held)
 
     def count(part: slice) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int32] | None]:
-        own = people[part]
-        scores = _block_scores(scorer, own, item_count)
-        seen = held.seen.take(own)
-        edges = slice(int(starts[part.start]), int(starts[part.stop]))
-        places = starts[part.start : part.stop + 1] - starts[part.start]
-        above, ties, bad = compiled.count_ranks(
-            scores, places, items[edges].astype(np.int32), seen.starts, seen.indices
-        )
-        if bad >= 0:
-            raise DataError(
-                f"{scorer.name} gives a score that is NaN (row {bad} of a block of users); a NaN has no rank."
-            )
-        return above, ties, None if k is None else compiled.best_of_rows(scores, k, seen.starts, seen.indices)[0]
+        users, *rows = by_user.block(part, held.seen)
+        scores = _block_scores(scorer, users, held.train.item_count)
+        above, ties, bad = compiled.count_ranks(scores, *rows)
+        _refuse_nan(scorer.name, bad)
+        return above, ties, None if k is None else compiled.best_of_rows(scores, k, *rows[2:])[0]
 
-    parts = run(count, _blocks(len(people), item_count))
-    above, ties = np.empty((2, len(users)), np.int64)
-    above[order] = np.concatenate([part[0] for part in parts])
-    ties[order] = np.concatenate([part[1] for part in parts])
-    candidates = item_count - held.seen.degrees[held.users]
-    ranks = Ranks(held.users, held.items, above, ties, candidates.astype(np.int64))
-    return ranks, None if k is None else np.concatenate([part[2] for part in parts if part[2] is not None])
+    parts = run(count, _blocks(len(by_user.people), held.train.item_count))
+    above, ties = (np.concatenate([part[i] for part in parts]) for i in (0, 1))
+    lists = None if k is None else np.concatenate([part[2] for part in parts if part[2] is not None])
+    return by_user.ranks(held, above, ties), lists
+
+
+def weighted_ranks(
+    rows: Callable[[NDArray[np.int64]], tuple[NDArray[np.float32], NDArray[np.float32] | None]],
+    log_pi: NDArray[np.float32],
+    weights: Sequence[tuple[float, float]],
+    held: HeldOut,
+    run: Run[Any, Any] = run_serially,
+) -> list[Ranks]:
+    """The ranks by logit + k log pi + theta lift, for each (k, theta) of `weights`. `rows` gives the logits and lifts
+    of users against all items, once for all weights; None where there is no lift."""
+    by_user, pairs = _ByUser.of(held), np.array(weights, np.float32).reshape(-1, 2)
+
+    def count(part: slice) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        users, *places = by_user.block(part, held.seen)
+        logits, lifts = rows(users)
+        above, ties, bad = compiled.count_weighted_ranks(logits, log_pi, lifts, pairs, *places)
+        _refuse_nan("the score", bad)
+        return above, ties
+
+    parts = run(count, _blocks(len(by_user.people), held.train.item_count))
+    above, ties = (np.concatenate([part[i] for part in parts], axis=1) for i in (0, 1))
+    return [by_user.ranks(held, *one) for one in zip(above, ties)]
+
+
+@dataclass(frozen=True)
+class _ByUser:
+    """The held-out likes by user, as the kernels count them."""
+
+    order: NDArray[np.int64]  # [test edges] by user, then item
+    people: NDArray[np.int64]  # [tested users]
+    starts: NDArray[np.int64]  # [tested users + 1] of items
+    items: NDArray[np.int32]  # [test edges] in that order
+
+    @classmethod
+    def of(cls, held: HeldOut) -> _ByUser:
+        order = np.lexsort((held.items, held.users))
+        people, first = np.unique(held.users[order], return_index=True)
+        starts = np.append(first, len(order)).astype(np.int64)
+        return cls(order, people, starts, held.items[order].astype(np.int32))
+
+    def block(self, part: slice, seen: Adjacency) -> tuple[NDArray[Any], ...]:
+        """Some tested users, and (starts, held, seen starts, seen) of them."""
+        users, starts = self.people[part], self.starts[part.start : part.stop + 1]
+        likes = seen.take(users)
+        return users, starts - starts[0], self.items[starts[0] : starts[-1]], likes.starts, likes.indices
+
+    def ranks(self, held: HeldOut, *counts: NDArray[np.int64]) -> Ranks:
+        """The counts put back in the order of the held-out likes."""
+        above, ties = np.empty((2, len(self.order)), np.int64)
+        above[self.order], ties[self.order] = counts
+        candidates = held.train.item_count - held.seen.degrees[held.users]
+        return Ranks(held.users, held.items, above, ties, candidates.astype(np.int64))
+
+
+def _refuse_nan(name: str, bad: int) -> None:
+    if bad >= 0:
+        raise DataError(f"{name} gives a score that is NaN (row {bad} of a block of users); a NaN has no rank.")
 
 
 def _block_scores(scorer: Scorer, users: NDArray[np.int64], item_count: int) -> Scores:

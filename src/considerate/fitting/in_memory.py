@@ -77,9 +77,11 @@ class InMemorySession(FitSession):
         return {"data": data, "settings": self.request.settings()}
 
     def tune(self, plan: FitPlan) -> FitPlan:
-        from considerate.fitting.tuning import tune  # which evaluates: slow to import
+        from considerate.evaluation.split import edge_times  # what evaluates is slow to import
+        from considerate.fitting.tuning import tune
 
-        return tune(self.graph, plan, self.threads)[0]
+        times = None if self.data.times is None else edge_times(self.graph, self.data)
+        return tune(self.graph, plan, self.threads, times)[0]
 
     def runner(self, plan: FitPlan) -> InMemory:
         self.histogram = make_popularity(self.graph, plan, self.threads)

@@ -155,15 +155,19 @@ def pack_head(
     tensors["recent"] = np.array(progress.recent, np.float64)
     if session.grouping is not None:
         tensors["memory.groups"] = session.grouping.group_of_item
-    return tensors, {"bound_terms": TERMS, "program": program(), "knob": plan.popularity_weight, "weight": plan.weight}
+    weights = {"knob": plan.popularity_weight, "lift": plan.lift_weight, "weight": plan.weight}
+    return tensors, {"bound_terms": TERMS, "program": program()} | weights
 
 
 def chosen_settings(saved: Checkpoint, plan: FitPlan) -> FitPlan:
     """The plan with the settings that the checkpoint's fit had chosen, or was given: they are not chosen again."""
-    knob, weight = (saved.metadata.get(name) for name in ("knob", "weight"))
-    if not isinstance(knob, int | float) or not isinstance(weight, int | float) or not 0 < weight < 1e6:
+    # A checkpoint from before there was the walk says nothing of lift.
+    found = {"knob": None, "weight": None, "lift": plan.lift_weight} | saved.metadata
+    knob, weight, lift = (found[name] for name in ("knob", "weight", "lift"))
+    if not all(isinstance(value, int | float) for value in (knob, weight, lift)) or not 0 < weight < 1e6:
         raise CheckpointError(f"{saved.head.path}: it is not known which settings its fit had chosen.")
-    return replace(plan, popularity=float(knob), likelihood_weight=float(weight))
+    chosen = replace(plan, popularity=float(knob), likelihood_weight=float(weight))
+    return replace(chosen, lift=float(lift)) if plan.consideration == "walk" else chosen
 
 
 def restore(checkpoints: Checkpoints, saved: Checkpoint, plan: FitPlan, session: FitSession) -> FitProgress:

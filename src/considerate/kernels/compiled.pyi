@@ -145,6 +145,16 @@ def count_ranks(
     seen_starts: NDArray[np.int64],
     seen: NDArray[np.int32],
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], int]: ...
+def count_weighted_ranks(
+    logits: NDArray[np.float32],
+    log_pi: NDArray[np.float32],
+    lifts: NDArray[np.float32] | None,
+    weights: NDArray[np.float32],
+    starts: NDArray[np.int64],
+    held: NDArray[np.int32],
+    seen_starts: NDArray[np.int64],
+    seen: NDArray[np.int32],
+) -> tuple[NDArray[np.int64], NDArray[np.int64], int]: ...
 def best_of_rows(
     scores: NDArray[np.float32] | NDArray[np.float64],
     k: int,
