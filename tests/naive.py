@@ -208,6 +208,8 @@ def log_evidence(g: Array, h: Array, prior: Prior, *, item_bias: bool, points: i
 
 
 def expected_considered(estimator: Expected) -> np.ndarray:
-    """E[h] as the last pass over the users left it: 1 for what was liked, alpha_mb beta_n elsewhere."""
-    considered = estimator.shares.alpha[:, estimator.grouping.group_of_item] * estimator.weights
+    """E[h] as the last pass over the users left it: 1 for what was liked, alpha_mb beta_n + floor_mb elsewhere."""
+    group, shares = estimator.grouping.group_of_item, estimator.shares
+    considered = shares.alpha[:, group].astype(float) * estimator.weights + shares.floor[:, group]
+    considered[:, estimator.weights == 0] = 0.0
     return np.where(dense(estimator.by_user, len(estimator.weights)) > 0, 1.0, considered)

@@ -74,16 +74,16 @@ def test_by_items_the_users_travel() -> None:
     assert FEW_USERS.down == users * 2 * 24 * 4
     assert FEW_USERS.up == users * 232 * 4
     closed = expected(FEW_USERS)
-    once = users * 192 + 4 * items + 8 * users + 8 * groups * users
-    assert closed.down == 2 * once + 8 * groups * (210 + 60 + 3)
-    assert closed.up - FEW_USERS.up == 8 * groups * (210 + 40 + 5) + 40 * groups * users
+    once = users * 192 + 4 * items + 8 * users + 12 * groups * users
+    assert closed.down == 2 * once + 16 * groups * (210 + 60 + 3)
+    assert closed.up - FEW_USERS.up == 16 * groups * (210 + 40 + 4) + 56 * groups * users
 
 
 def test_expected_mode_sends_groups_and_draws_nothing() -> None:
     closed = expected(XBOX)
     assert (closed.drawn, XBOX.drawn) == (0, XBOX.edges)
-    assert closed.up - XBOX.up == 8 * 32 * (210 + 60 + 3)
-    table = closed.down - XBOX.down - 12 * 12_000 - 8 * 32 * (210 + 40 + 5)
+    assert closed.up - XBOX.up == 16 * 32 * (210 + 60 + 3)
+    table = closed.down - XBOX.down - 12 * 12_000 - 16 * 32 * (210 + 40 + 4)
     assert 400 < table / (16 * 32) < 700  # points of the table of inclusion probabilities
 
 

@@ -21,6 +21,7 @@ from typer.testing import CliRunner
 
 from considerate import Recommender
 from considerate.cli import app
+from considerate.inference.hidden.groups import FREEZE_AFTER
 from considerate.storage import container as store
 from considerate.storage.container import open_tensors
 from house import Tree, drawing, page_with
@@ -175,6 +176,10 @@ def test_names_and_files_that_a_page_speaks_of_are_there(page: str) -> None:
     files = set(re.findall(r"`((?:\w+/)*\w+\.(?:py|hpp|cpp|md))`", text))
     folders = [ROOT, ROOT / "src" / "considerate"]
     assert [file for file in sorted(files) if not any((folder / file).exists() for folder in folders)] == []
+
+
+def test_the_page_on_the_model_says_when_groups_freeze() -> None:
+    assert f"(after sweep {FREEZE_AFTER})" in (ROOT / "docs" / "model.md").read_text()
 
 
 def test_the_drawing_of_the_rooms_is_that_of_the_code() -> None:

@@ -1,4 +1,4 @@
-"""The bits of release 0.1: twelve fits and a saved model's answers are the same ones, on every instruction set."""
+"""The bits of release 0.1, in expected mode of 0.2: twelve fits and a model's answers, on every instruction set."""
 
 from __future__ import annotations
 

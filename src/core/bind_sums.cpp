@@ -87,14 +87,14 @@ void bind_sums(nb::module_& m) {
       .def(
           "__init__",
           [](PyExpected* self, std::int64_t factors, In<std::int32_t> group_of_item, In<double> beta,
-             std::optional<InOut<float>> alpha, std::optional<InOut<float>> alpha_l, In<double> second,
-             In<double> first, In<double> first_bias, In<double> scalars, In<std::int64_t> sizes,
-             In<double> temperature, In<double> table, double grid_start, double grid_step, Maybe<double> user_second,
-             Maybe<double> user_first, Maybe<double> user_scalars, Maybe<double> liked, Maybe<float> given_alpha,
-             Maybe<float> given_alpha_l) {
+             std::optional<InOut<float>> alpha, std::optional<InOut<float>> floor,
+             std::optional<InOut<float>> curvature, In<double> second, In<double> first, In<double> first_bias,
+             In<double> scalars, In<double> temperature, In<double> table, double grid_start, double grid_step,
+             Maybe<double> user_second, Maybe<double> user_first, Maybe<double> user_scalars, Maybe<double> liked,
+             Maybe<float> given_alpha, Maybe<float> given_floor, Maybe<float> given_curvature) {
             new (self) PyExpected();
             Expected& ex = self->raw;
-            const auto groups = static_cast<std::int64_t>(sizes.size());
+            const auto groups = static_cast<std::int64_t>(scalars.size()) / 8;
             const auto items = static_cast<std::int64_t>(beta.size());
             ex.groups = groups;
             ex.group_of_item = hold(self->held, group_of_item, items, "group_of_item");
@@ -104,23 +104,26 @@ void bind_sums(nb::module_& m) {
             const auto users = static_cast<std::int64_t>(temperature.size());
             ex.given = given_alpha.has_value();
             if (ex.given) {  // read-only: the kernels write to alpha only where it is not given
-              require(given_alpha_l && !alpha && !alpha_l, "alpha is given or made, not both");
+              require(given_floor && given_curvature && !alpha && !floor && !curvature,
+                      "alpha is given or made, not both");
               ex.alpha = const_cast<float*>(hold(self->held, *given_alpha, users * groups, "given_alpha"));
-              ex.alpha_l = const_cast<float*>(hold(self->held, *given_alpha_l, users * groups, "given_alpha_l"));
+              ex.floor = const_cast<float*>(hold(self->held, *given_floor, users * groups, "given_floor"));
+              ex.curvature = const_cast<float*>(hold(self->held, *given_curvature, users * groups, "given_curvature"));
             } else {
-              require(alpha && static_cast<std::int64_t>(alpha->size()) == users * groups, "alpha");
-              require(alpha_l && static_cast<std::int64_t>(alpha_l->size()) == users * groups, "alpha_l");
-              self->held.push_back(nb::cast(*alpha));
-              self->held.push_back(nb::cast(*alpha_l));
+              for (auto* array : {&alpha, &floor, &curvature}) {
+                require(*array && static_cast<std::int64_t>((*array)->size()) == users * groups,
+                        "alpha, floor or curvature");
+                self->held.push_back(nb::cast(**array));
+              }
               ex.alpha = alpha->data();
-              ex.alpha_l = alpha_l->data();
+              ex.floor = floor->data();
+              ex.curvature = curvature->data();
             }
-            if (liked) ex.liked = hold(self->held, *liked, users * groups * 5, "liked");
-            ex.second = hold(self->held, second, groups * triangle(factors), "second");
-            ex.first = hold(self->held, first, groups * factors, "first");
-            ex.first_bias = hold(self->held, first_bias, groups * factors, "first_bias");
-            ex.scalars = hold(self->held, scalars, groups * 4, "scalars");
-            ex.sizes = hold(self->held, sizes, groups, "sizes");
+            if (liked) ex.liked = hold(self->held, *liked, users * groups * kLikedSums, "liked");
+            ex.second = hold(self->held, second, 2 * groups * triangle(factors), "second");
+            ex.first = hold(self->held, first, 2 * groups * factors, "first");
+            ex.first_bias = hold(self->held, first_bias, 2 * groups * factors, "first_bias");
+            ex.scalars = hold(self->held, scalars, groups * 8, "scalars");
             ex.temperature = hold(self->held, temperature, users, "temperature");
             require(groups > 0 && table.size() % (2 * static_cast<std::size_t>(groups)) == 0, "table");
             ex.grid = static_cast<std::int64_t>(table.size()) / (2 * groups);
@@ -130,17 +133,18 @@ void bind_sums(nb::module_& m) {
             ex.grid_step = grid_step;
             if (user_second) {
               require(user_first && user_scalars, "user sums");
-              ex.user_second = hold(self->held, *user_second, groups * triangle(factors), "user_second");
-              ex.user_first = hold(self->held, *user_first, groups * 3 * factors, "user_first");
-              ex.user_scalars = hold(self->held, *user_scalars, groups * 3, "user_scalars");
+              ex.user_second = hold(self->held, *user_second, 2 * groups * triangle(factors), "user_second");
+              ex.user_first = hold(self->held, *user_first, groups * 6 * factors, "user_first");
+              ex.user_scalars = hold(self->held, *user_scalars, groups * 6, "user_scalars");
             }
           },
           nb::kw_only(), nb::arg("factors"), nb::arg("group_of_item"), nb::arg("beta"),
-          nb::arg("alpha").noconvert() = nb::none(), nb::arg("alpha_l").noconvert() = nb::none(), nb::arg("second"),
-          nb::arg("first"), nb::arg("first_bias"), nb::arg("scalars"), nb::arg("sizes"), nb::arg("temperature"),
-          nb::arg("table"), nb::arg("grid_start"), nb::arg("grid_step"), nb::arg("user_second") = nb::none(),
-          nb::arg("user_first") = nb::none(), nb::arg("user_scalars") = nb::none(), nb::arg("liked") = nb::none(),
-          nb::arg("given_alpha") = nb::none(), nb::arg("given_alpha_l") = nb::none());
+          nb::arg("alpha").noconvert() = nb::none(), nb::arg("floor").noconvert() = nb::none(),
+          nb::arg("curvature").noconvert() = nb::none(), nb::arg("second"), nb::arg("first"), nb::arg("first_bias"),
+          nb::arg("scalars"), nb::arg("temperature"), nb::arg("table"), nb::arg("grid_start"), nb::arg("grid_step"),
+          nb::arg("user_second") = nb::none(), nb::arg("user_first") = nb::none(), nb::arg("user_scalars") = nb::none(),
+          nb::arg("liked") = nb::none(), nb::arg("given_alpha") = nb::none(), nb::arg("given_floor") = nb::none(),
+          nb::arg("given_curvature") = nb::none());
 
   nb::class_<PyPass>(m, "Pass", "All that a pass over the rows of one side reads.")
       .def(
@@ -295,7 +299,7 @@ void bind_sums(nb::module_& m) {
         require(pass.raw.expected && pass.raw.own_is_user && first >= 0 && first <= last && last <= pass.own_rows,
                 "rows out of range");
         const auto groups = static_cast<std::size_t>(pass.raw.expected->groups);
-        auto out = new_array<double>({static_cast<std::size_t>(last - first), groups, 5});
+        auto out = new_array<double>({static_cast<std::size_t>(last - first), groups, kLikedSums});
         Pass raw = nth_block(pass.raw, 0, nullptr, nullptr, nullptr);
         raw.first = first;
         raw.last = last;
@@ -306,17 +310,17 @@ void bind_sums(nb::module_& m) {
         return out;
       },
       nb::arg("pass_"), nb::arg("first"), nb::arg("last"),
-      "What the groups hold of the liked items of users first..last: beta, E[h], the logit's two moments, their "
-      "number.");
+      "What the groups hold of the liked items of users first..last: E[h]; by beta and by 1, the weight and the "
+      "logit's two moments.");
   m.def(
       "group_sums",
       [](const PyPass& pass, std::int64_t first, std::int64_t last) {
         require(pass.raw.expected && first >= 0 && first <= last && last <= pass.own_rows, "rows out of range");
         const auto groups = static_cast<std::size_t>(pass.raw.expected->groups);
         const auto K = static_cast<std::size_t>(pass.raw.factors);
-        auto second = new_array<double>({groups, K * (K + 1) / 2});
-        auto firsts = new_array<double>({groups, 3, K});
-        auto scalars = new_array<double>({groups, 3});
+        auto second = new_array<double>({2 * groups, K * (K + 1) / 2});
+        auto firsts = new_array<double>({2 * groups, 3, K});
+        auto scalars = new_array<double>({2 * groups, 3});
         std::fill(second.data(), second.data() + second.size(), 0.0);
         std::fill(firsts.data(), firsts.data() + firsts.size(), 0.0);
         std::fill(scalars.data(), scalars.data() + scalars.size(), 0.0);
@@ -330,7 +334,7 @@ void bind_sums(nb::module_& m) {
         return std::make_tuple(second, firsts, scalars);
       },
       nb::arg("pass_"), nb::arg("first"), nb::arg("last"),
-      "The users' sums for every group, from the alpha and l that the last update left.");
+      "The users' sums for every group, from the alpha, floor and l that the last update left.");
   m.def(
       "item_group_sums",
       [](std::int64_t factors, In<float> rows, Maybe<float> bias_mean, Maybe<float> bias_variance, double offset,
@@ -340,15 +344,13 @@ void bind_sums(nb::module_& m) {
         require(group_of_item.size() == beta.size(), "group_of_item");
         for (std::int64_t n = 0; n < items; ++n)
           require(group_of_item.data()[n] >= 0 && group_of_item.data()[n] < groups, "a group is out of range");
-        const auto B = static_cast<std::size_t>(groups), K = static_cast<std::size_t>(factors);
+        const auto B = static_cast<std::size_t>(2 * groups), K = static_cast<std::size_t>(factors);
         auto second = new_array<double>({B, K * (K + 1) / 2});
         auto first = new_array<double>({B, K});
         auto first_bias = new_array<double>({B, K});
         auto scalars = new_array<double>({B, 4});
-        auto sizes = new_array<std::int64_t>({B});
         for (auto* array : {&second, &first, &first_bias, &scalars})
           std::fill(array->data(), array->data() + array->size(), 0.0);
-        std::fill(sizes.data(), sizes.data() + B, 0);
         Pass pass;
         pass.factors = factors;
         pass.offset = static_cast<float>(offset);
@@ -359,14 +361,14 @@ void bind_sums(nb::module_& m) {
         }
         {
           nb::gil_scoped_release release;
-          kernels_in_use()->item_group_sums(pass, beta.data(), group_of_item.data(), items, second.data(), first.data(),
-                                            first_bias.data(), scalars.data(), sizes.data());
+          kernels_in_use()->item_group_sums(pass, beta.data(), group_of_item.data(), items, groups, second.data(),
+                                            first.data(), first_bias.data(), scalars.data());
         }
-        return std::make_tuple(second, first, first_bias, scalars, sizes);
+        return std::make_tuple(second, first, first_bias, scalars);
       },
       nb::arg("factors"), nb::arg("rows"), nb::arg("bias_mean").none(), nb::arg("bias_variance").none(),
       nb::arg("offset"), nb::arg("beta"), nb::arg("group_of_item"), nb::arg("groups"),
-      "The items' sums for every group, weighted by beta: (second, first, first_bias, scalars, sizes).");
+      "The items' sums for every group, weighted by beta and by 1: (second, first, first_bias, scalars).");
   m.def(
       "logistic",
       [](In<float> xi_squared) {

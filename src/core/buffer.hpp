@@ -34,6 +34,7 @@ class Buffer {
 
 static inline std::int64_t least(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
 static inline double greater_of(double a, double b) { return a > b ? a : b; }
+static inline double lesser_of(double a, double b) { return a < b ? a : b; }
 
 // The first place in [begin, end) of an ascending array whose value is not below `value`.
 template <class T>

@@ -14,34 +14,34 @@ static inline void outer_product(std::int64_t K, const float* mean, const float*
   }
 }
 
-// alpha_mb and l_mb of some users, from the items' sums by group, less what these hold of the liked items; and what
-// the groups add to the users' P and z. Users are taken together so that the groups' sums are read once for all.
+// alpha_mb, floor_mb and l_mb of some users, from the items' sums by group, less what these hold of the liked items;
+// and what the groups add to the users' P and z. Users are taken together so that the groups' sums are read once for
+// all. A row of sums is a group's, weighted by beta, or for the rows after those by 1; alpha_ and alpha_l_ have a
+// number for each row, so that the floors follow the alphas.
 class UserGroups {
  public:
   static constexpr int kTogether = 4;
-  struct
-      Liked {  // what a group's sums hold of a user's liked items: beta, E[h], moments of the logit; and their number
-    double beta, mass, square, mean, count;
-  };
-
   explicit UserGroups(const Pass& pass)
       : pass_(pass),
         groups_(pass.expected && pass.own_is_user ? pass.expected->groups : 0),
+        rows_(2 * groups_),
         K_(groups_ ? pass.factors : 0),
         T_(triangle(K_)),
         width_(padded4(T_ + 2 * K_)),
-        matrix_((groups_ + 1) / 2 * 2 * width_),
+        matrix_(rows_ * width_),
         vectors_(kTogether * width_),
         sums_(kTogether * width_),
         plain_(kTogether * K_),
-        squares_(kTogether * (groups_ + 1)),
+        squares_(kTogether * rows_),
         liked_(kTogether * groups_),
-        alpha_(kTogether * groups_),
-        alpha_l_(kTogether * groups_),
+        alpha_(kTogether * rows_),
+        alpha_l_(kTogether * rows_),
+        masses_(groups_),
+        active_(rows_),
         xi_squared_(padded(groups_)),
         l_(padded(groups_)),
         height_(padded(groups_)) {
-    for (std::int64_t b = 0; b < groups_; ++b) {
+    for (std::int64_t b = 0; b < rows_; ++b) {
       const Expected& ex = *pass.expected;
       double* row = &matrix_[b * width_];
       for (std::int64_t i = 0; i < T_; ++i) row[i] = ex.second[b * T_ + i];
@@ -53,8 +53,15 @@ class UserGroups {
   }
 
   bool holds(std::int64_t row) const { return row >= first_ && row < first_ + count_; }
-  const double* alpha(std::int64_t row) const { return &alpha_[(row - first_) * groups_]; }
-  const double* alpha_l(std::int64_t row) const { return &alpha_l_[(row - first_) * groups_]; }
+  // w and w l of one user with an item.
+  double w(std::int64_t row, std::int64_t group, double beta) const {
+    const double* alpha = &alpha_[(row - first_) * rows_ + group];
+    return beta > 0 ? alpha[0] * beta + alpha[groups_] : 0.0;
+  }
+  double wl(std::int64_t row, std::int64_t group, double beta) const {
+    const double* alpha_l = &alpha_l_[(row - first_) * rows_ + group];
+    return beta > 0 ? alpha_l[0] * beta + alpha_l[groups_] : 0.0;
+  }
   const double* second(std::int64_t row) const { return &sums_[(row - first_) * width_]; }  // off-diagonals doubled
 
   // Begin with rows first .. first + count - 1; each one's `liked` is then to be filled in.
@@ -63,11 +70,12 @@ class UserGroups {
     count_ = count;
     liked_.zero();
   }
-  Liked* liked(std::int64_t row) { return &liked_[(row - first_) * groups_]; }
+  LikedSums* liked(std::int64_t row) { return &liked_[(row - first_) * groups_]; }
 
-  // alpha, l and the sums over groups; the bound of the pairs that were not liked.
+  // alpha, floor, l and the sums over groups; the bound of the pairs that were not liked.
   double finish() {
     for (int r = 0; r < count_; ++r) {
+      share(r);
       const Own own = own_of(r);
       double* vector = &vectors_[r * width_];
       outer_product(K_, own.mean, own.variance, vector);
@@ -76,9 +84,10 @@ class UserGroups {
         vector[T_ + K_ + k] = 2 * static_cast<double>(own.mean[k]);
       }
     }
+    find_active();
     multiply();
     double bound = 0;
-    for (int r = 0; r < count_; ++r) bound += weigh(r);
+    for (int r = 0; r < count_; ++r) bound += curve(r);
     add_up();
     return bound;
   }
@@ -95,10 +104,10 @@ class UserGroups {
     }
     bias[0] = 0;
     bias[1] = -dot;
-    for (std::int64_t b = 0; b < groups_; ++b) {
-      const double *scalars = pass_.expected->scalars + 4 * b, al = alpha_l_[r * groups_ + b];
+    for (std::int64_t b = 0; b < rows_; ++b) {
+      const double *scalars = pass_.expected->scalars + 4 * b, al = alpha_l_[r * rows_ + b];
       bias[0] += al * scalars[0];
-      bias[1] -= 0.5 * alpha_[r * groups_ + b] * scalars[0] + al * scalars[1];
+      bias[1] -= 0.5 * alpha_[r * rows_ + b] * scalars[0] + al * scalars[1];
     }
   }
 
@@ -114,13 +123,53 @@ class UserGroups {
             pass_.own.bias_variance ? pass_.own.bias_variance[row] : 0.0};
   }
 
-  // Every group's sums times every user's vector, two by four at a time.
+  // w = alpha beta + floor of one user in every group, such that its mass is that of draws without replacement. There
+  // is a floor only where w would otherwise exceed 1: the line from there to w = 1 of the largest beta.
+  //   alpha = mass / sum of beta,                               floor = 0
+  //   alpha = (count - mass) / (count max beta - sum of beta),  floor = 1 - alpha max beta
+  void share(int r) {
+    const Expected& ex = *pass_.expected;
+    const Mass mass(ex, ex.temperature[first_ + r]);
+    double *alpha = &alpha_[r * rows_], *floor = alpha + groups_;
+    for (std::int64_t b = 0; b < groups_; ++b) {
+      alpha[b] = floor[b] = 0;
+      const double count = left(r, b + groups_), beta = left(r, b), most = ex.scalars[4 * b + 3];
+      if (!(count >= 1)) continue;
+      const double wanted = lesser_of(count, greater_of(0.0, mass.of(b) - liked_[r * groups_ + b].mass));
+      alpha[b] = wanted / beta;
+      if (!(alpha[b] * most > 1)) continue;
+      const double room = count * most - beta;
+      alpha[b] = room > 0 ? lesser_of((count - wanted) / room, 1 / most) : 0.0;
+      floor[b] = 1 - alpha[b] * most;
+    }
+  }
+
+  // The weight of the items of a row of sums that one user has not liked.
+  double left(int r, std::int64_t row) const {
+    const std::int64_t by = row >= groups_;
+    const double all = pass_.expected->scalars[4 * row];
+    return greater_of(all - liked_[r * groups_ + row - by * groups_].by[by].weight, 1e-12 * all);
+  }
+
+  // The rows of sums that any of the users reads.
+  void find_active() {
+    active_count_ = 0;
+    for (std::int64_t b = 0; b < rows_; ++b)
+      for (int r = 0; r < count_; ++r)
+        if (alpha_[r * rows_ + b] != 0) {
+          active_[active_count_++] = b;
+          break;
+        }
+  }
+
+  // Their products with every user's vector, two by four at a time.
   void multiply() {
-    for (std::int64_t b = 0; b < groups_; b += 2) {
-      const double* rows = &matrix_[b * width_];
+    for (std::int64_t at = 0; at < active_count_; at += 2) {
+      const std::int64_t which[2] = {active_[at], active_[least(at + 1, active_count_ - 1)]};
+      const double* rows[2] = {&matrix_[which[0] * width_], &matrix_[which[1] * width_]};
       d4 parts[2][kTogether] = {};
       for (std::int64_t i = 0; i < width_; i += 4) {
-        const d4 one = load4(rows + i), two = load4(rows + width_ + i);
+        const d4 one = load4(rows[0] + i), two = load4(rows[1] + i);
         for (int r = 0; r < kTogether; ++r) {
           const d4 vector = load4(&vectors_[r * width_ + i]);
           parts[0][r] += one * vector;
@@ -130,30 +179,27 @@ class UserGroups {
       for (int c = 0; c < 2; ++c)
         for (int r = 0; r < kTogether; ++r) {
           const d4 sum = parts[c][r];
-          squares_[r * (groups_ + 1) + b + c] = (sum[0] + sum[1]) + (sum[2] + sum[3]);
+          squares_[r * rows_ + which[c]] = (sum[0] + sum[1]) + (sum[2] + sum[3]);
         }
     }
   }
 
-  // alpha, l and xi of one user in every group.
-  double weigh(int r) {
+  // xi and l of one user in every group, the same for all its items, and the bound of the pairs that were not liked.
+  double curve(int r) {
     const Expected& ex = *pass_.expected;
     const Own own = own_of(r);
-    const Liked* liked = &liked_[r * groups_];
-    const Mass mass(ex, ex.temperature[first_ + r]);
-    double *alpha = &alpha_[r * groups_], *alpha_l = &alpha_l_[r * groups_], *squares = &squares_[r * (groups_ + 1)];
+    const double* alpha = &alpha_[r * rows_];
     for (std::int64_t b = 0; b < groups_; ++b) {
-      const double* scalars = ex.scalars + 4 * b;
-      alpha[b] = 0;
-      xi_squared_[b] = 0;
-      if (!(static_cast<double>(ex.sizes[b]) > liked[b].count)) continue;
-      const double beta = greater_of(scalars[0] - liked[b].beta, 1e-12 * scalars[0]);
-      const double ratio = greater_of(0.0, mass.of(b) - liked[b].mass) / beta;
-      alpha[b] = ratio * scalars[3] < 1.0 ? ratio : 1.0 / scalars[3];
-      const double square = squares[b] - liked[b].square + scalars[2] + 2 * own.bias * scalars[1] +
-                            (own.bias * own.bias + own.bias_variance) * scalars[0];
-      xi_squared_[b] = static_cast<float>(greater_of(0.0, square / beta));
-      squares[b] = beta;
+      double mass = 0, square = 0;
+      for (std::int64_t row = b; row < rows_; row += groups_) {
+        if (alpha[row] == 0) continue;
+        const double* scalars = ex.scalars + 4 * row;
+        mass += alpha[row] * left(r, row);
+        square += alpha[row] * (squares_[r * rows_ + row] - liked_[r * groups_ + b].by[row != b].square + scalars[2] +
+                                2 * own.bias * scalars[1] + (own.bias * own.bias + own.bias_variance) * scalars[0]);
+      }
+      masses_[b] = mass;
+      xi_squared_[b] = mass > 0 ? static_cast<float>(greater_of(0.0, square / mass)) : 0.0f;
     }
     for (std::int64_t b = 0; b < groups_; b += 8) {
       const v8 squared = load8(&xi_squared_[b]), xi = sqrt8(squared), t = exp_minus(xi);
@@ -161,16 +207,21 @@ class UserGroups {
       store8(&height_[b], height8(xi, t));
     }
     double bound = 0;
-    float *alpha_out = ex.alpha + (first_ + r) * groups_, *alpha_l_out = ex.alpha_l + (first_ + r) * groups_;
+    const std::int64_t at = (first_ + r) * groups_;
     for (std::int64_t b = 0; b < groups_; ++b) {
-      alpha_l[b] = alpha[b] * static_cast<double>(l_[b]);
-      alpha_out[b] = static_cast<float>(alpha[b]);
-      alpha_l_out[b] = static_cast<float>(alpha_l[b]);
-      if (alpha[b] == 0) continue;
-      const double *scalars = ex.scalars + 4 * b, *first = &matrix_[b * width_ + T_];
-      double mean = scalars[1] + own.bias * scalars[0] - liked[b].mean;
+      ex.alpha[at + b] = static_cast<float>(alpha[b]);
+      ex.floor[at + b] = static_cast<float>(alpha[b + groups_]);
+      ex.curvature[at + b] = l_[b];
+      bound += masses_[b] * static_cast<double>(height_[b]);
+    }
+    for (std::int64_t row = 0; row < rows_; ++row) {
+      const std::int64_t by = row >= groups_, b = row - by * groups_;
+      alpha_l_[r * rows_ + row] = alpha[row] * static_cast<double>(l_[b]);
+      if (alpha[row] == 0) continue;
+      const double *scalars = ex.scalars + 4 * row, *first = &matrix_[row * width_ + T_];
+      double mean = scalars[1] + own.bias * scalars[0] - liked_[r * groups_ + b].by[by].mean;
       for (std::int64_t k = 0; k < K_; ++k) mean += own.mean[k] * first[k];
-      bound += alpha[b] * (squares[b] * static_cast<double>(height_[b]) - 0.5 * mean);
+      bound -= 0.5 * alpha[row] * mean;
     }
     return bound;
   }
@@ -182,8 +233,8 @@ class UserGroups {
     for (; i < width_; i += 4) add_columns<1>(i);
     plain_.zero();
     for (int r = 0; r < count_; ++r)
-      for (std::int64_t b = 0; b < groups_; ++b) {
-        const double *first = &matrix_[b * width_ + T_], alpha = alpha_[r * groups_ + b];
+      for (std::int64_t at = 0; at < active_count_; ++at) {
+        const double *first = &matrix_[active_[at] * width_ + T_], alpha = alpha_[r * rows_ + active_[at]];
         for (std::int64_t k = 0; k < K_; ++k) plain_[r * K_ + k] += alpha * first[k];
       }
   }
@@ -191,11 +242,12 @@ class UserGroups {
   template <int C>
   void add_columns(std::int64_t i) {
     d4 totals[kTogether][C] = {};
-    for (std::int64_t b = 0; b < groups_; ++b) {
+    for (std::int64_t at = 0; at < active_count_; ++at) {
+      const std::int64_t b = active_[at];
       d4 columns[C];
       for (int c = 0; c < C; ++c) columns[c] = load4(&matrix_[b * width_ + i + 4 * c]);
       for (int r = 0; r < kTogether; ++r) {
-        const double al = alpha_l_[r * groups_ + b];
+        const double al = alpha_l_[r * rows_ + b];
         for (int c = 0; c < C; ++c) totals[r][c] += d4{al, al, al, al} * columns[c];
       }
     }
@@ -230,19 +282,22 @@ class UserGroups {
   };
 
   const Pass& pass_;
-  std::int64_t groups_, K_, T_, width_, first_ = 0;
+  std::int64_t groups_, rows_, K_, T_, width_, first_ = 0, active_count_ = 0;
   int count_ = 0;
-  Buffer<double> matrix_;          // [groups, and one of zeros where they are odd; width]: second, first, first_bias
-  Buffer<double> vectors_, sums_;  // [kTogether, width]
-  Buffer<double> plain_;           // [kTogether, K]
-  Buffer<double> squares_;         // [kTogether, groups + 1]
-  Buffer<Liked> liked_;            // [kTogether, groups]
-  Buffer<double> alpha_, alpha_l_;
+  Buffer<double> matrix_;                  // [rows, width]: second, first, first_bias
+  Buffer<double> vectors_, sums_;          // [kTogether, width]
+  Buffer<double> plain_;                   // [kTogether, K]
+  Buffer<double> squares_;                 // [kTogether, rows]
+  Buffer<LikedSums> liked_;                // [kTogether, groups]
+  Buffer<double> alpha_, alpha_l_;         // [kTogether, rows]
+  Buffer<double> masses_;                  // [groups] of one user
+  Buffer<std::int64_t> active_;            // [rows] the first active_count_ of it
   Buffer<float> xi_squared_, l_, height_;  // of one user
 };
 
-// The users' sums for every group, over rows [first, last) of the new users with the alpha and l of the pass before:
-// second [groups, T], first [groups, 3, K] and scalars [groups, 3]. Some users at a time, so that sums stay in registers.
+// The users' sums for every group, over rows [first, last) of the new users with the alpha, floor and l of the pass
+// before: second [2, groups, T], first [2, groups, 3, K] and scalars [2, groups, 3]. Some users at a time, so that sums
+// stay in registers.
 class GroupSums {
  public:
   static constexpr int kTogether = 16;
@@ -252,7 +307,7 @@ class GroupSums {
         ex_(*pass.expected),
         K_(pass.factors),
         T_(triangle(K_)),
-        rows_((ex_.groups + 3) / 4 * 4),
+        rows_((2 * ex_.groups + 3) / 4 * 4),
         width_(padded4(T_ + 2 * K_ + 2)),
         vectors_(kTogether * width_),
         plain_(kTogether * padded4(K_ + 1)),
@@ -279,9 +334,12 @@ class GroupSums {
       }
       plain[K_] = vector[T_ + 2 * K_] = 1.0;
       vector[T_ + 2 * K_ + 1] = bias;
-      for (std::int64_t b = 0; b < ex_.groups; ++b) {
-        alpha_[u * rows_ + b] = ex_.alpha[user * ex_.groups + b];
-        alpha_l_[u * rows_ + b] = ex_.alpha_l[user * ex_.groups + b];
+      for (std::int64_t b = 0; b < 2 * ex_.groups; ++b) {
+        const bool flat = b >= ex_.groups;
+        const std::int64_t at = user * ex_.groups + b - (flat ? ex_.groups : 0);
+        const double alpha = flat ? ex_.floor[at] : ex_.alpha[at];
+        alpha_[u * rows_ + b] = alpha;
+        alpha_l_[u * rows_ + b] = alpha * ex_.curvature[at];
       }
     }
     add_weighted(alpha_l_.data(), vectors_.data(), width_, curved_sums_.data());
@@ -289,7 +347,7 @@ class GroupSums {
   }
 
   void write(double* second, double* first, double* scalars) const {
-    for (std::int64_t b = 0; b < ex_.groups; ++b) {
+    for (std::int64_t b = 0; b < 2 * ex_.groups; ++b) {
       const double *curved = &curved_sums_[b * width_], *plain = &plain_sums_[b * padded4(K_ + 1)];
       for (std::int64_t i = 0; i < T_; ++i) second[b * T_ + i] = curved[i];
       for (std::int64_t k = 0; k < K_; ++k) {
@@ -304,9 +362,13 @@ class GroupSums {
   }
 
  private:
-  // sums [groups, width] += weights [users, groups]' vectors [users, width], four groups by two vectors at a time
+  // sums [rows, width] += weights [users, rows]' vectors [users, width], four rows by two vectors at a time
   void add_weighted(const double* weights, const double* vectors, std::int64_t width, double* sums) const {
     for (std::int64_t b = 0; b < rows_; b += 4) {
+      bool any = false;
+      for (int u = 0; u < kTogether; ++u)
+        for (int c = 0; c < 4; ++c) any |= weights[u * rows_ + b + c] != 0;
+      if (!any) continue;
       std::int64_t i = 0;
       for (; i + 8 <= width; i += 8) add_tile<2>(weights + b, vectors + i, width, sums + b * width + i);
       for (; i < width; i += 4) add_tile<1>(weights + b, vectors + i, width, sums + b * width + i);
@@ -344,32 +406,33 @@ static void group_sums(const Pass& pass, double* second, double* first, double* 
   sums.write(second, first, scalars);
 }
 
-// The items' sums for every group, weighted by beta; b~ = b_n + offset. Fields as in Expected.
+// The items' sums for every group, weighted by beta and by 1; b~ = b_n + offset. Fields as in Expected.
 static void item_group_sums(const Pass& pass, const double* beta, const std::int32_t* group_of_item, std::int64_t items,
-                            double* second, double* first, double* first_bias, double* scalars, std::int64_t* sizes) {
+                            std::int64_t groups, double* second, double* first, double* first_bias, double* scalars) {
   const Shape shape(pass);
   const std::int64_t K = pass.factors;
   for (std::int64_t item = 0; item < items; ++item) {
-    const double weight = beta[item];
-    if (!(weight > 0)) continue;
-    const std::int64_t b = group_of_item[item];
+    if (!(beta[item] > 0)) continue;
     const float *mean = pass.own.rows + item * 2 * shape.row, *variance = mean + shape.row;
     const double bias = (pass.own.bias_mean ? pass.own.bias_mean[item] : 0.0) + static_cast<double>(pass.offset);
-    double* into = second + b * triangle(K);
-    for (std::int64_t i = 0; i < K; ++i, ++into) {
-      const double twice = 2 * weight * mean[i];
-      for (std::int64_t j = 0; j < i; ++j) *into++ += twice * mean[j];
-      *into += weight * (static_cast<double>(mean[i]) * mean[i] + variance[i]);
+    for (int by = 0; by < 2; ++by) {
+      const std::int64_t b = group_of_item[item] + by * groups;
+      const double weight = by ? 1.0 : beta[item];
+      double* into = second + b * triangle(K);
+      for (std::int64_t i = 0; i < K; ++i, ++into) {
+        const double twice = 2 * weight * mean[i];
+        for (std::int64_t j = 0; j < i; ++j) *into++ += twice * mean[j];
+        *into += weight * (static_cast<double>(mean[i]) * mean[i] + variance[i]);
+      }
+      for (std::int64_t k = 0; k < K; ++k) {
+        first[b * K + k] += weight * mean[k];
+        first_bias[b * K + k] += weight * bias * mean[k];
+      }
+      double* of = scalars + 4 * b;
+      of[0] += weight;
+      of[1] += weight * bias;
+      of[2] += weight * (bias * bias + (pass.own.bias_variance ? pass.own.bias_variance[item] : 0.0));
+      of[3] = greater_of(of[3], weight);
     }
-    for (std::int64_t k = 0; k < K; ++k) {
-      first[b * K + k] += weight * mean[k];
-      first_bias[b * K + k] += weight * bias * mean[k];
-    }
-    double* of = scalars + 4 * b;
-    of[0] += weight;
-    of[1] += weight * bias;
-    of[2] += weight * (bias * bias + (pass.own.bias_variance ? pass.own.bias_variance[item] : 0.0));
-    of[3] = greater_of(of[3], weight);
-    ++sizes[b];
   }
 }

@@ -24,33 +24,45 @@ struct Adjacency {
 };
 
 // The closed-form part of the expectation over q(H). Null in sampled mode.
-//   For user rows the fields of `items` are read, and (alpha, alpha * l) are written, or read where they are given.
-//   For item rows the fields of `users` are read, and (alpha, alpha * l) are read.
+//   w_mn = alpha_mb beta_n + floor_mb of the items of group b with beta > 0, and 0 of those without.
+//   Sums over a group come twice, [2, groups]: weighted by beta (by alpha), and by 1 (by the floor).
+//   For user rows the fields of `items` are read, and (alpha, floor, l) are written, or read where they are given.
+//   For item rows the fields of `users` are read, and (alpha, floor, l) are read.
 struct Expected {
   std::int64_t groups = 0;
   const std::int32_t* group_of_item = nullptr;  // [items]
   const double* beta = nullptr;                 // [items]
   float* alpha = nullptr;                       // [users, groups]
-  float* alpha_l = nullptr;                     // [users, groups]
+  float* floor = nullptr;                       // [users, groups]
+  float* curvature = nullptr;                   // [users, groups] l = 2 lambda(xi)
 
-  // items: sums over the items of a group, weighted by beta; b~ = b_n + offset
-  const double* second = nullptr;       // [groups, triangle] E[v v'], off-diagonals doubled
-  const double* first = nullptr;        // [groups, K] E[v]
-  const double* first_bias = nullptr;   // [groups, K] b~ E[v]
-  const double* scalars = nullptr;      // [groups, 4] beta; b~; E[b~^2]; largest beta
-  const std::int64_t* sizes = nullptr;  // [groups] items with beta > 0
+  // items: sums over the items of a group, weighted by beta and by 1; b~ = b_n + offset
+  const double* second = nullptr;       // [2, groups, triangle] E[v v'], off-diagonals doubled
+  const double* first = nullptr;        // [2, groups, K] E[v]
+  const double* first_bias = nullptr;   // [2, groups, K] b~ E[v]
+  const double* scalars = nullptr;      // [2, groups, 4] the weight itself; b~; E[b~^2]; the largest weight
   const double* temperature = nullptr;  // [users] T_m
   const double* table = nullptr;        // [groups, grid, 2] F_b and dF_b/dx at x = log T
   std::int64_t grid = 0;
   double grid_start = 0, grid_step = 1;
-  const double* liked = nullptr;  // [users, groups, 5] what the groups hold of liked items, where those are elsewhere
-  bool given = false;             // whether alpha and alpha_l were made elsewhere and are only read
+  const double* liked = nullptr;  // [users, groups, 7] what the groups hold of liked items, where those are elsewhere
+  bool given = false;             // whether alpha, floor and l were made elsewhere and are only read
 
-  // users: sums over all users, weighted by alpha or alpha * l, for every group
-  const double* user_second = nullptr;   // [groups, triangle] alpha l E[u u'] (off-diagonals as they are)
-  const double* user_first = nullptr;    // [groups, 3, K] alpha E[u]; alpha l E[u]; alpha l b_m E[u]
-  const double* user_scalars = nullptr;  // [groups, 3] alpha; alpha l; alpha l b_m
+  // users: sums over all users, weighted by alpha and by the floor, for every group
+  const double* user_second = nullptr;   // [2, groups, triangle] alpha l E[u u'] (off-diagonals as they are)
+  const double* user_first = nullptr;    // [2, groups, 3, K] alpha E[u]; alpha l E[u]; alpha l b_m E[u]
+  const double* user_scalars = nullptr;  // [2, groups, 3] alpha; alpha l; alpha l b_m
 };
+
+// What a group's sums hold of a user's liked items: E[h], and by either weight the weight and the logit's moments.
+struct LikedSums {
+  struct Moments {
+    double weight, square, mean;
+  };
+  double mass;
+  Moments by[2];
+};
+constexpr std::int64_t kLikedSums = sizeof(LikedSums) / sizeof(double);
 
 // One pass over rows [first, last) of a side: sums over edges (eq. 15, 16, 19), then the step (eq. 17-19).
 struct Pass {
@@ -168,11 +180,11 @@ struct KernelTable {
   void (*sum_rows)(const Pass&, const std::int32_t* which, std::int64_t count, std::int64_t low, std::int64_t high,
                    bool with_groups, SumsOut&);
   void (*solve_rows)(const Pass&, const std::int32_t* which, std::int64_t count, const SumsIn&, RowsOut&);
-  // What the groups hold of the liked items of rows [first, last): [rows, groups, 5], as UserGroups::Liked.
+  // What the groups hold of the liked items of rows [first, last): [rows, groups, 7], as LikedSums.
   void (*liked_sums)(const Pass&, double* out);
   void (*group_sums)(const Pass&, double* second, double* first, double* scalars);
   void (*item_group_sums)(const Pass&, const double* beta, const std::int32_t* group_of_item, std::int64_t items,
-                          double* second, double* first, double* first_bias, double* scalars, std::int64_t* sizes);
+                          std::int64_t groups, double* second, double* first, double* first_bias, double* scalars);
   void (*top_items)(const TopK&);
   void (*pair_moments)(const Pass&, std::int64_t count, const std::int64_t* own, const std::int32_t* other, float* mean,
                        float* variance);

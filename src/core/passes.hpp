@@ -40,7 +40,8 @@ class RowSummer {
     const std::int64_t size = pass_.expected->groups;
     for (std::int64_t row = first; row < first + count; ++row) {
       if (given) {
-        std::memcpy(groups_.liked(row), given + row * size * 5, static_cast<std::size_t>(size * 5) * sizeof(double));
+        std::memcpy(groups_.liked(row), given + row * size * kLikedSums,
+                    static_cast<std::size_t>(size) * sizeof(LikedSums));
       } else {
         add_liked(row, groups_.liked(row));
       }
@@ -49,7 +50,7 @@ class RowSummer {
   }
 
   // What the groups' sums hold of a user's liked items is added to `liked`.
-  void add_liked(std::int64_t row, UserGroups::Liked* liked) {
+  void add_liked(std::int64_t row, LikedSums* liked) {
     begin(row, nullptr);
     sum_liked(row, liked);
   }
@@ -324,25 +325,22 @@ class RowSummer {
   // w_mn and w_mn l_mb of a liked edge, which the group sums hold and must give back.
   void correction(std::int32_t index, float& w, float& wl) const {
     const Expected& ex = *pass_.expected;
-    if (pass_.own_is_user) {
-      const std::int64_t group = ex.group_of_item[index];
-      if (ex.given) {
-        const std::int64_t at = row_ * ex.groups + group;
-        w = static_cast<float>(static_cast<double>(ex.alpha[at]) * ex.beta[index]);
-        wl = static_cast<float>(static_cast<double>(ex.alpha_l[at]) * ex.beta[index]);
-        return;
-      }
-      w = static_cast<float>(groups_.alpha(row_)[group] * ex.beta[index]);
-      wl = static_cast<float>(groups_.alpha_l(row_)[group] * ex.beta[index]);
+    const std::int64_t user = pass_.own_is_user ? row_ : index, item = pass_.own_is_user ? index : row_;
+    const std::int64_t group = ex.group_of_item[item];
+    const double beta = ex.beta[item];
+    if (pass_.own_is_user && !ex.given) {
+      w = static_cast<float>(groups_.w(row_, group, beta));
+      wl = static_cast<float>(groups_.wl(row_, group, beta));
     } else {
-      const std::int64_t at = static_cast<std::int64_t>(index) * ex.groups + ex.group_of_item[row_];
-      w = static_cast<float>(static_cast<double>(ex.alpha[at]) * ex.beta[row_]);
-      wl = static_cast<float>(static_cast<double>(ex.alpha_l[at]) * ex.beta[row_]);
+      const std::int64_t at = user * ex.groups + group;
+      const double both = beta > 0 ? static_cast<double>(ex.alpha[at]) * beta + static_cast<double>(ex.floor[at]) : 0.0;
+      w = static_cast<float>(both);
+      wl = static_cast<float>(both * static_cast<double>(ex.curvature[at]));
     }
   }
 
-  // What the group sums hold of a user's liked items: their beta, E[h], and first two moments of the logit.
-  void sum_liked(std::int64_t row, UserGroups::Liked* liked) {
+  // What the group sums hold of a user's liked items.
+  void sum_liked(std::int64_t row, LikedSums* liked) {
     const Expected& ex = *pass_.expected;
     const std::int64_t begin = pass_.liked.starts[row], end = pass_.liked.starts[row + 1];
     const double T = ex.temperature[row];
@@ -385,12 +383,14 @@ class RowSummer {
         const std::int32_t item = part.liked[start + e];
         const double weight = ex.beta[item];
         if (!(weight > 0)) continue;
-        UserGroups::Liked& of = liked[ex.group_of_item[item]];
-        of.beta += weight;
+        LikedSums& of = liked[ex.group_of_item[item]];
         of.mass += static_cast<double>(mass[e]);
-        of.square += weight * static_cast<double>(square[e]);
-        of.mean += weight * static_cast<double>(logit[e]);
-        of.count += 1;
+        for (int by = 0; by < 2; ++by) {
+          const double times = by ? 1.0 : weight;
+          of.by[by].weight += times;
+          of.by[by].square += times * static_cast<double>(square[e]);
+          of.by[by].mean += times * static_cast<double>(logit[e]);
+        }
       }
     }
   }
@@ -406,20 +406,25 @@ class RowSummer {
       second = groups_.second(row);
       groups_.first(row, scratch_.data(), bias);
     } else {
-      const std::int64_t b = ex.group_of_item[row];
-      const double beta = ex.beta[row], constant = static_cast<double>(own_.bias) + pass_.offset;
-      const double* of = ex.user_second + b * triangle(K);
-      for (std::int64_t i = 0; i < triangle(K); ++i) second_[i] = beta * of[i];
-      second = second_.data();
-      const double *plain = ex.user_first + b * 3 * K, *curved = plain + K, *biased = curved + K;
-      double dot = 0;
-      for (std::int64_t k = 0; k < K; ++k) {
-        scratch_[k] = -beta * (0.5 * plain[k] + constant * curved[k] + biased[k]);
-        dot += curved[k] * own_.mean[k];
+      const double constant = static_cast<double>(own_.bias) + pass_.offset;
+      second_.zero();
+      scratch_.zero();
+      for (int by = 0; by < 2; ++by) {
+        const std::int64_t b = ex.group_of_item[row] + by * ex.groups;
+        const double weight = by ? (ex.beta[row] > 0 ? 1.0 : 0.0) : ex.beta[row];
+        const double* of = ex.user_second + b * triangle(K);
+        for (std::int64_t i = 0; i < triangle(K); ++i) second_[i] += weight * of[i];
+        const double *plain = ex.user_first + b * 3 * K, *curved = plain + K, *biased = curved + K;
+        double dot = 0;
+        for (std::int64_t k = 0; k < K; ++k) {
+          scratch_[k] -= weight * (0.5 * plain[k] + constant * curved[k] + biased[k]);
+          dot += curved[k] * own_.mean[k];
+        }
+        const double* scalars = ex.user_scalars + 3 * b;
+        bias[0] += weight * scalars[1];
+        bias[1] -= weight * (0.5 * scalars[0] + dot + pass_.offset * scalars[1] + scalars[2]);
       }
-      const double* scalars = ex.user_scalars + 3 * b;
-      bias[0] = beta * scalars[1];
-      bias[1] = -beta * (0.5 * scalars[0] + dot + pass_.offset * scalars[1] + scalars[2]);
+      second = second_.data();
     }
     std::memset(node, 0, static_cast<std::size_t>(shape_.size()) * sizeof(float));
     const double rho = pass_.weight, off = pass_.own_is_user ? 0.5 * rho : rho;  // the items' sums are doubled there
@@ -554,14 +559,13 @@ static void sum_rows_of(const Pass& pass, const std::int32_t* which, std::int64_
 }
 
 static void liked_sums(const Pass& pass, double* out) {
-  static_assert(sizeof(UserGroups::Liked) == 5 * sizeof(double));
   RowSummer summer(pass);
   const std::int64_t groups = pass.expected->groups;
-  Buffer<UserGroups::Liked> liked(groups);
-  for (std::int64_t row = pass.first; row < pass.last; ++row, out += groups * 5) {
+  Buffer<LikedSums> liked(groups);
+  for (std::int64_t row = pass.first; row < pass.last; ++row, out += groups * kLikedSums) {
     liked.zero();
     summer.add_liked(row, liked.data());
-    std::memcpy(out, liked.data(), static_cast<std::size_t>(groups * 5) * sizeof(double));
+    std::memcpy(out, liked.data(), static_cast<std::size_t>(groups) * sizeof(LikedSums));
   }
 }
 

@@ -84,9 +84,9 @@ class Division:
         return rows * (2 * padded(self.plan.factors) * 4 + 8 * bias)
 
     def group_bytes(self, vectors: int, scalars: int) -> float:
-        """Expected mode: a triangle, some vectors and some scalars of each group, in float64."""
+        """Expected mode: a triangle, some vectors and some scalars of each group, in float64, by either weight."""
         K, groups = self.plan.factors, min(self.plan.groups, self.items)
-        return 8.0 * groups * (K * (K + 1) // 2 + vectors * K + scalars) if self.expected else 0.0
+        return 16.0 * groups * (K * (K + 1) // 2 + vectors * K + scalars) if self.expected else 0.0
 
     @property
     def table_points(self) -> int:
@@ -100,11 +100,11 @@ class Division:
         if self.by_users:
             side = self.side_bytes(ITEMS, self.items) * (1 + further)
             table = 16 * groups * self.table_points + 12 * self.items if self.expected else 0.0
-            return side + self.group_bytes(2, 5) + table
+            return side + self.group_bytes(2, 4) + table
         side = self.side_bytes(USERS, self.users)
         if not self.expected:
             return side * (1 + 2 * further)
-        alpha, closed = 8.0 * groups * self.users, 4.0 * self.items + 8.0 * self.users
+        alpha, closed = 12.0 * groups * self.users, 4.0 * self.items + 8.0 * self.users
         return 2 * (side + closed + alpha) + self.group_bytes(3, 3) + further * (3 * side + 2 * closed + alpha)
 
     @cached_property
@@ -113,8 +113,8 @@ class Division:
         sums = self.travelling_rows * 4.0 * sum(k * (k + 1) // 2 + k + 2 for k in self.coordinate_blocks)
         if self.by_users:
             return sums + self.group_bytes(3, 3)
-        liked = 40.0 * min(self.plan.groups, self.items) * self.users if self.expected else 0.0
-        return sums + len(self.coordinate_blocks) * (self.group_bytes(2, 5) + liked)
+        liked = 56.0 * min(self.plan.groups, self.items) * self.users if self.expected else 0.0
+        return sums + len(self.coordinate_blocks) * (self.group_bytes(2, 4) + liked)
 
     # --- Memory ---
 
@@ -145,7 +145,7 @@ class Division:
         part = 1 / self.parts
         waiting = held if self.item_shards * len(self.coordinate_blocks) > 1 else running
         if self.expected:
-            alpha = 8.0 * min(self.plan.groups, self.items) * self.users
+            alpha = 12.0 * min(self.plan.groups, self.items) * self.users
             return (8 * self.users * held + alpha * waiting) * part if self.by_users else 0.0
         turned = 8 * self.travelling_rows  # where each row begins
         if self.by_users:

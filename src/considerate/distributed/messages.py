@@ -107,7 +107,7 @@ class Sums:
     edges: EdgeSums | None = None
     users: UserGroups | None = None  # expected mode: what items read of the users
     items: ItemSums | None = None  # expected mode, by items: what users read of the items
-    liked: NDArray[np.float64] | None = None  # expected mode, by items: [users, groups, 5], as compiled.liked_sums
+    liked: NDArray[np.float64] | None = None  # expected mode, by items: [users, groups, 7], as compiled.liked_sums
     masses: Masses | None = None  # for the correction of pi at the head
     slope: NDArray[np.float32] | None = None  # inner sweeps: [items, K] the sum of 2 lambda(xi) E[u]
 

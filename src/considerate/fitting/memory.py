@@ -42,7 +42,7 @@ def needed_memory(users: int, items: int, edges: int, plan: FitPlan) -> int:
         counters = 8 * items * transpose_slices(int(drawn), items, len(block_ends(edges)) + 1)
         sweep = 8 * drawn + counters  # H by user and by item
     else:
-        sweep = 8 * min(plan.groups, items) * users + (16 * plan.factors + 64) * items  # alpha and l; clusters of taste
+        sweep = 12 * min(plan.groups, items) * users + (16 * plan.factors + 64) * items  # alpha, floor, l; tastes
     return int(max(held + sweep, build) + 16e6)
 
 

@@ -126,7 +126,7 @@ def item_group_sums(
     beta: NDArray[np.float64],
     group_of_item: NDArray[np.int32],
     groups: int,
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]: ...
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]: ...
 def top_items(
     factors: int,
     users: NDArray[np.float32],

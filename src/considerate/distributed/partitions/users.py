@@ -42,13 +42,14 @@ class UserPartition(Partition):
     def state(self) -> dict[str, NDArray[Any]]:
         tensors = super().state()
         if self._shares is not None:  # the sweep is not over: items will read these
-            tensors |= {"alpha": self._shares.alpha, "alpha_l": self._shares.alpha_l}
+            tensors |= self._shares.arrays()
         return tensors if self._message is None else tensors | pack_message(self._message)
 
     def restore(self, tensors: Mapping[str, NDArray[Any]], before: Mapping[str, NDArray[Any]] | None = None) -> None:
         super().restore(tensors, before)
         if "alpha" in tensors and self.temperature is not None:
-            self._shares = Shares(self.temperature, np.array(tensors["alpha"]), np.array(tensors["alpha_l"]))
+            made = (np.array(tensors[name]) for name in ("alpha", "floor", "curvature"))
+            self._shares = Shares(self.temperature, *made)
         if "message.slope" in tensors:
             self._message = unpack_message(tensors)
 

@@ -1,10 +1,14 @@
 """Expected: the expectation over q(H) in closed form. Not in the paper.
 
-The pairs of user m with the items of one group b that m has not liked share one xi_mb and one scale,
-E[h_mn] = w_mn = alpha_mb beta_n with beta_n = pi_n. Sums over the items of a group, weighted by beta, then give the
-users their part of eq. 15, and sums over all users, weighted by alpha and l = 2 lambda(xi_mb), give the items
-theirs; what the sums hold of liked pairs is taken back edge by edge. alpha_mb is such that a group's mass is that
-of draws without replacement (saturation.py), and never so large that a w_mn exceeds 1.
+The pairs of user m with the items of one group b that m has not liked share one xi_mb and one line,
+E[h_mn] = w_mn = alpha_mb beta_n + floor_mb with beta_n = pi_n. Sums over the items of a group, weighted by beta and by
+1, then give the users their part of eq. 15, and sums over all users, weighted by alpha and by the floor, each with and
+without l = 2 lambda(xi_mb), give the items theirs; what the sums hold of liked pairs is taken back edge by edge.
+
+The mass S of a group is that of draws without replacement (saturation.py). Over the count of items that m has not liked
+w = (S / sum beta) beta has this mass. Where that exceeds 1 for the largest beta, the line goes through 1 there, with a
+floor: alpha = (count - S) / (count max beta - sum beta), floor = 1 - alpha max beta. As S <= count, and as
+S max beta > sum beta where this is needed, both are at least 0: every w_mn is a probability, and the mass is S again.
 """
 
 from __future__ import annotations
@@ -26,21 +30,25 @@ from considerate.kernels.arrays import Spare, empty
 
 @dataclass(frozen=True)
 class Shares:
-    """alpha_mb and alpha_mb l_mb of some users. A pass over the users writes them, a pass over the items reads them."""
+    """alpha, floor and l of some users. A pass over the users writes them, a pass over the items reads them."""
 
     temperature: NDArray[np.float64]  # [users]
     alpha: NDArray[np.float32]  # [users, groups]
-    alpha_l: NDArray[np.float32]  # [users, groups]
+    floor: NDArray[np.float32]  # [users, groups]
+    curvature: NDArray[np.float32]  # [users, groups] l
 
     @classmethod
     def empty(cls, temperature: NDArray[np.float64], groups: int, spare: Spare | None = None) -> Shares:
         shape = (len(temperature), groups)
-        return cls(temperature, empty(shape, np.float32, spare), empty(shape, np.float32, spare))
+        return cls(temperature, *(empty(shape, np.float32, spare) for _ in range(3)))
 
     @classmethod
     def zeros(cls, temperature: NDArray[np.float64], groups: int) -> Shares:
-        shape = (len(temperature), groups)
-        return cls(temperature, np.zeros(shape, np.float32), np.zeros(shape, np.float32))
+        return cls(temperature, *np.zeros((3, len(temperature), groups), np.float32))
+
+    def arrays(self) -> dict[str, NDArray[np.float32]]:
+        """What a pass over the users writes."""
+        return {"alpha": self.alpha, "floor": self.floor, "curvature": self.curvature}
 
     def read(
         self,
@@ -54,8 +62,8 @@ class Shares:
     ) -> compiled.Expected:
         """The closed form for a pass over these users; or, with the sums over users, for one over (some) items.
 
-        Where the liked items are elsewhere, `liked` holds their sums (compiled.liked_sums), [users, groups, 5]. Where
-        alpha and l are `given`, a pass does not write them: they may be another process's.
+        Where the liked items are elsewhere, `liked` holds their sums (compiled.liked_sums), [users, groups, 7]. Where
+        alpha, floor and l are `given`, a pass does not write them: they may be another process's.
         """
         written = "given_" if given else ""
         return compiled.Expected(
@@ -69,19 +77,19 @@ class Shares:
             **({} if users is None else {f"user_{name}": array for name, array in vars(users).items()}),
             temperature=self.temperature,
             liked=liked,
-            **{f"{written}alpha": self.alpha, f"{written}alpha_l": self.alpha_l},
+            **{f"{written}{name}": array for name, array in self.arrays().items()},
         )
 
     def given(
         self, factors: int, group_of_item: NDArray[np.int32], beta: NDArray[np.float64], users: UserGroups | None = None
     ) -> compiled.Expected:
-        """The closed form of some items where alpha and l are only read and no sums over items are needed."""
+        """The closed form of some items where alpha, floor and l are only read and no sums over items are needed."""
         count = self.alpha.shape[1]
         groups = ItemGroups(group_of_item, beta, ItemSums.zeros(factors, count), np.zeros((count, 2, 2)), 0.0)
         return self.read(factors, groups, users, given=True)
 
     def add_up(self, users: Side, liked: Adjacency, blocks: NDArray[np.int64], run: Any) -> UserGroups:
-        """What items read of these users, from the alpha and l that the last pass left; blocks along the tree."""
+        """What items read of these users, from what the last pass left; blocks along the tree."""
         kernel_pass = compiled.Pass(
             factors=users.factors,
             own=users.rows,

@@ -62,18 +62,17 @@ class ItemGroups:
 
     @property
     def groups(self) -> int:
-        return len(self.sums.sizes)
+        return len(self.table)
 
 
 @dataclass(frozen=True)
 class ItemSums(Additive):
-    """Sums over the items of each group, weighted by beta; b~ = b_n + offset."""
+    """Sums over the items of each group that have a beta > 0, weighted by beta and then by 1; b~ = b_n + offset."""
 
-    second: NDArray[np.float64]  # [groups, K (K + 1) / 2] E[v v'], off-diagonals doubled
-    first: NDArray[np.float64]  # [groups, K] E[v]
-    first_bias: NDArray[np.float64]  # [groups, K] b~ E[v]
-    scalars: NDArray[np.float64]  # [groups, 4] beta; b~; E[b~^2]; the largest beta
-    sizes: NDArray[np.int64]  # [groups] items with beta > 0
+    second: NDArray[np.float64]  # [2 groups, K (K + 1) / 2] E[v v'], off-diagonals doubled
+    first: NDArray[np.float64]  # [2 groups, K] E[v]
+    first_bias: NDArray[np.float64]  # [2 groups, K] b~ E[v]
+    scalars: NDArray[np.float64]  # [2 groups, 4] the weight itself; b~; E[b~^2]; the largest weight
 
     @classmethod
     def of(
@@ -84,9 +83,9 @@ class ItemSums(Additive):
 
     @classmethod
     def zeros(cls, factors: int, groups: int) -> ItemSums:
-        nothing = np.zeros((groups, factors))
-        second = np.zeros((groups, factors * (factors + 1) // 2))
-        return cls(second, nothing, nothing, np.zeros((groups, 4)), np.zeros(groups, np.int64))
+        nothing = np.zeros((2 * groups, factors))
+        second = np.zeros((2 * groups, factors * (factors + 1) // 2))
+        return cls(second, nothing, nothing, np.zeros((2 * groups, 4)))
 
     def merge(self, other: ItemSums) -> ItemSums:
         """The sums over both sets of items."""
@@ -97,11 +96,11 @@ class ItemSums(Additive):
 
 @dataclass(frozen=True)
 class UserGroups(Additive):
-    """What items read of the users, by group: sums over users, weighted by alpha and l, in float64."""
+    """What items read of the users, by group: sums over users, weighted by alpha and then by the floor, in float64."""
 
-    second: NDArray[np.float64]  # [groups, K (K + 1) / 2]
-    first: NDArray[np.float64]  # [groups, 3, K]
-    scalars: NDArray[np.float64]  # [groups, 3]
+    second: NDArray[np.float64]  # [2 groups, K (K + 1) / 2]
+    first: NDArray[np.float64]  # [2 groups, 3, K]
+    scalars: NDArray[np.float64]  # [2 groups, 3]
 
     def arrays(self) -> tuple[NDArray[np.float64], ...]:
         return self.second, self.first, self.scalars
