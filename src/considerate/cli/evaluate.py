@@ -22,6 +22,12 @@ METRICS = {
     "popularity": "mean degree of what is recommended",
     "novelty": "mean of -log2(degree / users) of what is recommended",
 }
+CONSIDERED = {
+    "pi": "popularity, the same for everyone",
+    "w": "the walk from the user's likes",
+    "a": "the logit of p(like)",
+    "a + log w": "both",
+}
 LEFT_OUT = {
     "unknown_users": "of users without likes in the model",
     "unknown_items": "of items that it does not know",
@@ -60,7 +66,7 @@ def evaluate(
     How well it ranks them among all items that their user did not like in training, by full rankings, with 95 %
     intervals by bootstrap over users; in strata of degree; and the classification error by the user's degree. Where
     TEST has ratings and a rule (--where), the rows that fail the rule were considered and not liked: then also whether
-    p(like) is honest.
+    p(like) is honest, and whether it knows who considers what.
     """
     from considerate.data import read_judged, read_likes
     from considerate.data.output import check_apart
@@ -143,6 +149,8 @@ def _show(values: dict[str, Any], quiet: bool) -> None:
     screen.show_table(columns | errors, map(_stratum, values["errors"]), title)
     if "not_liked" in values:
         _show_calibration(values)
+    if values.get("considered"):
+        _show_considered(values["considered"], quiet)
     if "recalibration" in values:
         text = "recalibrated: slope {slope:.4g}, shift {shift:.4g}, written to {path}"
         screen.show(text.format_map(values["recalibration"]), wrap=False)
@@ -179,3 +187,11 @@ def _show_calibration(values: dict[str, Any]) -> None:
         bins = zip(table["edges"], table["edges"][1:], table["count"], table["predicted"], table["observed"])
         rows = [dict(zip(("low", "high", "pairs", "predicted", "observed"), row)) for row in bins]
         screen.show_table(columns, (row for row in rows if row["pairs"]), f"p(like), {name}")
+
+
+def _show_considered(values: dict[str, Any], quiet: bool) -> None:
+    text = ": {pairs:,} pairs of {users:,} users, against all that they never rated".format_map(values)
+    screen.show(screen.styled(("considered and not liked", "bold"), text))
+    columns = {"by": "{name}", ">AUC": "{mean:.4f}", ">95 % interval": "{low:.4f} – {high:.4f}", "": "{text}"}
+    rows = ({"name": name, "text": "" if quiet else CONSIDERED[name]} | row for name, row in values["auc"].items())
+    screen.show_table(columns, rows)

@@ -14,6 +14,7 @@ from considerate.data.graph import Adjacency, Graph, Run, run_serially
 from considerate.errors import ConsiderateError, DataError
 from considerate.evaluation.bootstrap import RESAMPLES
 from considerate.evaluation.calibration import recalibrated_by_others, reliability
+from considerate.evaluation.considered import considered_report, judged_split
 from considerate.evaluation.ranks import held_ranks
 from considerate.evaluation.report import evaluate, plain_table
 from considerate.evaluation.scorer import ModelScorer
@@ -68,7 +69,7 @@ def evaluate_model(
     run: Run[Any, Any] = run_serially,
 ) -> dict[str, Any]:
     """`report.evaluate` for a model and test likes, with the classification error on these; where some pairs are known
-    to have been considered and not liked, also how honest p(like) is."""
+    to have been considered and not liked, also how honest p(like) is, and whether H is right."""
     model = scorer.model
     graph = Graph.from_adjacency(model.users.whole().liked, model.item_count)
     pairs = known_pairs(model, graph, liked)
@@ -87,7 +88,10 @@ def evaluate_model(
     if not_liked is not None:
         users, items, truth, counts = judged_pairs(model, graph, pairs, not_liked)
         tables = honesty(model, users, items, truth, seed) if counts["tested"] else None
-        report |= {"not_liked": counts, "calibration": tables}
+        report |= {"not_liked": counts, "calibration": tables, "considered": None}
+        judged = judged_split(held, users[~truth], items[~truth], seed) if model.users.knows_likes else None
+        if judged is not None:
+            report["considered"] = considered_report(model, judged, seed=seed, resamples=resamples, run=run)
     return report
 
 

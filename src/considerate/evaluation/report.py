@@ -46,13 +46,13 @@ def evaluate(
     }
     per_user = {name: values for name, values in per_user.items() if np.isfinite(values).all()}
     bounds = intervals(per_user, seed, resamples=resamples)
-    metrics = {name: _figure(values, bounds[name]) for name, values in per_user.items()}
+    metrics = {name: mean_figure(values, bounds[name]) for name, values in per_user.items()}
     tail = item_degree[held.items] < TAIL
     if tail.any():
         own = ranks.scores[tail]
         users = held.users[tail]
         within = interval(own, seed, resamples=resamples, groups=users)
-        metrics["S_rank tail"] = _figure(own, within) | {"users": len(np.unique(users))}
+        metrics["S_rank tail"] = mean_figure(own, within) | {"users": len(np.unique(users))}
     report: dict[str, Any] = {
         "name": scorer.name,
         "users": len(ranks.people),
@@ -91,5 +91,6 @@ def plain_table(table: ReliabilityTable) -> dict[str, Any]:
     return {name: plain(value) for name, value in vars(table).items()}
 
 
-def _figure(values: NDArray[Any], bounds: tuple[float, float]) -> dict[str, Any]:
+def mean_figure(values: NDArray[Any], bounds: tuple[float, float]) -> dict[str, Any]:
+    """A mean over users with its interval, and of how many."""
     return {"mean": float(np.mean(values)), "low": bounds[0], "high": bounds[1], "users": len(values)}

@@ -1,0 +1,100 @@
+"""Is H right? How well pairs that were considered and not liked are told from pairs that were never rated, by user.
+
+A rating below the rule is an edge of H without a like. pi says which items anyone considers, w which ones this user
+does, and a what the user would like; each ranks the judged items of a user among those that the user never rated.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from considerate.data.graph import Adjacency, Graph, Run, run_serially
+from considerate.evaluation.bootstrap import RESAMPLES, intervals
+from considerate.evaluation.ranks import Ranks, held_ranks
+from considerate.evaluation.report import mean_figure
+from considerate.evaluation.scorer import FunctionScorer, Scorer, Users
+from considerate.evaluation.split import HeldOut, edge_keys, is_among, pair_keys
+from considerate.model.model import Model
+
+Floats = NDArray[np.float64]
+MOST_SCORES = 1 << 28  # users times items; where there are more, the seed draws the users
+STREAM = 0x15A1
+
+
+def judged_split(
+    held: HeldOut, users: NDArray[Any], items: NDArray[Any], seed: int = 0, most: int = MOST_SCORES
+) -> HeldOut | None:
+    """Pairs that were considered and not liked, held out of all likes; None where nobody has one that can be told from
+    a pair never rated.
+
+    The likes of `held`, trained on or held out, are neither judged nor never rated. Where users times items is more
+    than `most`, the seed draws the users.
+    """
+    count, (trained, liked) = held.train.item_count, held.train.pairs()
+    likes = np.append(trained, held.users), np.append(liked, held.items)
+    known = Graph.from_adjacency(Adjacency.of_pairs(*likes, held.train.user_count, count), count)
+    keys = np.unique(pair_keys(users, items, count))
+    keys = keys[~is_among(keys, edge_keys(known))]
+    judged = np.bincount(keys // count, minlength=known.user_count)
+    able = np.flatnonzero((judged > 0) & (known.by_user.degrees + judged < count))
+    wanted = max(1, most // count)
+    if len(able) > wanted:
+        able = np.random.Generator(np.random.Philox(key=[seed, STREAM])).permutation(able)[:wanted]
+    keys = keys[np.isin(keys // count, able)]
+    return HeldOut(known, keys // count, keys % count) if len(keys) else None
+
+
+def auc_by_user(ranks: Ranks) -> Floats:
+    """[people] the share of (judged, never rated) pairs in which the judged one has the higher score, ties half.
+
+    Candidates are both kinds, J judged and C - J never rated. Against the other candidates a judged pair wins
+    C - 1 - above - ties / 2; of these wins J (J - 1) / 2 in all are over other judged ones, whatever the scores.
+    """
+    candidates, J = np.empty(len(ranks.people)), ranks.held
+    candidates[ranks.user_index] = ranks.candidates
+    lost = np.bincount(ranks.user_index, ranks.above + 0.5 * ranks.ties)
+    wins = J * (candidates - 1.0) - lost - 0.5 * J * (J - 1.0)
+    return np.asarray(wins / (J * (candidates - J)))
+
+
+def consideration_scorers(model: Model) -> list[Scorer]:
+    """pi, w where the model has a table of it, a, and both: a + log w."""
+    log_pi, side, likes, table = (
+        model.log_popularity,
+        model.posterior.users,
+        model.users.whole().liked,
+        model.consideration,
+    )
+
+    def logits(rows: Users) -> Any:
+        return model.columns.means(side, rows)
+
+    def popularity(rows: Users) -> Any:
+        return np.tile(log_pi, (len(rows), 1))
+
+    if table is None:
+        return [FunctionScorer(popularity, "pi"), FunctionScorer(logits, "a")]
+
+    def walk(rows: Users) -> Any:
+        return table.log_ratios(likes.take(rows)) + log_pi
+
+    scores = {"pi": popularity, "w": walk, "a": logits, "a + log w": lambda rows: logits(rows) + walk(rows)}
+    return [FunctionScorer(score, name) for name, score in scores.items()]
+
+
+def considered_aucs(model: Model, judged: HeldOut, run: Run[Any, Any] = run_serially) -> dict[str, Floats]:
+    """By score the AUC of every user with judged pairs, aligned with the ascending users of `judged`."""
+    return {scorer.name: auc_by_user(held_ranks(scorer, judged, run)) for scorer in consideration_scorers(model)}
+
+
+def considered_report(
+    model: Model, judged: HeldOut, *, seed: int = 0, resamples: int = RESAMPLES, run: Run[Any, Any] = run_serially
+) -> dict[str, Any]:
+    """Users and pairs, and by score the mean AUC over users with its 95 % interval by bootstrap over them."""
+    aucs = considered_aucs(model, judged, run)
+    bounds = intervals(aucs, seed, resamples=resamples)
+    scores = {name: mean_figure(values, bounds[name]) for name, values in aucs.items()}
+    return {"users": len(aucs["pi"]), "pairs": len(judged.users), "auc": scores}
