@@ -2,7 +2,9 @@
 
     python -m benchmarks memory
 
-Matrices of uniform random likes. The peak is that of the process while it fits (VmHWM), less what it held before.
+Matrices of uniform random likes; `walk` is *sampled* with draws by the walk.
+
+The peak is that of the process while it fits (VmHWM), less what it held before.
 """
 
 from __future__ import annotations
@@ -24,6 +26,8 @@ CASES = (
     (500_000, 50_000, 1_500_000, 64, "sampled", 1.0),
     (1_000_000, 20_000, 5_000_000, 32, "expected", 5.0),
     (50_000, 1_000_000, 3_000_000, 32, "expected", 5.0),
+    (100_000, 10_000, 3_000_000, 16, "walk", 2.0),
+    (500_000, 200_000, 3_000_000, 8, "walk", 1.0),
 )
 
 
@@ -41,14 +45,16 @@ def fit(users: int, items: int, likes: int, factors: int, kind: str, negatives: 
     from considerate import Recommender
     from considerate.fitting.memory import needed_memory
 
-    Recommender(factors=factors, hidden=kind, sweeps=1).fit(scipy.sparse.identity(100, format="csr"))  # imports
+    settings = {"hidden": "sampled", "consideration": "walk"} if kind == "walk" else {"hidden": kind}
+    settings = {"consideration": "popularity", "factors": factors, "threads": THREADS} | settings
+    Recommender(**settings, sweeps=1).fit(scipy.sparse.identity(100, format="csr"))  # imports
     random = np.random.default_rng(0)
     rows, columns = (random.integers(count, size=likes, dtype=np.int32) for count in (users, items))
     matrix = scipy.sparse.csr_matrix((np.ones(likes, np.float32), (rows, columns)), (users, items))
     matrix.data[:] = 1
     del rows, columns
     before = resident_bytes()
-    model = Recommender(factors=factors, hidden=kind, negatives=negatives, sweeps=2, tolerance=0, threads=THREADS)
+    model = Recommender(**settings, negatives=negatives, sweeps=2, tolerance=0)
     model.fit(matrix)
     return {
         "users": users,

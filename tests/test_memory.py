@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shutil
 import subprocess
@@ -50,6 +51,12 @@ def test_what_is_needed_grows_with_everything() -> None:
     expected = needed_memory(10**6, 10**5, 10**8, closed)
     assert needed_memory(10**6, 10**5, 10**8, replace(closed, negatives=900.0)) == expected
     assert needed_memory(10**6, 10**5, 10**8, replace(closed, groups=64)) > expected
+    walk = replace(plan, consideration="walk")
+    walked = needed_memory(10**6, 10**5, 10**8, walk)
+    assert walked - base == pytest.approx(20 * 200 * 10**5, rel=0.02)  # 8 bytes an entry, 12 more for its alias slot
+    assert needed_memory(10**6, 10**5, 10**8, replace(walk, neighbours=400)) > walked
+    assert needed_memory(10**6, 10**5, 10**8, walk, steps=10**6) - base == pytest.approx(20 * 10**6, rel=0.2)
+    assert needed_memory(10**6, 10**5, 10**8, replace(closed, consideration="walk")) > expected
 
 
 @pytest.mark.parametrize(("hidden", "items"), [("sampled", 80_000), ("sampled", 1000), ("expected", 10_000)])
@@ -65,6 +72,27 @@ def test_the_estimate_is_near_the_peak_of_a_fit(hidden: str, items: int) -> None
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert 0.75 < peak / (needed_memory(users, items, likes, model.plan()) - 16e6) < 1.25
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the peak of a process is Linux's to say")
+def test_the_estimate_is_near_the_peak_of_a_fit_by_the_walk() -> None:
+    """In a process, as the table is made by C++, whose memory Python does not see."""
+    code = "from benchmarks.memory import fit; print(fit(20_000, 30_000, 300_000, 8, 'walk', 2.0))"
+    root = Path(__file__).parents[1]
+    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
+    row = ast.literal_eval(done.stdout)
+    assert 0.75 < row["peak MB"] / row["estimate MB"] < 1.25
+
+
+def test_the_walks_steps_are_counted_where_the_graph_is_known() -> None:
+    """One very active user: the walk's rows cost what that user's likes do."""
+    plan = FitPlan(factors=1, consideration="walk", neighbours=10_000, threads=1)
+    rows = np.append(np.zeros(3000, np.int32), np.arange(1, 3001, dtype=np.int32))
+    active = Graph.from_pairs(rows, np.tile(np.arange(3000, dtype=np.int32), 2), 3001, 3000)
+    free = needed_memory(3001, 3000, 6000, plan)  # as if the likes were spread over all users
+    check_memory(active, replace(plan, consideration="popularity"), available=free)
+    with pytest.raises(MemoryLimitError):
+        check_memory(active, plan, available=free)
 
 
 def test_refused_with_what_would_fit(graph: Graph) -> None:

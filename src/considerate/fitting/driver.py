@@ -22,6 +22,7 @@ from considerate.model.model import Model
 
 logger = logging.getLogger("considerate")
 
+FALLEN_BACK = 0.01  # of a sweep's draws; above it the walk says less of who considers what than it was asked to
 COLLAPSED = 0.6  # spread of u'v; data that holds up its vectors has 0.9 to 1.6
 Publish = Callable[[FitSession, Model | None], None]
 
@@ -66,6 +67,7 @@ def run_fit(request: FitRequest, backend: FitBackend, publish: Publish) -> Gener
             raise
         if progress.state is not None:
             warn_of_collapse(progress.state.posterior, plan.weight)
+            report_fallbacks(session.fallen_back(), plan.mixing)
             publish(session, session.finish(plan, _with_last_bound(progress, runner)))
 
 
@@ -84,5 +86,18 @@ def warn_of_collapse(posterior: Posterior, weight: float) -> None:
             "likelihood_weight (it is %g), 'auto' among them, or fewer factors would keep more of the taste",
             spread,
             weight,
+            extra={"once": True},
+        )
+
+
+def report_fallbacks(share: float, mixing: float) -> None:
+    """Say how often the walk had no item left, which is where all that it leads to is liked or drawn already."""
+    if share > 0:
+        logger.log(
+            logging.WARNING if share > FALLEN_BACK else logging.INFO,
+            "the walk had no item left for %.3g %% of the unliked edges of the last sweep, and popularity chose them. "
+            "A larger mixing (it is %g) leaves no user without items to consider",
+            100 * share,
+            mixing,
             extra={"once": True},
         )

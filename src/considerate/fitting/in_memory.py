@@ -26,7 +26,7 @@ from considerate.fitting.session import (
     warn_of_factors,
 )
 from considerate.fitting.stopping import FitProgress
-from considerate.inference.hidden import Expected
+from considerate.inference.hidden import Expected, Sampled
 from considerate.inference.posterior import Side
 from considerate.inference.sweep import InMemory, State
 from considerate.kernels.threads import LocalBackend
@@ -87,7 +87,7 @@ class InMemorySession(FitSession):
         self.histogram = make_popularity(self.graph, plan, self.threads)
         weights = self.histogram.weights
         self.consideration = make_consideration(self.graph, plan, weights, self.threads)
-        estimator = make_estimator(self.graph, plan, weights, self.threads, self.consideration)
+        estimator = self.estimator = make_estimator(self.graph, plan, weights, self.threads, self.consideration)
         runner = InMemory(self.graph, estimator, plan, self.threads)
         self.ranges = user_parts(self.graph)
         self.counts, self.part_count = (self.graph.user_count, self.graph.item_count), len(self.ranges)
@@ -111,6 +111,9 @@ class InMemorySession(FitSession):
             for name, rows in side_tensors(users, first, last).items():
                 rows[:] = tensor(stored, name, np.float32, rows.shape)
         return replace(state, posterior=replace(q, users=users))
+
+    def fallen_back(self) -> float:
+        return self.estimator.fallbacks / max(1, self.estimator.drawn) if isinstance(self.estimator, Sampled) else 0.0
 
     def snapshot(self, plan: FitPlan, progress: FitProgress) -> Model:
         assert progress.state is not None

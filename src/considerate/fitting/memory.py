@@ -14,11 +14,15 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+import numpy as np
+
 from considerate.data import Interactions
 from considerate.data.graph import Graph, block_ends, transpose_slices
 from considerate.data.sources import is_sparse
 from considerate.errors import MemoryLimitError, UsageError
+from considerate.inference.hidden.consideration import BLOCK_STEPS, MOST_LIKES
 from considerate.inference.posterior import padded
+from considerate.kernels.threads import available_threads
 from considerate.parameters import FitPlan
 
 VARIABLE = "CONSIDERATE_MEMORY"
@@ -28,9 +32,10 @@ UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "m
 # --- What a fit needs ---
 
 
-def needed_memory(users: int, items: int, edges: int, plan: FitPlan) -> int:
+def needed_memory(users: int, items: int, edges: int, plan: FitPlan, steps: int | None = None) -> int:
     """Bytes that a fit in memory takes at its peak, above what the process held before it.
 
+    `steps` are those of the walk; where they are not known, those of users who like at random, as many each.
     `python -m benchmarks memory` holds this against measured peaks.
     """
     row = 2 * padded(plan.factors) * 4  # of a side: means and variances
@@ -43,7 +48,18 @@ def needed_memory(users: int, items: int, edges: int, plan: FitPlan) -> int:
         sweep = 8 * drawn + counters  # H by user and by item
     else:
         sweep = 12 * min(plan.groups, items) * users + (16 * plan.factors + 64) * items  # alpha, floor, l; tastes
+    if plan.consideration == "walk":
+        table, making = _walk_memory(items, edges * (1 + edges // max(1, users)) if steps is None else steps, plan)
+        held, build = held + table, max(build, pairs_and_graph(users, items, edges) + max(12 * edges, making))
     return int(max(held + sweep, build) + 16e6)
+
+
+def _walk_memory(items: int, steps: int, plan: FitPlan) -> tuple[int, int]:
+    """Bytes of the walk's table, with the alias tables that draws need; and those of the blocks while it is made."""
+    entries = min(items * min(plan.neighbours, items), steps)
+    slots = 12 * (entries + items) if plan.hidden == "sampled" else 0
+    sums = min(steps, (plan.threads or available_threads()) * BLOCK_STEPS)
+    return 8 * entries + 12 * items + slots, 16 * entries + 18 * sums
 
 
 def pairs_and_graph(users: int, items: int, edges: int) -> int:
@@ -57,9 +73,10 @@ def check_memory(source: Any, plan: FitPlan, available: int | None = None) -> No
     The source is a sparse matrix, Interactions or the graph itself; the memory that these hold already is not
     needed again. The size of other sources is not known before they are read.
     """
-    held = 0
+    held, steps = 0, None
     if isinstance(source, Graph):
-        sizes = source.user_count, source.item_count, source.edges
+        sizes, degrees = (source.user_count, source.item_count, source.edges), source.by_user.degrees
+        steps = int((degrees * np.minimum(degrees, MOST_LIKES)).sum())
         held = pairs_and_graph(*sizes)
     elif isinstance(source, Interactions):
         sizes = len(source.user_ids), len(source.item_ids), len(source.users)
@@ -69,11 +86,11 @@ def check_memory(source: Any, plan: FitPlan, available: int | None = None) -> No
     else:
         return
     available = available_memory() if available is None else available
-    needed = needed_memory(*sizes, plan)
+    needed = needed_memory(*sizes, plan, steps)
     if available is None or needed - held <= available:
         return
     room = available + held
-    factors = [k for k in range(8, plan.factors, 8) if needed_memory(*sizes, replace(plan, factors=k)) <= room]
+    factors = [k for k in range(8, plan.factors, 8) if needed_memory(*sizes, replace(plan, factors=k), steps) <= room]
     advice = (
         f"factors={factors[-1]} would fit" if factors else "a fit out of core or a machine with more memory is needed"
     )

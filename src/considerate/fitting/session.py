@@ -139,6 +139,10 @@ class FitSession(ABC):
         """What the last sweep took, for the progress line."""
         return ""
 
+    def fallen_back(self) -> float:
+        """The share of the last sweep's draws for which the walk had no item left, so that pi chose."""
+        return 0.0
+
     def snapshot(self, plan: FitPlan, progress: FitProgress) -> Model | None:
         """The model so far, where that costs nothing."""
         return None

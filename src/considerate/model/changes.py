@@ -9,18 +9,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from considerate.data import Titles
-from considerate.data.graph import Adjacency
+from considerate.data.graph import Adjacency, transpose
 from considerate.data.vocabulary import Vocabulary
 from considerate.errors import UsageError
-from considerate.inference.hidden import popularity_weights
+from considerate.inference.hidden import Consideration, popularity_weights
 from considerate.inference.posterior import Side
+from considerate.kernels.threads import LocalBackend
 from considerate.model.model import Model
 from considerate.model.rows import likes_adjacency, row_numbers
 from considerate.model.users import UserRows
 
 
 def with_users(model: Model, userids: Any, user_items: Any) -> Model:
-    """The model with users folded in, all of them in memory; row i of `user_items` is of userids[i]."""
+    """The model with users folded in, all of them in memory; row i of `user_items` is of userids[i].
+
+    pi and the walk's table stay those of the fit: what a user considers follows from their own likes by them.
+    """
     rows, liked = np.atleast_1d(row_numbers(userids, "user")), likes_adjacency(user_items, model.item_count)
     old = model.users.whole()
     side = _merged(old.side, rows, model.fold_in.users(liked), "userids")
@@ -56,7 +60,11 @@ def _head_correction(model: Model, degree: NDArray[np.int64]) -> NDArray[np.floa
 
 
 def with_items(model: Model, itemids: Any, item_users: Any) -> Model:
-    """The model with items folded in, all users in memory; row i of `item_users` is of itemids[i]."""
+    """The model with items folded in, all users in memory; row i of `item_users` is of itemids[i].
+
+    The walk's table is made again from all likes. A model without likes keeps the rows that it has: nothing leads to a
+    new item but pi, and a new item leads to nothing else.
+    """
     rows, liked_by = np.atleast_1d(row_numbers(itemids, "item")), likes_adjacency(item_users, model.user_count)
     users = model.users.whole()
     new, new_weights = folded_items(model, liked_by)
@@ -80,9 +88,29 @@ def with_items(model: Model, itemids: Any, item_users: Any) -> Model:
         items=items,
         item_degree=degree,
         popularity=weights,
+        consideration=_grown_walk(model, liked, weights),
         titles=titles,
         item_ids=_grown(model.item_ids, len(items), "item"),
     )
+
+
+def _grown_walk(model: Model, liked: Adjacency, weights: NDArray[np.float64]) -> Consideration | None:
+    """Who considers what by these likes; where none are known, the rows of before, without items that lost theirs."""
+    old = model.consideration
+    if old is None:
+        return None
+    if model.users.knows_likes:
+        known = weights[liked.indices] > 0  # not of users added since, who may like what nobody did
+        liked = Adjacency(np.append(0, np.cumsum(known))[liked.starts], liked.indices[known])
+        by_item = transpose(liked, len(weights), np.array([0, liked.rows]))
+        with LocalBackend(model.plan.threads) as threads:
+            return Consideration.of_graph(liked, by_item, weights, model.plan.neighbours, old.mix, threads.map)
+    kept, rows = weights[old.items] > 0, np.repeat(np.arange(old.item_count), np.diff(old.starts))
+    rest = np.ones(len(weights), np.float32)
+    cut = np.bincount(rows[~kept], old.shares[~kept], old.item_count)
+    rest[: old.item_count] = np.minimum(old.rest + cut, 1.0)
+    starts = np.append(0, np.cumsum(np.bincount(rows[kept], minlength=len(weights))))
+    return Consideration(starts, old.items[kept], old.shares[kept], rest, weights, old.mix)
 
 
 def _merged(side: Side, rows: NDArray[np.int64], new: Side, what: str) -> Side:

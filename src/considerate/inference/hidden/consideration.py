@@ -135,8 +135,9 @@ class WalkSteps:
 
     def work(self) -> NDArray[np.int64]:
         """Steps that each item's row costs."""
-        steps = np.minimum(self.by_user.degrees, MOST_LIKES)[self.by_item.indices]
-        total = np.concatenate([np.zeros(1, np.int64), np.cumsum(steps)])
+        steps = np.minimum(self.by_user.degrees, MOST_LIKES).astype(np.int32)[self.by_item.indices]
+        total = np.zeros(len(steps) + 1, np.int64)
+        np.cumsum(steps, out=total[1:])
         return np.diff(total[self.by_item.starts])
 
 

@@ -58,6 +58,7 @@ class Sampled:
         self.rejections = 0  # draws of the last sweep that hit an item liked or drawn already
         self.tree_draws = 0  # draws of the last sweep from a weighted tree
         self.fallbacks = 0  # draws of the last sweep from pi, as the walk had no item left
+        self.drawn = 0  # edges of the last sweep
 
     def draw(self, sweep: int, run: Any = run_serially) -> Adjacency:
         """The unliked edges of H^(sweep), by user."""
@@ -71,7 +72,8 @@ class Sampled:
 
         run(count, ranges(self.user_blocks))
         np.cumsum(starts, out=starts)
-        out = empty((int(starts[-1]),), np.int32, self._spare)
+        self.drawn = int(starts[-1])
+        out = empty((self.drawn,), np.int32, self._spare)
 
         walk = None if self.draws.consideration is None else self.draws.consideration.table
 
