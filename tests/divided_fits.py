@@ -19,13 +19,21 @@ from considerate.distributed.backends.base import PartitionedBackend
 from considerate.distributed.pools import LocalPool, PerPart
 from considerate.distributed.tasks import LocalTasks
 from considerate.fitting.session import make_graph
+from considerate.inference.hidden import Consideration
 from considerate.inference.posterior import Side
 from considerate.inference.sweep import State
 from likes import as_table, skewed, stored_settings
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "sampled": {},
-    "expected": {"hidden": "expected", "groups": 12, "user_bias": True, "head_correction": True},
+    "expected": {
+        "hidden": "expected",
+        "groups": 12,
+        "user_bias": True,
+        "head_correction": True,
+        "consideration": "walk",  # for the ranking alone
+    },
+    "walk": {"consideration": "walk", "neighbours": 12, "mixing": 0.2, "gamma": 0.8},
 }
 
 
@@ -59,11 +67,21 @@ def assert_same(found: Recommender, wanted: Recommender) -> None:
     assert found.model_.bounds == wanted.model_.bounds
     assert (found.converged_, found.n_iter_) == (wanted.converged_, wanted.n_iter_)
     assert np.array_equal(found.model_.popularity, wanted.model_.popularity)
+    same_table(found.model_.consideration, wanted.model_.consideration)
     assert np.array_equal(found.model_.users.whole().liked.indices, wanted.model_.users.whole().liked.indices)
     assert np.array_equal(found.model_.users.whole().liked.starts, wanted.model_.users.whole().liked.starts)
     rows = [0, 1, found.model_.user_count - 1]
     assert found.model_.user_ids.ids_of(rows) == wanted.model_.user_ids.ids_of(rows)
     assert stored_settings(found) == stored_settings(wanted)
+
+
+def same_table(found: Consideration | None, wanted: Consideration | None) -> None:
+    """To the last bit, or none at all."""
+    assert (found is None) == (wanted is None)
+    if found is not None:
+        for name, array in vars(wanted).items():
+            if name in Consideration.__dataclass_fields__:  # what follows from them may not be made yet
+                assert np.array_equal(getattr(found, name), array), name
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,15 +15,16 @@ from considerate.distributed.backends.base import PartitionedBackend
 from considerate.distributed.messages import PartitionSetup
 from considerate.distributed.partitions import make_partition
 from considerate.distributed.pools import LocalPool
-from considerate.distributed.runners import gather, make_runner
+from considerate.distributed.runners import consideration_over, gather, make_runner
 from considerate.fitting.checkpoint import Checkpoints
-from considerate.fitting.session import make_estimator
+from considerate.fitting.session import make_consideration, make_estimator
 from considerate.inference.hidden import popularity_weights
 from considerate.inference.sweep import InMemory, State, Sweep
 from considerate.kernels.threads import LocalBackend
 from considerate.parameters import FitPlan
 from divided_fits import with_residents
 
+compiled: Any = importlib.import_module("considerate.kernels.compiled")
 NEGATIVES, GROUPS = 1.5, 16
 Fitted = tuple[State, list[float]]  # and the bounds
 
@@ -56,11 +58,19 @@ def weights_of(graph: Graph) -> np.ndarray:
     return popularity_weights(graph.by_item.degrees, 1.0)
 
 
+def plan_of(kind: str, settings: FitPlan) -> FitPlan:
+    """The plan of a kind of fit: sampled, expected, or sampled by the walk."""
+    if kind == "walk":
+        return replace(settings, consideration="walk", neighbours=30)
+    return replace(settings, hidden=kind, groups=GROUPS)
+
+
 def plain_fit(graph: Graph, kind: str, settings: FitPlan, count: int) -> Fitted:
     """As `fit` does it, with two threads."""
     bounds = []
     with LocalBackend(2) as backend:
-        estimator = make_estimator(graph, replace(settings, hidden=kind, groups=GROUPS), weights_of(graph), backend)
+        plan, weights = plan_of(kind, settings), weights_of(graph)
+        estimator = make_estimator(graph, plan, weights, backend, make_consideration(graph, plan, weights, backend))
         for done in InMemory(graph, estimator, settings, backend).sweeps():
             bounds.append(done.bound.total)
             if done.state.sweep == count:
@@ -81,11 +91,13 @@ def fit_over(
 ) -> Fitted:
     """A fit over a pool, its residents gathered; a snapshot every third sweep where there are checkpoints."""
     outline, parts = divide(graph, resident)
-    setup = PartitionSetup.of(outline, replace(settings, hidden=kind, groups=GROUPS), resident)
+    plan, weights = plan_of(kind, settings), weights_of(graph)
+    setup = PartitionSetup.of(outline, plan, resident)
     pool = make_pool(setup, parts)
     bounds = []
     try:
-        runner = make_runner(outline, setup, weights_of(graph), pool, PartitionedBackend(**options))
+        table = consideration_over(pool, outline, plan, weights, 1e5) if kind == "walk" else None
+        runner = make_runner(outline, setup, weights, pool, PartitionedBackend(**options), consideration=table)
         for done in runner.sweeps():
             bounds.append(done.bound.total)
             sweep = done.state.sweep
@@ -124,6 +136,23 @@ def same_bits(one: Fitted, other: Fitted) -> None:
         np.testing.assert_array_equal(mine.biases, theirs.biases)
     assert q.precisions == p.precisions
     assert one[1] == other[1]
+
+
+def counted_partition(part: GraphPart, setup: PartitionSetup) -> Any:
+    """A part whose process counts how often it makes the alias tables of the walk."""
+    if not hasattr(compiled, "tables_made"):
+        compiled.tables_made, real = 0, compiled.walk_slots
+
+        def counted(*rows: Any) -> Any:
+            compiled.tables_made += 1
+            return real(*rows)
+
+        compiled.walk_slots = counted
+    return make_partition(part, setup)
+
+
+def tables_made(part: Any) -> int:
+    return int(compiled.tables_made)
 
 
 class Slowly:

@@ -160,7 +160,7 @@ def test_the_window_of_a_very_active_user_is_right_on_average() -> None:
     pull = np.arange(1.0, 8.0)
     seen, mean = [], np.zeros(7)
     for user in range(3500):
-        _, items, sums = compiled.walk_sums(*both, pull, 3, user, 2, 3)
+        _, items, sums = compiled.WalkGraph(*both, pull, 3, first_user=user).sums(2, 3)
         seen.append(tuple(items.tolist()))
         np.testing.assert_allclose(sums, pull[items] / pull.sum() * 7 / 3 * UNIT, rtol=1e-9)
     assert chi_square(seen, {window: float(chance) for window, chance in windows.items()}) > 1e-3

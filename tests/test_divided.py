@@ -24,18 +24,27 @@ from considerate.distributed.pools import LocalPool
 from considerate.distributed.runners import (
     PartitionedRunner,
     base,
+    consideration_over,
     correct_head_over,
     gather,
     make_runner,
 )
 from considerate.errors import DivergedError
-from considerate.inference.hidden import Expected, Sampled, correct_head, popularity_weights
+from considerate.inference.hidden import (
+    Consideration,
+    Draws,
+    Expected,
+    Sampled,
+    consideration,
+    correct_head,
+    popularity_weights,
+)
 from considerate.inference.sweep import InMemory, State, initial_side, initial_state
 from considerate.inference.updates import CHUNK, Moments, heavy_rows
 from considerate.kernels import compiled
 from considerate.kernels.threads import LocalBackend
 from considerate.parameters import FitPlan
-from divided_fits import with_residents
+from divided_fits import same_table, with_residents
 
 NEGATIVES, GROUPS, SWEEPS = 1.5, 16, 5
 SIZES = {USERS: (700, 80), ITEMS: (80, 700)}  # users and items, where the one or the other side is divided
@@ -91,7 +100,7 @@ def posted(value: Any) -> Any:
 class ByPost(LocalPool):
     """All that goes to the parts and comes from them is pickled, as between machines."""
 
-    def share(self, value: Any) -> Any:
+    def share(self, value: Any, keep: bool = False) -> Any:
         return posted(value)
 
     def call(self, method: Any, *arguments: Any, merge: Any = None, changes: bool = False) -> Any:
@@ -118,8 +127,10 @@ def divided(
     setup = PartitionSetup.of(
         outline, replace(settings, hidden=kind, groups=GROUPS), resident, options.pop("out_of_core", False)
     )
+    table = options.pop("consideration", None)
     with pool_of(setup, parts) as pool:
-        yield make_runner(outline, setup, pi(graph), pool, PartitionedBackend(**options)), pool
+        backend = PartitionedBackend(**options)
+        yield make_runner(outline, setup, pi(graph), pool, backend, consideration=table), pool
 
 
 Fitted = tuple[State, list[dict[str, float]]]
@@ -349,6 +360,80 @@ def test_pi_is_corrected_at_the_head_over_parts_of_items():
     here = correct_head(pi(graph), graph.by_user, graph.user_blocks, NEGATIVES)
     with divided("sampled", settings_of(), in_process, ITEMS) as (runner, pool):
         np.testing.assert_allclose(correct_head_over(pool, runner.outline, pi(graph), NEGATIVES), here, rtol=1e-9)
+
+
+# --- The walk ---
+
+
+def table_of(graph: Graph, plan: FitPlan, threads: int = 1) -> Consideration:
+    with LocalBackend(threads) as backend:
+        return Consideration.of_graph(
+            graph.by_user, graph.by_item, pi(graph), plan.neighbours, plan.mixing, backend.map
+        )
+
+
+@residents
+def test_the_table_of_the_walk_has_the_same_bits_wherever_it_is_made(resident, monkeypatch, tmp_path):
+    """With windows of very active users, which are drawn by their number and the item's; in blocks of a few rows."""
+    graph, plan = graph_of(resident), replace(settings_of(), neighbours=20, mixing=0.2)
+    without_windows = table_of(graph, plan)
+    monkeypatch.setattr(consideration, "MOST_LIKES", 6)
+    monkeypatch.setattr(consideration, "BLOCK_STEPS", 500)
+    wanted = table_of(graph, plan)
+    assert not np.array_equal(wanted.shares, without_windows.shares)
+    assert wanted.rest[graph.by_item.degrees == 0].tolist() == [1.0] * int((graph.by_item.degrees == 0).sum())
+    for threads in (2, 3):
+        same_table(table_of(graph, plan, threads), wanted)
+    pools = [partial(in_process, threads=threads) for threads in (1, 2, 3)]
+    for pool_of in [*pools, by_post, partial(on_disk, tmp_path, threads=2)]:
+        for block_bytes in (5_000, 1e9):
+            with divided("sampled", plan, pool_of, resident) as (runner, pool):
+                same_table(consideration_over(pool, runner.outline, plan, pi(graph), block_bytes), wanted)
+
+
+def test_sums_of_the_walk_come_in_blocks_of_so_many_bytes(monkeypatch):
+    """No node of sums is larger; and a row that is larger than that comes alone."""
+    plan, sizes = settings_of(), []
+
+    def seen(a: Reply, b: Reply) -> Reply:
+        merged = merge_replies(a, b)
+        sizes.append(max(sum(one.nbytes for one in node.walk[1:]) for node in merged.nodes.values()))
+        return merged
+
+    monkeypatch.setattr("considerate.distributed.runners.merge_replies", seen)
+    with divided("sampled", plan, in_process) as (runner, pool):
+        row = 12 * runner.outline.item_count
+        for block_bytes in (1, 3 * row, 1e9):
+            sizes.clear()
+            consideration_over(pool, runner.outline, plan, pi(graph_of()), block_bytes)
+            assert max(sizes) <= block_bytes + row
+            assert max(sizes) > min(block_bytes, 40 * row) / 2
+
+
+@residents
+def test_draws_by_the_walk_over_parts(resident, monkeypatch, tmp_path):
+    """The bits of the fit in memory, or by items of one process; the alias tables are made once for all parts."""
+    graph, plan = graph_of(resident), replace(settings_of(), consideration="walk", neighbours=20)
+    table, made = table_of(graph, plan), []
+    real = compiled.walk_slots
+    monkeypatch.setattr(compiled, "walk_slots", lambda *rows: made.append(rows) or real(*rows))
+    found = []
+    pools = [(partial(in_process, threads=3), False), (partial(on_disk, tmp_path, threads=2), True)]
+    for pool_of, out_of_core in pools:
+        with divided("sampled", plan, pool_of, resident, out_of_core=out_of_core, consideration=posted(table)) as (
+            runner,
+            pool,
+        ):
+            found.append(swept(runner, pool))
+        assert len(made) == len(found)
+    assert_same(*found)
+    assert not np.array_equal(
+        found[0][0].posterior.users.rows, in_memory("sampled", plan, resident)[0].posterior.users.rows
+    )
+    if resident == USERS:
+        estimator = Sampled(graph.by_user, graph.user_blocks, Draws.of(pi(graph), table), NEGATIVES, plan.seed)
+        with LocalBackend(2) as backend:
+            assert_same(found[0], swept(InMemory(graph, estimator, plan, backend)))
 
 
 # --- States ---

@@ -59,6 +59,11 @@ def never() -> None:
     [
         ({"popularity": "auto"}, {}, "chosen on likes held out only where the graph is in memory; give numbers"),
         ({"likelihood_weight": "auto"}, {}, "chosen on likes held out only where the graph is in memory"),
+        (
+            {"lift": "auto-top", "popularity": 1.0},
+            {},
+            "popularity, lift and likelihood_weight are chosen on likes held",
+        ),
         ({"factors": 65}, {"backend": Here(inner_sweeps=2, session=never)}, "inner sweeps need at most 64 factors"),
         ({"factors": 0}, {}, "factors is 0"),
         ({}, {"backend": "ray"}, r"backend is 'ray'; it must be None, RayBackend\(...\) or OutOfCore"),
@@ -429,6 +434,20 @@ def test_a_checkpoint_of_another_division_is_refused(likes: Path, tmp_path: Path
         made().fit(likes, backend=Here(inner_sweeps=3, inner="all"), checkpoint=tmp_path, resume=True)
     with pytest.raises(CheckpointError, match="inner_sweeps 3"):
         made().fit(likes, checkpoint=tmp_path, resume=True)
+
+
+def test_a_checkpoint_of_another_walk_is_refused(likes: Path, tmp_path: Path) -> None:
+    made(sweeps=2).fit(likes, backend=Here(), checkpoint=tmp_path / "without")
+    made(**SETTINGS["walk"], sweeps=2).fit(likes, backend=Here(), checkpoint=tmp_path / "with")
+    for folder, settings, said in (
+        ("without", SETTINGS["walk"], r"consideration not given \(walk here\)"),
+        ("with", {}, r"consideration walk \(not given here\)"),
+        ("with", SETTINGS["walk"] | {"neighbours": 11}, r"with neighbours 12 \(11 here\)\."),
+        ("with", SETTINGS["walk"] | {"mixing": 0.1}, r"with mixing 0\.2 \(0\.1 here\)\."),
+    ):
+        for backend in (None, Here()):
+            with pytest.raises(CheckpointError, match=said):
+                made(**settings).fit(likes, backend=backend, checkpoint=tmp_path / folder, resume=True)
 
 
 def test_the_division_of_a_checkpoint_is_kept_where_none_is_asked_for(likes: Path, tmp_path: Path) -> None:

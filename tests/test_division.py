@@ -87,6 +87,22 @@ def test_expected_mode_sends_groups_and_draws_nothing() -> None:
     assert 400 < table / (16 * 32) < 700  # points of the table of inclusion probabilities
 
 
+@pytest.mark.parametrize("division", [XBOX, FEW_USERS])
+def test_the_table_of_the_walk_is_held_by_the_workers_and_the_head(division: Division) -> None:
+    entries = 200 * division.items
+    walk = replace(division, plan=replace(division.plan, consideration="walk"))
+    assert walk.worker_memory - division.worker_memory == pytest.approx((8 + 12) * entries)
+    assert walk.head_memory - division.head_memory == pytest.approx(2 * 8 * entries)
+    assert (walk.down, walk.up) == (division.down, division.up)  # it goes down once, not with every sweep
+    assert expected(walk).worker_memory == expected(division).worker_memory  # the head ranks by it
+    assert expected(walk).head_memory > expected(division).head_memory
+    few = replace(walk, items=50)
+    assert few.walk_bytes(1) == 50 * 50
+    memory = 8e9
+    assert walk.worker_nodes * walk.up / walk.item_shards == walk.worker_sums
+    assert walk.sums_room(memory) == 1e9 == walk.sums_room(None)
+
+
 class Recorder:
     """A pool in this process that counts the bytes that would be sent."""
 
@@ -94,7 +110,7 @@ class Recorder:
         self.pool, self.parts = LocalPool(parts), len(parts)
         self.down, self.up = 0, 0
 
-    def share(self, value: Any) -> Any:
+    def share(self, value: Any, keep: bool = False) -> Any:
         self.down += size_of(value)
         return self.pool.share(value)
 

@@ -30,12 +30,14 @@ from ray_fits import (
     GROUPS,
     Fitted,
     Slowly,
+    counted_partition,
     fit_over,
     in_process,
     plain_fit,
     same_bits,
     settings_of,
     small_graph,
+    tables_made,
     weights_of,
 )
 
@@ -59,27 +61,38 @@ def graph() -> Graph:
 def plain(graph: Graph) -> dict[tuple[str, bool], Fitted]:
     return {
         (kind, user_bias): plain_fit(graph, kind, settings_of(user_bias), SWEEPS)
-        for kind in ("sampled", "expected")
+        for kind in ("sampled", "expected", "walk")
         for user_bias in (False, True)
     }
 
 
-@pytest.mark.parametrize(("kind", "workers", "threads"), [("sampled", 3, 1), ("expected", 2, 1), ("expected", 1, 3)])
+@pytest.mark.parametrize(("kind", "workers", "threads"), [("walk", 3, 1), ("expected", 2, 1), ("expected", 1, 3)])
 def test_the_posterior_of_the_plain_fit_by_users(
     graph: Graph, plain: Any, kind: str, workers: int, threads: int
 ) -> None:
     with RayBackend(workers=workers, threads=threads).open() as session:
         user_bias = workers < 3
-        found = fit_over(partial(session.make_pool, make_partition), graph, kind, settings_of(user_bias), SWEEPS)
+        made, settings = partial(session.make_pool, counted_partition), settings_of(user_bias)
+        found = fit_over(made, graph, kind, settings, SWEEPS, seen=made_once(kind))
     same_bits(found, plain[kind, user_bias])
 
 
-@pytest.mark.parametrize(("kind", "workers"), [("sampled", 2), ("expected", 3)])
+def made_once(kind: str) -> Any:
+    """Looks, after every sweep, whether each worker has made the alias tables of the walk once."""
+
+    def seen(pool: Any, done: Any) -> None:
+        assert set(pool.call(tables_made)) == {int(kind == "walk")}
+
+    return seen
+
+
+@pytest.mark.parametrize(("kind", "workers"), [("walk", 2), ("expected", 3)])
 def test_the_posterior_of_one_process_by_items(graph: Graph, kind: str, workers: int) -> None:
     settings = settings_of(workers == 2)
     here = fit_over(in_process, graph, kind, settings, SWEEPS, ITEMS)
     with RayBackend(workers=workers, threads=1).open() as session:
-        found = fit_over(partial(session.make_pool, make_partition), graph, kind, settings, SWEEPS, ITEMS)
+        made = partial(session.make_pool, counted_partition)
+        found = fit_over(made, graph, kind, settings, SWEEPS, ITEMS, seen=made_once(kind))
     same_bits(found, here)
 
 
@@ -101,16 +114,14 @@ def test_blocks_of_coordinates_and_shards_of_items(graph: Graph) -> None:
 @pytest.mark.parametrize("inner", ["one", "all"])
 def test_inner_sweeps(graph: Graph, inner: str) -> None:
     settings, how = settings_of(True), {"inner_sweeps": 2, "inner": inner}
-    here = fit_over(in_process, graph, "sampled", settings, 3, **how)
+    here = fit_over(in_process, graph, "walk", settings, 3, **how)
 
     def kill_one(pool: Any, done: Any) -> None:
         if done.state.sweep == 2:
             kill_worker(pool.workers.all[1], "ray")
 
     with RayBackend(workers=2).open() as session:
-        found = fit_over(
-            partial(session.make_pool, make_partition), graph, "sampled", settings, 3, seen=kill_one, **how
-        )
+        found = fit_over(partial(session.make_pool, make_partition), graph, "walk", settings, 3, seen=kill_one, **how)
     same_bits(found, here)
 
 

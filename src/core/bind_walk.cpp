@@ -8,6 +8,13 @@
 
 namespace considerate {
 
+struct PyWalkGraph {
+  WalkGraph raw;
+  std::int64_t rows;           // of items
+  std::vector<double> totals;  // A_m, where likes do not pull alike
+  std::vector<nb::object> held;
+};
+
 using PySums = std::tuple<Out<std::int64_t>, Out<std::int32_t>, Out<std::uint64_t>>;
 
 template <class T>
@@ -24,37 +31,62 @@ static Lists lists(const In<std::int64_t>& starts, const In<std::int32_t>& indic
   require(starts.size() >= 1 && starts.data()[0] == 0, name);
   for (std::size_t i = 1; i < starts.size(); ++i) require(starts.data()[i] >= starts.data()[i - 1], name);
   require(starts.data()[starts.size() - 1] == static_cast<std::int64_t>(indices.size()), name);
-  for (std::size_t e = 0; e < indices.size(); ++e)
-    require(indices.data()[e] >= 0 && indices.data()[e] < limit, name);
+  for (std::size_t e = 0; e < indices.size(); ++e) require(indices.data()[e] >= 0 && indices.data()[e] < limit, name);
   return {starts.data(), indices.data()};
 }
 
 void bind_walk(nb::module_& m) {
-  m.def(
-      "walk_sums",
-      [](In<std::int64_t> item_starts, In<std::int32_t> users, In<std::int64_t> user_starts, In<std::int32_t> items,
-         In<double> pull, std::int64_t most, std::int64_t first_user, std::int64_t first, std::int64_t last) {
-        const auto item_count = static_cast<std::int64_t>(pull.size());
-        const auto rows = static_cast<std::int64_t>(item_starts.size()) - 1;
-        require(first >= 0 && first <= last && last <= rows && rows <= item_count && most > 0, "rows out of range");
-        const WalkGraph graph{{item_starts.data(), users.data()},
-                              {user_starts.data(), items.data()},
-                              pull.data(),
-                              item_count,
-                              most,
-                              first_user};
-        WalkSums sums;
-        {
-          nb::gil_scoped_release release;
-          WalkAdder adder(graph);
-          for (std::int64_t item = first; item < last; ++item) adder.row(item, sums);
-        }
-        return arrays_of(sums);
-      },
-      nb::arg("item_starts"), nb::arg("users"), nb::arg("user_starts"), nb::arg("items"), nb::arg("pull"),
-      nb::arg("most"), nb::arg("first_user"), nb::arg("first"), nb::arg("last"),
-      "Rows first..last of the walk from item to item, summed over these users in units of 2^-32: (starts, items, "
-      "sums). The adjacencies are trusted.");
+  nb::class_<PyWalkGraph>(m, "WalkGraph", "The likes of some users, both ways round, as the walk goes over them.")
+      .def(
+          "__init__",
+          [](PyWalkGraph* self, In<std::int64_t> item_starts, In<std::int32_t> users, In<std::int64_t> user_starts,
+             In<std::int32_t> items, In<double> pull, std::int64_t most, std::int64_t first_user,
+             std::int64_t first_item) {
+            const auto item_count = static_cast<std::int64_t>(pull.size());
+            const auto rows = static_cast<std::int64_t>(item_starts.size()) - 1;
+            require(rows >= 0 && user_starts.size() >= 1 && most > 0, "rows");
+            require(first_item >= 0 && first_item + rows <= item_count, "rows out of range");
+            const WalkGraph graph{{item_starts.data(), users.data()},
+                                  {user_starts.data(), items.data()},
+                                  pull.data(),
+                                  item_count,
+                                  most,
+                                  first_user,
+                                  first_item};
+            std::vector<double> totals(graph.even() ? 0 : user_starts.size() - 1);
+            add_pulls(graph.likes_of, static_cast<std::int64_t>(totals.size()), pull.data(), totals.data());
+            new (self) PyWalkGraph{
+                graph,
+                rows,
+                std::move(totals),
+                {nb::cast(item_starts), nb::cast(users), nb::cast(user_starts), nb::cast(items), nb::cast(pull)}};
+          },
+          nb::arg("item_starts"), nb::arg("users"), nb::arg("user_starts"), nb::arg("items"), nb::arg("pull"),
+          nb::arg("most"), nb::arg("first_user") = 0, nb::arg("first_item") = 0, "The adjacencies are trusted.")
+      .def(
+          "work",
+          [](const PyWalkGraph& self) {
+            auto steps = new_array<std::int64_t>({static_cast<std::size_t>(self.rows)});
+            nb::gil_scoped_release release;
+            count_steps(self.raw, self.rows, steps.data());
+            return steps;
+          },
+          "Steps that the row of each item costs.")
+      .def(
+          "sums",
+          [](const PyWalkGraph& self, std::int64_t first, std::int64_t last) {
+            require(first >= 0 && first <= last && last <= self.rows, "rows out of range");
+            WalkSums sums;
+            {
+              nb::gil_scoped_release release;
+              WalkAdder adder(self.raw, self.totals.empty() ? nullptr : self.totals.data());
+              for (std::int64_t row = first; row < last; ++row) adder.row(row, sums);
+            }
+            return arrays_of(sums);
+          },
+          nb::arg("first"), nb::arg("last"),
+          "Rows first..last of the walk from item to item, summed over these users in units of 2^-32: (starts, items, "
+          "sums).");
   m.def(
       "add_walk_sums",
       [](In<std::int64_t> a_starts, In<std::int32_t> a_items, In<std::uint64_t> a_sums, In<std::int64_t> b_starts,
@@ -85,8 +117,8 @@ void bind_walk(nb::module_& m) {
           nb::gil_scoped_release release;
           for (std::size_t row = 0; row + 1 < starts.size(); ++row) {
             const std::int64_t begin = rows.starts[row], count = rows.starts[row + 1] - begin;
-            rest.push_back(static_cast<float>(cut_row(rows.indices + begin, sums.data() + begin, count, p.data(), keep,
-                                                      items_out, shares_out)));
+            rest.push_back(static_cast<float>(
+                cut_row(rows.indices + begin, sums.data() + begin, count, p.data(), keep, items_out, shares_out)));
             starts_out.push_back(static_cast<std::int64_t>(items_out.size()));
           }
         }
@@ -122,11 +154,10 @@ void bind_walk(nb::module_& m) {
             require(slots.size() == 3 * (items.size() + rest.size()), "slots");
             require(mix >= 0.0 && mix <= 1.0, "mix");
             const Lists rows = lists(starts, items, static_cast<std::int64_t>(rest.size()), "items");
-            new (self) PyWalkTable{{rows, shares.data(), rest.data(),
-                                    reinterpret_cast<const WalkSlot*>(slots.data()), mix},
-                                   static_cast<std::int64_t>(rest.size()),
-                                   {nb::cast(starts), nb::cast(items), nb::cast(shares), nb::cast(rest),
-                                    nb::cast(slots)}};
+            new (self)
+                PyWalkTable{{rows, shares.data(), rest.data(), reinterpret_cast<const WalkSlot*>(slots.data()), mix},
+                            static_cast<std::int64_t>(rest.size()),
+                            {nb::cast(starts), nb::cast(items), nb::cast(shares), nb::cast(rest), nb::cast(slots)}};
           },
           nb::arg("starts"), nb::arg("items"), nb::arg("shares"), nb::arg("rest"), nb::arg("slots"), nb::arg("mix"));
 }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "draws.hpp"
@@ -27,8 +28,33 @@ struct WalkGraph {
   Lists users_of, likes_of;  // who likes an item, what a user likes
   const double* pull;        // [items] a_n: how much a like of this item draws a user's last step; pi_n / d_n
   std::int64_t items, most;  // of a user with more likes than `most`, a window of so many is taken
-  std::int64_t first_user;   // of row 0
+  std::int64_t first_user;   // of row 0 of `likes_of`, among all
+  std::int64_t first_item;   // of row 0 of `users_of`, among all
+
+  // Whether all likes pull alike, as where pi is the degree.
+  bool even() const {
+    return std::all_of(pull, pull + items, [](double a) { return a == 1.0 || a == 0.0; });
+  }
 };
+
+// A_m: the pull of all that each user likes.
+inline void add_pulls(const Lists& likes_of, std::int64_t users, const double* pull, double* out) {
+  for (std::int64_t user = 0; user < users; ++user) {
+    const std::int32_t* liked = likes_of.row(user);
+    out[user] = 0.0;
+    for (std::int64_t e = 0; e < likes_of.size(user); ++e) out[user] += pull[liked[e]];
+  }
+}
+
+// Steps that the row of each item costs.
+inline void count_steps(const WalkGraph& graph, std::int64_t rows, std::int64_t* out) {
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const std::int32_t* users = graph.users_of.row(row);
+    out[row] = 0;
+    for (std::int64_t e = 0; e < graph.users_of.size(row); ++e)
+      out[row] += std::min(graph.likes_of.size(users[e]), graph.most);
+  }
+}
 
 // Sparse rows of sums: items ascend within a row.
 struct WalkSums {
@@ -39,38 +65,46 @@ struct WalkSums {
 
 class WalkAdder {
  public:
-  explicit WalkAdder(const WalkGraph& graph) : graph_(graph), sums_(static_cast<std::size_t>(graph.items), 0) {
-    for (std::int64_t n = 0; n < graph.items; ++n) even_ = even_ && (graph.pull[n] == 1.0 || graph.pull[n] == 0.0);
-  }
+  // totals: A_m of the users, or nullptr where all likes pull alike.
+  WalkAdder(const WalkGraph& graph, const double* totals)
+      : graph_(graph),
+        totals_(totals),
+        sums_(static_cast<std::size_t>(graph.items), 0),
+        touched_(static_cast<std::size_t>(graph.items) + 1),
+        marks_(static_cast<std::size_t>(graph.items) / 64 + 1, 0) {}
 
-  // Adds the row of `item` to the end of `out`.
-  void row(std::int64_t item, WalkSums& out) {
-    touched_.clear();
-    const std::int32_t* users = graph_.users_of.row(item);
-    for (std::int64_t e = 0; e < graph_.users_of.size(item); ++e) spread(users[e], item);
-    std::sort(touched_.begin(), touched_.end());
-    for (const std::int32_t n : touched_) {
-      out.items.push_back(n);
-      out.sums.push_back(sums_[static_cast<std::size_t>(n)]);
-      sums_[static_cast<std::size_t>(n)] = 0;
+  // Adds a row of `users_of` to the end of `out`.
+  void row(std::int64_t row, WalkSums& out) {
+    count_ = 0;
+    const std::int32_t* users = graph_.users_of.row(row);
+    const std::int64_t degree = graph_.users_of.size(row);
+    for (std::int64_t e = 0; e < degree; ++e) {
+      if (e + 2 * kAhead < degree) __builtin_prefetch(graph_.likes_of.starts + users[e + 2 * kAhead]);
+      if (e + kAhead < degree) __builtin_prefetch(graph_.likes_of.row(users[e + kAhead]));
+      spread(users[e], graph_.first_item + row);
     }
-    out.starts.push_back(static_cast<std::int64_t>(out.items.size()));
+    sort_touched();
+    const std::size_t begin = out.items.size(), end = begin + static_cast<std::size_t>(count_);
+    out.items.insert(out.items.end(), touched_.data(), touched_.data() + count_);
+    out.sums.resize(end);
+    for (std::size_t i = begin; i < end; ++i)
+      out.sums[i] = std::exchange(sums_[static_cast<std::size_t>(out.items[i])], 0);
+    out.starts.push_back(static_cast<std::int64_t>(end));
   }
 
  private:
+  static constexpr std::int64_t kAhead = 8;  // users whose likes are fetched ahead
+
   // One user's step to a like, by its pull. A very active user takes it within a window of the likes that begins at a
   // random one: each like is in it with the same probability, so the sum is right on average.
   void spread(std::int64_t user, std::int64_t item) {
     const std::int32_t* liked = graph_.likes_of.row(user);
     const std::int64_t degree = graph_.likes_of.size(user);
-    double total = even_ ? static_cast<double>(degree) : 0.0;
-    if (!even_)
-      for (std::int64_t e = 0; e < degree; ++e) total += graph_.pull[liked[e]];
     std::int64_t first = 0, count = degree;
-    double scale = kWalkUnit / total;
+    double scale = kWalkUnit / (totals_ == nullptr ? static_cast<double>(degree) : totals_[user]);
     if (degree > graph_.most) {
-      Random random(key64(kWalkStream, static_cast<std::uint64_t>(graph_.first_user + user),
-                          static_cast<std::uint64_t>(item)));
+      Random random(
+          key64(kWalkStream, static_cast<std::uint64_t>(graph_.first_user + user), static_cast<std::uint64_t>(item)));
       first = static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(degree)));
       count = graph_.most;
       scale *= static_cast<double>(degree) / static_cast<double>(count);
@@ -81,21 +115,53 @@ class WalkAdder {
   }
 
   void add(const std::int32_t* items, std::int64_t count, double scale) {
-    const std::uint64_t even_part = whole(scale);
-    for (std::int64_t e = 0; e < count; ++e) {
-      const std::int32_t n = items[e];
-      std::uint64_t& sum = sums_[static_cast<std::size_t>(n)];
-      if (sum == 0) touched_.push_back(n);
-      sum += even_ ? even_part : whole(scale * graph_.pull[n]);
-    }
+    if (totals_ == nullptr)
+      add_each(items, count, [part = whole(scale)](std::int32_t) { return part; });
+    else
+      add_each(items, count, [pull = graph_.pull, scale](std::int32_t n) { return whole(scale * pull[n]); });
   }
 
-  static std::uint64_t whole(double x) { return std::max<std::uint64_t>(1, static_cast<std::uint64_t>(x + 0.5)); }
+  template <class Part>
+  void add_each(const std::int32_t* items, std::int64_t count, Part part) {
+    std::uint64_t* sums = sums_.data();
+    std::int32_t* touched = touched_.data();
+    std::int64_t touched_count = count_;
+    for (std::int64_t e = 0; e < count; ++e) {
+      const std::int32_t n = items[e];
+      touched[touched_count] = n;
+      touched_count += sums[n] == 0;
+      sums[n] += part(n);
+    }
+    count_ = touched_count;
+  }
+
+  // Many items are sorted by a mark for each; few one with the other.
+  void sort_touched() {
+    if (count_ * 8 < static_cast<std::int64_t>(marks_.size())) {
+      std::sort(touched_.data(), touched_.data() + count_);
+      return;
+    }
+    for (std::int64_t i = 0; i < count_; ++i) {
+      const auto n = static_cast<std::uint32_t>(touched_[static_cast<std::size_t>(i)]);
+      marks_[n / 64] |= std::uint64_t{1} << n % 64;
+    }
+    std::int32_t* next = touched_.data();
+    for (std::size_t word = 0; word < marks_.size(); ++word)
+      for (std::uint64_t left = std::exchange(marks_[word], 0); left != 0; left &= left - 1)
+        *next++ = static_cast<std::int32_t>(64 * word) + __builtin_ctzll(left);
+  }
+
+  // At least 1, so that an item that was touched shows it; below 2^63 the signed conversion is the faster one.
+  static std::uint64_t whole(double x) {
+    return std::max<std::uint64_t>(1, static_cast<std::uint64_t>(static_cast<std::int64_t>(x + 0.5)));
+  }
 
   const WalkGraph& graph_;
-  bool even_ = true;  // whether all likes pull alike, as where pi is the degree
+  const double* totals_;
   std::vector<std::uint64_t> sums_;
-  std::vector<std::int32_t> touched_;
+  std::vector<std::int32_t> touched_;  // items of the row, `count_` of them and room for one more
+  std::vector<std::uint64_t> marks_;
+  std::int64_t count_ = 0;
 };
 
 // One row of the table: the `keep` entries with the largest W log(W / p), by item, and the mass that is left.
@@ -222,8 +288,8 @@ class WalkStream {
       step = {nullptr, 0};
       if (random_.uniform() < table_.mix) continue;
       const std::int32_t from = liked_[random_.below(degree_)];
-      const auto product = static_cast<unsigned __int128>(random_.next()) *
-                           static_cast<std::uint64_t>(table_.slot_count(from));
+      const auto product =
+          static_cast<unsigned __int128>(random_.next()) * static_cast<std::uint64_t>(table_.slot_count(from));
       step.slot = table_.slots_of(from) + static_cast<std::int64_t>(product >> 64);
       step.height = static_cast<std::uint32_t>(static_cast<std::uint64_t>(product) >> 32);
       __builtin_prefetch(step.slot);

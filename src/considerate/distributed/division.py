@@ -119,18 +119,28 @@ class Division:
     # --- Memory ---
 
     @property
-    def worker_sums(self) -> float:
-        """Bytes of sums on a worker: those that threads make, that wait in the tree, and two answers being merged."""
+    def worker_nodes(self) -> int:
+        """Nodes of sums on a worker: those that threads make, that wait in the tree, and two answers being merged."""
         running = min(self.threads, self.most_parts)
         sent = 0
         if not self.out_of_core:
             cuts = np.linspace(0, self.parts, min(self.workers, self.parts) + 1).round().astype(int).tolist()
             sent = 2 * max(tree_nodes(first, last, self.parts) for first, last in itertools.pairwise(cuts))
-        return (running + (running > 1) + self.most_parts.bit_length() + sent) * self.up / self.item_shards
+        return running + (running > 1) + self.most_parts.bit_length() + sent
+
+    @property
+    def worker_sums(self) -> float:
+        """Bytes of sums on a worker."""
+        return self.worker_nodes * self.up / self.item_shards
+
+    def walk_bytes(self, each: int) -> float:
+        """The walk's table, of `each` bytes an entry."""
+        return float(each) * self.items * min(self.plan.neighbours, self.items) * (self.plan.consideration == "walk")
 
     @property
     def worker_memory(self) -> float:
-        """Bytes of a worker: the message, sums, its likes both ways, its rows before and after a step, and H."""
+        """Bytes of a worker: the message, sums, its likes both ways, its rows before and after a step, H, and the
+        walk's table with an alias table for each row."""
         running = min(self.threads, self.most_parts)
         held = running if self.out_of_core else self.most_parts
         rows = (self.users if self.by_users else self.items) * held / self.parts
@@ -138,7 +148,8 @@ class Division:
         if not self.by_users and not self.out_of_core:
             graph += 4 * self.edges + 8 * self.users  # the likes of all users
         graph += 2 * self.side_bytes(self.resident, rows)
-        return PROCESS + self.down + self.worker_sums + graph + self._hidden_bytes(running, held)
+        walk = 0.0 if self.expected else self.walk_bytes(8 + 12)
+        return PROCESS + self.down + self.worker_sums + graph + self._hidden_bytes(running, held) + walk
 
     def _hidden_bytes(self, running: int, held: int) -> float:
         """H of the parts at work and of those that wait for the next call, or what stands for it."""
@@ -157,17 +168,22 @@ class Division:
 
     @property
     def head_memory(self) -> float:
-        """Bytes of the head: the travelling side, messages kept for a replay, two nodes of sums, 48 bytes an item."""
+        """Bytes of the head: the travelling side, messages kept for a replay, two nodes of sums, 48 bytes an item, and
+        the walk's table, twice while it is put together and sent."""
         messages = (2 if self.out_of_core else REPLAYED + 2) * self.down
-        return PROCESS + messages + 2 * self.up / self.item_shards + 48 * self.items
+        return PROCESS + messages + 2 * self.up / self.item_shards + 48 * self.items + self.walk_bytes(2 * 8)
 
     def with_shards(self, memory: float | None) -> Division:
         """The same with the fewest item shards that keep a worker's sums within bounds; a shard is a block at least."""
         if not self.by_users:
             return self
-        most = MOST_SUMS if memory is None else SUMS_SHARE * memory
-        shards = math.ceil(replace(self, item_shards=1).worker_sums / most)
+        shards = math.ceil(replace(self, item_shards=1).worker_sums / self.sums_room(memory))
         return replace(self, item_shards=min(max(1, shards), self.blocks(ITEMS)))
+
+    @staticmethod
+    def sums_room(memory: float | None) -> float:
+        """Bytes that a worker's sums may take: those of a sweep, or before the first sweep those of the walk."""
+        return MOST_SUMS if memory is None else SUMS_SHARE * memory
 
     def fits(self, memory: float | None) -> bool:
         """Whether workers, and the head, get by with so many bytes each; None is not checked."""

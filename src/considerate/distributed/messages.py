@@ -19,6 +19,7 @@ from considerate.data.graph import USERS, GraphOutline, part_ranges
 from considerate.inference.hidden import ItemGroups, ItemSums, Masses, Shares, UserGroups
 from considerate.inference.posterior import Side
 from considerate.inference.sums import EdgeSums
+from considerate.kernels import compiled
 from considerate.kernels.arrays import added
 from considerate.parameters import FitPlan
 
@@ -110,6 +111,7 @@ class Sums:
     liked: NDArray[np.float64] | None = None  # expected mode, by items: [users, groups, 7], as compiled.liked_sums
     masses: Masses | None = None  # for the correction of pi at the head
     slope: NDArray[np.float32] | None = None  # inner sweeps: [items, K] the sum of 2 lambda(xi) E[u]
+    walk: compiled.WalkSums | None = None  # some rows of the walk from item to item
 
     def take_in(self, other: Sums) -> Sums:
         """The sums over both. It may use the memory of either, which are not to be used afterwards."""
@@ -120,6 +122,7 @@ class Sums:
             _both(self.liked, other.liked, added),
             _both(self.masses, other.masses, Masses.merge),
             _both(self.slope, other.slope, added),
+            _both(self.walk, other.walk, lambda mine, theirs: compiled.add_walk_sums(*mine, *theirs)),
         )
 
 

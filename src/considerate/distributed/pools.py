@@ -35,8 +35,9 @@ class WorkerPool(Protocol):
 
     parts: int
 
-    def share(self, value: Any) -> Any:
-        """A handle to a value that many calls use; it travels once. Where nothing travels, the value itself."""
+    def share(self, value: Any, keep: bool = False) -> Any:
+        """A handle to a value that many calls use; it travels once. Where nothing travels, the value itself. A process
+        may `keep` it until the pool is closed, and with it what its parts have made of it."""
         return value
 
     def call(self, method: Method, *arguments: Any, merge: Merge | None = None, changes: bool = False) -> Any:

@@ -31,7 +31,13 @@ from considerate.distributed.exchange import DividedData, from_interactions, rea
 from considerate.distributed.messages import PartitionSetup
 from considerate.distributed.partitions import Partition, make_partition
 from considerate.distributed.pools import PerPart, WorkerPool
-from considerate.distributed.runners import PartitionedRunner, correct_head_over, gather, make_runner
+from considerate.distributed.runners import (
+    PartitionedRunner,
+    consideration_over,
+    correct_head_over,
+    gather,
+    make_runner,
+)
 from considerate.errors import OutputError, UsageError
 from considerate.fitting.checkpoint import Checkpoint, Checkpoints, FileEntry
 from considerate.fitting.session import FitRequest, FitSession, Histogram, warn_of_factors
@@ -73,8 +79,8 @@ def check_request(backend: PartitionedBackend, request: FitRequest) -> None:
     plan = request.plan
     if plan.to_be_tuned:
         raise UsageError(
-            "popularity and likelihood_weight are chosen on likes held out only where the graph is in memory; give "
-            "numbers, such as those that a fit to a sample of the users chooses."
+            "popularity, lift and likelihood_weight are chosen on likes held out only where the graph is in memory; "
+            "give numbers, such as those that a fit to a sample of the users chooses."
         )
     if backend.inner_sweeps > 1 and len(compiled.coordinate_blocks(plan.factors)) > 1:
         raise UsageError(
@@ -231,7 +237,11 @@ class PartitionedSession(FitSession):
         self.histogram = Histogram.of(self.item_degree, plan, correct)
         options = replace(self.backend, item_shards=self.division.item_shards)
         run = self._stack.enter_context(LocalBackend(plan.threads)).map
-        runner = make_runner(outline, setup, self.histogram.weights, self.pool, options, run)
+        weights = self.histogram.weights
+        if plan.consideration == "walk":
+            block_bytes = self.division.sums_room(cluster.memory) / self.division.worker_nodes
+            self.consideration = consideration_over(self.pool, outline, plan, weights, block_bytes)
+        runner = make_runner(outline, setup, weights, self.pool, options, run, self.consideration)
         self.resident, self.counts, self.grouping = setup.resident, runner.counts, runner.grouping
         self.part_count = self.pool.parts
         return runner

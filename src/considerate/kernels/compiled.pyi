@@ -180,17 +180,22 @@ def instruction_set() -> str: ...
 def instruction_sets() -> list[str]: ...
 def use_instruction_set(name: str) -> None: ...
 def __getattr__(name: str) -> Any: ...
-def walk_sums(
-    item_starts: NDArray[np.int64],
-    users: NDArray[np.int32],
-    user_starts: NDArray[np.int64],
-    items: NDArray[np.int32],
-    pull: NDArray[np.float64],
-    most: int,
-    first_user: int,
-    first: int,
-    last: int,
-) -> WalkSums: ...
+
+class WalkGraph:
+    def __init__(
+        self,
+        item_starts: NDArray[np.int64],
+        users: NDArray[np.int32],
+        user_starts: NDArray[np.int64],
+        items: NDArray[np.int32],
+        pull: NDArray[np.float64],
+        most: int,
+        first_user: int = 0,
+        first_item: int = 0,
+    ) -> None: ...
+    def work(self) -> NDArray[np.int64]: ...
+    def sums(self, first: int, last: int) -> WalkSums: ...
+
 def add_walk_sums(
     a_starts: NDArray[np.int64],
     a_items: NDArray[np.int32],

@@ -15,6 +15,7 @@ from considerate.data.graph import Adjacency, GraphPart, run_serially, transpose
 from considerate.distributed.messages import Broadcast, PartitionSetup, Reply, SharedCache, Sums, SumsRequest
 from considerate.distributed.partitions.base import Fixed, Partition, spares
 from considerate.inference.hidden import Draws, Inclusion, ItemSums, Shares, Terms
+from considerate.inference.hidden.consideration import Rows, WalkSteps
 from considerate.inference.posterior import Side
 from considerate.inference.sums import CoordinateBlock, PassConstants, side_pass, sums_and_bound
 from considerate.kernels import compiled
@@ -78,6 +79,11 @@ class ItemPartition(Partition):
         product = temperature[likes.indices] * inclusion.weights[self._items][items]
         masses: NDArray[Any] = np.bincount(items, np.expm1(-product), minlength=likes.rows)
         return masses
+
+    def walk_rows(self, pull: NDArray[np.float64], weights: NDArray[np.float64]) -> list[Rows]:
+        """The rows of the walk from the items here."""
+        steps = WalkSteps(self._all_user_likes(), self.graph.likes, pull, first_item=self.graph.first)
+        return steps.rows(weights, self.setup.plan.neighbours)
 
     def _all_user_likes(self) -> Adjacency:
         assert self.graph.all_user_likes is not None, "a part of the items needs what all users liked"

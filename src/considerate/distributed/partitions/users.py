@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from considerate.data.graph import Adjacency, GraphPart, ranges, run_serially, transpose
+from considerate.data.graph import Adjacency, GraphPart, Range, ranges, run_serially, transpose
 from considerate.distributed.messages import Broadcast, PartitionSetup, Reply, Sums, SumsRequest
 from considerate.distributed.partitions.base import Fixed, Partition, spares
 from considerate.distributed.partitions.inner import (
@@ -23,6 +23,7 @@ from considerate.distributed.partitions.inner import (
     unpack_message,
 )
 from considerate.inference.hidden import Draws, Inclusion, ItemGroups, ItemSums, Shares, Terms, UserGroups
+from considerate.inference.hidden.consideration import WalkSteps
 from considerate.inference.posterior import Side
 from considerate.inference.sums import CoordinateBlock, EdgeSums, PassConstants, edge_sums, side_pass
 from considerate.kernels import compiled
@@ -88,6 +89,17 @@ class UserPartition(Partition):
         masses = inclusion.masses(self.graph.likes, self.graph.blocks, self.setup.plan.negatives)
         return self._reply(None, Sums(masses=masses))
 
+    def walk_work(self, pull: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Steps that each item's row of the walk costs through the users here."""
+        return self._walk_steps(pull).work()
+
+    def walk_sums(self, pull: NDArray[np.float64], items: Range) -> Reply:
+        """Rows of the walk from these items, summed over the users here."""
+        return self._reply(None, Sums(walk=self._walk_steps(pull).sums(items)))
+
+    def _walk_steps(self, pull: NDArray[np.float64]) -> WalkSteps:
+        return WalkSteps(self.graph.likes, self._likers(), pull, first_user=self.graph.first)
+
     def _users_pass(self, users: Side, down: Broadcast, terms: Terms) -> compiled.Pass:
         constants = PassConstants.of(self.setup.plan, (down.tau, down.tau_bias), down.epsilon)
         return side_pass(users, down.other, self.graph.likes, terms, constants, own_is_user=True)
@@ -141,11 +153,15 @@ class UserPartition(Partition):
     def _items_pass(
         self, items: Side, users: Side, terms: Terms, epsilon: float, ask: SumsRequest, slope: bool = False
     ) -> compiled.Pass:
+        constants = replace(PassConstants.of(self.setup.plan, epsilon=epsilon), slope=slope)
+        liked = self._likers().between(ask.first, ask.last)
+        return side_pass(items, users, liked, terms, constants, own_is_user=False, splits=self.graph.blocks)
+
+    def _likers(self) -> Adjacency:
+        """Who of the users here liked each item."""
         if self._liked_by_item is None:
             self._liked_by_item = self._by_item(self.graph.likes)
-        constants = replace(PassConstants.of(self.setup.plan, epsilon=epsilon), slope=slope)
-        liked = self._liked_by_item.between(ask.first, ask.last)
-        return side_pass(items, users, liked, terms, constants, own_is_user=False, splits=self.graph.blocks)
+        return self._liked_by_item
 
     def _forget(self) -> None:
         self._unliked = self._shares = self._message = None

@@ -67,7 +67,7 @@ class PoolCall:
     changes: bool = False
 
     def sent_to(self, parts: range) -> list[Any]:
-        """Position, method, and what `_arguments` makes the arguments of, for the worker with these parts."""
+        """Position, method, and what the worker makes the arguments of, for the worker with these parts."""
         if isinstance(self.method, SinglePartCall) and self.method.number not in parts:
             return [self.position, nothing, []]  # the message need not travel
         layout: list[int] = []
@@ -79,6 +79,13 @@ class PoolCall:
         return [self.position, self.method, layout, *given]
 
 
+@dataclass(frozen=True)
+class KeptValue:
+    """A reference in the place of an argument that a worker fetches once and keeps."""
+
+    ref: Any
+
+
 class RayWorker:
     """Parts that live here, and the calls that the head makes."""
 
@@ -86,6 +93,7 @@ class RayWorker:
 
     def __init__(self, threads: int) -> None:
         self._threads = threads
+        self._kept: dict[Any, Any] = {}  # values by their reference
 
     def hello(self, kernels: KernelSettings) -> WorkerLocation:
         kernels.use()
@@ -101,12 +109,12 @@ class RayWorker:
 
     def replay(self, position: int, method: Any, layout: Sequence[int], *given: Any) -> None:
         """A change made again; nobody waits for its answer."""
-        self.host.call(position, method, _arguments(layout, given), _first, changes=True)
+        self.host.call(position, method, self._arguments(layout, given), _first, changes=True)
 
     def call(
         self, merge: Merge | None, changes: bool, position: int, method: Any, layout: Sequence[int], *given: Any
     ) -> tuple[Any, CallTiming]:
-        answer, work = self.host.call(position, method, _arguments(layout, given), merge, changes)
+        answer, work = self.host.call(position, method, self._arguments(layout, given), merge, changes)
         return answer, replace(work, size=size_of(answer))
 
     def merge(self, merge: Merge, mine: Any, other: Any) -> tuple[Any, int]:
@@ -120,9 +128,14 @@ class RayWorker:
         """Asked with the worker's own answer: true if it is alive and the answer is still there."""
         return True
 
+    def _arguments(self, layout: Sequence[int], given: Sequence[Any]) -> list[Any]:
+        resolved = [self._value(one) if isinstance(one, KeptValue) else one for one in given]
+        return [PerPart(one) if size >= 0 else one for size, one in zip(layout, unflatten(layout, resolved))]
 
-def _arguments(layout: Sequence[int], given: Sequence[Any]) -> list[Any]:
-    return [PerPart(one) if size >= 0 else one for size, one in zip(layout, unflatten(layout, given))]
+    def _value(self, kept: KeptValue) -> Any:
+        if kept.ref not in self._kept:
+            self._kept[kept.ref] = ray.get(kept.ref)
+        return self._kept[kept.ref]
 
 
 def nothing(part: Any) -> None:

@@ -12,7 +12,7 @@ import ray
 from numpy.typing import NDArray
 
 from considerate.distributed.pools import CallTiming, Merge, Method, PerPart, SinglePartCall, size_of
-from considerate.distributed.ray.actor import PoolCall, ReadState, WriteState, nothing
+from considerate.distributed.ray.actor import KeptValue, PoolCall, ReadState, WriteState, nothing
 from considerate.distributed.ray.tasks import LOSSES, reason, reraise
 from considerate.distributed.ray.workers import ReplayLog, WorkerHandle, Workers
 from considerate.errors import ClusterError
@@ -46,7 +46,7 @@ class PoolReport:
 class SharedValue:
     """A value that was put in the object store once."""
 
-    ref: Any
+    ref: Any  # what is sent in its place
     size: int
     sent: bool = False
 
@@ -76,9 +76,11 @@ class RayPool:
         self._begin_report()
         self._answers(PoolCall(0, nothing, ()), self.workers.all)
 
-    def share(self, value: Any) -> SharedValue:
-        """A handle to a value that goes to each node once, however many calls use it."""
-        return SharedValue(self._tasks.put(value), size_of(value))
+    def share(self, value: Any, keep: bool = False) -> SharedValue:
+        """A handle to a value that goes to each node once, however many calls use it. Its arrays are those of the
+        node's object store; the object is made for each call, or if workers `keep` it once for each of them."""
+        ref = self._tasks.put(value)
+        return SharedValue(KeptValue(ref) if keep else ref, size_of(value))
 
     def name_checkpoint(self, name: str | None) -> None:
         """The last checkpoint that is whole: whoever must give up names it."""

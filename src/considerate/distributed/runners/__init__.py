@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from considerate.data.graph import USERS, GraphOutline, Run, run_serially
+from considerate.data.graph import USERS, GraphOutline, Range, Run, ranges, run_serially
 from considerate.distributed.backends.base import PartitionedBackend
 from considerate.distributed.messages import PartitionSetup, merge_replies
 from considerate.distributed.pools import WorkerPool
@@ -15,11 +15,16 @@ from considerate.distributed.runners.base import PartitionedRunner
 from considerate.distributed.runners.by_items import ByItemsRunner
 from considerate.distributed.runners.by_users import ByUsersRunner, InnerSweepsRunner
 from considerate.errors import UsageError
-from considerate.inference.hidden import Inclusion, Masses, correct_head_by
+from considerate.inference.hidden import Consideration, Inclusion, Masses, correct_head_by
+from considerate.inference.hidden.consideration import Rows, pull_of, row_cuts
 from considerate.inference.posterior import Side
 from considerate.kernels import compiled
+from considerate.kernels.arrays import added
+from considerate.parameters import FitPlan
 
-__all__ = ["ByUsersRunner", "PartitionedRunner", "correct_head_over", "gather", "make_runner"]
+ENTRY_BYTES = 12  # of the walk's sums: an item and a whole number
+
+__all__ = ["ByUsersRunner", "PartitionedRunner", "consideration_over", "correct_head_over", "gather", "make_runner"]
 
 
 def make_runner(
@@ -29,6 +34,7 @@ def make_runner(
     pool: WorkerPool,
     options: PartitionedBackend | None = None,
     run: Run[Any, Any] = run_serially,
+    consideration: Consideration | None = None,
 ) -> PartitionedRunner:
     """The runner over a pool of `make_partition(part, setup)`. weights: pi; run: maps the rows of the head."""
     options = options or PartitionedBackend()
@@ -41,7 +47,7 @@ def make_runner(
                 f"inner_sweeps is {options.inner_sweeps}; above 1 it needs a division by users, at most 64 factors and "
                 "one item shard: set it to 1 for this fit."
             )
-    return kind(outline, setup, weights, pool, options, run)
+    return kind(outline, setup, weights, pool, options, run, consideration)
 
 
 def correct_head_over(
@@ -61,6 +67,30 @@ def correct_head_over(
         return total
 
     return correct_head_by(weights, outline.item_degree, outline.user_count, negatives, masses)
+
+
+def consideration_over(
+    pool: WorkerPool, outline: GraphOutline, plan: FitPlan, weights: NDArray[np.float64], block_bytes: float
+) -> Consideration:
+    """Consideration.of_graph over the parts, before the first sweep, with the same bits.
+
+    Parts of items have whole rows and cut them. Those of users have a sum for each row: the sums of some rows at a
+    time, about `block_bytes` of them or fewer, come up the tree of workers and are cut here.
+    """
+    pull = pool.share(pull_of(weights, outline.item_degree))
+    if pool.call("resident")[0] != USERS:
+        blocks = [block for rows in pool.call("walk_rows", pull, pool.share(weights)) for block in rows]
+        return Consideration.of_rows(blocks, weights, plan.mixing)
+    p = weights / weights.sum()
+
+    def cut(items: Range) -> Rows:
+        sums: compiled.WalkSums = pool.call("walk_sums", pull, items, merge=merge_replies).root().walk
+        return compiled.cut_walk(*sums, p, plan.neighbours)
+
+    work: NDArray[np.int64] = pool.call("walk_work", pull, merge=added)
+    entries = np.minimum(work, outline.item_count)  # of each row's sums, at most
+    blocks = [cut(items) for items in ranges(row_cuts(entries, max(1, int(block_bytes / ENTRY_BYTES))))]
+    return Consideration.of_rows(blocks, weights, plan.mixing)
 
 
 def gather(pool: WorkerPool, factors: int) -> Side:

@@ -16,7 +16,7 @@ from considerate.distributed.pools import WorkerPool
 from considerate.errors import DivergedError
 from considerate.fitting.stopping import held_interrupts
 from considerate.inference.bound import Bound
-from considerate.inference.hidden import Draws, Grouping
+from considerate.inference.hidden import Consideration, Draws, Grouping
 from considerate.inference.posterior import Posterior, Side
 from considerate.inference.schedule import StepSize
 from considerate.inference.sweep import (
@@ -45,13 +45,15 @@ class PartitionedRunner:
         pool: WorkerPool,
         options: PartitionedBackend,
         run: Run[Any, Any] = run_serially,
+        consideration: Consideration | None = None,
     ) -> None:
         self.options = options
         self.outline, self.setup, self.weights, self.pool, self.run = outline, setup, weights, pool, run
         self.counts = (outline.user_count, outline.item_count)
         plan, groups = setup.plan, min(setup.plan.groups, max(1, outline.item_count))
         self.grouping = None if plan.hidden == "sampled" else Grouping(weights, plan.offset, groups)
-        self._fixed = pool.share(Draws.of(weights) if self.grouping is None else self.grouping.saturation.inclusion)
+        fixed = Draws.of(weights, consideration) if self.grouping is None else self.grouping.saturation.inclusion
+        self._fixed = pool.share(fixed, keep=True)
         self._spare = Spare()
         self._swept = 0  # the sweep that the parts are at, as far as they were called from here
 

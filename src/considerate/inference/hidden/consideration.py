@@ -54,12 +54,7 @@ class Consideration:
     ) -> Consideration:
         """The table of a graph in memory."""
         steps = WalkSteps(by_user, by_item, pull_of(weights, by_item.degrees))
-        p = weights / weights.sum()
-
-        def rows(block: Range) -> Rows:
-            return compiled.cut_walk(*steps.sums(block), p, neighbours)
-
-        return cls.of_rows(run(rows, ranges(row_cuts(steps.work()))), weights, mix)
+        return cls.of_rows(steps.rows(weights, neighbours, run), weights, mix)
 
     @classmethod
     def of_rows(cls, blocks: Sequence[Rows], weights: NDArray[np.float64], mix: float) -> Consideration:
@@ -121,29 +116,41 @@ def pull_of(weights: NDArray[np.float64], degree: NDArray[Any]) -> NDArray[np.fl
 
 @dataclass(frozen=True)
 class WalkSteps:
-    """The steps of the walk through some users: the likes of a part of the graph, both ways round."""
+    """The steps of the walk from some items through some users: the likes of a part of the graph, both ways round."""
 
     by_user: Adjacency
     by_item: Adjacency
-    pull: NDArray[np.float64]  # [items]
-    first_user: int = 0  # the number of row 0 among all users
+    pull: NDArray[np.float64]  # [items], of all
+    first_user: int = 0  # the number of row 0 of `by_user` among all users
+    first_item: int = 0  # and of row 0 of `by_item` among all items
+
+    @locked_cached_property
+    def graph(self) -> compiled.WalkGraph:
+        both = (self.by_item.starts, self.by_item.indices, self.by_user.starts, self.by_user.indices)
+        return compiled.WalkGraph(*both, self.pull, MOST_LIKES, self.first_user, self.first_item)
 
     def sums(self, items: Range) -> compiled.WalkSums:
         """Rows of the walk from these items, summed over the users in units of 2^-32."""
-        both = (self.by_item.starts, self.by_item.indices, self.by_user.starts, self.by_user.indices)
-        return compiled.walk_sums(*both, self.pull, MOST_LIKES, self.first_user, *items)
+        return self.graph.sums(*items)
 
     def work(self) -> NDArray[np.int64]:
         """Steps that each item's row costs."""
-        steps = np.minimum(self.by_user.degrees, MOST_LIKES).astype(np.int32)[self.by_item.indices]
-        total = np.zeros(len(steps) + 1, np.int64)
-        np.cumsum(steps, out=total[1:])
-        return np.diff(total[self.by_item.starts])
+        return self.graph.work()
+
+    def rows(self, weights: NDArray[np.float64], neighbours: int, run: Any = run_serially) -> list[Rows]:
+        """All rows, cut, where the users are all."""
+        p = weights / weights.sum()
+
+        def cut(block: Range) -> Rows:
+            return compiled.cut_walk(*self.sums(block), p, neighbours)
+
+        blocks: list[Rows] = run(cut, ranges(row_cuts(self.work())))
+        return blocks
 
 
-def row_cuts(work: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Boundaries of blocks of rows of about BLOCK_STEPS each: [blocks + 1]."""
+def row_cuts(work: NDArray[np.int64], most: int | None = None) -> NDArray[np.int64]:
+    """Boundaries of blocks of rows of about `most` steps each, BLOCK_STEPS if not given, or of fewer: [blocks + 1]."""
     total = int(work.sum())
-    count = max(1, -(-total // BLOCK_STEPS))
+    count = max(1, -(-total // (most or BLOCK_STEPS)))
     inner = np.searchsorted(np.cumsum(work), np.arange(1, count) * (total / count))
     return np.unique(np.concatenate([[0], inner, [len(work)]])).astype(np.int64)
