@@ -193,7 +193,7 @@ def test_the_page_on_the_model_file_names_the_tensors_that_there_are(tmp_path: P
     table = text.partition("## What a model holds")[2].partition("\n\nThe description")[0]
     named = {name for row in table.splitlines()[4:] for name in re.findall(r"`([\w.*]+)`", row.split(" | ")[0])}
     likes = skewed(users=40, items=20)
-    Recommender(factors=3, sweeps=1, user_bias=True).fit(likes).save(tmp_path / "model")
+    Recommender(factors=3, sweeps=1, user_bias=True, consideration="walk").fit(likes).save(tmp_path / "model")
     stored = open_tensors(tmp_path / "model")
     assert {name for name in stored if not name.startswith("user.bias")} == {
         name for name in named if not name.endswith("*")
