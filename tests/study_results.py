@@ -13,6 +13,7 @@ import numpy as np
 
 from considerate.study.results import (
     Balance,
+    ConsideredByDegree,
     Data,
     Degrees,
     DifferenceByDegree,
@@ -87,6 +88,7 @@ def plausible_results(name: str = "MovieLens 1M", items: int = 3500) -> Results:
         histograms=_histograms(random),
         ranks=_ranks(random),
         reliability=_reliability(random),
+        considered=_considered(),
         knobs=_knobs(),
         traces=_traces(random),
         times=_times(),
@@ -213,6 +215,16 @@ def _reliability(random: np.random.Generator) -> list[Reliability]:
         found.append(
             Reliability(name, edges.tolist(), middle.tolist(), observed.tolist(), count, error, 0.221, 0.634, 0.688)
         )
+    return found
+
+
+def _considered() -> list[ConsideredByDegree]:
+    low, high, count = [10, 32, 100, 317], [31, 99, 316, 999], [900, 2600, 1900, 600]
+    found = []
+    for name, auc in (("pi", 0.794), ("w", 0.828), ("a", 0.801), ("a + log w", 0.875)):
+        mean = [auc + step for step in (0.02, 0.01, -0.02, -0.05)]
+        intervals = [_interval(value, 0.004) for value in mean]
+        found.append(ConsideredByDegree(name, auc, _interval(auc, 0.002), low, high, mean, intervals, count))
     return found
 
 

@@ -93,6 +93,7 @@ LISTS = {  # a part of the results -> the figures that go with it
     "histograms": {"histograms"},
     "ranks": {"mean-ranks", "percentiles"},
     "reliability": {"reliability"},
+    "considered": {"considered"},
     "knobs": {"knob"},
     "traces": {"traces"},
     "times": {"times"},
@@ -242,6 +243,7 @@ def test_figures_say_what_they_show(drawn: dict[str, Path]) -> None:
         "mean-ranks": ["considerate", "like, r = 1/2", "BPR-popularity", "user's degree", "item's degree"],
         "differences": ["EASE", "Recall@20", "ours minus the peer"],
         "reliability": ["default, recalibrated: error 0.012", "share that liked"],
+        "considered": ["a + log w: 0.875", "pi: 0.794", "user's degree"],
         "degrees": ["users per degree", "exp"],
         "balance": ["r = 1/2, head corrected"],
     }.items():

@@ -167,6 +167,7 @@ def test_every_text_from_the_data_is_escaped(tmp_path: Path) -> None:
         ranks=[replace(each, score=each.score + HOSTILE) for each in full.ranks],
         errors=[replace(each, name=HOSTILE) for each in full.errors],
         reliability=[replace(each, name=HOSTILE) for each in full.reliability],
+        considered=[replace(each, name=HOSTILE) for each in full.considered],
         knobs=[replace(each, name=HOSTILE) for each in full.knobs],
         traces=[replace(each, name=HOSTILE, taus={HOSTILE: each.bound}) for each in full.traces],
         times=[replace(each, name=HOSTILE) for each in full.times],
@@ -265,6 +266,7 @@ def test_the_four_questions_are_answered_from_the_numbers() -> None:
     assert "off by 0.084; 0.012 recalibrated" in honesty
     assert "0.112 (the paper's, r = 1/2), 0.084 (default), 0.012 (default, recalibrated)." in honesty
     assert "69 % (default)" in honesty
+    assert "79.4 % (pi), 82.8 % (w), 80.1 % (a), 87.5 % (a + log w)." in honesty
     assert "popularity weight of 0.55" in knob
     assert "From 0 to there mean S_rank goes from 0.907 to 0.925, that of the tail from 0.760 to 0.606" in knob
     assert "ahead of 5 of 5" in comparison
@@ -295,7 +297,9 @@ def test_errors_are_weighed_by_their_counts_and_small_strata_are_not_named() -> 
 
 
 def test_without_truth_the_page_says_so() -> None:
-    assert "can be checked on likes only" in answers(replace(plausible_results(), reliability=[]))[1]
+    honesty = answers(replace(plausible_results(), reliability=[], considered=[]))[1]
+    assert "can be checked on likes only" in honesty
+    assert "Who considers what" not in honesty
 
 
 # --- JSON ---

@@ -36,13 +36,13 @@ from considerate.simulation.degrees import PowerLaw
 from considerate.simulation.simulate import simulate_from_model
 from considerate.study.cache import Cache, Stage, code_version
 from considerate.study.experiment import Study, StudyOptions, run_study
-from considerate.study.fits import Compute, SplitResult, best_trial, fit_ours, our_trials, some_users
+from considerate.study.fits import Compute, SplitResult, best_trial, consider_ours, fit_ours, our_trials, some_users
 from considerate.study.material import Material, make_material, read_material
 from considerate.study.page import missing_parts, open_report, write_report
 from considerate.study.peers import Own, Snapshot
 from considerate.study.results import Results, results_from_json, results_to_json
 from considerate.study.statements import make_statements
-from considerate.study.summary import Contender, Judgement, recalibrate_on_others
+from considerate.study.summary import Contender, Judgement, considered_by_degree, recalibrate_on_others
 
 SMALL = {"factors": 3, "sweeps": 8}
 
@@ -553,6 +553,7 @@ def test_truth_from_a_set_of_its_own(ratings: Path, tmp_path: Path) -> None:
     results, steps = studied(found, splits=1, settings=weighted)
     assert [stage for stage in steps if stage.startswith("judged")]
     assert all(sum(one.count) == len(keys) for one in results.reliability)
+    assert results.considered == []  # what was assigned says nothing of what people consider
     # by the data's own ids, through the public door
     likes = read_interactions(train, where="rating >= 4")
     model = Recommender(**weighted).fit(likes)
@@ -610,6 +611,33 @@ def test_the_reliability_of_simulated_coins(results: Results) -> None:
     assert tables["default"].auc > 0.7
     assert tables["default, recalibrated"].calibration_error < 0.05
     assert tables["default, recalibrated"].log_loss < tables["default"].log_loss + 1e-6
+
+
+def test_who_considers_what_is_told_from_what_was_never_rated(material: Material, results: Results) -> None:
+    held, judged = one_per_user(material.graph, 0), material.judged
+    assert judged is not None
+    found = consider_ours(judged, held, SMALL | {"consideration": "walk"}, Compute(0, 1, run_serially))
+    assert found["names"].tolist() == ["pi", "w", "a", "a + log w"]
+    popularity = held.train.by_item.degrees
+    truth = np.zeros((held.train.user_count, held.train.item_count), np.int8)
+    for pairs, kind in ((material.graph.pairs(), 1), ((judged.users, judged.items), 2)):
+        truth[pairs] = kind
+    people = [user for user, row in enumerate(truth) if (row == 2).any() and (row == 0).any()]
+    assert found["degree"].tolist() == held.train.by_user.degrees[people].tolist()
+    for at, user in enumerate(people):
+        one, other = (popularity[truth[user] == kind] for kind in (2, 0))
+        wins = (one[:, None] > other) + 0.5 * (one[:, None] == other)
+        assert found["auc"][0, at] == pytest.approx(wins.mean())
+    rows = considered_by_degree(found["names"].tolist(), found["auc"], found["degree"], resamples=20)
+    for row, values in zip(rows, found["auc"]):
+        assert row.auc == pytest.approx(values.mean())
+        assert np.average(row.mean, weights=row.count) == pytest.approx(row.auc)
+        assert row.auc_interval[0] <= row.auc <= row.auc_interval[1]
+    pi = next(row for row in results.considered if row.name == "pi")  # of the whole study, the same users
+    assert pi.auc == pytest.approx(rows[0].auc)
+    assert {"a", "pi"} <= {row.name for row in results.considered}
+    nobody = replace(judged, users=judged.users[:0], items=judged.items[:0])
+    assert consider_ours(nobody, held, SMALL, Compute(0, 1, run_serially))["auc"].size == 0
 
 
 # --- A given split, and what is refused ---

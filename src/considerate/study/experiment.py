@@ -4,6 +4,7 @@ laws       degrees of G and of a drawn H, positives to negatives
 trials     six settings each, on the validation part of the first split
 fits       ours, the paper's and the peers on every split
 judged     p(like) where the truth is known apart
+considered whether H is right, where rows fail the rule
 curves     the knob, the bound and E[tau] by sweep, quality against time
 summary    metrics pooled over splits, differences paired by user, the paper's statements
 """
@@ -33,9 +34,19 @@ from considerate.study.cache import Arrays, Cache, Stage, StageRunner, StudyStep
 from considerate.study.fits import PAPERS, Compute, Ranking, SplitResult
 from considerate.study.material import Material, make_material, study_balance, study_degrees
 from considerate.study.peers import Peer, as_peer, blas_threads, standard_peers
-from considerate.study.results import Balance, Data, Degrees, KnobCurve, Reliability, Results, TimeCurve, Trace
+from considerate.study.results import (
+    Balance,
+    ConsideredByDegree,
+    Data,
+    Degrees,
+    KnobCurve,
+    Reliability,
+    Results,
+    TimeCurve,
+    Trace,
+)
 from considerate.study.statements import make_statements
-from considerate.study.summary import Contender, Judgement, Summary, reliabilities
+from considerate.study.summary import Contender, Judgement, Summary, considered_by_degree, reliabilities
 
 OURS, BY_LIKING, DEFAULT = "considerate", "considerate, knob 0", "considerate, default"
 PAPER_SCORES = {"like": "like", "popularity_x_like": "popularity x like"}  # as a score -> in words
@@ -153,6 +164,7 @@ class Study:
             yield from self._trials()
             yield from self._fits()
             judged = yield from self._judge()
+            considered = yield from self._consider()
             knob = yield from self._knob()
             traces, times = yield from self._traces()
             yield self._runner.begin("summary")
@@ -162,6 +174,7 @@ class Study:
                 degrees=[Degrees(**row) for row in degrees],
                 balance=[Balance(**row) for row in balance],
                 reliability=self._reliability(judged),
+                considered=considered,
                 knobs=[knob],
                 traces=traces,
                 times=times,
@@ -175,7 +188,9 @@ class Study:
         """How many stages there are, as far as is known before the trials."""
         tried = len(fits.our_trials({})) + sum(len(peer.trials) for peer in self.peers if len(peer.trials) > 1)
         models = 1 + len(PAPERS)
-        judged = models if self.material.judged is not None and self.material.judged.apart else 0
+        judged = 0  # p(like) by each model of pairs judged apart, or who considers what by ours
+        if self.material.judged is not None:
+            judged = models if self.material.judged.apart else 1
         laws, knob, summary = 2, 1, 1
         return laws + tried + (models + len(self.peers)) * (len(self.splits) + 1) + judged + knob + summary
 
@@ -306,6 +321,17 @@ class Study:
         models = self._probable.items()
         stages = [self._stage(f"judged by {name}", judge, entrant.settings) for name, entrant in models]
         return (yield from self._runner.run("p(like) of judged pairs", stages))
+
+    def _consider(self) -> Generator[StudyStep, None, list[ConsideredByDegree]]:
+        """Is H right: our model of the first split, where pairs of the same people fail the rule."""
+        judged = self.material.judged
+        if judged is None or judged.apart:
+            return []
+        work = partial(fits.consider_ours, judged, self.splits[0])
+        stage = self._stage("considered pairs", work, self._entrants[0].settings)
+        (found,) = yield from self._runner.run("who considers what", [stage])
+        bootstrap = {"seed": self.options.seed, "resamples": self.options.resamples}
+        return considered_by_degree(found["names"].tolist(), found["auc"], found["degree"], **bootstrap)
 
     def _knob(self) -> Generator[StudyStep, None, KnobCurve]:
         knobs = sorted({*fits.KNOBS, self._knob_chosen})

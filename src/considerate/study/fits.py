@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from considerate.data.graph import Graph, Run, run_serially
+from considerate.evaluation.considered import considered_aucs, judged_split
 from considerate.evaluation.fitted import p_like
 from considerate.evaluation.metrics import coverage, gini, mean_popularity, novelty, recall
 from considerate.evaluation.ranks import Ranks, held_ranks, ranks_and_lists
@@ -239,6 +240,18 @@ def judge_ours(judged: Judged, graph: Graph, settings: Settings, compute: Comput
         "p_liked": _raw_p_like(model, judged.liked_users, judged.liked_items),
         "p_judged": _raw_p_like(model, judged.users, judged.items),
     }
+
+
+def consider_ours(judged: Judged, held: HeldOut, settings: Settings, compute: Compute) -> Arrays:
+    """Of each score the AUC of every user's judged pairs against those never rated, [scores, users], and their degrees;
+    without a user where nobody has both."""
+    split = judged_split(held, judged.users, judged.items, compute.seed)
+    if split is None:
+        return {"names": np.empty(0, "U1"), "degree": np.empty(0, np.int64), "auc": np.empty((0, 0))}
+    model, _ = fit_ours(held.train, settings, compute)
+    aucs = considered_aucs(model, split, compute.run)
+    degree = held.train.by_user.degrees[np.unique(split.users)]
+    return {"names": np.array(list(aucs)), "degree": degree, "auc": np.stack(list(aucs.values()))}
 
 
 def _raw_p_like(model: Model, users: NDArray[Any], items: NDArray[Any]) -> NDArray[np.float32]:

@@ -121,6 +121,20 @@ class Reliability:
 
 
 @dataclass(frozen=True)
+class ConsideredByDegree:
+    """How well a score tells pairs considered and not liked from pairs never rated: AUC of each user, by degree."""
+
+    name: str  # the score: "pi", "w", "a" or "a + log w"
+    auc: float  # mean over all users with such pairs
+    auc_interval: Interval
+    low: list[int]  # [bins] degrees of users
+    high: list[int]  # [bins] inclusive
+    mean: list[float]  # [bins]
+    interval: list[Interval]  # [bins]
+    count: list[int]  # [bins] users
+
+
+@dataclass(frozen=True)
 class KnobCurve:
     """What the popularity weight does."""
 
@@ -208,6 +222,7 @@ class Results:
     histograms: list[LikeHistogram] = field(default_factory=list)
     ranks: list[RankByDegree] = field(default_factory=list)
     reliability: list[Reliability] = field(default_factory=list)
+    considered: list[ConsideredByDegree] = field(default_factory=list)
     knobs: list[KnobCurve] = field(default_factory=list)
     traces: list[Trace] = field(default_factory=list)
     times: list[TimeCurve] = field(default_factory=list)

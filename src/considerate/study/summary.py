@@ -10,13 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from considerate.errors import DataError
-from considerate.evaluation.bootstrap import Stratum, intervals, log_bins, paired_interval, strata
+from considerate.evaluation.bootstrap import Stratum, interval, intervals, log_bins, paired_interval, strata
 from considerate.evaluation.calibration import errors_by_degree, recalibrate_by_fold, reliability
 from considerate.evaluation.metrics import user_metrics
 from considerate.evaluation.report import TAIL
 from considerate.evaluation.split import HeldOut
 from considerate.study.fits import K, SplitResult
 from considerate.study.results import (
+    ConsideredByDegree,
     DifferenceByDegree,
     ErrorByDegree,
     Interval,
@@ -151,6 +152,17 @@ class Summary:
             within = paired_interval(own, np.zeros(len(own)), groups=users, **self.bootstrap)
             rows.append(Stratum(0, TAIL - 1, len(own), float(own.mean()), within, {}))
         return DifferenceByDegree(ours.name, peer.name, "item", *_columns(rows))
+
+
+def considered_by_degree(
+    names: Sequence[str], aucs: Floats, degree: NDArray[Any], **bootstrap: Any
+) -> list[ConsideredByDegree]:
+    """The AUC of users, [scores, users], over all of them and by their degree."""
+    results = []
+    for name, values in zip(names, aucs):
+        overall = float(values.mean()), interval(values, **bootstrap)
+        results.append(ConsideredByDegree(name, *overall, *_columns(strata(values, degree, **bootstrap))))
+    return results
 
 
 def _columns(rows: Sequence[Stratum]) -> list[list[Any]]:

@@ -25,6 +25,7 @@ DRAWN: dict[str, Draw] = {
     "errors": held_out.draw_errors,
     "histograms": held_out.draw_histograms,
     "reliability": held_out.draw_reliability,
+    "considered": held_out.draw_considered,
     "knob": fits.draw_knobs,
     "times": fits.draw_times,
     "traces": fits.draw_traces,

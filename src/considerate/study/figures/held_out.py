@@ -1,5 +1,5 @@
-"""Figures over the held-out likes: S_rank by degree (fig. 6 and 7), paired differences, p(like) (fig. 4 and 5), and
-whether p(like) is honest."""
+"""Figures over the held-out likes: S_rank by degree (fig. 6 and 7), paired differences, p(like) (fig. 4 and 5); and
+over judged pairs: whether p(like) is honest, and whether H is right."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ from considerate.study.figures.style import (
     shared_legend,
 )
 from considerate.study.results import (
+    ConsideredByDegree,
     DifferenceByDegree,
     ErrorByDegree,
     LikeHistogram,
@@ -307,4 +308,24 @@ def draw_reliability(tables: list[Reliability], looks: Looks) -> Figure:
     strip.set_ylabel("pairs")
     strip.set_xlabel("predicted p(like | considered)")
     figure.legend(handles=handles, loc="outside upper left", ncols=1)
+    return figure
+
+
+@drawn_from("considered", "mean")
+def draw_considered(scores: list[ConsideredByDegree], looks: Looks) -> Figure:
+    """AUC of pairs considered and not liked against pairs never rated, by the user's degree."""
+    from matplotlib.lines import Line2D
+
+    figure = new_figure(2.85 + 0.15 * len(scores))
+    top, strip = figure.subplots(2, 1, sharex=True, height_ratios=[4.2, 1])
+    for score in scores:
+        banded_line(top, score, score.mean, looks[score.name], alpha=0.14)
+    first = scores[0]
+    count_strip(strip, first.low, first.high, first.count)
+    strip.set_ylabel("users")
+    top.set_ylabel("AUC, mean over users")
+    degree_axis(strip, first.low, "user's degree")
+    labels = [f"{score.name}: {score.auc:.3f}" for score in scores]
+    handles = [Line2D([], [], label=plain(text), **looks[row.name].drawn()) for text, row in zip(labels, scores)]
+    figure.legend(handles=handles, loc="outside upper left", ncols=2)
     return figure

@@ -90,6 +90,10 @@ _FAMILIES: list[tuple[str, Look]] = [  # the first pattern found in a name decid
     (r"\bdefault\b", Look(INK, "-", "D", width=1.6, layer=4.0)),
     (r"popularity x like", Look(VERMILION, "-", "s")),
     (r"^(most )?popular", Look(SOFT, (0, (1, 1)), "x")),
+    (r"^pi$", Look(SOFT, (0, (1, 1)), "x")),
+    (r"^w$", Look(GREEN, (0, (4, 1.5)), "v")),
+    (r"^a$", Look(BLUE, "-", "o")),
+    (r"^a \+ log w$", Look(INK, "-", "D", width=1.6, layer=4.0)),
     (r"paper", Look(BLUE, "-", "o")),
     (r"\blike", Look(BLUE, "-", "o")),
 ]
@@ -125,7 +129,7 @@ class Looks:
     @classmethod
     def of(cls, results: Results) -> Looks:
         named: list[Any] = [*results.comparisons, *results.times, *results.knobs, *results.traces]
-        named += [*results.errors, *results.histograms, *results.reliability]
+        named += [*results.errors, *results.histograms, *results.reliability, *results.considered]
         peers = [each.peer for each in results.differences]
         return cls([rank.score for rank in results.ranks] + [each.name for each in named] + peers)
 
