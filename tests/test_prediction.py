@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from scipy import special
 
 from considerate.data.graph import Adjacency, Graph, run_serially
+from considerate.data.vocabulary import Vocabulary
 from considerate.errors import UsageError
 from considerate.evaluation.metrics import rank_score
 from considerate.inference.hidden import Expected, Sampled, groups, popularity_weights
@@ -23,6 +24,7 @@ from considerate.kernels import compiled
 from considerate.kernels.threads import LocalBackend
 from considerate.model.predict import FoldIn, ItemColumns, like_interval, like_probability, logit_moments, sigmoid
 from considerate.model.ranking import best, explore, log_popularity, paper_score, utility
+from considerate.model.users import UserRows
 from considerate.parameters import FitPlan
 from randomised import examples
 
@@ -299,7 +301,10 @@ def test_fold_in_of_a_training_item_is_close_to_training(trained):
     chosen = np.arange(0, 60, 10)
     starts = np.concatenate([[0], np.cumsum(graph.by_item.degrees[chosen])]).astype(np.int64)
     liked_by = Adjacency(starts, np.concatenate([graph.by_item.row(n) for n in chosen]))
-    folded = fold_in.items(liked_by, graph.by_user.degrees, liked_by.degrees.astype(float), seed=1)
+    users = UserRows(posterior.users, graph.by_user.degrees, graph.by_user, Vocabulary.range(graph.user_count))
+    temperature = fold_in.user_temperatures(users)
+    folded = fold_in.items(liked_by, posterior.users, temperature, liked_by.degrees.astype(float))
+    np.testing.assert_allclose(folded.biases[0], posterior.items.biases[0][chosen], atol=0.1)
     for i, n in enumerate(chosen):
         assert np.corrcoef(posterior.users.mean @ folded.mean[i], posterior.users.mean @ posterior.items.mean[n])[
             0, 1

@@ -7,11 +7,14 @@ import pytest
 import scipy.sparse
 
 from considerate import Recommender
+from considerate.data.graph import Adjacency
+from considerate.data.vocabulary import Vocabulary
 from considerate.errors import UsageError
 from considerate.inference.hidden.saturation import Saturation
 from considerate.inference.posterior import Gamma, Posterior, Precisions, Side
 from considerate.kernels import compiled
 from considerate.model.predict import FoldIn
+from considerate.model.users import UserRows
 from considerate.parameters import FitPlan
 
 
@@ -49,7 +52,9 @@ def test_users_of_few_likes_pass_over_few_items_in_a_large_flat_catalogue() -> N
     side = Side.constant(1, 2, 1.0, 1.0)
     posterior = Posterior(side, side, Precisions(Gamma(1, 1), Gamma(1, 1), None, Gamma(1, 1)))
     weights, degrees = np.ones(200_000), np.array([1, 2, 5, 10, 100])
-    temperature = FoldIn(posterior, weights, FitPlan(negatives=3.0)).user_temperatures(degrees)
+    no_likes = Adjacency(np.zeros(6, np.int64), np.empty(0, np.int32))
+    users = UserRows(Side.constant(5, 2, 1.0, 1.0), degrees, no_likes, Vocabulary.range(5))
+    temperature = FoldIn(posterior, weights, FitPlan(negatives=3.0)).user_temperatures(users)
     considered = -np.expm1(-temperature[:, None] * weights[None, :3]).mean(axis=1) * len(weights)
     np.testing.assert_allclose(considered, 3.0 * degrees, rtol=0.01)
     assert Saturation(weights).table[0, 0] > 15  # the smallest of them are below the table, where it used to clamp

@@ -208,7 +208,7 @@ class Recommender(Parameters):
 
         p = np.atleast_1d(self.predict_proba(users, items, recalibrated=False))
         line = fit_recalibration(p, np.atleast_1d(np.asarray(liked)), EQUAL if equal_classes else None)
-        self._model = replace(self.model_, recalibration=line)
+        self._model = self.model_.with_same_items(recalibration=line)
         return self
 
     @property

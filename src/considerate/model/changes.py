@@ -29,13 +29,14 @@ def with_users(model: Model, userids: Any, user_items: Any) -> Model:
     old = model.users.whole()
     side = _merged(old.side, rows, model.fold_in.users(liked), "userids")
     added = len(side) - len(old)
-    likes = [old.liked.row(row) for row in range(len(old))] + [np.empty(0, np.int32)] * added
-    for i, row in enumerate(rows):
-        likes[row] = liked.row(i)
     degree = np.append(old.degree, np.zeros(added, np.int64))
     degree[rows] = liked.degrees
-    ids = _grown(old.ids, len(side), "user")
-    return replace(model, users=UserRows(side, degree, Adjacency.of_rows(likes), ids))
+    fans = np.repeat(np.arange(len(old)), old.liked.degrees)
+    stay = ~np.isin(np.arange(len(old)), rows)[fans]
+    users = np.concatenate([fans[stay], np.repeat(rows, liked.degrees)])
+    items = np.concatenate([old.liked.indices[stay], liked.indices])
+    likes = Adjacency.of_pairs(users, items, len(side), model.item_count)
+    return model.with_same_items(users=UserRows(side, degree, likes, _grown(old.ids, len(side), "user")))
 
 
 def folded_items(model: Model, liked_by: Adjacency) -> tuple[Side, NDArray[np.float64]]:
@@ -43,8 +44,7 @@ def folded_items(model: Model, liked_by: Adjacency) -> tuple[Side, NDArray[np.fl
     weights = popularity_weights(liked_by.degrees, model.gamma)
     if model.parameters.get("head_correction", False):
         weights *= _head_correction(model, liked_by.degrees)
-    fold_in = replace(model.fold_in, posterior=model.posterior)
-    return fold_in.items(liked_by, model.users.whole().degree, weights, model.plan.seed), weights
+    return model.fold_in.items(liked_by, model.users.whole().side, model.user_temperatures, weights), weights
 
 
 def _head_correction(model: Model, degree: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -110,6 +110,18 @@ class Model:
     @locked_cached_property
     def fold_in(self) -> FoldIn:
         return FoldIn(self.shared, self.popularity, self.plan)
+
+    @locked_cached_property
+    def user_temperatures(self) -> NDArray[np.float64]:
+        """[users] T_m, the scale of the chance that user m has considered an unliked item."""
+        return self.fold_in.user_temperatures(self.users.whole())
+
+    def with_same_items(self, **changes: Any) -> Model:
+        """The model with other users, say; what was made of its items is kept, as that takes longer than a fold-in."""
+        changed = replace(self, **changes)
+        kept = ("shared", "log_popularity", "columns", "fold_in")
+        vars(changed).update({name: made for name, made in vars(self).items() if name in kept})
+        return changed
 
     def title(self, item: int) -> str:
         """An item's title, or its id where there is none."""

@@ -21,6 +21,7 @@ from considerate.inference.sums import PassConstants, side_pass
 from considerate.inference.updates import update_side
 from considerate.kernels import compiled
 from considerate.kernels.threads import locked_cached_property
+from considerate.model.users import UserRows
 from considerate.parameters import FitPlan
 
 INTERVAL = 1.6448536269514722  # standard deviations on either side that hold 90 %
@@ -162,12 +163,14 @@ def _prior(rows: int, posterior: Posterior, side: str) -> Side:
 class FoldIn:
     """New users or items by the same updates, the other side held fixed.
 
-    New users take the expectation over q(H) in closed form whichever way the model was fitted: the answer is then a
-    function of the items alone, not of a draw. New items draw the users who passed them over, a user m with the
-    chance 1 - exp(-T_m pi_n), afresh in each round.
+    New users take the expectation over q(H) in closed form, with w from pi, whichever way the model was fitted: the
+    answer is then a function of the items alone, not of a draw. New items draw the users who passed them over, a user
+    m with the chance 1 - exp(-T_m pi_n), afresh in each round.
+
+    What all new users read of the items is made once, so this object lives as long as its items do.
     """
 
-    posterior: Posterior
+    posterior: Posterior  # no row of its users is read
     weights: NDArray[np.float64]  # pi
     plan: FitPlan
     rounds: int = 20
@@ -200,11 +203,12 @@ class FoldIn:
                 break
         return users
 
-    def items(self, liked_by: Adjacency, user_degree: NDArray[Any], weights: NDArray[np.float64], seed: int) -> Side:
-        """q(v) and q(b) of items liked by these users; weights are their pi."""
+    def items(
+        self, liked_by: Adjacency, users: Side, temperature: NDArray[np.float64], weights: NDArray[np.float64]
+    ) -> Side:
+        """q(v) and q(b) of items liked by some of these users, of whom T_m are given; weights are the items' pi."""
         items = _prior(liked_by.rows, self.posterior, "item")
-        temperature = self.user_temperatures(user_degree)
-        random = np.random.Generator(np.random.Philox(key=seed))
+        random = np.random.Generator(np.random.Philox(key=self.plan.seed))
         step_size = StepSize(delay=4)
         for sweep in range(1, self.rounds + 1):
             rows = []
@@ -214,17 +218,22 @@ class FoldIn:
                 rows.append(np.flatnonzero(random.random(len(chance)) < chance).astype(np.int32))
             terms = Terms(unliked=Adjacency.of_rows(rows))
             constants = PassConstants.of(self.plan, self.posterior.precisions.means_of(ITEMS), step_size.epsilon)
-            kernel_pass = side_pass(items, self.posterior.users, liked_by, terms, constants, own_is_user=False)
+            kernel_pass = side_pass(items, users, liked_by, terms, constants, own_is_user=False)
             items = update_side(kernel_pass, items, row_blocks(liked_by.starts), run_serially).side
             step_size = step_size.after(sweep)
         return items
 
-    def user_temperatures(self, user_degree: NDArray[Any]) -> NDArray[np.float64]:
-        """T_m from the degrees alone: users of one degree share it."""
-        degrees, which = np.unique(np.asarray(user_degree, np.int64), return_inverse=True)
-        wanted = np.minimum(self.plan.negatives * degrees, self.saturation.support * 0.999)
-        table, grid = self.saturation.table[:, 0], self.saturation.grid
-        temperature = np.exp(np.interp(wanted, table, grid))
-        below = wanted < table[0]  # where the sum is linear in T
-        temperature[below] = np.exp(grid[0]) * wanted[below] / table[0]
-        return np.asarray(temperature[which], np.float64)
+    def user_temperatures(self, users: UserRows) -> NDArray[np.float64]:
+        """T_m of the model's users, as training has it: c d_m of the items not liked are expected.
+
+        Where the likes were left out of the file, a user's degree alone is known. Likes and unliked pairs are then
+        taken for (1 + c) d draws from pi without replacement, the likes first, so that with F(T), the sum of
+        1 - exp(-T pi_n) over all items, F(t) = d and F(t + T_m) = (1 + c) d. At gamma = 1 this is near to what the
+        likes would say; at a smaller gamma likes are more popular than pi says, and T_m comes out somewhat too low.
+        """
+        if users.knows_likes:
+            blocks = row_blocks(users.liked.starts)
+            return self.saturation.inclusion.temperatures(users.liked, blocks, self.plan.negatives)
+        degrees, which = np.unique(np.asarray(users.degree, np.float64), return_inverse=True)
+        likes, both = (self.saturation.temperature_of(count * degrees) for count in (1.0, 1.0 + self.plan.negatives))
+        return np.asarray((both - likes)[which])

@@ -112,6 +112,13 @@ class Saturation:
     def inclusion(self) -> Inclusion:
         return Inclusion(self.weights, self.table, self.grid_start)
 
+    def temperature_of(self, count: NDArray[np.float64]) -> NDArray[np.float64]:
+        """T with F(T) = count, or the largest T of the table where there are no more items."""
+        table = self.table[:, 0]
+        inside = np.exp(np.interp(count, table, self.grid))
+        linear = count / table[0] * np.exp(self.grid_start)  # below the table
+        return np.asarray(np.where(count < table[0], linear, inside))
+
     def tabulate(self, group: NDArray[Any], groups: int) -> NDArray[np.float64]:
         """F_b and its slope in log T, at every point of the grid: [groups, grid, 2]."""
         distinct = len(self._distinct)
