@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 from numpy.typing import NDArray
 
+import naive_draws
 from considerate import Recommender
 from considerate.data.graph import Adjacency, Graph, ranges, transpose
 from considerate.errors import DataError
@@ -252,6 +253,27 @@ def test_draws_are_a_function_of_seed_sweep_and_user() -> None:
             np.testing.assert_array_equal(sampler(graph.by_user, blocks=23).draw(2, threads.map).indices, whole.indices)
     assert not np.array_equal(sampler(graph.by_user).draw(3).indices[:500], whole.indices[:500])
     assert not np.array_equal(sampler(graph.by_user, seed=6).draw(2).indices[:500], whole.indices[:500])
+
+
+@pytest.mark.parametrize(("neighbours", "mix"), [(40, 0.0), (6, 0.3)])
+def test_draws_equal_the_reference_bit_for_bit(neighbours: int, mix: float) -> None:
+    graph = graph_from(planted(users=80, inside=0.25, seed=6).toarray())
+    table = table_of(graph, neighbours=neighbours, mix=mix, gamma=0.8)
+    rows = (table.starts, table.items, table.shares, table.rest)
+    estimator = Sampled(graph.by_user, graph.user_blocks, Draws.of(table.weights, table), 1.0, seed=9)
+    drawn = estimator.draw(4)
+    assert estimator.tree_draws == 0
+    for user in range(80):
+        liked = graph.by_user.row(user).tolist()
+        random = naive_draws.SplitMix64(naive_draws.key64(9, 8, user))
+        pi = estimator.draws.thresholds, estimator.draws.aliases
+        stream = naive_draws.walk_stream(random, table, compiled.walk_slots(*rows), pi, liked)
+        expected: list[int] = []
+        while len(expected) < len(liked):
+            item = next(stream)
+            if item not in liked and item not in expected:
+                expected.append(item)
+        assert drawn.row(user).tolist() == expected
 
 
 def simulated() -> Graph:

@@ -50,7 +50,7 @@ def needed_memory(users: int, items: int, edges: int, plan: FitPlan, steps: int 
         sweep = 12 * min(plan.groups, items) * users + (16 * plan.factors + 64) * items  # alpha, floor, l; tastes
     if plan.consideration == "walk":
         table, making = _walk_memory(items, edges * (1 + edges // max(1, users)) if steps is None else steps, plan)
-        held, build = held + table, max(build, pairs_and_graph(users, items, edges) + max(12 * edges, making))
+        held, build = held + table, max(build, pairs_and_graph(users, items, edges) + making)
     return int(max(held + sweep, build) + 16e6)
 
 
