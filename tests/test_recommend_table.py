@@ -14,7 +14,7 @@ from considerate.model import serving, tables
 from likes import as_table, planted, skewed
 
 PATTERNS = {"strings": ("u{}", "i{}"), "integers": ("7{}", "-3{}"), "mixed": ("user {} é", "{}")}
-COLUMNS = ["user", "rank", "item", "p_like", "low", "high", "score", "cold"]
+COLUMNS = ["user", "rank", "item", "p_like", "low", "high", "p_considered", "score", "cold"]
 
 
 def small(**settings: object) -> Recommender:
@@ -44,7 +44,7 @@ def test_columns_types_and_values(kind: str) -> None:
     assert table.column_names == COLUMNS
     integers = {"strings": (False, False), "integers": (True, True), "mixed": (False, True)}[kind]
     types = [pa.int64() if one else pa.string() for one in integers]
-    assert table.schema.types == [types[0], pa.int32(), types[1], *[pa.float32()] * 4, pa.bool_()]
+    assert table.schema.types == [types[0], pa.int32(), types[1], *[pa.float32()] * 5, pa.bool_()]
     assert table["user"].to_pylist() == [one for one in ids for _ in range(4)]
     assert table["rank"].to_pylist() == [1, 2, 3, 4] * 3
     assert not any(table["cold"].to_pylist())

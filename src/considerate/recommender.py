@@ -261,7 +261,7 @@ class Recommender(Parameters):
         options: RankingOptions | None = None,
     ) -> pyarrow.Table:
         """Recommendations by the data's own ids, as an Arrow table: user, rank, item, title (where there are any),
-        p_like, low, high (its 90 % interval), score, cold.
+        p_like, low, high (its 90 % interval), p_considered, score, cold.
 
         `users` is an id, several, or None for all. A user who is unknown, or liked nothing, is an error (of all, those
         who liked nothing are left out), or with `cold="popular"` gets popular items and a true value in `cold`.
@@ -340,7 +340,7 @@ class Recommender(Parameters):
         return similar_users(self.model_, userid, N, allowed=users, denied=filter_users)
 
     def explain(self, userid: int, itemid: int, user_items: Any = None, N: int = 10) -> Explanation:
-        """Why: p(like), and the user's items that moved the logit most, by their share of the update."""
+        """Why: p(like), and the user's items that moved the logit most; as attributes, why the item is considered."""
         return explain(self.model_, userid, itemid, user_items, N)
 
     def export_vectors(self, popularity: float | None = None) -> tuple[NDArray[np.float32], NDArray[np.float32]]:

@@ -1,4 +1,5 @@
 #include "arrays.hpp"
+#include "inclusion.hpp"
 #include "walk.hpp"
 #include "walk_table.hpp"
 
@@ -160,6 +161,31 @@ void bind_walk(nb::module_& m) {
                             {nb::cast(starts), nb::cast(items), nb::cast(shares), nb::cast(rest), nb::cast(slots)}};
           },
           nb::arg("starts"), nb::arg("items"), nb::arg("shares"), nb::arg("rest"), nb::arg("slots"), nb::arg("mix"));
+  m.def(
+      "own_inclusion",
+      [](const PyWalkTable& table, In<double> weights, In<std::int64_t> starts, In<std::int32_t> liked,
+         In<std::int64_t> pair_starts, In<std::int32_t> items) {
+        require(static_cast<std::int64_t>(weights.size()) == table.items, "weights");
+        require(pair_starts.size() == starts.size(), "pairs");
+        const Lists likes = lists(starts, liked, table.items, "likes");
+        const Lists pairs = lists(pair_starts, items, table.items, "pairs");
+        auto out = new_array<double>({items.size()});
+        {
+          nb::gil_scoped_release release;
+          OwnInclusion own(table.raw, weights.data(), table.items);
+          for (std::int64_t user = 0; user + 1 < static_cast<std::int64_t>(starts.size()); ++user) {
+            const std::int64_t degree = likes.size(user);
+            if (degree > 0 && pairs.size(user) > 0) own.solve(likes.row(user), degree, static_cast<double>(degree));
+            for (std::int64_t e = pairs.starts[user]; e < pairs.starts[user + 1]; ++e)
+              out.data()[e] = degree > 0 ? own.of(items.data()[e]) : NAN;
+          }
+        }
+        return out;
+      },
+      nb::arg("table"), nb::arg("weights"), nb::arg("starts"), nb::arg("liked"), nb::arg("pair_starts"),
+      nb::arg("items"),
+      "The chance that each pair of a user and an item is drawn, where users draw as many items as they like: "
+      "1 - exp(-T w). It is 0 of a like, and NaN where a user likes nothing.");
 }
 
 }  // namespace considerate

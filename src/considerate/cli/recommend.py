@@ -16,6 +16,7 @@ from considerate.cli.options import Backend, Cluster, ModelOutput, RankingGroup,
 from considerate.errors import UsageError
 
 if TYPE_CHECKING:
+    from considerate.model.model import Model
     from considerate.model.ranking import RankingOptions
     from considerate.recommender import Recommender
 
@@ -45,7 +46,10 @@ class What(RankingGroup):
 
 @dataclass(frozen=True, kw_only=True)
 class RecommendOutput(ModelOutput):
-    explain: bool = option("Show which of the user's items moved each logit most.", False)
+    explain: bool = option(
+        "Show which of the user's items made each likely to be liked (its logit), and to be considered (its share).",
+        False,
+    )
     output: str | None = option(
         "Write to this .parquet or .csv file; with --all-users also to a folder of Parquet files, named with a / at "
         "its end or by an address such as s3://bucket/name.",
@@ -78,7 +82,7 @@ def recommend(
         list[str] | None, typer.Argument(help="Ids of users, as in the data, or @FILE with one a line.")
     ] = None,
 ) -> None:
-    """Recommend items with p(like) and its 90 % interval.
+    """Recommend items with p(like), its 90 % interval, and the chance that they are considered.
 
     For users by their ids, for a new user by the items that they like, or for everyone into a file or, many slices of
     users at once, into a folder.
@@ -245,20 +249,24 @@ def _bar(users: int, quiet: bool) -> Iterator[Callable[[int], None]]:
 
 
 def _explain(recommender: Recommender, rows: list[dict[str, Any]], likes: list[str] | None) -> None:
-    """To each row, the three liked items that moved its logit most."""
+    """To each row, the three liked items that moved its logit most, and the three that lead to it most."""
     model = recommender.model_
     if likes is None and not model.users.knows_likes:
         raise UsageError("this model was saved without likes (--no-likes), and cannot explain by them.")
     new_user = None if likes is None else recommender.item_rows(likes)
     for row in rows:
-        row["because"] = []
+        row |= {"because": [], "considered_because": [], "by_popularity": 1.0}
         if row["cold"]:
             continue
         user = -1 if new_user is not None else model.user_ids.row_of(row["user"])
-        _, moved = recommender.explain(user, model.item_ids.row_of(row["item"]), new_user, N=3)
-        row["because"] = [
-            {"item": model.item_ids.id_of(item), "title": model.title(item), "logit": share} for item, share in moved
-        ]
+        why = recommender.explain(user, model.item_ids.row_of(row["item"]), new_user, N=3)
+        row["because"] = [_reason(model, item, "logit", share) for item, share in why.liked_because]
+        row["considered_because"] = [_reason(model, item, "share", share) for item, share in why.considered_because]
+        row["by_popularity"] = why.by_popularity
+
+
+def _reason(model: Model, item: int, kind: str, share: float) -> dict[str, Any]:
+    return {"item": model.item_ids.id_of(item), "title": model.title(item), kind: share}
 
 
 def _show(title: str, rows: list[dict[str, Any]]) -> None:
@@ -266,15 +274,23 @@ def _show(title: str, rows: list[dict[str, Any]]) -> None:
     if not rows:
         screen.show(screen.styled((title, "bold"), ": no item is left to recommend."))
         return
-    columns = {">#": "{rank}", "item": "{item}", "title": "{title}", ">p(like)": "{p_like:.2f}"}
-    columns |= {">90 % interval": "{low:.2f} – {high:.2f}", ">score": "{score:.3f}", "because of (logit)": "{because}"}
-    if "title" not in rows[0]:
-        del columns["title"]
-    if "because" not in rows[0]:
-        del columns["because of (logit)"]
-    caption = "nothing is known of this user: popular items" if rows[0]["cold"] else None
-    texts = []
-    for row in rows:
-        because = "\n".join(f"{liked['title']} ({liked['logit']:+.2f})" for liked in row.get("because", []))
-        texts.append(row | {"title": row.get("title") or "", "because": because})
-    screen.show_table(columns, texts, title, caption)
+    explained = "because" in rows[0]
+    texts = "title, because of" if explained else "title"
+    columns = {">#": "{rank}", "item": "{item}", texts: "{texts}", ">p(like)": "{p_like:.2f}"}
+    columns |= {">90 % interval": "{low:.2f} – {high:.2f}", ">considered": "{considered}", ">score": "{score:.3f}"}
+    if "title" not in rows[0] and not explained:
+        del columns[texts]
+    captions = ["nothing is known of this user: popular items"] if rows[0]["cold"] else []
+    if explained:
+        captions.append("+0.10: of the logit of p(like). 10%: of the chance to consider the item.")
+    screen.show_table(columns, map(_texts, rows), title, "\n".join(captions) or None)
+
+
+def _texts(row: dict[str, Any]) -> dict[str, Any]:
+    """A row with what is not always there as texts: its title and its reasons, and p(considered)."""
+    lines = [row["title"]] if row.get("title") else []
+    lines += [f"{liked['logit']:+.2f} {liked['title']}" for liked in row.get("because", [])]
+    lines += [f"{liked['share']:.0%} {liked['title']}" for liked in row.get("considered_because", [])]
+    lines += [f"{row['by_popularity']:.0%} popularity"] if "by_popularity" in row else []
+    chance = row["p_considered"]
+    return row | {"texts": "\n".join(lines), "considered": "" if chance is None else f"{chance:.2f}"}

@@ -67,6 +67,14 @@ def draw_negatives(
     first_user: int = 0,
     walk: WalkTable | None = None,
 ) -> tuple[int, int, int]: ...
+def own_inclusion(
+    table: WalkTable,
+    weights: NDArray[np.float64],
+    starts: NDArray[np.int64],
+    liked: NDArray[np.int32],
+    pair_starts: NDArray[np.int64],
+    items: NDArray[np.int32],
+) -> NDArray[np.float64]: ...
 def solve_temperatures(
     table: NDArray[np.float64],
     grid_start: float,

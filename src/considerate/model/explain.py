@@ -1,5 +1,5 @@
-"""Why an item is recommended, by the user's likes that moved its logit; and what is most alike, by the cosine of mean
-vectors."""
+"""Why an item is recommended, by the user's likes that moved its logit and those that lead to it; and what is most
+alike, by the cosine of mean vectors."""
 
 from __future__ import annotations
 
@@ -9,21 +9,56 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from considerate.data.graph import Adjacency
 from considerate.errors import UsageError
+from considerate.inference.hidden import Consideration
 from considerate.inference.posterior import Posterior, Side
 from considerate.kernels.reference import logistic_curvature
 from considerate.model.changes import folded_items
+from considerate.model.considered import considered_probability, inclusion_probabilities
 from considerate.model.model import Model
 from considerate.model.predict import like_probability, logit_moments
 from considerate.model.ranking import best
 from considerate.model.rows import Lists, check_count, checked_rows, excluded_rows, likes_adjacency
 from considerate.parameters import FitPlan
 
-Explanation = tuple[float, list[tuple[int, float]]]  # p(like), and (item, share of the logit), the largest first
+Reasons = list[tuple[int, float]]  # (item, share), the largest first
+
+
+class Explanation(tuple[float, Reasons]):
+    """The pair (p(like), liked items with their shares of the logit), and beside it why the item is considered."""
+
+    p_considered: float | None  # None: the user likes nothing
+    considered_because: Reasons  # liked items with their shares of w, the chance to meet the item
+    by_popularity: float  # the share of w that is popularity's; all shares add up to 1
+
+    def __new__(
+        cls,
+        p_like: float,
+        liked_because: Reasons,
+        p_considered: float | None,
+        considered_because: Reasons,
+        by_popularity: float,
+    ) -> Explanation:
+        self = super().__new__(cls, (p_like, liked_because))
+        self.p_considered, self.considered_because, self.by_popularity = p_considered, considered_because, by_popularity
+        return self
+
+    def __getnewargs__(self) -> tuple[Any, ...]:
+        return *self, self.p_considered, self.considered_because, self.by_popularity
+
+    @property
+    def p_like(self) -> float:
+        return self[0]
+
+    @property
+    def liked_because(self) -> Reasons:
+        return self[1]
 
 
 def explain(model: Model, userid: Any, itemid: Any, user_items: Any, N: int) -> Explanation:
-    """p(like), and the N liked items that moved the logit most, each with its share; by row numbers."""
+    """p(like), and the N liked items that moved the logit most, each with its share; by row numbers. Beside it,
+    p(considered) and the N that lead to the item most."""
     if user_items is None:
         users, rows = model.users.some(checked_rows(userid, model.user_count, "user").reshape(1))
         liked, user = users.liked.row(int(rows[0])), users.side.take(rows)
@@ -35,9 +70,32 @@ def explain(model: Model, userid: Any, itemid: Any, user_items: Any, N: int) -> 
     item = int(checked_rows(itemid, model.item_count, "item"))
     mean, variance = logit_moments(user, model.items, np.zeros(1, np.int64), np.array([item]))
     shares = share_of_update(liked.astype(np.int64), user, model.shared, item, model.plan)
-    order = np.lexsort((liked, -np.abs(shares)))[:N]
     probability = like_probability(mean, model.variance_scale * variance, model.recalibration)
-    return float(probability[0]), [(int(liked[i]), float(shares[i])) for i in order]
+    user_likes, pair = Adjacency.of_rows([liked]), Adjacency.of_rows([np.array([item], np.int32)])
+    inclusion = inclusion_probabilities(model, user_likes, pair)
+    considered = float(considered_probability(inclusion, mean)[0]) if len(liked) else None
+    led = share_of_walk(liked, model.consideration, item)
+    because = [(one, share) for one, share in _largest(liked, led, N) if share > 0.0]
+    return Explanation(float(probability[0]), _largest(liked, shares, N), considered, because, 1.0 - float(led.sum()))
+
+
+def _largest(items: NDArray[Any], shares: NDArray[np.float64], count: int) -> Reasons:
+    """The items of the largest shares, up or down, the lower item where they tie."""
+    order = np.lexsort((items, -np.abs(shares)))[:count]
+    return [(int(items[i]), float(shares[i])) for i in order]
+
+
+def share_of_walk(liked: NDArray[Any], table: Consideration | None, item: int) -> NDArray[np.float64]:
+    """The share of w_mn that each liked item n' leads to `item` by: (1 - eps) W_n'n / (d w_mn). The rest is pi's."""
+    led = np.zeros(len(liked))
+    if table is None or len(liked) == 0 or table.weights[item] == 0.0:
+        return led
+    for i, row in enumerate(liked):
+        entries = slice(table.starts[row], table.starts[row + 1])
+        led[i] = table.shares[entries][table.items[entries] == item].sum(dtype=np.float64)
+    led *= (1.0 - table.mix) / len(liked)
+    background = table.mix + (1.0 - table.mix) * float(table.rest[liked].mean(dtype=np.float64))
+    return np.asarray(led / (led.sum() + background * table.p[item]))
 
 
 def share_of_update(

@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from considerate.data.graph import Adjacency
 from considerate.data.vocabulary import id_array, integer_id, string_array
 from considerate.errors import UnknownIdError, UsageError
+from considerate.kernels.threads import LocalBackend
 from considerate.model import serving
+from considerate.model.considered import considered_probability, inclusion_probabilities
 from considerate.model.model import Model
 from considerate.model.predict import like_interval, like_probability, logit_moments, strangers
 from considerate.model.rows import Lists, id_list, item_rows, likes_adjacency
@@ -23,7 +26,10 @@ MOST_ENTRIES = 2_000_000  # of lists made at once, unless one block of users has
 
 
 class RecommendationTable:
-    """Columns: user, rank, item, title (where there are any), p_like, low, high, score, cold.
+    """Columns: user, rank, item, title (where there are any), p_like, low, high, p_considered, score, cold.
+
+    p_considered times sigma(mean logit) is p(g = 1) (eq. 4). It is null where nothing says how much a user considers:
+    of those without likes, and where the model was saved without the likes.
 
     The users are integers where the model's are, unless an id that is asked for is no integer: then all are texts.
     """
@@ -36,12 +42,20 @@ class RecommendationTable:
         self.user_type = pa.string() if texts or model.user_ids.kind == "string" else pa.int64()
         item_type = pa.string() if model.item_ids.kind == "string" else pa.int64()
         titles = [] if model.titles is None else [("title", pa.string())]
-        numbers = [(name, pa.float32()) for name in ("p_like", "low", "high", "score")]
+        numbers = [(name, pa.float32()) for name in ("p_like", "low", "high", "p_considered", "score")]
         keys = [("user", self.user_type), ("rank", pa.int32()), ("item", item_type)]
         self.schema = pa.schema([*keys, *titles, *numbers, ("cold", pa.bool_())])
 
-    def batch(self, names: Sequence[Any] | pyarrow.Array, users: UserBatch, lists: Lists) -> pyarrow.RecordBatch:
-        """One batch: the users' names as they were given or as Arrow has them, and the lists of `Ranker.rank`."""
+    def batch(
+        self,
+        names: Sequence[Any] | pyarrow.Array,
+        users: UserBatch,
+        lists: Lists,
+        likes: Adjacency | None,
+        threads: int | None = 1,
+    ) -> pyarrow.RecordBatch:
+        """One batch: the users' names as they were given or as Arrow has them, the lists of `Ranker.rank`, and what
+        each user likes, where that is known."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -49,13 +63,20 @@ class RecommendationTable:
         ids, scores = lists
         filled = ids >= 0
         items = ids[filled]
-        user = np.repeat(np.arange(len(users.rows)), filled.sum(axis=1))
+        lengths = filled.sum(axis=1)
+        user = np.repeat(np.arange(len(users.rows)), lengths)
         is_warm = np.ones(len(user), bool) if users.warm is None else users.warm[user]
         mean, variance = logit_moments(users.side, model.items, users.rows[user], items)
         if not is_warm.all():
             nobody = np.zeros(len(items), np.int64)
             cold = logit_moments(strangers(1, model.shared), model.items, nobody, items)
             mean, variance = np.where(is_warm, mean, cold[0]), np.where(is_warm, variance, cold[1])
+        considered = np.full(len(items), np.nan)
+        if likes is not None:
+            shown = Adjacency(np.concatenate([[0], np.cumsum(lengths)]), items)
+            with LocalBackend(threads) as backend:
+                inclusion = inclusion_probabilities(model, likes, shown, backend.map)
+            considered = considered_probability(inclusion, mean)
         variance = model.variance_scale * variance
         low, high = like_interval(mean, variance, model.recalibration)
         if not isinstance(names, pa.Array):
@@ -68,6 +89,7 @@ class RecommendationTable:
             "p_like": like_probability(mean, variance, model.recalibration).astype(np.float32),
             "low": low.astype(np.float32),
             "high": high.astype(np.float32),
+            "p_considered": pa.array(considered, pa.float32(), from_pandas=True),
             "score": scores[filled],
             "cold": ~is_warm,
         }
@@ -115,12 +137,15 @@ def _batches(
                 "items with cold='popular' (--cold popular), or fold in some likes."
             )
         names: Any = id_array(some.ids, local) if by_row else list(part)
+        likes = some.liked.take(local) if model.users.knows_likes else None
         liked = some.liked.take(local) if options.filter_already_liked_items else None
         side = some.side if len(some) else strangers(1, model.shared)  # the kernels want a row, though nobody reads it
         all_of_batch = UserBatch(side, np.maximum(local, 0), rows, liked, warm)
         for first in range(0, max(1, len(rows)), at_once):
-            batch_part = all_of_batch.part(first, first + at_once)
-            yield table.batch(names[first : first + at_once], batch_part, ranker.rank(batch_part, threads))
+            last = min(first + at_once, len(rows))
+            batch_part = all_of_batch.part(first, last)
+            theirs = None if likes is None else likes.between(first, last)
+            yield table.batch(names[first:last], batch_part, ranker.rank(batch_part, threads), theirs, threads)
 
 
 def recommendations_for_likes(ranker: Ranker, likes: Sequence[Any]) -> pyarrow.Table:
@@ -134,4 +159,4 @@ def recommendations_for_likes(ranker: Ranker, likes: Sequence[Any]) -> pyarrow.T
     row = np.zeros(1, np.int64)
     filtered = liked if ranker.options.filter_already_liked_items else None
     user = UserBatch(model.fold_in.users(liked), row, row, filtered)
-    return pa.Table.from_batches([RecommendationTable(model).batch([None], user, ranker.rank(user))])
+    return pa.Table.from_batches([RecommendationTable(model).batch([None], user, ranker.rank(user), liked)])

@@ -1,0 +1,192 @@
+"""p(considered): the other half of p(g = 1), beside p(like); and the likes that lead to an item."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from considerate import Recommender
+from considerate.data.graph import Adjacency, Graph
+from considerate.inference.hidden import Consideration
+from considerate.kernels import compiled
+from considerate.model.considered import considered_probability
+from considerate.model.predict import sigmoid
+from likes import as_table, planted, skewed
+from naive_draws import temperature
+
+
+def fitted(likes: sp.csr_matrix, **settings: object) -> Recommender:
+    options = {"consideration": "walk", "factors": 4, "sweeps": 5, "negatives": 2.0, "neighbours": 12, "threads": 1}
+    return Recommender(**(options | settings)).fit(likes)  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def walked() -> Recommender:
+    return fitted(skewed())
+
+
+def reference(weights: np.ndarray, liked: np.ndarray) -> np.ndarray:
+    """1 - exp(-T w) of every item: 0 where liked, all 1 where no more items have a weight than are drawn."""
+    others = weights.copy()
+    others[liked] = 0.0
+    if len(liked) >= (others > 0).sum():
+        return (others > 0).astype(float)
+    return -np.expm1(-temperature(weights, liked.tolist(), len(liked)) * others)
+
+
+def everything(users: int, items: int) -> Adjacency:
+    return Adjacency(np.arange(users + 1, dtype=np.int64) * items, np.tile(np.arange(items, dtype=np.int32), users))
+
+
+@pytest.mark.parametrize("mix", [0.0, 0.1, 1.0])
+@pytest.mark.parametrize("shape", [(40, 30, 0.1), (30, 61, 0.5), (12, 8, 0.8), (60, 400, 0.03)])
+def test_the_kernel_is_the_definition(shape: tuple[int, int, float], mix: float) -> None:
+    """Users of one like, of nearly all, of all and of none; items that nobody liked; dense and sparse rows."""
+    users, items, density = shape
+    random = np.random.default_rng(users)
+    likes = random.random((users, items)) < density * random.random(items) * 2
+    likes[:, -2:] = False  # nobody's
+    likes[0], likes[1], likes[2, :-3] = False, np.arange(items) < items - 2, True
+    pairs = np.nonzero(likes)
+    graph = Graph.from_pairs(*(side.astype(np.int32) for side in pairs), users, items)
+    weights = np.bincount(pairs[1], minlength=items) ** 0.8
+    table = Consideration.of_graph(graph.by_user, graph.by_item, weights, 7, mix)
+    both = graph.by_user, everything(users, items)
+    arrays = (array for lists in both for array in (lists.starts, lists.indices))
+    chances = compiled.own_inclusion(table.table, table.weights, *arrays).reshape(users, items)
+    degrees = graph.by_user.degrees
+    np.testing.assert_array_equal(np.isnan(chances), np.repeat(degrees[:, None] == 0, items, axis=1))
+    for user in np.flatnonzero(degrees):
+        liked = graph.by_user.row(user)
+        wanted = reference(table.ratios(liked) * table.p, liked)
+        np.testing.assert_allclose(chances[user], wanted, rtol=2e-5, atol=1e-12)
+        assert chances[user].sum() == pytest.approx(min(len(liked), (wanted > 0).sum()), rel=2e-6)
+
+
+def test_the_two_halves_make_the_chance_of_a_like() -> None:
+    """p(h = 1) by Bayes' rule over the four cases; and p(h = 1) s has the logit a + log w (eq. 4)."""
+    for mean in (-30.0, -2.0, 0.0, 1.5, 30.0):
+        for w in (1e-9, 0.01, 0.4, 1.0):
+            half = float(considered_probability(np.array(w), np.array(mean)))
+            s = float(sigmoid(np.array(mean)))
+            considered_only, liked = half * (1.0 - s), half * s
+            assert considered_only / (1.0 - liked + 1e-300) == pytest.approx(w, rel=1e-3)
+            if abs(mean) < 10:
+                assert np.log(liked) - np.log1p(-liked) == pytest.approx(mean + np.log(w), abs=1e-9)
+
+
+@pytest.mark.parametrize("consideration", ["walk", "popularity"])
+def test_the_table_has_both_halves(consideration: str) -> None:
+    recommender = fitted(skewed(), consideration=consideration)
+    model, users = recommender.model_, [3, 0, 250]
+    shown = recommender.recommend_table(users, N=60, filter_already_liked_items=False)
+    names = ["user", "rank", "item", "p_like", "low", "high", "p_considered", "score", "cold"]
+    assert shown.column_names == names
+    for user in users:
+        rows = shown.to_pandas()[lambda frame, user=user: frame["user"] == user]
+        liked, items = model.users.whole().liked.row(user), rows["item"].to_numpy()
+        table = model.consideration
+        own = model.popularity / model.popularity.sum() if table is None else table.ratios(liked) * table.p
+        chance = reference(own, liked)[items]
+        chance[np.isin(items, liked)] = 1.0
+        s = sigmoid(np.asarray(recommender.predict_logit(user, items)[0], np.float64))
+        np.testing.assert_allclose(rows["p_considered"], chance / (1.0 - s + chance * s), rtol=5e-5, atol=1e-12)
+    new = recommender.recommend_for(model.users.whole().liked.row(3).tolist(), N=5)
+    side = recommender.fold_in(model.users.whole().liked.row(3))
+    mean = side.mean[0] @ recommender.item_factors.T + model.items.biases[0]
+    liked = model.users.whole().liked.row(3)
+    own = model.popularity / model.popularity.sum() if table is None else table.ratios(liked) * table.p
+    chance, s = reference(own, liked), sigmoid(mean.astype(np.float64))
+    wanted = (chance / (1.0 - s + chance * s))[new["item"].to_numpy()]
+    np.testing.assert_allclose(new["p_considered"], wanted, rtol=5e-5)
+
+
+def test_it_is_null_where_nothing_says_how_much_is_considered(walked: Recommender, tmp_path: Path) -> None:
+    """Of a user who is unknown, and of everyone in a model without likes; a new user's likes are given."""
+    table = walked.recommend_table([3, 9999], N=3, cold="popular")
+    assert [value is None for value in table["p_considered"].to_pylist()] == [False] * 3 + [True] * 3
+    walked.save(tmp_path / "model.safetensors", likes=False)
+    without = Recommender.load(tmp_path / "model.safetensors")
+    assert without.recommend_table([3], N=3)["p_considered"].null_count == 3
+    assert without.recommend_for([1, 2], N=3)["p_considered"].null_count == 0
+    assert without.explain(3, 5, user_items=[]).p_considered is None
+
+
+def test_the_order_by_score_is_that_of_the_product() -> None:
+    """With both weights 1 the score is a + log w and a constant: the order of p(g = 1), where w is not saturated."""
+    recommender = fitted(planted(300, 800, clusters=4, inside=0.03, across=0.002), neighbours=40)
+    model, compared = recommender.model_, 0
+    table = recommender.recommend_table(N=800, popularity=0.0).to_pandas()
+    for user, rows in table.groupby("user"):
+        items, liked = rows["item"].to_numpy(), model.users.whole().liked.row(user)
+        mean = np.asarray(recommender.predict_logit(user, items)[0], np.float64)
+        ratios = model.consideration.ratios(liked)[items]
+        score = mean + model.log_popularity[items].astype(np.float64) + np.log(ratios)
+        half = rows["p_considered"].to_numpy().astype(np.float64)
+        product = half * sigmoid(mean)
+        w = half * (1.0 - sigmoid(mean)) / (1.0 - product)
+        unsaturated = (w < 0.01) & (w > 0)
+        falls = product[unsaturated][np.argsort(-score[unsaturated])]
+        assert (falls[1:] <= falls[:-1] * 1.006).all()  # log(1 - exp(-x)) is log(x) - x / 2
+        compared += len(falls)
+    assert compared > 0.6 * 300 * 800
+
+
+def test_threads_and_batches_give_the_same_bits(walked: Recommender) -> None:
+    once = walked.recommend_table(N=4)["p_considered"].to_numpy()
+    again = Recommender(**walked.get_params() | {"threads": 3})
+    again._model = walked.model_
+    np.testing.assert_array_equal(again.recommend_table(N=4)["p_considered"].to_numpy(), once)
+    batches = [batch["p_considered"].to_numpy() for batch in walked.recommend_batches(N=4, batch=17)]
+    np.testing.assert_array_equal(np.concatenate(batches), once)
+
+
+def test_explain_says_which_likes_lead_to_an_item(walked: Recommender) -> None:
+    """The shares of w, by brute force; they and popularity's add up to 1."""
+    model, table = walked.model_, walked.model_.consideration
+    assert table is not None
+    dense = np.zeros((model.item_count, model.item_count))
+    for row in range(model.item_count):
+        entries = slice(table.starts[row], table.starts[row + 1])
+        dense[row, table.items[entries]] = table.shares[entries]
+    for user, item in ((3, 1), (10, 0), (10, 55), (77, 30)):
+        liked = model.users.whole().liked.row(user)
+        led = (1.0 - table.mix) / len(liked) * dense[liked, item]
+        total = (table.ratios(liked) * table.p)[item]
+        why = walked.explain(user, item, N=60)
+        assert dict(why.considered_because) == pytest.approx(
+            {int(one): share for one, share in zip(liked, led / total) if share > 0}, rel=1e-6
+        )
+        assert sum(share for _, share in why.considered_because) + why.by_popularity == pytest.approx(1.0)
+        assert why.by_popularity == pytest.approx(1.0 - led.sum() / total, rel=1e-6)
+        shares = [share for _, share in why.considered_because]
+        assert shares == sorted(shares, reverse=True)
+        assert walked.explain(user, item, N=2).considered_because == why.considered_because[:2]
+    table_row = walked.recommend_table([3], N=1).to_pylist()[0]
+    assert walked.explain(3, table_row["item"]).p_considered == pytest.approx(table_row["p_considered"], rel=1e-6)
+
+
+def test_an_explanation_is_the_pair_that_it_was(walked: Recommender) -> None:
+    why = walked.explain(3, 1)
+    probability, reasons = why
+    assert (probability, reasons) == (why.p_like, why.liked_because) == why
+    copy = pickle.loads(pickle.dumps(why))
+    assert copy == why
+    assert vars(copy) == vars(why)
+    blind = fitted(skewed(), consideration="popularity").explain(3, 50)
+    assert (blind.considered_because, blind.by_popularity) == ([], 1.0)
+    assert 0.0 < blind.p_considered < 1.0
+
+
+def test_what_leads_to_an_item_is_of_its_cluster() -> None:
+    """Two kinds of users and of items: likes of the item's own kind lead to it."""
+    recommender = fitted(as_table(planted(across=0.06)), neighbours=40)
+    for user in range(0, 200, 21):
+        item = int(recommender.recommend(user, N=1)[0][0])
+        led = recommender.explain(user, item, N=40).considered_because
+        same = sum(share for one, share in led if one % 2 == item % 2)
+        assert same > 0.7 * sum(share for _, share in led)
