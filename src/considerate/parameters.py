@@ -114,6 +114,13 @@ class Parameters:
         integer=True,
     )
     mixing: float = setting(0.1, "share of popularity that is mixed into the walk", low=0, high=1)
+    tilt: float = setting(
+        0.0,
+        "t: how far draws lean away from what the user would like; 1 if people consider items first and flip coins "
+        "after. Likes alone cannot tell: choose it on pairs known to be considered. hidden must be sampled",
+        low=0,
+        high=1,
+    )
     head_correction: bool = setting(False, "give popular items the unliked edges that discarded draws take from them")
     groups: int = setting(
         32, "groups of items that share a bound, where hidden is expected", low=1, high=4096, integer=True
@@ -186,6 +193,10 @@ class Parameters:
                 f"popularity is {self.popularity!r} and lift is {self.lift!r}; they are chosen together: give the same "
                 "word, or one of them as a number."
             )
+        if self.tilt > 0 and self.hidden == "expected":
+            raise UsageError(
+                f"tilt is {self.tilt} and hidden is 'expected'; only draws are tilted: set hidden='sampled'."
+            )
 
     def plan(self) -> FitPlan:
         """The settings of one fit, checked, each of its own type and with every default resolved."""
@@ -223,6 +234,7 @@ class FitPlan:
     consideration: str = "popularity"  # or "walk"
     neighbours: int = 200  # L
     mixing: float = 0.1  # eps
+    tilt: float = 0.0  # t
     head_correction: bool = False
     groups: int = 32
     likelihood_weight: float | str = 1.0  # rho, or "auto" until it is chosen

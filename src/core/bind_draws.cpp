@@ -1,11 +1,42 @@
 #include "arrays.hpp"
+#include "dispatch.hpp"
 #include "drawer.hpp"
 #include "saturation.hpp"
 #include "walk_table.hpp"
 
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/tuple.h>
 
+#include <optional>
+#include <vector>
+
 namespace considerate {
+
+struct PyTilt {
+  Tilt raw;
+  std::int64_t users, items;
+  std::vector<nb::object> held;  // the arrays stay as long as this
+};
+
+// One side of a posterior as the kernels read it: its rows.
+static std::int64_t read_side(PyTilt& tilt, Side& side, const In<float>& rows,
+                              const std::optional<In<float>>& bias_mean,
+                              const std::optional<In<float>>& bias_variance) {
+  const std::int64_t width = 2 * padded(tilt.raw.posterior.factors), count = static_cast<std::int64_t>(rows.size()) / width;
+  require(static_cast<std::int64_t>(rows.size()) == count * width, "rows of another width");
+  require(bias_mean.has_value() == bias_variance.has_value(), "biases without variances");
+  side.rows = rows.data();
+  tilt.held.push_back(nb::cast(rows));
+  if (bias_mean) {
+    require(static_cast<std::int64_t>(bias_mean->size()) == count, "as many biases as rows");
+    require(static_cast<std::int64_t>(bias_variance->size()) == count, "as many biases as rows");
+    side.bias_mean = bias_mean->data();
+    side.bias_variance = bias_variance->data();
+    tilt.held.push_back(nb::cast(*bias_mean));
+    tilt.held.push_back(nb::cast(*bias_variance));
+  }
+  return count;
+}
 
 static DrawSettings settings_from(std::uint64_t seed, std::uint64_t sweep, double rate, const In<double>& weights,
                                   const In<std::uint64_t>& thresholds, const In<std::int32_t>& aliases,
@@ -21,6 +52,25 @@ static DrawSettings settings_from(std::uint64_t seed, std::uint64_t sweep, doubl
 }
 
 void bind_draws(nb::module_& m) {
+  using Biases = std::optional<In<float>>;
+  nb::class_<PyTilt>(m, "Tilt", "A posterior that draws lean on: one stands with probability exp(strength * B-).")
+      .def(
+          "__init__",
+          [](PyTilt* self, double strength, double offset, std::int64_t factors, In<float> users, Biases user_bias_mean,
+             Biases user_bias_variance, In<float> items, Biases item_bias_mean, Biases item_bias_variance) {
+            require(factors > 0 && strength >= 0, "factors or strength");
+            new (self) PyTilt();
+            self->raw.strength = strength;
+            self->raw.moments = kernels_in_use()->pair_moments;
+            Pass& posterior = self->raw.posterior;
+            posterior.factors = factors;
+            posterior.offset = static_cast<float>(offset);
+            self->users = read_side(*self, posterior.own, users, user_bias_mean, user_bias_variance);
+            self->items = read_side(*self, posterior.other, items, item_bias_mean, item_bias_variance);
+          },
+          nb::arg("strength"), nb::arg("offset"), nb::arg("factors"), nb::arg("users"),
+          nb::arg("user_bias_mean").none(), nb::arg("user_bias_variance").none(), nb::arg("items"),
+          nb::arg("item_bias_mean").none(), nb::arg("item_bias_variance").none());
   m.def(
       "alias_table",
       [](In<double> weights) {
@@ -38,14 +88,15 @@ void bind_draws(nb::module_& m) {
       [](std::uint64_t seed, std::uint64_t sweep, double rate, In<double> weights, In<std::uint64_t> thresholds,
          In<std::int32_t> aliases, In<std::int64_t> starts, In<std::int32_t> liked, std::int64_t first,
          std::int64_t last, InOut<std::int64_t> counts, std::int64_t first_user) {
-        const DrawSettings settings = settings_from(seed, sweep, rate, weights, thresholds, aliases);
+        DrawSettings settings = settings_from(seed, sweep, rate, weights, thresholds, aliases);
+        settings.first_user = first_user;
         require(first >= 0 && first <= last && last < static_cast<std::int64_t>(starts.size()), "rows out of range");
         require(static_cast<std::int64_t>(counts.size()) >= last, "counts is too short");
         nb::gil_scoped_release release;
         for (std::int64_t user = first; user < last; ++user) {
           const std::int64_t begin = starts.data()[user];
           counts.data()[user] =
-              negatives_of(settings, liked.data() + begin, starts.data()[user + 1] - begin, first_user + user);
+              negatives_of(settings, liked.data() + begin, starts.data()[user + 1] - begin, user);
         }
       },
       nb::arg("seed"), nb::arg("sweep"), nb::arg("rate"), nb::arg("weights"), nb::arg("thresholds"), nb::arg("aliases"),
@@ -57,8 +108,14 @@ void bind_draws(nb::module_& m) {
       [](std::uint64_t seed, std::uint64_t sweep, double rate, In<double> weights, In<std::uint64_t> thresholds,
          In<std::int32_t> aliases, In<std::int64_t> starts, In<std::int32_t> liked, std::int64_t first,
          std::int64_t last, In<std::int64_t> out_starts, InOut<std::int32_t> out, std::int64_t first_user,
-         const PyWalkTable* walk) {
-        const DrawSettings settings = settings_from(seed, sweep, rate, weights, thresholds, aliases, walk);
+         const PyWalkTable* walk, const PyTilt* tilt) {
+        DrawSettings settings = settings_from(seed, sweep, rate, weights, thresholds, aliases, walk);
+        settings.first_user = first_user;
+        if (tilt != nullptr) {
+          require(tilt->users + 1 == static_cast<std::int64_t>(starts.size()), "the tilt is of other users");
+          require(tilt->items == static_cast<std::int64_t>(weights.size()), "the tilt is of other items");
+          settings.tilt = &tilt->raw;
+        }
         require(first >= 0 && first <= last && last < static_cast<std::int64_t>(starts.size()), "rows out of range");
         require(out_starts.size() == starts.size(), "out_starts is of another length");
         require(static_cast<std::int64_t>(out.size()) >= out_starts.data()[last], "out is too short");
@@ -66,7 +123,7 @@ void bind_draws(nb::module_& m) {
         Drawer drawer(settings);
         for (std::int64_t user = first; user < last; ++user) {
           const std::int64_t begin = starts.data()[user], at = out_starts.data()[user];
-          drawer.draw(first_user + user, liked.data() + begin, starts.data()[user + 1] - begin,
+          drawer.draw(user, liked.data() + begin, starts.data()[user + 1] - begin,
                       out_starts.data()[user + 1] - at, out.data() + at);
         }
         return std::make_tuple(drawer.rejected(), drawer.from_tree(), drawer.from_pi());
@@ -74,8 +131,9 @@ void bind_draws(nb::module_& m) {
       nb::arg("seed"), nb::arg("sweep"), nb::arg("rate"), nb::arg("weights"), nb::arg("thresholds"), nb::arg("aliases"),
       nb::arg("starts"), nb::arg("liked"), nb::arg("first"), nb::arg("last"), nb::arg("out_starts"),
       nb::arg("out").noconvert(), nb::arg("first_user") = 0, nb::arg("walk").none() = nb::none(),
-      "Draw them, without replacement and never a liked one, from pi or by a walk: (rejections, draws that needed a "
-      "tree, draws of a walk that fell back to pi).");
+      nb::arg("tilt").none() = nb::none(),
+      "Draw them, without replacement and never a liked one, from pi or by a walk, tilted or not: (rejections, draws "
+      "that needed a tree, draws of a walk that fell back to pi).");
   m.def(
       "solve_temperatures",
       [](In<double> table, double grid_start, double grid_step, In<double> weights, In<std::int64_t> starts,

@@ -1,8 +1,10 @@
 // Draws of the hidden graph: without replacement, never a liked item, a function of (seed, sweep, user).
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
+#include "tilt.hpp"
 #include "walk.hpp"
 
 namespace considerate {
@@ -14,16 +16,18 @@ struct DrawSettings {
   AliasTable table;
   std::int64_t support;   // items with pi > 0
   const WalkTable* walk;  // personal weights in place of pi, or nullptr
+  const Tilt* tilt = nullptr;
+  std::int64_t first_user = 0;  // of row 0
 };
 
 // How many a user gets: c d, its fraction by a coin, never more than there are.
 inline std::int64_t negatives_of(const DrawSettings& settings, const std::int32_t* liked, std::int64_t degree,
-                                 std::int64_t user) {
+                                 std::int64_t row) {
   std::int64_t available = settings.support;
   for (std::int64_t e = 0; e < degree; ++e) available -= settings.weights[liked[e]] > 0;
   const double wanted = settings.rate * static_cast<double>(degree);
   auto count = static_cast<std::int64_t>(wanted);
-  Random coin(key64(settings.seed, settings.sweep * 2 + 1, static_cast<std::uint64_t>(user)));
+  Random coin(key64(settings.seed, settings.sweep * 2 + 1, static_cast<std::uint64_t>(settings.first_user + row)));
   count += coin.uniform() < wanted - static_cast<double>(count);
   return count < available ? count : available;
 }
@@ -31,11 +35,14 @@ inline std::int64_t negatives_of(const DrawSettings& settings, const std::int32_
 class Drawer {
  public:
   explicit Drawer(const DrawSettings& settings)
-      : settings_(settings), marks_((static_cast<std::size_t>(settings.table.size) + 63) / 64, 0) {}
+      : settings_(settings), marks_((static_cast<std::size_t>(settings.table.size) + 63) / 64, 0) {
+    if (settings.tilt != nullptr) patience_ = std::max(patience_, settings.table.size);  // the tree would cost as much
+  }
 
-  // `count` items not liked by the user, in the order of drawing; all that there are if count says so.
-  void draw(std::int64_t user, const std::int32_t* liked, std::int64_t degree, std::int64_t count, std::int32_t* out) {
-    Random random(key64(settings_.seed, settings_.sweep * 2, static_cast<std::uint64_t>(user)));
+  // `count` items not liked by the user of a row, in the order of drawing; all that there are if count says so.
+  void draw(std::int64_t row, const std::int32_t* liked, std::int64_t degree, std::int64_t count, std::int32_t* out) {
+    Random random(key64(settings_.seed, settings_.sweep * 2, static_cast<std::uint64_t>(settings_.first_user + row)));
+    row_ = row;
     std::int64_t liked_in_support = 0;
     for (std::int64_t e = 0; e < degree; ++e) {
       mark(liked[e]);
@@ -47,21 +54,14 @@ class Drawer {
         if (settings_.weights[n] > 0 && !marked(static_cast<std::int32_t>(n)))
           out[drawn++] = static_cast<std::int32_t>(n);
     } else {
-      // Discarding what is liked or drawn already is sampling without replacement. The next item's law does not
-      // depend on how many were discarded, so leaving the loop at any time for an exact draw is exact too.
       if (settings_.walk != nullptr && degree > 0) drawn = draw_by_walk(random, liked, degree, count, out);
-      std::int64_t discarded = 0;
-      while (drawn < count && discarded <= 4 * drawn + 64) {
-        const std::int32_t n = settings_.table.draw(random);
-        if (marked(n)) {
-          ++discarded;
-        } else {
-          mark(n);
-          out[drawn++] = n;
-        }
+      drawn = draw_while_cheap(random, count, drawn, out, [&] { return settings_.table.draw(random); });
+      if (drawn < count && settings_.tilt == nullptr) {
+        draw_from_tree(random, liked, degree, count, drawn, out);
+      } else if (drawn < count) {
+        own_weights_.assign(settings_.weights, settings_.weights + settings_.table.size);
+        draw_by_own_weights(random, liked, degree, count, drawn, out);
       }
-      rejected_ += discarded;
-      if (drawn < count) draw_from_tree(random, liked, degree, count, drawn, out);
     }
     for (std::int64_t e = 0; e < degree; ++e) marks_[static_cast<std::size_t>(liked[e]) / 64] = 0;
     for (std::int64_t e = 0; e < count; ++e) marks_[static_cast<std::size_t>(out[e]) / 64] = 0;
@@ -72,14 +72,15 @@ class Drawer {
   std::int64_t from_pi() const { return from_pi_; }
 
  private:
-  // By the user's own weights, while there is an item left that has any: how many were drawn.
-  std::int64_t draw_by_walk(Random& random, const std::int32_t* liked, std::int64_t degree, std::int64_t count,
-                            std::int32_t* out) {
-    WalkStream stream(*settings_.walk, settings_.table, random, liked, degree);
-    std::int64_t drawn = 0, discarded = 0;
-    while (drawn < count && discarded <= 4 * drawn + 64) {
-      const std::int32_t n = stream.next();
-      if (marked(n)) {
+  // Draws of `next`, until there are enough or too many were discarded: how many there are. Discarding what is liked or
+  // drawn already is sampling without replacement. The next item's law does not depend on how many were discarded, so
+  // leaving the loop at any time for an exact draw is exact too.
+  template <class Next>
+  std::int64_t draw_while_cheap(Random& random, std::int64_t count, std::int64_t drawn, std::int32_t* out, Next next) {
+    std::int64_t discarded = 0;
+    while (drawn < count && discarded <= 4 * drawn + patience_) {
+      const std::int32_t n = next();
+      if (marked(n) || (settings_.tilt != nullptr && random.uniform() >= settings_.tilt->chance(row_, n))) {
         ++discarded;
       } else {
         mark(n);
@@ -87,18 +88,34 @@ class Drawer {
       }
     }
     rejected_ += discarded;
+    return drawn;
+  }
+
+  // By the user's own weights, while there is an item left that has any: how many were drawn.
+  std::int64_t draw_by_walk(Random& random, const std::int32_t* liked, std::int64_t degree, std::int64_t count,
+                            std::int32_t* out) {
+    WalkStream stream(*settings_.walk, settings_.table, random, liked, degree);
+    std::int64_t drawn = draw_while_cheap(random, count, 0, out, [&] { return stream.next(); });
     if (drawn == count) return count;
     own_weights_.resize(static_cast<std::size_t>(settings_.table.size));
     settings_.walk->weigh(liked, degree, settings_.weights, settings_.table.size, own_weights_.data());
+    drawn = draw_by_own_weights(random, liked, degree, count, drawn, out);
+    from_pi_ += count - drawn;
+    return drawn;
+  }
+
+  // From a tree of the weights that were made for this user: how many were drawn.
+  std::int64_t draw_by_own_weights(Random& random, const std::int32_t* liked, std::int64_t degree, std::int64_t count,
+                                   std::int64_t drawn, std::int32_t* out) {
     for (std::int64_t e = 0; e < degree; ++e) own_weights_[static_cast<std::size_t>(liked[e])] = 0.0;
     for (std::int64_t e = 0; e < drawn; ++e) own_weights_[static_cast<std::size_t>(out[e])] = 0.0;
+    if (settings_.tilt != nullptr) settings_.tilt->lean(row_, own_weights_.data(), settings_.table.size);
     WeightedTree tree(own_weights_.data(), settings_.table.size);
     for (; drawn < count && tree.total() > 0.0; ++drawn, ++from_tree_) {
       out[drawn] = tree.draw(random);
       tree.set(out[drawn], 0.0);
       mark(out[drawn]);
     }
-    from_pi_ += count - drawn;
     return drawn;
   }
 
@@ -125,6 +142,8 @@ class Drawer {
   std::vector<WeightedTree> tree_;  // made when first needed
   std::vector<double> own_weights_;
   std::int64_t rejected_ = 0, from_tree_ = 0, from_pi_ = 0;
+  std::int64_t row_ = 0;        // of the user at work
+  std::int64_t patience_ = 64;  // draws that may be discarded before the first
 };
 
 }  // namespace considerate

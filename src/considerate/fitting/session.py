@@ -61,7 +61,7 @@ class FitRequest:
         walk are left out where there is none, as they were before there was any."""
         plan = self.plan
         settings = describe_settings(self.parameters, precision_delay=plan.precision_delay, popularity=plan.popularity)
-        unused = ["lift"] if plan.lift is None else []
+        unused = [*(["lift"] if plan.lift is None else []), *([] if plan.tilt else ["tilt"])]
         if plan.consideration == "popularity":
             unused += ["consideration", "neighbours", "mixing"]
         return {name: value for name, value in settings.items() if name not in unused}
@@ -220,7 +220,7 @@ def make_estimator(
 ) -> Estimator:
     """One of the two estimators of the expectation over q(H). The closed form stays with pi, whatever the walk says."""
     if plan.hidden == "sampled":
-        draws = Draws.of(weights, consideration)
+        draws = Draws.of(weights, consideration, plan.tilt)
         return Sampled(graph.by_user, graph.user_blocks, draws, plan.negatives, plan.seed)
     groups = min(plan.groups, max(1, graph.item_count))
     return Expected(graph.by_user, graph.user_blocks, weights, plan.negatives, plan.offset, groups, backend.map)

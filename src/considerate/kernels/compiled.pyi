@@ -20,6 +20,20 @@ class WalkTable:
         mix: float,
     ) -> None: ...
 
+class Tilt:
+    def __init__(
+        self,
+        strength: float,
+        offset: float,
+        factors: int,
+        users: NDArray[np.float32],
+        user_bias_mean: NDArray[np.float32] | None,
+        user_bias_variance: NDArray[np.float32] | None,
+        items: NDArray[np.float32],
+        item_bias_mean: NDArray[np.float32] | None,
+        item_bias_variance: NDArray[np.float32] | None,
+    ) -> None: ...
+
 Moments = list[float]
 WalkSums = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.uint64]]
 
@@ -66,6 +80,7 @@ def draw_negatives(
     out: NDArray[np.int32],
     first_user: int = 0,
     walk: WalkTable | None = None,
+    tilt: Tilt | None = None,
 ) -> tuple[int, int, int]: ...
 def own_inclusion(
     table: WalkTable,

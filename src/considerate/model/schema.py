@@ -249,6 +249,7 @@ SETTINGS: dict[str, Any] = {  # of the plan, as the file has them, each with its
     "step_delay": 10,
     "precision_delay": 5,
     "seed": 0,
+    "tilt": 0.0,
 }
 MISSING = object()
 Fields = dict[str, Any]  # a type; (int or float, lowest, highest); the field of a parameter; or a function that parses

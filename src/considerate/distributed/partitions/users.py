@@ -74,7 +74,7 @@ class UserPartition(Partition):
         """Further sums of the same sweep, for other items or other coordinates. From the second block of coordinates
         on, they read what the blocks before have `stepped` of the items asked for."""
         if self._unliked is None and isinstance(fixed, Draws):
-            self._unliked = self._by_item(self._draw(fixed, down.sweep), spares.turned)
+            self._unliked = self._by_item(self._draw(fixed, down), spares.turned)
         return self._reply(None, Sums(self._sums(down, ask, stepped)))
 
     def bound(self, fixed: Fixed, down: Broadcast) -> Reply:
@@ -112,16 +112,18 @@ class UserPartition(Partition):
 
     def _user_terms(self, fixed: Fixed, down: Broadcast) -> Terms:
         if isinstance(fixed, Draws):
-            return Terms(unliked=self._draw(fixed, down.sweep))
+            return Terms(unliked=self._draw(fixed, down))
         assert down.groups is not None
         if self.temperature is None:
             self.temperature = fixed.temperatures(self.graph.likes, self.graph.blocks, self.setup.plan.negatives)
         self._shares = Shares.empty(self.temperature, down.groups.groups, spares.drawn)
         return Terms(expected=self._shares.read(self.side.factors, down.groups))
 
-    def _draw(self, draws: Draws, sweep: int) -> Adjacency:
-        """The unliked edges of H^(sweep), by user."""
-        return self._sampled(self.graph.likes, self.graph.blocks, self.graph.first, draws).draw(sweep)
+    def _draw(self, draws: Draws, down: Broadcast) -> Adjacency:
+        """The unliked edges of H^(sweep), by user. Tilted ones lean on the users as they are before their step."""
+        users = self.side if self.sweep < down.sweep or self._before is None else self._before
+        sampled = self._sampled(self.graph.likes, self.graph.blocks, self.graph.first, draws)
+        return sampled.draw(down.sweep, sides=(users, down.other))
 
     def _by_item(self, edges: Adjacency, spare: Spare | None = None) -> Adjacency:
         return transpose(edges, self.setup.item_count, np.array([0, edges.rows]), run_serially, spare)
@@ -197,7 +199,7 @@ class UserPartition(Partition):
         """(items, own message, what is per block, a bad item or -1) after the inner sweeps; the users are stepped."""
         down, items, users = given.down, given.down.other, self.side
         constants = PassConstants.of(self.setup.plan, (given.item_tau, given.item_tau_bias), down.epsilon)
-        drawn = self._draw(fixed, down.sweep) if isinstance(fixed, Draws) else None
+        drawn = self._draw(fixed, down) if isinstance(fixed, Draws) else None
         self._unliked = None if drawn is None else self._by_item(drawn)
         own, blocks, bad = Sums(), np.empty((0, 6)), -1
         for _ in range(given.rounds):

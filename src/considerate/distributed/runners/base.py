@@ -52,7 +52,8 @@ class PartitionedRunner:
         self.counts = (outline.user_count, outline.item_count)
         plan, groups = setup.plan, min(setup.plan.groups, max(1, outline.item_count))
         self.grouping = None if plan.hidden == "sampled" else Grouping(weights, plan.offset, groups)
-        fixed = Draws.of(weights, consideration) if self.grouping is None else self.grouping.saturation.inclusion
+        grouping = self.grouping
+        fixed = Draws.of(weights, consideration, plan.tilt) if grouping is None else grouping.saturation.inclusion
         self._fixed = pool.share(fixed, keep=True)
         self._spare = Spare()
         self._swept = 0  # the sweep that the parts are at, as far as they were called from here

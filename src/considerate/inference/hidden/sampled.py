@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,27 +12,29 @@ from numpy.typing import NDArray
 from considerate.data.graph import Adjacency, Graph, Range, ranges, run_serially, transpose
 from considerate.inference.hidden.consideration import Consideration
 from considerate.inference.hidden.estimator import Terms
-from considerate.inference.posterior import Posterior
+from considerate.inference.posterior import Posterior, Side
 from considerate.kernels import compiled
 from considerate.kernels.arrays import Spare, empty
 
 
 @dataclass(frozen=True)
 class Draws:
-    """pi as draws read it, with its alias table; and who considers what, where that is not pi alone."""
+    """pi as draws read it, with its alias table; who considers what, where that is not pi alone; and the tilt."""
 
     weights: NDArray[np.float64]
     thresholds: NDArray[np.uint64]
     aliases: NDArray[np.int32]
     consideration: Consideration | None = None
+    tilt: float = 0.0  # t: a draw stands with probability exp(t B-), so that draws lean away from what is liked
 
     @classmethod
-    def of(cls, weights: NDArray[np.float64], consideration: Consideration | None = None) -> Draws:
-        return cls(weights, *compiled.alias_table(weights), consideration)
+    def of(cls, weights: NDArray[np.float64], consideration: Consideration | None = None, tilt: float = 0.0) -> Draws:
+        return cls(weights, *compiled.alias_table(weights), consideration, tilt)
 
 
 class Sampled:
-    """Unliked edges drawn from pi or by a walk, without replacement; the draws are a function of (seed, sweep, user).
+    """Unliked edges drawn from pi or by a walk, without replacement; the draws are a function of (seed, sweep, user),
+    and tilted ones of the posterior that the sweep starts from too.
 
     A sum over all items weighted by E[h] is the average, over draws of H, of a sum over the edges drawn (eq. 14): one
     draw gives an unbiased step. Row 0 is user `first_user`: some users draw what they would draw among all.
@@ -60,8 +63,8 @@ class Sampled:
         self.fallbacks = 0  # draws of the last sweep from pi, as the walk had no item left
         self.drawn = 0  # edges of the last sweep
 
-    def draw(self, sweep: int, run: Any = run_serially) -> Adjacency:
-        """The unliked edges of H^(sweep), by user."""
+    def draw(self, sweep: int, run: Any = run_serially, sides: tuple[Side, Side] | None = None) -> Adjacency:
+        """The unliked edges of H^(sweep), by user. A tilt needs the users and items at the start of the sweep."""
         starts = empty((self.by_user.rows + 1,), np.int64, self._spare)
         starts[0] = 0
         key = (self.seed, sweep, self.negatives, self.weights, self.draws.thresholds, self.draws.aliases)
@@ -76,15 +79,24 @@ class Sampled:
         out = empty((self.drawn,), np.int32, self._spare)
 
         walk = None if self.draws.consideration is None else self.draws.consideration.table
+        tilt = self._tilt(sides)
 
         def fill(block: Range) -> tuple[int, int, int]:
-            return compiled.draw_negatives(*key, *edges, *block, starts, out, self.first_user, walk)
+            return compiled.draw_negatives(*key, *edges, *block, starts, out, self.first_user, walk, tilt)
 
         self.rejections, self.tree_draws, self.fallbacks = map(sum, zip(*run(fill, ranges(self.user_blocks))))
         return Adjacency(starts, out)
 
+    def _tilt(self, sides: tuple[Side, Side] | None) -> compiled.Tilt | None:
+        if self.draws.tilt == 0.0:
+            return None
+        assert sides is not None, "tilted draws lean on the posterior"
+        users, items = sides
+        offset = -math.log(self.negatives)  # as in the bound that q(H) is to raise
+        return compiled.Tilt(self.draws.tilt, offset, users.factors, *users.arrays(), *items.arrays())
+
     def user_terms(self, sweep: int, posterior: Posterior, run: Any) -> Terms:
-        self._unliked = self.draw(sweep, run)
+        self._unliked = self.draw(sweep, run, (posterior.users, posterior.items))
         return Terms(unliked=self._unliked)
 
     def item_terms(self, sweep: int, posterior: Posterior, run: Any) -> Terms:
