@@ -15,7 +15,7 @@ from considerate.inference.hidden import Consideration
 from considerate.kernels import compiled
 from considerate.model.considered import considered_probability
 from considerate.model.predict import sigmoid
-from likes import as_table, planted, skewed
+from likes import planted, skewed
 from naive_draws import temperature
 
 
@@ -184,7 +184,7 @@ def test_an_explanation_is_the_pair_that_it_was(walked: Recommender) -> None:
 
 def test_what_leads_to_an_item_is_of_its_cluster() -> None:
     """Two kinds of users and of items: likes of the item's own kind lead to it."""
-    recommender = fitted(as_table(planted(across=0.06)), neighbours=40)
+    recommender = fitted(planted(across=0.06), neighbours=40)
     for user in range(0, 200, 21):
         item = int(recommender.recommend(user, N=1)[0][0])
         led = recommender.explain(user, item, N=40).considered_because

@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from considerate.data.graph import Adjacency, Range, row_blocks, run_serially
+from considerate.data.graph import Adjacency
+from considerate.inference.hidden.saturation import GRID_STEP
 from considerate.kernels import compiled
+from considerate.kernels.threads import LocalBackend
 from considerate.model.model import Model
 from considerate.model.predict import sigmoid
 
@@ -27,40 +29,53 @@ def considered_probability(inclusion: NDArray[Any], mean: NDArray[Any]) -> NDArr
 
 
 def inclusion_probabilities(
-    model: Model, liked: Adjacency, pairs: Adjacency, run: Any = run_serially
+    model: Model, liked: Adjacency, ids: NDArray[np.int32], threads: int | None = 1
 ) -> NDArray[np.float64]:
     """w of pairs: the chance that an item is among those that a user considers and does not like, as many as likes.
 
-    Row i of `pairs` are items of the user who likes row i of `liked`. By draws without replacement (c = 1),
+    Row i of `ids` are items for the user who likes row i of `liked`; -1 ends short rows, and the answer is of the
+    others, one after the other. By draws without replacement (c = 1),
 
         w_mn = 1 - exp(-T_m w_n),    T_m such that those of the items not liked add up to d_m, or all that there are
 
     with w_n the user's own weights, or pi where the model has no walk. It is 1 of a like, which is always considered,
     and NaN where a user likes nothing: nothing says how much they consider.
     """
-    user = np.repeat(np.arange(pairs.rows), pairs.degrees)
-    table = model.consideration
-    if table is None:
-        inclusion = model.fold_in.saturation.inclusion
-        temperature = inclusion.temperatures(liked, row_blocks(liked.starts), 1.0, run)
-        chance = -np.expm1(-temperature[user] * model.popularity[pairs.indices])
-        chance[liked.degrees[user] == 0] = np.nan
+    filled = ids >= 0
+    pairs = Adjacency(np.concatenate([[0], np.cumsum(filled.sum(axis=1))]), ids[filled])
+    chances_of = _by_popularity if model.consideration is None else _by_walk
+    if liked.rows <= BLOCK:
+        chances = chances_of(model, liked, pairs)
     else:
-
-        def own(block: Range) -> NDArray[np.float64]:
-            some, theirs = liked.between(*block), pairs.between(*block)
-            arrays = (some.starts, some.indices, theirs.starts, theirs.indices)
-            return compiled.own_inclusion(table.table, table.weights, *arrays)
-
         blocks = [(first, min(first + BLOCK, liked.rows)) for first in range(0, liked.rows, BLOCK)]
-        chance = np.concatenate([np.empty(0), *run(own, blocks)])
-    chance[_are_likes(liked, user, pairs.indices)] = 1.0
-    return chance
+        with LocalBackend(threads) as backend:
+            parts = backend.map(lambda block: chances_of(model, liked.between(*block), pairs.between(*block)), blocks)
+        chances = np.concatenate(parts)
+    chances[_are_likes(liked, _rows_of(pairs), pairs.indices)] = 1.0
+    return chances
+
+
+def _by_walk(model: Model, liked: Adjacency, pairs: Adjacency) -> NDArray[np.float64]:
+    table = model.consideration
+    assert table is not None
+    arrays = (liked.starts, liked.indices, pairs.starts, pairs.indices)
+    return compiled.own_inclusion(table.table, table.weights, *arrays)
+
+
+def _by_popularity(model: Model, liked: Adjacency, pairs: Adjacency) -> NDArray[np.float64]:
+    sums, temperature = model.fold_in.saturation.inclusion, np.zeros(liked.rows)
+    edges = (liked.starts, liked.indices, 0, liked.rows)
+    compiled.solve_temperatures(sums.table, sums.grid_start, GRID_STEP, sums.weights, *edges, 1.0, temperature)
+    temperature[liked.degrees == 0] = np.nan
+    return np.asarray(-np.expm1(-temperature[_rows_of(pairs)] * sums.weights[pairs.indices]))
+
+
+def _rows_of(pairs: Adjacency) -> NDArray[np.int64]:
+    return np.repeat(np.arange(pairs.rows), pairs.degrees)
 
 
 def _are_likes(liked: Adjacency, users: NDArray[np.int64], items: NDArray[np.int32]) -> NDArray[np.bool_]:
     """Whether each pair of a row and an item is in the adjacency, whose rows ascend."""
-    owner = np.repeat(np.arange(liked.rows), liked.degrees)
-    known, asked = (rows << 32 | columns for rows, columns in ((owner, liked.indices), (users, items)))
+    known, asked = (rows << 32 | columns for rows, columns in ((_rows_of(liked), liked.indices), (users, items)))
     at = np.searchsorted(known, asked)
     return np.asarray(np.append(known, -1)[at] == asked)

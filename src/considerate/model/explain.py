@@ -71,8 +71,7 @@ def explain(model: Model, userid: Any, itemid: Any, user_items: Any, N: int) -> 
     mean, variance = logit_moments(user, model.items, np.zeros(1, np.int64), np.array([item]))
     shares = share_of_update(liked.astype(np.int64), user, model.shared, item, model.plan)
     probability = like_probability(mean, model.variance_scale * variance, model.recalibration)
-    user_likes, pair = Adjacency.of_rows([liked]), Adjacency.of_rows([np.array([item], np.int32)])
-    inclusion = inclusion_probabilities(model, user_likes, pair)
+    inclusion = inclusion_probabilities(model, Adjacency.of_rows([liked]), np.array([[item]], np.int32))
     considered = float(considered_probability(inclusion, mean)[0]) if len(liked) else None
     led = share_of_walk(liked, model.consideration, item)
     because = [(one, share) for one, share in _largest(liked, led, N) if share > 0.0]

@@ -6,11 +6,10 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from considerate.data.graph import Adjacency
 from considerate.data.vocabulary import id_array, integer_id, string_array
 from considerate.errors import UnknownIdError, UsageError
-from considerate.kernels.threads import LocalBackend
 from considerate.model import serving
 from considerate.model.considered import considered_probability, inclusion_probabilities
 from considerate.model.model import Model
@@ -51,11 +50,10 @@ class RecommendationTable:
         names: Sequence[Any] | pyarrow.Array,
         users: UserBatch,
         lists: Lists,
-        likes: Adjacency | None,
-        threads: int | None = 1,
+        inclusion: NDArray[np.float64] | None,
     ) -> pyarrow.RecordBatch:
-        """One batch: the users' names as they were given or as Arrow has them, the lists of `Ranker.rank`, and what
-        each user likes, where that is known."""
+        """One batch: the users' names as they were given or as Arrow has them, the lists of `Ranker.rank`, and the
+        `inclusion_probabilities` of the items in them, where likes are known."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -63,20 +61,14 @@ class RecommendationTable:
         ids, scores = lists
         filled = ids >= 0
         items = ids[filled]
-        lengths = filled.sum(axis=1)
-        user = np.repeat(np.arange(len(users.rows)), lengths)
+        user = np.repeat(np.arange(len(users.rows)), filled.sum(axis=1))
         is_warm = np.ones(len(user), bool) if users.warm is None else users.warm[user]
         mean, variance = logit_moments(users.side, model.items, users.rows[user], items)
         if not is_warm.all():
             nobody = np.zeros(len(items), np.int64)
             cold = logit_moments(strangers(1, model.shared), model.items, nobody, items)
             mean, variance = np.where(is_warm, mean, cold[0]), np.where(is_warm, variance, cold[1])
-        considered = np.full(len(items), np.nan)
-        if likes is not None:
-            shown = Adjacency(np.concatenate([[0], np.cumsum(lengths)]), items)
-            with LocalBackend(threads) as backend:
-                inclusion = inclusion_probabilities(model, likes, shown, backend.map)
-            considered = considered_probability(inclusion, mean)
+        considered = considered_probability(np.full(len(items), np.nan) if inclusion is None else inclusion, mean)
         variance = model.variance_scale * variance
         low, high = like_interval(mean, variance, model.recalibration)
         if not isinstance(names, pa.Array):
@@ -144,8 +136,10 @@ def _batches(
         for first in range(0, max(1, len(rows)), at_once):
             last = min(first + at_once, len(rows))
             batch_part = all_of_batch.part(first, last)
-            theirs = None if likes is None else likes.between(first, last)
-            yield table.batch(names[first:last], batch_part, ranker.rank(batch_part, threads), theirs, threads)
+            lists, inclusion = ranker.rank(batch_part, threads), None
+            if likes is not None:
+                inclusion = inclusion_probabilities(model, likes.between(first, last), lists[0], threads)
+            yield table.batch(names[first:last], batch_part, lists, inclusion)
 
 
 def recommendations_for_likes(ranker: Ranker, likes: Sequence[Any]) -> pyarrow.Table:
@@ -159,4 +153,6 @@ def recommendations_for_likes(ranker: Ranker, likes: Sequence[Any]) -> pyarrow.T
     row = np.zeros(1, np.int64)
     filtered = liked if ranker.options.filter_already_liked_items else None
     user = UserBatch(model.fold_in.users(liked), row, row, filtered)
-    return pa.Table.from_batches([RecommendationTable(model).batch([None], user, ranker.rank(user), liked)])
+    lists = ranker.rank(user)
+    inclusion = inclusion_probabilities(model, liked, lists[0])
+    return pa.Table.from_batches([RecommendationTable(model).batch([None], user, lists, inclusion)])
