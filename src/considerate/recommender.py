@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,7 @@ from considerate.model.explain import Explanation, explain, similar_items, simil
 from considerate.model.file import load_model, model_path, save_model, save_sharded
 from considerate.model.model import Model
 from considerate.model.predict import Recalibration
-from considerate.model.ranking import RankingOptions
+from considerate.model.ranking import RankingKeywords, RankingOptions
 from considerate.model.rows import Lists, excluded_rows, item_rows, likes_adjacency
 from considerate.model.serving import Ranker, item_vectors, recommend_rows, user_vectors
 from considerate.model.tables import recommendation_batches, recommendations_for_likes
@@ -227,22 +227,31 @@ class Recommender(Parameters):
         items: Any = None,
         popularity: float | None = None,
         *,
+        lift: float | None = None,
         score: str | None = None,
         explore_kappa: float = 0.0,
         thompson_seed: int | None = None,
     ) -> Lists:
         """The N best items: (ids, scores), implicit's way.
 
-        `userid` is a row number or several. `user_items` are the likes to filter out (those of training if not
-        given), and with `recalculate_user` to fold in. `filter_items` are never recommended, `items` are the only
-        ones that may be. The score is the mean logit + `popularity` * log pi, or one of the paper's
-        (`score="like"`, `"popularity"`, `"popularity_x_like"`). `explore_kappa` adds standard deviations of the
-        logit, `thompson_seed` draws the logits. One user gets a list that may be shorter than N; of several, a short
-        row ends in id -1 and score NaN.
+        `userid` is a row number or several. `user_items` are the likes to filter out and to compute lift from (those of
+        training if not given), and with `recalculate_user` to fold in. `filter_items` are never recommended, `items`
+        are the only ones that may be. The score is the mean logit + `popularity` * log pi + `lift` * log(w / pi), with
+        w the chance that the user considers the item, or one of the paper's (`score="like"`, `"popularity"`,
+        `"popularity_x_like"`). Knobs that are not given are the model's own. `explore_kappa` adds standard deviations
+        of the logit, `thompson_seed` draws the logits. One user gets a list that may be shorter than N; of several, a
+        short row ends in id -1 and score NaN.
         """
-        fields = popularity, score, "error", filter_already_liked_items, None, None, explore_kappa, thompson_seed
+        options = RankingOptions(
+            popularity=popularity,
+            lift=lift,
+            score=score,
+            filter_already_liked_items=filter_already_liked_items,
+            explore_kappa=explore_kappa,
+            thompson_seed=thompson_seed,
+        )
         excluded = excluded_rows(self.model_.item_count, items, filter_items, "item")
-        ranker = Ranker(self.model_, RankingOptions(*fields), N, excluded)
+        ranker = Ranker(self.model_, options, N, excluded)
         return recommend_rows(ranker, userid, user_items, N, recalculate_user, self.threads)
 
     def recommend_table(
@@ -250,48 +259,32 @@ class Recommender(Parameters):
         users: Any = None,
         N: int = 10,
         *,
-        popularity: float | None = None,
-        score: str | None = None,
-        cold: str = "error",
-        filter_already_liked_items: bool = True,
-        allow: Sequence[Any] | None = None,
-        deny: Sequence[Any] | None = None,
-        explore_kappa: float = 0.0,
-        thompson_seed: int | None = None,
         options: RankingOptions | None = None,
+        **ranking: Unpack[RankingKeywords],
     ) -> pyarrow.Table:
         """Recommendations by the data's own ids, as an Arrow table: user, rank, item, title (where there are any),
         p_like, low, high (its 90 % interval), p_considered, score, cold.
 
-        `users` is an id, several, or None for all. A user who is unknown, or liked nothing, is an error (of all, those
-        who liked nothing are left out), or with `cold="popular"` gets popular items and a true value in `cold`.
-        `options` is one RankingOptions in place of the keywords before it.
+        `users` is an id, several, or None for all. How they are ranked: keywords popularity, lift, score, cold,
+        filter_already_liked_items, allow, deny (ids of items), explore_kappa and thompson_seed, or one RankingOptions
+        with them as `options`. A user who is unknown, or liked nothing, is an error (of all, those who liked nothing
+        are left out), or with `cold="popular"` gets popular items and a true value in `cold`.
         """
-        fields = popularity, score, cold, filter_already_liked_items, allow, deny, explore_kappa, thompson_seed
-        ranker = Ranker(self.model_, RankingOptions.choose(options, *fields), N)
         import pyarrow as pa
 
-        return pa.Table.from_batches(recommendation_batches(ranker, users, threads=self.threads))
+        return pa.Table.from_batches(self.recommend_batches(users, N, options=options, **ranking))
 
     def recommend_batches(
         self,
         users: Any = None,
         N: int = 10,
         *,
-        popularity: float | None = None,
-        score: str | None = None,
-        cold: str = "error",
-        filter_already_liked_items: bool = True,
-        allow: Sequence[Any] | None = None,
-        deny: Sequence[Any] | None = None,
-        explore_kappa: float = 0.0,
-        thompson_seed: int | None = None,
         options: RankingOptions | None = None,
         batch: int = 16_384,
+        **ranking: Unpack[RankingKeywords],
     ) -> Iterator[pyarrow.RecordBatch]:
         """`recommend_table`, some users at a time."""
-        fields = popularity, score, cold, filter_already_liked_items, allow, deny, explore_kappa, thompson_seed
-        ranker = Ranker(self.model_, RankingOptions.choose(options, *fields), N)
+        ranker = Ranker(self.model_, RankingOptions.choose(options, **ranking), N)
         return recommendation_batches(ranker, users, batch=batch, threads=self.threads)
 
     def recommend_for(
@@ -299,18 +292,11 @@ class Recommender(Parameters):
         likes: Sequence[Any],
         N: int = 10,
         *,
-        popularity: float | None = None,
-        score: str | None = None,
-        filter_already_liked_items: bool = True,
-        allow: Sequence[Any] | None = None,
-        deny: Sequence[Any] | None = None,
-        explore_kappa: float = 0.0,
-        thompson_seed: int | None = None,
         options: RankingOptions | None = None,
+        **ranking: Unpack[RankingKeywords],
     ) -> pyarrow.Table:
         """`recommend_table` for someone who was not in training, from the ids of what they like; `user` is null."""
-        fields = popularity, score, "error", filter_already_liked_items, allow, deny, explore_kappa, thompson_seed
-        return recommendations_for_likes(Ranker(self.model_, RankingOptions.choose(options, *fields), N), likes)
+        return recommendations_for_likes(Ranker(self.model_, RankingOptions.choose(options, **ranking), N), likes)
 
     def item_rows(self, ids: Sequence[Any]) -> NDArray[np.int64]:
         """Row numbers of items by the data's own ids."""
@@ -344,7 +330,10 @@ class Recommender(Parameters):
         return explain(self.model_, userid, itemid, user_items, N)
 
     def export_vectors(self, popularity: float | None = None) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """(users [M, K + 2], items [N, K + 2]) for a vector store: their inner product is the score of `recommend`.
+        """(users [M, K + 2], items [N, K + 2]) for a vector store: their inner product is the score without lift.
+
+        Lift depends on the user's likes and the item together, and no inner product of K + 2 coordinates holds it. With
+        lift in the score, retrieve some hundreds by the vectors and rank those with `recommend(..., items=...)`.
 
         The item's bias and `popularity` * log pi are its last two coordinates, against ones of the user. With user
         biases there is a third, the user's bias against a one of the item.

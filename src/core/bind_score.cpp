@@ -1,5 +1,6 @@
 #include "arrays.hpp"
 #include "dispatch.hpp"
+#include "walk_table.hpp"
 
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/tuple.h>
@@ -8,12 +9,57 @@
 
 namespace considerate {
 
+struct PyLiftTable {
+  LiftTable raw;
+  std::vector<nb::object> held;  // the arrays stay as long as this
+};
+
 void bind_score(nb::module_& m) {
+  nb::class_<PyLiftTable>(m, "LiftTable", "Who considers what, as scores read it.")
+      .def(
+          "__init__",
+          [](PyLiftTable* self, In<std::int64_t> starts, In<std::int32_t> items, In<float> gains, In<float> rest,
+             double mix) {
+            require(gains.size() == items.size() && starts.size() == rest.size() + 1, "gains");
+            require(mix >= 0.0 && mix <= 1.0, "mix");
+            const auto count = static_cast<std::int64_t>(rest.size());
+            const Lists rows = lists(starts, items, count, "items");
+            for (std::int64_t n = 0; n < count; ++n)
+              for (std::int64_t e = rows.starts[n] + 1; e < rows.starts[n + 1]; ++e)
+                require(rows.indices[e] > rows.indices[e - 1], "items of a row must ascend");
+            new (self) PyLiftTable{{count, rows.starts, rows.indices, gains.data(), rest.data(), mix},
+                                   {nb::cast(starts), nb::cast(items), nb::cast(gains), nb::cast(rest)}};
+          },
+          nb::arg("starts"), nb::arg("items"), nb::arg("gains"), nb::arg("rest"), nb::arg("mix"))
+      .def(
+          "log_ratios",
+          [](const PyLiftTable& self, In<std::int64_t> liked_starts, In<std::int32_t> liked) {
+            const Lists likes = lists(liked_starts, liked, self.raw.items_count, "liked");
+            const std::size_t users = liked_starts.size() - 1;
+            auto out = new_array<float>({users, static_cast<std::size_t>(self.raw.items_count)});
+            {
+              nb::gil_scoped_release release;
+              kernels_in_use()->walk_lifts(self.raw, likes.starts, likes.indices, static_cast<std::int64_t>(users),
+                                           out.data());
+            }
+            return out;
+          },
+          nb::arg("liked_starts"), nb::arg("liked"), "log(w / p) of users against all items, from their likes.");
+  m.def(
+      "logarithms",
+      [](In<float> x) {
+        auto exact = new_array<float>({x.size()});
+        auto below = new_array<float>({x.size()});
+        kernels_in_use()->logarithms(static_cast<std::int64_t>(x.size()), x.data(), exact.data(), below.data());
+        return std::make_tuple(exact, below);
+      },
+      nb::arg("x"), "(log(x), what is at most 0.0601 below it) of positive numbers from 2^-126 on.");
   m.def(
       "top_items",
       [](std::int64_t factors, In<float> users, std::int64_t user_stride, In<std::int64_t> rows, In<float> items,
          In<float> base, std::int64_t k, std::optional<In<std::int64_t>> seen_starts,
-         std::optional<In<std::int32_t>> seen) {
+         std::optional<In<std::int32_t>> seen, const PyLiftTable* lift_table, float lift,
+         std::optional<In<std::int64_t>> liked_starts, std::optional<In<std::int32_t>> liked) {
         TopK task;
         task.factors = factors;
         task.user_stride = user_stride;
@@ -36,6 +82,16 @@ void bind_score(nb::module_& m) {
           task.seen_starts = seen_starts->data();
           task.seen = seen->data();
         }
+        if (lift_table && lift != 0.0f) {
+          const std::int64_t items_count = lift_table->raw.items_count;
+          require(task.strips == (items_count + 15) / 16, "the table is of another number of items");
+          require(liked_starts && liked && liked_starts->size() == rows.size() + 1, "liked");
+          const Lists likes = lists(*liked_starts, *liked, items_count, "liked");
+          task.lift_table = &lift_table->raw;
+          task.lift = lift;
+          task.liked_starts = likes.starts;
+          task.liked = likes.indices;
+        }
         auto ids = new_array<std::int32_t>({rows.size(), static_cast<std::size_t>(k)});
         auto scores = new_array<float>({rows.size(), static_cast<std::size_t>(k)});
         task.items_out = ids.data();
@@ -48,8 +104,10 @@ void bind_score(nb::module_& m) {
       },
       nb::arg("factors"), nb::arg("users"), nb::arg("user_stride"), nb::arg("rows"), nb::arg("items"), nb::arg("base"),
       nb::arg("k"), nb::arg("seen_starts") = nb::none(), nb::arg("seen") = nb::none(),
+      nb::arg("lift_table") = nb::none(), nb::arg("lift") = 0.0f, nb::arg("liked_starts") = nb::none(),
+      nb::arg("liked") = nb::none(),
       "The k best items of some users by base + u'v, those seen left out: (ids, scores), -1 and NaN where fewer "
-      "remain.");
+      "remain. With a table, lift * log(w / p) is added, w from what each user liked.");
   m.def(
       "pair_moments",
       [](std::int64_t factors, In<float> own, std::optional<In<float>> own_bias_mean,

@@ -27,15 +27,6 @@ static Out<T> copied(const std::vector<T>& values) {
 
 static PySums arrays_of(const WalkSums& sums) { return {copied(sums.starts), copied(sums.items), copied(sums.sums)}; }
 
-static Lists lists(const In<std::int64_t>& starts, const In<std::int32_t>& indices, std::int64_t limit,
-                   const char* name) {
-  require(starts.size() >= 1 && starts.data()[0] == 0, name);
-  for (std::size_t i = 1; i < starts.size(); ++i) require(starts.data()[i] >= starts.data()[i - 1], name);
-  require(starts.data()[starts.size() - 1] == static_cast<std::int64_t>(indices.size()), name);
-  for (std::size_t e = 0; e < indices.size(); ++e) require(indices.data()[e] >= 0 && indices.data()[e] < limit, name);
-  return {starts.data(), indices.data()};
-}
-
 void bind_walk(nb::module_& m) {
   nb::class_<PyWalkGraph>(m, "WalkGraph", "The likes of some users, both ways round, as the walk goes over them.")
       .def(

@@ -135,7 +135,17 @@ struct SumsIn {
   const float* bias = nullptr;
 };
 
-// The best items of some users by base_n + u'v_n. Items lie in strips of sixteen, [strips, K, 16]; where an item is
+// Rows of the walk from item to item, W / p of the entries that were kept; items ascend within a row.
+struct LiftTable {
+  std::int64_t items_count = 0;
+  const std::int64_t* starts = nullptr;  // [items + 1]
+  const std::int32_t* items = nullptr;   // [entries]
+  const float* gains = nullptr;          // [entries]
+  const float* rest = nullptr;           // [items] mass of a row that goes to p
+  double mix = 0;                        // eps
+};
+
+// The best items of some users by base_n + u'v_n, and lift * log(w_mn / p_n) where there is a table. Items lie in strips of sixteen, [strips, K, 16]; where an item is
 // excluded, or there is none, base is -infinity.
 struct TopK {
   std::int64_t factors = 0, strips = 0, count = 0, k = 0, user_stride = 0;
@@ -145,6 +155,10 @@ struct TopK {
   const float* base = nullptr;                // [strips * 16]
   const std::int64_t* seen_starts = nullptr;  // [count + 1], or null
   const std::int32_t* seen = nullptr;
+  const LiftTable* lift_table = nullptr;
+  float lift = 0;
+  const std::int64_t* liked_starts = nullptr;  // [count + 1], with a table
+  const std::int32_t* liked = nullptr;
   float* scores_out = nullptr;        // [count, k], NaN where fewer remain
   std::int32_t* items_out = nullptr;  // [count, k], -1 where fewer remain
 };
@@ -193,6 +207,9 @@ struct KernelTable {
   std::int64_t (*count_ranks)(const RankRows&);  // the first row with a NaN, or -1
   std::int64_t (*best_of_rows)(const RankRows&);
   std::int64_t (*count_weighted_ranks)(const WeightedRows&);
+  void (*walk_lifts)(const LiftTable&, const std::int64_t* liked_starts, const std::int32_t* liked, std::int64_t count,
+                     float* out);
+  void (*logarithms)(std::int64_t count, const float* x, float* exact, float* below);  // log8, log_below8
 };
 
 }  // namespace considerate

@@ -2,8 +2,9 @@
 // Included by kernels.cpp inside the namespace of its instruction set.
 #pragma once
 
-constexpr int kStrip = 16;     // items scored side by side
-constexpr int kTileUsers = 6;  // users scored at a time
+constexpr int kStrip = 16;                 // items scored side by side
+constexpr int kTileUsers = 6;              // users scored at a time
+constexpr std::int64_t kLiftStrips = 256;  // whose lift is summed at a time: 16 KB of a user
 
 // The best items so far of one user: unordered until there are `capacity`, then a heap with the worst at the root.
 // Of equal scores the lower index is the better, and stays, as items come in ascending order.
@@ -67,11 +68,26 @@ struct Best {
   }
 };
 
+// Offers those of eight items that are above the threshold.
+static inline void offer_above(v8 scores, std::int64_t first_item, Best& best) {
+  const i8 over = scores > splat(best.threshold);
+  if (!any_lane(over)) return;
+  for (int lane = 0; lane < 8; ++lane)
+    if (over[lane] && scores[lane] > best.threshold)
+      best.offer(scores[lane], static_cast<std::int32_t>(first_item + lane));
+}
+
+// The same with lift, which is bounded before it is computed: few items come near the threshold.
+static inline void offer_lifted(v8 scores, v8 ratios, float lift, std::int64_t first_item, Best& best) {
+  const v8 most = splat(lift) * log_below8(ratios) + splat(lift > 0 ? lift * kLogGap : 0.0f);
+  if (any_lane(scores + most > splat(best.threshold)))
+    offer_above(scores + splat(lift) * log8(ratios), first_item, best);
+}
+
 // R users against one strip of items: score = base_n + u'v_n.
 template <int R>
 static inline void score_strip(std::int64_t K, const float* const* users, const float* strip, const float* base,
-                               std::int64_t first_item, Best* best) {
-  v8 scores[R][2];
+                               v8 (*scores)[2]) {
   for (int r = 0; r < R; ++r) {
     scores[r][0] = load8(base);
     scores[r][1] = load8(base + 8);
@@ -84,28 +100,42 @@ static inline void score_strip(std::int64_t K, const float* const* users, const 
       scores[r][1] += u * b;
     }
   }
-  for (int r = 0; r < R; ++r) {
-    const v8 limit = splat(best[r].threshold);
-    for (int half = 0; half < 2; ++half) {
-      const i8 over = scores[r][half] > limit;
-#if defined(__AVX__)
-      if (__builtin_ia32_movmskps256(reinterpret_cast<v8>(over)) == 0) continue;
-#endif
-      for (int lane = 0; lane < 8; ++lane)
-        if (over[lane] && scores[r][half][lane] > best[r].threshold)
-          best[r].offer(scores[r][half][lane], static_cast<std::int32_t>(first_item + 8 * half + lane));
-    }
-  }
 }
 
 template <int R>
 static void score_users(const TopK& task, const float* const* users, Best* best) {
-  for (std::int64_t strip = 0; strip < task.strips; ++strip)
-    score_strip<R>(task.factors, users, task.items + strip * task.factors * kStrip, task.base + strip * kStrip,
-                   strip * kStrip, best);
+  for (std::int64_t strip = 0; strip < task.strips; ++strip) {
+    v8 scores[R][2];
+    score_strip<R>(task.factors, users, task.items + strip * task.factors * kStrip, task.base + strip * kStrip, scores);
+    for (int r = 0; r < R; ++r)
+      for (int half = 0; half < 2; ++half) offer_above(scores[r][half], strip * kStrip + 8 * half, best[r]);
+  }
+}
+
+// The same with lift, for a range of items at a time: the users' sums over their likes first, then the strips.
+template <int R>
+static void score_lifted(const TopK& task, const float* const* users, UserRatios* ratios, float* sums, Best* best) {
+  for (std::int64_t first = 0; first < task.strips; first += kLiftStrips) {
+    const std::int64_t last = least(first + kLiftStrips, task.strips);
+    std::memset(sums, 0, sizeof(float) * R * kLiftStrips * kStrip);
+    for (int r = 0; r < R; ++r) ratios[r].add(first * kStrip, last * kStrip, sums + r * kLiftStrips * kStrip);
+    for (std::int64_t strip = first; strip < last; ++strip) {
+      v8 scores[R][2];
+      score_strip<R>(task.factors, users, task.items + strip * task.factors * kStrip, task.base + strip * kStrip,
+                     scores);
+      for (int r = 0; r < R; ++r)
+        for (int half = 0; half < 2; ++half) {
+          const v8 walked = load8(sums + (r * kLiftStrips + strip - first) * kStrip + 8 * half);
+          offer_lifted(scores[r][half], ratios[r].ratios(walked), task.lift, strip * kStrip + 8 * half, best[r]);
+        }
+    }
+  }
 }
 
 static void top_items(const TopK& task) {
+  UserRatios ratios[kTileUsers];
+  Buffer<float> sums(task.lift_table ? kTileUsers * kLiftStrips * kStrip : 0);
+  Buffer<std::int64_t> places(task.lift_table ? task.liked_starts[task.count] - task.liked_starts[0] : 0);
   for (std::int64_t first = 0; first < task.count; first += kTileUsers) {
     const int tile = static_cast<int>(least(kTileUsers, task.count - first));
     Best best[kTileUsers];
@@ -121,24 +151,32 @@ static void top_items(const TopK& task) {
         best[r].seen_count = task.seen_starts[at + 1] - task.seen_starts[at];
       }
     }
+    if (task.lift_table) {
+      std::int64_t* place = places.data();
+      for (int r = 0; r < tile; ++r) {
+        const std::int64_t begin = task.liked_starts[first + r], count = task.liked_starts[first + r + 1] - begin;
+        ratios[r].start(*task.lift_table, task.liked + begin, count, place);
+        place += count;
+      }
+    }
     switch (tile) {
       case 6:
-        score_users<6>(task, users, best);
+        task.lift_table ? score_lifted<6>(task, users, ratios, sums.data(), best) : score_users<6>(task, users, best);
         break;
       case 5:
-        score_users<5>(task, users, best);
+        task.lift_table ? score_lifted<5>(task, users, ratios, sums.data(), best) : score_users<5>(task, users, best);
         break;
       case 4:
-        score_users<4>(task, users, best);
+        task.lift_table ? score_lifted<4>(task, users, ratios, sums.data(), best) : score_users<4>(task, users, best);
         break;
       case 3:
-        score_users<3>(task, users, best);
+        task.lift_table ? score_lifted<3>(task, users, ratios, sums.data(), best) : score_users<3>(task, users, best);
         break;
       case 2:
-        score_users<2>(task, users, best);
+        task.lift_table ? score_lifted<2>(task, users, ratios, sums.data(), best) : score_users<2>(task, users, best);
         break;
       default:
-        score_users<1>(task, users, best);
+        task.lift_table ? score_lifted<1>(task, users, ratios, sums.data(), best) : score_users<1>(task, users, best);
         break;
     }
     for (int r = 0; r < tile; ++r) best[r].finish();

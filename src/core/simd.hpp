@@ -81,6 +81,16 @@ static inline v8 select8(i8 mask, v8 yes, v8 no) {
   return reinterpret_cast<v8>((mask & reinterpret_cast<i8>(yes)) | (~mask & reinterpret_cast<i8>(no)));
 }
 
+static inline bool any_lane(i8 mask) {
+#if defined(__AVX__)
+  return __builtin_ia32_movmskps256(reinterpret_cast<v8>(mask)) != 0;
+#else
+  std::int32_t any = 0;
+  for (int lane = 0; lane < kLanes; ++lane) any |= mask[lane];
+  return any != 0;
+#endif
+}
+
 // exp(-x) for x >= 0, to float32's accuracy; 0 past 87.
 static inline v8 exp_minus(v8 x) {
   const v8 y = -x;
@@ -116,6 +126,33 @@ static inline v8 log1p_unit(v8 t) {
   p = p * s2 + splat(1.0f / 3);
   return splat(2.0f) * s * (p * s2 + splat(1.0f));
 }
+
+// log(x) of positive numbers from 2^-126 on, to float32's accuracy: Cephes's polynomial for the mantissa between
+// sqrt(1/2) and sqrt(2).
+static inline v8 log8(v8 x) {
+  const i8 bits = reinterpret_cast<i8>(x) - 0x3f3504f3;  // from sqrt(1/2) on
+  const v8 e = __builtin_convertvector(bits >> 23, v8);
+  const v8 m = reinterpret_cast<v8>((bits & 0x007fffff) + 0x3f3504f3) - splat(1.0f);
+  v8 p = splat(7.0376836292e-2f);
+  p = p * m - splat(1.1514610310e-1f);
+  p = p * m + splat(1.1676998740e-1f);
+  p = p * m - splat(1.2420140846e-1f);
+  p = p * m + splat(1.4249322787e-1f);
+  p = p * m - splat(1.6668057665e-1f);
+  p = p * m + splat(2.0000714765e-1f);
+  p = p * m - splat(2.4999993993e-1f);
+  p = p * m + splat(3.3333331174e-1f);
+  const v8 m2 = m * m;
+  v8 y = p * m * m2;
+  y = y + e * splat(-2.12194440e-4f) - splat(0.5f) * m2;
+  return m + y + e * splat(0.693359375f);
+}
+
+// log(x) is from here to here + kLogGap: the bits of a number are close to its logarithm.
+static inline v8 log_below8(v8 x) {
+  return __builtin_convertvector(reinterpret_cast<i8>(x), v8) * splat(8.262958e-8f) - splat(88.0299f);
+}
+constexpr float kLogGap = 0.0601f;  // 0.0597, and room for rounding on both sides
 
 // 2 lambda(xi) = tanh(xi / 2) / (2 xi), 1/4 at 0, from xi, xi^2 and t = exp(-xi) (eq. 11, 16).
 static inline v8 curvature8(v8 xi, v8 xi_squared, v8 t) {

@@ -96,7 +96,9 @@ def evaluate(
         liked, not_liked = (read_likes(test, reader), None) if reader.where is None else read_judged(test, reader)
         screen.say_notes(liked.notes, output.quiet)
         values = evaluate_model(
-            ModelScorer(fitted, options.popularity, None if options.score is None else options.score.value),
+            ModelScorer(
+                fitted, options.popularity, None if options.score is None else options.score.value, lift=options.lift
+            ),
             liked,
             not_liked,
             cuts,

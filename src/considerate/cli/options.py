@@ -160,8 +160,13 @@ class RankingGroup:
         "not given.",
         None,
     )
+    lift: float | None = option(
+        "The other knob: the weight of how much more likely than by popularity the user is to consider an item; the "
+        "model's own if not given. For models fitted with --consideration walk.",
+        None,
+    )
     score: Score | None = option(
-        "One of the paper's scores in place of the knob: like, popularity or popularity_x_like.", None
+        "One of the paper's scores in place of the knobs: like, popularity or popularity_x_like.", None
     )
 
 

@@ -118,6 +118,7 @@ def recommend(
         screen.say("warning", f"{model} was saved without likes, so what a user liked is not left out.")
     options = RankingOptions(
         popularity=what.popularity,
+        lift=what.lift,
         score=None if what.score is None else what.score.value,
         cold=who.cold.value,
         filter_already_liked_items=not what.include_liked,

@@ -135,13 +135,13 @@ def considered(
 
 
 def mean_hidden_rank(model: Model, liked: Adjacency, seed: int) -> float:
-    """Mean S_rank (eq. 23) of one hidden like per user, the others folded in, at the model's own knob: strong
+    """Mean S_rank (eq. 23) of one hidden like per user, the others folded in, at the model's own knobs: strong
     generalisation in one number. Users of one like are left out."""
     users = np.flatnonzero(liked.degrees >= 2)
     if len(users) == 0:
         raise DataError("score needs at least one user with two likes: one to hide and one to fold in.")
     held = one_per_user(only_users(Graph.from_adjacency(liked, model.item_count), users), seed, HIDDEN_LIKES)
-    scorer = ModelScorer(model, users=model.fold_in.users(held.seen))
+    scorer = ModelScorer(model, users=model.fold_in.users(held.seen), liked=held.seen)
     return float(held_ranks(scorer, held).scores.mean())
 
 

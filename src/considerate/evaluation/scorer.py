@@ -30,9 +30,9 @@ class Scorer(Protocol):
 
 
 class ModelScorer:
-    """Ours: the mean logit + the knob * log pi, or one of the paper's scores.
+    """Ours: the mean logit + the knob * log pi + lift * log(w / pi), or one of the paper's scores.
 
-    `users` are users folded in, in place of those of the model (strong generalisation).
+    `users` are users folded in, in place of those of the model, and `liked` what they like (strong generalisation).
     """
 
     def __init__(
@@ -42,12 +42,20 @@ class ModelScorer:
         score: str | None = None,
         name: str | None = None,
         users: Side | None = None,
+        *,
+        lift: float | None = None,
+        liked: Adjacency | None = None,
     ) -> None:
-        weight = RankingOptions(popularity, score).popularity
+        options = RankingOptions(popularity, score, lift=lift)
         self.model, self.score = model, score
-        self.knob = model.plan.popularity_weight if weight is None else weight
-        self.name = name or (score.replace("_", " ") if score is not None else f"popularity weight {self.knob:g}")
+        self.knob = model.plan.popularity_weight if options.popularity is None else options.popularity
         self.users = model.posterior.users if users is None else users
+        if liked is None and users is None and model.users.knows_likes:
+            liked = model.users.whole().liked
+        self.lift = 0.0 if score is not None else model.lift_weight(options.lift, liked is not None)
+        self._liked = liked
+        knobs = f"popularity weight {self.knob:g}" + (f", lift weight {self.lift:g}" if model.consideration else "")
+        self.name = name or (score.replace("_", " ") if score is not None else knobs)
         columns = model.columns.mean  # computed here, before there are threads
         if score is None:
             self._columns = columns.copy() if self.knob else columns
@@ -64,6 +72,10 @@ class ModelScorer:
             answer = rows @ self._columns
             if self.users.has_bias:
                 answer += self.users.biases[0][users, None]
+            if self.lift and self._liked is not None and self.model.consideration is not None:
+                lifts = self.model.consideration.log_ratios(self._liked.take(users))
+                lifts *= np.float32(self.lift)
+                answer += lifts
             return np.asarray(answer, np.float32)
         if self.score == "popularity":
             return np.ascontiguousarray(np.broadcast_to(self.model.popularity, (len(users), self.model.item_count)))

@@ -34,6 +34,17 @@ class Tilt:
         item_bias_variance: NDArray[np.float32] | None,
     ) -> None: ...
 
+class LiftTable:
+    def __init__(
+        self,
+        starts: NDArray[np.int64],
+        items: NDArray[np.int32],
+        gains: NDArray[np.float32],
+        rest: NDArray[np.float32],
+        mix: float,
+    ) -> None: ...
+    def log_ratios(self, liked_starts: NDArray[np.int64], liked: NDArray[np.int32]) -> NDArray[np.float32]: ...
+
 Moments = list[float]
 WalkSums = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.uint64]]
 
@@ -160,7 +171,12 @@ def top_items(
     k: int,
     seen_starts: NDArray[np.int64] | None = None,
     seen: NDArray[np.int32] | None = None,
+    lift_table: LiftTable | None = None,
+    lift: float = 0.0,
+    liked_starts: NDArray[np.int64] | None = None,
+    liked: NDArray[np.int32] | None = None,
 ) -> tuple[NDArray[np.int32], NDArray[np.float32]]: ...
+def logarithms(x: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]: ...
 def count_ranks(
     scores: NDArray[np.float32] | NDArray[np.float64],
     starts: NDArray[np.int64],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -98,6 +99,27 @@ class Model:
         line = self.recalibration if recalibrated else UNCHANGED
         probability = like_probability(np.asarray(mean), np.asarray(deviation) ** 2, line)
         return float(probability) if np.ndim(mean) == 0 else probability
+
+    def lift_weight(self, given: float | None = None, likes_known: bool = True) -> float:
+        """The weight of log lift in the score: the given one, or the model's own; 0 where there is no lift.
+
+        Lift needs to know who considers what, and the user's likes. A UsageError if it was asked for and cannot be.
+        """
+        weight = given if given is not None else 0.0 if self.consideration is None else self.plan.lift_weight
+        if weight == 0.0 or (self.consideration is not None and likes_known):
+            return weight
+        if self.consideration is None:
+            raise UsageError(
+                f"lift is {weight:g}, and this model does not know who considers what; fit with consideration='walk' "
+                "(--consideration walk), or leave lift out."
+            )
+        if given is not None:
+            raise UsageError(
+                f"lift is {weight:g} and needs the user's likes, and this model was saved without them; give them as "
+                "user_items of recommend or to recommend_for (--items), or set lift to 0."
+            )
+        warnings.warn("this model was saved without likes, so scores are without lift; give user_items.", stacklevel=4)
+        return 0.0
 
     @locked_cached_property
     def log_popularity(self) -> NDArray[np.float32]:

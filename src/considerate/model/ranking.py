@@ -3,6 +3,10 @@
 All positives are in H, and a pair without a like is in H with probability w_mn, so logit p(g = 1) = a + log w_mn
 exactly (eq. 4 with the odds of liking): with w proportional to pi_n that ranks by a + log pi_n. The knob, the
 *popularity weight*, is the factor of log pi_n: 0 ranks by liking alone, 1 by the odds of a like being observed.
+
+Where the model knows who considers what, w is the user's own. log w_mn = log pi_n + log(w_mn / pi_n), popularity and
+*lift*, and lift has a weight of its own: a + popularity * log pi_n + lift * log(w_mn / pi_n). At 1 and 1 that is the
+odds of a like being observed.
 """
 
 from __future__ import annotations
@@ -10,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,12 +38,15 @@ class RankingOptions:
     deny: Sequence[Any] | None = None  # ids of items that may not
     explore_kappa: float = 0.0  # standard deviations of the logit that are added to it
     thompson_seed: int | None = None  # draws the logits
+    lift: float | None = None  # the weight of log lift in the score; None is the model's own
 
     def __post_init__(self) -> None:
         if self.score is not None and self.score not in SCORES:
             raise UsageError(f"score is {self.score!r}; it may be one of {', '.join(SCORES)}.")
         if self.score is not None and self.popularity is not None:
             raise UsageError("score and popularity do not go together: the paper's scores have no popularity weight.")
+        if self.score is not None and self.lift is not None:
+            raise UsageError("score and lift do not go together: the paper's scores have no lift.")
         if self.score is not None and (self.explore_kappa or self.thompson_seed is not None):
             raise UsageError("score does not go with explore_kappa or thompson_seed: exploring is about the logit.")
         if self.cold not in ("error", "popular"):
@@ -47,20 +54,35 @@ class RankingOptions:
         seed = self.thompson_seed
         if seed is not None and (not isinstance(seed, int | np.integer) or isinstance(seed, bool)):
             raise UsageError(f"thompson_seed is {seed!r}; it must be None or a whole number.")
-        if self.popularity is not None:
-            object.__setattr__(self, "popularity", finite("popularity", self.popularity))
+        for name in ("popularity", "lift"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, finite(name, getattr(self, name)))
         object.__setattr__(self, "explore_kappa", finite("explore_kappa", self.explore_kappa))
         for name in ("allow", "deny"):
             ids = getattr(self, name)
             object.__setattr__(self, name, None if ids is None else tuple(id_list(ids, name)))
 
     @classmethod
-    def choose(cls, options: RankingOptions | None, *values: Any, **fields: Any) -> RankingOptions:
+    def choose(cls, options: RankingOptions | None, **fields: Any) -> RankingOptions:
         """`options` if given, else options of these fields; UsageError if both say something."""
-        own = cls(*values, **fields)
+        own = cls(**fields)
         if options is not None and own != cls():
             raise UsageError("options came with other keywords of ranking; put them all into options.")
         return own if options is None else options
+
+
+class RankingKeywords(TypedDict, total=False):
+    """The fields of `RankingOptions`, as keywords."""
+
+    popularity: float | None
+    lift: float | None
+    score: str | None
+    cold: str
+    filter_already_liked_items: bool
+    allow: Sequence[Any] | None
+    deny: Sequence[Any] | None
+    explore_kappa: float
+    thompson_seed: int | None
 
 
 def finite(name: str, value: Any) -> float:

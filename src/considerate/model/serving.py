@@ -29,7 +29,7 @@ class UserBatch:
     side: Side
     rows: NDArray[np.int64]  # [users] of the side
     keys: NDArray[np.int64]  # [users] tell users apart in Thompson draws
-    liked: Adjacency | None = None  # row i is left out for user i
+    liked: Adjacency | None = None  # row i is what user i liked, for the filter and for lift; None: nobody asks
     warm: NDArray[np.bool_] | None = None  # [users] the others get popular items; None: all are warm
 
     def part(self, first: int, last: int) -> UserBatch:
@@ -51,6 +51,7 @@ class Ranker:
         self.model, self.options = model, options
         self.count = min(check_count(count), model.item_count)
         self.popularity = model.plan.popularity_weight if options.popularity is None else options.popularity
+        self.lift = 0.0 if options.score is not None else model.lift_weight(options.lift)
         if excluded is None:
             allow, deny = (
                 None if ids is None else item_rows(model.item_ids, ids) for ids in (options.allow, options.deny)
@@ -64,6 +65,11 @@ class Ranker:
             scores[:] = utility(model.items.biases[0], model.log_popularity, self.popularity)
             if excluded is not None:
                 scores[excluded] = -np.inf
+
+    def check_likes_known(self) -> None:
+        """A warning, or an error if lift was asked for, where the model was saved without the likes that it needs."""
+        if self.lift != 0.0:
+            self.model.lift_weight(self.options.lift, self.model.users.knows_likes)
 
     def rank(self, users: UserBatch, threads: int | None = 1) -> Lists:
         """(ids, scores) of the best items, highest first; of a user who is not warm, the popular ones."""
@@ -81,8 +87,10 @@ class Ranker:
         return ids, scores
 
     def _best_by_logit(self, users: UserBatch) -> Lists:
-        """By the mean logit + popularity * log pi: scored and chosen in one pass."""
+        """By the mean logit + popularity * log pi + lift * log(w / pi): scored and chosen in one pass."""
         side, liked = users.side, users.liked
+        seen = liked if self.options.filter_already_liked_items else None
+        table = None if self.lift == 0.0 or liked is None else self.model.consideration
         ids, scores = compiled.top_items(
             side.factors,
             side.rows,
@@ -91,8 +99,9 @@ class Ranker:
             self.model.columns.strips,
             self._base,
             self.count,
-            None if liked is None else liked.starts,
-            None if liked is None else liked.indices,
+            None if seen is None else seen.starts,
+            None if seen is None else seen.indices,
+            *(() if liked is None or table is None else (table.lift_table, self.lift, liked.starts, liked.indices)),
         )
         if side.bias_mean is not None:
             scores += side.bias_mean[users.rows][:, None]
@@ -105,13 +114,15 @@ class Ranker:
         variance = model.variance_scale * model.columns.variances(users.side, users.rows)
         if options.score is None:
             values = utility(mean, model.log_popularity, self.popularity)
+            if self.lift != 0.0 and users.liked is not None and model.consideration is not None:
+                values = values + np.float32(self.lift) * model.consideration.log_ratios(users.liked)
             values = explore(values, variance, options.explore_kappa, options.thompson_seed, users.keys)
         else:
             values = paper_score(options.score, mean, variance, model.popularity)
         lists = []
         for row in range(len(values)):
             excluded = self._excluded_mask()
-            if users.liked is not None:
+            if users.liked is not None and options.filter_already_liked_items:
                 excluded[users.liked.row(row)] = True
             lists.append(self._fill(values[row], excluded))
         ids, scores = map(np.stack, zip(*lists))
@@ -132,7 +143,7 @@ def recommend_rows(
     ranker: Ranker, userid: Any, user_items: Any, N: int, recalculate_user: bool, threads: int | None
 ) -> Lists:
     """The best items of users by row number, as implicit gives them: short rows of several users are filled up to N."""
-    model, filtered = ranker.model, ranker.options.filter_already_liked_items
+    model = ranker.model
     liked = None if user_items is None else likes_adjacency(user_items, model.item_count)
     rows = checked_rows(userid, 2**62 if recalculate_user else model.user_count, "user")
     keys = rows.reshape(-1)
@@ -147,14 +158,15 @@ def recommend_rows(
     else:
         users, local = model.users.some(keys)
         side = users.side
-        if liked is None and filtered:
-            if not model.users.knows_likes:
+        if liked is None:
+            ranker.check_likes_known()
+            if ranker.options.filter_already_liked_items and not model.users.knows_likes:
                 warnings.warn(
                     "this model was saved without likes, so what a user has liked is not filtered; give user_items.",
                     stacklevel=3,
                 )
-            liked = users.liked.take(local)
-    ids, scores = ranker.rank(UserBatch(side, local, keys, liked if filtered else None), threads)
+            liked = users.liked.take(local) if ranker.lift or ranker.options.filter_already_liked_items else None
+    ids, scores = ranker.rank(UserBatch(side, local, keys, liked), threads)
     if rows.ndim == 0:
         length = int((ids[0] >= 0).sum())
         return ids[0, :length], scores[0, :length]
@@ -165,7 +177,7 @@ def recommend_rows(
 
 
 def user_vectors(users: Side) -> NDArray[np.float32]:
-    """[users, K + 2] for a vector store: against `item_vectors` the inner product is the score of `recommend`."""
+    """[users, K + 2] for a vector store: against `item_vectors` the inner product is the score without lift."""
     parts = [users.mean, np.ones((len(users), 2), np.float32)]
     return np.concatenate([*parts, users.biases[0][:, None]] if users.has_bias else parts, axis=1)
 

@@ -101,6 +101,7 @@ def recommendation_batches(
     """
     if not isinstance(batch, int) or batch < 1:
         raise UsageError(f"batch is {batch!r}; it must be a whole number at least 1.")
+    ranker.check_likes_known()
     all_rows = range(ranker.model.user_count) if rows is None else rows
     return _batches(ranker, all_rows if users is None else id_list(users, "users"), batch, threads)
 
@@ -129,16 +130,14 @@ def _batches(
                 "items with cold='popular' (--cold popular), or fold in some likes."
             )
         names: Any = id_array(some.ids, local) if by_row else list(part)
-        likes = some.liked.take(local) if model.users.knows_likes else None
-        liked = some.liked.take(local) if options.filter_already_liked_items else None
         side = some.side if len(some) else strangers(1, model.shared)  # the kernels want a row, though nobody reads it
-        all_of_batch = UserBatch(side, np.maximum(local, 0), rows, liked, warm)
+        all_of_batch = UserBatch(side, np.maximum(local, 0), rows, some.liked.take(local), warm)
         for first in range(0, max(1, len(rows)), at_once):
             last = min(first + at_once, len(rows))
             batch_part = all_of_batch.part(first, last)
             lists, inclusion = ranker.rank(batch_part, threads), None
-            if likes is not None:
-                inclusion = inclusion_probabilities(model, likes.between(first, last), lists[0], threads)
+            if batch_part.liked is not None and model.users.knows_likes:
+                inclusion = inclusion_probabilities(model, batch_part.liked, lists[0], threads)
             yield table.batch(names[first:last], batch_part, lists, inclusion)
 
 
@@ -151,8 +150,7 @@ def recommendations_for_likes(ranker: Ranker, likes: Sequence[Any]) -> pyarrow.T
     if liked.edges == 0:
         raise UsageError("a new user is folded in from at least one liked item; none was given.")
     row = np.zeros(1, np.int64)
-    filtered = liked if ranker.options.filter_already_liked_items else None
-    user = UserBatch(model.fold_in.users(liked), row, row, filtered)
+    user = UserBatch(model.fold_in.users(liked), row, row, liked)
     lists = ranker.rank(user)
     inclusion = inclusion_probabilities(model, liked, lists[0])
     return pa.Table.from_batches([RecommendationTable(model).batch([None], user, lists, inclusion)])

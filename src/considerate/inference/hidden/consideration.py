@@ -75,13 +75,19 @@ class Consideration:
     @locked_cached_property
     def gains(self) -> NDArray[np.float32]:
         """W / p of the entries: how much more than by popularity."""
-        return np.asarray(self.shares / self.p[self.items], np.float32)
+        p = self.p[self.items]
+        return np.asarray(np.divide(self.shares, p, out=np.zeros(len(p)), where=p > 0), np.float32)
 
     @locked_cached_property
     def table(self) -> compiled.WalkTable:
         """The rows with their alias tables, as draws read them."""
         rows = (self.starts, self.items, self.shares, self.rest)
         return compiled.WalkTable(*rows, compiled.walk_slots(*rows), self.mix)
+
+    @locked_cached_property
+    def lift_table(self) -> compiled.LiftTable:
+        """The rows as scores read them."""
+        return compiled.LiftTable(self.starts, self.items, self.gains, self.rest, self.mix)
 
     def __reduce__(self) -> tuple[Any, ...]:
         rows = (self.starts, self.items, self.shares, self.rest)
@@ -94,16 +100,14 @@ class Consideration:
         walked = np.zeros(self.item_count)
         for row in liked:
             entries = slice(self.starts[row], self.starts[row + 1])
-            walked[self.items[entries]] += self.shares[entries] / self.p[self.items[entries]]
+            p = self.p[self.items[entries]]
+            walked[self.items[entries]] += np.divide(self.shares[entries], p, out=np.zeros(len(p)), where=p > 0)
         background = self.mix + (1.0 - self.mix) * float(self.rest[liked].mean(dtype=np.float64))
         return background + (1.0 - self.mix) / len(liked) * walked
 
     def log_ratios(self, liked: Adjacency) -> NDArray[np.float32]:
-        """The lift log(w_mn / p_n) of users against all items: [users, items]."""
-        lifts = np.empty((liked.rows, self.item_count), np.float32)
-        for row in range(liked.rows):
-            lifts[row] = np.log(self.ratios(liked.row(row)))
-        return lifts
+        """The lift log(w_mn / p_n) of users against all items: [users, items]. A ratio below 2^-60 counts as that."""
+        return self.lift_table.log_ratios(liked.starts, liked.indices)
 
 
 Rows = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32], NDArray[np.float32]]  # of compiled.cut_walk
