@@ -24,6 +24,7 @@ FOLDER = Path(__file__).parent
 NAMES = (
     "kernel",
     "draws",
+    "walk",
     "fit",
     "peers_fit",
     "growth",

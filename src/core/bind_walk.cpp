@@ -25,6 +25,17 @@ static Out<T> copied(const std::vector<T>& values) {
   return out;
 }
 
+// Room for an array whose size is known only when it is full; pages beyond its end are never touched.
+template <class T>
+struct Room {
+  T* data;
+  nb::capsule owner;
+
+  explicit Room(std::size_t most)
+      : data(new T[most + 1]), owner(data, [](void* p) noexcept { delete[] static_cast<T*>(p); }) {}
+  Out<T> first(std::int64_t count) const { return Out<T>(data, {static_cast<std::size_t>(count)}, owner); }
+};
+
 static PySums arrays_of(const WalkSums& sums) { return {copied(sums.starts), copied(sums.items), copied(sums.sums)}; }
 
 void bind_walk(nb::module_& m) {
@@ -88,12 +99,18 @@ void bind_walk(nb::module_& m) {
         require(a_sums.size() == a_items.size() && b_sums.size() == b_items.size(), "sums");
         const Lists a = lists(a_starts, a_items, any, "a"), b = lists(b_starts, b_items, any, "b");
         const auto rows = static_cast<std::int64_t>(a_starts.size()) - 1;
-        WalkSums sums;
+        auto starts = new_array<std::int64_t>({a_starts.size()});
+        const Room<std::int32_t> items(a_items.size() + b_items.size());
+        const Room<std::uint64_t> sums(a_items.size() + b_items.size());
+        std::int64_t end = starts.data()[0] = 0;
         {
           nb::gil_scoped_release release;
-          sums = add_sums(rows, a, a_sums.data(), b, b_sums.data());
+          for (std::int64_t r = 0; r < rows; ++r) {
+            const SumsView mine(a, a_sums.data(), r), other(b, b_sums.data(), r);
+            starts.data()[r + 1] = end += add_row(mine, other, items.data + end, sums.data + end);
+          }
         }
-        return arrays_of(sums);
+        return PySums{starts, items.first(end), sums.first(end)};
       },
       nb::arg("a_starts"), nb::arg("a_items"), nb::arg("a_sums"), nb::arg("b_starts"), nb::arg("b_items"),
       nb::arg("b_sums"), "The sums of two sets of users, of the same rows.");

@@ -194,23 +194,32 @@ inline double cut_row(const std::int32_t* items, const std::uint64_t* sums, std:
   return total == 0 ? 1.0 : static_cast<double>(total - held) / static_cast<double>(total);
 }
 
-// Two parts of the same rows, added.
-inline WalkSums add_sums(std::int64_t rows, const Lists& a, const std::uint64_t* a_sums, const Lists& b,
-                         const std::uint64_t* b_sums) {
-  WalkSums out;
-  for (std::int64_t r = 0; r < rows; ++r) {
-    std::int64_t i = a.starts[r], j = b.starts[r];
-    while (i < a.starts[r + 1] || j < b.starts[r + 1]) {
-      const bool left = j == b.starts[r + 1] || (i < a.starts[r + 1] && a.indices[i] <= b.indices[j]);
-      const bool right = i == a.starts[r + 1] || (j < b.starts[r + 1] && b.indices[j] <= a.indices[i]);
-      out.items.push_back(left ? a.indices[i] : b.indices[j]);
-      out.sums.push_back((left ? a_sums[i] : 0) + (right ? b_sums[j] : 0));
-      i += left;
-      j += right;
-    }
-    out.starts.push_back(static_cast<std::int64_t>(out.items.size()));
+// Rows of sums in memory of someone else's.
+struct SumsView {
+  const std::int32_t* items;
+  const std::uint64_t* sums;
+  std::int64_t count;
+
+  SumsView(const Lists& rows, const std::uint64_t* all, std::int64_t row)
+      : items(rows.row(row)), sums(all + rows.starts[row]), count(rows.size(row)) {}
+};
+
+// A row of two parts, added: its entries. There are no branches that depend on the items, which no processor foresees.
+inline std::int64_t add_row(const SumsView& a, const SumsView& b, std::int32_t* items, std::uint64_t* sums) {
+  std::int64_t i = 0, j = 0, k = 0;
+  for (; i < a.count && j < b.count; ++k) {
+    const std::int32_t x = a.items[i], y = b.items[j];
+    const std::int64_t left = x <= y, right = y <= x;
+    items[k] = std::min(x, y);
+    sums[k] = (a.sums[i] & static_cast<std::uint64_t>(-left)) + (b.sums[j] & static_cast<std::uint64_t>(-right));
+    i += left;
+    j += right;
   }
-  return out;
+  const SumsView& longer = i < a.count ? a : b;
+  const std::int64_t done = i < a.count ? i : j;
+  std::copy(longer.items + done, longer.items + longer.count, items + k);
+  std::copy(longer.sums + done, longer.sums + longer.count, sums + k);
+  return k + longer.count - done;
 }
 
 // --- Draws ---
