@@ -60,9 +60,9 @@ def never() -> None:
         ({"popularity": "auto"}, {}, "chosen on likes held out only where the graph is in memory; give numbers"),
         ({"likelihood_weight": "auto"}, {}, "chosen on likes held out only where the graph is in memory"),
         (
-            {"lift": "auto-top", "popularity": 1.0},
+            {"popularity": "auto", "consideration": "walk", "gamma": "auto", "negatives": "auto"},
             {},
-            "popularity, lift and likelihood_weight are chosen on likes held",
+            "gamma and lift and negatives and popularity can be chosen on likes held",
         ),
         ({"factors": 65}, {"backend": Here(inner_sweeps=2, session=never)}, "inner sweeps need at most 64 factors"),
         ({"factors": 0}, {}, "factors is 0"),

@@ -130,11 +130,14 @@ def test_the_rule_for_stopping_goes_on_where_it_was(hidden: str, tmp_path: Path)
 
 
 def test_settings_that_were_chosen_are_not_chosen_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = {"likelihood_weight": "auto", "popularity": "auto"}
+    settings = {"likelihood_weight": "auto", "popularity": "auto", "gamma": "auto", "consideration": "walk"}
     wanted = made(**settings).fit(skewed())
     stopped_after(made(**settings), skewed(), 4, tmp_path)
     monkeypatch.setattr("considerate.fitting.tuning.tune", lambda *_: pytest.fail("tuned again"))
-    assert_same(made(**settings).fit(skewed(), checkpoint=tmp_path, resume=True), wanted)
+    resumed = made(**settings).fit(skewed(), checkpoint=tmp_path, resume=True)
+    assert_same(resumed, wanted)
+    assert resumed.chosen_ == wanted.chosen_ is not None
+    assert resumed.model_.plan == wanted.model_.plan
 
 
 def test_a_fit_that_is_done_may_go_on(tmp_path: Path) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import json
 import logging
-from dataclasses import replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +20,19 @@ from considerate import Recommender
 from considerate.cli import app
 from considerate.cli.screen import library_messages
 from considerate.data.graph import Graph
-from considerate.errors import UsageError
+from considerate.errors import MemoryLimitError, UsageError
 from considerate.evaluation.metrics import rank_score
 from considerate.evaluation.ranks import held_ranks
 from considerate.evaluation.scorer import FunctionScorer
 from considerate.evaluation.split import HeldOut
 from considerate.fitting.tuning import (
     KNOBS,
+    NEGATIVES,
     ScoreParts,
     best_weights,
     held_out,
     knob_curve,
+    known_times,
     mean_rank,
     short_fit,
     top_score,
@@ -38,7 +41,7 @@ from considerate.fitting.tuning import (
 )
 from considerate.inference.hidden import Consideration
 from considerate.kernels.threads import LocalBackend
-from considerate.parameters import FitPlan
+from considerate.parameters import Chosen, FitPlan
 from likes import as_table, planted, skewed
 
 
@@ -99,7 +102,7 @@ def test_the_curve_is_the_mean_rank_of_what_was_held_out() -> None:
         posterior, log_pi = parts.posterior, parts.log_pi
         curve = knob_curve(posterior, log_pi, held, mean_rank, backend.map)
         top = knob_curve(posterior, log_pi, held, top_score, backend.map, 0.5)
-        tuned, _ = tune(graph, replace(plan, popularity="auto"), backend)
+        tuned = tune(graph, small(popularity="auto").plan(), backend)
     for knob in (0.0, 0.5, 1.5):
         slow = []
         for user, item in zip(held.users, held.items):
@@ -161,7 +164,7 @@ def test_a_number_stays_where_the_other_weight_is_chosen() -> None:
 
     def chosen(**settings: Any) -> FitPlan:
         with LocalBackend(1) as backend:
-            return tune(graph, small(consideration="walk", neighbours=20, **settings).plan(), backend)[0]
+            return tune(graph, small(consideration="walk", neighbours=20, **settings).plan(), backend)
 
     both, lift, popularity = (
         chosen(popularity="auto"),
@@ -173,7 +176,7 @@ def test_a_number_stays_where_the_other_weight_is_chosen() -> None:
     assert popularity.lift == 0.7
     assert both.lift_weight > 0
     assert chosen(lift="auto-top").popularity == 1.0
-    assert not any(plan.to_be_tuned for plan in (both, lift, popularity))
+    assert not any(plan.tuned for plan in (both, lift, popularity))
 
 
 def test_what_is_held_out_is_not_in_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,24 +223,117 @@ def test_random_likes_are_held_out_where_few_have_times() -> None:
     graph = graph_of(near())
     times = np.full(graph.edges, np.nan)
     times[:50] = np.arange(50.0)
-    held, plain = held_out(graph, 0, times), held_out(graph, 0)
-    assert held is not None
-    assert plain is not None
-    assert np.array_equal(held.items, plain.items)
+    assert known_times(graph, times) is None
+    assert known_times(graph, np.arange(float(graph.edges))) is not None
+    with LocalBackend(1) as backend:
+        tuned = tune(graph, small(popularity="auto").plan(), backend, times)
+    assert tuned.chosen is not None
+    assert not tuned.chosen.latest
 
 
 def test_weights_are_doubled_while_that_helps() -> None:
     graph = graph_of(skewed())
-    recommender = small()
     with LocalBackend(1) as backend:
-        tuned, trials = tune(graph, replace(recommender.plan(), likelihood_weight="auto"), backend)
-    tried = [trial.weight for trial in trials]
+        tuned = tune(graph, small(likelihood_weight="auto").plan(), backend)
+    assert tuned.chosen is not None
+    trials = tuned.chosen.trials
+    tried = [trial["likelihood_weight"] for trial in trials]
     assert tried == [1.0, 2.0, 4.0, 8.0][: len(tried)]
     assert len(tried) >= 2
-    scores = [trial.score for trial in trials]
+    scores = [trial["score"] for trial in trials]
     assert all(later > earlier for earlier, later in itertools.pairwise(scores[:-1]))  # only the last may be worse
     assert tuned.weight == tried[int(np.argmax(scores))]
     assert tuned.popularity_weight == 0.5
+
+
+@pytest.mark.parametrize("hidden", ["sampled", "expected"])
+def test_one_setting_of_the_fit_is_changed_at_a_time_as_far_as_it_helps(hidden: str) -> None:
+    names = {"negatives": NEGATIVES[hidden], "gamma": (1.0, 0.75, 0.5), "likelihood_weight": (1.0, 2.0, 4.0, 8.0)}
+    fitted = small(hidden=hidden, **dict.fromkeys(names, "auto")).fit(skewed())
+    chosen, plan = fitted.chosen_, fitted.model_.plan
+    assert chosen is not None
+    assert set(chosen.criteria.values()) == {"NDCG@20"}
+    assert 4 <= len(chosen.trials) <= 8
+    best, steps = chosen.trials[0], dict.fromkeys(names, 0)
+    assert {name: best[name] for name in names} == {name: ladder[0] for name, ladder in names.items()}
+    for trial in chosen.trials[1:]:
+        (changed,) = (name for name in names if trial[name] != best[name])
+        steps[changed] += 1
+        assert trial[changed] == names[changed][steps[changed]]
+        best = trial if trial["score"] > best["score"] else best
+    assert all(steps.values())
+    assert chosen.settings == {name: best[name] for name in names}
+    assert chosen.settings == {name: getattr(plan, name) for name in names}
+    given = small(hidden=hidden, **chosen.settings).fit(skewed())
+    assert np.array_equal(fitted.item_factors, given.item_factors)
+    assert np.array_equal(fitted.recommend(3)[1], given.recommend(3)[1])
+
+
+def test_what_does_not_fit_into_memory_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: Any, plan: FitPlan) -> None:
+        if plan.negatives > 5:
+            raise MemoryLimitError("too many")
+
+    monkeypatch.setattr("considerate.fitting.tuning.check_memory", refuse)
+    with LocalBackend(1) as backend:
+        plan = tune(graph_of(skewed()), small(negatives="auto").plan(), backend)
+    assert plan.chosen is not None
+    assert [trial["negatives"] for trial in plan.chosen.trials] == [5.0]
+
+
+def test_what_was_chosen_is_in_the_file_and_shown(tmp_path: Path) -> None:
+    data, path = tmp_path / "likes.parquet", tmp_path / "model.safetensors"
+    table = as_table(near())
+    pq.write_table(table.append_column("when", pa.array(np.arange(table.num_rows))), data)
+    options = ["--factors", "3", "--sweeps", "6", "--threads", "1", "--consideration", "walk"]
+    options += ["--popularity", "auto-top", "--gamma", "auto", "--time-column", "when"]
+    done = CliRunner().invoke(app, ["fit", str(data), "-o", str(path), *options])
+    assert done.exit_code == 0, done.output
+    stored = Recommender.load(path)
+    chosen, plan = stored.chosen_, stored.model_.plan
+    assert chosen is not None
+    assert chosen.latest
+    assert chosen.settings == {"gamma": plan.gamma, "popularity": plan.popularity, "lift": plan.lift}
+    assert set(chosen.criteria) == set(chosen.settings)
+    assert plan.tuned == frozenset()
+    assert chosen.told() in " ".join(done.stderr.split())
+    assert "by NDCG@20, chosen in 3 short fits on" in chosen.told()
+    assert "(each user's latest)" in chosen.told()
+    shown = CliRunner().invoke(app, ["inspect", str(path)]).output
+    assert "by NDCG@20, chosen in 3 short fits on" in " ".join(shown.split())
+    assert "score 0." in shown
+    told = json.loads(CliRunner().invoke(app, ["inspect", str(path), "--json"]).output)
+    assert told["chosen"]["trials"] == list(chosen.trials)
+    assert small(popularity=1.0).fit(data, reader={"time_column": "when"}).chosen_ is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"settings": {"gamma": 99.0}},
+        {"settings": {"factors": 3.0}},
+        {"settings": {"gamma": "auto"}},
+        {"settings": {"gamma": "0.5"}},
+        {"trials": [{"score": 10**400}]},
+        {"settings": 3},
+        {"criteria": {"gamma": 3}},
+        {"criteria": {}},
+        {"likes": "many"},
+        {"trials": [{"score": float("nan")}]},
+        {"trials": [3]},
+        {"another": 3},
+    ],
+)
+def test_what_a_file_says_was_chosen_is_checked(change: dict[str, Any]) -> None:
+    right = {"settings": {"gamma": 0.5}, "criteria": {"gamma": "S_rank"}, "likes": 3, "latest": False}
+    right["trials"] = [{"gamma": 0.5, "score": 0.9}]
+    chosen = Chosen.parse(right)
+    assert chosen is not None
+    assert Chosen.parse(json.loads(json.dumps(asdict(chosen)))) == chosen
+    with pytest.raises(ValueError, match="settings that were chosen cannot be read"):
+        Chosen.parse(right | change)
+    with pytest.raises(ValueError, match="settings that were chosen cannot be read"):
+        Chosen.parse([right])
 
 
 def test_a_sample_is_ranked_where_there_is_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,8 +351,8 @@ def test_too_few_users_keep_the_default(caplog: pytest.LogCaptureFixture) -> Non
     assert fitted.model_.plan.popularity_weight == 0.5
     assert fitted.model_.plan.weight == 1.5
     assert (walked.model_.plan.popularity_weight, walked.model_.plan.lift_weight) == (1.0, 1.0)
-    assert "too few to choose settings by; popularity is 0.5, lift 0 and the likelihood's weight 1.5" in caplog.text
-    assert "popularity is 1, lift 1 and" in caplog.text
+    assert "too few to choose settings by: likelihood_weight 1.5, popularity 0.5 as by default" in caplog.text
+    assert "too few to choose settings by: popularity 1, lift 1 as by default" in caplog.text
 
 
 def test_the_knob_is_in_the_file_and_in_the_shell(tmp_path: Path) -> None:

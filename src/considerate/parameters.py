@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import Field, dataclass, field, fields
-from typing import Any, cast
+from typing import Any
 
 from considerate.errors import UsageError
 
 AUTO, AUTO_TOP = "auto", "auto-top"  # settings that are chosen on likes held out
+TUNED = ("negatives", "gamma", "likelihood_weight", "popularity", "lift")  # those that can be
 
 
 def setting(
@@ -95,10 +96,20 @@ class Parameters:
         "how to average over the hidden graph: draw it (sampled, the paper's way) or in closed form (expected)",
         words=("sampled", "expected"),
     )
-    negatives: float = setting(5.0, "considered and not liked, per like; c. Fractions are allowed", above=0, high=1000)
+    negatives: float | str = setting(
+        5.0,
+        "considered and not liked, per like; c. Fractions are allowed, auto tries more on likes held out",
+        above=0,
+        high=1000,
+        words=(AUTO,),
+    )
     rate: float = setting(1.0, "r: what the most popular item gets of its share of unliked edges", low=1e-9, high=1)
-    gamma: float | None = setting(
-        None, "exponent of the popularity histogram; from `rate` if not given", low=-2, high=2
+    gamma: float | str | None = setting(
+        None,
+        "exponent of the popularity histogram; from `rate` if not given, auto tries flatter ones on likes held out",
+        low=-2,
+        high=2,
+        words=(AUTO,),
     )
     consideration: str = setting(
         "popularity",
@@ -201,16 +212,21 @@ class Parameters:
     def plan(self) -> FitPlan:
         """The settings of one fit, checked, each of its own type and with every default resolved."""
         self.check()
+        words = {name: word for name in TUNED if isinstance(word := getattr(self, name), str)}
         values: dict[str, Any] = {}
         for option in fields(FitPlan):
             value: Any = getattr(self, option.name, option.default)
+            if option.name in words:
+                value = type(self).__dataclass_fields__[option.name].default  # until it is chosen
             if value is None and option.name in _DEFAULTS:
                 setting_name, by_value = _DEFAULTS[option.name]
                 value = by_value[getattr(self, setting_name)]
-            if type(option.default) in (int, float) and not isinstance(value, str):
+            if type(option.default) in (int, float):
                 value = int(value) if isinstance(option.default, int) else float(value)
             values[option.name] = value
-        return FitPlan(**values)
+        both = {"lift"} if "popularity" in words and self.lift is None and self.consideration == "walk" else set()
+        criterion = AUTO_TOP if AUTO_TOP in words.values() else AUTO
+        return FitPlan(**values | {"tuned": frozenset(words) | both, "criterion": criterion})
 
 
 # Defaults that depend on another setting. Draws make a bound noisy, and averaging over them pays; the closed form ends
@@ -223,8 +239,60 @@ _DEFAULTS: dict[str, tuple[str, dict[str, float]]] = {
 
 
 @dataclass(frozen=True)
+class Chosen:
+    """Settings that were words, as likes held out chose them, and what they were chosen from."""
+
+    settings: dict[str, float]
+    criteria: dict[str, str]  # of each: what it made largest
+    likes: int  # held out and ranked
+    latest: bool  # whether they were each user's latest like; else a random one
+    trials: tuple[dict[str, float], ...]  # of each short fit: its settings, its best weights, and their score
+
+    def told(self) -> str:
+        """What was chosen and why, in a sentence."""
+        if not self.likes:
+            return f"too few to choose settings by: {_listed(self.settings)} as by default"
+        parts = []
+        for criterion in dict.fromkeys(self.criteria.values()):
+            those = {name: value for name, value in self.settings.items() if self.criteria[name] == criterion}
+            parts.append(f"{_listed(those)} by {criterion}")
+        whose = "each user's latest" if self.latest else "one of each user"
+        fits = f"{len(self.trials)} short fits" if len(self.trials) > 1 else "a short fit"
+        return f"{' and '.join(parts)}, chosen in {fits} on {self.likes:,} likes held out ({whose})"
+
+    @classmethod
+    def parse(cls, given: Any) -> Chosen | None:
+        """From what JSON keeps of it; ValueError where it is not that."""
+        if given is None:
+            return None
+        try:
+            chosen = cls(**given | {"trials": tuple(given["trials"])})
+            for name, value in chosen.settings.items():
+                check_setting(Parameters.__dataclass_fields__[name], value)
+            numbers = [number for each in (chosen.settings, *chosen.trials) for number in each.values()]
+            right = (
+                {*chosen.settings} <= {*TUNED}
+                and all(isinstance(text, str) for text in chosen.criteria.values())
+                and {*chosen.criteria} in ({*chosen.settings}, set())
+                and all(type(number) in (int, float) and math.isfinite(number) for number in numbers)
+                and (type(chosen.likes), type(chosen.latest)) == (int, bool)
+                and bool(chosen.criteria) == (chosen.likes > 0)
+            )
+        except (AttributeError, KeyError, OverflowError, TypeError, ValueError, UsageError):
+            right = False
+        if not right:
+            raise ValueError("what it says of the settings that were chosen cannot be read")
+        return chosen
+
+
+def _listed(settings: dict[str, float]) -> str:
+    return ", ".join(f"{name} {settings[name]:g}" for name in TUNED if name in settings)
+
+
+@dataclass(frozen=True)
 class FitPlan:
-    """The settings of one fit, by the names of `Parameters`: what the driver, inference and its workers read."""
+    """The settings of one fit, by the names of `Parameters`: what the driver, inference and its workers read. A setting
+    that is still to be chosen stands here with the number that it has if it cannot be."""
 
     factors: int = 20  # K
     hidden: str = "sampled"  # or "expected"
@@ -237,9 +305,9 @@ class FitPlan:
     tilt: float = 0.0  # t
     head_correction: bool = False
     groups: int = 32
-    likelihood_weight: float | str = 1.0  # rho, or "auto" until it is chosen
-    popularity: float | str = 0.5  # the ranking's weight of log pi, or a word until it is chosen
-    lift: float | str | None = None  # the ranking's weight of log lift; None: with popularity, or what theory says
+    likelihood_weight: float = 1.0  # rho
+    popularity: float = 0.5  # the ranking's weight of log pi
+    lift: float | None = None  # the ranking's weight of log lift; None: what theory says
     user_bias: bool = False
     item_bias: bool = True
     sweeps: int = 30
@@ -250,6 +318,9 @@ class FitPlan:
     prior_rate: float = 0.01  # beta
     seed: int = 0
     threads: int | None = None
+    tuned: frozenset[str] = frozenset()  # names of the settings that are to be chosen on held-out likes
+    criterion: str = field(default=AUTO, compare=False)  # what the ranking's weights are chosen by
+    chosen: Chosen | None = field(default=None, compare=False)  # how those were that are
 
     @property
     def offset(self) -> float:
@@ -258,23 +329,29 @@ class FitPlan:
 
     @property
     def weight(self) -> float:
-        """rho, as a number: 1 where it is still to be chosen."""
-        return 1.0 if isinstance(self.likelihood_weight, str) else self.likelihood_weight
+        """rho."""
+        return self.likelihood_weight
 
     @property
     def popularity_weight(self) -> float:
-        """The ranking's weight of log pi, once it is a number."""
-        return cast(float, self.popularity)
+        """The ranking's weight of log pi."""
+        return self.popularity
 
     @property
     def lift_weight(self) -> float:
-        """The ranking's weight of log lift, once it is a number."""
-        return float(self.consideration == "walk") if self.lift is None else cast(float, self.lift)
-
-    @property
-    def to_be_tuned(self) -> bool:
-        """Whether a setting is to be chosen on held-out likes."""
-        return any(isinstance(value, str) for value in (self.popularity, self.lift, self.likelihood_weight))
+        """The ranking's weight of log lift."""
+        return float(self.consideration == "walk") if self.lift is None else self.lift
 
 
-__all__ = ["AUTO", "AUTO_TOP", "FitPlan", "Parameters", "check_setting", "described_range", "setting", "short_range"]
+__all__ = [
+    "AUTO",
+    "AUTO_TOP",
+    "TUNED",
+    "Chosen",
+    "FitPlan",
+    "Parameters",
+    "check_setting",
+    "described_range",
+    "setting",
+    "short_range",
+]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import os
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -14,19 +13,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from considerate.data import ReaderOptions
-from considerate.errors import ModelFileError, NotFittedError, UsageError
+from considerate.errors import ModelFileError, UsageError
 from considerate.fitting.driver import run_fit
 from considerate.fitting.in_memory import InMemoryBackend
 from considerate.fitting.progress import progress
 from considerate.fitting.resume import CheckpointOptions
 from considerate.fitting.session import FitBackend, FitRequest, FitSession
 from considerate.fitting.stopping import FitStep
-from considerate.inference.posterior import Posterior, Side
+from considerate.inference.posterior import Side
 from considerate.model.changes import with_items, with_users
 from considerate.model.explain import Explanation, explain, similar_items, similar_users
 from considerate.model.file import load_model, model_path, save_model, save_sharded
+from considerate.model.learned import Learned
 from considerate.model.model import Model
-from considerate.model.predict import Recalibration
 from considerate.model.ranking import RankingKeywords, RankingOptions
 from considerate.model.rows import Lists, excluded_rows, item_rows, likes_adjacency
 from considerate.model.serving import Ranker, item_vectors, recommend_rows, user_vectors
@@ -42,7 +41,7 @@ Rows = int | Sequence[int] | NDArray[Any]
 
 
 @dataclass(eq=False)
-class Recommender(Parameters):
+class Recommender(Parameters, Learned):
     """One-class collaborative filtering with random graphs.
 
     What a user liked is known; what was considered and not liked is a random graph H with the same kind of degrees.
@@ -144,50 +143,6 @@ class Recommender(Parameters):
 
         return run_fit(request, backend or InMemoryBackend(), publish)
 
-    @property
-    def model_(self) -> Model:
-        """The fitted model, or an error that says what to do."""
-        model = self.__dict__.get("_model")
-        if model is None:
-            raise NotFittedError("This recommender is not fitted yet; call fit(user_items), or Recommender.load(path).")
-        return model  # type: ignore[no-any-return]
-
-    @property
-    def posterior_(self) -> Posterior:
-        return self.model_.posterior
-
-    @property
-    def popularity_(self) -> NDArray[np.float64]:
-        """pi, the histogram that unliked edges are drawn from."""
-        return self.model_.popularity
-
-    @property
-    def precisions_(self) -> dict[str, float]:
-        """E[tau] by name. Only the product of the vectors' two is identified."""
-        return self.model_.precisions.means()
-
-    @property
-    def bound_(self) -> NDArray[np.float64]:
-        """L_xi: [0] of the start, [t] after t sweeps."""
-        return np.array([math.fsum(terms.values()) for terms in self.model_.bounds])
-
-    @property
-    def n_iter_(self) -> int:
-        """Sweeps done."""
-        return max(0, len(self.model_.bounds) - 1)
-
-    @property
-    def converged_(self) -> bool:
-        return self.model_.converged
-
-    @property
-    def user_factors(self) -> NDArray[np.float32]:
-        return self.model_.posterior.users.mean
-
-    @property
-    def item_factors(self) -> NDArray[np.float32]:
-        return self.model_.items.mean
-
     # --- What a fitted model answers ---
 
     def predict_logit(self, users: Rows, items: Rows) -> tuple[Any, Any]:
@@ -210,11 +165,6 @@ class Recommender(Parameters):
         line = fit_recalibration(p, np.atleast_1d(np.asarray(liked)), EQUAL if equal_classes else None)
         self._model = self.model_.with_same_items(recalibration=line)
         return self
-
-    @property
-    def recalibration_(self) -> Recalibration:
-        """The slope and shift on the logit of p(like); 1 and 0 where none was fitted."""
-        return self.model_.recalibration
 
     def recommend(
         self,

@@ -67,6 +67,7 @@ def describe_model(path: PathLike, *, verify: bool | None = None) -> dict[str, A
         "titles": model.titles is not None,
         "likes": model.users.knows_likes,
         "popularity_weight": model.plan.popularity_weight,
+        "lift_weight": model.plan.lift_weight,
         "recalibration": asdict(model.recalibration),
         "bound": [math.fsum(terms.values()) for terms in model.bounds],
         "bound_terms": model.bounds[-1] if model.bounds else {},
@@ -86,6 +87,7 @@ def _learned(model: Model) -> dict[str, Any]:
         "precisions": model.precisions.means(),
         "prior_spread": model.shared.prior_spread(),
         "popularity_exponent": model.gamma,
+        "chosen": None if model.plan.chosen is None else asdict(model.plan.chosen) | {"told": model.plan.chosen.told()},
     }
 
 

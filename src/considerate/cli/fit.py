@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import typer
 
 from considerate.cli import screen
-from considerate.cli.options import Backend, Cluster, Data, Output, Reader, Settings, grouped, option
+from considerate.cli.options import Backend, Cluster, Data, DatedReader, Output, Settings, grouped, option
 from considerate.errors import UsageError
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class FitCluster(Cluster):
 @grouped
 def fit(
     data: Data,
-    reader: Reader,
+    reader: DatedReader,
     settings: Settings,
     output: FitOutput,
     checkpoints: CheckpointFolder,

@@ -114,6 +114,10 @@ def _show_model(values: dict[str, Any]) -> None:
     texts = {
         "terms": ", ".join(f"{name.replace('_', ' ')} {value:,.0f}" for name, value in terms.items()),
         "settings": ", ".join(f"{name}={value!r}" for name, value in values["parameters"].items()),
+        "trials": "; ".join(
+            ", ".join(f"{name} {value:.4g}" for name, value in trial.items())
+            for trial in (values["chosen"] or {"trials": ()})["trials"]
+        ),
         "taus": screen.precisions(values["precisions"]),
     }
     facts = {
@@ -127,7 +131,9 @@ def _show_model(values: dict[str, Any]) -> None:
         "factors": "{factors}",
         "E[tau]": "{taus}",
         "prior spread": "{prior_spread:.3g}, the standard deviation of u'v",
-        "popularity": "pi = degree^{popularity_exponent:.4g}, knob {popularity_weight:g}",
+        "popularity": "pi = degree^{popularity_exponent:.4g}, knob {popularity_weight:g}, lift {lift_weight:g}",
+        "chosen": "{chosen[told]}",
+        "trials": "{trials}",
         "recalibration": "logit of p(like) times {recalibration[slope]:.4g}, plus {recalibration[shift]:.4g}",
         "sweeps": "{sweeps}, " + ("converged" if values["converged"] else "not converged"),
         "bound": screen.styled((screen.sparkline(bound), "cyan"), f" … {last}") if bound else None,
@@ -136,4 +142,6 @@ def _show_model(values: dict[str, Any]) -> None:
     }
     if values["recalibration"] == {"slope": 1.0, "shift": 0.0}:
         del facts["recalibration"]
+    if values["chosen"] is None:
+        del facts["chosen"], facts["trials"]
     screen.show_facts(facts, values | texts, values["path"])

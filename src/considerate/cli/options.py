@@ -108,6 +108,7 @@ Data = Annotated[
     str, typer.Argument(help="Parquet file or folder, CSV or other delimited text, or the address of a database.")
 ]
 Reader = Annotated[ReaderOptions, Panel("Reading the data", READER)]
+DatedReader = Annotated[ReaderOptions, Panel("Reading the data", (*READER, "time_column"))]
 UntitledReader = Annotated[
     ReaderOptions, Panel("Reading the data", tuple(name for name in READER if "title" not in name))
 ]

@@ -30,7 +30,7 @@ class ReaderOptions:
     title_id_column: str | None = _option("Its column of item ids; guessed if not given.")
     title_column: str | None = _option("Its column of titles; guessed if not given.")
     query: str | None = _option("What to ask a database, such as sqlite:///likes.db.")
-    time_column: str | None = _option("Column of the times of the likes, for splits by time.")
+    time_column: str | None = _option("Column of the times of the likes: what is held out are then the latest.")
 
     def __post_init__(self) -> None:
         if self.titles is None and (self.title_id_column is not None or self.title_column is not None):

@@ -77,9 +77,9 @@ def start_session(backend: PartitionedBackend, request: FitRequest) -> Iterator[
 def check_request(backend: PartitionedBackend, request: FitRequest) -> None:
     """UsageError where a fit cannot be partitioned as it is asked for."""
     plan = request.plan
-    if plan.to_be_tuned:
+    if plan.tuned:
         raise UsageError(
-            "popularity, lift and likelihood_weight are chosen on likes held out only where the graph is in memory; "
+            f"{' and '.join(sorted(plan.tuned))} can be chosen on likes held out only where the graph is in memory; "
             "give numbers, such as those that a fit to a sample of the users chooses."
         )
     if plan.tilt > 0 and (backend.resident == ITEMS or backend.inner_sweeps > 1):

@@ -40,7 +40,7 @@ def run_fit(request: FitRequest, backend: FitBackend, publish: Publish) -> Gener
         plan = request.plan
         if checkpoints is not None and checkpoints.saved is not None:
             plan = chosen_settings(checkpoints.saved, plan)
-        elif plan.to_be_tuned:
+        elif plan.tuned:
             plan = session.tune(plan)
         runner = session.runner(plan)
         progress = FitProgress() if checkpoints is None else checkpoints.restore(plan, session)

@@ -81,7 +81,10 @@ class InMemorySession(FitSession):
         from considerate.fitting.tuning import tune
 
         times = None if self.data.times is None else edge_times(self.graph, self.data)
-        return tune(self.graph, plan, self.threads, times)[0]
+        plan = tune(self.graph, plan, self.threads, times)
+        if plan.chosen is not None and plan.chosen.likes:
+            self.request.say(plan.chosen.told())
+        return plan
 
     def runner(self, plan: FitPlan) -> InMemory:
         self.histogram = make_popularity(self.graph, plan, self.threads)

@@ -11,7 +11,7 @@ import logging
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import astuple, dataclass, fields, replace
+from dataclasses import asdict, astuple, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,7 +28,7 @@ from considerate.inference.sweep import State
 from considerate.inference.updates import Moments
 from considerate.kernels import compiled
 from considerate.model.schema import GAMMAS
-from considerate.parameters import FitPlan
+from considerate.parameters import Chosen, FitPlan
 from considerate.storage.files import PathLike
 from considerate.storage.filesystems import Folder
 
@@ -156,18 +156,25 @@ def pack_head(
     if session.grouping is not None:
         tensors["memory.groups"] = session.grouping.group_of_item
     weights = {"knob": plan.popularity_weight, "lift": plan.lift_weight, "weight": plan.weight}
-    return tensors, {"bound_terms": TERMS, "program": program()} | weights
+    chosen = None if plan.chosen is None else asdict(plan.chosen)
+    return tensors, {"bound_terms": TERMS, "program": program(), "chosen": chosen} | weights
 
 
 def chosen_settings(saved: Checkpoint, plan: FitPlan) -> FitPlan:
     """The plan with the settings that the checkpoint's fit had chosen, or was given: they are not chosen again."""
     # A checkpoint from before there was the walk says nothing of lift.
-    found = {"knob": None, "weight": None, "lift": plan.lift_weight} | saved.metadata
+    found = {"knob": None, "weight": None, "lift": plan.lift_weight, "chosen": None} | saved.metadata
     knob, weight, lift = (found[name] for name in ("knob", "weight", "lift"))
-    if not all(isinstance(value, int | float) for value in (knob, weight, lift)) or not 0 < weight < 1e6:
-        raise CheckpointError(f"{saved.head.path}: it is not known which settings its fit had chosen.")
-    chosen = replace(plan, popularity=float(knob), likelihood_weight=float(weight))
-    return replace(chosen, lift=float(lift)) if plan.consideration == "walk" else chosen
+    try:
+        chosen = Chosen.parse(found["chosen"])
+        if not all(isinstance(value, int | float) for value in (knob, weight, lift)) or not 0 < weight < 1e6:
+            raise ValueError("it is not known which settings its fit had chosen")
+    except ValueError as error:
+        raise CheckpointError(f"{saved.head.path}: {error}.") from error
+    values = {"popularity": float(knob), "likelihood_weight": float(weight)}
+    values |= {"lift": float(lift)} if plan.consideration == "walk" else {}
+    values |= {} if chosen is None else chosen.settings
+    return replace(plan, **values, tuned=frozenset(), chosen=chosen)  # type: ignore[arg-type]
 
 
 def restore(checkpoints: Checkpoints, saved: Checkpoint, plan: FitPlan, session: FitSession) -> FitProgress:

@@ -60,8 +60,9 @@ class FitRequest:
         """The settings that decide the posterior and its ranking, for the fingerprint of a checkpoint. Those of the
         walk are left out where there is none, as they were before there was any."""
         plan = self.plan
-        settings = describe_settings(self.parameters, precision_delay=plan.precision_delay, popularity=plan.popularity)
-        unused = [*(["lift"] if plan.lift is None else []), *([] if plan.tilt else ["tilt"])]
+        knob = plan.criterion if "popularity" in plan.tuned else plan.popularity
+        settings = describe_settings(self.parameters, precision_delay=plan.precision_delay, popularity=knob)
+        unused = [*(["lift"] if self.parameters.get("lift") is None else []), *([] if plan.tilt else ["tilt"])]
         if plan.consideration == "popularity":
             unused += ["consideration", "neighbours", "mixing"]
         return {name: value for name, value in settings.items() if name not in unused}
@@ -122,7 +123,7 @@ class FitSession(ABC):
         """Put the parts back; the state comes with no row of the resident side, and leaves as the runner wants it."""
 
     def tune(self, plan: FitPlan) -> FitPlan:
-        """The plan with the settings chosen that are still words."""
+        """The plan with the settings chosen that are to be."""
         raise NotImplementedError
 
     @abstractmethod

@@ -1,9 +1,11 @@
-"""Settings chosen on likes held out of the data: the two weights of the ranking, and the weight of the likelihood.
+"""Settings chosen on likes held out of the data: the two weights of the ranking, and of the fit c, gamma and rho.
 
-One like of every user is held out, the latest where the data has times; a short fit is made to the others, and what
+One like of every user is held out, the latest where the data has times; short fits are made to the others, and what
 ranks the held-out ones best is taken. The table of who considers what is of the others too: it never saw what is held
-out. The fit that follows is to all likes and is not touched by this: its posterior is the one that the same settings
-give when they are written down.
+out. The bound chooses nothing: it leaves out KL(q(H) || p(H)), so fits with another H cannot be compared by it.
+
+The fit that follows is to all likes and is not touched by this: its posterior is the one that the same settings give
+when they are written down.
 """
 
 from __future__ import annotations
@@ -17,30 +19,34 @@ import numpy as np
 from numpy.typing import NDArray
 
 from considerate.data.graph import Adjacency, Graph
+from considerate.errors import DivergedError, MemoryLimitError
 from considerate.evaluation.metrics import ndcg, rank_scores
 from considerate.evaluation.ranks import Ranks, weighted_ranks
 from considerate.evaluation.split import HeldOut, last_per_user, one_per_user
+from considerate.fitting.memory import check_memory
 from considerate.fitting.session import make_consideration, make_estimator, make_popularity
 from considerate.fitting.stopping import FitProgress, sweep_until_settled
-from considerate.inference.hidden import Consideration
+from considerate.inference.hidden import Consideration, popularity_exponent
 from considerate.inference.posterior import Posterior
 from considerate.inference.sweep import InMemory
 from considerate.kernels.threads import Backend
 from considerate.model.predict import ItemColumns
 from considerate.model.ranking import log_popularity
-from considerate.parameters import AUTO, AUTO_TOP, FitPlan
+from considerate.parameters import AUTO, TUNED, Chosen, FitPlan
 
 logger = logging.getLogger("considerate")
 
 KNOBS = tuple(0.25 * step for step in range(7))  # of log pi, tried first; on a larger scale beside more lift
 LIFTS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0)  # of log lift; at the end the walk is alone
 FINER = (0.1, 0.05)  # steps around the best, on the same scale
-WEIGHTS = (1.0, 2.0, 4.0, 8.0)  # of the likelihood, as far as they help
+RHOS = (1.0, 2.0, 4.0, 8.0)
+NEGATIVES = {"sampled": (5.0, 10.0, 20.0), "expected": (5.0, 15.0, 45.0)}  # in closed form, more of them cost nothing
+FLATTER = (0.0, 0.25, 0.5)  # what is taken off gamma
 SWEEPS = 12  # of a trial: past the start, before the steps shrink
 LEAST_USERS = 100  # held-out likes that a choice can be made on
 MOST_SCORES = 2e8  # of the held-out users against all items; beyond that, a sample of them
 TOP = 20
-FALLBACK_WEIGHT = 1.5
+Criterion = Callable[[Ranks], float]
 
 
 class Weights(NamedTuple):
@@ -48,14 +54,6 @@ class Weights(NamedTuple):
 
     popularity: float
     lift: float
-
-
-class Trial(NamedTuple):
-    """One short fit: its likelihood weight, the weights that ranked best what was held out, and how well they did."""
-
-    weight: float
-    weights: Weights
-    score: float
 
 
 @dataclass(frozen=True)
@@ -78,77 +76,119 @@ class ScoreParts:
         return rows
 
 
-def tune(
-    graph: Graph, plan: FitPlan, backend: Backend, times: NDArray[np.float64] | None = None
-) -> tuple[FitPlan, list[Trial]]:
-    """The plan with the settings chosen that are words, and what they were chosen from; numbers stay. Weights of the
-    likelihood are doubled from 1 on while that helps. `times` are those of the graph's edges."""
+@dataclass(frozen=True)
+class Trial:
+    """One short fit: its plan, with the weights that ranked best what was held out, and how well they did."""
+
+    plan: FitPlan
+    parts: ScoreParts
+    score: float
+
+
+def tune(graph: Graph, plan: FitPlan, backend: Backend, times: NDArray[np.float64] | None = None) -> FitPlan:
+    """The plan with the settings chosen that are to be, and what they were chosen from; the others stay. `times` are
+    those of the graph's edges."""
+    if "gamma" in plan.tuned:
+        plan = replace(plan, gamma=popularity_exponent(graph.by_item.degrees, plan.rate))
+    times = known_times(graph, times)
     held = held_out(graph, plan.seed, times)
     if held is None:
-        return fall_back(plan), []
-    # The mean rank hardly tells weights of the likelihood apart: what they change is the tail, and the first places.
-    word = plan.popularity if isinstance(plan.popularity, str) else plan.lift
-    criterion = top_score if word == AUTO_TOP or plan.likelihood_weight == AUTO else mean_rank
-    given = given_weights(plan)
-    trials: list[Trial] = []
-    for value in WEIGHTS if isinstance(plan.likelihood_weight, str) else (plan.weight,):
-        parts = short_fit(held.train, replace(plan, likelihood_weight=value), backend)
-        trials.append(Trial(value, *best_weights(weight_curve(parts, held, criterion, backend.map, *given))))
-        logger.info(
-            "likelihood weight %g: popularity %g, lift %g, score %.4f on validation",
-            value,
-            *trials[-1].weights,
-            trials[-1].score,
-        )
-        if len(trials) > 1 and trials[-1].score <= trials[-2].score:
-            break
-        best_fit = parts
-    chosen = max(trials, key=lambda trial: trial.score)
-    weights = chosen.weights
-    if word == AUTO and criterion is not mean_rank:
-        weights = best_weights(weight_curve(best_fit, held, mean_rank, backend.map, *given))[0]
-    return with_weights(plan, chosen.weight, weights), trials
+        return fall_back(plan)
+    search = Search(plan, held, backend)
+    best, trials = search.climb()
+    if search.fitted and search.weighed and plan.criterion == AUTO:
+        best = search.weigh(best.plan, best.parts, mean_rank)
+    chosen = Chosen(
+        settings=search.values(best.plan),
+        criteria={name: CRITERIA[search.criterion_of(name)] for name in search.names},
+        likes=len(held.users),
+        latest=times is not None,
+        trials=tuple(search.values(trial.plan) | {"score": trial.score} for trial in trials),
+    )
+    return replace(best.plan, tuned=frozenset(), chosen=chosen)
 
 
-def with_weights(plan: FitPlan, weight: float, weights: Weights) -> FitPlan:
-    """The plan with these settings; without the walk it says nothing of lift."""
-    lift = weights.lift if plan.consideration == "walk" else plan.lift
-    return replace(plan, likelihood_weight=weight, popularity=weights.popularity, lift=lift)
+class Search:
+    """Short fits, one setting changed at a time from the best so far, each as far as it helps: at most eight."""
+
+    def __init__(self, plan: FitPlan, held: HeldOut, backend: Backend) -> None:
+        self.plan, self.held, self.backend = plan, held, backend
+        self.names = [name for name in TUNED if name in plan.tuned]
+        self.weighed = [name for name in self.names if name in Weights._fields]
+        ladders: dict[str, tuple[float, ...]] = {
+            "likelihood_weight": RHOS,
+            "negatives": NEGATIVES[plan.hidden],
+            "gamma": tuple((plan.gamma or 0.0) - less for less in FLATTER),
+        }
+        self.fitted = {name: ladder for name, ladder in ladders.items() if name in plan.tuned}
+
+    def criterion_of(self, name: str) -> Criterion:
+        """What a setting is chosen by. The mean rank hardly tells fits apart: what their settings change is the tail,
+        and the first places."""
+        return mean_rank if name in self.weighed and self.plan.criterion == AUTO else top_score
+
+    def climb(self) -> tuple[Trial, list[Trial]]:
+        """The best trial, and all."""
+        criterion = self.criterion_of([*self.fitted, *self.names][0])
+        start = _with(self.plan, {name: ladder[0] for name, ladder in self.fitted.items()})
+        trials = [best := self.weigh(start, short_fit(self.held.train, start, self.backend), criterion)]
+        for name, (_, *ladder) in self.fitted.items():
+            for value in ladder:
+                plan = _with(best.plan, {name: value})
+                try:
+                    check_memory(self.held.train, plan)
+                    parts = short_fit(self.held.train, plan, self.backend)
+                except (MemoryLimitError, DivergedError) as error:
+                    logger.info("%s %g is not tried: %s", name, value, error)
+                    break
+                trials.append(self.weigh(plan, parts, criterion))
+                if trials[-1].score <= best.score:
+                    break
+                best = trials[-1]
+        return best, trials
+
+    def weigh(self, plan: FitPlan, parts: ScoreParts, criterion: Criterion) -> Trial:
+        """The trial of this fit, with the weights chosen that are to be."""
+        weights: dict[str, Any] = {"popularity": plan.popularity, "lift": plan.lift_weight}
+        given = {name: None if name in self.weighed else value for name, value in weights.items()}
+        curve = weight_curve(parts, self.held, criterion, self.backend.map, **given)
+        best, score = best_weights(curve)
+        plan = _with(plan, {name: getattr(best, name) for name in self.weighed})
+        told = ", ".join(f"{name} {value:g}" for name, value in self.values(plan).items())
+        logger.info("%s: %s %.4f on likes held out", told, CRITERIA[criterion], score)
+        return Trial(plan, parts, score)
+
+    def values(self, plan: FitPlan) -> dict[str, float]:
+        """What the plan has for the settings that are chosen."""
+        return {name: float(getattr(plan, name)) for name in self.names}
 
 
-def given_weights(plan: FitPlan) -> tuple[float | None, float | None]:
-    """The weights of log pi and of lift that are numbers, None where one is to be chosen. Lift goes with popularity
-    where nothing is said of it, and without the walk there is none."""
-    popularity = None if isinstance(plan.popularity, str) else plan.popularity_weight
-    chosen = isinstance(plan.lift, str) or (plan.lift is None and popularity is None)
-    return popularity, None if chosen and plan.consideration == "walk" else plan.lift_weight
+def _with(plan: FitPlan, values: dict[str, Any]) -> FitPlan:
+    return replace(plan, **values)
 
 
 def fall_back(plan: FitPlan) -> FitPlan:
-    """The plan with its words replaced by what theory and the default have, and a warning."""
-    walk = float(plan.consideration == "walk")
-    popularity, lift = given_weights(plan)
-    weights = Weights(max(0.5, walk) if popularity is None else popularity, walk if lift is None else lift)
-    weight = FALLBACK_WEIGHT if isinstance(plan.likelihood_weight, str) else plan.weight
-    logger.warning(
-        "fewer than %d users have two likes or more, too few to choose settings by; popularity is %g, lift %g and the "
-        "likelihood's weight %g",
-        LEAST_USERS,
-        *weights,
-        weight,
-    )
-    return with_weights(plan, weight, weights)
+    """The plan as it is, where there is too little to choose by, and a warning that says how it is."""
+    names = [name for name in TUNED if name in plan.tuned]
+    plan = replace(plan, lift=plan.lift_weight if "lift" in names else plan.lift, tuned=frozenset())
+    chosen = Chosen({name: float(getattr(plan, name)) for name in names}, {}, 0, False, ())
+    logger.warning("fewer than %d users have two likes or more; %s", LEAST_USERS, chosen.told())
+    return replace(plan, chosen=chosen)
+
+
+def known_times(graph: Graph, times: NDArray[np.float64] | None) -> NDArray[np.float64] | None:
+    """The times, where enough users with two likes have any."""
+    if times is None:
+        return None
+    dated = np.bincount(graph.pairs()[0][~np.isnan(times)], minlength=graph.user_count) > 0
+    return times if int((dated & (graph.by_user.degrees >= 2)).sum()) >= LEAST_USERS else None
 
 
 def held_out(graph: Graph, seed: int, times: NDArray[np.float64] | None = None) -> HeldOut | None:
-    """One like of every user who has two, the latest where enough of them have times; None where they are too few.
-    Where there are very many scores to rank, only a sample is ranked."""
-    able = graph.by_user.degrees >= 2
-    if int(able.sum()) < LEAST_USERS:
+    """One like of every user who has two, the latest where there are times; None where such users are too few. Where
+    there are very many scores to rank, only a sample is ranked."""
+    if int((graph.by_user.degrees >= 2).sum()) < LEAST_USERS:
         return None
-    if times is not None:
-        dated = np.bincount(graph.pairs()[0][~np.isnan(times)], minlength=graph.user_count) > 0
-        times = times if int((able & dated).sum()) >= LEAST_USERS else None
     held = one_per_user(graph, seed) if times is None else last_per_user(graph, times, seed)
     most = max(LEAST_USERS, int(MOST_SCORES / max(1, graph.item_count)))
     if len(held.users) <= most:
@@ -171,7 +211,7 @@ def short_fit(graph: Graph, plan: FitPlan, backend: Backend) -> ScoreParts:
 def weight_curve(
     parts: ScoreParts,
     held: HeldOut,
-    criterion: Callable[[Ranks], float],
+    criterion: Criterion,
     run: Any,
     popularity: float | None = None,
     lift: float | None = None,
@@ -191,9 +231,9 @@ def weight_curve(
     )
     for step in FINER:
         best, _ = best_weights(curve)
-        steps = [round(step * _scale(best.lift) * count, 4) for count in range(-2, 3)]
+        steps = [step * _scale(best.lift) * count for count in range(-2, 3)]
         around = (
-            Weights(round(best.popularity + more, 4), round(best.lift + further, 4))
+            Weights(round(best.popularity + more, 2), round(best.lift + further, 2))
             for further in (steps if lift is None else (0.0,))
             for more in (steps if popularity is None else (0.0,))
         )
@@ -220,7 +260,7 @@ def knob_curve(
     posterior: Posterior,
     log_pi: NDArray[np.float32],
     held: HeldOut,
-    criterion: Callable[[Ranks], float],
+    criterion: Criterion,
     run: Any,
     given: float | None = None,
 ) -> dict[float, float]:
@@ -237,3 +277,6 @@ def mean_rank(ranks: Ranks) -> float:
 def top_score(ranks: Ranks) -> float:
     """Mean NDCG at 20: the first places."""
     return float(ndcg(ranks, TOP).mean())
+
+
+CRITERIA: dict[Criterion, str] = {mean_rank: "S_rank", top_score: f"NDCG@{TOP}"}

@@ -19,7 +19,7 @@ from considerate.data.vocabulary import Vocabulary
 from considerate.errors import UsageError
 from considerate.inference.posterior import Gamma, Precisions, padded
 from considerate.model.predict import UNCHANGED, Recalibration
-from considerate.parameters import Parameters, check_setting
+from considerate.parameters import Chosen, Parameters, check_setting
 from considerate.storage.container import StoredTensors, Writable, shown
 
 Sizes = dict[str, int]
@@ -358,6 +358,7 @@ SHARED_FIELDS: Fields = {
     "groups": PARAMETERS["groups"],
     "popularity_weight": _WEIGHT,
     "walk": _walk,
+    "chosen": lambda given: Chosen.parse(None if given is MISSING else given),
     "converged": bool,
     "recalibration": _recalibration,
     "precisions": _precisions,

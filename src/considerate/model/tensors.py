@@ -52,6 +52,7 @@ def shared_tensors(model: Model) -> tuple[dict[str, Writable], dict[str, Any]]:
         "negatives": model.plan.negatives,
         "groups": model.plan.groups,
         "popularity_weight": model.plan.popularity_weight,
+        "chosen": None if model.plan.chosen is None else asdict(model.plan.chosen),
         "converged": model.converged,
         "recalibration": asdict(model.recalibration),
         "precisions": {name: [gamma.shape, gamma.rate] for name, gamma in gammas.items() if gamma is not None},
@@ -192,9 +193,12 @@ def _plan(stored: StoredTensors, about: Mapping[str, Any]) -> FitPlan:
     if walk := about["walk"]:
         values |= {"consideration": "walk", "lift": walk["lift_weight"]}
         values |= {"neighbours": int(walk["neighbours"]), "mixing": float(walk["mix"])}
+    values |= {"likelihood_weight": about["settings"]["weight"], "tuned": frozenset(), "chosen": about["chosen"]}
+    if about["chosen"] is not None:
+        values = about["chosen"].settings | values
     known = {name: value for name, value in about["parameters"].items() if name in PARAMETERS}
     try:
-        return replace(Parameters(**known).plan(), **values, likelihood_weight=about["settings"]["weight"])
+        return replace(Parameters(**known).plan(), **values)
     except UsageError as error:
         raise stored.refusal(f"its parameters are not possible ({str(error).removesuffix('.')})") from error
 

@@ -106,9 +106,9 @@ class SplitResult:
 def our_trials(given: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Six settings: as given, two other weights of the likelihood, twice the negatives, and two other exponents of the
     popularity histogram."""
-    as_given = Recommender(**given)
-    rho, c, gamma = as_given.likelihood_weight, 2 * as_given.negatives, as_given.gamma or 1.0
-    lower, higher = (1.0, 3.0) if isinstance(rho, str) else (rho / 1.5, rho * 2.0)
+    plan = Recommender(**given).plan()
+    rho, c, gamma = plan.weight, 2 * plan.negatives, plan.gamma or 1.0
+    lower, higher = rho / 1.5, rho * 2.0  # of the default where it is to be chosen
     changes = [
         {},
         {"likelihood_weight": lower},

@@ -1,0 +1,72 @@
+"""What a fitted recommender has learned, under the names that scikit-learn's habits give it."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from considerate.errors import NotFittedError
+from considerate.inference.posterior import Posterior
+from considerate.model.model import Model
+from considerate.model.predict import Recalibration
+from considerate.parameters import Chosen
+
+
+class Learned:
+    """Attributes of a fitted model; an error that says what to do where there is none."""
+
+    @property
+    def model_(self) -> Model:
+        """The fitted model, or an error that says what to do."""
+        model = self.__dict__.get("_model")
+        if model is None:
+            raise NotFittedError("This recommender is not fitted yet; call fit(user_items), or Recommender.load(path).")
+        return model  # type: ignore[no-any-return]
+
+    @property
+    def posterior_(self) -> Posterior:
+        return self.model_.posterior
+
+    @property
+    def popularity_(self) -> NDArray[np.float64]:
+        """pi, the histogram that unliked edges are drawn from."""
+        return self.model_.popularity
+
+    @property
+    def precisions_(self) -> dict[str, float]:
+        """E[tau] by name. Only the product of the vectors' two is identified."""
+        return self.model_.precisions.means()
+
+    @property
+    def bound_(self) -> NDArray[np.float64]:
+        """L_xi: [0] of the start, [t] after t sweeps."""
+        return np.array([math.fsum(terms.values()) for terms in self.model_.bounds])
+
+    @property
+    def n_iter_(self) -> int:
+        """Sweeps done."""
+        return max(0, len(self.model_.bounds) - 1)
+
+    @property
+    def converged_(self) -> bool:
+        return self.model_.converged
+
+    @property
+    def user_factors(self) -> NDArray[np.float32]:
+        return self.model_.posterior.users.mean
+
+    @property
+    def item_factors(self) -> NDArray[np.float32]:
+        return self.model_.items.mean
+
+    @property
+    def recalibration_(self) -> Recalibration:
+        """The slope and shift on the logit of p(like); 1 and 0 where none was fitted."""
+        return self.model_.recalibration
+
+    @property
+    def chosen_(self) -> Chosen | None:
+        """How the settings that were "auto" were chosen: settings, criteria, trials; None where all were numbers."""
+        return self.model_.plan.chosen
