@@ -14,6 +14,7 @@ from benchmarks.report import THREADS
 from considerate import Recommender, read_interactions
 from considerate.data.graph import Adjacency, Graph
 from considerate.data.vocabulary import Vocabulary
+from considerate.inference.hidden import Consideration
 from considerate.inference.posterior import Gamma, Precisions, Side
 from considerate.kernels import compiled
 from considerate.model.model import Model
@@ -104,6 +105,13 @@ def random_model(users: int, items: int, factors: int = 20, likes: int = 20) -> 
         plan=FitPlan(factors=factors, negatives=3.0),
         bounds=(),
     )
+
+
+def with_walk(model: Model, neighbours: int = 200) -> Model:
+    """The model as if it had been fitted with consideration="walk"."""
+    graph = Graph.from_adjacency(model.users.whole().liked, model.item_count)
+    table = Consideration.of_graph(graph.by_user, graph.by_item, model.popularity, neighbours, 0.1)
+    return replace(model, consideration=table)
 
 
 def recommender(model: Model) -> Recommender:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.data import random_model, recommender
+from benchmarks.data import random_model, recommender, with_walk
 from benchmarks.report import THREADS, Section, command, interleaved, median
 from considerate import Recommender
 from considerate.model.model import Model
@@ -82,7 +82,7 @@ def run(quick: bool = False) -> Section:
     many = 50_000 if quick else 1_000_000
     everyone = np.arange(users)
     model, large = random_model(users, items, K), random_model(1_000, many, K)
-    ours, ours_large = recommender(model), recommender(large)
+    ours, ours_large, walked = recommender(model), recommender(large), recommender(with_walk(model))
     q = model.posterior
     (peer, liked), (peer_large, liked_large) = implicit_model(model), implicit_model(large)
 
@@ -113,6 +113,7 @@ def run(quick: bool = False) -> Section:
         {
             "considerate: ids and p(like)": lambda: with_p_like(ours, everyone),
             "considerate: ids and scores": lambda: ours.recommend(everyone, N=N),
+            "considerate: ids and scores, with lift": lambda: walked.recommend(everyone, N=N, lift=1.0),
             "considerate: to Arrow (recommend_batches)": lambda: list(ours.recommend_batches(N=N)),
             "implicit recommend": lambda: peer.recommend(everyone, liked, N=N),
             "implicit recommend, nothing left out": lambda: peer.recommend(
@@ -143,6 +144,7 @@ def run(quick: bool = False) -> Section:
     one = section.tables[f"One user, {calls} calls"] = []
     single = {
         "considerate: ids and scores": lambda user: ours.recommend(user, N=N),
+        "considerate: ids and scores, with lift": lambda user: walked.recommend(user, N=N, lift=1.0),
         "considerate: ids and p(like)": lambda user: ours.predict_proba(user, ours.recommend(user, N=N)[0]),
         "considerate: a new user folded in": lambda user: ours.fold_in(model.users.whole().liked.row(user)),
         "implicit recommend": lambda user: peer.recommend(user, liked[user], N=N),
@@ -169,6 +171,8 @@ def run(quick: bool = False) -> Section:
     ]
     ratio = seconds["implicit recommend"] / main
     section.must("everyone with p(like), times as fast as implicit's recommend", ratio, least=4)
+    lifted = seconds["implicit recommend"] / seconds["considerate: ids and scores, with lift"]
+    section.must("everyone with lift, times as fast as implicit's recommend", lifted, least=2)
     section.must("everyone with p(like), times the mean product alone", main / least["mean product"], most=3)
     section.must("everyone with p(like), times the mean and variance products", main / sum(least.values()), most=3)
     return section
