@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from pathlib import Path
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from typer.testing import CliRunner
 
-from considerate import Recommender
-from considerate.data.graph import Adjacency, Graph
-from considerate.inference.hidden import Consideration
+from considerate import Recommender, cli
+from considerate.cli import describe
+from considerate.cli.describe import describe_model
+from considerate.data.graph import Adjacency, Graph, row_blocks
+from considerate.inference.hidden import Consideration, Draws, Sampled
 from considerate.kernels import compiled
 from considerate.model.considered import considered_probability
 from considerate.model.predict import sigmoid
@@ -190,3 +194,82 @@ def test_what_leads_to_an_item_is_of_its_cluster() -> None:
         led = recommender.explain(user, item, N=40).considered_because
         same = sum(share for one, share in led if one % 2 == item % 2)
         assert same > 0.7 * sum(share for _, share in led)
+
+
+# --- considerate inspect on a model ---
+
+
+@pytest.fixture(scope="module")
+def files(walked: Recommender, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models")
+    walked.save(folder / "walk.safetensors")
+    walked.save(folder / "shards", shards=3)
+    walked.save(folder / "without.safetensors", likes=False)
+    return folder
+
+
+@pytest.mark.parametrize("name", ["walk.safetensors", "shards"])
+def test_inspect_shows_what_p_like_keeps_of_popularity(walked: Recommender, files: Path, name: str) -> None:
+    """The correlation of biases with log degree; draws per like by degree, by the walk and by popularity."""
+    said, model = describe_model(files / name), walked.model_
+    wanted = np.corrcoef(model.items.biases[0], np.log(model.item_degree))[0, 1]
+    assert said["bias_popularity_correlation"] == pytest.approx(wanted)
+    table, liked = model.consideration, model.users.whole().liked
+    kept = 1.0 - np.mean([table.rest[item] for item in liked.indices])
+    assert said["consideration"] == {
+        "kind": "walk",
+        "neighbours": 12,
+        "mixing": 0.1,
+        "mass_kept": pytest.approx(kept, rel=1e-5),
+    }
+    rows = said["draws_per_like"]["by_degree"]
+    assert [(row["first"], row["last"]) for row in rows] == [(1, 4), (5, 9), (10, 31), (32, 99), (100, 315)]
+    for kind, draws in (("walk", Draws.of(model.popularity, table)), ("popularity", Draws.of(model.popularity))):
+        drawn = Sampled(liked, row_blocks(liked.starts), draws, 2.0, 0).draw(1).indices
+        for row in rows:
+            inside = (model.item_degree >= row["first"]) & (model.item_degree <= row["last"])
+            assert row["likes"] == model.item_degree[inside].sum()
+            assert row[kind] == pytest.approx(inside[drawn].sum() / row["likes"])
+    assert sum(row["walk"] * row["likes"] for row in rows) == pytest.approx(2.0 * liked.edges, rel=0.05)
+
+
+def test_inspect_fits_the_terminal(files: Path) -> None:
+    shown = run("inspect", files / "walk.safetensors", columns=80)
+    for words in ("by the walk, 12 neighbours", "mixing 0.1, lift 1", "with log degree", "unliked edges per like"):
+        assert words in " ".join(shown.split())
+    assert max(len(line) for line in shown.splitlines()[1:]) <= 80
+    assert "the likes were left out of the file" in run("inspect", files / "without.safetensors")
+    assert describe_model(files / "without.safetensors")["draws_per_like"] is None
+
+
+def test_the_draws_of_very_many_likes_are_of_the_first_users(
+    files: Path, walked: Recommender, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(describe, "MOST_LIKES", 500)
+    said = describe_model(files / "shards")["draws_per_like"]
+    liked = walked.model_.users.whole().liked
+    assert said["users"] == np.searchsorted(liked.starts, 500, side="right") - 1
+    assert sum(row["likes"] for row in said["by_degree"]) == liked.starts[said["users"]]
+    assert f"of the first {said['users']} users" in run("inspect", files / "shards")
+
+
+def test_recommend_shows_both_kinds_of_reasons(files: Path) -> None:
+    shown = run("recommend", files / "walk.safetensors", 3, "-n", 2, "--explain", columns=80)
+    assert max(len(line) for line in shown.splitlines()) <= 80
+    for words in ("considered", "popularity", "of the logit of p(like)", "of the chance to consider"):
+        assert words in shown
+    rows = json.loads(run("recommend", files / "walk.safetensors", 3, "-n", 2, "--explain", "--json"))
+    model = Recommender.load(files / "walk.safetensors")
+    for row in rows:
+        why = model.explain(3, row["item"], N=3)
+        assert [(one["item"], one["logit"]) for one in row["because"]] == why.liked_because
+        assert [(one["item"], one["share"]) for one in row["considered_because"]] == why.considered_because
+        assert row["by_popularity"] == why.by_popularity
+        assert 0.0 < row["p_considered"] <= 1.0
+
+
+def run(*arguments: object, columns: int = 200) -> str:
+    environment = {"COLUMNS": str(columns), "TERM": "dumb"}
+    result = CliRunner().invoke(cli.app, [str(one) for one in arguments], env=environment)
+    assert result.exit_code == 0, result.output
+    return result.stdout

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from considerate.data import Interactions
-from considerate.data.graph import Graph, looks_swapped
+from considerate.data.graph import Graph, looks_swapped, row_blocks
 from considerate.fitting.session import make_popularity
-from considerate.inference.hidden import Sampled, positives_to_negatives
+from considerate.inference.hidden import Draws, Sampled, positives_to_negatives
 from considerate.kernels.threads import LocalBackend
 from considerate.model.file import open_model
 from considerate.model.schema import SETTINGS
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 QUANTILES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
 BINS_PER_DECADE = 3
+DEGREES = (1, 5, 10, 32, 100, 316, 1000)  # where the bins begin by which a model's draws are shown
+MOST_LIKES = 20_000_000  # that a model's draws are shown for
 PathLike = str | os.PathLike[str]
 
 
@@ -68,12 +70,72 @@ def describe_model(path: PathLike, *, verify: bool | None = None) -> dict[str, A
         "likes": model.users.knows_likes,
         "popularity_weight": model.plan.popularity_weight,
         "lift_weight": model.plan.lift_weight,
+        "consideration": _consideration(model),
+        "bias_popularity_correlation": _bias_correlation(model),
+        "draws_per_like": _draws_per_like(model),
         "recalibration": asdict(model.recalibration),
         "bound": [math.fsum(terms.values()) for terms in model.bounds],
         "bound_terms": model.bounds[-1] if model.bounds else {},
         "parameters": model.parameters,
         "settings": {name: getattr(model.plan, name) for name in SETTINGS},
     }
+
+
+def _consideration(model: Model) -> dict[str, Any]:
+    """Who considers what: the settings, and the mass of the walk that its table kept, averaged over the likes."""
+    table, degree = model.consideration, model.item_degree
+    kept = None if table is None else 1.0 - float(np.average(table.rest, weights=degree))
+    plan = model.plan
+    return {"kind": plan.consideration, "neighbours": plan.neighbours, "mixing": plan.mixing, "mass_kept": kept}
+
+
+def _bias_correlation(model: Model) -> float | None:
+    """Of the items' biases with the logarithm of their degrees; None where either is the same for all."""
+    liked = model.item_degree > 0
+    bias, popularity = model.items.biases[0][liked].astype(np.float64), np.log(model.item_degree[liked])
+    if len(bias) < 2 or np.ptp(bias) == 0.0 or np.ptp(popularity) == 0.0:
+        return None
+    return float(np.corrcoef(bias, popularity)[0, 1])
+
+
+def _draws_per_like(model: Model) -> dict[str, Any] | None:
+    """Unliked edges per like in one drawn H, by the degree of the item: by the walk, and by popularity. None where the
+    likes were left out of the file. Of very many likes those of the first users are taken."""
+    if not model.users.knows_likes:
+        return None
+    pi, plan = model.popularity, model.plan
+    draws = {"popularity": Draws.of(pi)}
+    if model.consideration is not None:
+        draws["walk"] = Draws.of(pi, model.consideration)
+    edges = {kind: np.zeros(model.item_count, np.int64) for kind in ("likes", *draws)}
+    users = 0
+    for first, piece in model.users.pieces():
+        count = int(np.searchsorted(piece.liked.starts, MOST_LIKES - edges["likes"].sum(), side="right")) - 1
+        liked = piece.liked.between(0, count)
+        drawn = {"likes": liked}
+        with LocalBackend() as backend:
+            for kind, draw in draws.items():
+                sampled = Sampled(liked, row_blocks(liked.starts), draw, plan.negatives, plan.seed, first_user=first)
+                drawn[kind] = sampled.draw(1, backend.map)
+        for kind, lists in drawn.items():
+            edges[kind] += np.bincount(lists.indices, minlength=model.item_count)
+        users += count
+        if count < len(piece):
+            break
+    return {"negatives": plan.negatives, "users": users, "by_degree": _per_like(model.item_degree, **edges)}
+
+
+def _per_like(degree: NDArray[Any], likes: NDArray[Any], **drawn: NDArray[Any]) -> list[dict[str, Any]]:
+    """What was drawn per like, over the items of each bin of degrees; None for what was not."""
+    which, rows = np.searchsorted(DEGREES, degree, side="right") - 1, []
+    for number, (low, above) in enumerate(zip(DEGREES, [*DEGREES[1:], None])):
+        inside = which == number
+        total = int(likes[inside].sum())
+        if total:
+            row = {"first": low, "last": None if above is None else above - 1, "items": int(inside.sum())}
+            per_like = {kind: int(edges[inside].sum()) / total for kind, edges in drawn.items()}
+            rows.append(row | {"likes": total, "walk": None} | per_like)
+    return rows
 
 
 def _learned(model: Model) -> dict[str, Any]:

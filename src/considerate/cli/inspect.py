@@ -119,6 +119,8 @@ def _show_model(values: dict[str, Any]) -> None:
             for trial in (values["chosen"] or {"trials": ()})["trials"]
         ),
         "taus": screen.precisions(values["precisions"]),
+        "considered": _considered(values),
+        "biases": _biases(values["bias_popularity_correlation"]),
     }
     facts = {
         "file": "{megabytes:,.1f} MB"
@@ -134,6 +136,8 @@ def _show_model(values: dict[str, Any]) -> None:
         "popularity": "pi = degree^{popularity_exponent:.4g}, knob {popularity_weight:g}, lift {lift_weight:g}",
         "chosen": "{chosen[told]}",
         "trials": "{trials}",
+        "consideration": "{considered}",
+        "biases": "{biases}",
         "recalibration": "logit of p(like) times {recalibration[slope]:.4g}, plus {recalibration[shift]:.4g}",
         "sweeps": "{sweeps}, " + ("converged" if values["converged"] else "not converged"),
         "bound": screen.styled((screen.sparkline(bound), "cyan"), f" … {last}") if bound else None,
@@ -145,3 +149,38 @@ def _show_model(values: dict[str, Any]) -> None:
     if values["chosen"] is None:
         del facts["chosen"], facts["trials"]
     screen.show_facts(facts, values | texts, values["path"])
+    _show_draws(values)
+
+
+def _considered(values: dict[str, Any]) -> str:
+    walk = values["consideration"]
+    if walk["mass_kept"] is None:
+        return "by popularity, the same for everyone"
+    text = "by the walk, {neighbours} neighbours ({mass_kept:.0%} of its mass kept), mixing {mixing:g}".format_map(walk)
+    where = "; in the ranking alone, as hidden is expected" if values["parameters"].get("hidden") == "expected" else ""
+    return text + where
+
+
+def _biases(correlation: float | None) -> str:
+    if correlation is None:
+        return "the same for all items, or all degrees are"
+    return f"correlation {correlation:.2f} with log degree: what p(like) keeps of popularity"
+
+
+def _show_draws(values: dict[str, Any]) -> None:
+    """Edges of H without a like by the degree of the item."""
+    draws = values["draws_per_like"]
+    if draws is None:
+        screen.show("\nno draws per like by degree: the likes were left out of the file (--no-likes)", style="dim")
+        return
+    columns = {">degree": "{span}", ">items": "{items:,}", ">likes": "{likes:,}"}
+    if values["consideration"]["mass_kept"] is not None:
+        columns[">by the walk"] = "{walk:.2f}"
+    columns[">by popularity"] = "{popularity:.2f}"
+    rows = [
+        row | {"span": f"{row['first']:,} +" if row["last"] is None else _spanned(row)["span"]}
+        for row in draws["by_degree"]
+    ]
+    some = None if draws["users"] == values["users"] else f"of the first {draws['users']:,} users"
+    screen.show()
+    screen.show_table(columns, rows, "unliked edges per like, one draw of H", some)
