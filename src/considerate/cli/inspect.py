@@ -31,7 +31,8 @@ def inspect(
     """Show what is in a data file or in a model file.
 
     Of data: sizes, degrees and the laws fitted to them, and whether users and items look swapped. Of a model: its
-    settings, what was learned, and how the bound went. The settings of the model below are for --hidden.
+    settings, what was learned, how the bound went, and what p(like) keeps of popularity. The settings of the model
+    below are for --hidden.
     """
     from considerate.cli.describe import describe_data, describe_model
     from considerate.data import read_likes
