@@ -1,6 +1,7 @@
 """Does data simulated from the model give back its like-probabilities?
 
     python -m studies.recovery
+    python -m studies.recovery --tilt [--data FOLDER]
 
 Vectors and coins come from `simulate_from_model(hidden="popularity")`: a user considers items in proportion to their
 popularity, and likes each with the chance sigma(a). The fit sees the likes alone. p(like) is then held against the
@@ -11,12 +12,17 @@ where a user considered most of the catalogue: P(considered | not liked) = w (1 
 forgets a as w goes to 1. Where w is small the drawn negatives hold items that the user would have liked, and the
 fitted odds tend to 2 sigma(a) in place of exp(a): half the slope at a = 0, and never above 2. Rows "drawn" show both
 ends of this; rows "known" are fitted to the true H and tell what is due to q(H) and what to mean-field inference.
+
+With --tilt: p(like) at several tilts of the draws, where people consider an eighth of the catalogue and flip coins
+after, and on MovieLens-1M, held-out likes against ratings of 1 to 3, classes weighted equally.
 """
 
 from __future__ import annotations
 
+import argparse
 import math
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,6 +30,7 @@ from numpy.typing import NDArray
 
 from considerate import Recommender
 from considerate.data.graph import Adjacency, Graph, transpose
+from considerate.evaluation.calibration import EQUAL, fit_recalibration, reliability
 from considerate.inference.hidden import Terms
 from considerate.inference.posterior import Posterior
 from considerate.inference.sweep import InMemory
@@ -32,6 +39,9 @@ from considerate.model.predict import INTERVAL, like_probability, logit_moments,
 from considerate.parameters import FitPlan
 from considerate.simulation.degrees import PowerLaw
 from considerate.simulation.simulate import ModelSample, simulate_from_model
+from considerate.study.peers import training_matrix
+from studies.considered import load
+from studies.movielens import default_folder
 
 Floats = NDArray[np.float64]
 
@@ -119,16 +129,21 @@ def figures(sample: ModelSample, mean: Floats, deviation: Floats) -> Figures:
     )
 
 
-def fit_drawn(sample: ModelSample, **settings: Any) -> Figures:
-    """The likes alone, negatives drawn (or expected) under q(H), c = 1."""
+def fit_likes(sample: ModelSample, **settings: Any) -> Recommender:
+    """The likes alone, c = 1."""
     from scipy import sparse
 
     shape = (sample.user_count, sample.item_count)
     likes = sparse.csr_matrix((np.ones(len(sample.users)), (sample.users, sample.items)), shape=shape)
     factors = sample.user_vectors.shape[1]
-    fitted = Recommender(
+    return Recommender(
         **{"negatives": 1, "likelihood_weight": 1, "factors": factors, "sweeps": 40, "tolerance": 0, **settings}
     ).fit(likes)
+
+
+def fit_drawn(sample: ModelSample, **settings: Any) -> Figures:
+    """The likes alone, negatives drawn (or expected) under q(H), c = 1."""
+    fitted = fit_likes(sample, **settings)
     mean, deviation = fitted.predict_logit(sample.hidden_users, sample.hidden_items)
     return figures(sample, mean.astype(np.float64), deviation.astype(np.float64))
 
@@ -180,7 +195,38 @@ def header() -> str:
     return f"{'case':<30} {'H':<9}" + " ".join(f"{name:>9}" for name in Figures.__dataclass_fields__)
 
 
+TILTS = (-1.0, -0.5, -0.25, 0.0, 0.5, 1.0)
+
+
+def print_calibration(name: str, p: Floats, liked: NDArray[np.bool_], weights: str | None) -> None:
+    table, slope = reliability(p, liked, weights), fit_recalibration(p, liked, weights).slope
+    print(f"{name:<44} ECE {table.calibration_error:.4f}  slope {slope:.3f}  AUC {table.auc:.4f}", flush=True)
+
+
+def tilts(folder: Path) -> None:
+    """p(like) at several tilts, on data simulated consider-first and on MovieLens-1M."""
+    case = CASES[2]
+    sample = case.sample()
+    for tilt in TILTS:
+        p = fit_likes(sample, tilt=tilt).predict_proba(sample.hidden_users, sample.hidden_items)
+        print_calibration(f"{case.name}, tilt {tilt:g}", p, sample.liked, None)
+    held, users, items = load(folder, "ml-1m", 0)
+    matrix, liked = training_matrix(held.train), np.arange(len(held.users) + len(users)) < len(held.users)
+    for negatives in (1.0, 5.0):
+        for tilt in TILTS:
+            fitted = Recommender(consideration="walk", negatives=negatives, tilt=tilt).fit(matrix)
+            p = fitted.predict_proba(np.append(held.users, users), np.append(held.items, items))
+            print_calibration(f"MovieLens-1M, the walk, c {negatives:g}, tilt {tilt:g}", p, liked, EQUAL)
+
+
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--tilt", action="store_true", help="p(like) at several tilts")
+    parser.add_argument("--data", type=Path, default=default_folder())
+    options = parser.parse_args()
+    if options.tilt:
+        tilts(options.data)
+        return
     print(header())
     for case in CASES:
         sample = case.sample()

@@ -17,6 +17,7 @@ from considerate import Recommender
 from considerate.data.graph import Graph
 from considerate.distributed.backends.out_of_core import OutOfCore
 from considerate.errors import UsageError
+from considerate.evaluation.scorer import ModelScorer
 from considerate.fitting.session import FitRequest
 from considerate.inference.hidden import Consideration, Draws, Sampled
 from considerate.inference.posterior import Gamma, Precisions, Side
@@ -34,10 +35,10 @@ def side(random: np.random.Generator, rows: int, scale: float, mean_bias: float 
     return Side.of(scale * random.standard_normal((rows, 3)), random.uniform(0.05, 0.5, (rows, 3)), bias)
 
 
-def log_chances(users: Side, items: Side, offset: float) -> np.ndarray:
-    """B- of every pair: the logistic bound of log sigma(-a) at its best xi, from the specification."""
+def log_chances(users: Side, items: Side, offset: float, liked: float = 0.0) -> np.ndarray:
+    """B- of every pair: the logistic bound of log sigma(-a) at its best xi, from the specification; B+ if liked."""
     mean, square = naive.logit_moments(naive.Factor.of(users), naive.Factor.of(items), offset)
-    return reference.log_logistic_bound(mean, square, 0.0, np.sqrt(square))
+    return reference.log_logistic_bound(mean, square, liked, np.sqrt(square))
 
 
 def one_user_many_times(
@@ -56,7 +57,7 @@ def one_user_many_times(
     estimator = Sampled(graph.by_user, graph.user_blocks, draws, negatives, 5)
     drawn = estimator.draw(1, sides=(users, items))
     own = PI if table is None else table.ratios(np.array(liked)) * table.p
-    chances = np.exp(tilt * log_chances(user, items, -math.log(negatives))[0])
+    chances = np.exp(abs(tilt) * log_chances(user, items, -math.log(negatives), float(tilt < 0))[0])
     return [tuple(drawn.row(m).tolist()) for m in range(ALIKE)], own * chances, estimator
 
 
@@ -78,7 +79,7 @@ def p_value(outcomes: list[tuple[int, ...]], weights: np.ndarray, count: int) ->
 
 
 @pytest.mark.parametrize("walk", [False, True], ids=["popularity", "walk"])
-@pytest.mark.parametrize("tilt", [0.5, 1.0])
+@pytest.mark.parametrize("tilt", [0.5, 1.0, -0.7])
 def test_draws_follow_the_weights_times_the_chance(tilt: float, walk: bool) -> None:
     outcomes, weights, _ = one_user_many_times(tilt, walk)
     assert p_value(outcomes, weights, 3) > 1e-3
@@ -228,13 +229,37 @@ def test_r_is_the_argmax_of_the_bound_and_its_offset_is_that_of_the_edges() -> N
     assert other.bound() < best - 1e-4
 
 
+# --- The score ---
+
+
+@pytest.mark.parametrize("consideration", ["popularity", "walk"])
+@pytest.mark.parametrize("tilt", [1.0, 0.5, -0.5])
+def test_the_score_follows_what_is_drawn(tilt: float, consideration: str) -> None:
+    """logit p(g = 1) = a + log r; with r proportional to w exp(t B-) and t = 1 that is log(w s) up to a constant."""
+    fitted = made(tilt=tilt, consideration=consideration, sweeps=6).fit(several_parts()[:400, :120])
+    model, users = fitted.model_, np.arange(0, 400, 7)
+    mean = model.columns.means(model.posterior.users, users).astype(np.float64)
+    log_w = model.log_popularity + 0.0 * mean
+    if model.consideration is not None:
+        log_w += model.consideration.log_ratios(model.users.whole().liked.take(users))
+    s = special.expit(mean + model.plan.offset)
+    wanted = mean + log_w + (tilt * np.log(1 - s) if tilt > 0 else -tilt * np.log(s))
+    scorer = ModelScorer(model, popularity=1.0)
+    np.testing.assert_allclose(scorer.scores(users), wanted, atol=2e-5)
+    if tilt == 1.0:
+        np.testing.assert_allclose(np.ptp(wanted - log_w - np.log(s), axis=1), 0.0, atol=1e-9)
+    ids, scores = fitted.recommend(users, N=5, popularity=1.0, filter_already_liked_items=False)
+    np.testing.assert_allclose(scores, np.take_along_axis(scorer.scores(users), ids, axis=1), atol=1e-5)
+    np.testing.assert_allclose(scores, -np.sort(-wanted, axis=1)[:, :5], atol=2e-5)
+
+
 # --- Settings ---
 
 
 def test_bad_use() -> None:
     matrix = several_parts()
-    for tilt in (-0.1, 1.1, math.nan, "auto"):
-        with pytest.raises(UsageError, match=r"tilt is .*; it must be a number at least 0 and at most 1"):
+    for tilt in (-1.1, 1.1, math.nan, "auto"):
+        with pytest.raises(UsageError, match=r"tilt is .*; it must be a number at least -1 and at most 1"):
             Parameters(tilt=tilt).plan()  # type: ignore[arg-type]
     with pytest.raises(UsageError, match=r"tilt is 0\.5 and hidden is 'expected'; only draws are tilted"):
         made(tilt=0.5, hidden="expected").fit(matrix)

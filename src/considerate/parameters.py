@@ -127,9 +127,10 @@ class Parameters:
     mixing: float = setting(0.1, "share of popularity that is mixed into the walk", low=0, high=1)
     tilt: float = setting(
         0.0,
-        "t: how far draws lean away from what the user would like; 1 if people consider items first and flip coins "
-        "after. Likes alone cannot tell: choose it on pairs known to be considered. hidden must be sampled",
-        low=0,
+        "t: how far draws lean away from what the user would like (1: people consider first and flip coins after), or "
+        "towards it (below 0: people look at what they like). Likes alone cannot tell: choose it on pairs known to be "
+        "considered. hidden must be sampled",
+        low=-1,
         high=1,
     )
     head_correction: bool = setting(False, "give popular items the unliked edges that discarded draws take from them")
@@ -204,7 +205,7 @@ class Parameters:
                 f"popularity is {self.popularity!r} and lift is {self.lift!r}; they are chosen together: give the same "
                 "word, or one of them as a number."
             )
-        if self.tilt > 0 and self.hidden == "expected":
+        if self.tilt != 0 and self.hidden == "expected":
             raise UsageError(
                 f"tilt is {self.tilt} and hidden is 'expected'; only draws are tilted: set hidden='sampled'."
             )

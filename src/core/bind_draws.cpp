@@ -53,12 +53,12 @@ static DrawSettings settings_from(std::uint64_t seed, std::uint64_t sweep, doubl
 
 void bind_draws(nb::module_& m) {
   using Biases = std::optional<In<float>>;
-  nb::class_<PyTilt>(m, "Tilt", "A posterior that draws lean on: one stands with probability exp(strength * B-).")
+  nb::class_<PyTilt>(m, "Tilt", "A posterior that draws lean on, away from what is liked, or towards it where strength < 0.")
       .def(
           "__init__",
           [](PyTilt* self, double strength, double offset, std::int64_t factors, In<float> users, Biases user_bias_mean,
              Biases user_bias_variance, In<float> items, Biases item_bias_mean, Biases item_bias_variance) {
-            require(factors > 0 && strength >= 0, "factors or strength");
+            require(factors > 0, "factors");
             new (self) PyTilt();
             self->raw.strength = strength;
             self->raw.moments = kernels_in_use()->pair_moments;

@@ -1,4 +1,4 @@
-// Draws that lean away from what the user would like: people consider first, and flip coins after.
+// Draws that lean away from what the user would like, or towards it.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -9,8 +9,9 @@
 
 namespace considerate {
 
-// A draw of item n for user m stands with probability exp(t B-), B- the expected logistic bound of log sigma(-a_mn)
-// (eq. 11) at its best xi: log sigma(xi) - (E[a] + xi) / 2, xi^2 = E[a^2] (eq. 16), never above 0.
+// A draw of item n for user m stands with probability exp(t B-), or exp(-t B+) where t < 0. B- is the expected logistic
+// bound of log sigma(-a_mn) (eq. 11) at its best xi: log sigma(xi) - (E[a] + xi) / 2, xi^2 = E[a^2] (eq. 16), never above
+// 0; B+, of log sigma(a_mn), has -E[a] in place of E[a].
 struct Tilt {
   double strength;  // t
   Pass posterior;   // own: the users, other: the items; a has the offset
@@ -21,7 +22,7 @@ struct Tilt {
     moments(posterior, 1, &user_row, &item, &mean, &variance);
     const double a = static_cast<double>(mean) + static_cast<double>(posterior.offset);
     const double xi = std::sqrt(a * a + static_cast<double>(variance));
-    return -strength * (std::log1p(std::exp(-xi)) + 0.5 * (a + xi));
+    return -std::abs(strength) * (std::log1p(std::exp(-xi)) + 0.5 * (xi + (strength < 0 ? -a : a)));
   }
 
   double chance(std::int64_t user_row, std::int32_t item) const { return std::exp(log_chance(user_row, item)); }

@@ -82,7 +82,7 @@ def check_request(backend: PartitionedBackend, request: FitRequest) -> None:
             f"{' and '.join(sorted(plan.tuned))} can be chosen on likes held out only where the graph is in memory; "
             "give numbers, such as those that a fit to a sample of the users chooses."
         )
-    if plan.tilt > 0 and (backend.resident == ITEMS or backend.inner_sweeps > 1):
+    if plan.tilt != 0 and (backend.resident == ITEMS or backend.inner_sweeps > 1):
         raise UsageError(
             f"tilt is {plan.tilt}, and tilted draws lean on all items as they are when a sweep starts; divide by "
             "users, with inner_sweeps=1, or set tilt=0."

@@ -13,7 +13,7 @@ from considerate.data.graph import Adjacency
 from considerate.errors import DataError, UsageError
 from considerate.inference.posterior import Side
 from considerate.model.model import Model
-from considerate.model.ranking import RankingOptions
+from considerate.model.ranking import RankingOptions, tilt_term
 
 Users = NDArray[np.int64]
 Scores = NDArray[np.float32] | NDArray[np.float64]
@@ -76,6 +76,8 @@ class ModelScorer:
                 lifts = self.model.consideration.log_ratios(self._liked.take(users))
                 lifts *= np.float32(self.lift)
                 answer += lifts
+            if self.model.plan.tilt != 0.0:
+                answer += tilt_term(self.model.columns.means(self.users, users), self.model.plan)
             return np.asarray(answer, np.float32)
         if self.score == "popularity":
             return np.ascontiguousarray(np.broadcast_to(self.model.popularity, (len(users), self.model.item_count)))

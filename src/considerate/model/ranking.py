@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from considerate.errors import UsageError
 from considerate.model.predict import like_probability
 from considerate.model.rows import id_list
+from considerate.parameters import FitPlan
 
 SCORES = ("like", "popularity", "popularity_x_like")
 
@@ -115,6 +116,15 @@ def paper_score(name: str, mean: NDArray[Any], variance: NDArray[Any], weights: 
 def utility(mean: NDArray[Any], log_pi: NDArray[Any], popularity: float) -> NDArray[Any]:
     """The mean logit + popularity * log pi. A weight of zero leaves popularity out altogether."""
     return mean if popularity == 0.0 else mean + np.float32(popularity) * log_pi
+
+
+def tilt_term(mean: NDArray[Any], plan: FitPlan) -> NDArray[Any]:
+    """What a tilt t adds to the score, from the mean logits: log(r / w) up to a constant, as H was drawn.
+
+    t log(1 - s), or -t log s where t < 0; s = sigma of the logit that has the offset.
+    """
+    a = np.asarray(mean, np.float32) + np.float32(plan.offset)
+    return np.float32(-abs(plan.tilt)) * np.logaddexp(np.float32(0.0), a if plan.tilt > 0 else -a)
 
 
 def explore(

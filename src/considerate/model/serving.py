@@ -16,7 +16,7 @@ from considerate.kernels import compiled
 from considerate.kernels.threads import LocalBackend
 from considerate.model.model import Model
 from considerate.model.predict import STRIP
-from considerate.model.ranking import RankingOptions, best, explore, finite, paper_score, utility
+from considerate.model.ranking import RankingOptions, best, explore, finite, paper_score, tilt_term, utility
 from considerate.model.rows import Lists, check_count, checked_rows, excluded_rows, item_rows, likes_adjacency
 
 BLOCK = 192  # users ranked in one task; a multiple of the kernel's tile
@@ -58,7 +58,8 @@ class Ranker:
             )
             excluded = excluded_rows(model.item_count, allow, deny, "item")
         self.excluded = excluded
-        self.by_logit = options.score is None and options.explore_kappa == 0.0 and options.thompson_seed is None
+        explores = options.explore_kappa != 0.0 or options.thompson_seed is not None
+        self.by_logit = options.score is None and not explores and model.plan.tilt == 0.0
         if self.by_logit:  # an item's part of every score, by strips: bias and popularity, -infinity if excluded
             self._base = np.full(model.columns.strips.shape[0] * STRIP, -np.inf, np.float32)
             scores = self._base[: model.item_count]
@@ -108,7 +109,7 @@ class Ranker:
         return ids, scores
 
     def _best_by_any(self, users: UserBatch) -> Lists:
-        """By the paper's scores, or exploring: from whole rows of means and variances."""
+        """By the paper's scores, exploring, or tilted: from whole rows of means and variances."""
         model, options = self.model, self.options
         mean = model.columns.means(users.side, users.rows)
         variance = model.variance_scale * model.columns.variances(users.side, users.rows)
@@ -116,6 +117,8 @@ class Ranker:
             values = utility(mean, model.log_popularity, self.popularity)
             if self.lift != 0.0 and users.liked is not None and model.consideration is not None:
                 values = values + np.float32(self.lift) * model.consideration.log_ratios(users.liked)
+            if model.plan.tilt != 0.0:
+                values = values + tilt_term(mean, model.plan)
             values = explore(values, variance, options.explore_kappa, options.thompson_seed, users.keys)
         else:
             values = paper_score(options.score, mean, variance, model.popularity)

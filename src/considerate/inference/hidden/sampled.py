@@ -25,7 +25,7 @@ class Draws:
     thresholds: NDArray[np.uint64]
     aliases: NDArray[np.int32]
     consideration: Consideration | None = None
-    tilt: float = 0.0  # t: a draw stands with probability exp(t B-), so that draws lean away from what is liked
+    tilt: float = 0.0  # t: how far draws lean away from what the user would like, or towards it where t < 0
 
     @classmethod
     def of(cls, weights: NDArray[np.float64], consideration: Consideration | None = None, tilt: float = 0.0) -> Draws:
