@@ -124,7 +124,7 @@ def tilt_term(mean: NDArray[Any], plan: FitPlan) -> NDArray[Any]:
     t log(1 - s), or -t log s where t < 0; s = sigma of the logit that has the offset.
     """
     a = np.asarray(mean, np.float32) + np.float32(plan.offset)
-    return np.float32(-abs(plan.tilt)) * np.logaddexp(np.float32(0.0), a if plan.tilt > 0 else -a)
+    return np.asarray(np.float32(-abs(plan.tilt)) * np.logaddexp(np.float32(0.0), a if plan.tilt > 0 else -a))
 
 
 def explore(
