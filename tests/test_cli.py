@@ -402,6 +402,7 @@ def test_vectors_are_exported_whose_products_are_scores(folder: Path, tmp_path: 
         (["u01", "--allow", "i99"], "item 'i99' is not in the model"),
         (["--all-users", "--export-vectors", "v.parquet"], "is for all users and items"),
         (["--export-vectors", "v.csv"], "end it in .parquet"),
+        (["--export-vectors", "v.parquet", "--lift", "0.5"], "--lift is 0.5, and no inner product"),
         (["u01", "--explain", "-o", "x.csv"], "--explain is for the screen"),
     ],
 )

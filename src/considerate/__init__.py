@@ -1,4 +1,4 @@
-"""One-class collaborative filtering with random graphs: p(like | considered), kept apart from popularity.
+"""One-class collaborative filtering with random graphs: p(like | considered), told apart from p(considered).
 
 from considerate import Recommender
 ids, scores = Recommender().fit(user_items).recommend(0)

@@ -45,8 +45,9 @@ class Recommender(Parameters, Learned):
     """One-class collaborative filtering with random graphs.
 
     What a user liked is known; what was considered and not liked is a random graph H with the same kind of degrees.
-    `fit` infers a posterior over user and item vectors by variational Bayes; out comes p(like | considered), apart
-    from popularity, with its uncertainty.
+    `fit` infers a posterior over user and item vectors by variational Bayes; out comes p(like | considered), told
+    apart from p(considered), with its uncertainty. With more than one unliked edge per like (`negatives`) it is not
+    free of popularity: popular items get fewer of them per like than rare ones, and a higher p(like).
     """
 
     # --- scikit-learn's habits ---

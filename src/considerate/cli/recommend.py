@@ -59,7 +59,7 @@ class RecommendOutput(ModelOutput):
     )
     export_vectors: str | None = option(
         "Instead of recommending, write the vectors of all users and items to this .parquet file, bias and knob as "
-        "extra coordinates, for a vector store.",
+        "extra coordinates, for a vector store. Their inner product is the score without lift.",
         None,
     )
 
@@ -99,6 +99,11 @@ def recommend(
     if output.export_vectors is not None:
         if names or likes or everyone:
             raise UsageError("--export-vectors is for all users and items; leave out users, --items and --all-users.")
+        if what.lift:
+            raise UsageError(
+                f"--lift is {what.lift:g}, and no inner product of two vectors holds lift; leave it out, and "
+                "rank what the vectors retrieve with it: considerate recommend MODEL USER --allow @RETRIEVED --lift X."
+            )
         _export(model, output.export_vectors, what.popularity, output)
         return
     if (names is not None) + (likes is not None) + everyone != 1:
