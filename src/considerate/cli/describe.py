@@ -100,7 +100,7 @@ def _bias_correlation(model: Model) -> float | None:
 
 def _draws_per_like(model: Model) -> dict[str, Any] | None:
     """Unliked edges per like in one drawn H, by the degree of the item: by the walk, and by popularity. None where the
-    likes were left out of the file. Of very many likes those of the first users are taken."""
+    likes were left out of the file. Without the tilt. Of very many likes those of the first users are taken."""
     if not model.users.knows_likes:
         return None
     pi, plan = model.popularity, model.plan

@@ -28,7 +28,7 @@ class RecommendationTable:
     """Columns: user, rank, item, title (where there are any), p_like, low, high, p_considered, score, cold.
 
     p_considered times sigma(mean logit) is p(g = 1) (eq. 4). It is null where nothing says how much a user considers:
-    of those without likes, and where the model was saved without the likes.
+    of those without likes, and where the model was saved without the likes. A tilt of the draws is not in it.
 
     The users are integers where the model's are, unless an id that is asked for is no integer: then all are texts.
     """
