@@ -99,6 +99,23 @@ def test_the_compiled_table_is_the_exact_one(likes: NDArray[np.bool_], gamma: fl
 
 
 @pytest.mark.parametrize("gamma", [1.0, 0.4])
+def test_likes_of_items_of_weight_0_lead_nowhere(gamma: float) -> None:
+    """The table is that of the likes without them, of users who like nothing else too."""
+    likes = planted(users=60, seed=3).toarray() > 0
+    likes[7], likes[7, [2, 5]] = False, True
+    weights = popularity_weights(graph_from(likes).by_item.degrees, gamma)
+    weights[[2, 5]] = 0.0
+    graph, others = graph_from(likes), graph_from(np.where(weights > 0, likes, False))
+    table = Consideration.of_graph(graph.by_user, graph.by_item, weights, 9, 0.1)
+    wanted = Consideration.of_graph(others.by_user, others.by_item, weights, 9, 0.1)
+    assert not np.isin(table.items, [2, 5]).any()
+    assert (table.rest[[2, 5]] == 1.0).all()
+    np.testing.assert_allclose(dense(table).sum(axis=1) + table.rest, 1.0, rtol=1e-5)
+    for name in ("starts", "items", "shares", "rest"):
+        np.testing.assert_array_equal(getattr(table, name), getattr(wanted, name))
+
+
+@pytest.mark.parametrize("gamma", [1.0, 0.4])
 def test_parts_of_the_users_add_up_to_the_same_bits(monkeypatch: pytest.MonkeyPatch, gamma: float) -> None:
     monkeypatch.setattr(module, "MOST_LIKES", 9)  # most users are sampled by a window
     graph = graph_from(planted(users=90, seed=1).toarray())

@@ -100,8 +100,6 @@ def _grown_walk(model: Model, liked: Adjacency, weights: NDArray[np.float64]) ->
     if old is None:
         return None
     if model.users.knows_likes:
-        known = weights[liked.indices] > 0  # not of users added since, who may like what nobody did
-        liked = Adjacency(np.append(0, np.cumsum(known))[liked.starts], liked.indices[known])
         by_item = transpose(liked, len(weights), np.array([0, liked.rows]))
         with LocalBackend(model.plan.threads) as threads:
             return Consideration.of_graph(liked, by_item, weights, model.plan.neighbours, old.mix, threads.map)

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from considerate.data.graph import Adjacency, Range, ranges, run_serially
+from considerate.data.graph import Adjacency, Range, ranges, run_serially, transpose
 from considerate.kernels import compiled
 from considerate.kernels.threads import locked_cached_property
 
@@ -52,7 +52,11 @@ class Consideration:
         mix: float,
         run: Any = run_serially,
     ) -> Consideration:
-        """The table of a graph in memory."""
+        """The table of a graph in memory. A like of an item of weight 0 leads nowhere, and nothing leads to it."""
+        if np.any((weights == 0) & (by_item.degrees > 0)):
+            kept = weights[by_user.indices] > 0
+            by_user = Adjacency(np.append(0, np.cumsum(kept))[by_user.starts], by_user.indices[kept])
+            by_item = transpose(by_user, len(weights), np.array([0, by_user.rows]))
         steps = WalkSteps(by_user, by_item, pull_of(weights, by_item.degrees))
         return cls.of_rows(steps.rows(weights, neighbours, run), weights, mix)
 
