@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 import naive_draws
 from considerate import Recommender
 from considerate.data.graph import Adjacency, Graph, ranges, transpose
+from considerate.distributed import OutOfCore
 from considerate.errors import DataError
 from considerate.inference.hidden import Consideration, Draws, Sampled, popularity_weights, positives_to_negatives
 from considerate.inference.hidden import consideration as module
@@ -440,13 +441,15 @@ def test_fallbacks_are_reported(mixing: float, level: int | None, caplog: pytest
         assert "for 100 % of the unliked edges" in said[0].getMessage()
 
 
-def test_a_few_fallbacks_are_only_noted(caplog: pytest.LogCaptureFixture) -> None:
-    """One user in a corner of their own among many."""
+@pytest.mark.parametrize("backend", [None, OutOfCore(), OutOfCore(division="items")], ids=["memory", "users", "items"])
+def test_a_few_fallbacks_are_only_noted(backend: OutOfCore | None, caplog: pytest.LogCaptureFixture) -> None:
+    """One user of two likes in a corner of their own among many; in parts too, where each counts its own."""
     likes = sp.block_diag([planted(users=300), np.ones((1, 2))]).tocsr()
     caplog.set_level(logging.INFO, "considerate")
-    Recommender(factors=1, sweeps=1, consideration="walk", mixing=0.0).fit(likes)
+    Recommender(factors=1, sweeps=1, negatives=1.0, consideration="walk", mixing=0.0).fit(likes, backend=backend)
     said = [record for record in caplog.records if "the walk had no item left" in record.getMessage()]
     assert [record.levelno for record in said] == [logging.INFO]
+    assert f"for {100 * 2 / likes.nnz:.3g} % of the unliked edges" in said[0].getMessage()
 
 
 # --- Changes to a fitted model ---

@@ -436,6 +436,19 @@ def test_draws_by_the_walk_over_parts(resident, monkeypatch, tmp_path):
             assert_same(found[0], swept(InMemory(graph, estimator, plan, backend)))
 
 
+def test_parts_count_the_draws_that_the_walk_had_no_item_left_for():
+    """Rows of three entries and nothing cut: a user of few likes has soon drawn all that the walk leads to."""
+    graph, plan = graph_of(), replace(settings_of(), consideration="walk", neighbours=3, mixing=0.0)
+    table = replace(table_of(graph, plan), rest=np.zeros(graph.item_count, np.float32))
+    estimator = Sampled(graph.by_user, graph.user_blocks, Draws.of(pi(graph), table), NEGATIVES, plan.seed)
+    estimator.draw(1)
+    assert 0 < estimator.fallbacks < estimator.drawn
+    with divided("sampled", plan, in_process, consideration=table) as (runner, pool):
+        assert pool.parts > 3
+        next(runner.sweeps())
+        assert runner.fallen_back == estimator.fallbacks / estimator.drawn
+
+
 # --- States ---
 
 

@@ -143,11 +143,15 @@ class Reply:
     parts: int  # of the whole division
     blocks: dict[int, NDArray[np.float64]]  # by part: [blocks, 6]
     nodes: dict[Place, Sums]
+    drawn: int = 0  # unliked edges that were drawn for the answer
+    fallbacks: int = 0  # of them from pi, as the walk had no item left
 
     @classmethod
-    def of(cls, number: int, parts: int, blocks: NDArray[np.float64], sums: Sums) -> Reply:
+    def of(
+        cls, number: int, parts: int, blocks: NDArray[np.float64], sums: Sums, drawn: int = 0, fallbacks: int = 0
+    ) -> Reply:
         """The answer of one part."""
-        return cls(parts, {number: blocks}, {_risen(parts, (0, number)): sums})
+        return cls(parts, {number: blocks}, {_risen(parts, (0, number)): sums}, drawn, fallbacks)
 
     def in_order(self) -> NDArray[np.float64]:
         """What is per block, in the order of the blocks."""
@@ -178,4 +182,4 @@ def merge_replies(a: Reply, b: Reply) -> Reply:
             sums = other.take_in(sums) if place[1] % 2 else sums.take_in(other)
             place = _risen(a.parts, (place[0] + 1, place[1] // 2))
         nodes[place] = sums
-    return Reply(a.parts, a.blocks | b.blocks, nodes)
+    return Reply(a.parts, a.blocks | b.blocks, nodes, a.drawn + b.drawn, a.fallbacks + b.fallbacks)

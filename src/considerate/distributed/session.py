@@ -167,6 +167,7 @@ class PartitionedSession(FitSession):
         self.written = False  # whether there is a model
         self.division: Division
         self.pool: WorkerPool
+        self._runner: PartitionedRunner
 
     def open(self) -> None:
         """Start the backend, read the data and partition it."""
@@ -249,6 +250,7 @@ class PartitionedSession(FitSession):
         runner = make_runner(outline, setup, weights, self.pool, options, run, self.consideration)
         self.resident, self.counts, self.grouping = setup.resident, runner.counts, runner.grouping
         self.part_count = self.pool.parts
+        self._runner = runner
         return runner
 
     def write_parts(self, checkpoints: Checkpoints, state: State) -> list[FileEntry]:
@@ -268,6 +270,9 @@ class PartitionedSession(FitSession):
 
     def note(self) -> str:
         return self.cluster.sweep_report(self.pool)
+
+    def fallen_back(self) -> float:
+        return self._runner.fallen_back
 
     def finish(self, plan: FitPlan, progress: FitProgress) -> Model:
         """Each shard of users is written where they are; then the index, which makes them one model."""

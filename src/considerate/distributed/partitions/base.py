@@ -44,6 +44,7 @@ class Partition:
         self.sweep = 0  # of the last step
         self.temperature: NDArray[np.float64] | None = None
         self._before: Side | None = None
+        self._counts = np.zeros(2, np.int64)  # edges drawn since the last reply, and those of them from pi
         self._spare = Spare()
 
     @property
@@ -111,13 +112,19 @@ class Partition:
         first = self.graph.first
         return np.array([[bound, bad if bad < 0 else first + bad, *moments] for bound, bad, moments in steps])
 
-    def _sampled(self, likes: Adjacency, blocks: NDArray[np.int64], first: int, draws: Draws) -> Sampled:
-        """The draws of the users whose likes these are, `first` and on."""
-        plan = self.setup.plan
-        return Sampled(likes, blocks, draws, plan.negatives, plan.seed, first_user=first, spare=spares.drawn)
+    def _draw_for(
+        self, likes: Adjacency, first: int, draws: Draws, sweep: int, sides: tuple[Side, Side] | None = None
+    ) -> Adjacency:
+        """The unliked edges of H^(sweep) of the users whose likes these are, `first` and on; the reply counts them."""
+        plan, blocks = self.setup.plan, np.array([0, likes.rows])
+        sampled = Sampled(likes, blocks, draws, plan.negatives, plan.seed, first_user=first, spare=spares.drawn)
+        edges = sampled.draw(sweep, sides=sides)
+        self._counts += (sampled.drawn, sampled.fallbacks)
+        return edges
 
     def _reply(self, blocks: NDArray[np.float64] | None, sums: Sums) -> Reply:
-        return Reply.of(self.number, self.setup.parts, np.empty((0, 6)) if blocks is None else blocks, sums)
+        counts, self._counts = self._counts.tolist(), np.zeros(2, np.int64)
+        return Reply.of(self.number, self.setup.parts, np.empty((0, 6)) if blocks is None else blocks, sums, *counts)
 
     def _forget(self) -> None:
         """Let go of what was kept between two calls of one sweep."""

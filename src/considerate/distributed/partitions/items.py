@@ -142,16 +142,15 @@ class ItemPartition(Partition):
         return self._unliked[1]
 
     def _draw_all(self, draws: Draws, sweep: int) -> Adjacency:
-        blocks = np.array([0, self.setup.user_count])
-        drawn = self._sampled(self._all_user_likes(), blocks, 0, draws).draw(sweep)
-        return transpose(drawn, self.setup.item_count, blocks)
+        drawn = self._draw_for(self._all_user_likes(), 0, draws, sweep)
+        return transpose(drawn, self.setup.item_count, np.array([0, self.setup.user_count]))
 
     def _draw_in_slices(self, draws: Draws, sweep: int) -> Adjacency:
         """The same without holding anyone else's edges: some users after the others."""
         all_user_likes, starts, indices = self._all_user_likes(), [np.zeros(1, np.int64)], []
         for first in range(0, all_user_likes.rows, USERS_PER_DRAW):
             some = all_user_likes.between(first, min(first + USERS_PER_DRAW, all_user_likes.rows))
-            drawn = self._sampled(some, np.array([0, some.rows]), first, draws).draw(sweep)
+            drawn = self._draw_for(some, first, draws, sweep)
             mine = (drawn.indices >= self._items.start) & (drawn.indices < self._items.stop)
             before = np.concatenate([[0], np.cumsum(mine)])
             starts.append(starts[-1][-1] + before[drawn.starts[1:]])

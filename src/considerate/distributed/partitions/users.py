@@ -122,8 +122,7 @@ class UserPartition(Partition):
     def _draw(self, draws: Draws, down: Broadcast) -> Adjacency:
         """The unliked edges of H^(sweep), by user. Tilted ones lean on the users as they are before their step."""
         users = self.side if self.sweep < down.sweep or self._before is None else self._before
-        sampled = self._sampled(self.graph.likes, self.graph.blocks, self.graph.first, draws)
-        return sampled.draw(down.sweep, sides=(users, down.other))
+        return self._draw_for(self.graph.likes, self.graph.first, draws, down.sweep, (users, down.other))
 
     def _by_item(self, edges: Adjacency, spare: Spare | None = None) -> Adjacency:
         return transpose(edges, self.setup.item_count, np.array([0, edges.rows]), run_serially, spare)

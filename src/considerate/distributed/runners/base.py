@@ -56,6 +56,7 @@ class PartitionedRunner:
         fixed = Draws.of(weights, consideration, plan.tilt) if grouping is None else grouping.saturation.inclusion
         self._fixed = pool.share(fixed, keep=True)
         self._spare = Spare()
+        self.fallen_back = 0.0  # the share of the draws made last for which the walk had no item left
         self._swept = 0  # the sweep that the parts are at, as far as they were called from here
 
     @property
@@ -115,6 +116,8 @@ class PartitionedRunner:
     def _call(self, method: str, *arguments: Any, changes: bool = False) -> Reply:
         """The merged reply of all parts, which are given what q(H) makes of pi."""
         reply: Reply = self.pool.call(method, self._fixed, *arguments, merge=merge_replies, changes=changes)
+        if reply.drawn:
+            self.fallen_back = reply.fallbacks / reply.drawn
         return reply
 
     def _epsilon(self, state: State) -> float:
