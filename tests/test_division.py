@@ -103,6 +103,25 @@ def test_the_table_of_the_walk_is_held_by_the_workers_and_the_head(division: Div
     assert walk.sums_room(memory) == 1e9 == walk.sums_room(None)
 
 
+def test_the_sums_of_the_walk_are_counted_while_its_table_is_made() -> None:
+    """Within the room for sums, but for a row of each node; of a small catalogue all rows are less than that."""
+    walk = replace(LARGE, workers=64, plan=replace(LARGE.plan, consideration="walk"))
+    likes = PROCESS + 8 * walk.edges / 64 + 8 * walk.users / 64 + 8 * walk.items
+    assert walk.parts == 64
+    rows = walk.walk_nodes * 12 * walk.items
+    assert walk.walk_memory(8e9) == pytest.approx(likes + 1e9 + rows)
+    assert walk.walk_memory(4e9) == pytest.approx(likes + 5e8 + rows)
+    assert walk.walk_memory(None) == walk.walk_memory(8e9)
+    small = replace(walk, items=100)
+    assert small.walk_memory(8e9) == pytest.approx(likes - 8 * (walk.items - 100) + small.walk_nodes * 12 * 100**2)
+    assert replace(walk, plan=replace(walk.plan, consideration="popularity")).walk_memory(8e9) == 0.0
+    plan = replace(walk.plan, factors=1, negatives=0.1, neighbours=1)
+    flat, memory = replace(walk, plan=plan, users=10**6, edges=10**9), 3.7e8
+    assert max(flat.worker_memory, flat.head_memory) < memory
+    with pytest.raises(MemoryLimitError, match="per worker"):
+        planned(flat, memory)
+
+
 class Recorder:
     """A pool in this process that counts the bytes that would be sent."""
 

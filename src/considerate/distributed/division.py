@@ -16,6 +16,7 @@ from considerate.data.graph import ITEMS, MOST_BLOCKS, MOST_ITEM_BLOCKS, USERS, 
 from considerate.distributed.backends.base import BackendSession
 from considerate.distributed.messages import Reply, Sums, merge_replies
 from considerate.errors import MemoryLimitError
+from considerate.inference.hidden.consideration import BLOCK_STEPS, MOST_LIKES
 from considerate.inference.posterior import padded
 from considerate.kernels import compiled
 from considerate.parameters import FitPlan
@@ -24,6 +25,7 @@ PROCESS = 2e8  # bytes of a process that has done nothing yet
 REPLAYED = 5  # messages down that the head keeps, to send them again to a worker that replaces a lost one
 MOST_SUMS = 1e9  # bytes of sums on a worker, where its memory is not known
 SUMS_SHARE = 1 / 8  # of its memory, where it is known
+WALK_ENTRY = 12  # bytes of an entry of the walk's sums: an item and a whole number
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,11 @@ class Division:
         """Parts of the worker that has most."""
         return math.ceil(self.parts / min(self.workers, self.parts))
 
+    @property
+    def running(self) -> int:
+        """Parts of a worker that are at work at a time."""
+        return min(self.threads, self.most_parts)
+
     # --- Messages ---
 
     def side_bytes(self, side: str, rows: float) -> float:
@@ -121,8 +128,7 @@ class Division:
     @property
     def worker_nodes(self) -> int:
         """Nodes of sums on a worker: those that threads make, that wait in the tree, and two answers being merged."""
-        running = min(self.threads, self.most_parts)
-        sent = 0
+        running, sent = self.running, 0
         if not self.out_of_core:
             cuts = np.linspace(0, self.parts, min(self.workers, self.parts) + 1).round().astype(int).tolist()
             sent = 2 * max(tree_nodes(first, last, self.parts) for first, last in itertools.pairwise(cuts))
@@ -139,21 +145,49 @@ class Division:
 
     @property
     def worker_memory(self) -> float:
-        """Bytes of a worker: the message, sums, its likes both ways, its rows before and after a step, H, and the
-        walk's table with an alias table for each row."""
-        running = min(self.threads, self.most_parts)
-        held = running if self.out_of_core else self.most_parts
-        rows = (self.users if self.by_users else self.items) * held / self.parts
-        graph = 8 * self.edges * held / self.parts + 8 * rows + 8 * self.travelling_rows * held
+        """Bytes of a worker in a sweep: the message, sums, its likes both ways, its rows before and after a step, H,
+        and the walk's table with an alias table for each row."""
+        rows = 2 * self.side_bytes(self.resident, self._held_rows)
+        walk = 0.0 if self.expected else self.walk_bytes(8 + 12)
+        return PROCESS + self.down + self.worker_sums + self._graph_bytes + rows + self._hidden_bytes + walk
+
+    @property
+    def walk_nodes(self) -> int:
+        """Nodes of the walk's sums on a worker, at most: a row's entries are known when it is done, so that a thread
+        holds three, and two that are merged go into new memory."""
+        return self.worker_nodes + 2 * self.running + 2
+
+    def walk_memory(self, memory: float | None) -> float:
+        """Bytes of a worker while the walk's table is made: its likes both ways, and the sums of some rows at a time.
+        By users these are within the room for sums, but for a row of each node; by items a thread has its own."""
+        if self.plan.consideration != "walk":
+            return 0.0
+        room = self.sums_room(memory) if self.by_users else WALK_ENTRY * 3.0 * BLOCK_STEPS * self.running
+        sums = room + WALK_ENTRY * self.items * self.walk_nodes
+        every = WALK_ENTRY * min(self.items**2, self.edges * min(self.items, MOST_LIKES)) * self.walk_nodes
+        return PROCESS + self._graph_bytes + min(sums, every)
+
+    @property
+    def _held(self) -> int:
+        """Parts of a worker that are in memory."""
+        return self.running if self.out_of_core else self.most_parts
+
+    @property
+    def _held_rows(self) -> float:
+        return (self.users if self.by_users else self.items) * self._held / self.parts
+
+    @property
+    def _graph_bytes(self) -> float:
+        """The likes of the parts in memory, both ways."""
+        graph = 8 * self.edges * self._held / self.parts + 8 * self._held_rows + 8 * self.travelling_rows * self._held
         if not self.by_users and not self.out_of_core:
             graph += 4 * self.edges + 8 * self.users  # the likes of all users
-        graph += 2 * self.side_bytes(self.resident, rows)
-        walk = 0.0 if self.expected else self.walk_bytes(8 + 12)
-        return PROCESS + self.down + self.worker_sums + graph + self._hidden_bytes(running, held) + walk
+        return graph
 
-    def _hidden_bytes(self, running: int, held: int) -> float:
+    @property
+    def _hidden_bytes(self) -> float:
         """H of the parts at work and of those that wait for the next call, or what stands for it."""
-        part = 1 / self.parts
+        part, running, held = 1 / self.parts, self.running, self._held
         waiting = held if self.item_shards * len(self.coordinate_blocks) > 1 else running
         if self.expected:
             alpha = 12.0 * min(self.plan.groups, self.items) * self.users
@@ -187,15 +221,15 @@ class Division:
 
     def fits(self, memory: float | None) -> bool:
         """Whether workers, and the head, get by with so many bytes each; None is not checked."""
-        return memory is None or max(self.worker_memory, self.head_memory) <= memory
+        return memory is None or max(self.worker_memory, self.walk_memory(memory), self.head_memory) <= memory
 
     def check(self, memory: float | None) -> None:
         """MemoryLimitError with what is needed, what there is, and what would fit."""
         if memory is None or self.fits(memory):
             return
-        needed, where = self.head_memory, "at the head"
-        if self.worker_memory > memory:
-            needed, where = self.worker_memory, "per worker"
+        needed, where = max(self.worker_memory, self.walk_memory(memory)), "per worker"
+        if needed <= memory:
+            needed, where = self.head_memory, "at the head"
         other = ITEMS if self.by_users else USERS
         more = (w for w in range(self.workers + 1, self.parts + 1) if self._resized(memory, workers=w))
         fewer = (k for k in range(8 * ((self.plan.factors - 1) // 8), 0, -8) if self._resized(memory, factors=k))

@@ -245,7 +245,7 @@ class PartitionedSession(FitSession):
         run = self._stack.enter_context(LocalBackend(plan.threads)).map
         weights = self.histogram.weights
         if plan.consideration == "walk":
-            block_bytes = self.division.sums_room(cluster.memory) / self.division.worker_nodes
+            block_bytes = self.division.sums_room(cluster.memory) / self.division.walk_nodes
             self.consideration = consideration_over(self.pool, outline, plan, weights, block_bytes)
         runner = make_runner(outline, setup, weights, self.pool, options, run, self.consideration)
         self.resident, self.counts, self.grouping = setup.resident, runner.counts, runner.grouping

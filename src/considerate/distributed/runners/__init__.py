@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from considerate.data.graph import USERS, GraphOutline, Range, Run, ranges, run_serially
 from considerate.distributed.backends.base import PartitionedBackend
+from considerate.distributed.division import WALK_ENTRY
 from considerate.distributed.messages import PartitionSetup, merge_replies
 from considerate.distributed.pools import WorkerPool
 from considerate.distributed.runners.base import PartitionedRunner
@@ -21,8 +22,6 @@ from considerate.inference.posterior import Side
 from considerate.kernels import compiled
 from considerate.kernels.arrays import added
 from considerate.parameters import FitPlan
-
-ENTRY_BYTES = 12  # of the walk's sums: an item and a whole number
 
 __all__ = ["ByUsersRunner", "PartitionedRunner", "consideration_over", "correct_head_over", "gather", "make_runner"]
 
@@ -89,7 +88,7 @@ def consideration_over(
 
     work: NDArray[np.int64] = pool.call("walk_work", pull, merge=added)
     entries = np.minimum(work, outline.item_count)  # of each row's sums, at most
-    blocks = [cut(items) for items in ranges(row_cuts(entries, max(1, int(block_bytes / ENTRY_BYTES))))]
+    blocks = [cut(items) for items in ranges(row_cuts(entries, max(1, int(block_bytes / WALK_ENTRY))))]
     return Consideration.of_rows(blocks, weights, plan.mixing)
 
 
