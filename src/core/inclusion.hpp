@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <vector>
 
 #include "walk.hpp"
@@ -11,25 +12,17 @@ namespace considerate {
 
 // F(T), the sum over some weights of 1 - exp(-T w), and its slope, for T up to 2 T0.
 //
-// Where T0 w is small the sum is a power series, whose moments are added once; the few weights above are kept.
+// Where T0 w is small the sum is a power series, whose moments are added once; the few weights above are kept. Some
+// weights at a time are added in float32, and these sums in float64.
 class InclusionSum {
  public:
+  static constexpr std::size_t kWeights = 64;  // added at a time; there are a multiple of them
+
   void split(const std::vector<float>& weights, double start) {
     start_ = start;
     heavy_.clear();
-    Pair sums[kTerms] = {};
-    for (std::size_t n = 0; n + 1 < weights.size(); n += 2) {  // an even number
-      Pair x = {start * static_cast<double>(weights[n]), start * static_cast<double>(weights[n + 1])};
-      if (x[0] > kSmall || x[1] > kSmall)
-        for (int lane = 0; lane < 2; ++lane)
-          if (x[lane] > kSmall) {
-            heavy_.push_back(x[lane] / start);
-            x[lane] = 0.0;
-          }
-      Pair power = x;
-      for (int k = 0; k < kTerms; ++k, power *= x) sums[k] += power;
-    }
-    for (int k = 0; k < kTerms; ++k) moments_[k] = sums[k][0] + sums[k][1];
+    std::fill(moments_, moments_ + kTerms, 0.0);
+    for (std::size_t n = 0; n < weights.size(); n += kWeights) add(weights.data() + n, static_cast<float>(start));
   }
 
   bool covers(double temperature) const { return temperature <= 2.0 * start_; }
@@ -52,9 +45,33 @@ class InclusionSum {
   }
 
  private:
-  using Pair = double __attribute__((vector_size(16)));
+  using Four = float __attribute__((vector_size(16)));
+  using Mask = std::int32_t __attribute__((vector_size(16)));
+
+  void add(const float* weights, float start) {
+    Four sums[kTerms] = {};
+    for (std::size_t n = 0; n < kWeights; n += 4) {
+      Four x;
+      std::memcpy(&x, weights + n, sizeof x);
+      x *= start;
+      const Mask large = x > kSmall;
+      if ((large[0] | large[1] | large[2] | large[3]) != 0)
+        for (int lane = 0; lane < 4; ++lane)
+          if (large[lane] != 0) {
+            heavy_.push_back(static_cast<double>(weights[n + static_cast<std::size_t>(lane)]));
+            x[lane] = 0.0f;
+          }
+      const Four factor = reinterpret_cast<Four>(reinterpret_cast<Mask>(x) & (x > kTiny));
+      Four power = x;
+      for (int k = 0; k < kTerms; ++k, power *= factor) sums[k] += power;
+    }
+    for (int k = 0; k < kTerms; ++k)
+      for (int lane = 0; lane < 4; ++lane) moments_[k] += static_cast<double>(sums[k][lane]);
+  }
+
   static constexpr int kTerms = 6;
-  static constexpr double kSmall = 0.2;  // up to T w = 0.4 a term left out is below 1e-6 of the sum
+  static constexpr float kSmall = 0.2f;  // up to T w = 0.4 a term left out is below 1e-6 of the sum
+  static constexpr float kTiny = 1e-6f;  // below it the first term is all: the sixth would be no normal number
   double start_ = 0.0, moments_[kTerms] = {};
   std::vector<double> heavy_;
 };
@@ -63,7 +80,7 @@ class InclusionSum {
 class OwnInclusion {
  public:
   OwnInclusion(const WalkTable& table, const double* pi, std::int64_t items)
-      : table_(table), p_(static_cast<std::size_t>(items + items % 2)), weights_(p_.size()) {
+      : table_(table), p_(padded(static_cast<std::size_t>(items))), weights_(p_.size()) {
     double total = 0.0;
     for (std::int64_t n = 0; n < items; ++n) {
       total += pi[n];
@@ -98,6 +115,10 @@ class OwnInclusion {
   }
 
  private:
+  static std::size_t padded(std::size_t items) {
+    return (items + InclusionSum::kWeights - 1) / InclusionSum::kWeights * InclusionSum::kWeights;
+  }
+
   // w of the items that are not liked.
   void weigh(const std::int32_t* liked, std::int64_t degree) {
     const Lists& rows = table_.rows;
@@ -106,8 +127,14 @@ class OwnInclusion {
     double cut = 0.0;
     for (std::int64_t e = 0; e < degree; ++e) {
       cut += static_cast<double>(table_.rest[liked[e]]);
-      const std::int64_t last = rows.starts[liked[e] + 1];
-      for (std::int64_t i = rows.starts[liked[e]]; i < last; ++i) sums[rows.indices[i]] += table_.shares[i];
+      const std::int64_t first = rows.starts[liked[e]], last = rows.starts[liked[e] + 1];
+      const std::int64_t ahead = e + 1 < degree ? rows.starts[liked[e + 1]] - first : 0;  // the row that comes next
+      for (std::int64_t i = first; i < last; i += kLine) {
+        __builtin_prefetch(rows.indices + i + ahead);
+        __builtin_prefetch(table_.shares + i + ahead);
+        const std::int64_t stop = std::min(i + kLine, last);
+        for (std::int64_t at = i; at < stop; ++at) sums[rows.indices[at]] += table_.shares[at];
+      }
     }
     const double each = (1.0 - table_.mix) / static_cast<double>(degree);
     const auto per_like = static_cast<float>(each), background = static_cast<float>(table_.mix + each * cut);
@@ -115,6 +142,7 @@ class OwnInclusion {
     for (std::int64_t e = 0; e < degree; ++e) weights_[static_cast<std::size_t>(liked[e])] = 0.0f;
   }
 
+  static constexpr std::int64_t kLine = 16;  // entries of a cache line
   const WalkTable& table_;
   std::vector<float> p_, weights_;  // of popularity; of the user, 0 where liked
   double support_ = 0.0;            // items that popularity reaches
