@@ -35,13 +35,16 @@ from considerate.study.peers import ALS, GFCF, Peer, Walk, fit_peer, training_ma
 from studies.movielens import default_folder
 
 K = 20  # places of a list that count
-WALK: dict[str, Any] = {"consideration": "walk", "neighbours": 500, "mixing": 0.05}
-EXPECTED = WALK | {"hidden": "expected", "sweeps": 12, "tolerance": 0.0}
-SAMPLED = WALK | {"hidden": "sampled", "sweeps": 25, "tolerance": 0.0}
+COMMON: dict[str, Any] = {"consideration": "walk", "neighbours": 500, "mixing": 0.05, "tolerance": 0.0}
+EXPECTED = COMMON | {"hidden": "expected", "sweeps": 12}
+SAMPLED = COMMON | {"hidden": "sampled", "sweeps": 15}
 TRIALS: tuple[dict[str, Any], ...] = (
     EXPECTED | {"negatives": 5.0, "gamma": 1.0, "likelihood_weight": 8.0},
     EXPECTED | {"negatives": 15.0, "gamma": 0.5, "likelihood_weight": 8.0},
+    SAMPLED | {"negatives": 3.0, "gamma": 1.0, "likelihood_weight": 4.0, "consideration": "popularity"},
     SAMPLED | {"negatives": 3.0, "gamma": 1.0, "likelihood_weight": 4.0},
+    SAMPLED | {"negatives": 10.0, "gamma": 1.0, "likelihood_weight": 4.0},
+    SAMPLED | {"negatives": 10.0, "gamma": 0.5, "likelihood_weight": 4.0},
 )
 ALS_TRIALS = tuple(
     {"alpha": alpha, "regularization": weight, "iterations": 15}
