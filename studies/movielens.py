@@ -29,7 +29,7 @@ from considerate.study.peers import training_matrix
 ITEM_BINS = np.array([1, 10, 32, 100, 316, 1000, 10**9])
 USER_BINS = np.array([1, 10, 20, 80, 10**9])
 KNOBS = (0.0, 0.5, 1.0)
-PAPER: dict[str, Any] = {"factors": 20, "negatives": 1.0, "likelihood_weight": 1.0}
+PAPER: dict[str, Any] = {"factors": 20, "consideration": "popularity", "negatives": 1.0, "likelihood_weight": 1.0}
 MODELS: dict[str, dict[str, Any]] = {
     "sampled, r = 1, c = 1": PAPER,
     "sampled, r = 1/2, c = 1": PAPER | {"rate": 0.5},

@@ -130,15 +130,14 @@ def figures(sample: ModelSample, mean: Floats, deviation: Floats) -> Figures:
 
 
 def fit_likes(sample: ModelSample, **settings: Any) -> Recommender:
-    """The likes alone, c = 1."""
+    """The likes alone, c = 1, H drawn from popularity as in the paper."""
     from scipy import sparse
 
     shape = (sample.user_count, sample.item_count)
     likes = sparse.csr_matrix((np.ones(len(sample.users)), (sample.users, sample.items)), shape=shape)
     factors = sample.user_vectors.shape[1]
-    return Recommender(
-        **{"negatives": 1, "likelihood_weight": 1, "factors": factors, "sweeps": 40, "tolerance": 0, **settings}
-    ).fit(likes)
+    papers = {"consideration": "popularity", "negatives": 1, "likelihood_weight": 1, "sweeps": 40, "tolerance": 0}
+    return Recommender(**{"factors": factors, **papers, **settings}).fit(likes)
 
 
 def fit_drawn(sample: ModelSample, **settings: Any) -> Figures:

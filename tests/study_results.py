@@ -32,7 +32,7 @@ from considerate.study.results import (
 
 SCORES = {  # score -> S_rank of its head, of its tail
     "considerate": (0.955, 0.66),
-    "considerate, knob 0": (0.84, 0.81),
+    "considerate, for the tail": (0.84, 0.81),
     "like, r = 1": (0.80, 0.83),
     "popularity x like, r = 1": (0.96, 0.45),
     "like, r = 1/2": (0.86, 0.80),
@@ -278,7 +278,7 @@ def _times() -> list[TimeCurve]:
 def _comparisons(random: np.random.Generator) -> list[ScorerResult]:
     values = {
         OURS: (0.931, 0.71, 0.291),
-        "considerate, knob 0": (0.884, 0.79, 0.221),
+        "considerate, for the tail": (0.884, 0.79, 0.221),
         "like, r = 1": (0.85, 0.78, 0.16),
         "popularity": (0.861, 0.28, 0.118),
         "BPR-uniform": (0.924, 0.60, 0.271),
@@ -295,9 +295,9 @@ def _comparisons(random: np.random.Generator) -> list[ScorerResult]:
             best = values[OURS]
             difference = {"S_rank": best[0] - rank, "Recall@20": best[2] - recall, "NDCG@20": 0.42 * (best[2] - recall)}
             difference["S_rank tail"] = best[1] - tail
-        if name != "considerate, knob 0":
-            without = values["considerate, knob 0"]
-            difference |= {"S_rank, knob 0": without[0] - rank, "S_rank tail, knob 0": without[1] - tail}
+        if name != "considerate, for the tail":
+            without = values["considerate, for the tail"]
+            difference |= {"S_rank, for the tail": without[0] - rank, "S_rank tail, for the tail": without[1] - tail}
         found.append(
             ScorerResult(
                 name,
@@ -317,7 +317,7 @@ def _differences(random: np.random.Generator) -> list[DifferenceByDegree]:
     low, high = [0, 10, 32, 100, 317, 1000, 0], [9, 31, 99, 316, 999, 3000, 99]
     count = [200, 900, 3100, 8000, 11_000, 7000, 4200]
     found = []
-    for name in (OURS, "considerate, knob 0"):
+    for name in (OURS, "considerate, for the tail"):
         for peer in PEERS:
             (our_head, our_tail), (head, tail) = SCORES[name], SCORES[peer]
             along = np.array([0, 0.2, 0.4, 0.6, 0.8, 1.0, 0.3])

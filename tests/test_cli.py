@@ -380,7 +380,7 @@ def test_vectors_are_exported_whose_products_are_scores(folder: Path, tmp_path: 
     assert (said["users"], said["items"], said["coordinates"]) == (60, 20, 5)
     rows = pq.read_table(tmp_path / "v.parquet").to_pylist()
     vectors = {(row["kind"], row["id"]): np.array(row["vector"]) for row in rows}
-    for row in answer("recommend", model, "u07", "--popularity", 0.25):
+    for row in answer("recommend", model, "u07", "--popularity", 0.25, "--lift", 0):
         product = vectors["user", "u07"] @ vectors["item", row["item"]]
         assert product == pytest.approx(row["score"], abs=1e-4)
 
@@ -454,7 +454,7 @@ def test_inspect_a_model(folder: Path) -> None:
     assert (said["users"], said["items"], said["titles"], said["likes"]) == (60, 20, True, True)
     assert said["library_version"] == __version__
     result = run("inspect", folder / "model.safetensors")
-    for words in ("not converged", "prior spread", "E[tau]", "knob 0.5", "factors=3", "▁"):
+    for words in ("not converged", "prior spread", "E[tau]", "knob 0.75", "factors=3", "▁"):
         assert words in result.stdout
     assert run("inspect", folder / "model.safetensors", "--hidden").exit_code == 2
 

@@ -89,7 +89,7 @@ def test_expected_mode_sends_groups_and_draws_nothing() -> None:
 
 @pytest.mark.parametrize("division", [XBOX, FEW_USERS])
 def test_the_table_of_the_walk_is_held_by_the_workers_and_the_head(division: Division) -> None:
-    entries = 200 * division.items
+    entries = 500 * division.items
     walk = replace(division, plan=replace(division.plan, consideration="walk"))
     assert walk.worker_memory - division.worker_memory == pytest.approx((8 + 12) * entries)
     assert walk.head_memory - division.head_memory == pytest.approx(2 * 8 * entries)

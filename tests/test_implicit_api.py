@@ -34,12 +34,12 @@ IMPLICIT = {
 
 @pytest.fixture(scope="module")
 def fitted() -> Recommender:
-    return Recommender(factors=4, sweeps=15).fit(planted())
+    return Recommender(factors=4, sweeps=15, consideration="popularity").fit(planted())
 
 
 @pytest.fixture(scope="module")
 def on_skewed() -> Recommender:
-    return Recommender(factors=4, sweeps=15).fit(skewed())
+    return Recommender(factors=4, sweeps=15, consideration="popularity").fit(skewed())
 
 
 @pytest.mark.parametrize("name", IMPLICIT)
@@ -356,7 +356,7 @@ def test_thompson_draws(on_skewed: Recommender) -> None:
 @pytest.mark.parametrize("user_bias", [False, True])
 @pytest.mark.parametrize("knob", [None, 0.0, 1.0])
 def test_exported_vectors_give_the_scores(user_bias: bool, knob: float | None) -> None:
-    recommender = Recommender(factors=4, sweeps=8, user_bias=user_bias).fit(skewed())
+    recommender = Recommender(factors=4, sweeps=8, user_bias=user_bias, consideration="popularity").fit(skewed())
     users, items = recommender.export_vectors(knob)
     assert users.dtype == items.dtype == np.float32
     assert users.shape[1] == items.shape[1] == 6 + user_bias

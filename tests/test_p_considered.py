@@ -216,7 +216,7 @@ def test_inspect_shows_what_p_like_keeps_of_popularity(walked: Recommender, file
     assert said["consideration"] == {
         "kind": "walk",
         "neighbours": 12,
-        "mixing": 0.1,
+        "mixing": 0.05,
         "mass_kept": pytest.approx(kept, rel=1e-5),
     }
     rows = said["draws_per_like"]["by_degree"]
@@ -232,7 +232,7 @@ def test_inspect_shows_what_p_like_keeps_of_popularity(walked: Recommender, file
 
 def test_inspect_fits_the_terminal(files: Path) -> None:
     shown = run("inspect", files / "walk.safetensors", columns=80)
-    for words in ("by the walk, 12 neighbours", "mixing 0.1", "lift 1", "with log degree", "unliked edges per like"):
+    for words in ("by the walk, 12 neighbours", "mixing 0.05", "lift 1", "with log degree", "unliked edges per like"):
         assert words in " ".join(shown.split())
     assert max(len(line) for line in shown.splitlines()[1:]) <= 80
     assert "the likes were left out of the file" in run("inspect", files / "without.safetensors")

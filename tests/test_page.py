@@ -271,7 +271,7 @@ def test_the_four_questions_are_answered_from_the_numbers() -> None:
     assert "From 0 to there mean S_rank goes from 0.907 to 0.925, that of the tail from 0.760 to 0.606" in knob
     assert "ahead of 5 of 5" in comparison
     assert "Recall@20: ahead of popularity, BPR-uniform, BPR-popularity and ALS, behind EASE." in comparison
-    assert "S_rank in the tail with our knob at 0: ahead of popularity, BPR-uniform, BPR-popularity" in comparison
+    assert "S_rank in the tail, weights chosen for it: ahead of popularity, BPR-uniform, BPR-popularity" in comparison
 
 
 def test_an_interval_across_zero_is_neither_ahead_nor_behind() -> None:

@@ -28,10 +28,15 @@ PARAMETERS = (
         "negatives",
         "rate",
         "gamma",
+        "consideration",
+        "neighbours",
+        "mixing",
+        "tilt",
         "head_correction",
         "groups",
         "likelihood_weight",
         "popularity",
+        "lift",
     ),
     *(
         "user_bias",
@@ -139,9 +144,8 @@ def test_grid_search_over_users() -> None:
     """The folds are of users, who are then strangers to the model and folded in by `score`. Three clusters need more
     than one factor."""
     likes = planted(users=300, clusters=3, across=0.02)
-    search = GridSearchCV(
-        small(sweeps=30), {"factors": [1, 4], "likelihood_weight": np.array([1e-6, 1.0])}, cv=3, error_score="raise"
-    )
+    grid = {"factors": [1, 4], "likelihood_weight": np.array([1e-6, 1.0])}
+    search = GridSearchCV(small(sweeps=30, consideration="popularity"), grid, cv=3, error_score="raise")
     search.fit(likes)
     assert search.best_params_["likelihood_weight"] == 1.0
     assert search.best_params_["factors"] == 4

@@ -27,16 +27,27 @@ from considerate.data import ReaderOptions
 from considerate.data.graph import Graph, run_serially
 from considerate.errors import DataError, OutputError, UsageError
 from considerate.evaluation.calibration import reliability
-from considerate.evaluation.metrics import rank_score
+from considerate.evaluation.metrics import ndcg, rank_score
 from considerate.evaluation.ranks import held_ranks
-from considerate.evaluation.scorer import FunctionScorer, ModelScorer
+from considerate.evaluation.scorer import FunctionScorer
 from considerate.evaluation.split import HeldOut, edge_keys, one_per_user, validation
+from considerate.fitting.tuning import Weights
 from considerate.model.model import Model
 from considerate.simulation.degrees import PowerLaw
 from considerate.simulation.simulate import simulate_from_model
 from considerate.study.cache import Cache, Stage, code_version
 from considerate.study.experiment import Study, StudyOptions, run_study
-from considerate.study.fits import Compute, SplitResult, best_trial, consider_ours, fit_ours, our_trials, some_users
+from considerate.study.fits import (
+    Compute,
+    Ranking,
+    SplitResult,
+    best_trial,
+    consider_ours,
+    fit_ours,
+    our_trials,
+    some_users,
+    try_ours,
+)
 from considerate.study.material import Material, make_material, read_material
 from considerate.study.page import missing_parts, open_report, write_report
 from considerate.study.peers import Own, Snapshot
@@ -129,7 +140,7 @@ def test_the_popularity_row_is_what_brute_force_says(material: Material, results
 
 def test_differences_are_ours_less_theirs(results: Results) -> None:
     rows = {one.name: one for one in results.comparisons}
-    ours, liking = rows["considerate"], rows["considerate, knob 0"]
+    ours, liking = rows["considerate"], rows["considerate, for the tail"]
     for one in results.comparisons:
         if one.name != "considerate":
             for metric in ("S_rank", "S_rank tail", "NDCG@20"):
@@ -137,9 +148,9 @@ def test_differences_are_ours_less_theirs(results: Results) -> None:
                 low, high = one.difference_intervals[metric]
                 assert low <= one.difference[metric] + 1e-9
                 assert one.difference[metric] <= high + 1e-9
-        if one.name != "considerate, knob 0":
+        if one.name != "considerate, for the tail":
             expected = liking.metrics["S_rank tail"] - one.metrics["S_rank tail"]
-            assert one.difference["S_rank tail, knob 0"] == pytest.approx(expected, abs=1e-12)
+            assert one.difference["S_rank tail, for the tail"] == pytest.approx(expected, abs=1e-12)
     assert "S_rank" not in ours.difference
     assert rows["popularity"].difference_intervals["S_rank"][0] > 0  # taste was planted
 
@@ -154,7 +165,7 @@ def test_strata_hold_every_held_out_like(results: Results) -> None:
         assert sum(gap.count[:-1]) == held_out
         assert (gap.low[-1], gap.high[-1]) == (0, 99)
         tail = next(one for one in results.comparisons if one.name == gap.peer)
-        key = "S_rank tail" if gap.ours == "considerate" else "S_rank tail, knob 0"
+        key = "S_rank tail" if gap.ours == "considerate" else "S_rank tail, for the tail"
         assert gap.difference[-1] == pytest.approx(tail.difference[key])
     for table in (*results.errors, *results.histograms):
         assert sum(table.count) <= held_out
@@ -190,28 +201,31 @@ def test_every_figure_has_its_data(results: Results) -> None:
         assert lengths == {trace.sweep[-1]}
 
 
-def test_the_knob_is_the_best_one_of_validation(material: Material, results: Results) -> None:
+def test_the_weights_are_the_best_of_validation(material: Material, results: Results) -> None:
     """And validation is part of the first split's training likes: it shares nothing with the test."""
     held = one_per_user(material.graph, 0)
     valid = validation(held, 0)
     tested = held.users * material.graph.item_count + held.items
     validated = valid.users * material.graph.item_count + valid.items
     assert not np.isin(tested, np.concatenate([validated, edge_keys(valid.train)])).any()
+    in_tail = valid.train.by_item.degrees[valid.items] < 100
 
-    def rank(model: Model, knob: float) -> tuple[float, float]:
-        return float(held_ranks(ModelScorer(model, knob), valid).scores.mean()), -knob
+    def ranks(model: Model, weights: Weights) -> Any:
+        return held_ranks(Ranking("any", weights).scorer(model), valid)
 
-    tail = valid.train.by_item.degrees[valid.items] < 100
-    best = []
-    for settings in our_trials(SMALL):
-        model, _ = fit_ours(valid.train, settings, Compute(0, 1, run_serially))
-        coarse = max(rank(model, 0.25 * step) for step in range(7))
-        fine = [round(-coarse[1] + 0.05 * step, 2) for step in range(-4, 5)]
-        found = max(rank(model, knob) for knob in fine if 0 <= knob <= 1.5)
-        best.append((*found, float(held_ranks(ModelScorer(model, 0.0), valid).scores[tail].mean())))
-    highest = max(one[0] for one in best)
-    equals = [one for one in best if one[0] >= highest - 0.0005]
-    assert results.knobs[0].chosen == -max(equals, key=lambda one: one[2])[1]
+    trials = [try_ours(valid, settings, Compute(0, 1, run_serially)) for settings in our_trials(SMALL)]
+    best = best_trial(trials)
+    model, _ = fit_ours(valid.train, our_trials(SMALL)[best], Compute(0, 1, run_serially))
+    for name, mean in (
+        ("rank", lambda ranks: float(ranks.scores.mean())),
+        ("top", lambda ranks: float(ndcg(ranks, 20).mean())),
+        ("tail", lambda ranks: float(ranks.scores[in_tail].mean())),
+    ):
+        chosen = mean(ranks(model, Weights(*trials[best][f"{name} weights"])))
+        assert trials[best][name] == pytest.approx(chosen, abs=1e-3)
+        others = [mean(ranks(model, Weights(knob, lift))) for knob in (0.0, 0.5, 1.0) for lift in (0.0, 1.0, 2.0)]
+        assert chosen >= max(others) - 1e-3
+    assert results.knobs[0].chosen == trials[best]["rank weights"][0]
 
 
 def test_trials_that_cannot_be_told_apart_are_told_by_the_tail() -> None:
@@ -462,6 +476,7 @@ def test_the_peers_take_part(material: Material, monkeypatch: pytest.MonkeyPatch
         "popularity",
         "BPR-uniform",
         "BPR-popularity",
+        *(["BPR-popularity, for the tail"] if "BPR-popularity, for the tail" in rows else []),
         "ALS",
         "EASE",
         "walk",
@@ -474,8 +489,9 @@ def test_the_peers_take_part(material: Material, monkeypatch: pytest.MonkeyPatch
     assert any("BPR-uniform" in note and "learning_rate" in note for note in found.data.notes)
     assert {(one.ours, one.peer) for one in found.differences} == {
         (ours, peer)
-        for ours in ("considerate", "considerate, knob 0")
-        for peer in ("popularity", "BPR-uniform", "BPR-popularity", "ALS", "EASE", "walk", "GF-CF")
+        for ours in ("considerate", "considerate, for the tail")
+        for peer in rows
+        if "considerate" not in peer and "like" not in peer
     }
 
 
@@ -795,7 +811,7 @@ def test_study_in_the_shell(ratings: Path, tmp_path: Path) -> None:
     common = (ratings, "--where", "rating >= 4", "--no-peers", "--splits", 1, "--factors", 3, "--sweeps", 5)
     done = shell("study", *common, "-o", report, "--title", "coins")
     assert done.exit_code == 0, done.output
-    for word in ("coins", "considerate, knob 0", "popularity", "calibration error", "index.html"):
+    for word in ("coins", "considerate, for the", "popularity", "calibration error", "index.html"):
         assert word in done.stdout
     assert "matplotlib is not installed" in done.stderr
     stored = json.loads((report / "results.json").read_text())

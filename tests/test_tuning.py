@@ -75,7 +75,8 @@ def test_the_posterior_is_that_of_the_same_settings_written_down() -> None:
     likes = skewed()
     chosen = small(popularity="auto", likelihood_weight="auto").fit(likes)
     weight = chosen.model_.plan.weight
-    given = small(likelihood_weight=weight, popularity=chosen.model_.plan.popularity_weight).fit(likes)
+    weights = {"popularity": chosen.model_.plan.popularity_weight, "lift": chosen.model_.plan.lift_weight}
+    given = small(likelihood_weight=weight, **weights).fit(likes)
     assert np.array_equal(chosen.item_factors, given.item_factors)
     assert np.array_equal(chosen.user_factors, given.user_factors)
     assert np.array_equal(chosen.recommend(3)[0], given.recommend(3)[0])
@@ -94,15 +95,14 @@ def test_with_the_walk_too_the_posterior_is_that_of_the_settings_written_down() 
 
 def test_the_curve_is_the_mean_rank_of_what_was_held_out() -> None:
     graph = graph_of(skewed())
-    recommender = small()
-    plan = recommender.plan()
+    plan = small(consideration="popularity").plan()
     with LocalBackend(2) as backend:
         held = held_out(graph, 0)
         parts = short_fit(held.train, plan, backend)
         posterior, log_pi = parts.posterior, parts.log_pi
         curve = knob_curve(posterior, log_pi, held, mean_rank, backend.map)
         top = knob_curve(posterior, log_pi, held, top_score, backend.map, 0.5)
-        tuned = tune(graph, small(popularity="auto").plan(), backend)
+        tuned = tune(graph, small(popularity="auto", consideration="popularity").plan(), backend)
     for knob in (0.0, 0.5, 1.5):
         slow = []
         for user, item in zip(held.users, held.items):
@@ -175,7 +175,7 @@ def test_a_number_stays_where_the_other_weight_is_chosen() -> None:
     assert lift.lift_weight > 0
     assert popularity.lift == 0.7
     assert both.lift_weight > 0
-    assert chosen(lift="auto-top").popularity == 1.0
+    assert chosen(lift="auto-top").popularity == 0.75
     assert not any(plan.tuned for plan in (both, lift, popularity))
 
 
@@ -243,7 +243,7 @@ def test_weights_are_doubled_while_that_helps() -> None:
     scores = [trial["score"] for trial in trials]
     assert all(later > earlier for earlier, later in itertools.pairwise(scores[:-1]))  # only the last may be worse
     assert tuned.weight == tried[int(np.argmax(scores))]
-    assert tuned.popularity_weight == 0.5
+    assert (tuned.popularity_weight, tuned.lift_weight) == (0.75, 1.5)
 
 
 @pytest.mark.parametrize("hidden", ["sampled", "expected"])
@@ -346,13 +346,14 @@ def test_a_sample_is_ranked_where_there_is_too_much(monkeypatch: pytest.MonkeyPa
 
 def test_too_few_users_keep_the_default(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, logger="considerate"):
-        fitted = small(popularity="auto", likelihood_weight="auto").fit(planted(50, 10))
+        by_popularity = {"consideration": "popularity", "likelihood_weight": "auto"}
+        fitted = small(popularity="auto", **by_popularity).fit(planted(50, 10))
         walked = small(popularity="auto", consideration="walk").fit(planted(50, 10))
     assert fitted.model_.plan.popularity_weight == 0.5
     assert fitted.model_.plan.weight == 1.5
-    assert (walked.model_.plan.popularity_weight, walked.model_.plan.lift_weight) == (1.0, 1.0)
+    assert (walked.model_.plan.popularity_weight, walked.model_.plan.lift_weight) == (0.75, 1.5)
     assert "too few to choose settings by: likelihood_weight 1.5, popularity 0.5 as by default" in caplog.text
-    assert "too few to choose settings by: popularity 1, lift 1 as by default" in caplog.text
+    assert "too few to choose settings by: popularity 0.75, lift 1.5 as by default" in caplog.text
 
 
 def test_the_knob_is_in_the_file_and_in_the_shell(tmp_path: Path) -> None:
@@ -376,7 +377,7 @@ def test_a_wrong_word_is_said() -> None:
     with pytest.raises(UsageError, match="popularity is 'auto' and lift is 'auto-top'; they are chosen together"):
         small(popularity="auto", lift="auto-top", consideration="walk").fit(planted())
     with pytest.raises(UsageError, match="lift is 'auto' and consideration is 'popularity'; lift is of the walk"):
-        small(lift="auto").fit(planted())
+        small(lift="auto", consideration="popularity").fit(planted())
 
 
 def test_a_given_knob_is_the_models_own() -> None:

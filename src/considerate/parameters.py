@@ -4,6 +4,7 @@ these fields."""
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import Field, dataclass, field, fields
 from typing import Any
 
@@ -112,19 +113,19 @@ class Parameters:
         words=(AUTO,),
     )
     consideration: str = setting(
-        "popularity",
+        "walk",
         "whom the unliked edges lead to: what a short walk from the user's likes meets (walk), or popular items, the "
         "same for everyone (popularity, the paper's way)",
         words=("walk", "popularity"),
     )
     neighbours: int = setting(
-        200,
+        500,
         "entries kept of each item's row of the walk; the rest is popularity's",
         low=1,
         high=100_000,
         integer=True,
     )
-    mixing: float = setting(0.1, "share of popularity that is mixed into the walk", low=0, high=1)
+    mixing: float = setting(0.05, "share of popularity that is mixed into the walk", low=0, high=1)
     tilt: float = setting(
         0.0,
         "t: how far draws lean away from what the user would like (1: people consider first and flip coins after), or "
@@ -137,9 +138,10 @@ class Parameters:
     groups: int = setting(
         32, "groups of items that share a bound, where hidden is expected", low=1, high=4096, integer=True
     )
-    likelihood_weight: float | str = setting(
-        1.5,
-        "rho: the power that the likelihood is raised to; 1 is Bayes, auto tries some on likes held out",
+    likelihood_weight: float | str | None = setting(
+        None,
+        "rho: the power that the likelihood is raised to; 1 is Bayes, auto tries some on likes held out. If not given "
+        "1.3 where the walk is drawn from, else 1.5",
         above=0,
         high=100,
         words=(AUTO,),
@@ -147,8 +149,8 @@ class Parameters:
     popularity: float | str | None = setting(
         None,
         "the knob, where a recommendation does not say its own: the weight of log popularity beside liking. auto "
-        "fits it, and lift, to the whole ranking of likes held out, auto-top to its first 20. 0.5 if not given, 1 with "
-        "the walk",
+        "fits it, and lift, to the whole ranking of likes held out, auto-top to its first 20. 0.5 if not given, "
+        "0.75 with the walk",
         low=-1_000_000,
         high=1_000_000,
         words=(AUTO, AUTO_TOP),
@@ -156,7 +158,7 @@ class Parameters:
     lift: float | str | None = setting(
         None,
         "the other knob: the weight of log lift, how much more likely than by popularity the user is to consider an "
-        "item. If not given it is fitted where popularity is, and else 1 with the walk; without the walk it is 0",
+        "item. If not given it is fitted where popularity is, and else 1.5 with the walk; without the walk it is 0",
         low=-1_000_000,
         high=1_000_000,
         words=(AUTO, AUTO_TOP),
@@ -220,8 +222,7 @@ class Parameters:
             if option.name in words:
                 value = type(self).__dataclass_fields__[option.name].default  # until it is chosen
             if value is None and option.name in _DEFAULTS:
-                setting_name, by_value = _DEFAULTS[option.name]
-                value = by_value[getattr(self, setting_name)]
+                value = _DEFAULTS[option.name](self)
             if type(option.default) in (int, float):
                 value = int(value) if isinstance(option.default, int) else float(value)
             values[option.name] = value
@@ -230,12 +231,16 @@ class Parameters:
         return FitPlan(**values | {"tuned": frozenset(words) | both, "criterion": criterion})
 
 
-# Defaults that depend on another setting. Draws make a bound noisy, and averaging over them pays; the closed form ends
+# The weights of log pi and of log lift, by what is considered; docs/quality.md says how they were chosen.
+RANKING_WEIGHTS = {"walk": (0.75, 1.5), "popularity": (0.5, 0.0)}
+
+# Defaults that depend on other settings. Draws make a bound noisy, and averaging over them pays; the closed form ends
 # when its bound does.
-_DEFAULTS: dict[str, tuple[str, dict[str, float]]] = {
-    "tolerance": ("hidden", {"sampled": 5e-4, "expected": 2e-3}),
-    "precision_delay": ("hidden", {"sampled": 5, "expected": 2}),
-    "popularity": ("consideration", {"walk": 1.0, "popularity": 0.5}),
+_DEFAULTS: dict[str, Callable[[Parameters], float]] = {
+    "tolerance": lambda given: 5e-4 if given.hidden == "sampled" else 2e-3,
+    "precision_delay": lambda given: 5 if given.hidden == "sampled" else 2,
+    "likelihood_weight": lambda given: 1.3 if (given.hidden, given.consideration) == ("sampled", "walk") else 1.5,
+    "popularity": lambda given: RANKING_WEIGHTS[given.consideration][0],
 }
 
 
@@ -301,14 +306,14 @@ class FitPlan:
     rate: float = 1.0  # r
     gamma: float | None = None
     consideration: str = "popularity"  # or "walk"
-    neighbours: int = 200  # L
-    mixing: float = 0.1  # eps
+    neighbours: int = 500  # L
+    mixing: float = 0.05  # eps
     tilt: float = 0.0  # t
     head_correction: bool = False
     groups: int = 32
     likelihood_weight: float = 1.0  # rho
     popularity: float = 0.5  # the ranking's weight of log pi
-    lift: float | None = None  # the ranking's weight of log lift; None: what theory says
+    lift: float | None = None  # the ranking's weight of log lift; None: the default
     user_bias: bool = False
     item_bias: bool = True
     sweeps: int = 30
@@ -341,12 +346,13 @@ class FitPlan:
     @property
     def lift_weight(self) -> float:
         """The ranking's weight of log lift."""
-        return float(self.consideration == "walk") if self.lift is None else self.lift
+        return RANKING_WEIGHTS[self.consideration][1] if self.lift is None else self.lift
 
 
 __all__ = [
     "AUTO",
     "AUTO_TOP",
+    "RANKING_WEIGHTS",
     "TUNED",
     "Chosen",
     "FitPlan",

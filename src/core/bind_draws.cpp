@@ -47,6 +47,7 @@ static DrawSettings settings_from(std::uint64_t seed, std::uint64_t sweep, doubl
   std::int64_t support = 0;
   for (std::int64_t n = 0; n < size; ++n) support += weights.data()[n] > 0;
   require(walk == nullptr || walk->items == size, "the walk's table is of another size");
+  require(walk == nullptr || walk->raw.slots != nullptr, "the walk's table has no slots to draw from");
   return {seed, sweep, rate, weights.data(), {thresholds.data(), aliases.data(), size}, support,
           walk == nullptr ? nullptr : &walk->raw};
 }

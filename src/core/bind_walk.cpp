@@ -3,9 +3,11 @@
 #include "walk.hpp"
 #include "walk_table.hpp"
 
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/tuple.h>
 
 #include <algorithm>
+#include <optional>
 
 namespace considerate {
 
@@ -154,21 +156,24 @@ void bind_walk(nb::module_& m) {
       },
       nb::arg("starts"), nb::arg("items"), nb::arg("shares"), nb::arg("rest"),
       "An alias table for each row, of its entries and of what was cut.");
-  nb::class_<PyWalkTable>(m, "WalkTable", "Who considers what, as draws read it.")
+  nb::class_<PyWalkTable>(m, "WalkTable", "Who considers what; with the slots of alias tables, for draws.")
       .def(
           "__init__",
           [](PyWalkTable* self, In<std::int64_t> starts, In<std::int32_t> items, In<float> shares, In<float> rest,
-             In<std::int32_t> slots, double mix) {
+             double mix, std::optional<In<std::int32_t>> slots) {
             require(shares.size() == items.size() && starts.size() == rest.size() + 1, "shares");
-            require(slots.size() == 3 * (items.size() + rest.size()), "slots");
+            require(!slots || slots->size() == 3 * (items.size() + rest.size()), "slots");
             require(mix >= 0.0 && mix <= 1.0, "mix");
             const Lists rows = lists(starts, items, static_cast<std::int64_t>(rest.size()), "items");
             new (self)
-                PyWalkTable{{rows, shares.data(), rest.data(), reinterpret_cast<const WalkSlot*>(slots.data()), mix},
+                PyWalkTable{{rows, shares.data(), rest.data(),
+                             slots ? reinterpret_cast<const WalkSlot*>(slots->data()) : nullptr, mix},
                             static_cast<std::int64_t>(rest.size()),
-                            {nb::cast(starts), nb::cast(items), nb::cast(shares), nb::cast(rest), nb::cast(slots)}};
+                            {nb::cast(starts), nb::cast(items), nb::cast(shares), nb::cast(rest)}};
+            if (slots) self->held.push_back(nb::cast(*slots));
           },
-          nb::arg("starts"), nb::arg("items"), nb::arg("shares"), nb::arg("rest"), nb::arg("slots"), nb::arg("mix"));
+          nb::arg("starts"), nb::arg("items"), nb::arg("shares"), nb::arg("rest"), nb::arg("mix"),
+          nb::arg("slots") = nb::none());
   m.def(
       "own_inclusion",
       [](const PyWalkTable& table, In<double> weights, In<std::int64_t> starts, In<std::int32_t> liked,

@@ -109,7 +109,7 @@ def answers(model: Any, table: pa.Table) -> dict[str, str]:
         "export_vectors": digest(*model.export_vectors()),
     } | {
         name: hashlib.sha256(json.dumps(found.to_pydict(), sort_keys=True).encode()).hexdigest()[:32]
-        for name, found in tables.items()
+        for name, found in ((name, table.drop_columns(["p_considered"])) for name, table in tables.items())
     }
 
 
@@ -123,6 +123,7 @@ def fit(table: pa.Table, folder: Path, options: dict[str, Any]) -> Any:
         "seed": 11,
         "negatives": 2.0,
         "likelihood_weight": 4.0,
+        "consideration": "popularity",
     } | options
     if resumed:
         Recommender(**settings | {"sweeps": 2}).fit(table, checkpoint=folder / "kept", checkpoint_every=1)

@@ -41,6 +41,9 @@ from considerate.parameters import FitPlan
 logger = logging.getLogger("considerate")
 
 
+RESOLVED = ("precision_delay", "popularity", "likelihood_weight")  # settings whose default depends on others
+
+
 @dataclass(frozen=True)
 class FitRequest:
     """What a fit is asked for: the data, the settings, and where results and messages go."""
@@ -60,8 +63,9 @@ class FitRequest:
         """The settings that decide the posterior and its ranking, for the fingerprint of a checkpoint. Those of the
         walk are left out where there is none, as they were before there was any."""
         plan = self.plan
-        knob = plan.criterion if "popularity" in plan.tuned else plan.popularity
-        settings = describe_settings(self.parameters, precision_delay=plan.precision_delay, popularity=knob)
+        resolved = {name: getattr(plan, name) for name in RESOLVED if name not in plan.tuned}
+        resolved |= {"popularity": plan.criterion} if "popularity" in plan.tuned else {}
+        settings = describe_settings(self.parameters, **resolved)
         unused = [*(["lift"] if self.parameters.get("lift") is None else []), *([] if plan.tilt else ["tilt"])]
         if plan.consideration == "popularity":
             unused += ["consideration", "neighbours", "mixing"]

@@ -55,6 +55,9 @@ class Weights(NamedTuple):
     popularity: float
     lift: float
 
+    def text(self) -> str:
+        return f"popularity {self.popularity:g}, lift {self.lift:g}"
+
 
 @dataclass(frozen=True)
 class ScoreParts:

@@ -16,8 +16,8 @@ class WalkTable:
         items: NDArray[np.int32],
         shares: NDArray[np.float32],
         rest: NDArray[np.float32],
-        slots: NDArray[np.int32],
         mix: float,
+        slots: NDArray[np.int32] | None = None,
     ) -> None: ...
 
 class Tilt:

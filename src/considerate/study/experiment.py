@@ -26,6 +26,7 @@ from considerate.data import Interactions
 from considerate.errors import UsageError
 from considerate.evaluation.bootstrap import RESAMPLES
 from considerate.evaluation.split import HeldOut, one_per_user, validation
+from considerate.fitting.tuning import Weights
 from considerate.kernels.threads import LocalBackend
 from considerate.parameters import Parameters
 from considerate.recommender import Recommender
@@ -48,7 +49,10 @@ from considerate.study.results import (
 from considerate.study.statements import make_statements
 from considerate.study.summary import Contender, Judgement, Summary, considered_by_degree, reliabilities
 
-OURS, BY_LIKING, DEFAULT = "considerate", "considerate, knob 0", "considerate, default"
+OURS, DEFAULT = "considerate", "considerate, default"
+FIRST_PLACES, FOR_TAIL = "considerate, first places", "considerate, for the tail"  # the same posterior, other weights
+CHOSEN_BY = {OURS: "rank", FIRST_PLACES: "top", FOR_TAIL: "tail"}  # what its weights are chosen by, in a trial
+TAIL_PEER = "BPR-popularity"  # chosen once more for the tail, as ours is
 PAPER_SCORES = {"like": "like", "popularity_x_like": "popularity x like"}  # as a score -> in words
 LAWS_CODE = ("simulation/degrees.py", "inference/hidden", "study/material.py")
 
@@ -84,7 +88,9 @@ class Entrant:
 
     def contenders(self, splits: Sequence[HeldOut]) -> Iterator[Contender]:
         for at, ranking in enumerate(self.rankings):
-            description = "the same posterior; knob 0" if ranking.name == BY_LIKING else self.description
+            description = (
+                self.description if ranking.weights is None else f"{self.description}; {ranking.weights.text()}"
+            )
             results = [SplitResult.from_arrays(arrays, held, at) for arrays, held in zip(self.splits, splits)]
             yield Contender(ranking.name, description, self.trials, results)
 
@@ -232,16 +238,16 @@ class Study:
             _words({name: value for name, value in trial.items() if given.get(name) != value}) or "as given"
             for trial in trials
         ]
-        best, knobs = fits.best_trial(results), [result["knob"] for result in results]
+        best = fits.best_trial(results)
 
-        def entrant(label: str, at: int, tried: int, rankings: list[Ranking]) -> Entrant:
-            return Entrant(label, trials[at], tried, f"{described[at]}; knob {knobs[at]:g}", rankings)
+        def ranking(name: str, at: int, chosen_by: str = "rank") -> Ranking:
+            return Ranking(name, Weights(*results[at][f"{chosen_by} weights"]))
 
-        self._knob_chosen = knobs[best]
-        ours = entrant(OURS, best, len(trials), [Ranking(OURS, knobs[best]), Ranking(BY_LIKING, 0.0)])
+        rankings = [ranking(name, best, chosen_by) for name, chosen_by in CHOSEN_BY.items()]
+        ours = Entrant(OURS, trials[best], len(trials), described[best], rankings)
         self._entrants = [ours]
         if best != 0:
-            self._entrants.append(entrant(DEFAULT, 0, 1, [Ranking(DEFAULT, knobs[0])]))
+            self._entrants.append(Entrant(DEFAULT, trials[0], 1, described[0], [ranking(DEFAULT, 0)]))
             self._runner.total += len(self.splits)
         for rate, settings in PAPERS.items():
             rankings = [Ranking(f"{words}, {rate}", paper=score) for score, words in PAPER_SCORES.items()]
@@ -255,7 +261,7 @@ class Study:
         }
         for peer in list(self.peers):
             yield from self._peer_trials(peer)
-        self.notes.append(f"tried for considerate, each with the best knob from 0 to 1.5: {'; '.join(described)}")
+        self.notes.append(f"tried for considerate, each with its best weights: {'; '.join(described)}")
         for peer in self.peers:
             if len(peer.trials) > 1:
                 self.notes.append(f"tried for {peer.name}: {'; '.join(map(_words, peer.trials))}")
@@ -270,9 +276,9 @@ class Study:
         return (yield from self._runner.run(f"{label}: trials on validation", stages, side_by_side))
 
     def _peer_trials(self, peer: Peer) -> Iterator[StudyStep]:
-        trials, rankings = [dict(trial) for trial in peer.trials], [Ranking(peer.name)]
+        trials = [dict(trial) for trial in peer.trials]
         if len(trials) == 1:
-            self._entrants.append(Entrant(peer.name, trials[0], 0, "nothing to tune", rankings, peer))
+            self._entrants.append(Entrant(peer.name, trials[0], 0, "nothing to tune", [Ranking(peer.name)], peer))
             return
         results = yield from self._run_trials(peer.name, trials, partial(fits.try_peer, peer, self.valid), peer)
         at = fits.best_trial(results)
@@ -282,17 +288,19 @@ class Study:
             self.peers.remove(peer)
             self._runner.total -= len(self.splits) + 1
             return
-        chosen, factors = trials[at] | {"iterations": best["iterations"]}, getattr(peer, "factors", None)
-        words = _words(chosen if best["iterations"] > 1 else trials[at]) + (f", {factors} factors" if factors else "")
-        self._entrants.append(Entrant(peer.name, chosen, len(trials), words, rankings, peer))
+
+        def entrant(name: str, at: int, iterations: int) -> Entrant:
+            chosen, factors = trials[at] | {"iterations": iterations}, getattr(peer, "factors", None)
+            words = _words(chosen if iterations > 1 else trials[at]) + (f", {factors} factors" if factors else "")
+            return Entrant(name, chosen, len(trials), words, [Ranking(name)], peer)
+
+        self._entrants.append(entrant(peer.name, at, best["iterations"]))
+        in_tail = max(range(len(trials)), key=lambda at: results[at]["tail"])
+        if peer.name == TAIL_PEER and (in_tail, results[in_tail]["tail iterations"]) != (at, best["iterations"]):
+            self._entrants.append(entrant(f"{peer.name}, for the tail", in_tail, results[in_tail]["tail iterations"]))
+            self._runner.total += len(self.splits)
         if best["rising"]:
             self.notes.append(f"{peer.name} was best at its last iteration, {best['iterations']}: more might help it")
-        tails = [result["tail"] for result in results]
-        if max(tails) > best["tail"]:
-            self.notes.append(
-                f"{peer.name} was chosen by its mean S_rank, as all are; in the tail of validation another of its "
-                f"trials ({_words(trials[int(np.argmax(tails))])}) had {max(tails):.3f} to {best['tail']:.3f}"
-            )
 
     # --- Fits, judgements and curves ---
 
@@ -334,21 +342,25 @@ class Study:
         return considered_by_degree(found["names"].tolist(), found["auc"], found["degree"], **bootstrap)
 
     def _knob(self) -> Generator[StudyStep, None, KnobCurve]:
-        knobs = sorted({*fits.KNOBS, self._knob_chosen})
-        work = partial(fits.knob_curve, knobs, self.splits[0])
-        stage = self._stage("knob curve", work, self._entrants[0].settings, knobs=knobs)
+        ours = self._entrants[0]
+        chosen, lift = ours.rankings[0].weights or Weights(0.0, 0.0)
+        knobs = sorted({*fits.KNOBS, chosen})
+        work = partial(fits.knob_curve, knobs, lift, self.splits[0])
+        stage = self._stage("knob curve", work, ours.settings, knobs=knobs, lift=lift)
         (curve,) = yield from self._runner.run("the knob's curve", [stage])
-        return KnobCurve(OURS, **curve, chosen=self._knob_chosen)
+        return KnobCurve(OURS, **curve, chosen=chosen)
 
     def _traces(self) -> Generator[StudyStep, None, tuple[list[Trace], list[TimeCurve]]]:
-        traced = [entrant for entrant in self._entrants if entrant.label != DEFAULT]
+        names = {OURS, *(f"the paper's, {rate}" for rate in PAPERS), *(peer.name for peer in self.peers)}
+        traced = [entrant for entrant in self._entrants if entrant.label in names]
         stages = []
         for entrant in traced:
-            knob = self._knob_chosen if entrant.label == OURS else 0.0
-            work = partial(fits.trace_ours, knob, self.valid)
+            ranking = entrant.rankings[0] if entrant.label == OURS else Ranking("by liking", Weights(0.0, 0.0))
+            work = partial(fits.trace_ours, ranking, self.valid)
             if entrant.peer is not None:
                 work = partial(fits.trace_peer, entrant.peer, self.valid)
-            stages.append(self._stage(f"trace of {entrant.label}", work, entrant.settings, entrant.peer, knob=knob))
+            name, about = f"trace of {entrant.label}", asdict(ranking)
+            stages.append(self._stage(name, work, entrant.settings, entrant.peer, ranking=about))
         traces, times = [], []
         curves = yield from self._runner.run("the bound by sweep, quality against time", stages)
         for entrant, curve in zip(traced, curves):
@@ -374,11 +386,12 @@ class Study:
             "errors": [summary.errors(name, p) for name, p in p_held.items()],
             "histograms": [summary.histogram(name, p) for name, p in p_held.items()],
             "ranks": [row for contender in contenders.values() for row in summary.ranks_by_degree(contender)],
-            "comparisons": summary.compare(list(contenders.values()), OURS, BY_LIKING),
+            "comparisons": summary.compare(list(contenders.values()), OURS, FIRST_PLACES, FOR_TAIL),
             "differences": [
-                summary.differences(contenders[ours], contenders[peer.name])
-                for ours in (OURS, BY_LIKING)
-                for peer in self.peers
+                summary.differences(contenders[ours], contenders[peer.label])
+                for ours in (OURS, FOR_TAIL)
+                for peer in self._entrants
+                if peer.peer is not None
             ],
             "statements": make_statements(
                 contenders, {rate: p_held[entrant.label] for rate, entrant in papers.items()}, taus, self.splits

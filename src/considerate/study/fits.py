@@ -20,8 +20,7 @@ from considerate.evaluation.ranks import Ranks, held_ranks, ranks_and_lists
 from considerate.evaluation.report import TAIL
 from considerate.evaluation.scorer import ModelScorer, Scorer
 from considerate.evaluation.split import HeldOut
-from considerate.fitting.tuning import knob_curve as tuning_curve
-from considerate.fitting.tuning import mean_rank
+from considerate.fitting.tuning import ScoreParts, Weights, best_weights, mean_rank, top_score, weight_curve
 from considerate.model.model import Model
 from considerate.model.predict import UNCHANGED
 from considerate.recommender import Recommender
@@ -44,6 +43,7 @@ CODE = ("evaluation", "study/peers.py", "study/fits.py", "study/material.py")
 PAPER: dict[str, Any] = {
     "factors": 20,
     "hidden": "sampled",
+    "consideration": "popularity",
     "negatives": 1.0,
     "gamma": None,
     "head_correction": False,
@@ -74,11 +74,16 @@ class Compute:
 
 @dataclass(frozen=True)
 class Ranking:
-    """A way in which a model ranks: with the knob, by a score of the paper, or a peer's only way."""
+    """A way in which a model ranks: with both weights, by a score of the paper, or a peer's only way."""
 
     name: str
-    knob: float | None = None
+    weights: Weights | None = None
     paper: str | None = None
+
+    def scorer(self, model: Model) -> ModelScorer:
+        """Without a table of who considers what there is no lift to weigh."""
+        popularity, lift = self.weights or (None, None)
+        return ModelScorer(model, popularity, self.paper, self.name, lift=lift if model.consideration else None)
 
 
 @dataclass(frozen=True)
@@ -104,20 +109,20 @@ class SplitResult:
 
 
 def our_trials(given: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Six settings: as given, two other weights of the likelihood, twice the negatives, and two other exponents of the
-    popularity histogram."""
+    """Six settings: as given, two other weights of the likelihood, twice the negatives, also with another exponent of
+    the popularity histogram, and H drawn in the other way: by popularity, or by the walk."""
     plan = Recommender(**given).plan()
-    rho, c, gamma = plan.weight, 2 * plan.negatives, plan.gamma or 1.0
-    lower, higher = rho / 1.5, rho * 2.0  # of the default where it is to be chosen
-    changes = [
+    rho, c, gamma = plan.weight, 2 * plan.negatives, plan.gamma or 1.0  # the default where one is to be chosen
+    lower, higher = rho / 1.3, rho * 1.5
+    changes: list[dict[str, Any]] = [
         {},
-        {"likelihood_weight": lower},
-        {"likelihood_weight": higher},
+        {"likelihood_weight": round(lower, 6)},
+        {"likelihood_weight": round(higher, 6)},
         {"negatives": c},
-        {"negatives": c, "gamma": gamma - 0.1},
-        {"gamma": gamma + 0.1},
+        {"negatives": c, "gamma": round(gamma - 0.1, 6)},
+        {"consideration": "popularity" if plan.consideration == "walk" else "walk"},
     ]
-    return [dict(given) | {name: round(value, 6) for name, value in change.items()} for change in changes]
+    return [dict(given) | change for change in changes]
 
 
 def our_sweeps(train: Graph, settings: Settings, compute: Compute) -> Iterator[tuple[int, Recommender, float]]:
@@ -154,26 +159,35 @@ def some_users(held: HeldOut, seed: int, most: int = TUNED_ON) -> HeldOut:
 
 
 def try_ours(valid: HeldOut, settings: Settings, compute: Compute) -> dict[str, Any]:
-    """A trial of ours: the best knob and its mean S_rank on validation, of equal knobs the smaller; and the tail's mean
-    at knob 0."""
+    """A trial of ours on validation: the weights that are best by mean S_rank, by NDCG@20 and by S_rank of the tail,
+    with what they reach."""
     model, seconds = fit_ours(valid.train, settings, compute)
-    curve = tuning_curve(model.posterior, model.log_popularity, valid, mean_rank, compute.run)
-    knob = max(curve, key=lambda knob: (curve[knob], -knob))
-    tail = _tail_mean(held_ranks(ModelScorer(model, 0.0), valid, compute.run).scores, valid)
-    return {"rank": curve[knob], "tail": tail, "knob": knob, "seconds": seconds}
+    parts = ScoreParts(model.posterior, model.log_popularity, model.consideration)
+    in_tail = _in_tail(valid)
+
+    def tail_rank(ranks: Ranks) -> float:
+        return float(ranks.scores[in_tail].mean()) if in_tail.any() else -1.0
+
+    trial: dict[str, Any] = {"seconds": seconds}
+    for name, criterion in (("rank", mean_rank), ("top", top_score), ("tail", tail_rank)):
+        weights, value = best_weights(weight_curve(parts, valid, criterion, compute.run))
+        trial |= {name: value, f"{name} weights": list(weights)}
+    return trial
 
 
 def try_peer(peer: Peer, valid: HeldOut, settings: Settings, compute: Compute) -> dict[str, Any]:
-    """A trial of a peer: its best mean S_rank on validation along the way, and after how many iterations."""
-    best: dict[str, Any] = {"rank": -1.0, "tail": -1.0, "iterations": 0, "seconds": 0.0}
-    compute, since_best, snapshots = compute.seeded(peer), 0, 0
+    """A trial of a peer: its best mean S_rank on validation along the way, and after how many iterations; and the same
+    of its tail, as far as the trial went."""
+    best: dict[str, Any] = {"rank": -1.0, "iterations": 0, "seconds": 0.0, "tail": -1.0, "tail iterations": 0}
+    compute, since_best, snapshots, in_tail = compute.seeded(peer), 0, 0, _in_tail(valid)
     for snapshot in peer.snapshots(valid.train, settings, compute.seed, compute.threads):
         scores = held_ranks(snapshot.scorer, valid, compute.run).scores
         since_best, snapshots = since_best + 1, snapshots + 1
         if scores.mean() > best["rank"]:
-            best = {"rank": float(scores.mean()), "tail": _tail_mean(scores, valid)}
-            best |= {"iterations": snapshot.iterations, "seconds": snapshot.seconds}
+            best |= {"rank": float(scores.mean()), "iterations": snapshot.iterations, "seconds": snapshot.seconds}
             since_best = 0
+        if in_tail.any() and scores[in_tail].mean() > best["tail"]:
+            best |= {"tail": float(scores[in_tail].mean()), "tail iterations": snapshot.iterations}
         if since_best >= PATIENCE:
             break
     return best | {"rising": snapshots > 1 and since_best == 0}  # the last was the best: more might help
@@ -185,10 +199,9 @@ def best_trial(trials: Sequence[Mapping[str, Any]]) -> int:
     return max(range(len(trials)), key=lambda at: (trials[at]["rank"] >= highest - TIE, trials[at]["tail"], -at))
 
 
-def _tail_mean(scores: NDArray[np.float64], held: HeldOut) -> float:
-    """Mean S_rank of held-out items of the tail; -1 where there is none."""
-    tail = held.train.by_item.degrees[held.items] < TAIL
-    return float(scores[tail].mean()) if tail.any() else -1.0
+def _in_tail(held: HeldOut) -> NDArray[np.bool_]:
+    """Whether a held-out like is of an item of the tail."""
+    return np.asarray(held.train.by_item.degrees[held.items] < TAIL)
 
 
 # --- Results on a split ---
@@ -216,7 +229,7 @@ def measure_ours(
 ) -> Arrays:
     """Our model on a split: its ranks, its p(like) of the held-out likes and of the pairs that were judged, E[tau]."""
     model, seconds = fit_ours(held.train, settings, compute)
-    scorers = [ModelScorer(model, ranking.knob, ranking.paper, ranking.name) for ranking in rankings]
+    scorers = [ranking.scorer(model) for ranking in rankings]
     arrays = measure(scorers, seconds, held, compute.run)
     arrays["p_held"] = _raw_p_like(model, held.users, held.items)
     if judged is not None and not judged.apart:
@@ -262,12 +275,12 @@ def _raw_p_like(model: Model, users: NDArray[Any], items: NDArray[Any]) -> NDArr
 # --- Curves ---
 
 
-def trace_ours(knob: float, valid: HeldOut, settings: Settings, compute: Compute) -> dict[str, Any]:
+def trace_ours(ranking: Ranking, valid: HeldOut, settings: Settings, compute: Compute) -> dict[str, Any]:
     """The bound, E[tau] and quality on validation after every sweep, against seconds of fitting."""
     rows = []
     for sweep, recommender, seconds in our_sweeps(valid.train, settings, compute):
         model = recommender.model_
-        ranks = held_ranks(ModelScorer(model, knob), valid, compute.run)
+        ranks = held_ranks(ranking.scorer(model), valid, compute.run)
         about = {"sweep": sweep, "taus": model.posterior.precisions.means(), "spread": model.posterior.prior_spread()}
         rows.append(about | _quality(ranks, seconds))
     bounds = [float(sum(terms.values())) for terms in recommender.model_.bounds]
@@ -280,14 +293,17 @@ def trace_peer(peer: Peer, valid: HeldOut, settings: Settings, compute: Compute)
     return _columns([_quality(held_ranks(each.scorer, valid, compute.run), each.seconds) for each in snapshots])
 
 
-def knob_curve(knobs: Iterable[float], held: HeldOut, settings: Settings, compute: Compute) -> dict[str, Any]:
-    """What the knob does to the test edges of a split."""
+def knob_curve(
+    knobs: Iterable[float], lift: float, held: HeldOut, settings: Settings, compute: Compute
+) -> dict[str, Any]:
+    """What the weight of popularity does to the test edges of a split, beside a weight of lift."""
     model, _ = fit_ours(held.train, settings, compute)
     degree = held.train.by_item.degrees
     tail = degree[held.items] < TAIL
     rows = []
     for knob in knobs:
-        ranks, lists = ranks_and_lists(ModelScorer(model, knob), held, K, compute.run)
+        scorer = Ranking(f"popularity {knob:g}", Weights(knob, lift)).scorer(model)
+        ranks, lists = ranks_and_lists(scorer, held, K, compute.run)
         assert lists is not None
         rows.append(
             {

@@ -31,9 +31,10 @@ LARGE = 30  # likes in a stratum that is worth a sentence
 METRICS = {  # those of the summary, in its order
     "S_rank": "Mean S_rank",
     "S_rank tail": "S_rank in the tail",
-    "S_rank tail, knob 0": "S_rank in the tail with our knob at 0",
+    "S_rank tail, for the tail": "S_rank in the tail, weights chosen for it",
     "Recall@20": "Recall@20",
     "NDCG@20": "NDCG@20",
+    "NDCG@20, first places": "NDCG@20, weights chosen for it",
 }
 
 

@@ -2,8 +2,9 @@
 
 A list that is written `[bins]` has one entry per bin; NaN stands where a bin is empty (JSON: null).
 
-Scorers are named the same everywhere: "considerate" (the best of its trials, at the knob chosen on validation),
-"considerate, knob 0" (the same posterior by liking alone), "considerate, default" (settings as given, where a trial
+Scorers are named the same everywhere: "considerate" (the best of its trials, with the weights that
+are best on validation by mean S_rank), "considerate, first places" and "considerate, for the tail" (the same posterior,
+weights chosen by NDCG@20 and by S_rank of the tail), "considerate, default" (settings as given, where a trial
 beat them), "like, r = 1", "like, r = 1/2", "popularity x like, r = 1", "popularity x like, r = 1/2" (the paper's
 settings), "popularity", "BPR-uniform", "BPR-popularity", "ALS", "EASE", "walk", "GF-CF", and whatever the user's own
 are called. The models behind p(like) are "default", "the paper's, r = 1" and "the paper's, r = 1/2".
@@ -191,7 +192,7 @@ class DifferenceByDegree:
     The last row is all of the tail: held-out items of degree under 100.
     """
 
-    ours: str  # "considerate" (the knob chosen on validation) or "considerate, knob 0"
+    ours: str  # "considerate" or "considerate, for the tail"
     peer: str  # "BPR-popularity", ...
     by: str  # "item"
     low: list[int]  # [bins]

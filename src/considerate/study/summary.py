@@ -34,6 +34,7 @@ HISTOGRAM_ROWS = (
     *((1, 1), (2, 2), (3, 3), (4, 4), (5, 6), (7, 8), (9, 10)),
     *((11, 13), (14, 16), (17, 20), (21, 25), (26, 30), (31, 35), (36, 40)),
 )
+TAIL_RANK, FIRST = "S_rank tail", (f"Recall@{K}", f"NDCG@{K}")
 PAIRED = ("S_rank", f"Recall@{K}", f"NDCG@{K}", "MRR", f"MAP@{K}", f"hit rate@{K}")
 HALVES = 0x4A1F
 
@@ -101,13 +102,16 @@ class Summary:
                 rows.append((low, high, (cells / cells.sum()).tolist(), int(inside.sum())))
         return LikeHistogram(name, edges.tolist(), *map(list, zip(*rows) if rows else [[]] * 4))
 
-    def compare(self, contenders: Sequence[Contender], ours: str, without: str) -> list[ScorerResult]:
-        """Every contender's metrics with intervals, and what `ours` (and `without`, at knob 0) is better by.
+    def compare(
+        self, contenders: Sequence[Contender], ours: str, first_places: str, for_tail: str
+    ) -> list[ScorerResult]:
+        """Every contender's metrics with intervals, and what `ours` is better by: by all of them with the weights of
+        mean rank, and with other weights by what these were chosen for.
 
         Users are resampled with all their splits; the same resamples serve all, so that differences are paired.
         """
         tables = {contender.name: contender.user_metrics() for contender in contenders}
-        tails = {contender.name: {"S_rank tail": contender.ranks[self.tail]} for contender in contenders}
+        tails = {contender.name: {TAIL_RANK: contender.ranks[self.tail]} for contender in contenders}
         people = np.concatenate([split.ranks.people for split in contenders[0].splits])
         means: dict[tuple[str, str, str], float] = {}  # (contender, whose advantage or "" for its own value, metric)
         bounds: dict[tuple[str, str, str], Interval] = {}
@@ -117,8 +121,9 @@ class Summary:
             columns: dict[tuple[str, str, str], Floats] = {}
             for name, table in values.items():
                 columns |= {(name, "", metric): table[metric] for metric in table}
-                for rival, paired in ((ours, PAIRED), (without, PAIRED[:1])):
-                    compared = [metric for metric in (*paired, "S_rank tail") if metric in table and rival != name]
+                rivals = {ours: (*PAIRED, TAIL_RANK), first_places: FIRST, for_tail: (PAIRED[0], TAIL_RANK)}
+                for rival, paired in rivals.items():
+                    compared = [metric for metric in paired if metric in table and rival != name]
                     columns |= {(name, rival, metric): values[rival][metric] - table[metric] for metric in compared}
             means |= {key: float(column.mean()) for key, column in columns.items()}
             bounds |= intervals(columns, groups=groups, **self.bootstrap)
@@ -126,7 +131,9 @@ class Summary:
         for contender in contenders:
             own = {key[2]: key for key in means if key[:2] == (contender.name, "")}
             differs = {key[2]: key for key in means if key[:2] == (contender.name, ours)}
-            differs |= {f"{key[2]}, knob 0": key for key in means if key[:2] == (contender.name, without)}
+            for rival in (first_places, for_tail):  # "NDCG@20, first places"
+                words = rival.removeprefix(f"{ours}, ")
+                differs |= {f"{key[2]}, {words}": key for key in means if key[:2] == (contender.name, rival)}
             lists = {f"coverage@{K}": contender.mean("coverage"), f"Gini@{K}": contender.mean("gini")}
             results.append(
                 ScorerResult(

@@ -84,9 +84,14 @@ class Consideration:
 
     @locked_cached_property
     def table(self) -> compiled.WalkTable:
+        """The rows as they are."""
+        return compiled.WalkTable(self.starts, self.items, self.shares, self.rest, self.mix)
+
+    @locked_cached_property
+    def draw_table(self) -> compiled.WalkTable:
         """The rows with their alias tables, as draws read them."""
         rows = (self.starts, self.items, self.shares, self.rest)
-        return compiled.WalkTable(*rows, compiled.walk_slots(*rows), self.mix)
+        return compiled.WalkTable(*rows, self.mix, compiled.walk_slots(*rows))
 
     @locked_cached_property
     def lift_table(self) -> compiled.LiftTable:

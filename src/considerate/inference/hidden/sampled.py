@@ -78,7 +78,7 @@ class Sampled:
         self.drawn = int(starts[-1])
         out = empty((self.drawn,), np.int32, self._spare)
 
-        walk = None if self.draws.consideration is None else self.draws.consideration.table
+        walk = None if self.draws.consideration is None else self.draws.consideration.draw_table
         tilt = self._tilt(sides)
 
         def fill(block: Range) -> tuple[int, int, int]:

@@ -138,9 +138,10 @@ def _percentile_panel(ax: Axes, rank: RankByDegree, looks: Looks) -> None:
 _TITLES = {  # of the metrics shown; more is better in each
     "S_rank": r"$S_\mathrm{rank}$",
     "S_rank tail": r"$S_\mathrm{rank}$, items of degree under 100",
-    "S_rank tail, knob 0": r"$S_\mathrm{rank}$, items of degree under 100, our knob at 0",
+    "S_rank tail, for the tail": r"$S_\mathrm{rank}$, items of degree under 100, our weights chosen for it",
     "Recall@20": "Recall@20",
     "NDCG@20": "NDCG@20",
+    "NDCG@20, first places": "NDCG@20, our weights chosen for it",
 }
 
 
@@ -187,7 +188,7 @@ def _forest(ax: Axes, metric: str, peers: list[ScorerResult], looks: Looks) -> N
 
 @drawn_from("differences", "difference")
 def draw_differences_by_degree(differences: list[DifferenceByDegree], looks: Looks) -> Figure:
-    """Mean S_rank of ours minus each peer's, by the item's degree, at the chosen knob and at 0."""
+    """Mean S_rank of ours minus each peer's, by the item's degree, with the weights chosen for all and for the tail."""
     versions = list(dict.fromkeys(each.ours for each in differences))
     figure = new_figure(0.4 + 1.75 * len(versions))
     panels = figure.subplots(len(versions), 1, squeeze=False, sharex=True, sharey=True)[:, 0]
