@@ -38,6 +38,7 @@ from considerate.simulation.simulate import simulate_from_model
 from considerate.study.cache import Cache, Stage, code_version
 from considerate.study.experiment import Study, StudyOptions, run_study
 from considerate.study.fits import (
+    TIE,
     Compute,
     Ranking,
     SplitResult,
@@ -214,7 +215,7 @@ def test_the_weights_are_the_best_of_validation(material: Material, results: Res
         return held_ranks(Ranking("any", weights).scorer(model), valid)
 
     trials = [try_ours(valid, settings, Compute(0, 1, run_serially)) for settings in our_trials(SMALL)]
-    best = best_trial(trials)
+    best = next(at for at, trial in enumerate(trials) if trial["rank"] >= max(one["rank"] for one in trials) - TIE)
     model, _ = fit_ours(valid.train, our_trials(SMALL)[best], Compute(0, 1, run_serially))
     for name, mean in (
         ("rank", lambda ranks: float(ranks.scores.mean())),

@@ -238,7 +238,8 @@ class Study:
             _words({name: value for name, value in trial.items() if given.get(name) != value}) or "as given"
             for trial in trials
         ]
-        best = fits.best_trial(results)
+        highest = max(result["rank"] for result in results)
+        best = next(at for at, result in enumerate(results) if result["rank"] >= highest - fits.TIE)
 
         def ranking(name: str, at: int, chosen_by: str = "rank") -> Ranking:
             return Ranking(name, Weights(*results[at][f"{chosen_by} weights"]))
