@@ -22,7 +22,8 @@ struct PyTilt {
 static std::int64_t read_side(PyTilt& tilt, Side& side, const In<float>& rows,
                               const std::optional<In<float>>& bias_mean,
                               const std::optional<In<float>>& bias_variance) {
-  const std::int64_t width = 2 * padded(tilt.raw.posterior.factors), count = static_cast<std::int64_t>(rows.size()) / width;
+  const std::int64_t width = 2 * padded(tilt.raw.posterior.factors),
+                     count = static_cast<std::int64_t>(rows.size()) / width;
   require(static_cast<std::int64_t>(rows.size()) == count * width, "rows of another width");
   require(bias_mean.has_value() == bias_variance.has_value(), "biases without variances");
   side.rows = rows.data();
@@ -48,13 +49,19 @@ static DrawSettings settings_from(std::uint64_t seed, std::uint64_t sweep, doubl
   for (std::int64_t n = 0; n < size; ++n) support += weights.data()[n] > 0;
   require(walk == nullptr || walk->items == size, "the walk's table is of another size");
   require(walk == nullptr || walk->raw.slots != nullptr, "the walk's table has no slots to draw from");
-  return {seed, sweep, rate, weights.data(), {thresholds.data(), aliases.data(), size}, support,
+  return {seed,
+          sweep,
+          rate,
+          weights.data(),
+          {thresholds.data(), aliases.data(), size},
+          support,
           walk == nullptr ? nullptr : &walk->raw};
 }
 
 void bind_draws(nb::module_& m) {
   using Biases = std::optional<In<float>>;
-  nb::class_<PyTilt>(m, "Tilt", "A posterior that draws lean on, away from what is liked, or towards it where strength < 0.")
+  nb::class_<PyTilt>(m, "Tilt",
+                     "A posterior that draws lean on, away from what is liked, or towards it where strength < 0.")
       .def(
           "__init__",
           [](PyTilt* self, double strength, double offset, std::int64_t factors, In<float> users, Biases user_bias_mean,
@@ -96,8 +103,7 @@ void bind_draws(nb::module_& m) {
         nb::gil_scoped_release release;
         for (std::int64_t user = first; user < last; ++user) {
           const std::int64_t begin = starts.data()[user];
-          counts.data()[user] =
-              negatives_of(settings, liked.data() + begin, starts.data()[user + 1] - begin, user);
+          counts.data()[user] = negatives_of(settings, liked.data() + begin, starts.data()[user + 1] - begin, user);
         }
       },
       nb::arg("seed"), nb::arg("sweep"), nb::arg("rate"), nb::arg("weights"), nb::arg("thresholds"), nb::arg("aliases"),
@@ -124,8 +130,8 @@ void bind_draws(nb::module_& m) {
         Drawer drawer(settings);
         for (std::int64_t user = first; user < last; ++user) {
           const std::int64_t begin = starts.data()[user], at = out_starts.data()[user];
-          drawer.draw(user, liked.data() + begin, starts.data()[user + 1] - begin,
-                      out_starts.data()[user + 1] - at, out.data() + at);
+          drawer.draw(user, liked.data() + begin, starts.data()[user + 1] - begin, out_starts.data()[user + 1] - at,
+                      out.data() + at);
         }
         return std::make_tuple(drawer.rejected(), drawer.from_tree(), drawer.from_pi());
       },

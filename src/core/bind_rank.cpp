@@ -102,7 +102,8 @@ void bind_rank(nb::module_& m) {
       },
       nb::arg("logits"), nb::arg("log_pi"), nb::arg("lifts").none(), nb::arg("weights"), nb::arg("starts"),
       nb::arg("held"), nb::arg("seen_starts"), nb::arg("seen"),
-      "(above [pairs, held], ties [pairs, held], bad): count_ranks of the scores logits + k * log_pi + theta * lifts for "
+      "(above [pairs, held], ties [pairs, held], bad): count_ranks of the scores logits + k * log_pi + theta * lifts "
+      "for "
       "each row (k, theta) of weights.");
   m.def(
       "best_of_rows",

@@ -165,11 +165,10 @@ void bind_walk(nb::module_& m) {
             require(!slots || slots->size() == 3 * (items.size() + rest.size()), "slots");
             require(mix >= 0.0 && mix <= 1.0, "mix");
             const Lists rows = lists(starts, items, static_cast<std::int64_t>(rest.size()), "items");
-            new (self)
-                PyWalkTable{{rows, shares.data(), rest.data(),
-                             slots ? reinterpret_cast<const WalkSlot*>(slots->data()) : nullptr, mix},
-                            static_cast<std::int64_t>(rest.size()),
-                            {nb::cast(starts), nb::cast(items), nb::cast(shares), nb::cast(rest)}};
+            new (self) PyWalkTable{{rows, shares.data(), rest.data(),
+                                    slots ? reinterpret_cast<const WalkSlot*>(slots->data()) : nullptr, mix},
+                                   static_cast<std::int64_t>(rest.size()),
+                                   {nb::cast(starts), nb::cast(items), nb::cast(shares), nb::cast(rest)}};
             if (slots) self->held.push_back(nb::cast(*slots));
           },
           nb::arg("starts"), nb::arg("items"), nb::arg("shares"), nb::arg("rest"), nb::arg("mix"),

@@ -53,7 +53,8 @@ def make_catalogue(users: int = USERS, items: int = ITEMS, *, seed: int = 0) -> 
 
 def make_recommender(*, seed: int = 0, threads: int | None = None) -> Recommender:
     """With the settings that the catalogue was made with: as many factors, and one considered film per like."""
-    return Recommender(factors=FACTORS, negatives=1.0, likelihood_weight=1.0, sweeps=40, seed=seed, threads=threads)
+    settings = {"consideration": "popularity", "negatives": 1.0, "likelihood_weight": 1.0}  # as the catalogue is made
+    return Recommender(factors=FACTORS, **settings, sweeps=40, seed=seed, threads=threads)  # type: ignore[arg-type]
 
 
 def instructive_user(recommender: Recommender, catalogue: Catalogue) -> int:
