@@ -437,11 +437,12 @@ def test_a_checkpoint_of_another_division_is_refused(likes: Path, tmp_path: Path
 
 
 def test_a_checkpoint_of_another_walk_is_refused(likes: Path, tmp_path: Path) -> None:
-    made(sweeps=2).fit(likes, backend=Here(), checkpoint=tmp_path / "without")
+    by_popularity = {"consideration": "popularity"}
+    made(**by_popularity, sweeps=2).fit(likes, backend=Here(), checkpoint=tmp_path / "without")
     made(**SETTINGS["walk"], sweeps=2).fit(likes, backend=Here(), checkpoint=tmp_path / "with")
     for folder, settings, said in (
         ("without", SETTINGS["walk"], r"consideration not given \(walk here\)"),
-        ("with", {}, r"consideration walk \(not given here\)"),
+        ("with", by_popularity, r"consideration walk \(not given here\)"),
         ("with", SETTINGS["walk"] | {"neighbours": 11}, r"with neighbours 12 \(11 here\)\."),
         ("with", SETTINGS["walk"] | {"mixing": 0.1}, r"with mixing 0\.2 \(0\.1 here\)\."),
     ):

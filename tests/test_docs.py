@@ -120,9 +120,12 @@ def test_the_quickstart_says_what_comes_out(folder: Path) -> None:
     documented = [name for row in rows for name in re.findall(r"`(\w+)`", row.split(" | ")[0])]
     assert namespace["table"].column_names == documented
     assert namespace["table"].num_rows == 10
-    tail = [namespace[name]["item"].to_pylist() for name in ("by_taste", "between", "as_observed")]
-    popularity = dict(zip(namespace["model"].model_.item_ids.ids_of(range(30)), namespace["model"].popularity_))
-    assert np.mean([popularity[one] for one in tail[0]]) <= np.mean([popularity[one] for one in tail[2]])
+    model = namespace["model"]
+    popularity = dict(zip(model.model_.item_ids.ids_of(range(30)), model.popularity_))
+    lists = [namespace["by_taste"], model.recommend_table("ann", popularity=1.0, lift=0.0)]
+    by_taste, popular = (np.mean([popularity[item] for item in one["item"].to_pylist()]) for one in lists)
+    assert by_taste <= popular
+    assert len({str(namespace[name]["score"]) for name in ("by_taste", "between", "as_observed")}) == 3
     assert np.array_equal(namespace["again"].user_factors, namespace["model"].user_factors)
 
 

@@ -173,7 +173,7 @@ def rises_at_the_messages_xi(user_bias: bool) -> np.ndarray:
 def part_message(visits: Visits, part: Any, items: Any) -> Any:
     """The message that a visit has left in the total, for the next visit of the same part to take out."""
     down = replace(visits.runner._down(visits.state, 1.0), other=items)
-    part._unliked = part._by_item(part._draw(visits.runner._fixed, down.sweep))
+    part._unliked = part._by_item(part._draw(visits.runner._fixed, down))
     return part._message_at(part.side, down)
 
 

@@ -188,7 +188,7 @@ def test_recommend_is_in_the_order_of_the_score(
 ) -> None:
     model = fitted.model_
     everyone = np.arange(model.user_count)
-    expected = brute_force(fitted, 1.0 if popularity is None else popularity, 1.0 if lift is None else lift)
+    expected = brute_force(fitted, 0.75 if popularity is None else popularity, 1.5 if lift is None else lift)
     for filtered in (True, False):
         ids, scores = fitted.recommend(
             everyone, N=45, popularity=popularity, lift=lift, filter_already_liked_items=filtered
@@ -296,7 +296,7 @@ def test_the_scorer_has_both_knobs(fitted: Recommender) -> None:
     users = np.array([3, 9, 7, 100])
     for popularity, lift in ((None, None), (0.5, 2.0), (1.0, 0.0)):
         scorer = ModelScorer(model, popularity, lift=lift)
-        k, theta = 1.0 if popularity is None else popularity, 1.0 if lift is None else lift
+        k, theta = 0.75 if popularity is None else popularity, 1.5 if lift is None else lift
         assert scorer.name == f"popularity weight {k:g}, lift weight {theta:g}"
         scores = scorer.scores(users)
         assert scores.dtype == np.float32
@@ -327,7 +327,7 @@ def test_items_that_are_added_are_lifted(fitted: Recommender) -> None:
 
 
 def test_lift_needs_the_table() -> None:
-    plain = Recommender(factors=3, sweeps=3).fit(skewed(users=60, items=45))
+    plain = Recommender(factors=3, sweeps=3, consideration="popularity").fit(skewed(users=60, items=45))
     np.testing.assert_array_equal(plain.recommend(3, lift=0.0)[1], plain.recommend(3)[1])
     asked: list[Any] = [
         lambda: plain.recommend(3, lift=1.0),

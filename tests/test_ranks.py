@@ -286,12 +286,12 @@ def fitted() -> Recommender:
 @pytest.mark.parametrize("knob", [None, 0.0, 0.5, 1.0])
 def test_the_models_scorer_gives_the_scores_of_recommend(fitted: Recommender, knob) -> None:
     users = np.array([5, 0, 17])
-    scores = ModelScorer(fitted.model_, knob).scores(users)
+    scores = ModelScorer(fitted.model_, knob, lift=0.0).scores(users)
     model = fitted.model_
     weight = model.plan.popularity_weight if knob is None else knob
     mean = model.columns.means(model.posterior.users, users)
     assert scores == pytest.approx(utility(mean, model.log_popularity, weight), abs=1e-5)
-    ids, given_scores = fitted.recommend(users, N=5, popularity=knob)
+    ids, given_scores = fitted.recommend(users, N=5, popularity=knob, lift=0.0)
     assert np.take_along_axis(scores, ids.astype(np.int64), 1) == pytest.approx(given_scores, abs=1e-5)
 
 

@@ -335,8 +335,8 @@ def test_a_setting_outside_its_range_is_named_with_its_range(name: str) -> None:
 def test_ranges_are_in_words() -> None:
     words = {one.name: described_range(one) for one in fields(Recommender)}
     assert words["factors"] == "a whole number at least 1 and at most 4096"
-    assert words["negatives"] == "a number above 0 and at most 1000"
-    assert words["gamma"] == "None or a number at least -2 and at most 2"
+    assert words["negatives"] == "a number above 0 and at most 1000 or 'auto'"
+    assert words["gamma"] == "None or a number at least -2 and at most 2 or 'auto'"
     assert words["hidden"] == "one of sampled, expected"
     assert words["user_bias"] == "True or False"
 

@@ -244,11 +244,12 @@ def test_the_score_follows_what_is_drawn(tilt: float, consideration: str) -> Non
         log_w += model.consideration.log_ratios(model.users.whole().liked.take(users))
     s = special.expit(mean + model.plan.offset)
     wanted = mean + log_w + (tilt * np.log(1 - s) if tilt > 0 else -tilt * np.log(s))
-    scorer = ModelScorer(model, popularity=1.0)
+    weights = {"popularity": 1.0, "lift": None if model.consideration is None else 1.0}
+    scorer = ModelScorer(model, **weights)
     np.testing.assert_allclose(scorer.scores(users), wanted, atol=2e-5)
     if tilt == 1.0:
         np.testing.assert_allclose(np.ptp(wanted - log_w - np.log(s), axis=1), 0.0, atol=1e-9)
-    ids, scores = fitted.recommend(users, N=5, popularity=1.0, filter_already_liked_items=False)
+    ids, scores = fitted.recommend(users, N=5, **weights, filter_already_liked_items=False)
     np.testing.assert_allclose(scores, np.take_along_axis(scorer.scores(users), ids, axis=1), atol=1e-5)
     np.testing.assert_allclose(scores, -np.sort(-wanted, axis=1)[:, :5], atol=2e-5)
 

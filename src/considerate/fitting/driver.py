@@ -83,7 +83,8 @@ def warn_of_collapse(posterior: Posterior, weight: float) -> None:
     if spread < COLLAPSED:
         logger.warning(
             "the vectors have all but collapsed: the logits' part that is personal has a spread of %.2f. A larger "
-            "likelihood_weight (it is %g), 'auto' among them, or fewer factors would keep more of the taste",
+            "likelihood_weight (it is %g), 'auto' among them, with the walk more mixing, or fewer factors would keep "
+            "more of the taste",
             spread,
             weight,
             extra={"once": True},

@@ -110,17 +110,17 @@ class SplitResult:
 
 def our_trials(given: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Six settings: as given, two other weights of the likelihood, twice the negatives, also with another exponent of
-    the popularity histogram, and H drawn in the other way: by popularity, or by the walk."""
+    the popularity histogram, and H drawn mostly by popularity, which sparse data may want (without the walk: by it)."""
     plan = Recommender(**given).plan()
     rho, c, gamma = plan.weight, 2 * plan.negatives, plan.gamma or 1.0  # the default where one is to be chosen
-    lower, higher = rho / 1.3, rho * 1.5
+    lower, higher, by_walk = rho / 1.3, rho * 1.5, plan.consideration == "walk"
     changes: list[dict[str, Any]] = [
         {},
         {"likelihood_weight": round(lower, 6)},
         {"likelihood_weight": round(higher, 6)},
         {"negatives": c},
         {"negatives": c, "gamma": round(gamma - 0.1, 6)},
-        {"consideration": "popularity" if plan.consideration == "walk" else "walk"},
+        {"mixing": 0.9, "likelihood_weight": round(1.15 * rho, 6)} if by_walk else {"consideration": "walk"},
     ]
     return [dict(given) | change for change in changes]
 
