@@ -31,7 +31,6 @@ from considerate.fitting.tuning import (
     ScoreParts,
     best_weights,
     held_out,
-    knob_curve,
     known_times,
     mean_rank,
     short_fit,
@@ -56,6 +55,12 @@ def only_popular(users: int = 400, items: int = 60, seed: int = 0) -> sp.csr_mat
     likes = random.random((users, items)) < chance
     likes[:, :2] |= ~likes.any(axis=1)[:, None]
     return sp.csr_matrix(likes.astype(np.float32))
+
+
+def knob_curve(parts: ScoreParts, held: HeldOut, criterion: Any, run: Any, given: float | None = None) -> Any:
+    """The curve of popularity alone, without lift."""
+    curve = weight_curve(ScoreParts(parts.posterior, parts.log_pi), held, criterion, run, given)
+    return {weights.popularity: value for weights, value in curve.items()}
 
 
 def graph_of(likes: sp.csr_matrix) -> Graph:
@@ -100,8 +105,8 @@ def test_the_curve_is_the_mean_rank_of_what_was_held_out() -> None:
         held = held_out(graph, 0)
         parts = short_fit(held.train, plan, backend)
         posterior, log_pi = parts.posterior, parts.log_pi
-        curve = knob_curve(posterior, log_pi, held, mean_rank, backend.map)
-        top = knob_curve(posterior, log_pi, held, top_score, backend.map, 0.5)
+        curve = knob_curve(parts, held, mean_rank, backend.map)
+        top = knob_curve(parts, held, top_score, backend.map, 0.5)
         tuned = tune(graph, small(popularity="auto", consideration="popularity").plan(), backend)
     for knob in (0.0, 0.5, 1.5):
         slow = []
@@ -149,7 +154,7 @@ def test_both_weights_are_as_good_as_the_best_of_a_grid(criterion: Any) -> None:
         assert held is not None
         parts = short_fit(held.train, small(consideration="walk", neighbours=20).plan(), backend)
         curve = weight_curve(parts, held, criterion, backend.map)
-        alone = knob_curve(parts.posterior, parts.log_pi, held, criterion, backend.map)
+        alone = knob_curve(parts, held, criterion, backend.map)
     weights, score = best_weights(curve)
     assert weights.lift > 0
     assert score > max(alone.values())

@@ -154,10 +154,8 @@ class Checkpoints:
         folder.write(INDEX, [json.dumps(content | {"sha256": _digest(content)}, indent=1).encode() + b"\n"])
         with suppress(OSError):  # the checkpoint is complete: what is left over goes next time
             keep = [other for other in self.complete() if other <= sweep][-KEPT:]
-            for (
-                other
-            ) in self._sweeps():  # older ones; and later ones, which were refused, or the fit would be past them
-                if other not in keep:
+            for other in self._sweeps():
+                if other not in keep:  # an older one; or a later one, which was refused, or the fit would be past it
                     self.discard(other)
 
     def discard(self, sweep: int) -> None:

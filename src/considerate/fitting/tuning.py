@@ -259,19 +259,6 @@ def best_weights(curve: dict[Weights, float]) -> tuple[Weights, float]:
     return max(curve.items(), key=lambda point: (point[1], -point[0].lift, -point[0].popularity))
 
 
-def knob_curve(
-    posterior: Posterior,
-    log_pi: NDArray[np.float32],
-    held: HeldOut,
-    criterion: Criterion,
-    run: Any,
-    given: float | None = None,
-) -> dict[float, float]:
-    """The curve of popularity alone, without lift."""
-    curve = weight_curve(ScoreParts(posterior, log_pi), held, criterion, run, given)
-    return {weights.popularity: value for weights, value in curve.items()}
-
-
 def mean_rank(ranks: Ranks) -> float:
     """Mean S_rank: the whole ranking, the head and the end of it alike."""
     return float(rank_scores(ranks).mean())
