@@ -23,9 +23,8 @@ from considerate.inference.hidden import Estimator, Expected, Sampled, Terms, po
 from considerate.inference.hidden.groups import FREEZE_AFTER
 from considerate.inference.posterior import Gamma, Posterior, Precisions, Side
 from considerate.inference.schedule import StepSize
-from considerate.inference.sums import PassConstants, side_pass
 from considerate.inference.sweep import InMemory, State, initial_state, update_precisions
-from considerate.inference.updates import Moments, SideUpdate, update_precision, update_side
+from considerate.inference.updates import Moments, SideUpdate, update_precision
 from considerate.kernels import reference
 from considerate.kernels.threads import LocalBackend
 from considerate.parameters import FitPlan
@@ -153,9 +152,7 @@ def library_bounds(p: Problem, found: list[State]) -> np.ndarray:
 
 def update_items(p: Problem, q: Posterior, sweep: int = 20) -> SideUpdate:
     terms = p.estimator.item_terms(sweep, q, run_serially)
-    step, splits = PassConstants.of(p.settings, q.precisions.means_of("items")), p.graph.user_blocks
-    kernel_pass = side_pass(q.items, q.users, p.graph.by_item, terms, step, own_is_user=False, splits=splits)
-    return update_side(kernel_pass, q.items, p.graph.item_blocks, run_serially)
+    return p.runner.items_pass(terms, q).update(q.items, p.runner.item_classes(), run_serially)
 
 
 kinds = pytest.mark.parametrize("kind", ["sampled", "expected"])

@@ -12,7 +12,7 @@ from considerate.data.graph import Graph, ranges, run_serially
 from considerate.inference.hidden import Expected, Sampled, popularity_weights
 from considerate.inference.sums import CoordinateBlock, EdgeSums, PassConstants, add_blocks, edge_sums, side_pass
 from considerate.inference.sweep import InMemory, State, initial_state
-from considerate.inference.updates import HeavyRows, heavy_rows, update_side
+from considerate.inference.updates import RowClasses, TreePass, heavy_rows
 from considerate.kernels import compiled
 from considerate.kernels.threads import LocalBackend, locked_cached_property
 from considerate.model.model import Model
@@ -117,13 +117,53 @@ def item_pass(kind: str, graph: Graph, user_bias: bool):
 @biases
 def test_a_row_that_is_split_has_the_bits_of_one_that_is_not(graph, kind, user_bias):
     kernel_pass, items, terms = item_pass(kind, graph, user_bias)
-    closed_form = terms.expected is not None
-    whole = update_side(kernel_pass, items, graph.item_blocks, run_serially)
-    for heavy in (heavy_rows(graph.by_item.degrees, graph.item_blocks), np.arange(0, ITEMS, 7, dtype=np.int32)):
-        rows = HeavyRows(heavy, graph.user_blocks, closed_form)
-        split = update_side(kernel_pass, items, graph.item_blocks, run_serially, heavy=rows)
+    tree_pass = TreePass(kernel_pass, kernel_pass, graph.user_blocks, terms.expected is not None)
+    everyone = np.arange(ITEMS, dtype=np.int32)
+    whole = tree_pass.update(items, RowClasses([everyone], everyone[:0], []), run_serially)
+    for heavy in (heavy_rows(graph.by_item.degrees, graph.item_blocks), everyone[::7]):
+        classes = RowClasses([np.setdiff1d(everyone, heavy)], heavy, [])
+        split = tree_pass.update(items, classes, run_serially)
         np.testing.assert_array_equal(split.side.rows, whole.side.rows)
         np.testing.assert_array_equal(split.side.biases, whole.side.biases)
+
+
+@kinds
+@biases
+def test_light_rows_are_one_leaf_stepped_as_users_are(graph, kind, user_bias):
+    """Their bits are those of a pass without the tree, whatever rows they are stepped with, and close to the tree's."""
+    settings = settings_of(user_bias)
+    state, _ = fitted(kind, graph, user_bias, 1, 2)
+    with LocalBackend(1) as backend:
+        runner = InMemory(graph, estimator_of(kind, graph, settings), settings, backend)
+        terms = runner.estimator.user_terms(3, state.posterior, run_serially)
+        q = replace(state.posterior, users=runner.update_users(terms, state.posterior).side)
+        tree_pass = runner.items_pass(runner.estimator.item_terms(3, q, run_serially), q)
+        classes = runner.item_classes()
+        light = np.concatenate(classes.light)
+        assert 0 < len(light) < ITEMS
+        mixed = tree_pass.update(q.items, classes, run_serially).side
+        one_go, along_tree = (
+            TreePass(each, each, tree_pass.leaves, tree_pass.closed_form)
+            .update(q.items, RowClasses([np.arange(ITEMS, dtype=np.int32)], light[:0], []), run_serially)
+            .side
+            for each in (tree_pass.in_one_go, tree_pass.along_tree)
+        )
+    np.testing.assert_array_equal(mixed.rows[light], one_go.rows[light])
+    rest = np.setdiff1d(np.arange(ITEMS), light)
+    np.testing.assert_array_equal(mixed.rows[rest], along_tree.rows[rest])
+    assert not np.array_equal(mixed.rows[light], along_tree.rows[light])
+    np.testing.assert_allclose(mixed.rows[light], along_tree.rows[light], rtol=1e-3, atol=1e-4)
+
+
+def test_rows_by_class():
+    degrees = np.array([3, 0, 400, 4, 5, 100, 1])
+    classes = RowClasses.of(degrees, np.array([0, 3, 6, 7]), leaves=2, edges_per_like=8.0)  # light up to 32 / 8 = 4
+    assert [rows.tolist() for rows in classes.light] == [[0, 1], [3], [6]]
+    assert [rows.tolist() for rows in classes.blocks] == [[4, 5]]
+    assert classes.heavy.tolist() == [2]
+    assert [rows.tolist() for rows in classes.summed(0, 3)] == [[2]]
+    assert [rows.tolist() for rows in classes.summed(0, 7)] == [[4, 5], [2]]
+    assert RowClasses.of(degrees, np.array([0, 7])).light == []
 
 
 def same_sums(one: EdgeSums, two: EdgeSums) -> bool:

@@ -334,6 +334,11 @@ class FitPlan:
         return -math.log(self.negatives)
 
     @property
+    def edges_per_like(self) -> float:
+        """Edges that a pass visits for each like: the like itself, and where H is drawn c more."""
+        return 1.0 if self.hidden == "expected" else 1.0 + self.negatives
+
+    @property
     def weight(self) -> float:
         """rho."""
         return self.likelihood_weight

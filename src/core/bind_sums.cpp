@@ -213,13 +213,20 @@ void bind_sums(nb::module_& m) {
   m.def(
       "update_rows",
       [](const PyPass& pass, std::int64_t first, std::int64_t last, InOut<float> rows,
-         std::optional<InOut<float>> bias_mean, std::optional<InOut<float>> bias_variance) {
-        require(first >= 0 && first <= last && last <= pass.own_rows, "rows out of range");
+         std::optional<InOut<float>> bias_mean, std::optional<InOut<float>> bias_variance, Maybe<std::int32_t> which) {
+        const std::int64_t rows_given = which ? static_cast<std::int64_t>(which->size()) : pass.own_rows;
+        require(first >= 0 && first <= last && last <= rows_given, "rows out of range");
         require(!pass.raw.slope && makes_alpha(pass.raw), "such a pass gives sums alone");
+        require(!which || !pass.raw.own_is_user, "users are stepped in ranges");
         RowsOut out = rows_out(pass, rows, bias_mean, bias_variance);
         Pass raw = pass.raw;
         raw.first = first;
         raw.last = last;
+        if (which) {
+          raw.which = which->data();
+          for (std::int64_t r = first; r < last; ++r)
+            require(raw.which[r] >= 0 && raw.which[r] < pass.own_rows, "a row is out of range");
+        }
         {
           nb::gil_scoped_release release;
           kernels_in_use()->update_rows(raw, out);
@@ -228,8 +235,9 @@ void bind_sums(nb::module_& m) {
       },
       nb::arg("pass_"), nb::arg("first"), nb::arg("last"), nb::arg("rows").noconvert(),
       nb::arg("bias_mean").noconvert() = nb::none(), nb::arg("bias_variance").noconvert() = nb::none(),
-      "Sums and steps of rows first..last, written into rows: (the edges' part of the bound before, a bad row or -1, "
-      "moments of the new rows).");
+      nb::arg("which") = nb::none(),
+      "Sums and steps of rows first..last, or which[first..last], written into rows: (the edges' part of the bound "
+      "before, a bad row or -1, moments of the new rows).");
   m.def(
       "edge_bound",
       [](const PyPass& pass, std::int64_t first, std::int64_t last) {

@@ -64,9 +64,11 @@ struct LikedSums {
 };
 constexpr std::int64_t kLikedSums = sizeof(LikedSums) / sizeof(double);
 
-// One pass over rows [first, last) of a side: sums over edges (eq. 15, 16, 19), then the step (eq. 17-19).
+// One pass over rows [first, last) of a side, or over which[first .. last - 1]: sums over edges (eq. 15, 16, 19), then the
+// step (eq. 17-19).
 struct Pass {
   std::int64_t factors = 0, rows = 0, other_rows = 0, first = 0, last = 0;  // rows: of the whole side
+  const std::int32_t* which = nullptr;
   Side own, other;
   Adjacency liked, unliked;              // the edges of H with g = 1 and with g = 0
   const std::int64_t* splits = nullptr;  // [leaves + 1] the other side's blocks, the leaves of the tree of sums
@@ -80,6 +82,8 @@ struct Pass {
   bool own_is_user = true;
   bool slope = false;                            // sum p v in place of z: how z falls as the row's own bias grows
   std::int64_t block_first = 0, block_size = 0;  // the coordinates that are stepped; size 0 means all of them
+
+  std::int64_t row(std::int64_t at) const { return which ? which[at] : at; }
 };
 
 // Above 64 factors a row is stepped in blocks of coordinates, one after the other, the rest held (the paper's kappa):

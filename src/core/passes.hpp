@@ -64,22 +64,23 @@ class RowSummer {
     return rows < 1 ? 1 : rows;
   }
 
-  // The leaves of rows first .. last - 1, a tree each: the same as row by row, but those of one block of the other side
-  // come together, so that its rows are read while they are near.
+  // The leaves of rows first .. last - 1 of the pass, a tree each: the same as row by row, but those of one block of the
+  // other side come together, so that its rows are read while they are near.
   void walk_by_blocks(std::int64_t first, std::int64_t last, Tree* trees) {
     const std::int64_t rows = last - first;
     const Adjacency* edges[2] = {&pass_.liked, &pass_.unliked};
     Buffer<std::int64_t> at(2 * rows);
     for (std::int64_t r = 0; r < rows; ++r)
-      for (int side = 0; side < 2; ++side) at[2 * r + side] = edges[side]->starts ? edges[side]->starts[first + r] : 0;
+      for (int side = 0; side < 2; ++side)
+        at[2 * r + side] = edges[side]->starts ? edges[side]->starts[pass_.row(first + r)] : 0;
     Batch batch;
     for (std::int64_t block = 0; block < pass_.leaves; ++block) {
       for (std::int64_t r = 0; r < rows; ++r) {
         std::int64_t *from = &at[2 * r], stop[2] = {0, 0};
         for (int side = 0; side < 2; ++side)
           if (edges[side]->starts)
-            stop[side] = first_not_below_near(edges[side]->indices, from[side], edges[side]->starts[first + r + 1],
-                                              pass_.splits[block + 1]);
+            stop[side] = first_not_below_near(edges[side]->indices, from[side],
+                                              edges[side]->starts[pass_.row(first + r) + 1], pass_.splits[block + 1]);
         const Part part{edges[0]->indices + from[0], edges[1]->indices + from[1], stop[0] - from[0],
                         stop[0] - from[0] + stop[1] - from[1]};
         from[0] = stop[0];
@@ -89,7 +90,7 @@ class RowSummer {
         if (batch.fits(part)) {
           batch.add(r, part);
         } else {  // so long that it looks ahead to its own edges
-          begin(first + r, trees + r);
+          begin(pass_.row(first + r), trees + r);
           leaves(block, part);
         }
       }
@@ -159,7 +160,7 @@ class RowSummer {
     for (std::int64_t i = 0; i < batch.count; ++i) {
       const Batch::Leaf& leaf = batch.leaves[i];
       const std::int32_t* edges = batch.edges + leaf.start;
-      begin(first + leaf.row, trees + leaf.row);
+      begin(pass_.row(first + leaf.row), trees + leaf.row);
       leaves(block, {edges, edges + leaf.liked_count, leaf.liked_count, leaf.count});
     }
     liked_end_ = liked_end;
@@ -466,8 +467,8 @@ static void update_block(const Pass& pass, RowsOut& out) {
       const std::int64_t last = least(first + together, pass.last);
       Forest trees(last - first);
       summer.walk_by_blocks(first, last, trees.data());
-      for (std::int64_t row = first; row < last; ++row)
-        solver.push(row, summer.take(row, trees.data() + (row - first), solver.spare()));
+      for (std::int64_t r = first; r < last; ++r)
+        solver.push(pass.row(r), summer.take(pass.row(r), trees.data() + (r - first), solver.spare()));
     }
     solver.finish();
     out.bound = pass.weight * summer.bound();
@@ -476,11 +477,12 @@ static void update_block(const Pass& pass, RowsOut& out) {
   const bool groups = pass.expected && pass.own_is_user;
   FewEdges few(pass, out, solver);
   const std::int64_t width = 2 * padded(pass.factors), most = FewEdges::most(pass);
-  for (std::int64_t row = pass.first; row < pass.last; ++row) {
+  for (std::int64_t r = pass.first; r < pass.last; ++r) {
     constexpr int together = UserGroups::kTogether;
-    if (groups && (row - pass.first) % together == 0)
-      summer.prepare(row, static_cast<int>(least(together, pass.last - row)));
-    const float* soon = pass.own.rows + least(row + 8, pass.last - 1) * width;
+    const std::int64_t row = pass.row(r);
+    if (groups && (r - pass.first) % together == 0)
+      summer.prepare(row, static_cast<int>(least(together, pass.last - r)));
+    const float* soon = pass.own.rows + pass.row(least(r + 8, pass.last - 1)) * width;
     for (std::int64_t k = 0; k < width; k += 16) __builtin_prefetch(soon + k);
     if (summer.edges_of(row) <= most) {
       few.push(row);

@@ -1,7 +1,7 @@
 """G, the observed graph: both orientations, degrees, and the fixed blocks of rows.
 
-Blocks depend on the data alone, never on the number of threads or machines. They are the unit of work, and the
-users' blocks are the leaves of the tree along which an item's sums are added.
+Blocks depend on the data alone, never on the number of threads or machines. They are the unit of work. Parts are some
+consecutive blocks each: the leaves of the tree along which an item's sums are added.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ BLOCK_EDGES = 32_768
 MOST_BLOCKS = 256  # of users
 MOST_ITEM_BLOCKS = 64  # fewer: the items of a block are summed together, a block of users at a time
 MOST_PARTS = 64
+LEAF_EDGES = 16  # edges to a part of the other side, on average, below which a row is not summed part by part
 FEWEST_SLICES = 8  # of a transposition that threads share
 USERS, ITEMS = "users", "items"  # the side that a division of the graph leaves where it lies
 
@@ -203,6 +204,20 @@ class Graph:
 
 
 # --- The graph in parts ---
+
+
+def light_rows(degrees: NDArray[np.int64], leaves: int, edges_per_like: float) -> NDArray[np.bool_]:
+    """Rows of so few edges that they are summed as one leaf, not along the tree over `leaves` parts of the other side.
+
+    Every worker knows the degrees in G; a like stands for `edges_per_like` edges of H.
+    """
+    return degrees * edges_per_like <= LEAF_EDGES * leaves
+
+
+def leaf_splits(blocks: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Boundaries of the parts that these blocks make up: the leaves of the tree of sums."""
+    parts = part_ranges(len(blocks) - 1)
+    return blocks[[0, *(last for _, last in parts)]]
 
 
 def part_ranges(blocks: int) -> list[Range]:

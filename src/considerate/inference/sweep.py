@@ -15,7 +15,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from considerate.data.graph import ITEMS, USERS, Graph, Range, ranges
+from considerate.data.graph import ITEMS, USERS, Graph, Range, leaf_splits, ranges
 from considerate.errors import DivergedError
 from considerate.inference.bound import Bound, gamma_term, side_terms
 from considerate.inference.hidden import Estimator, Terms
@@ -23,10 +23,10 @@ from considerate.inference.posterior import Gamma, Posterior, Precisions, Side
 from considerate.inference.schedule import StepSize
 from considerate.inference.sums import PassConstants, side_pass
 from considerate.inference.updates import (
-    HeavyRows,
     Moments,
+    RowClasses,
     SideUpdate,
-    heavy_rows,
+    TreePass,
     update_precision,
     update_side,
 )
@@ -181,14 +181,14 @@ class InMemory:
         """One sweep after the other, without end; the caller decides when to stop."""
         spare = Spare()
         state = state or initial_state(self.graph, self.settings, spare)
-        heavy = heavy_rows(self.graph.by_item.degrees, self.graph.item_blocks)
+        classes = self.item_classes()
         while True:
-            sweep = self._sweep(state, heavy, spare)
+            sweep = self._sweep(state, classes, spare)
             yield sweep
             state = sweep.state
             del sweep
 
-    def _sweep(self, state: State, heavy: NDArray[np.int32], spare: Spare) -> Sweep:
+    def _sweep(self, state: State, classes: RowClasses, spare: Spare) -> Sweep:
         number, q, graph = state.sweep + 1, state.posterior, self.graph
         epsilon = 1.0 if self.deterministic else state.step_size.epsilon
         users = self.update_users(self.estimator.user_terms(number, q, self.backend.map), q, epsilon, spare)
@@ -196,12 +196,7 @@ class InMemory:
         check_rows(users.bad_row, "user", number, state)
         q = replace(q, users=users.side)
         terms = self.estimator.item_terms(number, q, self.backend.map)
-        constants = PassConstants.of(self.settings, q.precisions.means_of(ITEMS), epsilon)
-        kernel_pass = side_pass(
-            q.items, q.users, graph.by_item, terms, constants, own_is_user=False, splits=graph.user_blocks
-        )
-        split = HeavyRows(heavy, graph.user_blocks, terms.expected is not None)
-        items = update_side(kernel_pass, q.items, graph.item_blocks, self.backend.map, heavy=split, spare=spare)
+        items = self.items_pass(terms, q, epsilon).update(q.items, classes, self.backend.map, spare)
         check_rows(items.bad_row, "item", number, state)
         new = next_state(state, users, items, (graph.user_count, graph.item_count), self.settings, epsilon)
         check_bound(bound, number, state)
@@ -215,7 +210,22 @@ class InMemory:
     def update_users(self, terms: Terms, q: Posterior, epsilon: float = 1.0, spare: Spare | None = None) -> SideUpdate:
         """The users' pass: q(u_m) and q(b_m) of all users, given the items."""
         kernel_pass = self.users_pass(terms, q, epsilon)
-        return update_side(kernel_pass, q.users, self.graph.user_blocks, self.backend.map, spare=spare)
+        return update_side(kernel_pass, q.users, self.graph.user_blocks, self.backend.map, spare)
+
+    def item_classes(self) -> RowClasses:
+        """The items by how they are summed."""
+        graph, leaves = self.graph, len(leaf_splits(self.graph.user_blocks)) - 1
+        return RowClasses.of(graph.by_item.degrees, graph.item_blocks, leaves, self.settings.edges_per_like)
+
+    def items_pass(self, terms: Terms, q: Posterior, epsilon: float = 1.0) -> TreePass:
+        """What the items' pass reads: the users, H and the constants."""
+        constants = PassConstants.of(self.settings, q.precisions.means_of(ITEMS), epsilon)
+        leaves = leaf_splits(self.graph.user_blocks)
+
+        def reading(splits: NDArray[np.int64] | None) -> compiled.Pass:
+            return side_pass(q.items, q.users, self.graph.by_item, terms, constants, own_is_user=False, splits=splits)
+
+        return TreePass(reading(leaves), reading(None), leaves, terms.expected is not None)
 
     def evaluate_bound(self, state: State) -> Bound:
         """L_xi of a state, on the H of the sweep that would come next."""

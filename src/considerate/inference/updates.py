@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from considerate.data.graph import Range, ranges
+from considerate.data.graph import Range, light_rows, ranges
 from considerate.inference.posterior import Gamma, Side
 from considerate.inference.sums import CoordinateBlock, EdgeSums, add_blocks, edge_sums
 from considerate.kernels import compiled
@@ -81,113 +81,146 @@ def heavy_rows(degrees: NDArray[np.int64], blocks: NDArray[np.int64]) -> NDArray
 
 
 @dataclass(frozen=True)
-class HeavyRows:
-    """Rows that are summed block by block of the other side: `splits` are these blocks."""
+class RowClasses:
+    """The rows of a side by how they are summed, in the order in which their moments are added. Degrees decide."""
 
-    rows: NDArray[np.int32]
-    splits: NDArray[np.int64]
-    closed_form: bool
+    blocks: list[NDArray[np.int32]]  # along the tree over parts of the other side, a task for each block
+    heavy: NDArray[np.int32]  # along the same tree, a task for each part
+    light: list[NDArray[np.int32]]  # in one go, a task for each block
+
+    @classmethod
+    def of(
+        cls, degrees: NDArray[np.int64], blocks: NDArray[np.int64], leaves: int = 0, edges_per_like: float = 1.0
+    ) -> RowClasses:
+        """With no leaves there is no light row."""
+        light = light_rows(degrees, leaves, edges_per_like) if leaves else np.zeros(len(degrees), np.bool_)
+        heavy = heavy_rows(degrees, blocks)
+        heavy = heavy[~light[heavy]]
+        middle = ~light
+        middle[heavy] = False
+        return cls(_by_block(middle, blocks), heavy, _by_block(light, blocks))
+
+    @classmethod
+    def all_alike(cls, blocks: NDArray[np.int64]) -> RowClasses:
+        """No row is light or heavy."""
+        rows = int(blocks[-1])
+        return cls(_by_block(np.ones(rows, np.bool_), blocks), np.empty(0, np.int32), [])
+
+    def summed(self, first: int, last: int) -> list[NDArray[np.int32]]:
+        """The rows from first to last - 1, whole blocks, that are summed along the tree: some at a time, and each heavy
+        row by itself."""
+        inside = [rows[(rows >= first) & (rows < last)] for rows in (*self.blocks, *self.heavy[:, None])]
+        return [rows for rows in inside if len(rows)]
+
+
+def _by_block(chosen: NDArray[np.bool_], blocks: NDArray[np.int64]) -> list[NDArray[np.int32]]:
+    """The chosen rows of each block that has some."""
+    rows = np.flatnonzero(chosen).astype(np.int32)
+    pieces = np.split(rows, np.searchsorted(rows, blocks[1:-1]))
+    return [piece for piece in pieces if len(piece)]
+
+
+Step = tuple[float, int, Sequence[float]]  # (the edges' part of the bound before, a bad row or -1, moments)
 
 
 def update_side(
-    kernel_pass: compiled.Pass,
-    own: Side,
-    blocks: NDArray[np.int64],
-    run: Any,
-    *,
-    heavy: HeavyRows | None = None,
-    spare: Spare | None = None,
+    kernel_pass: compiled.Pass, own: Side, blocks: NDArray[np.int64], run: Any, spare: Spare | None = None
 ) -> SideUpdate:
-    """Every row's sums (eq. 15, 16), step (eq. 17, 19) and recovery of the factorised q (eq. 18).
-
-    Blocks of rows are mapped by `run`. The sums of heavy rows are added along the tree that the kernel follows within a
-    row, so the bits are the same either way.
-    """
+    """Every row's sums (eq. 15, 16), step (eq. 17, 19) and recovery of the factorised q (eq. 18), blocks of rows at a
+    time, which `run` maps."""
     new = own.empty_like(spare)
-    split = np.empty(0, np.int32) if heavy is None else heavy.rows
 
-    def update(piece: Range) -> tuple[float, int, Sequence[float]]:
-        first, last = piece
+    def update(block: Range) -> Step:
+        first, last = block
         return compiled.update_rows(kernel_pass, first, last, *new.arrays())
 
-    results = run(update, [piece for block in ranges(blocks) for piece in _without(block, split)])
-    edge_bound = sum(bound for bound, _, _ in results)
-    steps = [step for _, *step in results]
-    if heavy is not None:
-        steps += [_update_heavy_row(kernel_pass, row, new, heavy, run) for row in split[:, None]]
-    bad = [row for row, _ in steps if row >= 0]
-    return SideUpdate(new, Moments.total([moments for _, moments in steps]), edge_bound, min(bad, default=-1))
+    return _side_update(new, run(update, ranges(blocks)))
 
 
-def _update_heavy_row(
-    kernel_pass: compiled.Pass, row: NDArray[np.int32], new: Side, heavy: HeavyRows, run: Any
-) -> tuple[int, Sequence[float]]:
-    """One heavy row: its sums over each block of the other side, added along the tree, then its step. Where there are
-    many factors, one block of coordinates after the other."""
-    bad, bias_moments, moments = -1, [0.0, 0.0], [0.0, 0.0, 0.0, 0.0]
-    for number in range(len(compiled.coordinate_blocks(new.factors))):
-        block = CoordinateBlock.of(new.factors, number, new)
+@dataclass(frozen=True)
+class TreePass:
+    """A pass over the rows of a side whose sums are added along a tree over the other side."""
 
-        def sums_of(edges: Range, block: CoordinateBlock = block) -> EdgeSums:
-            return edge_sums(kernel_pass, row, block, edges)
+    along_tree: compiled.Pass
+    in_one_go: compiled.Pass  # the same without the tree, for light rows
+    leaves: NDArray[np.int64]  # boundaries of the parts of the other side
+    closed_form: bool  # whether there is one, which is added last
 
-        sums = add_blocks(run(sums_of, ranges(heavy.splits)))
-        if heavy.closed_form:
-            sums = sums.merge(edge_sums(kernel_pass, row, block, (0, 0), closed_form=True))
-        block_bad, moments = compiled.solve_rows(kernel_pass, row, *sums.arrays(), *new.arrays(), block=number)
-        bad = max(bad, block_bad)
-        bias_moments = moments[2:] if number == 0 else bias_moments
-    return bad, [*moments[:2], *bias_moments]
+    def update(self, own: Side, classes: RowClasses, run: Any, spare: Spare | None = None) -> SideUpdate:
+        """As `update_side`, each row by its class. The sums of heavy rows are added along the tree that the kernel
+        follows within a row, so the bits do not depend on which rows are heavy."""
+        new = own.empty_like(spare)
+
+        def update(task: tuple[compiled.Pass, NDArray[np.int32]]) -> Step:
+            kernel_pass, rows = task
+            return compiled.update_rows(kernel_pass, 0, len(rows), *new.arrays(), which=rows)
+
+        middle = [(self.along_tree, rows) for rows in classes.blocks]
+        steps = run(update, middle + [(self.in_one_go, rows) for rows in classes.light])
+        heavy = [self._update_heavy_row(row, new, run) for row in classes.heavy[:, None]]
+        return _side_update(new, [*steps[: len(middle)], *heavy, *steps[len(middle) :]])
+
+    def _update_heavy_row(self, row: NDArray[np.int32], new: Side, run: Any) -> Step:
+        """One heavy row: its sums over each part of the other side, added along the tree, then its step. Where there
+        are many factors, one block of coordinates after the other."""
+        bad, bias_moments, moments = -1, [0.0, 0.0], [0.0, 0.0, 0.0, 0.0]
+        for number in range(len(compiled.coordinate_blocks(new.factors))):
+            block = CoordinateBlock.of(new.factors, number, new)
+
+            def sums_of(edges: Range, block: CoordinateBlock = block) -> EdgeSums:
+                return edge_sums(self.along_tree, row, block, edges)
+
+            sums = add_blocks(run(sums_of, ranges(self.leaves)))
+            if self.closed_form:
+                sums = sums.merge(edge_sums(self.along_tree, row, block, (0, 0), closed_form=True))
+            block_bad, moments = compiled.solve_rows(self.along_tree, row, *sums.arrays(), *new.arrays(), block=number)
+            bad = max(bad, block_bad)
+            bias_moments = moments[2:] if number == 0 else bias_moments
+        return 0.0, bad, [*moments[:2], *bias_moments]
+
+
+def _side_update(new: Side, steps: Sequence[Step]) -> SideUpdate:
+    bad = [row for _, row, _ in steps if row >= 0]
+    moments = Moments.total([moments for _, _, moments in steps])
+    return SideUpdate(new, moments, sum(bound for bound, _, _ in steps), min(bad, default=-1))
 
 
 @dataclass
 class SideSolver:
-    """Steps a side from sums that were computed elsewhere, some rows after the others, as `update_side` would.
+    """Steps a side from sums that were computed elsewhere, some rows after the others, as `TreePass.update` would.
 
-    Rows are solved piece by piece of the same blocks, heavy rows after them, so that moments are added in one order.
+    Rows are solved class by class and block by block, so that moments are added in one order.
     """
 
     new: Side
-    blocks: NDArray[np.int64]
-    heavy: NDArray[np.int32]
+    classes: RowClasses
     run: Any
-    pieces: dict[int, list[float]] = field(default_factory=dict)  # moments, by the first row
-    heavy_moments: dict[int, list[float]] = field(default_factory=dict)
+    moments: dict[int, list[float]] = field(default_factory=dict)  # by the first row of those solved together
     bad: list[int] = field(default_factory=list)
 
     def solve(self, kernel_pass: compiled.Pass, sums: EdgeSums, first: int, last: int, block: int) -> None:
-        """Step rows first .. last - 1, whose own rows the pass has: the coordinates of one block."""
+        """Step rows first .. last - 1, whose own rows the pass has: the coordinates of one block. The sums are those of
+        `classes.summed`, in that order."""
         out = self.new.between(first, last)
-        inside = [piece for piece in ranges(self.blocks) if first <= piece[0] and piece[1] <= last]
-        assert inside[0][0] == first
-        assert inside[-1][1] == last
-        pieces = [piece for rows in inside for piece in _without(rows, self.heavy)]
-        heavy = [(int(row), int(row) + 1) for row in self.heavy if first <= row < last]
+        pieces = self.classes.summed(first, last)
+        ends = np.cumsum([0, *map(len, pieces)])
 
-        def solve(piece: Range) -> tuple[int, Sequence[float]]:
-            low, high = piece[0] - first, piece[1] - first
-            rows = np.arange(low, high, dtype=np.int32)
-            return compiled.solve_rows(kernel_pass, rows, *sums.rows(low, high).arrays(), *out.arrays(), block=block)
+        def solve(at: int) -> tuple[int, Sequence[float]]:
+            own = sums.rows(int(ends[at]), int(ends[at + 1]))
+            return compiled.solve_rows(kernel_pass, pieces[at] - first, *own.arrays(), *out.arrays(), block=block)
 
-        for (row, _), (bad, moments) in zip(pieces + heavy, self.run(solve, pieces + heavy)):
-            moments_of = self.heavy_moments if (row, row + 1) in heavy else self.pieces
-            biases = moments[2:] if block == 0 else moments_of[row][2:]  # they are stepped with the first block
-            moments_of[row] = [*moments[:2], *biases]
+        for piece, (bad, moments) in zip(pieces, self.run(solve, range(len(pieces)))):
+            row = int(piece[0])
+            biases = moments[2:] if block == 0 else self.moments[row][2:]  # they are stepped with the first block
+            self.moments[row] = [*moments[:2], *biases]
             if bad >= 0:
                 self.bad.append(first + bad)
 
     def result(self) -> SideUpdate:
         """The side, when every row was solved."""
-        in_order = [moments[row] for moments in (self.pieces, self.heavy_moments) for row in sorted(moments)]
+        pieces = self.classes.summed(0, len(self.new))
+        in_order = [self.moments[int(piece[0])] for piece in pieces]
         return SideUpdate(self.new, Moments.total(in_order), bad_row=min(self.bad, default=-1))
-
-
-def _without(block: Range, heavy: NDArray[np.int32]) -> list[Range]:
-    """A block of rows less the heavy ones, as ranges."""
-    first, last = block
-    cuts = heavy[(heavy >= first) & (heavy < last)].tolist()
-    pieces = zip([first, *(row + 1 for row in cuts)], [*cuts, last])
-    return [(low, high) for low, high in pieces if low < high]
 
 
 def update_precision(

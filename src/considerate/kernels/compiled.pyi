@@ -120,6 +120,7 @@ def update_rows(
     rows: NDArray[np.float32],
     bias_mean: NDArray[np.float32] | None = None,
     bias_variance: NDArray[np.float32] | None = None,
+    which: NDArray[np.int32] | None = None,
 ) -> tuple[float, int, Moments]: ...
 def edge_bound(pass_: Pass, first: int, last: int) -> float: ...
 def sum_rows(

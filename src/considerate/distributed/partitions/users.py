@@ -156,7 +156,7 @@ class UserPartition(Partition):
     ) -> compiled.Pass:
         constants = replace(PassConstants.of(self.setup.plan, epsilon=epsilon), slope=slope)
         liked = self._likers().between(ask.first, ask.last)
-        return side_pass(items, users, liked, terms, constants, own_is_user=False, splits=self.graph.blocks)
+        return side_pass(items, users, liked, terms, constants, own_is_user=False)
 
     def _likers(self) -> Adjacency:
         """Who of the users here liked each item."""

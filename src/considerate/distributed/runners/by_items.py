@@ -20,7 +20,7 @@ from considerate.inference.hidden import Shares, Terms
 from considerate.inference.posterior import Side
 from considerate.inference.sums import EdgeSums, PassConstants, side_pass
 from considerate.inference.sweep import State, Sweep, check_rows, initial_items, initial_side
-from considerate.inference.updates import Moments, SideSolver, SideUpdate
+from considerate.inference.updates import Moments, RowClasses, SideSolver, SideUpdate
 from considerate.kernels import compiled
 
 NONE = np.empty(0, np.int32)
@@ -73,7 +73,7 @@ class ByItemsRunner(PartitionedRunner):
     def _step_users(self, state: State, epsilon: float) -> tuple[SideUpdate, float, Shares | None]:
         """(the users stepped, the edges' part of the bound before, alpha and l), a block of coordinates at a time."""
         q = state.posterior
-        solver = SideSolver(q.users.empty_like(self._spare), self.outline.user_blocks, NONE, self.run)
+        solver = SideSolver(q.users.empty_like(self._spare), RowClasses.all_alike(self.outline.user_blocks), self.run)
         constants = PassConstants.of(self.settings, q.precisions.means_of(USERS), epsilon)
         kernel_pass = side_pass(q.users, self._nobody(), self._no_edges(), Terms(), constants, own_is_user=True)
         edge_bound, shares = 0.0, None

@@ -10,7 +10,6 @@ from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from considerate.data.graph import ITEMS, USERS, Adjacency, Range, ranges
 from considerate.distributed.messages import Broadcast, Sums, SumsRequest
@@ -22,7 +21,7 @@ from considerate.inference.hidden import Shares, Terms, UserGroups
 from considerate.inference.posterior import Side
 from considerate.inference.sums import CoordinateBlock, EdgeSums, PassConstants, edge_sums, side_pass
 from considerate.inference.sweep import State, Sweep, check_rows, initial_items, initial_side
-from considerate.inference.updates import Moments, SideSolver, SideUpdate, heavy_rows
+from considerate.inference.updates import Moments, RowClasses, SideSolver, SideUpdate
 from considerate.kernels import compiled
 
 
@@ -38,8 +37,8 @@ class ByUsersRunner(PartitionedRunner):
         return ranges(item_blocks[np.unique(cuts)])
 
     @cached_property
-    def heavy(self) -> NDArray[np.int32]:
-        return heavy_rows(self.outline.item_degree, self.outline.item_blocks)
+    def classes(self) -> RowClasses:
+        return RowClasses.of(self.outline.item_degree, self.outline.item_blocks)
 
     def begin(self) -> State:
         """The state before the first sweep, here and with the parts."""
@@ -68,7 +67,7 @@ class ByUsersRunner(PartitionedRunner):
         shared = self.pool.share(down)
         sizes = compiled.coordinate_blocks(q.factors)
         asks = [(shard, block) for shard in self.shards for block in range(len(sizes))]
-        solver = SideSolver(q.items.empty_like(self._spare), self.outline.item_blocks, self.heavy, self.run)
+        solver = SideSolver(q.items.empty_like(self._spare), self.classes, self.run)
         blocks: list[list[float]] = []  # as Reply has them
         users: UserGroups | None = None
         for shard, coordinates in asks:
@@ -111,6 +110,8 @@ class ByUsersRunner(PartitionedRunner):
             rows, stepped = np.arange(len(own), dtype=np.int32), solver.new.between(ask.first, ask.last)
             block = CoordinateBlock.of(own.factors, ask.block, stepped)
             edges = edges.take_in(edge_sums(kernel_pass, rows, block, (0, 0), closed_form=True))
+        order = np.concatenate(self.classes.summed(ask.first, ask.last)) - ask.first
+        edges = EdgeSums(*(array[order] for array in edges.arrays()))
         solver.solve(kernel_pass, edges, ask.first, ask.last, ask.block)
 
 
