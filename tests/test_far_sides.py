@@ -1,4 +1,4 @@
-"""Rows whose other side is larger than the cache are summed together, a block of the other side at a time: the same
+"""Rows whose other side is larger than the cache are summed together, a part of the other side at a time: the same
 leaves along the same trees, and so the same bits as a row that is summed alone."""
 
 from __future__ import annotations
@@ -6,12 +6,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from considerate.data.graph import Graph, ranges, run_serially
+from considerate.data.graph import Graph, leaf_splits, run_serially
 from considerate.inference.hidden import Expected, Sampled
-from considerate.inference.sums import CoordinateBlock, PassConstants, add_blocks, edge_sums, side_pass
+from considerate.inference.sums import PassConstants, side_pass
 from considerate.inference.sweep import initial_state
-from considerate.inference.updates import update_side
-from considerate.kernels import compiled
+from considerate.inference.updates import RowClasses, TreePass, update_side
 from considerate.parameters import FitPlan
 
 FACTORS = 20
@@ -44,17 +43,14 @@ def test_rows_summed_together_have_the_bits_of_rows_summed_alone(graph, kind, pi
         users_pass = side_pass(q.users, q.items, graph.by_user, user_terms, step, own_is_user=True)
         update_side(users_pass, q.users, graph.user_blocks, run_serially)
     terms = estimator.item_terms(1, q, run_serially)
-    kernel_pass = side_pass(q.items, q.users, graph.by_item, terms, step, own_is_user=False, splits=graph.user_blocks)
-    together = update_side(kernel_pass, q.items, np.linspace(0, ITEMS, pieces + 1).astype(np.int64), run_serially).side
-
-    rows = np.arange(ITEMS, dtype=np.int32)
-    closed = kind == "expected"
-    sums = add_blocks(
-        [edge_sums(kernel_pass, rows, CoordinateBlock.of(FACTORS), block) for block in ranges(graph.user_blocks)]
+    leaves = leaf_splits(graph.user_blocks)
+    kernel_pass = side_pass(q.items, q.users, graph.by_item, terms, step, own_is_user=False, splits=leaves)
+    everyone = np.arange(ITEMS, dtype=np.int32)
+    classes = RowClasses(np.array_split(everyone, pieces), everyone[:0], [])
+    alone, by_parts = (
+        TreePass(kernel_pass, kernel_pass, leaves, kind == "expected", far).update(q.items, classes, run_serially)
+        for far in (False, True)
     )
-    if closed:
-        sums = sums.merge(edge_sums(kernel_pass, rows, CoordinateBlock.of(FACTORS), (0, 0), closed_form=True))
-    alone = q.items.empty_like()
-    compiled.solve_rows(kernel_pass, rows, *sums.arrays(), *alone.arrays())
-    np.testing.assert_array_equal(together.rows, alone.rows)
-    np.testing.assert_array_equal(together.biases, alone.biases)
+    np.testing.assert_array_equal(by_parts.side.rows, alone.side.rows)
+    np.testing.assert_array_equal(by_parts.side.biases, alone.side.biases)
+    assert by_parts.moments == alone.moments

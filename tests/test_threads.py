@@ -117,7 +117,7 @@ def item_pass(kind: str, graph: Graph, user_bias: bool):
 @biases
 def test_a_row_that_is_split_has_the_bits_of_one_that_is_not(graph, kind, user_bias):
     kernel_pass, items, terms = item_pass(kind, graph, user_bias)
-    tree_pass = TreePass(kernel_pass, kernel_pass, graph.user_blocks, terms.expected is not None)
+    tree_pass = TreePass(kernel_pass, kernel_pass, graph.user_blocks, terms.expected is not None, far=False)
     everyone = np.arange(ITEMS, dtype=np.int32)
     whole = tree_pass.update(items, RowClasses([everyone], everyone[:0], []), run_serially)
     for heavy in (heavy_rows(graph.by_item.degrees, graph.item_blocks), everyone[::7]):
@@ -143,7 +143,7 @@ def test_light_rows_are_one_leaf_stepped_as_users_are(graph, kind, user_bias):
         assert 0 < len(light) < ITEMS
         mixed = tree_pass.update(q.items, classes, run_serially).side
         one_go, along_tree = (
-            TreePass(each, each, tree_pass.leaves, tree_pass.closed_form)
+            TreePass(each, each, tree_pass.leaves, tree_pass.closed_form, far=False)
             .update(q.items, RowClasses([np.arange(ITEMS, dtype=np.int32)], light[:0], []), run_serially)
             .side
             for each in (tree_pass.in_one_go, tree_pass.along_tree)

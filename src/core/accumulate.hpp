@@ -92,19 +92,6 @@ class Tree {
   Node nodes_[kDepth];
 };
 
-// A tree for each of some rows.
-class Forest {
- public:
-  explicit Forest(std::int64_t count) : trees_(new Tree[static_cast<std::size_t>(count)]) {}
-  Forest(const Forest&) = delete;
-  Forest& operator=(const Forest&) = delete;
-  ~Forest() { delete[] trees_; }
-  Tree* data() { return trees_; }
-
- private:
-  Tree* trees_;
-};
-
 // What is read again and again of the row that is being summed.
 struct Own {
   const float* mean = nullptr;

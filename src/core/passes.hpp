@@ -1,6 +1,25 @@
 // The passes over rows that Python calls. Included by kernels.cpp inside the namespace of its instruction set.
 #pragma once
 
+// A row's sums from the node's form to the packed one; null where there is nothing to add.
+static void pack(const Shape& shape, const float* node, std::int64_t r, const SumsOut& out) {
+  const std::int64_t K = shape.K, T = triangle(K);
+  float *second = out.second + r * T, *first = out.first + r * K, *bias = out.bias + r * 2;
+  if (!node) {
+    std::memset(second, 0, static_cast<std::size_t>(T) * sizeof(float));
+    std::memset(first, 0, static_cast<std::size_t>(K) * sizeof(float));
+    bias[0] = bias[1] = 0.0f;
+    return;
+  }
+  std::int64_t i = 0;
+  for (; triangle(i) + (i + 8) / 8 * 8 <= T; second += ++i)  // the next row overwrites what is too much
+    for (std::int64_t j = 0; j <= i; j += 8) store8(second + j, load8(node + i * shape.KP + j));
+  for (; i < K; second += ++i)
+    std::memcpy(second, node + i * shape.KP, static_cast<std::size_t>(i + 1) * sizeof(float));
+  for (std::int64_t k = 0; k < K; ++k) first[k] = node[shape.second() + k];
+  for (int b = 0; b < 2; ++b) bias[b] = node[shape.second() + shape.KP + b];
+}
+
 class RowSummer {
  public:
   explicit RowSummer(const Pass& pass)
@@ -55,54 +74,44 @@ class RowSummer {
     sum_liked(row, liked);
   }
 
-  // Whether the other side is so large that rows are better summed together, a block of the other side at a time.
-  bool by_blocks() const { return pass_.splits && bytes_of_other() > kFar; }
-  // How many rows' trees take little memory.
-  std::int64_t rows_together() const {
-    const auto tree = static_cast<std::int64_t>(std::bit_width(static_cast<std::uint64_t>(pass_.leaves))) + 1;
-    const std::int64_t rows = kTrees / (tree * shape_.size() * static_cast<std::int64_t>(sizeof(float)));
-    return rows < 1 ? 1 : rows;
-  }
+  // Whether the other side is so large that its rows are brought near before their use.
+  bool far() const { return far_; }
 
-  // The leaves of rows first .. last - 1 of the pass, a tree each: the same as row by row, but those of one block of the
-  // other side come together, so that its rows are read while they are near.
-  void walk_by_blocks(std::int64_t first, std::int64_t last, Tree* trees) {
-    const std::int64_t rows = last - first;
-    const Adjacency* edges[2] = {&pass_.liked, &pass_.unliked};
-    Buffer<std::int64_t> at(2 * rows);
-    for (std::int64_t r = 0; r < rows; ++r)
-      for (int side = 0; side < 2; ++side)
-        at[2 * r + side] = edges[side]->starts ? edges[side]->starts[pass_.row(first + r)] : 0;
+  // The sums of some rows over their edges to other[low, high), all in one leaf. The edges of many rows are put together
+  // first, one row's after the other's, so that each looks ahead into the next.
+  void sum_together(const std::int32_t* which, std::int64_t count, std::int64_t low, std::int64_t high, SumsOut& out) {
     Batch batch;
-    for (std::int64_t block = 0; block < pass_.leaves; ++block) {
-      for (std::int64_t r = 0; r < rows; ++r) {
-        std::int64_t *from = &at[2 * r], stop[2] = {0, 0};
-        for (int side = 0; side < 2; ++side)
-          if (edges[side]->starts)
-            stop[side] = first_not_below_near(edges[side]->indices, from[side],
-                                              edges[side]->starts[pass_.row(first + r) + 1], pass_.splits[block + 1]);
-        const Part part{edges[0]->indices + from[0], edges[1]->indices + from[1], stop[0] - from[0],
-                        stop[0] - from[0] + stop[1] - from[1]};
-        from[0] = stop[0];
-        from[1] = stop[1];
-        if (part.count == 0) continue;
-        if (!batch.fits(part)) sum_batch(batch, block, first, trees);
-        if (batch.fits(part)) {
-          batch.add(r, part);
-        } else {  // so long that it looks ahead to its own edges
-          begin(pass_.row(first + r), trees + r);
-          leaves(block, part);
-        }
+    float* spare = new_node(shape_);
+    const auto sum_one = [&](std::int64_t r, const Part& part) {
+      begin(which[r], &own_tree_);
+      leaves(0, part);
+      float* node = own_tree_.take(shape_, spare);
+      pack(shape_, node, r, out);
+      if (node) spare = node;
+    };
+    const auto sum_batch = [&] {
+      const std::int32_t *liked_end = liked_end_, *unliked_end = unliked_end_;
+      liked_end_ = unliked_end_ = batch.edges + batch.used;
+      for (std::int64_t i = 0; i < batch.count; ++i) {
+        const Batch::Leaf& leaf = batch.leaves[i];
+        const std::int32_t* edges = batch.edges + leaf.start;
+        sum_one(leaf.row, {edges, edges + leaf.liked_count, leaf.liked_count, leaf.count});
       }
-      sum_batch(batch, block, first, trees);
+      liked_end_ = liked_end;
+      unliked_end_ = unliked_end;
+      batch.used = batch.count = 0;
+    };
+    for (std::int64_t r = 0; r < count; ++r) {
+      const Part part = between(which[r], low, high);
+      if (!batch.fits(part)) sum_batch();
+      if (batch.fits(part)) {
+        batch.add(r, part);
+      } else {  // so long that it looks ahead to its own edges
+        sum_one(r, part);
+      }
     }
-  }
-
-  // The sum of a row whose leaves are in its tree, with the closed-form part.
-  float* take(std::int64_t row, Tree* tree, float* in_exchange) {
-    begin(row, tree);
-    if (pass_.expected) add_groups(row);
-    return tree->take(shape_, in_exchange);
+    sum_batch();
+    std::free(spare);
   }
 
   std::int64_t edges_of(std::int64_t row) const {
@@ -116,8 +125,6 @@ class RowSummer {
  private:
   static constexpr std::uint64_t kGroupsPlace = ~std::uint64_t{0};
   static constexpr std::int64_t kAhead = 40;        // edges between a prefetch and its use
-  static constexpr std::int64_t kFar = 4 << 20;     // bytes of the other side that are read a block at a time
-  static constexpr std::int64_t kTrees = 16 << 20;  // bytes of trees that are held at a time
   static constexpr std::int64_t kNear = 768 << 10;  // bytes of the other side that need no prefetching
 
   struct Part {  // edges of one row to one block
@@ -154,18 +161,23 @@ class RowSummer {
     tree_ = tree;
   }
 
-  void sum_batch(Batch& batch, std::int64_t block, std::int64_t first, Tree* trees) {
-    const std::int32_t *liked_end = liked_end_, *unliked_end = unliked_end_;
-    liked_end_ = unliked_end_ = batch.edges + batch.used;
-    for (std::int64_t i = 0; i < batch.count; ++i) {
-      const Batch::Leaf& leaf = batch.leaves[i];
-      const std::int32_t* edges = batch.edges + leaf.start;
-      begin(pass_.row(first + leaf.row), trees + leaf.row);
-      leaves(block, {edges, edges + leaf.liked_count, leaf.liked_count, leaf.count});
+  // The edges of a row to other[low, high), found from where they would be if they were spread evenly.
+  Part between(std::int64_t row, std::int64_t low, std::int64_t high) const {
+    const Adjacency* edges[2] = {&pass_.liked, &pass_.unliked};
+    std::int64_t at[2] = {0, 0}, stop[2] = {0, 0};
+    for (int side = 0; side < 2; ++side) {
+      if (!edges[side]->starts) continue;
+      const std::int64_t begin = edges[side]->starts[row], end = edges[side]->starts[row + 1];
+      const std::int32_t* indices = edges[side]->indices;
+      std::int64_t guess = begin + (end - begin) * low / pass_.other_rows, step = 8;
+      while (guess > begin && indices[guess - 1] >= low) {
+        guess = guess - step > begin ? guess - step : begin;
+        step *= 2;
+      }
+      at[side] = first_not_below_near(indices, guess, end, low);
+      stop[side] = first_not_below_near(indices, at[side], end, high);
     }
-    liked_end_ = liked_end;
-    unliked_end_ = unliked_end;
-    batch.used = batch.count = 0;
+    return {edges[0]->indices + at[0], edges[1]->indices + at[1], stop[0] - at[0], stop[0] - at[0] + stop[1] - at[1]};
   }
 
   // Visit the leaves in the order of their places.
@@ -461,19 +473,6 @@ class RowSummer {
 static void update_block(const Pass& pass, RowsOut& out) {
   RowSummer summer(pass);
   Solver solver(pass, out);
-  if (summer.by_blocks()) {
-    const std::int64_t together = summer.rows_together();
-    for (std::int64_t first = pass.first; first < pass.last; first += together) {
-      const std::int64_t last = least(first + together, pass.last);
-      Forest trees(last - first);
-      summer.walk_by_blocks(first, last, trees.data());
-      for (std::int64_t r = first; r < last; ++r)
-        solver.push(pass.row(r), summer.take(pass.row(r), trees.data() + (r - first), solver.spare()));
-    }
-    solver.finish();
-    out.bound = pass.weight * summer.bound();
-    return;
-  }
   const bool groups = pass.expected && pass.own_is_user;
   FewEdges few(pass, out, solver);
   const std::int64_t width = 2 * padded(pass.factors), most = FewEdges::most(pass);
@@ -527,29 +526,21 @@ static void update_rows(const Pass& pass, RowsOut& out) {
   out.moments[3] = bias_moments[1];
 }
 
-// A row's sums from the node's form to the packed one; null where there is nothing to add.
-static void pack(const Shape& shape, const float* node, std::int64_t r, const SumsOut& out) {
-  const std::int64_t K = shape.K, T = triangle(K);
-  float *second = out.second + r * T, *first = out.first + r * K, *bias = out.bias + r * 2;
-  if (!node) {
-    std::memset(second, 0, static_cast<std::size_t>(T) * sizeof(float));
-    std::memset(first, 0, static_cast<std::size_t>(K) * sizeof(float));
-    bias[0] = bias[1] = 0.0f;
-    return;
-  }
-  std::int64_t i = 0;
-  for (; triangle(i) + (i + 8) / 8 * 8 <= T; second += ++i)  // the next row overwrites what is too much
-    for (std::int64_t j = 0; j <= i; j += 8) store8(second + j, load8(node + i * shape.KP + j));
-  for (; i < K; second += ++i)
-    std::memcpy(second, node + i * shape.KP, static_cast<std::size_t>(i + 1) * sizeof(float));
-  for (std::int64_t k = 0; k < K; ++k) first[k] = node[shape.second() + k];
-  for (int b = 0; b < 2; ++b) bias[b] = node[shape.second() + shape.KP + b];
+// Whether other[low, high) is within one leaf of the tree.
+static bool in_one_leaf(const Pass& pass, std::int64_t low, std::int64_t high) {
+  if (!pass.splits || low >= high || high > pass.other_rows) return false;
+  return high <= pass.splits[first_not_below(pass.splits, 0, pass.leaves + 1, low + 1)];
 }
 
 static void sum_rows_of(const Pass& pass, const std::int32_t* which, std::int64_t count, std::int64_t low,
                         std::int64_t high, bool with_groups, SumsOut& out) {
   RowSummer summer(pass);
   const Shape shape(pass);
+  if (summer.far() && !with_groups && in_one_leaf(pass, low, high)) {
+    summer.sum_together(which, count, low, high, out);
+    out.bound = pass.weight * summer.bound();
+    return;
+  }
   float* spare = new_node(shape);
   for (std::int64_t r = 0; r < count; ++r) {
     float* node = summer.sum(which[r], low, high, with_groups, spare);

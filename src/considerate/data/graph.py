@@ -231,6 +231,11 @@ def part_ranges(blocks: int) -> list[Range]:
     return [(first, min(first + size, blocks)) for first in range(0, blocks, size)]
 
 
+def some_parts(parts: Sequence[Range]) -> list[Sequence[Range]]:
+    """Parts, eight at a time: each eight is a node of the tree over them."""
+    return [parts[at : at + 8] for at in range(0, len(parts), 8)]
+
+
 @dataclass(frozen=True)
 class GraphPart:
     """What one part holds of G: the edges of some consecutive rows of the resident side."""

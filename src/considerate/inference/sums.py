@@ -122,6 +122,9 @@ class CoordinateBlock:
     def of(cls, factors: int, number: int = 0, stepped: Side | None = None) -> CoordinateBlock:
         return cls(number, compiled.coordinate_blocks(factors)[number], stepped)
 
+    def stepped_arrays(self) -> tuple[NDArray[np.float32] | None, ...]:
+        return (None, None, None) if self.stepped is None else self.stepped.arrays()
+
 
 def edge_sums(
     kernel_pass: compiled.Pass,
@@ -146,7 +149,16 @@ def sums_and_bound(
     spare: Spare | None = None,
 ) -> tuple[EdgeSums, float]:
     """The same, and the edges' part of the bound where the rows are users."""
-    sums, side = EdgeSums.empty(len(rows), block.size, spare), block.stepped
-    stepped = (None, None, None) if side is None else side.arrays()
-    bound = compiled.sum_rows(kernel_pass, rows, *edges, closed_form, *sums.arrays(), block.number, *stepped)
+    sums = EdgeSums.empty(len(rows), block.size, spare)
+    bound = compiled.sum_rows(
+        kernel_pass, rows, *edges, closed_form, *sums.arrays(), block.number, *block.stepped_arrays()
+    )
     return sums, bound
+
+
+def fill_sums(
+    kernel_pass: compiled.Pass, rows: NDArray[np.int32], block: CoordinateBlock, edges: Range, sums: EdgeSums
+) -> EdgeSums:
+    """`edge_sums`, in memory that is given."""
+    compiled.sum_rows(kernel_pass, rows, *edges, False, *sums.arrays(), block.number, *block.stepped_arrays())
+    return sums

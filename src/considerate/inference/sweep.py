@@ -36,6 +36,7 @@ from considerate.kernels.threads import Backend
 from considerate.parameters import FitPlan
 
 INITIAL_PRECISION = 10.0
+NEAR_BYTES = 32 << 20  # of users that stay in the caches while items are stepped one after the other
 
 
 @dataclass(frozen=True)
@@ -225,7 +226,8 @@ class InMemory:
         def reading(splits: NDArray[np.int64] | None) -> compiled.Pass:
             return side_pass(q.items, q.users, self.graph.by_item, terms, constants, own_is_user=False, splits=splits)
 
-        return TreePass(reading(leaves), reading(None), leaves, terms.expected is not None)
+        far = q.users.rows.nbytes > NEAR_BYTES
+        return TreePass(reading(leaves), reading(None), leaves, terms.expected is not None, far)
 
     def evaluate_bound(self, state: State) -> Bound:
         """L_xi of a state, on the H of the sweep that would come next."""

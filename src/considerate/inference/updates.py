@@ -9,13 +9,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from considerate.data.graph import Range, light_rows, ranges
+from considerate.data.graph import Range, add_along_tree, light_rows, ranges, some_parts
 from considerate.inference.posterior import Gamma, Side
-from considerate.inference.sums import CoordinateBlock, EdgeSums, add_blocks, edge_sums
+from considerate.inference.sums import CoordinateBlock, EdgeSums, edge_sums, fill_sums
 from considerate.kernels import compiled
 from considerate.kernels.arrays import Spare
 
 CHUNK = 1 << 16  # rows whose moments are taken together
+TOGETHER = 2048  # rows that are stepped together, at most
+NODE_BYTES = 4 << 20  # of the sums of some rows over one part
 
 
 @dataclass(frozen=True)
@@ -84,9 +86,9 @@ def heavy_rows(degrees: NDArray[np.int64], blocks: NDArray[np.int64]) -> NDArray
 class RowClasses:
     """The rows of a side by how they are summed, in the order in which their moments are added. Degrees decide."""
 
-    blocks: list[NDArray[np.int32]]  # along the tree over parts of the other side, a task for each block
-    heavy: NDArray[np.int32]  # along the same tree, a task for each part
-    light: list[NDArray[np.int32]]  # in one go, a task for each block
+    blocks: list[NDArray[np.int32]]  # along the tree over parts of the other side: of each block some at a time
+    heavy: NDArray[np.int32]  # along the same tree, each by itself
+    light: list[NDArray[np.int32]]  # in one go: of each block some at a time
 
     @classmethod
     def of(
@@ -103,8 +105,7 @@ class RowClasses:
     @classmethod
     def all_alike(cls, blocks: NDArray[np.int64]) -> RowClasses:
         """No row is light or heavy."""
-        rows = int(blocks[-1])
-        return cls(_by_block(np.ones(rows, np.bool_), blocks), np.empty(0, np.int32), [])
+        return cls(_by_block(np.ones(int(blocks[-1]), np.bool_), blocks), np.empty(0, np.int32), [])
 
     def summed(self, first: int, last: int) -> list[NDArray[np.int32]]:
         """The rows from first to last - 1, whole blocks, that are summed along the tree: some at a time, and each heavy
@@ -114,10 +115,10 @@ class RowClasses:
 
 
 def _by_block(chosen: NDArray[np.bool_], blocks: NDArray[np.int64]) -> list[NDArray[np.int32]]:
-    """The chosen rows of each block that has some."""
+    """The chosen rows of each block, some at a time."""
     rows = np.flatnonzero(chosen).astype(np.int32)
     pieces = np.split(rows, np.searchsorted(rows, blocks[1:-1]))
-    return [piece for piece in pieces if len(piece)]
+    return [piece[at : at + TOGETHER] for piece in pieces for at in range(0, len(piece), TOGETHER)]
 
 
 Step = tuple[float, int, Sequence[float]]  # (the edges' part of the bound before, a bad row or -1, moments)
@@ -134,7 +135,10 @@ def update_side(
         first, last = block
         return compiled.update_rows(kernel_pass, first, last, *new.arrays())
 
-    return _side_update(new, run(update, ranges(blocks)))
+    steps = run(update, ranges(blocks))
+    bad = [row for _, row, _ in steps if row >= 0]
+    moments = Moments.total([moments for _, _, moments in steps])
+    return SideUpdate(new, moments, sum(bound for bound, _, _ in steps), min(bad, default=-1))
 
 
 @dataclass(frozen=True)
@@ -145,49 +149,67 @@ class TreePass:
     in_one_go: compiled.Pass  # the same without the tree, for light rows
     leaves: NDArray[np.int64]  # boundaries of the parts of the other side
     closed_form: bool  # whether there is one, which is added last
+    far: bool  # whether the other side is larger than the caches
 
     def update(self, own: Side, classes: RowClasses, run: Any, spare: Spare | None = None) -> SideUpdate:
-        """As `update_side`, each row by its class. The sums of heavy rows are added along the tree that the kernel
-        follows within a row, so the bits do not depend on which rows are heavy."""
-        new = own.empty_like(spare)
+        """As `update_side`, each row by its class. A part of a far side is read once for many rows, and the sums over
+        parts are added along the tree that the kernel follows within a row: the bits are the same either way."""
+        solver = SideSolver(own.empty_like(spare), classes, run)
+        along_tree = [] if self.far else classes.blocks
+        self._update_rows(along_tree, classes.light, solver)
+        by_parts = [*([] if along_tree else classes.blocks), *classes.heavy[:, None]]
+        for pieces in _some_at_a_time(by_parts, own.factors):
+            self._update_by_parts(pieces, solver, spare)
+        return solver.result()
+
+    def _update_rows(
+        self, along_tree: list[NDArray[np.int32]], light: list[NDArray[np.int32]], solver: SideSolver
+    ) -> None:
+        """Rows from their edges to the step in one call, some rows to a task."""
 
         def update(task: tuple[compiled.Pass, NDArray[np.int32]]) -> Step:
             kernel_pass, rows = task
-            return compiled.update_rows(kernel_pass, 0, len(rows), *new.arrays(), which=rows)
+            return compiled.update_rows(kernel_pass, 0, len(rows), *solver.new.arrays(), which=rows)
 
-        middle = [(self.along_tree, rows) for rows in classes.blocks]
-        steps = run(update, middle + [(self.in_one_go, rows) for rows in classes.light])
-        heavy = [self._update_heavy_row(row, new, run) for row in classes.heavy[:, None]]
-        return _side_update(new, [*steps[: len(middle)], *heavy, *steps[len(middle) :]])
+        tasks = [(self.along_tree, rows) for rows in along_tree] + [(self.in_one_go, rows) for rows in light]
+        for (_, rows), (_, bad, moments) in zip(tasks, solver.run(update, tasks)):
+            solver.note(rows, bad, moments)
 
-    def _update_heavy_row(self, row: NDArray[np.int32], new: Side, run: Any) -> Step:
-        """One heavy row: its sums over each part of the other side, added along the tree, then its step. Where there
-        are many factors, one block of coordinates after the other."""
-        bad, bias_moments, moments = -1, [0.0, 0.0], [0.0, 0.0, 0.0, 0.0]
-        for number in range(len(compiled.coordinate_blocks(new.factors))):
-            block = CoordinateBlock.of(new.factors, number, new)
+    def _update_by_parts(self, pieces: list[NDArray[np.int32]], solver: SideSolver, spare: Spare | None) -> None:
+        """Rows from their sums over each part of the other side, a part to a task. Where there are many factors, one
+        block of coordinates after the other."""
+        rows = np.concatenate(pieces)
+        for number in range(len(compiled.coordinate_blocks(solver.new.factors))):
+            block = CoordinateBlock.of(solver.new.factors, number, solver.new)
 
-            def sums_of(edges: Range, block: CoordinateBlock = block) -> EdgeSums:
-                return edge_sums(self.along_tree, row, block, edges)
+            def sum_part(task: tuple[Range, EdgeSums], block: CoordinateBlock = block) -> EdgeSums:
+                return fill_sums(self.along_tree, rows, block, task[0], task[1])
 
-            sums = add_blocks(run(sums_of, ranges(self.leaves)))
+            nodes = []
+            for parts in some_parts(ranges(self.leaves)):
+                tasks = [(part, EdgeSums.empty(len(rows), block.size, spare)) for part in parts]
+                nodes.append(add_along_tree(solver.run(sum_part, tasks), EdgeSums.take_in))
+            sums = add_along_tree(nodes, EdgeSums.take_in)
             if self.closed_form:
-                sums = sums.merge(edge_sums(self.along_tree, row, block, (0, 0), closed_form=True))
-            block_bad, moments = compiled.solve_rows(self.along_tree, row, *sums.arrays(), *new.arrays(), block=number)
-            bad = max(bad, block_bad)
-            bias_moments = moments[2:] if number == 0 else bias_moments
-        return 0.0, bad, [*moments[:2], *bias_moments]
+                sums = sums.take_in(edge_sums(self.along_tree, rows, block, (0, 0), closed_form=True))
+            solver.solve_pieces(self.along_tree, sums, pieces, 0, number)
 
 
-def _side_update(new: Side, steps: Sequence[Step]) -> SideUpdate:
-    bad = [row for _, row, _ in steps if row >= 0]
-    moments = Moments.total([moments for _, _, moments in steps])
-    return SideUpdate(new, moments, sum(bound for bound, _, _ in steps), min(bad, default=-1))
+def _some_at_a_time(pieces: list[NDArray[np.int32]], factors: int) -> list[list[NDArray[np.int32]]]:
+    """Consecutive pieces whose sums take a few megabytes, or a piece by itself."""
+    most, found, rows = NODE_BYTES // (2 * factors * (factors + 3)), list[list[NDArray[np.int32]]](), 0
+    for piece in pieces:
+        if not found or rows + len(piece) > most:
+            found.append([])
+            rows = 0
+        found[-1].append(piece)
+        rows += len(piece)
+    return found
 
 
 @dataclass
 class SideSolver:
-    """Steps a side from sums that were computed elsewhere, some rows after the others, as `TreePass.update` would.
+    """Steps a side, some rows after the others, from sums that may have been computed elsewhere.
 
     Rows are solved class by class and block by block, so that moments are added in one order.
     """
@@ -201,24 +223,32 @@ class SideSolver:
     def solve(self, kernel_pass: compiled.Pass, sums: EdgeSums, first: int, last: int, block: int) -> None:
         """Step rows first .. last - 1, whose own rows the pass has: the coordinates of one block. The sums are those of
         `classes.summed`, in that order."""
-        out = self.new.between(first, last)
-        pieces = self.classes.summed(first, last)
-        ends = np.cumsum([0, *map(len, pieces)])
+        self.solve_pieces(kernel_pass, sums, self.classes.summed(first, last), first, block)
+
+    def solve_pieces(
+        self, kernel_pass: compiled.Pass, sums: EdgeSums, pieces: list[NDArray[np.int32]], first: int, block: int
+    ) -> None:
+        """Step the rows of these pieces; `first` is the row with which the pass begins."""
+        out, ends = self.new.between(first, len(self.new)), np.cumsum([0, *map(len, pieces)])
 
         def solve(at: int) -> tuple[int, Sequence[float]]:
             own = sums.rows(int(ends[at]), int(ends[at + 1]))
             return compiled.solve_rows(kernel_pass, pieces[at] - first, *own.arrays(), *out.arrays(), block=block)
 
         for piece, (bad, moments) in zip(pieces, self.run(solve, range(len(pieces)))):
-            row = int(piece[0])
-            biases = moments[2:] if block == 0 else self.moments[row][2:]  # they are stepped with the first block
-            self.moments[row] = [*moments[:2], *biases]
-            if bad >= 0:
-                self.bad.append(first + bad)
+            if block > 0:  # the biases are stepped with the first block
+                moments = [*moments[:2], *self.moments[int(piece[0])][2:]]
+            self.note(piece, first + bad if bad >= 0 else bad, moments)
+
+    def note(self, rows: NDArray[np.int32], bad: int, moments: Sequence[float]) -> None:
+        """Rows that were solved together: a bad one or -1, and their moments."""
+        self.moments[int(rows[0])] = list(moments)
+        if bad >= 0:
+            self.bad.append(bad)
 
     def result(self) -> SideUpdate:
         """The side, when every row was solved."""
-        pieces = self.classes.summed(0, len(self.new))
+        pieces = [*self.classes.blocks, *self.classes.heavy[:, None], *self.classes.light]
         in_order = [self.moments[int(piece[0])] for piece in pieces]
         return SideUpdate(self.new, Moments.total(in_order), bad_row=min(self.bad, default=-1))
 
