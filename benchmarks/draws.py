@@ -35,7 +35,7 @@ def run(quick: bool = False) -> Section:
                 {
                     "draw": lambda sampled=sampled: sampled.draw(1),
                     "copy": lambda drawn=drawn: np.copy(drawn.indices),
-                    "by item": lambda d=drawn, n=items, b=blocks: transpose(d, n, b),
+                    "by item": lambda d=drawn, n=items: transpose(d, n),
                 },
                 repeats,
             )

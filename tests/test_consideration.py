@@ -127,7 +127,7 @@ def test_parts_of_the_users_add_up_to_the_same_bits(monkeypatch: pytest.MonkeyPa
     parts = []
     for first, last in ranges(np.array([0, 7, 50, users])):
         some = graph.by_user.between(first, last)
-        by_item = transpose(some, items, np.array([0, some.rows]))
+        by_item = transpose(some, items)
         parts.append(WalkSteps(some, by_item, pull, first_user=first).sums((0, items)))
     for order in permutations(parts):
         added = compiled.add_walk_sums(*compiled.add_walk_sums(*order[0], *order[1]), *order[2])

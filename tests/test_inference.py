@@ -49,7 +49,7 @@ class FixedDraw:
 
     def __init__(self, graph: Graph, unliked: Adjacency) -> None:
         self.by_user = unliked
-        self.by_item = transpose(unliked, graph.item_count, graph.user_blocks)
+        self.by_item = transpose(unliked, graph.item_count)
 
     def user_terms(self, sweep: int, posterior: Posterior, run: Any) -> Terms:
         return Terms(unliked=self.by_user)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -408,8 +409,13 @@ def test_sorted_pairs_and_transposition_against_numpy(seed, rows, columns, pairs
     order = np.lexsort((unique // columns, unique % columns))
     np.testing.assert_array_equal(graph.by_item.indices, (unique // columns)[order])
     np.testing.assert_array_equal(graph.by_item.degrees, np.bincount(unique % columns, minlength=columns))
-    for run in (run_serially, lambda function, tasks: [function(task) for task in reversed(tasks)]):
-        back = transpose(graph.by_item, rows, graph.item_blocks, run)
+    backwards = lambda function, tasks: [function(task) for task in reversed(tasks)]  # noqa: E731
+    for few, run in itertools.product((4, 1 << 14), (run_serially, backwards)):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("considerate.data.graph.FEW_COLUMNS", few)
+            patch.setattr("considerate.data.graph.BUCKET_BITS", 2)
+            patch.setattr("considerate.data.graph.BLOCK_EDGES", block_edges)
+            back = transpose(graph.by_item, rows, run)
         np.testing.assert_array_equal(back.indices, graph.by_user.indices)
         np.testing.assert_array_equal(back.starts, graph.by_user.starts)
     for blocks, side in ((graph.user_blocks, rows), (graph.item_blocks, columns)):
@@ -418,20 +424,31 @@ def test_sorted_pairs_and_transposition_against_numpy(seed, rows, columns, pairs
         assert (np.diff(blocks) > 0).all()
 
 
-@pytest.mark.parametrize("edges_per_item", [0.5, 5, 50])
-def test_transposition_takes_memory_in_proportion_to_edges_and_items(edges_per_item):
-    rows, items = 20_000, 40_000
+@pytest.mark.parametrize(("edges_per_item", "items"), [(0.5, 400_000), (5, 100_000), (50, 12_000)])
+def test_transposition_takes_memory_in_proportion_to_edges_and_items(edges_per_item, items):
+    """4 bytes an edge and 8 an item to keep; and on the way 2 bytes an edge, and counters that are few."""
+    rows = 20_000
     random = np.random.default_rng(0)
     users, liked = (random.integers(n, size=int(edges_per_item * items), dtype=np.int32) for n in (rows, items))
     graph = Graph.from_pairs(users, liked, rows, items, block_edges=max(1, len(users) // 256))
-    assert len(graph.user_blocks) > 200
     with LocalBackend(2) as backend:
         tracemalloc.start()
-        back = transpose(graph.by_user, items, graph.user_blocks, backend.map)
+        back = transpose(graph.by_user, items, backend.map)
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
     np.testing.assert_array_equal(back.indices, graph.by_item.indices)
-    assert peak < 8 * graph.edges + 80 * items + 100_000
+    assert peak < 6 * graph.edges + 8 * items + 500_000
+
+
+def test_rows_of_a_bucket_are_sorted_by_column_and_stay_in_order():
+    random = np.random.default_rng(0)
+    low, rows = random.integers(5, size=40).astype(np.uint16), np.arange(40, dtype=np.int32)
+    starts = np.empty(6, np.int64)
+    compiled.sort_bucket(low, rows, 100, starts)
+    np.testing.assert_array_equal(rows, np.argsort(low, kind="stable"))
+    np.testing.assert_array_equal(starts, 100 + np.searchsorted(np.sort(low), np.arange(6)))
+    with pytest.raises(ValueError, match="out of range"):
+        compiled.sort_bucket(low, rows, 0, starts[:4].copy())
 
 
 def test_places_of_slices_against_numpy():

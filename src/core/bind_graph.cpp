@@ -1,12 +1,18 @@
 #include "arrays.hpp"
 #include "graph.hpp"
 
+#include <optional>
+
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/tuple.h>
 
 namespace considerate {
 
-static void check_range(In<std::int32_t> values, std::int64_t count, const char* what) {
-  for (std::size_t e = 0; e < values.size(); ++e) require(values.data()[e] >= 0 && values.data()[e] < count, what);
+template <class T>
+static void check_range(In<T> values, std::int64_t count, const char* what) {
+  bool outside = false;  // without a way out of the loop, which is then one of vectors
+  for (std::size_t e = 0; e < values.size(); ++e) outside |= static_cast<std::uint32_t>(values.data()[e]) >= count;
+  require(!outside, what);
 }
 
 void bind_graph(nb::module_& m) {
@@ -22,7 +28,7 @@ void bind_graph(nb::module_& m) {
         {
           nb::gil_scoped_release release;
           kept = sort_pairs(rows.data(), columns.data(), static_cast<std::int64_t>(rows.size()), row_count,
-                            column_count, starts.data(), indices.data());
+                            starts.data(), indices.data());
         }
         return std::make_tuple(starts, indices, kept);
       },
@@ -30,12 +36,13 @@ void bind_graph(nb::module_& m) {
       "Pairs sorted by row then column, double ones folded: (starts, indices, kept).");
   m.def(
       "count_columns",
-      [](In<std::int32_t> indices, InOut<std::int64_t> counts) {
-        check_range(indices, static_cast<std::int64_t>(counts.size()), "a column is out of range");
+      [](In<std::int32_t> indices, InOut<std::int64_t> counts, int shift) {
+        require(shift >= 0 && shift <= 16, "a bucket has at most 2^16 columns");
+        check_range(indices, static_cast<std::int64_t>(counts.size()) << shift, "a column is out of range");
         nb::gil_scoped_release release;
-        count_columns(indices.data(), static_cast<std::int64_t>(indices.size()), counts.data());
+        count_columns(indices.data(), static_cast<std::int64_t>(indices.size()), shift, counts.data());
       },
-      nb::arg("indices"), nb::arg("counts").noconvert(), "counts += bincount(indices)");
+      nb::arg("indices"), nb::arg("counts").noconvert(), nb::arg("shift") = 0, "counts += bincount(indices >> shift)");
   m.def(
       "counts_to_places",
       [](InOut<std::int64_t> counts, InOut<std::int64_t> starts) {
@@ -46,17 +53,31 @@ void bind_graph(nb::module_& m) {
                          static_cast<std::int64_t>(counts.shape(1)), starts.data());
       },
       nb::arg("counts").noconvert(), nb::arg("starts").noconvert(),
-      "Counts of slices become where each slice's part of each column begins; starts are the columns'.");
+      "Counts of slices become where each slice's part of each bucket begins; starts are the buckets'.");
   m.def(
       "scatter_rows",
-      [](In<std::int64_t> starts, In<std::int32_t> indices, std::int64_t first, std::int64_t last,
-         InOut<std::int64_t> places, InOut<std::int32_t> rows_out) {
+      [](In<std::int64_t> starts, In<std::int32_t> indices, std::int64_t first, std::int64_t last, int shift,
+         InOut<std::int64_t> places, InOut<std::int32_t> rows_out, std::optional<InOut<std::uint16_t>> low) {
         require(first >= 0 && first <= last && last < static_cast<std::int64_t>(starts.size()), "rows out of range");
+        require(low ? low->size() == rows_out.size() : shift == 0, "the low bits of the columns need a place");
         nb::gil_scoped_release release;
-        scatter_rows(starts.data(), indices.data(), first, last, places.data(), rows_out.data());
+        scatter_rows(starts.data(), indices.data(), first, last, shift, places.data(), rows_out.data(),
+                     low ? low->data() : nullptr);
       },
-      nb::arg("starts"), nb::arg("indices"), nb::arg("first"), nb::arg("last"), nb::arg("places").noconvert(),
-      nb::arg("rows_out").noconvert(), "Put rows first..last under their columns; places moves on.");
+      nb::arg("starts"), nb::arg("indices"), nb::arg("first"), nb::arg("last"), nb::arg("shift"),
+      nb::arg("places").noconvert(), nb::arg("rows_out").noconvert(), nb::arg("low").noconvert() = nb::none(),
+      "Put rows first..last under the buckets of their columns, with the low bits of these; places moves on.");
+  m.def(
+      "sort_bucket",
+      [](In<std::uint16_t> low, InOut<std::int32_t> rows, std::int64_t begin, InOut<std::int64_t> starts) {
+        require(low.size() == rows.size(), "rows and low bits differ in length");
+        check_range(low, static_cast<std::int64_t>(starts.size()), "a column is out of range");
+        nb::gil_scoped_release release;
+        sort_bucket(low.data(), rows.data(), static_cast<std::int64_t>(rows.size()), begin, starts.data(),
+                    static_cast<std::int64_t>(starts.size()));
+      },
+      nb::arg("low"), nb::arg("rows").noconvert(), nb::arg("begin"), nb::arg("starts").noconvert(),
+      "rows = rows[argsort(low, stable)]; starts = begin + where each column begins among them.");
 }
 
 }  // namespace considerate

@@ -27,7 +27,9 @@ MOST_BLOCKS = 256  # of users
 MOST_ITEM_BLOCKS = 64  # fewer: the items of a block are summed together, a block of users at a time
 MOST_PARTS = 64
 LEAF_EDGES = 16  # edges to a part of the other side, on average, below which a row is not summed part by part
-FEWEST_SLICES = 8  # of a transposition that threads share
+MOST_SLICES = 32  # of rows, in a transposition that threads share
+FEW_COLUMNS = 1 << 14  # so many are sorted in one go: their places stay in the near caches
+BUCKET_BITS = 8  # of more columns: those by which they are put into buckets
 USERS, ITEMS = "users", "items"  # the side that a division of the graph leaves where it lies
 
 Task = TypeVar("Task")
@@ -60,7 +62,8 @@ class Adjacency:
         """Pairs in any order, each once however often it comes: `count` rows of indices below `width`."""
         pairs = np.ascontiguousarray(rows, np.int32), np.ascontiguousarray(columns, np.int32)
         starts, indices, kept = compiled.sort_pairs(*pairs, count, width)
-        return cls(starts, indices[:kept].copy() if kept < len(indices) else indices)
+        few = kept < 7 * len(indices) // 8  # so that what double pairs leave unused is given back
+        return cls(starts, indices[:kept].copy() if few else indices[:kept])
 
     @property
     def rows(self) -> int:
@@ -114,38 +117,45 @@ def add_along_tree(parts: Sequence[Result], add: Callable[[Result, Result], Resu
     return level[0]
 
 
-def transpose_slices(edges: int, columns: int, blocks: int) -> int:
-    """The slices of a transposition: as many as blocks, unless their counters would outweigh the edges."""
-    return min(blocks, max(FEWEST_SLICES, edges // (2 * max(1, columns))))
-
-
 def transpose(
     adjacency: Adjacency,
     columns: int,
-    blocks: NDArray[np.int64],
     run: Callable[[Callable[[int], None], Sequence[int]], Iterable[None]] = map,
     spare: Spare | None = None,
 ) -> Adjacency:
     """The other orientation, rows ascending under each column: a counting sort whose slices of rows `run` maps.
 
-    The result does not depend on the slices. Their counters take at most 4 bytes an edge or 64 bytes a column.
+    Where there are many columns, rows are put under buckets of columns first, at most 256 as a rule, with the low bits
+    of their columns, 2 bytes an edge; then each bucket is sorted. The result does not depend on slices and buckets.
     """
-    slices = 1 if run in (map, run_serially) else transpose_slices(adjacency.edges, columns, len(blocks) - 1)
-    bounds = ranges(blocks[np.linspace(0, len(blocks) - 1, slices + 1).astype(np.int64)])
-    starts, places = np.empty(columns + 1, np.int64), np.zeros((slices, columns), np.int64)
+    shift = 0 if columns <= FEW_COLUMNS else min(16, (columns - 1).bit_length() - BUCKET_BITS)
+    buckets = ((columns - 1) >> shift) + 1
+    slices = ranges(row_blocks(adjacency.starts, max(BLOCK_EDGES, 4 * buckets), MOST_SLICES))
+    places, bounds = np.zeros((len(slices), buckets), np.int64), np.empty(buckets + 1, np.int64)
 
     def count(number: int) -> None:
-        first, last = bounds[number]
-        compiled.count_columns(adjacency.indices[adjacency.starts[first] : adjacency.starts[last]], places[number])
+        first, last = adjacency.starts[list(slices[number])]
+        compiled.count_columns(adjacency.indices[first:last], places[number], shift)
 
-    list(run(count, range(slices)))
-    compiled.counts_to_places(places, starts)
+    list(run(count, range(len(slices))))
+    compiled.counts_to_places(places, bounds)
     rows = empty((adjacency.edges,), np.int32, spare)
+    low = empty((adjacency.edges,), np.uint16, spare) if shift else None
 
     def scatter(number: int) -> None:
-        compiled.scatter_rows(adjacency.starts, adjacency.indices, *bounds[number], places[number], rows)
+        compiled.scatter_rows(adjacency.starts, adjacency.indices, *slices[number], shift, places[number], rows, low)
 
-    list(run(scatter, range(slices)))
+    list(run(scatter, range(len(slices))))
+    if low is None:
+        return Adjacency(bounds, rows)
+    starts = np.full(columns + 1, adjacency.edges, np.int64)
+
+    def sort(bucket: int) -> None:
+        first, last = bounds[bucket : bucket + 2]
+        inside = starts[bucket << shift : min((bucket + 1) << shift, columns)]
+        compiled.sort_bucket(low[first:last], rows[first:last], first, inside)
+
+    list(run(sort, range(buckets)))
     return Adjacency(starts, rows)
 
 
@@ -193,7 +203,7 @@ class Graph:
     ) -> Graph:
         """The graph of sorted rows without double entries."""
         user_blocks = row_blocks(by_user.starts, block_edges)
-        by_item = transpose(by_user, item_count, user_blocks)
+        by_item = transpose(by_user, item_count)
         item_blocks = row_blocks(by_item.starts, block_edges, MOST_ITEM_BLOCKS)
         return cls(by_user, by_item, user_blocks, item_blocks, duplicates)
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from considerate.data import Interactions
-from considerate.data.graph import Graph, block_ends, transpose_slices
+from considerate.data.graph import FEW_COLUMNS, Graph
 from considerate.data.sources import is_sparse
 from considerate.errors import MemoryLimitError, UsageError
 from considerate.inference.hidden.consideration import BLOCK_STEPS, MOST_LIKES
@@ -44,8 +44,8 @@ def needed_memory(users: int, items: int, edges: int, plan: FitPlan, steps: int 
     build = 21 * edges + 16 * (users + items)  # pairs, as read and as sorted
     if plan.hidden == "sampled":
         drawn = min(plan.negatives * edges, users * items - edges)
-        counters = 8 * items * transpose_slices(int(drawn), items, len(block_ends(edges)) + 1)
-        sweep = 8 * drawn + counters  # H by user and by item
+        low = 2 * drawn if items > FEW_COLUMNS else 0  # on the way from the one to the other
+        sweep = 8 * drawn + low  # H by user and by item
     else:
         sweep = 12 * min(plan.groups, items) * users + (16 * plan.factors + 64) * items  # alpha, floor, l; tastes
     if plan.consideration == "walk":

@@ -100,7 +100,7 @@ def _grown_walk(model: Model, liked: Adjacency, weights: NDArray[np.float64]) ->
     if old is None:
         return None
     if model.users.knows_likes:
-        by_item = transpose(liked, len(weights), np.array([0, liked.rows]))
+        by_item = transpose(liked, len(weights))
         with LocalBackend(model.plan.threads) as threads:
             return Consideration.of_graph(liked, by_item, weights, model.plan.neighbours, old.mix, threads.map)
     kept, rows = weights[old.items] > 0, np.repeat(np.arange(old.item_count), np.diff(old.starts))

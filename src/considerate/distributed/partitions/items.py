@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from considerate.data.graph import Adjacency, GraphPart, run_serially, transpose
+from considerate.data.graph import Adjacency, GraphPart, transpose
 from considerate.distributed.messages import Broadcast, PartitionSetup, Reply, SharedCache, Sums, SumsRequest
 from considerate.distributed.partitions.base import Fixed, Partition, spares
 from considerate.inference.hidden import Draws, Inclusion, ItemSums, Shares, Terms
@@ -101,8 +101,8 @@ class ItemPartition(Partition):
         self, fixed: Fixed, down: Broadcast, sweep: int, ask: SumsRequest, stepped: Side | None
     ) -> tuple[Sums, float]:
         if isinstance(fixed, Draws):
-            drawn, blocks = self._drawn(fixed, down.once, sweep), np.array([0, self.graph.rows])
-            terms = Terms(unliked=transpose(drawn, self.setup.user_count, blocks, run_serially, spares.turned))
+            drawn = self._drawn(fixed, down.once, sweep)
+            terms = Terms(unliked=transpose(drawn, self.setup.user_count, spare=spares.turned))
         else:
             terms = self._closed(fixed, down)
         rows = np.arange(ask.first, ask.last, dtype=np.int32)
@@ -113,8 +113,7 @@ class ItemPartition(Partition):
 
     def _users_pass(self, users: Side, terms: Terms) -> compiled.Pass:
         if self._liked_by_user is None:
-            blocks = np.array([0, self.graph.rows])
-            self._liked_by_user = transpose(self.graph.likes, self.setup.user_count, blocks)
+            self._liked_by_user = transpose(self.graph.likes, self.setup.user_count)
         constants, splits = PassConstants.of(self.setup.plan), self.graph.blocks
         return side_pass(users, self.side, self._liked_by_user, terms, constants, own_is_user=True, splits=splits)
 
@@ -143,7 +142,7 @@ class ItemPartition(Partition):
 
     def _draw_all(self, draws: Draws, sweep: int) -> Adjacency:
         drawn = self._draw_for(self._all_user_likes(), 0, draws, sweep)
-        return transpose(drawn, self.setup.item_count, np.array([0, self.setup.user_count]))
+        return transpose(drawn, self.setup.item_count)
 
     def _draw_in_slices(self, draws: Draws, sweep: int) -> Adjacency:
         """The same without holding anyone else's edges: some users after the others."""
@@ -156,7 +155,7 @@ class ItemPartition(Partition):
             starts.append(starts[-1][-1] + before[drawn.starts[1:]])
             indices.append(drawn.indices[mine] - np.int32(self._items.start))
         edges = Adjacency(np.concatenate(starts), np.concatenate(indices))
-        return transpose(edges, self.graph.rows, np.array([0, edges.rows]))
+        return transpose(edges, self.graph.rows)
 
     def _forget(self) -> None:
         self._unliked = None

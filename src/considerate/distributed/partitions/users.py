@@ -125,7 +125,7 @@ class UserPartition(Partition):
         return self._draw_for(self.graph.likes, self.graph.first, draws, down.sweep, (users, down.other))
 
     def _by_item(self, edges: Adjacency, spare: Spare | None = None) -> Adjacency:
-        return transpose(edges, self.setup.item_count, np.array([0, edges.rows]), run_serially, spare)
+        return transpose(edges, self.setup.item_count, spare=spare)
 
     def _sums(self, down: Broadcast, ask: SumsRequest, stepped: Side | None) -> EdgeSums:
         """The items' sums over the users here (eq. 15, 19): one node of the tree over blocks of users."""

@@ -56,7 +56,7 @@ class Consideration:
         if np.any((weights == 0) & (by_item.degrees > 0)):
             kept = weights[by_user.indices] > 0
             by_user = Adjacency(np.append(0, np.cumsum(kept))[by_user.starts], by_user.indices[kept])
-            by_item = transpose(by_user, len(weights), np.array([0, by_user.rows]))
+            by_item = transpose(by_user, len(weights))
         steps = WalkSteps(by_user, by_item, pull_of(weights, by_item.degrees))
         return cls.of_rows(steps.rows(weights, neighbours, run), weights, mix)
 

@@ -102,7 +102,7 @@ class Sampled:
     def item_terms(self, sweep: int, posterior: Posterior, run: Any) -> Terms:
         assert self._unliked is not None
         unliked, self._unliked = self._unliked, None
-        return Terms(unliked=transpose(unliked, len(self.weights), self.user_blocks, run, self._spare))
+        return Terms(unliked=transpose(unliked, len(self.weights), run, self._spare))
 
     def settled(self, sweep: int) -> bool:
         return True
