@@ -1,4 +1,4 @@
-"""Graphs to measure on: MovieLens-1M where it is found, and simulated ones so that everything runs anywhere."""
+"""Graphs to measure on: real ones where they are found, and simulated ones so that everything runs anywhere."""
 
 from __future__ import annotations
 
@@ -23,15 +23,29 @@ from considerate.parameters import FitPlan
 from considerate.simulation.degrees import PowerLaw
 from considerate.simulation.simulate import XBOX_SAMPLE, balanced_item_law, random_graph, simulate_from_model
 
+SETS = {  # by folder: its name, its file and what is a like
+    "ml-1m": ("MovieLens-1M", "ratings.parquet", "rating >= 4"),
+    "anime-5k-users": ("anime", "ratings.parquet", "rating >= 8"),
+    "goodbooks-10k-v1": ("goodbooks", "ratings.parquet", "rating >= 4"),
+    "gowalla-lightgcn": ("Gowalla", "train.parquet", None),
+}
+STUDIED = ("ml-1m", "anime-5k-users", "goodbooks-10k-v1")  # of them, those that the study is about
+
+
+def real(folder: str) -> Graph | None:
+    """The likes of a data set, or None where the data is not."""
+    data = Path(os.environ.get("CONSIDERATE_DATA", Path(__file__).parents[1] / ".." / "shared" / "data"))
+    _, file, rule = SETS[folder]
+    path = data / folder / file
+    if not path.exists():
+        return None
+    likes = read_interactions(path, where=rule)
+    return Graph.from_pairs(likes.users, likes.items, len(likes.user_ids), len(likes.item_ids))
+
 
 def movielens() -> Graph | None:
     """MovieLens-1M, likes of 4 and 5, or None where the data is not."""
-    folder = Path(os.environ.get("CONSIDERATE_DATA", Path(__file__).parents[1] / ".." / "shared" / "data"))
-    path = folder / "ml-1m" / "ratings.parquet"
-    if not path.exists():
-        return None
-    likes = read_interactions(path, where="rating >= 4")
-    return Graph.from_pairs(likes.users, likes.items, len(likes.user_ids), len(likes.item_ids))
+    return real("ml-1m")
 
 
 def simulated(users: int = 6000, items: int = 3500) -> Graph:

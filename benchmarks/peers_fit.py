@@ -25,7 +25,7 @@ from benchmarks.quality import KNOB, mean_rank, our_rank
 from benchmarks.report import THREADS, Row, Section, command, median
 from considerate import Recommender
 from considerate.evaluation.split import HeldOut, one_per_user
-from considerate.study.peers import training_matrix
+from considerate.study.peers import cornac_data, training_matrix
 
 K = 20
 NEAR = 0.001  # of its best S_rank: the plateau
@@ -214,25 +214,11 @@ def taking_turns(matrix: Any, data: Any, chosen: dict[str, dict[str, Any]], roun
     return {name: values[1:] for name, values in seconds.items()}  # the first has the graph in it
 
 
-def cornac_data(split: HeldOut) -> Any:
-    """cornac's Dataset with our numbers of users and items, also of items that have no like left in training."""
-    from collections import OrderedDict
-
-    from cornac.data import Dataset
-
-    users, items = split.train.pairs()
-    shape = split.train.user_count, split.train.item_count
-    uid = OrderedDict((row, row) for row in range(shape[0]))
-    iid = OrderedDict((row, row) for row in range(shape[1]))
-    uir = (users.astype(np.int64), items.astype(np.int64), np.ones(len(users), np.float32))
-    return Dataset(shape[0], shape[1], uid, iid, uir, seed=0)
-
-
 def run(quick: bool = False) -> Section:
     name, graph = movielens_or_simulated()
     split = one_per_user(graph, seed=0)
     matrix = training_matrix(split.train)
-    data = cornac_data(split)
+    data = cornac_data(split.train)
     few = 2 if quick else None
     fits: dict[str, Callable[[dict[str, Any]], Curve]] = {}
     for ours in OURS:

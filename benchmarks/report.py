@@ -19,7 +19,17 @@ from typing import Any
 
 Row = dict[str, Any]
 THREADS = 2  # of everyone, where a section does not say otherwise
-PACKAGES = ("considerate", "numpy", "scipy", "pyarrow", "implicit", "cornac", "faiss-cpu", "threadpoolctl")
+PACKAGES = (
+    "considerate",
+    "numpy",
+    "scipy",
+    "pyarrow",
+    "implicit",
+    "cornac",
+    "rectools-lightfm",
+    "faiss-cpu",
+    "threadpoolctl",
+)
 
 
 @dataclass
@@ -154,17 +164,20 @@ def markdown(name: str, section: Section) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def command(name: str, run: Callable[[bool], Section]) -> None:
-    """The main() of a section: print it, and keep it where --json says."""
+def command(name: str, run: Callable[..., Section], **further: Mapping[str, Any]) -> None:
+    """The main() of a section: print it, and keep it where --json says. `further` options go to `run` by their names,
+    each with the keywords of `add_argument`."""
     parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{name}")
     parser.add_argument("--quick", action="store_true", help="small and few: a smoke run, not a measurement")
     parser.add_argument("--json", type=Path, help="also write the section here")
+    for option, keywords in further.items():
+        parser.add_argument(f"--{option}", **keywords)
     options = parser.parse_args()
     measured = time.strftime("%Y-%m-%d %H:%M %z")
     if hasattr(os, "getloadavg"):
         measured += f", load average before it {os.getloadavg()[0]:.1f}"
     begun = time.perf_counter()
-    section = run(options.quick)
+    section = run(options.quick, **{option: getattr(options, option) for option in further})
     section.measured = measured
     section.seconds = time.perf_counter() - begun
     if options.quick:

@@ -159,7 +159,7 @@ class BPR(Peer):
         model = (Weighted if self.weighted else Uniform)(
             k=self.factors, num_threads=threads, seed=seed, verbose=False, **chosen
         )
-        data = _cornac_data(train)
+        data = cornac_data(train)
 
         def fit(epochs: int) -> list[NDArray[np.float32]]:
             model.max_iter, model.is_fitted = epochs, False  # it goes on from where it was
@@ -400,7 +400,7 @@ def _marks(most: int) -> list[int]:
     return [mark for mark in marks if mark < most] + [most]
 
 
-def _cornac_data(train: Graph) -> Any:
+def cornac_data(train: Graph) -> Any:
     """cornac's Dataset with our numbers of users and items, also of items that have no like left in training."""
     from cornac.data import Dataset
 

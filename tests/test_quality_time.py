@@ -1,0 +1,102 @@
+"""The race of benchmarks/quality_time.py: when a target is reached, by whom first, and with which settings."""
+
+import math
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks.quality_fits import Curve, watch
+from benchmarks.quality_grid import Search
+from benchmarks.quality_time import Line, Race
+from considerate.data.graph import Graph
+from considerate.evaluation.split import HeldOut, one_per_user
+
+
+@pytest.fixture
+def held() -> HeldOut:
+    random = np.random.default_rng(0)
+    users, items = np.nonzero(random.random((40, 20)) < 0.3)
+    return one_per_user(Graph.from_pairs(users.astype(np.int32), items.astype(np.int32), 40, 20), 0)
+
+
+def line(*points: tuple[float, float]) -> Line:
+    seconds, values = zip(*points)
+    return Line([*seconds], [*values], seconds[-1])
+
+
+def race() -> Race:
+    """The target is BPR's .3 with the first seed and ALS's .4 with the second."""
+    curves = {
+        "ours": [line((1.0, 0.2), (2.0, 0.3), (3.0, 0.5)), line((1.0, 0.1), (2.0, 0.4))],
+        "ALS": [line((1.0, 0.1), (9.0, 0.2)), line((1.0, 0.1), (6.0, 0.4))],
+        "BPR": [
+            line((1.0, 0.1), (8.0, 0.3)),
+            line(
+                (5.0, 0.39),
+            ),
+        ],
+        "EASE": [line((0.5, 0.9))] * 2,
+    }
+    return Race("ml-1m", "NDCG@20", curves)
+
+
+def test_target_is_the_better_end_of_als_and_bpr_and_the_ratio_is_to_the_first_of_them() -> None:
+    assert race().targets == [0.3, 0.4]
+    assert race().reached("ours") == [2.0, 2.0]
+    assert race().reached("BPR") == [8.0, math.inf]
+    assert race().ratio() == pytest.approx(np.median([8 / 2, 6 / 2]))
+    assert [row["fit"] for row in race().rows()] == ["EASE", "ours", "BPR", "ALS"]
+
+
+def test_ours_that_never_gets_there_has_ratio_zero() -> None:
+    late = race()
+    late.curves["ours"] = [line((1.0, 0.0))] * 2
+    assert late.ratio() == 0.0
+    assert {row["fit"]: row["s to target"] for row in late.rows()}["ours"] is None
+
+
+def test_a_line_ends_where_its_metric_says() -> None:
+    curve: Any = SimpleNamespace(iterations=[1, 2, 5], seconds=[1.0, 2.0, 5.0], values={"S_rank": [0.1, 0.2, 0.3]})
+    curve.in_all = 6.0
+    assert Line.of(curve, "S_rank", 4) == Line([1.0, 2.0], [0.1, 0.2], 2.0)
+    assert Line.of(curve, "S_rank", 5).in_all == 6.0
+
+
+def test_the_clock_of_a_curve_stands_while_it_is_looked_at(held: HeldOut, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr("benchmarks.quality_fits.time.perf_counter", lambda: now[0])
+
+    def fit(train: Graph, settings: Any, seed: int, curve: Curve) -> None:
+        curve.start()
+        while True:
+            now[0] += 1.0
+
+            def scorer() -> Any:
+                now[0] += 100.0
+                return SimpleNamespace(name="even", scores=lambda users: np.zeros((len(users), train.item_count)))
+
+            curve.mark(scorer)
+
+    curve = watch(fit, held.train, {}, 0, Curve(held, 40))
+    assert curve.iterations[:10] == list(range(1, 11))
+    assert curve.iterations[-1] == 40
+    assert len(curve.iterations) < 40
+    assert curve.seconds == [float(at) for at in curve.iterations]
+    assert curve.in_all == 40.0
+    assert curve.values["S_rank"][0] == pytest.approx(0.5, abs=0.05)
+
+
+def test_the_fastest_within_a_hair_of_the_best_is_chosen(held: HeldOut) -> None:
+    def tried(cpu: list[float], *values: float) -> Any:
+        return SimpleNamespace(cpu=cpu, iterations=[1, 2], values={"S_rank": [*values]})
+
+    search = Search("ALS", held, print)
+    search.trials = [
+        ({"factors": 64}, tried([1.0, 2.0], 0.8, 0.9)),
+        ({"factors": 32}, tried([0.5, 1.0], 0.7, 0.8999)),
+        ({"factors": 16}, tried([0.1, 0.2], 0.6, 0.89)),
+    ]
+    assert search.choose("S_rank") == {"settings": {"factors": 32}, "iterations": 2, "validation": 0.8999}
+    assert search.choose("S_rank", {"factors": 16})["settings"] == {"factors": 16}
