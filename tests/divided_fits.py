@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
+import pytest
 import scipy.sparse as sp
 
 from considerate import Recommender
-from considerate.data import read_interactions
+from considerate.data import graph, read_interactions
 from considerate.data.graph import part_ranges
 from considerate.distributed.backends.base import PartitionedBackend
 from considerate.distributed.pools import LocalPool, PerPart
@@ -37,13 +38,22 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
+@contextmanager
+def small_leaves(edges: int) -> Iterator[None]:
+    """A leaf of the tree of sums is so few edges, and any number of users may travel for a light item."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(graph, "LEAF_EDGES", edges)
+        patch.setattr(graph, "LIGHT_SHARE", 1000)
+        yield
+
+
 def several_parts() -> sp.csr_matrix:
     """Some of everything, and so many likes that there are three parts of users and of items."""
     random = np.random.default_rng(1)
     many = sp.csr_matrix((random.random((1500, 90)) < 0.62).astype(np.float32))
     found = sp.csr_matrix(sp.block_diag([skewed(), many]).astype(np.float32))
-    graph = make_graph(read_interactions(found))
-    assert [len(part_ranges(len(blocks) - 1)) for blocks in (graph.user_blocks, graph.item_blocks)] == [3, 3]
+    made = make_graph(read_interactions(found))
+    assert [len(part_ranges(len(blocks) - 1)) for blocks in (made.user_blocks, made.item_blocks)] == [3, 3]
     return found
 
 

@@ -71,7 +71,7 @@ def plain_fit(graph: Graph, kind: str, settings: FitPlan, count: int) -> Fitted:
     with LocalBackend(2) as backend:
         plan, weights = plan_of(kind, settings), weights_of(graph)
         estimator = make_estimator(graph, plan, weights, backend, make_consideration(graph, plan, weights, backend))
-        for done in InMemory(graph, estimator, settings, backend).sweeps():
+        for done in InMemory(graph, estimator, plan, backend).sweeps():
             bounds.append(done.bound.total)
             if done.state.sweep == count:
                 return done.state, bounds

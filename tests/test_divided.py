@@ -15,7 +15,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from considerate.data.graph import ITEMS, USERS, Graph, divide, part_ranges, ranges, run_serially
+from considerate.data.graph import (
+    FEW_PARTS,
+    ITEMS,
+    MOST_BLOCKS,
+    PART_BLOCKS,
+    USERS,
+    Graph,
+    block_ends,
+    divide,
+    part_ranges,
+    ranges,
+    run_serially,
+)
 from considerate.distributed.backends.base import PartitionedBackend
 from considerate.distributed.backends.out_of_core import DiskPool
 from considerate.distributed.messages import Broadcast, PartitionSetup, Reply, SumsRequest, merge_replies
@@ -40,15 +52,22 @@ from considerate.inference.hidden import (
     popularity_weights,
 )
 from considerate.inference.sweep import InMemory, State, initial_side, initial_state
-from considerate.inference.updates import CHUNK, Moments, heavy_rows
+from considerate.inference.updates import CHUNK, Moments, RowClasses, heavy_rows
 from considerate.kernels import compiled
 from considerate.kernels.threads import LocalBackend
 from considerate.parameters import FitPlan
-from divided_fits import same_table, with_residents
+from divided_fits import same_table, small_leaves, with_residents
 
 NEGATIVES, GROUPS, SWEEPS = 1.5, 16, 5
 SIZES = {USERS: (700, 80), ITEMS: (80, 700)}  # users and items, where the one or the other side is divided
 BLOCK_EDGES = {USERS: 60, ITEMS: 250}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_edges_to_a_leaf() -> Iterator[None]:
+    """So small a graph has light items and others if a leaf has two edges."""
+    with small_leaves(2):
+        yield
 
 
 @cache
@@ -151,7 +170,7 @@ def swept(runner: Any, pool: Any = None, sweeps: int = SWEEPS, state: State | No
 
 @cache
 def in_memory(kind: str, settings: FitPlan, resident: str = USERS) -> Fitted:
-    graph = graph_of(resident)
+    graph, settings = graph_of(resident), replace(settings, hidden=kind)
     with LocalBackend(1) as backend:
         args = (graph.by_user, graph.user_blocks, pi(graph), NEGATIVES)
         if kind == "sampled":
@@ -178,15 +197,26 @@ residents = pytest.mark.parametrize("resident", [USERS, ITEMS])
 # --- The graph in parts ---
 
 
-def test_parts_are_whole_nodes_of_the_tree_over_blocks():
-    for blocks in (1, 2, 63, 64, 65, 117, 128, 129, 256, 1000):
+def test_parts_are_runs_of_as_many_blocks():
+    for blocks in (1, 2, 63, 64, 65, 117, 128, 129, 256, 257, 1000, MOST_BLOCKS):
         parts = part_ranges(blocks)
         size = parts[0][1]
-        assert size & (size - 1) == 0
-        assert len(parts) <= 64
-        assert blocks <= 64 or len(parts) > 32
+        assert size in (1, 2, PART_BLOCKS)
+        assert len(parts) <= FEW_PARTS or size == PART_BLOCKS
+        assert blocks <= FEW_PARTS or len(parts) > FEW_PARTS // 2
         assert [first for first, _ in parts] == list(range(0, blocks, size))
         assert parts[-1][1] == blocks
+    assert len(part_ranges(MOST_BLOCKS)) == 1024
+
+
+@pytest.mark.parametrize(
+    ("edges", "parts"),
+    [(1, 1), (10**6, 31), (8 * 10**6, 62), (9 * 10**6, 64), (268 * 10**6, 64), (269 * 10**6, 128)]
+    + [(10**9, 256), (3 * 10**9, 1024), (10**11, 1024)],
+)
+def test_the_number_of_parts_follows_the_likes(edges, parts):
+    """At most 64, until one of them would have more than four million likes; then twice as many, and so on."""
+    assert len(part_ranges(len(block_ends(edges)) + 1)) == parts
 
 
 @residents
@@ -225,13 +255,19 @@ def test_moments_of_rows_that_are_alike():
 
 
 def test_the_graph_is_one_that_tells():
-    """Parts of several blocks, a heavy item, items of few edges and of none: where sums could go other ways."""
+    """Parts of several blocks, a heavy item, light ones and ones between, items and users without edges: where sums
+    could go other ways."""
     graph = graph_of()
     blocks = len(graph.user_blocks) - 1
     assert part_ranges(blocks)[0][1] > 1
     assert 7 in heavy_rows(graph.by_item.degrees, graph.item_blocks)
-    assert ((graph.by_item.degrees > 0) & (graph.by_item.degrees < 9)).any()
-    assert graph.by_item.degrees[11] == 0
+    for edges_per_like in (1.0, 1.0 + NEGATIVES):
+        classes = RowClasses.of_items(graph, edges_per_like)
+        assert classes.heavy.tolist() == [7]
+        assert len(classes.light) > 2
+        assert len(classes.blocks) > 2
+        assert classes.is_light[11]
+    assert graph.by_item.degrees[11] == graph.by_user.degrees[5] == 0
     for factors in (8, 80):
         mean = in_memory("sampled", settings_of(factors))[0].posterior.items.mean
         assert np.abs(mean).max() > 0.05, "something was learned"

@@ -461,6 +461,22 @@ def test_places_of_slices_against_numpy():
         compiled.counts_to_places(places, starts[1:])
 
 
+def test_edges_to_the_columns_that_are_kept():
+    random = np.random.default_rng(0)
+    counts, keep = random.integers(0, 5, 30), random.random(11) < 0.4
+    starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    indices = random.integers(0, 11, starts[-1]).astype(np.int32)
+    found = compiled.keep_columns(starts, indices, keep)
+    rows = np.repeat(np.arange(30), counts)
+    np.testing.assert_array_equal(found[0], np.bincount(rows[keep[indices]], minlength=30))
+    np.testing.assert_array_equal(found[1], indices[keep[indices]])
+    assert [len(one) for one in compiled.keep_columns(starts[:1], indices[:0], keep)] == [0, 0]
+    with pytest.raises(ValueError, match="out of range"):
+        compiled.keep_columns(starts, indices, keep[:5])
+    with pytest.raises(ValueError, match="starts"):
+        compiled.keep_columns(starts + 1, indices, keep)
+
+
 def test_pairs_out_of_range_are_refused():
     with pytest.raises(ValueError, match="out of range"):
         compiled.sort_pairs(np.array([2], np.int32), np.array([0], np.int32), 2, 1)

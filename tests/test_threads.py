@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from considerate.data.graph import Graph, ranges, run_serially
+from considerate.data.graph import Graph, light_rows, ranges, run_serially
 from considerate.inference.hidden import Expected, Sampled, popularity_weights
 from considerate.inference.sums import CoordinateBlock, EdgeSums, PassConstants, add_blocks, edge_sums, side_pass
 from considerate.inference.sweep import InMemory, State, initial_state
@@ -157,13 +157,22 @@ def test_light_rows_are_one_leaf_stepped_as_users_are(graph, kind, user_bias):
 
 def test_rows_by_class():
     degrees = np.array([3, 0, 400, 4, 5, 100, 1])
-    classes = RowClasses.of(degrees, np.array([0, 3, 6, 7]), leaves=2, edges_per_like=8.0)  # light up to 32 / 8 = 4
+    light = light_rows(degrees, leaves=2, edges_per_like=8.0, others=64)  # up to 32 / 8 = 4 likes
+    classes = RowClasses.of(degrees, np.array([0, 3, 6, 7]), light)
+    assert np.array_equal(classes.is_light, light)
     assert [rows.tolist() for rows in classes.light] == [[0, 1], [3], [6]]
     assert [rows.tolist() for rows in classes.blocks] == [[4, 5]]
     assert classes.heavy.tolist() == [2]
     assert [rows.tolist() for rows in classes.summed(0, 3)] == [[2]]
     assert [rows.tolist() for rows in classes.summed(0, 7)] == [[4, 5], [2]]
-    assert RowClasses.of(degrees, np.array([0, 7])).light == []
+    assert RowClasses.of(degrees, np.array([0, 7]), light & False).light == []
+
+
+def test_no_row_is_light_where_the_other_side_is_far_larger():
+    """Four rows are light, so that at most 64 of the other side may travel for them."""
+    degrees = np.array([3, 0, 400, 4, 5, 100, 1])
+    assert light_rows(degrees, 2, 8.0, 64).sum() == 4
+    assert light_rows(degrees, 2, 8.0, 65).sum() == 0
 
 
 def same_sums(one: EdgeSums, two: EdgeSums) -> bool:

@@ -35,6 +35,28 @@ void bind_graph(nb::module_& m) {
       nb::arg("rows"), nb::arg("columns"), nb::arg("row_count"), nb::arg("column_count"),
       "Pairs sorted by row then column, double ones folded: (starts, indices, kept).");
   m.def(
+      "keep_columns",
+      [](In<std::int64_t> starts, In<std::int32_t> indices, In<bool> keep) {
+        check_range(indices, static_cast<std::int64_t>(keep.size()), "a column is out of range");
+        const std::size_t rows = starts.size() - 1;
+        require(starts.size() > 0 && starts.data()[0] >= 0 &&
+                    starts.data()[rows] <= static_cast<std::int64_t>(indices.size()),
+                "starts");
+        auto counts = new_array<std::int32_t>({rows});
+        std::vector<std::int32_t> kept(indices.size() + 1);
+        std::int64_t count = 0;
+        {
+          nb::gil_scoped_release release;
+          count = keep_columns(starts.data(), indices.data(), static_cast<std::int64_t>(rows), keep.data(),
+                               counts.data(), kept.data());
+        }
+        auto columns = new_array<std::int32_t>({static_cast<std::size_t>(count)});
+        std::copy(kept.begin(), kept.begin() + count, columns.data());
+        return std::make_tuple(counts, columns);
+      },
+      nb::arg("starts"), nb::arg("indices"), nb::arg("keep"),
+      "The edges of each row to columns that are kept: (how many, their columns).");
+  m.def(
       "count_columns",
       [](In<std::int32_t> indices, InOut<std::int64_t> counts, int shift) {
         require(shift >= 0 && shift <= 16, "a bucket has at most 2^16 columns");

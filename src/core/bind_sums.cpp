@@ -32,6 +32,7 @@ static const T* hold(std::vector<nb::object>& held, const In<T>& array, std::int
 struct PyExpected {
   Expected raw;
   std::vector<nb::object> held;
+  std::int64_t users = 0, items = 0, corrected = 0;  // edges whose corrections are given
 };
 
 struct PyPass {
@@ -91,7 +92,8 @@ void bind_sums(nb::module_& m) {
              std::optional<InOut<float>> curvature, In<double> second, In<double> first, In<double> first_bias,
              In<double> scalars, In<double> temperature, In<double> table, double grid_start, double grid_step,
              Maybe<double> user_second, Maybe<double> user_first, Maybe<double> user_scalars, Maybe<double> liked,
-             Maybe<float> given_alpha, Maybe<float> given_floor, Maybe<float> given_curvature) {
+             Maybe<float> given_alpha, Maybe<float> given_floor, Maybe<float> given_curvature,
+             Maybe<float> corrections) {
             new (self) PyExpected();
             Expected& ex = self->raw;
             const auto groups = static_cast<std::int64_t>(scalars.size()) / 8;
@@ -102,6 +104,12 @@ void bind_sums(nb::module_& m) {
               require(ex.group_of_item[n] >= 0 && ex.group_of_item[n] < groups, "a group is out of range");
             ex.beta = hold(self->held, beta, items, "beta");
             const auto users = static_cast<std::int64_t>(temperature.size());
+            self->users = users;
+            self->items = items;
+            if (corrections) {
+              self->corrected = static_cast<std::int64_t>(corrections->size()) / 2;
+              ex.corrections = hold(self->held, *corrections, 0, "corrections");
+            }
             ex.given = given_alpha.has_value();
             if (ex.given) {  // read-only: the kernels write to alpha only where it is not given
               require(given_floor && given_curvature && !alpha && !floor && !curvature,
@@ -144,7 +152,7 @@ void bind_sums(nb::module_& m) {
           nb::arg("scalars"), nb::arg("temperature"), nb::arg("table"), nb::arg("grid_start"), nb::arg("grid_step"),
           nb::arg("user_second") = nb::none(), nb::arg("user_first") = nb::none(), nb::arg("user_scalars") = nb::none(),
           nb::arg("liked") = nb::none(), nb::arg("given_alpha") = nb::none(), nb::arg("given_floor") = nb::none(),
-          nb::arg("given_curvature") = nb::none());
+          nb::arg("given_curvature") = nb::none(), nb::arg("corrections") = nb::none());
 
   nb::class_<PyPass>(m, "Pass", "All that a pass over the rows of one side reads.")
       .def(
@@ -198,7 +206,11 @@ void bind_sums(nb::module_& m) {
             raw.own_is_user = own_is_user;
             raw.slope = slope;
             if (!expected.is_none()) {
-              raw.expected = &nb::cast<PyExpected&>(expected).raw;
+              const PyExpected& given = nb::cast<PyExpected&>(expected);
+              require(!given.raw.corrections ||
+                          (!own_is_user && !splits && !unliked_starts && given.corrected == raw.liked.starts[rows]),
+                      "corrections are those of the items' liked edges, in one leaf");
+              raw.expected = &given.raw;
               self->expected = expected;
             }
           },
@@ -320,6 +332,28 @@ void bind_sums(nb::module_& m) {
       nb::arg("pass_"), nb::arg("first"), nb::arg("last"),
       "What the groups hold of the liked items of users first..last: E[h]; by beta and by 1, the weight and the "
       "logit's two moments.");
+  m.def(
+      "edge_corrections",
+      [](const PyExpected& expected, In<std::int32_t> counts, In<std::int32_t> items) {
+        std::int64_t edges = 0;
+        for (std::size_t m = 0; m < counts.size(); ++m) {
+          require(counts.data()[m] >= 0, "counts");
+          edges += counts.data()[m];
+        }
+        require(static_cast<std::int64_t>(counts.size()) == expected.users &&
+                    edges == static_cast<std::int64_t>(items.size()),
+                "counts");
+        for (std::size_t e = 0; e < items.size(); ++e)
+          require(items.data()[e] >= 0 && items.data()[e] < expected.items, "an item is out of range");
+        auto out = new_array<float>({items.size(), 2});
+        {
+          nb::gil_scoped_release release;
+          kernels_in_use()->edge_corrections(expected.raw, expected.users, counts.data(), items.data(), out.data());
+        }
+        return out;
+      },
+      nb::arg("expected"), nb::arg("counts"), nb::arg("items"),
+      "E[h] and E[h] l of some edges of each user, from the alpha, floor and l that the last update left.");
   m.def(
       "group_sums",
       [](const PyPass& pass, std::int64_t first, std::int64_t last) {

@@ -33,6 +33,21 @@ inline std::int64_t sort_pairs(const std::int32_t* rows, const std::int32_t* col
   return kept;
 }
 
+// The edges of each row to columns that are kept: how many, and the columns. NumPy: indices[keep[indices]].
+inline std::int64_t keep_columns(const std::int64_t* starts, const std::int32_t* indices, std::int64_t rows,
+                                 const bool* keep, std::int32_t* counts, std::int32_t* kept) {
+  std::int64_t at = 0;
+  for (std::int64_t m = 0; m < rows; ++m) {
+    const std::int64_t before = at;
+    for (std::int64_t e = starts[m]; e < starts[m + 1]; ++e) {
+      kept[at] = indices[e];
+      at += keep[indices[e]];
+    }
+    counts[m] = static_cast<std::int32_t>(at - before);
+  }
+  return at;
+}
+
 // How often each bucket of 2^shift columns occurs in a slice of rows.
 inline void count_columns(const std::int32_t* indices, std::int64_t edges, int shift, std::int64_t* counts) {
   for (std::int64_t e = 0; e < edges; ++e) ++counts[indices[e] >> shift];

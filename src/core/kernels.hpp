@@ -47,6 +47,7 @@ struct Expected {
   double grid_start = 0, grid_step = 1;
   const double* liked = nullptr;  // [users, groups, 7] what the groups hold of liked items, where those are elsewhere
   bool given = false;             // whether alpha, floor and l were made elsewhere and are only read
+  const float* corrections = nullptr;  // [liked edges, 2] w and w l of each, where alpha is elsewhere (item rows)
 
   // users: sums over all users, weighted by alpha and by the floor, for every group
   const double* user_second = nullptr;   // [2, groups, triangle] alpha l E[u u'] (off-diagonals as they are)
@@ -200,6 +201,9 @@ struct KernelTable {
   void (*solve_rows)(const Pass&, const std::int32_t* which, std::int64_t count, const SumsIn&, RowsOut&);
   // What the groups hold of the liked items of rows [first, last): [rows, groups, 7], as LikedSums.
   void (*liked_sums)(const Pass&, double* out);
+  // w and w l of liked edges, counts[m] of user m, one user's after the other's: [edges, 2].
+  void (*edge_corrections)(const Expected&, std::int64_t users, const std::int32_t* counts, const std::int32_t* items,
+                           float* out);
   void (*group_sums)(const Pass&, double* second, double* first, double* scalars);
   void (*item_group_sums)(const Pass&, const double* beta, const std::int32_t* group_of_item, std::int64_t items,
                           std::int64_t groups, double* second, double* first, double* first_bias, double* scalars);

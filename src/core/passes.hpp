@@ -20,6 +20,15 @@ static void pack(const Shape& shape, const float* node, std::int64_t r, const Su
   for (int b = 0; b < 2; ++b) bias[b] = node[shape.second() + shape.KP + b];
 }
 
+// w_mn and w_mn l_mb of an edge, from the alpha, floor and l that a pass over the users made.
+static inline void made_correction(const Expected& ex, std::int64_t user, std::int64_t item, float& w, float& wl) {
+  const std::int64_t at = user * ex.groups + ex.group_of_item[item];
+  const double beta = ex.beta[item];
+  const double both = beta > 0 ? static_cast<double>(ex.alpha[at]) * beta + static_cast<double>(ex.floor[at]) : 0.0;
+  w = static_cast<float>(both);
+  wl = static_cast<float>(both * static_cast<double>(ex.curvature[at]));
+}
+
 class RowSummer {
  public:
   explicit RowSummer(const Pass& pass)
@@ -293,8 +302,16 @@ class RowSummer {
         panel_.bias[e] = pass_.other.bias_mean[indices[e - first]];
         panel_.bias_variance[e] = pass_.other.bias_variance[indices[e - first]];
       }
-    if (corrections)
-      for (int e = first; e < last; ++e) correction(indices[e - first], panel_.w[e], panel_.wl[e]);
+    if (!corrections) return;
+    if (pass_.expected->corrections) {
+      const float* given = pass_.expected->corrections + 2 * (indices - pass_.liked.indices);
+      for (int e = first; e < last; ++e, given += 2) {
+        panel_.w[e] = given[0];
+        panel_.wl[e] = given[1];
+      }
+      return;
+    }
+    for (int e = first; e < last; ++e) correction(indices[e - first], panel_.w[e], panel_.wl[e]);
   }
 
   // p and y - p b of each edge: P gets p v v', z gets (y - p b) v, the row's own bias p and y - p (a - b_own), with b the
@@ -339,16 +356,12 @@ class RowSummer {
   void correction(std::int32_t index, float& w, float& wl) const {
     const Expected& ex = *pass_.expected;
     const std::int64_t user = pass_.own_is_user ? row_ : index, item = pass_.own_is_user ? index : row_;
-    const std::int64_t group = ex.group_of_item[item];
-    const double beta = ex.beta[item];
     if (pass_.own_is_user && !ex.given) {
-      w = static_cast<float>(groups_.w(row_, group, beta));
-      wl = static_cast<float>(groups_.wl(row_, group, beta));
+      const std::int64_t group = ex.group_of_item[item];
+      w = static_cast<float>(groups_.w(row_, group, ex.beta[item]));
+      wl = static_cast<float>(groups_.wl(row_, group, ex.beta[item]));
     } else {
-      const std::int64_t at = user * ex.groups + group;
-      const double both = beta > 0 ? static_cast<double>(ex.alpha[at]) * beta + static_cast<double>(ex.floor[at]) : 0.0;
-      w = static_cast<float>(both);
-      wl = static_cast<float>(both * static_cast<double>(ex.curvature[at]));
+      made_correction(ex, user, item, w, wl);
     }
   }
 
@@ -560,6 +573,12 @@ static void liked_sums(const Pass& pass, double* out) {
     summer.add_liked(row, liked.data());
     std::memcpy(out, liked.data(), static_cast<std::size_t>(groups) * sizeof(LikedSums));
   }
+}
+
+static void edge_corrections(const Expected& ex, std::int64_t users, const std::int32_t* counts,
+                             const std::int32_t* items, float* out) {
+  for (std::int64_t m = 0; m < users; ++m)
+    for (std::int32_t e = 0; e < counts[m]; ++e, ++items, out += 2) made_correction(ex, m, *items, out[0], out[1]);
 }
 
 static void solve_rows_of(const Pass& pass, const std::int32_t* which, std::int64_t count, const SumsIn& sums,

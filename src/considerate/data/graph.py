@@ -22,11 +22,13 @@ from considerate.kernels import compiled
 from considerate.kernels.arrays import Spare, empty, take_lists
 
 logger = logging.getLogger("considerate")
-BLOCK_EDGES = 32_768
-MOST_BLOCKS = 256  # of users
+BLOCK_EDGES = 32_768  # of a block, at least
+LARGE_BLOCK = 32  # times as many are a large block
+FEW_BLOCKS, MOST_BLOCKS = 256, 4096  # of users, at most: while no block is large, and whatever their size
 MOST_ITEM_BLOCKS = 64  # fewer: the items of a block are summed together, a block of users at a time
-MOST_PARTS = 64
+FEW_PARTS, PART_BLOCKS = 64, 4  # parts of more than one block are at most so many, or have at most so many blocks
 LEAF_EDGES = 16  # edges to a part of the other side, on average, below which a row is not summed part by part
+LIGHT_SHARE = 16  # rows of the other side to a light row, at most; where there are more, no row is light
 MOST_SLICES = 32  # of rows, in a transposition that threads share
 FEW_COLUMNS = 1 << 14  # so many are sorted in one go: their places stay in the near caches
 BUCKET_BITS = 8  # of more columns: those by which they are put into buckets
@@ -90,17 +92,25 @@ class Adjacency:
         return self.indices[self.starts[row] : self.starts[row + 1]]
 
 
-def row_blocks(starts: NDArray[np.int64], block_edges: int = BLOCK_EDGES, most: int = MOST_BLOCKS) -> NDArray[np.int64]:
+def row_blocks(starts: NDArray[np.int64], block_edges: int = BLOCK_EDGES, most: int | None = None) -> NDArray[np.int64]:
     """Boundaries of blocks of rows that hold about as many edges each: [blocks + 1], from 0 to the rows."""
     rows = len(starts) - 1
     inner = np.searchsorted(starts, block_ends(int(starts[-1]), block_edges, most), side="left")
     return np.unique(np.concatenate([[0], np.minimum(inner, rows), [rows]])).astype(np.int64)
 
 
-def block_ends(edges: int, block_edges: int = BLOCK_EDGES, most: int = MOST_BLOCKS) -> NDArray[np.float64]:
+def block_ends(edges: int, block_edges: int = BLOCK_EDGES, most: int | None = None) -> NDArray[np.float64]:
     """The edges before which all blocks but the last should end; each ends with a whole row."""
-    count = int(np.clip(-(-edges // block_edges), 1, most))
+    count = int(np.clip(-(-edges // block_edges), 1, most or most_blocks(edges, block_edges)))
     return np.arange(1, count) * edges / count
+
+
+def most_blocks(edges: int, block_edges: int = BLOCK_EDGES) -> int:
+    """Blocks of users, at most: 256, twice as many where these would be large, and so on up to 4096."""
+    most = FEW_BLOCKS
+    while most < MOST_BLOCKS and edges > most * LARGE_BLOCK * block_edges:
+        most *= 2
+    return most
 
 
 def ranges(boundaries: NDArray[np.int64]) -> list[Range]:
@@ -181,6 +191,10 @@ class Graph:
     def edges(self) -> int:
         return self.by_user.edges
 
+    @property
+    def item_degree(self) -> NDArray[np.int64]:
+        return self.by_item.degrees
+
     @classmethod
     def from_pairs(
         cls,
@@ -216,12 +230,16 @@ class Graph:
 # --- The graph in parts ---
 
 
-def light_rows(degrees: NDArray[np.int64], leaves: int, edges_per_like: float) -> NDArray[np.bool_]:
+def light_rows(degrees: NDArray[np.int64], leaves: int, edges_per_like: float, others: int) -> NDArray[np.bool_]:
     """Rows of so few edges that they are summed as one leaf, not along the tree over `leaves` parts of the other side.
 
-    Every worker knows the degrees in G; a like stands for `edges_per_like` edges of H.
+    Every worker knows the degrees in G; a like stands for `edges_per_like` edges of H. Where the graph is divided, the
+    `others` at the ends of these edges travel. Where they are far more than the rows that they would serve, their
+    vectors would outweigh any sums, and no row is light: rows then have several edges to a leaf, but for the few of
+    very low degree.
     """
-    return degrees * edges_per_like <= LEAF_EDGES * leaves
+    light = degrees * edges_per_like <= LEAF_EDGES * leaves
+    return light if others <= LIGHT_SHARE * np.count_nonzero(light) else np.zeros(len(degrees), np.bool_)
 
 
 def leaf_splits(blocks: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -231,12 +249,12 @@ def leaf_splits(blocks: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def part_ranges(blocks: int) -> list[Range]:
-    """The blocks of each part: at most 64 parts of a power of two of consecutive blocks, the last perhaps of fewer.
+    """The blocks of each part: 1, 2 or 4 consecutive ones, the last perhaps fewer; no more than make 64 parts or less.
 
-    A part is then a whole node of the tree over blocks, and its sums are added there as they would be in one pass.
+    Only graphs of more than 256 blocks have more parts, up to 1,024: data alone decides.
     """
     size = 1
-    while -(-blocks // size) > MOST_PARTS:
+    while size < PART_BLOCKS and -(-blocks // size) > FEW_PARTS:
         size *= 2
     return [(first, min(first + size, blocks)) for first in range(0, blocks, size)]
 

@@ -12,7 +12,7 @@ from functools import cached_property, reduce
 
 import numpy as np
 
-from considerate.data.graph import ITEMS, MOST_BLOCKS, MOST_ITEM_BLOCKS, USERS, GraphOutline, block_ends, part_ranges
+from considerate.data.graph import ITEMS, MOST_ITEM_BLOCKS, USERS, GraphOutline, block_ends, part_ranges
 from considerate.distributed.backends.base import BackendSession
 from considerate.distributed.messages import Reply, Sums, merge_replies
 from considerate.errors import MemoryLimitError
@@ -66,7 +66,7 @@ class Division:
 
     def blocks(self, side: str) -> int:
         """Blocks of rows, about; the data alone decides."""
-        most, rows = (MOST_BLOCKS, self.users) if side == USERS else (MOST_ITEM_BLOCKS, self.items)
+        most, rows = (None, self.users) if side == USERS else (MOST_ITEM_BLOCKS, self.items)
         return min(len(block_ends(self.edges, most=most)) + 1, rows)
 
     @cached_property

@@ -1,8 +1,8 @@
 """What goes to the parts of a divided graph and what comes back (eq. 21).
 
 Down goes the travelling side as it is before its step, and the constants. Up come natural-gradient sums, as nodes of
-the fixed tree over blocks, and what is per block. Messages are plain dataclasses of arrays: they may arrive read-only,
-and are never written to.
+the fixed tree over parts, the edges of light items, and what is per block. Messages are plain dataclasses of arrays:
+they may arrive read-only, and are never written to.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from considerate.data.graph import USERS, GraphOutline, part_ranges
+from considerate.distributed.light import LightEdges
 from considerate.inference.hidden import ItemGroups, ItemSums, Masses, Shares, UserGroups
 from considerate.inference.posterior import Side
 from considerate.inference.sums import EdgeSums
+from considerate.inference.updates import RowClasses
 from considerate.kernels import compiled
 from considerate.kernels.arrays import added
 from considerate.parameters import FitPlan
@@ -36,13 +38,15 @@ class PartitionSetup:
     item_count: int
     resident: str = USERS  # the side that lives with the parts
     out_of_core: bool = False  # whether parts come one at a time: nothing is then made for all of them
+    items: RowClasses | None = None  # by users: the items by how they are summed
 
     @classmethod
     def of(
         cls, outline: GraphOutline, plan: FitPlan, resident: str = USERS, out_of_core: bool = False
     ) -> PartitionSetup:
         parts = len(part_ranges(len(outline.blocks_of(resident)) - 1))
-        return cls(plan, parts, outline.user_count, outline.item_count, resident, out_of_core)
+        items = RowClasses.of_items(outline, plan.edges_per_like) if resident == USERS else None
+        return cls(plan, parts, outline.user_count, outline.item_count, resident, out_of_core, items)
 
 
 class SharedCache:
@@ -89,7 +93,8 @@ class ClosedForm:
 
 @dataclass(frozen=True)
 class SumsRequest:
-    """Which sums: rows first .. last of the travelling side, and one block of their coordinates."""
+    """Which sums: rows first .. last - 1 of the travelling side, of which light ones have none, and one block of their
+    coordinates."""
 
     first: int
     last: int
@@ -103,7 +108,7 @@ class SumsRequest:
 
 @dataclass(frozen=True)
 class Sums:
-    """What some parts say of the travelling side: a node of the tree over blocks."""
+    """What some parts say of the travelling side: a node of the tree over parts."""
 
     edges: EdgeSums | None = None
     users: UserGroups | None = None  # expected mode: what items read of the users
@@ -143,15 +148,18 @@ class Reply:
     parts: int  # of the whole division
     blocks: dict[int, NDArray[np.float64]]  # by part: [blocks, 6]
     nodes: dict[Place, Sums]
+    light: dict[int, LightEdges] = field(default_factory=dict)  # by part
     drawn: int = 0  # unliked edges that were drawn for the answer
     fallbacks: int = 0  # of them from pi, as the walk had no item left
 
     @classmethod
     def of(
-        cls, number: int, parts: int, blocks: NDArray[np.float64], sums: Sums, drawn: int = 0, fallbacks: int = 0
+        cls, number: int, parts: int, blocks: NDArray[np.float64], sums: Sums, light: LightEdges | None = None
     ) -> Reply:
         """The answer of one part."""
-        return cls(parts, {number: blocks}, {_risen(parts, (0, number)): sums}, drawn, fallbacks)
+        return cls(
+            parts, {number: blocks}, {_risen(parts, (0, number)): sums}, {} if light is None else {number: light}
+        )
 
     def in_order(self) -> NDArray[np.float64]:
         """What is per block, in the order of the blocks."""
@@ -162,6 +170,14 @@ class Reply:
         assert len(self.nodes) == 1
         assert len(self.blocks) == self.parts
         return next(iter(self.nodes.values()))
+
+    def light_edges(self) -> LightEdges | None:
+        """The edges to light items of all parts, in the order of their users; the parts' own are let go."""
+        if not self.light:
+            return None
+        joined = LightEdges.joined([self.light[number] for number in sorted(self.light)])
+        self.light.clear()
+        return joined
 
 
 def _risen(parts: int, place: Place) -> Place:
@@ -182,4 +198,5 @@ def merge_replies(a: Reply, b: Reply) -> Reply:
             sums = other.take_in(sums) if place[1] % 2 else sums.take_in(other)
             place = _risen(a.parts, (place[0] + 1, place[1] // 2))
         nodes[place] = sums
-    return Reply(a.parts, a.blocks | b.blocks, nodes, a.drawn + b.drawn, a.fallbacks + b.fallbacks)
+    counts = a.drawn + b.drawn, a.fallbacks + b.fallbacks
+    return Reply(a.parts, a.blocks | b.blocks, nodes, a.light | b.light, *counts)

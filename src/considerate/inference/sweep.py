@@ -215,8 +215,7 @@ class InMemory:
 
     def item_classes(self) -> RowClasses:
         """The items by how they are summed."""
-        graph, leaves = self.graph, len(leaf_splits(self.graph.user_blocks)) - 1
-        return RowClasses.of(graph.by_item.degrees, graph.item_blocks, leaves, self.settings.edges_per_like)
+        return RowClasses.of_items(self.graph, self.settings.edges_per_like)
 
     def items_pass(self, terms: Terms, q: Posterior, epsilon: float = 1.0) -> TreePass:
         """What the items' pass reads: the users, H and the constants."""

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from considerate.data.graph import Range, add_along_tree, light_rows, ranges, some_parts
+from considerate.data.graph import (
+    Graph,
+    GraphOutline,
+    Range,
+    add_along_tree,
+    leaf_splits,
+    light_rows,
+    ranges,
+    some_parts,
+)
 from considerate.inference.posterior import Gamma, Side
 from considerate.inference.sums import CoordinateBlock, EdgeSums, edge_sums, fill_sums
 from considerate.kernels import compiled
@@ -91,11 +101,14 @@ class RowClasses:
     light: list[NDArray[np.int32]]  # in one go: of each block some at a time
 
     @classmethod
-    def of(
-        cls, degrees: NDArray[np.int64], blocks: NDArray[np.int64], leaves: int = 0, edges_per_like: float = 1.0
-    ) -> RowClasses:
-        """With no leaves there is no light row."""
-        light = light_rows(degrees, leaves, edges_per_like) if leaves else np.zeros(len(degrees), np.bool_)
+    def of_items(cls, graph: Graph | GraphOutline, edges_per_like: float) -> RowClasses:
+        """The items of a graph, whose users are in parts."""
+        leaves = len(leaf_splits(graph.user_blocks)) - 1
+        light = light_rows(graph.item_degree, leaves, edges_per_like, graph.user_count)
+        return cls.of(graph.item_degree, graph.item_blocks, light)
+
+    @classmethod
+    def of(cls, degrees: NDArray[np.int64], blocks: NDArray[np.int64], light: NDArray[np.bool_]) -> RowClasses:
         heavy = heavy_rows(degrees, blocks)
         heavy = heavy[~light[heavy]]
         middle = ~light
@@ -107,11 +120,22 @@ class RowClasses:
         """No row is light or heavy."""
         return cls(_by_block(np.ones(int(blocks[-1]), np.bool_), blocks), np.empty(0, np.int32), [])
 
+    @cached_property
+    def is_light(self) -> NDArray[np.bool_]:
+        """Whether each row is light."""
+        chosen = np.zeros(sum(map(len, (*self.blocks, self.heavy, *self.light))), np.bool_)
+        chosen[np.concatenate([self.heavy[:0], *self.light])] = True
+        return chosen
+
     def summed(self, first: int, last: int) -> list[NDArray[np.int32]]:
         """The rows from first to last - 1, whole blocks, that are summed along the tree: some at a time, and each heavy
         row by itself."""
         inside = [rows[(rows >= first) & (rows < last)] for rows in (*self.blocks, *self.heavy[:, None])]
         return [rows for rows in inside if len(rows)]
+
+    def rows_summed(self, first: int, last: int) -> NDArray[np.int32]:
+        """The same in one array."""
+        return np.concatenate([self.heavy[:0], *self.summed(first, last)])
 
 
 def _by_block(chosen: NDArray[np.bool_], blocks: NDArray[np.int64]) -> list[NDArray[np.int32]]:
@@ -155,25 +179,12 @@ class TreePass:
         """As `update_side`, each row by its class. A part of a far side is read once for many rows, and the sums over
         parts are added along the tree that the kernel follows within a row: the bits are the same either way."""
         solver = SideSolver(own.empty_like(spare), classes, run)
-        along_tree = [] if self.far else classes.blocks
-        self._update_rows(along_tree, classes.light, solver)
+        along_tree = [] if self.far else [(self.along_tree, rows) for rows in classes.blocks]
+        solver.update(along_tree + [(self.in_one_go, rows) for rows in classes.light])
         by_parts = [*([] if along_tree else classes.blocks), *classes.heavy[:, None]]
         for pieces in _some_at_a_time(by_parts, own.factors):
             self._update_by_parts(pieces, solver, spare)
         return solver.result()
-
-    def _update_rows(
-        self, along_tree: list[NDArray[np.int32]], light: list[NDArray[np.int32]], solver: SideSolver
-    ) -> None:
-        """Rows from their edges to the step in one call, some rows to a task."""
-
-        def update(task: tuple[compiled.Pass, NDArray[np.int32]]) -> Step:
-            kernel_pass, rows = task
-            return compiled.update_rows(kernel_pass, 0, len(rows), *solver.new.arrays(), which=rows)
-
-        tasks = [(self.along_tree, rows) for rows in along_tree] + [(self.in_one_go, rows) for rows in light]
-        for (_, rows), (_, bad, moments) in zip(tasks, solver.run(update, tasks)):
-            solver.note(rows, bad, moments)
 
     def _update_by_parts(self, pieces: list[NDArray[np.int32]], solver: SideSolver, spare: Spare | None) -> None:
         """Rows from their sums over each part of the other side, a part to a task. Where there are many factors, one
@@ -192,7 +203,7 @@ class TreePass:
             sums = add_along_tree(nodes, EdgeSums.take_in)
             if self.closed_form:
                 sums = sums.take_in(edge_sums(self.along_tree, rows, block, (0, 0), closed_form=True))
-            solver.solve_pieces(self.along_tree, sums, pieces, 0, number)
+            solver.solve_pieces(self.along_tree, sums, pieces, (0, len(solver.new)), number)
 
 
 def _some_at_a_time(pieces: list[NDArray[np.int32]], factors: int) -> list[list[NDArray[np.int32]]]:
@@ -220,20 +231,30 @@ class SideSolver:
     moments: dict[int, list[float]] = field(default_factory=dict)  # by the first row of those solved together
     bad: list[int] = field(default_factory=list)
 
+    def update(self, tasks: list[tuple[compiled.Pass, NDArray[np.int32]]]) -> None:
+        """Step rows from their edges, which the pass has, some to a task."""
+
+        def step(task: tuple[compiled.Pass, NDArray[np.int32]]) -> Step:
+            kernel_pass, rows = task
+            return compiled.update_rows(kernel_pass, 0, len(rows), *self.new.arrays(), which=rows)
+
+        for (_, rows), (_, bad, moments) in zip(tasks, self.run(step, tasks)):
+            self.note(rows, bad, moments)
+
     def solve(self, kernel_pass: compiled.Pass, sums: EdgeSums, first: int, last: int, block: int) -> None:
         """Step rows first .. last - 1, whose own rows the pass has: the coordinates of one block. The sums are those of
         `classes.summed`, in that order."""
-        self.solve_pieces(kernel_pass, sums, self.classes.summed(first, last), first, block)
+        self.solve_pieces(kernel_pass, sums, self.classes.summed(first, last), (first, last), block)
 
     def solve_pieces(
-        self, kernel_pass: compiled.Pass, sums: EdgeSums, pieces: list[NDArray[np.int32]], first: int, block: int
+        self, kernel_pass: compiled.Pass, sums: EdgeSums, pieces: list[NDArray[np.int32]], own: Range, block: int
     ) -> None:
-        """Step the rows of these pieces; `first` is the row with which the pass begins."""
-        out, ends = self.new.between(first, len(self.new)), np.cumsum([0, *map(len, pieces)])
+        """Step the rows of these pieces; `own` are the rows that the pass has."""
+        first, out, ends = own[0], self.new.between(*own), np.cumsum([0, *map(len, pieces)])
 
         def solve(at: int) -> tuple[int, Sequence[float]]:
-            own = sums.rows(int(ends[at]), int(ends[at + 1]))
-            return compiled.solve_rows(kernel_pass, pieces[at] - first, *own.arrays(), *out.arrays(), block=block)
+            mine = sums.rows(int(ends[at]), int(ends[at + 1]))
+            return compiled.solve_rows(kernel_pass, pieces[at] - first, *mine.arrays(), *out.arrays(), block=block)
 
         for piece, (bad, moments) in zip(pieces, self.run(solve, range(len(pieces)))):
             if block > 0:  # the biases are stepped with the first block
@@ -247,7 +268,7 @@ class SideSolver:
             self.bad.append(bad)
 
     def result(self) -> SideUpdate:
-        """The side, when every row was solved."""
+        """The side, when every row was stepped."""
         pieces = [*self.classes.blocks, *self.classes.heavy[:, None], *self.classes.light]
         in_order = [self.moments[int(piece[0])] for piece in pieces]
         return SideUpdate(self.new, Moments.total(in_order), bad_row=min(self.bad, default=-1))

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from considerate.data.graph import Adjacency, GraphPart, ranges
+from considerate.distributed.light import LightEdges
 from considerate.distributed.messages import PartitionSetup, Reply, Sums
 from considerate.inference.hidden import Draws, Inclusion, Sampled
 from considerate.inference.posterior import Side
@@ -122,9 +124,11 @@ class Partition:
         self._counts += (sampled.drawn, sampled.fallbacks)
         return edges
 
-    def _reply(self, blocks: NDArray[np.float64] | None, sums: Sums) -> Reply:
-        counts, self._counts = self._counts.tolist(), np.zeros(2, np.int64)
-        return Reply.of(self.number, self.setup.parts, np.empty((0, 6)) if blocks is None else blocks, sums, *counts)
+    def _reply(self, blocks: NDArray[np.float64] | None, sums: Sums, light: LightEdges | None = None) -> Reply:
+        blocks = np.empty((0, 6)) if blocks is None else blocks
+        (drawn, fallbacks), self._counts = self._counts.tolist(), np.zeros(2, np.int64)
+        reply = Reply.of(self.number, self.setup.parts, blocks, sums, light)
+        return replace(reply, drawn=drawn, fallbacks=fallbacks)
 
     def _forget(self) -> None:
         """Let go of what was kept between two calls of one sweep."""

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from considerate.data.graph import Adjacency, GraphPart, Range, ranges, run_serially, transpose
+from considerate.distributed.light import LightEdges
 from considerate.distributed.messages import Broadcast, PartitionSetup, Reply, Sums, SumsRequest
 from considerate.distributed.partitions.base import Fixed, Partition, spares
 from considerate.distributed.partitions.inner import (
@@ -26,6 +27,7 @@ from considerate.inference.hidden import Draws, Inclusion, ItemGroups, ItemSums,
 from considerate.inference.hidden.consideration import WalkSteps
 from considerate.inference.posterior import Side
 from considerate.inference.sums import CoordinateBlock, EdgeSums, PassConstants, edge_sums, side_pass
+from considerate.inference.updates import RowClasses
 from considerate.kernels import compiled
 from considerate.kernels.arrays import Spare
 
@@ -59,16 +61,20 @@ class UserPartition(Partition):
         self._message = None
 
     def visit(self, fixed: Fixed, down: Broadcast, ask: SumsRequest) -> Reply:
-        """Step the users, given the items; then the sums for some items, given the users' new rows."""
+        """Step the users, given the items; then, given the users' new rows, the edges of light items and the sums for
+        some of the others."""
         self._forget()
         terms = self._user_terms(fixed, down)
         new = self._room()
         blocks = self._step_rows(self._users_pass(self.side, down, terms), new)
         self._step(new, down.sweep)
         users = self._group_sums(new)
+        light = None
+        if self._classes.light:
+            light = LightEdges.of(new, self.graph.likes, terms, self._classes.is_light)
         if terms.unliked is not None:
             self._unliked = self._by_item(terms.unliked, spares.turned)
-        return self._reply(blocks, Sums(self._sums(down, ask, None), users))
+        return self._reply(blocks, Sums(self._sums(down, ask, None), users), light)
 
     def sums(self, fixed: Fixed, down: Broadcast, ask: SumsRequest, stepped: Side | None = None) -> Reply:
         """Further sums of the same sweep, for other items or other coordinates. From the second block of coordinates
@@ -100,6 +106,11 @@ class UserPartition(Partition):
     def _walk_steps(self, pull: NDArray[np.float64]) -> WalkSteps:
         return WalkSteps(self.graph.likes, self._likers(), pull, first_user=self.graph.first)
 
+    @property
+    def _classes(self) -> RowClasses:
+        assert self.setup.items is not None
+        return self.setup.items
+
     def _users_pass(self, users: Side, down: Broadcast, terms: Terms) -> compiled.Pass:
         constants = PassConstants.of(self.setup.plan, (down.tau, down.tau_bias), down.epsilon)
         return side_pass(users, down.other, self.graph.likes, terms, constants, own_is_user=True)
@@ -128,12 +139,11 @@ class UserPartition(Partition):
         return transpose(edges, self.setup.item_count, spare=spare)
 
     def _sums(self, down: Broadcast, ask: SumsRequest, stepped: Side | None) -> EdgeSums:
-        """The items' sums over the users here (eq. 15, 19): one node of the tree over blocks of users."""
-        items = down.other.between(ask.first, ask.last)
+        """The items' sums over the users here (eq. 15, 19): one leaf of the tree over parts, in the classes' order."""
+        items, rows = down.other.between(ask.first, ask.last), self._classes.rows_summed(ask.first, ask.last)
         kernel_pass = self._items_pass(items, self.side, self._item_terms(down.groups, ask), down.epsilon, ask)
-        all_rows = np.arange(len(items), dtype=np.int32)
         block = CoordinateBlock.of(self.side.factors, ask.block, stepped)
-        sums = edge_sums(kernel_pass, all_rows, block, (0, len(self.side)), spare=spares.sums)
+        sums = edge_sums(kernel_pass, rows - np.int32(ask.first), block, (0, len(self.side)), spare=spares.sums)
         if ask.ends:
             self._forget()
         return sums

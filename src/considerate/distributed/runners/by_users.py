@@ -1,7 +1,8 @@
 """The sweep over parts of users: items down, their natural gradients up, and the items stepped here (eq. 21).
 
-It does what `fit.sweeps` does, with the same bits: a part's sums are a node of the tree along which one pass would add
-them, and everything else is added in the order of the blocks. With inner sweeps a part sweeps several times on its own.
+It does what `InMemory.sweeps` does, with the same bits: a part's sums are a leaf of the tree along which one pass would
+add them, light items are stepped here from their edges, and everything else is added in the order of the blocks. With
+inner sweeps a part sweeps several times on its own.
 """
 
 from __future__ import annotations
@@ -11,17 +12,18 @@ from functools import cached_property
 
 import numpy as np
 
-from considerate.data.graph import ITEMS, USERS, Adjacency, Range, ranges
+from considerate.data.graph import ITEMS, USERS, Range, ranges
 from considerate.distributed.messages import Broadcast, Sums, SumsRequest
 from considerate.distributed.partitions.inner import InnerBroadcast, InnerReply, step_items
 from considerate.distributed.pools import SinglePartCall
 from considerate.distributed.runners.base import PartitionedRunner
+from considerate.distributed.runners.items_step import ItemsStep
 from considerate.inference.bound import Bound
-from considerate.inference.hidden import Shares, Terms, UserGroups
+from considerate.inference.hidden import UserGroups
 from considerate.inference.posterior import Side
-from considerate.inference.sums import CoordinateBlock, EdgeSums, PassConstants, edge_sums, side_pass
+from considerate.inference.sums import PassConstants
 from considerate.inference.sweep import State, Sweep, check_rows, initial_items, initial_side
-from considerate.inference.updates import Moments, RowClasses, SideSolver, SideUpdate
+from considerate.inference.updates import Moments, SideSolver, SideUpdate
 from considerate.kernels import compiled
 
 
@@ -37,8 +39,13 @@ class ByUsersRunner(PartitionedRunner):
         return ranges(item_blocks[np.unique(cuts)])
 
     @cached_property
-    def classes(self) -> RowClasses:
-        return RowClasses.of(self.outline.item_degree, self.outline.item_blocks)
+    def asks(self) -> list[SumsRequest]:
+        """What is asked for in a sweep: the sums of each shard of items, a block of coordinates after the other."""
+        assert self.setup.items is not None
+        shards = [shard for shard in self.shards if self.setup.items.summed(*shard)] or [(0, 0)]
+        blocks = range(len(compiled.coordinate_blocks(self.settings.factors)))
+        asks = [SumsRequest(*shard, block, ends=False) for shard in shards for block in blocks]
+        return [*asks[:-1], replace(asks[-1], ends=True)]
 
     def begin(self) -> State:
         """The state before the first sweep, here and with the parts."""
@@ -63,56 +70,36 @@ class ByUsersRunner(PartitionedRunner):
         return Broadcast(number, q.items, epsilon, *q.precisions.means_of(USERS), groups)
 
     def _sweep(self, state: State) -> Sweep:
-        q, down = state.posterior, self._down(state, self._epsilon(state))
+        down = self._down(state, self._epsilon(state))
         shared = self.pool.share(down)
-        sizes = compiled.coordinate_blocks(q.factors)
-        asks = [(shard, block) for shard in self.shards for block in range(len(sizes))]
-        solver = SideSolver(q.items.empty_like(self._spare), self.classes, self.run)
-        blocks: list[list[float]] = []  # as Reply has them
-        users: UserGroups | None = None
-        for shard, coordinates in asks:
-            ask = SumsRequest(*shard, coordinates, (shard, coordinates) == asks[-1])
-            if not blocks:
-                up = self._call("visit", shared, ask, changes=True)
-                blocks, users = up.in_order().tolist(), up.root().users
-                bound = self._bound(state, sum(block[0] for block in blocks))
-                stepped_users = self._residents(blocks, state)
-            else:
-                stepped = solver.new.between(*shard) if coordinates else None
-                given = None if stepped is None else self.pool.share(stepped)
-                up = self._call("sums", shared, ask, given)
+        up = self._call("visit", shared, self.asks[0], changes=True)
+        blocks = up.in_order().tolist()
+        bound = self._bound(state, sum(block[0] for block in blocks))
+        users = self._residents(blocks, state)
+        step = self._items_step(state, down, up.root().users)
+        light = up.light_edges()
+        if light is not None:
+            step.from_edges(light)
+        del light
+        for ask in self.asks:
+            if ask is not self.asks[0]:
+                stepped = self.pool.share(step.solver.new.between(ask.first, ask.last)) if ask.block else None
+                up = self._call("sums", shared, ask, stepped)
             edges = up.root().edges
             assert edges is not None
             del up
-            self._solve(solver, down, state, edges, users, ask)
-        items = solver.result()
+            step.from_sums(edges, ask)
+        items = step.result()
         check_rows(items.bad_row, "item", state.sweep + 1, state)
-        return self._end(state, stepped_users, items, bound)
+        return self._end(state, users, items, bound)
 
-    def _solve(
-        self,
-        solver: SideSolver,
-        down: Broadcast,
-        state: State,
-        edges: EdgeSums,
-        users: UserGroups | None,
-        ask: SumsRequest,
-    ) -> None:
-        """Step the items that were asked for, from their sums over all users."""
-        own, terms = down.other.between(ask.first, ask.last), Terms()
-        if down.groups is not None:
-            shares = Shares.empty(np.empty(0), down.groups.groups)
-            terms = Terms(expected=shares.read(own.factors, down.groups, users, items=ask.rows))
-        no_edges = Adjacency(np.zeros(len(own) + 1, np.int64), np.empty(0, np.int32))
-        constants = PassConstants.of(self.settings, state.posterior.precisions.means_of(ITEMS), down.epsilon)
-        kernel_pass = side_pass(own, self._nobody(), no_edges, terms, constants, own_is_user=False)
-        if users is not None:
-            rows, stepped = np.arange(len(own), dtype=np.int32), solver.new.between(ask.first, ask.last)
-            block = CoordinateBlock.of(own.factors, ask.block, stepped)
-            edges = edges.take_in(edge_sums(kernel_pass, rows, block, (0, 0), closed_form=True))
-        order = np.concatenate(self.classes.summed(ask.first, ask.last)) - ask.first
-        edges = EdgeSums(*(array[order] for array in edges.arrays()))
-        solver.solve(kernel_pass, edges, ask.first, ask.last, ask.block)
+    def _items_step(self, state: State, down: Broadcast, users: UserGroups | None) -> ItemsStep:
+        assert self.setup.items is not None
+        solver = SideSolver(down.other.empty_like(self._spare), self.setup.items, self.run)
+        return ItemsStep(solver, down, users, self._item_constants(state, down))
+
+    def _item_constants(self, state: State, down: Broadcast) -> PassConstants:
+        return PassConstants.of(self.settings, state.posterior.precisions.means_of(ITEMS), down.epsilon)
 
 
 class InnerSweepsRunner(ByUsersRunner):
@@ -146,12 +133,9 @@ class InnerSweepsRunner(ByUsersRunner):
         given = self.pool.share(self._inner_down(state, down, total))
         up = self._call("inner_together", given, changes=True)
         all_items = np.arange(self.outline.item_count, dtype=np.int32)
-        items, bad = step_items(down.other, up.root(), all_items, self._item_step(state, down), down.groups)
+        items, bad = step_items(down.other, up.root(), all_items, self._item_constants(state, down), down.groups)
         return items, up.in_order().tolist(), bad
 
     def _inner_down(self, state: State, down: Broadcast, total: Sums) -> InnerBroadcast:
-        step = self._item_step(state, down)
+        step = self._item_constants(state, down)
         return InnerBroadcast(down, total, step.tau, step.tau_bias, self.options.inner_sweeps)
-
-    def _item_step(self, state: State, down: Broadcast) -> PassConstants:
-        return PassConstants.of(self.settings, state.posterior.precisions.means_of(ITEMS), down.epsilon)

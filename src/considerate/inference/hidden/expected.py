@@ -58,12 +58,14 @@ class Shares:
         *,
         items: slice = slice(None),
         liked: NDArray[np.float64] | None = None,
+        corrections: NDArray[np.float32] | None = None,
         given: bool = False,
     ) -> compiled.Expected:
         """The closed form for a pass over these users; or, with the sums over users, for one over (some) items.
 
         Where the liked items are elsewhere, `liked` holds their sums (compiled.liked_sums), [users, groups, 7]. Where
-        alpha, floor and l are `given`, a pass does not write them: they may be another process's.
+        alpha is elsewhere, `corrections` has what it makes of each edge (compiled.edge_corrections). Where alpha, floor
+        and l are `given`, a pass does not write them: they may be another process's.
         """
         written = "given_" if given else ""
         return compiled.Expected(
@@ -77,6 +79,7 @@ class Shares:
             **({} if users is None else {f"user_{name}": array for name, array in vars(users).items()}),
             temperature=self.temperature,
             liked=liked,
+            corrections=corrections,
             **{f"{written}{name}": array for name, array in self.arrays().items()},
         )
 

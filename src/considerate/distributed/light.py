@@ -1,0 +1,85 @@
+"""Edges of light items, which travel where the graph is divided by users.
+
+An item of few likes is summed in one go, over its edges in the order of users, wherever these users are
+(graph.light_rows). A part sends no sums of such items. It sends its users that have an edge to one, once each, and the
+edges; the head puts those of all parts together and makes the same pass as a fit in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from considerate.data.graph import Adjacency, transpose
+from considerate.inference.hidden import Terms
+from considerate.inference.posterior import Side
+from considerate.kernels import compiled
+from considerate.kernels.arrays import empty
+
+
+@dataclass(frozen=True)
+class ItemLists:
+    """Some items of each of some users, one user's after the other's."""
+
+    counts: NDArray[np.int32]  # [users]
+    items: NDArray[np.int32]  # [edges]
+
+    @classmethod
+    def joined(cls, pieces: Sequence[ItemLists]) -> ItemLists:
+        """Those of consecutive users."""
+        return cls(
+            np.concatenate([piece.counts for piece in pieces]), np.concatenate([piece.items for piece in pieces])
+        )
+
+    def by_item(self, count: int, run: Any) -> Adjacency:
+        """The users of each of `count` items, in order."""
+        starts = np.concatenate([[0], np.cumsum(self.counts, dtype=np.int64)])
+        return transpose(Adjacency(starts, self.items), count, run)
+
+    def edges_by_item(self, count: int, run: Any) -> Adjacency:
+        """The same with the number of an edge in place of its user."""
+        starts = np.arange(len(self.items) + 1)
+        return transpose(Adjacency(starts, self.items), count, run)
+
+
+@dataclass(frozen=True)
+class LightEdges:
+    """Edges of H to light items, and the users at their other ends."""
+
+    users: Side  # those with such an edge, in order
+    liked: ItemLists
+    unliked: ItemLists | None = None  # sampled mode
+    corrections: NDArray[np.float32] | None = None  # expected mode: [liked edges, 2], as compiled.edge_corrections
+
+    @classmethod
+    def of(cls, users: Side, likes: Adjacency, terms: Terms, light: NDArray[np.bool_]) -> LightEdges:
+        """Those of these users, after a pass over them by these terms."""
+        counts, items = compiled.keep_columns(likes.starts, likes.indices, light)
+        if terms.expected is not None:
+            some, corrections = np.flatnonzero(counts), compiled.edge_corrections(terms.expected, counts, items)
+            return cls(users.take(some), ItemLists(counts[some], items), corrections=corrections)
+        assert terms.unliked is not None
+        drawn, drawn_items = compiled.keep_columns(terms.unliked.starts, terms.unliked.indices, light)
+        some = np.flatnonzero(counts + drawn)
+        return cls(users.take(some), ItemLists(counts[some], items), ItemLists(drawn[some], drawn_items))
+
+    @classmethod
+    def joined(cls, pieces: Sequence[LightEdges]) -> LightEdges:
+        """Those of consecutive parts."""
+        count, width = sum(len(piece.users) for piece in pieces), pieces[0].users.rows.shape[1]
+        rows = np.concatenate([piece.users.rows for piece in pieces], out=empty((count, width), np.float32))
+        biases = [
+            np.concatenate(each) for each in zip(*(piece.users.arrays()[1:] for piece in pieces)) if each[0] is not None
+        ]
+        unliked = [piece.unliked for piece in pieces if piece.unliked is not None]
+        corrections = [piece.corrections for piece in pieces if piece.corrections is not None]
+        return cls(
+            Side(pieces[0].users.factors, rows, *biases),
+            ItemLists.joined([piece.liked for piece in pieces]),
+            ItemLists.joined(unliked) if unliked else None,
+            np.concatenate(corrections) if corrections else None,
+        )
