@@ -1,36 +1,40 @@
 """The settings of the peers of `quality_time`, chosen once on validation likes; writes quality_time.json beside this.
 
-    python -m benchmarks.quality_grid [--set ml-1m ...] [--peer ALS ...]
+    python -m benchmarks.quality_grid [--set ml-1m ...] [--peer ALS ...] [--resume]
 
 Of the training likes of the first split one per user is held out again (at most 4,000 users); the test likes are in
-neither part. A peer's grid is tried at 64 factors; from the best of it each setting in turn is raised and lowered while
-that helps, up to 256 factors; and so once more with as many factors as our default. For each metric that setting is
-chosen that is the fastest, in processor seconds, to within a hair of the best value of all, and it goes on for as many
-iterations as that takes. Sets and peers that are not named stay in the file as they were.
+neither part. A peer's grid is tried at 64 factors; from the best of it, for each metric, the factors (up to 256, of BPR
+and LightFM 128) and of ALS and EASE the penalties are raised and lowered while that helps; and so once more with as
+many factors as our default. Of the trials within a hair of the best value the fastest is chosen, in processor seconds,
+and it goes on for as many iterations as that takes. Sets and peers that are not named stay in the file as they were;
+`--resume` takes the trials that an earlier run has finished from build/quality_grid.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from benchmarks.data import STUDIED, real
 from benchmarks.quality_fits import FITS, METRICS, Curve, Settings, missing, watch
 from considerate import Recommender
-from considerate.errors import ConsiderateError
+from considerate.errors import DataError
 from considerate.evaluation.split import HeldOut, one_per_user, validation
 from considerate.study.fits import some_users
 
 PATH = Path(__file__).with_name("quality_time.json")
+TRIALS = Path(__file__).parents[1] / "build" / "quality_grid"
 COMMAND = "python -m benchmarks.quality_grid"
 VALIDATED_ON = 4000  # users at most
 GROWTH, PATIENCE = 0.3, 2  # of a trial: how often it is looked at, and when it is over
 HAIR = {"NDCG@20": 0.001, "S_rank": 0.0005}  # what is left of the best value to save time; less is noise
-FACTORS, MOST_FACTORS = 64, 256
-STEPS = {"factors": 2.0, "alpha": 2.0, "regularization": 1.8, "lambda_reg": 2.0, "ridge": 1.8}
+FACTORS = 64
+MOST_FACTORS = {"ALS": 256, "BPR": 128, "LightFM": 128}  # an epoch of the others is slow
+STEPS = {"factors": 2.0, "alpha": 2.0, "regularization": 1.8, "ridge": 1.8}  # BPR's and LightFM's others: the grid
 MOST = {"ALS": 30, "BPR": 250, "LightFM": 30, "EASE": 1}  # iterations
 GRIDS: dict[str, list[Settings]] = {
     "ALS": [
@@ -46,7 +50,27 @@ GRIDS: dict[str, list[Settings]] = {
 }
 BEST, ALIKE = "best", "as ours"
 AS_OURS: Settings = {"factors": Recommender().factors}
-Trial = tuple[Settings, Curve]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One setting: what was seen of it along its way."""
+
+    settings: Settings
+    iterations: list[int]
+    cpu: list[float]  # seconds
+    values: dict[str, list[float]]  # by metric
+
+    def best(self, metric: str) -> float:
+        return max(self.values[metric])
+
+    def told(self) -> str:
+        """In a line: the best of each metric and when, processor seconds in all."""
+        shown = [
+            f"{metric} {max(values):.4f} at {self.iterations[values.index(max(values))]}"
+            for metric, values in self.values.items()
+        ]
+        return f"{words(self.settings)}: {', '.join(shown)}; {self.cpu[-1]:.1f} s for {self.iterations[-1]}"
 
 
 def words(settings: Settings) -> str:
@@ -54,10 +78,11 @@ def words(settings: Settings) -> str:
 
 
 class Search:
-    """The trials of one peer on one set."""
+    """The trials of one peer on one set; each is kept in a file as soon as it is over."""
 
-    def __init__(self, peer: str, held: HeldOut, say: Callable[[str], None]) -> None:
-        self.peer, self.held, self.say = peer, held, say
+    def __init__(self, peer: str, held: HeldOut, kept: Path) -> None:
+        self.peer, self.held, self.kept = peer, held, kept
+        self.known = [Trial(**json.loads(line)) for line in kept.read_text().splitlines()] if kept.exists() else []
         self.trials: list[Trial] = []
 
     def run(self) -> dict[str, Any]:
@@ -66,84 +91,73 @@ class Search:
         for settings in GRIDS[self.peer]:
             self.trial(({"factors": FACTORS} if factored else {}) | settings)
         for metric in METRICS:
-            self.climb(metric, [name for name in STEPS if name in self.trials[0][0]])
-        chosen: dict[str, Any] = {BEST: {metric: self.choose(metric) for metric in METRICS}}
+            self.climb(metric, {})
+        chosen: dict[str, Any] = {BEST: {metric: self.choose(metric, {}) for metric in METRICS}}
         if factored:
             for metric in METRICS:
-                best = max(self.trials, key=lambda trial: max(trial[1].values[metric]))[0]
-                self.trial(best | AS_OURS)
-                if self.peer == "ALS":  # its penalty depends on the factors more than the others' do
-                    self.climb(metric, ["alpha", "regularization"], AS_OURS)
+                self.trial(max(self.trials, key=lambda trial: trial.best(metric)).settings | AS_OURS)
+                self.climb(metric, AS_OURS)
             chosen[ALIKE] = {metric: self.choose(metric, AS_OURS) for metric in METRICS}
-        return chosen | {"tried": list(self.lines())}
+        return chosen | {"tried": [trial.told() for trial in self.trials]}
 
-    def trial(self, settings: Settings) -> Curve | None:
+    def trial(self, settings: Settings) -> Trial | None:
         """A trial, once; None where it diverged before it was looked at."""
-        curve = next((curve for tried, curve in self.trials if tried == settings), None)
-        if curve is None:
+        done = next((trial for trial in self.trials if trial.settings == settings), None)
+        if done is not None:
+            return done
+        trial = next((trial for trial in self.known if trial.settings == settings), None)
+        if trial is None:
             curve = Curve(self.held, MOST[self.peer], GROWTH, PATIENCE)
-            try:
+            with suppress(DataError):  # scores that are NaN
                 watch(FITS[self.peer], self.held.train, settings, 0, curve)
-            except ConsiderateError as error:  # NaN scores
-                self.say(f"{words(settings)} ends after {curve.done}: {error}")
-            length = min(map(len, curve.values.values()))
-            if length == 0:
+            if not curve.values[METRICS[-1]]:
                 return None
-            self.trials.append((settings, curve))
-            self.say([*self.lines()][-1])
-        return curve
+            trial = Trial(settings, curve.iterations, curve.cpu, curve.values)
+            with self.kept.open("a") as file:
+                file.write(json.dumps(asdict(trial)) + "\n")
+        self.trials.append(trial)
+        print(f"{self.kept.stem}: {trial.told()}", flush=True)
+        return trial
 
     def among(self, fixed: Settings) -> list[Trial]:
         """The trials with these settings."""
-        return [trial for trial in self.trials if fixed.items() <= trial[0].items()]
+        return [trial for trial in self.trials if fixed.items() <= trial.settings.items()]
 
-    def climb(self, metric: str, names: list[str], fixed: Settings | None = None) -> None:
+    def climb(self, metric: str, fixed: Settings) -> None:
         """From the best of the trials, raise and lower each setting in turn while that helps."""
-
-        def best() -> tuple[Settings, float]:
-            settings, curve = max(self.among(fixed or {}), key=lambda trial: max(trial[1].values[metric]))
-            return settings, max(curve.values[metric])
-
-        for name in names:
+        for name in STEPS:
             for step in (STEPS[name], 1 / STEPS[name]):
                 while True:
-                    settings, value = best()
-                    changed = type(settings[name])(float(f"{settings[name] * step:.3g}"))
-                    if name == "factors" and changed > MOST_FACTORS:
+                    best = max(self.among(fixed), key=lambda trial: trial.best(metric))
+                    if name not in best.settings or name in fixed:
                         break
-                    curve = self.trial(settings | {name: changed})
-                    if curve is None or max(curve.values[metric]) < value + HAIR[metric]:
+                    changed = type(best.settings[name])(float(f"{best.settings[name] * step:.3g}"))
+                    if name == "factors" and changed > MOST_FACTORS[self.peer]:
+                        break
+                    trial = self.trial(best.settings | {name: changed})
+                    if trial is None or trial.best(metric) < best.best(metric) + HAIR[metric]:
                         break
 
-    def choose(self, metric: str, fixed: Settings | None = None) -> dict[str, Any]:
+    def choose(self, metric: str, fixed: Settings) -> dict[str, Any]:
         """The fastest to within a hair of the best."""
-        trials = self.among(fixed or {})
-        enough = max(max(curve.values[metric]) for _, curve in trials) - HAIR[metric]
+        trials = self.among(fixed)
+        enough = max(trial.best(metric) for trial in trials) - HAIR[metric]
         reached = []
-        for settings, curve in trials:
-            at = next((at for at, value in enumerate(curve.values[metric]) if value >= enough), None)
+        for trial in trials:
+            at = next((at for at, value in enumerate(trial.values[metric]) if value >= enough), None)
             if at is not None:
-                reached.append((curve.cpu[at], settings, curve.iterations[at], curve.values[metric][at]))
+                reached.append((trial.cpu[at], trial.settings, trial.iterations[at], trial.values[metric][at]))
         _, settings, iterations, value = min(reached, key=lambda one: one[0])
         return {"settings": settings, "iterations": iterations, "validation": round(value, 4)}
-
-    def lines(self) -> Iterator[str]:
-        """Each trial in a line: settings, the best of each metric and when, processor seconds in all."""
-        for settings, curve in self.trials:
-            best = {metric: max(values) for metric, values in curve.values.items()}
-            shown = [
-                f"{metric} {best[metric]:.4f} at {curve.iterations[values.index(best[metric])]}"
-                for metric, values in curve.values.items()
-            ]
-            yield f"{words(settings)}: {', '.join(shown)}; {curve.cpu[-1]:.1f} s for {curve.iterations[-1]}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog=COMMAND, description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--set", choices=STUDIED, action="append")
     parser.add_argument("--peer", choices=list(GRIDS), action="append")
+    parser.add_argument("--resume", action="store_true", help="keep the trials that an earlier run has finished")
     options = parser.parse_args()
-    chosen: dict[str, Any] = json.loads(PATH.read_text()) if PATH.exists() else {}
+    TRIALS.mkdir(parents=True, exist_ok=True)
     for name in options.set or STUDIED:
         graph = real(name)
         if graph is None:
@@ -153,11 +167,13 @@ def main() -> None:
             if (why := missing(peer)) is not None:
                 print(f"{name}: {why}", flush=True)
                 continue
-            found = Search(peer, held, lambda text, at=f"{name}, {peer}": print(f"{at}: {text}", flush=True)).run()
-            if PATH.exists():  # another process may have written meanwhile
-                chosen = json.loads(PATH.read_text())
+            kept = TRIALS / f"{name}, {peer}.jsonl"
+            if not options.resume:
+                kept.unlink(missing_ok=True)
+            found = Search(peer, held, kept).run()
+            chosen: dict[str, Any] = json.loads(PATH.read_text()) if PATH.exists() else {"sets": {}}
             chosen["command"] = COMMAND
-            chosen.setdefault("sets", {}).setdefault(name, {})[peer] = found
+            chosen["sets"].setdefault(name, {})[peer] = found
             PATH.write_text(json.dumps(chosen, indent=1) + "\n")
 
 

@@ -1,14 +1,15 @@
 """The race of benchmarks/quality_time.py: when a target is reached, by whom first, and with which settings."""
 
 import math
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from benchmarks.quality_fits import Curve, watch
-from benchmarks.quality_grid import Search
+from benchmarks.quality_fits import METRICS, Curve, watch
+from benchmarks.quality_grid import Search, Trial
 from benchmarks.quality_time import Line, Race
 from considerate.data.graph import Graph
 from considerate.evaluation.split import HeldOut, one_per_user
@@ -88,15 +89,21 @@ def test_the_clock_of_a_curve_stands_while_it_is_looked_at(held: HeldOut, monkey
     assert curve.values["S_rank"][0] == pytest.approx(0.5, abs=0.05)
 
 
-def test_the_fastest_within_a_hair_of_the_best_is_chosen(held: HeldOut) -> None:
-    def tried(cpu: list[float], *values: float) -> Any:
-        return SimpleNamespace(cpu=cpu, iterations=[1, 2], values={"S_rank": [*values]})
-
-    search = Search("ALS", held, print)
+def test_the_fastest_within_a_hair_of_the_best_is_chosen(held: HeldOut, tmp_path: Path) -> None:
+    search = Search("ALS", held, tmp_path / "none.jsonl")
     search.trials = [
-        ({"factors": 64}, tried([1.0, 2.0], 0.8, 0.9)),
-        ({"factors": 32}, tried([0.5, 1.0], 0.7, 0.8999)),
-        ({"factors": 16}, tried([0.1, 0.2], 0.6, 0.89)),
+        Trial({"factors": 64}, [1, 2], [1.0, 2.0], {"S_rank": [0.8, 0.9]}),
+        Trial({"factors": 32}, [1, 2], [0.5, 1.0], {"S_rank": [0.7, 0.8999]}),
+        Trial({"factors": 16}, [1, 2], [0.1, 0.2], {"S_rank": [0.6, 0.89]}),
     ]
-    assert search.choose("S_rank") == {"settings": {"factors": 32}, "iterations": 2, "validation": 0.8999}
+    assert search.choose("S_rank", {}) == {"settings": {"factors": 32}, "iterations": 2, "validation": 0.8999}
     assert search.choose("S_rank", {"factors": 16})["settings"] == {"factors": 16}
+
+
+def test_a_search_resumes_from_the_trials_that_are_over(held: HeldOut, tmp_path: Path) -> None:
+    kept = tmp_path / "trials.jsonl"
+    first = Search("EASE", held, kept).run()
+    lines = kept.read_text()
+    assert Search("EASE", held, kept).run() == first
+    assert kept.read_text() == lines
+    assert {metric: first["best"][metric]["iterations"] for metric in METRICS} == dict.fromkeys(METRICS, 1)
