@@ -97,32 +97,32 @@ def draw_negatives(
     return drawn
 
 
-AHEAD = 16  # steps of the walk that are drawn at once
+AHEAD = 24  # steps of the walk that are drawn before the first is used
 
 
 def walk_stream(
     random: SplitMix64, walk: Any, slots: Array, pi: tuple[Array, Array], liked: Sequence[int]
 ) -> Iterator[int]:
-    """Items that a user meets: pi with the probability of mixing, else a slot of the row of one of the likes. Slots are
-    (threshold, item, alias), one more than the row has entries; item -1 is pi."""
+    """Items that a user meets: a slot of the row of one of the likes, some slots ahead. Slots are (threshold, item,
+    alias), one more than the row has entries; item -1 is pi. One number is a like, then a column, then a height."""
 
     def from_pi() -> int:
         product = random.next() * len(pi[0])
         column, height = product >> 64, product & MASK
         return column if height < int(pi[0][column]) else int(pi[1][column])
 
+    def step() -> tuple[Array, int]:
+        product = random.next() * len(liked)
+        row = liked[product >> 64]
+        product = (product & MASK) * int(walk.starts[row + 1] - walk.starts[row] + 1)
+        return slots[int(walk.starts[row]) + row + (product >> 64)], (product & MASK) >> 32
+
+    ahead = [step() for _ in range(AHEAD)]
     while True:
-        steps: list[tuple[Array | None, int]] = []
-        for _ in range(AHEAD):
-            if random.uniform() < walk.mix:
-                steps.append((None, 0))
-                continue
-            row = liked[random.below(len(liked))]
-            product = random.next() * int(walk.starts[row + 1] - walk.starts[row] + 1)
-            steps.append((slots[int(walk.starts[row]) + row + (product >> 64)], (product & MASK) >> 32))
-        for slot, height in steps:
-            item = -1 if slot is None else int(slot[1] if height < int(slot[0]) & 0xFFFFFFFF else slot[2])
-            yield from_pi() if item < 0 else item
+        slot, height = ahead.pop(0)
+        ahead.append(step())
+        item = int(slot[1] if height < int(slot[0]) & 0xFFFFFFFF else slot[2])
+        yield from_pi() if item < 0 else item
 
 
 def _tree(weights: Sequence[float]) -> list[float]:

@@ -285,7 +285,7 @@ def test_draws_equal_the_reference_bit_for_bit(neighbours: int, mix: float) -> N
         liked = graph.by_user.row(user).tolist()
         random = naive_draws.SplitMix64(naive_draws.key64(9, 8, user))
         pi = estimator.draws.thresholds, estimator.draws.aliases
-        stream = naive_draws.walk_stream(random, table, compiled.walk_slots(*rows), pi, liked)
+        stream = naive_draws.walk_stream(random, table, compiled.walk_slots(*rows, table.mix), pi, liked)
         expected: list[int] = []
         while len(expected) < len(liked):
             item = next(stream)

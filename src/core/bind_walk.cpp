@@ -139,7 +139,7 @@ void bind_walk(nb::module_& m) {
       "Rows of sums as shares of 1, the `keep` of largest W log(W / p) each: (starts, items, shares, mass cut).");
   m.def(
       "walk_slots",
-      [](In<std::int64_t> starts, In<std::int32_t> items, In<float> shares, In<float> rest) {
+      [](In<std::int64_t> starts, In<std::int32_t> items, In<float> shares, In<float> rest, double mix) {
         require(shares.size() == items.size() && starts.size() == rest.size() + 1, "shares");
         const Lists rows = lists(starts, items, static_cast<std::int64_t>(rest.size()), "items");
         auto slots = new_array<std::int32_t>({items.size() + rest.size(), 3});
@@ -149,13 +149,13 @@ void bind_walk(nb::module_& m) {
           nb::gil_scoped_release release;
           for (std::size_t n = 0; n < rest.size(); ++n)
             build_slots(rows.indices + rows.starts[n], shares.data() + rows.starts[n],
-                        rows.size(static_cast<std::int64_t>(n)), rest.data()[n],
+                        rows.size(static_cast<std::int64_t>(n)), rest.data()[n], mix,
                         out + rows.starts[n] + static_cast<std::int64_t>(n));
         }
         return slots;
       },
-      nb::arg("starts"), nb::arg("items"), nb::arg("shares"), nb::arg("rest"),
-      "An alias table for each row, of its entries and of what was cut.");
+      nb::arg("starts"), nb::arg("items"), nb::arg("shares"), nb::arg("rest"), nb::arg("mix"),
+      "An alias table for each row, of its entries and of what goes to pi: what was cut, and what is mixed in.");
   nb::class_<PyWalkTable>(m, "WalkTable", "Who considers what; with the slots of alias tables, for draws.")
       .def(
           "__init__",

@@ -55,7 +55,7 @@ class Drawer {
           out[drawn++] = static_cast<std::int32_t>(n);
     } else {
       if (settings_.walk != nullptr && degree > 0) drawn = draw_by_walk(random, liked, degree, count, out);
-      drawn = draw_while_cheap(random, count, drawn, out, [&] { return settings_.table.draw(random); });
+      drawn = draw_while_cheap(random, count, drawn, 4, out, [&] { return settings_.table.draw(random); });
       if (drawn < count && settings_.tilt == nullptr) {
         draw_from_tree(random, liked, degree, count, drawn, out);
       } else if (drawn < count) {
@@ -72,13 +72,15 @@ class Drawer {
   std::int64_t from_pi() const { return from_pi_; }
 
  private:
-  // Draws of `next`, until there are enough or too many were discarded: how many there are. Discarding what is liked or
+  // Draws of `next`, until there are enough or too many were discarded, some `times` as many as were kept, by what an
+  // exact draw costs: how many there are. Discarding what is liked or
   // drawn already is sampling without replacement. The next item's law does not depend on how many were discarded, so
   // leaving the loop at any time for an exact draw is exact too.
   template <class Next>
-  std::int64_t draw_while_cheap(Random& random, std::int64_t count, std::int64_t drawn, std::int32_t* out, Next next) {
+  std::int64_t draw_while_cheap(Random& random, std::int64_t count, std::int64_t drawn, std::int64_t times,
+                                std::int32_t* out, Next next) {
     std::int64_t discarded = 0;
-    while (drawn < count && discarded <= 4 * drawn + patience_) {
+    while (drawn < count && discarded <= times * drawn + patience_) {
       const std::int32_t n = next();
       if (marked(n) || (settings_.tilt != nullptr && random.uniform() >= settings_.tilt->chance(row_, n))) {
         ++discarded;
@@ -95,10 +97,9 @@ class Drawer {
   std::int64_t draw_by_walk(Random& random, const std::int32_t* liked, std::int64_t degree, std::int64_t count,
                             std::int32_t* out) {
     WalkStream stream(*settings_.walk, settings_.table, random, liked, degree);
-    std::int64_t drawn = draw_while_cheap(random, count, 0, out, [&] { return stream.next(); });
+    std::int64_t drawn = draw_while_cheap(random, count, 0, 8, out, [&] { return stream.next(); });
     if (drawn == count) return count;
-    own_weights_.resize(static_cast<std::size_t>(settings_.table.size));
-    settings_.walk->weigh(liked, degree, settings_.weights, settings_.table.size, own_weights_.data());
+    settings_.walk->weigh(liked, degree, settings_.weights, settings_.table.size, walked_, own_weights_);
     drawn = draw_by_own_weights(random, liked, degree, count, drawn, out);
     from_pi_ += count - drawn;
     return drawn;
@@ -140,6 +141,7 @@ class Drawer {
   DrawSettings settings_;
   std::vector<std::uint64_t> marks_;
   std::vector<WeightedTree> tree_;  // made when first needed
+  std::vector<float> walked_;
   std::vector<double> own_weights_;
   std::int64_t rejected_ = 0, from_tree_ = 0, from_pi_ = 0;
   std::int64_t row_ = 0;        // of the user at work

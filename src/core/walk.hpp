@@ -230,11 +230,13 @@ struct WalkSlot {
   std::int32_t item, alias;
 };
 
-// The alias table of one row: its entries, and last what was cut.
-inline void build_slots(const std::int32_t* items, const float* shares, std::int64_t count, float rest,
+// The alias table of one row: its entries, and last what goes to pi, which is what was cut and what is mixed in.
+inline void build_slots(const std::int32_t* items, const float* shares, std::int64_t count, float rest, double mix,
                         WalkSlot* slots) {
   std::vector<double> weights(shares, shares + count);
   weights.push_back(rest);
+  for (double& weight : weights) weight *= 1.0 - mix;
+  weights.back() += mix;
   std::vector<std::uint64_t> thresholds(weights.size());
   std::vector<std::int32_t> aliases(weights.size());
   build_alias(weights.data(), count + 1, thresholds.data(), aliases.data());
@@ -258,15 +260,20 @@ struct WalkTable {
   std::int64_t slot_count(std::int64_t item) const { return rows.size(item) + 1; }
 
   // w of every item, for an exact draw.
-  void weigh(const std::int32_t* liked, std::int64_t degree, const double* pi, std::int64_t items, double* out) const {
+  void weigh(const std::int32_t* liked, std::int64_t degree, const double* pi, std::int64_t items,
+             std::vector<float>& walked, std::vector<double>& out) const {
     double total = 0, cut = 0;
     for (std::int64_t n = 0; n < items; ++n) total += pi[n];
-    for (std::int64_t e = 0; e < degree; ++e) cut += static_cast<double>(rest[liked[e]]);
+    walked.assign(static_cast<std::size_t>(items), 0.0f);
+    float* sums = walked.data();
+    for (std::int64_t e = 0; e < degree; ++e) {
+      cut += static_cast<double>(rest[liked[e]]);
+      const std::int64_t end = rows.starts[liked[e] + 1];
+      for (std::int64_t i = rows.starts[liked[e]]; i < end; ++i) sums[rows.indices[i]] += shares[i];
+    }
     const double each = (1.0 - mix) / static_cast<double>(degree), background = (mix + each * cut) / total;
-    for (std::int64_t n = 0; n < items; ++n) out[n] = background * pi[n];
-    for (std::int64_t e = 0; e < degree; ++e)
-      for (std::int64_t i = rows.starts[liked[e]]; i < rows.starts[liked[e] + 1]; ++i)
-        out[rows.indices[i]] += each * static_cast<double>(shares[i]);
+    out.resize(walked.size());
+    for (std::size_t n = 0; n < walked.size(); ++n) out[n] = background * pi[n] + each * static_cast<double>(sums[n]);
   }
 };
 
@@ -275,35 +282,36 @@ class WalkStream {
  public:
   WalkStream(const WalkTable& table, const AliasTable& pi, Random& random, const std::int32_t* liked,
              std::int64_t degree)
-      : table_(table), pi_(pi), random_(random), liked_(liked), degree_(static_cast<std::uint64_t>(degree)) {}
+      : table_(table), pi_(pi), random_(random), liked_(liked), degree_(static_cast<std::uint64_t>(degree)) {
+    for (Step& step : steps_) step = take_step();
+  }
 
   std::int32_t next() {
-    if (at_ == kAhead) refill();
-    const Step& step = steps_[at_++];
-    if (step.slot == nullptr) return pi_.draw(random_);
+    const Step step = steps_[at_];
+    steps_[at_] = take_step();
+    at_ = (at_ + 1) % kAhead;
     const std::int32_t item = step.height < step.slot->threshold ? step.slot->item : step.slot->alias;
     return item < 0 ? pi_.draw(random_) : item;
   }
 
  private:
-  static constexpr int kAhead = 16;
+  static constexpr unsigned kAhead = 24;
   struct Step {
-    const WalkSlot* slot;  // nullptr: pi
+    const WalkSlot* slot;
     std::uint32_t height;
   };
 
-  void refill() {
-    for (Step& step : steps_) {
-      step = {nullptr, 0};
-      if (random_.uniform() < table_.mix) continue;
-      const std::int32_t from = liked_[random_.below(degree_)];
-      const auto product =
-          static_cast<unsigned __int128>(random_.next()) * static_cast<std::uint64_t>(table_.slot_count(from));
-      step.slot = table_.slots_of(from) + static_cast<std::int64_t>(product >> 64);
-      step.height = static_cast<std::uint32_t>(static_cast<std::uint64_t>(product) >> 32);
-      __builtin_prefetch(step.slot);
-    }
-    at_ = 0;
+  // One number of 64 bits is a like, a column of its row and a height there: what a product leaves below its high word
+  // is as good as a new number, less the bits that were used.
+  Step take_step() {
+    const auto like = static_cast<unsigned __int128>(random_.next()) * degree_;
+    const std::int32_t from = liked_[static_cast<std::uint64_t>(like >> 64)];
+    const auto column = static_cast<unsigned __int128>(static_cast<std::uint64_t>(like)) *
+                        static_cast<std::uint64_t>(table_.slot_count(from));
+    const WalkSlot* slot = table_.slots_of(from) + static_cast<std::int64_t>(column >> 64);
+    __builtin_prefetch(slot);
+    __builtin_prefetch(&slot->alias);
+    return {slot, static_cast<std::uint32_t>(static_cast<std::uint64_t>(column) >> 32)};
   }
 
   const WalkTable& table_;
@@ -312,7 +320,7 @@ class WalkStream {
   const std::int32_t* liked_;
   std::uint64_t degree_;
   Step steps_[kAhead];
-  int at_ = kAhead;
+  unsigned at_ = 0;
 };
 
 }  // namespace considerate

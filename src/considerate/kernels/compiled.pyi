@@ -261,5 +261,9 @@ def cut_walk(
     keep: int,
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32], NDArray[np.float32]]: ...
 def walk_slots(
-    starts: NDArray[np.int64], items: NDArray[np.int32], shares: NDArray[np.float32], rest: NDArray[np.float32]
+    starts: NDArray[np.int64],
+    items: NDArray[np.int32],
+    shares: NDArray[np.float32],
+    rest: NDArray[np.float32],
+    mix: float,
 ) -> NDArray[np.int32]: ...

@@ -91,7 +91,7 @@ class Consideration:
     def draw_table(self) -> compiled.WalkTable:
         """The rows with their alias tables, as draws read them."""
         rows = (self.starts, self.items, self.shares, self.rest)
-        return compiled.WalkTable(*rows, self.mix, compiled.walk_slots(*rows))
+        return compiled.WalkTable(*rows, self.mix, compiled.walk_slots(*rows, self.mix))
 
     @locked_cached_property
     def lift_table(self) -> compiled.LiftTable:
