@@ -489,7 +489,8 @@ def test_without_likes_rows_are_kept_and_new_items_have_none(fitted: Recommender
     np.testing.assert_array_equal(dense(table)[:40, kept], dense(before)[:, kept])
     assert not dense(table)[:, [6, 40]].any()
     np.testing.assert_allclose(table.rest[:40], before.rest + lost, rtol=1e-6)
-    np.testing.assert_allclose(table.gains, table.shares / table.p[table.items], rtol=1e-6)
+    inverse = np.divide(1.0, table.p, out=np.zeros(len(table.p)), where=table.p > 0)
+    np.testing.assert_allclose(table.inverse[: len(inverse)], inverse, rtol=1e-6)
     assert table.p.sum() == pytest.approx(1)
     save_model(grown, tmp_path / "grown")
     assert load_model(tmp_path / "grown").consideration is not None
@@ -508,4 +509,4 @@ def test_a_new_users_like_of_an_item_nobody_liked_stays_out_of_the_table() -> No
     grown = with_items(with_users(model, [60], sp.csr_matrix(new)), [3], sp.csr_matrix(np.ones((1, 61))))
     assert grown.consideration is not None
     assert 40 not in grown.consideration.items
-    assert np.isfinite(grown.consideration.gains).all()
+    assert np.isfinite(grown.consideration.inverse).all()

@@ -121,7 +121,8 @@ def test_the_kernels_best_with_lift(items: int, mix: float, k: int, lift: float)
     base = np.full(-(-items // 16) * 16, -np.inf, np.float32)
     base[:items] = np.where(random.random(items) < 0.1, -np.inf, random.standard_normal(items))
     scoring = 3, vectors, 3, np.arange(users), ItemColumns(side).strips, base, k, liked.starts, liked.indices
-    ids, scores = compiled.top_items(*scoring, table.lift_table, lift, liked.starts, liked.indices)
+    rows = table.lift_table(liked.indices)
+    ids, scores = compiled.top_items(*scoring, rows, lift, liked.starts, liked.indices)
     expected = vectors @ side.mean.T + base[:items] + lift * lifts_of(table, liked)
     for user in range(users):
         excluded = np.zeros(items, bool)
@@ -135,23 +136,49 @@ def test_the_kernels_best_with_lift(items: int, mix: float, k: int, lift: float)
         assert (np.diff(scores[user, : len(chosen)]) <= 0).all()
         assert (ids[user, len(chosen) :] == -1).all()
     without = compiled.top_items(*scoring)
-    for same in (compiled.top_items(*scoring, table.lift_table, 0.0, liked.starts, liked.indices), without):
+    for same in (
+        compiled.top_items(*scoring, table.lift_table(liked.indices), 0.0, liked.starts, liked.indices),
+        without,
+    ):
         np.testing.assert_array_equal(same[0], without[0])
         np.testing.assert_array_equal(same[1], without[1])
 
 
+@pytest.mark.usefixtures("each_instruction_set")
+@pytest.mark.parametrize("lift", [0.0, 1.5])
+def test_scores_of_a_user_do_not_depend_on_who_else_is_asked_for(lift: float) -> None:
+    """To the last bit, in any batch: alone, in tiles of every size, and in another order."""
+    random = np.random.default_rng(5)
+    items, users, factors, table = 4500, 13, 21, table_of(4500, 40, 0.1)
+    side, liked = Side.constant(items, factors, 1.0, None), likes_of(users, items, 30)
+    side.mean[:] = random.standard_normal((items, factors))
+    vectors = random.standard_normal((users, factors)).astype(np.float32)
+    base, strips = random.standard_normal(-(-items // 16) * 16).astype(np.float32), ItemColumns(side).strips
+    base[items:] = -np.inf
+
+    def asked(rows: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+        rows = np.asarray(rows)
+        likes = liked.take(rows)
+        scoring = factors, vectors, factors, rows, strips, base, 30, likes.starts, likes.indices
+        return compiled.top_items(*scoring, table.lift_table(likes.indices), lift, likes.starts, likes.indices)
+
+    together = asked(range(users))
+    for rows in ([4], [12, 1], [3, 2, 1], [1, 2, 3, 4], range(5), range(7, 13), range(11), range(12, -1, -1)):
+        for alone, among in zip(asked(rows), together):
+            np.testing.assert_array_equal(alone, among[list(rows)])
+
+
 def test_tables_and_likes_that_cannot_be_are_refused() -> None:
     table = table_of(20, 5, 0.1)
-    rows = table.starts, table.items, table.gains, table.rest
     with pytest.raises(ValueError, match="mix"):
-        compiled.LiftTable(*rows, 1.5)
-    with pytest.raises(ValueError, match="gains"):
-        compiled.LiftTable(table.starts, table.items, table.gains[1:], table.rest, 0.1)
-    with pytest.raises(ValueError, match="ascend"):
-        compiled.LiftTable(table.starts, table.items[::-1].copy(), table.gains, table.rest, 0.1)
+        compiled.LiftTable(table.starts, table.items, table.shares, table.rest, table.inverse, 1.5)
+    with pytest.raises(ValueError, match="shares"):
+        compiled.LiftTable(table.starts, table.items, table.shares[1:], table.rest, table.inverse, 0.1)
+    with pytest.raises(ValueError, match="inverse"):
+        compiled.LiftTable(table.starts, table.items, table.shares, table.rest, table.inverse[:20], 0.1)
     for starts, indices in (([0, 1], [20]), ([0, 2], [1]), ([1, 1], [1])):
         with pytest.raises(ValueError, match="liked"):
-            table.lift_table.log_ratios(np.array(starts), np.array(indices, np.int32))
+            table.lift_table(table.items).log_ratios(np.array(starts), np.array(indices, np.int32))
 
 
 # --- One answer by every way to ask ---

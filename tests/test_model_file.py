@@ -404,7 +404,7 @@ def as_large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every file is as one of more than 64 MB: tensors above 200 bytes have checksums of blocks of 64 bytes."""
     for name, size in (("VERIFY_WHOLE", 0), ("BLOCKWISE", 200), ("BLOCK", 64)):
         monkeypatch.setattr(store, name, size)
-    monkeypatch.setattr(tensors_module, "_VERIFIED_AT_ONCE", 4)
+    monkeypatch.setattr(tensors_module, "_AT_ONCE", {"user": 4, "walk": 4})
 
 
 def offset_in(path: Path, name: str, byte: int) -> int:
@@ -445,11 +445,7 @@ def test_a_flipped_bit_of_a_user_is_never_shown(saved: Path, large: Path, name: 
     """Users who are in other blocks are served. (Where the file has no blocks nobody is.)"""
     sizes = {key: array.nbytes for key, array in open_tensors(saved).items()}
     flip(large, offset_in(large, name, sizes[name] // 2), bit=0)
-    try:
-        loaded = Recommender.load(large)
-    except ModelFileError:  # the cheap checks saw it
-        assert name in ("user_degree", "likes.items")
-        return
+    loaded = Recommender.load(large)
     everything: list[Callable[[], Any]] = [
         lambda: loaded.recommend(np.arange(60), N=3),
         lambda: loaded.recommend(30, N=3),
@@ -483,10 +479,40 @@ def test_a_flipped_bit_of_a_user_is_never_shown(saved: Path, large: Path, name: 
         "walk.rest",
     ],
 )
-def test_a_flipped_bit_of_an_item_is_seen_at_loading(large: Path, name: str) -> None:
+def test_a_flipped_bit_of_an_item_is_never_shown(large: Path, name: str) -> None:
     flip(large, offset_in(large, name, 60), bit=0)
-    with pytest.raises(ModelFileError, match=f"tensor '{name}' does not match its checksum"):
-        load_model(large)
+    loaded, damaged = Recommender.load(large), f"tensor '{name}' does not match its checksum"
+    everything: list[Callable[[], Any]] = [
+        lambda: loaded.recommend_table(N=40),
+        lambda: loaded.save(large.with_name("copy")),
+        lambda: pickle.dumps(loaded),
+        lambda: Recommender.load(large, verify=True),
+    ]
+    for use in everything:
+        with pytest.raises(ModelFileError, match=damaged):
+            use()
+
+
+def test_rows_of_the_walk_that_nobody_asks_for_are_not_read(saved: Path, tmp_path: Path, as_large: None) -> None:
+    """One damaged row: who likes its item is refused, and served without lift; who likes none beside it is served."""
+    Recommender.load(saved).save(tmp_path / "large")
+    whole = Recommender.load(saved)
+    walk, likes = whole.model_.consideration, whole.model_.users.whole().liked
+    assert walk is not None
+    row = int(np.argmax(np.diff(walk.starts)))
+    flip(
+        tmp_path / "large",
+        offset_in(tmp_path / "large", "walk.items", 4 * int(walk.starts[row] + walk.starts[row + 1]) // 2),
+    )
+    loaded, fans = Recommender.load(tmp_path / "large"), [row in likes.row(user) for user in range(60)]
+    assert 0 < sum(fans) < 60
+    with pytest.raises(ModelFileError, match=r"tensor 'walk.items' does not match its checksum"):
+        loaded.recommend(fans.index(True))
+    assert loaded.recommend(fans.index(True), lift=0.0)[0].size
+    apart = [user for user in range(60) if (np.abs(likes.row(user) // 4 - row // 4) > 1).all()]
+    assert apart
+    for user in apart:
+        np.testing.assert_array_equal(loaded.recommend(user)[0], whole.recommend(user)[0])
 
 
 def test_a_flipped_bit_of_the_blocks_checksums_is_seen(saved: Path, tmp_path: Path, as_large: None) -> None:
@@ -504,11 +530,14 @@ def test_only_what_is_asked_for_is_verified(
     crc32 = zlib.crc32
     monkeypatch.setattr(store.zlib, "crc32", lambda data: read.append(len(data)) or crc32(data))
     loaded = Recommender.load(tmp_path / "large")
-    opened, size = len(read), (tmp_path / "large").stat().st_size
+    size = (tmp_path / "large").stat().st_size
+    assert not read
     loaded.recommend(30)
+    assert 0 < sum(read) < size / 2
+    first = len(read)
+    loaded.recommend(10)
     once = len(read)
-    assert 0 < sum(read[opened:]) < size / 5
-    assert sum(read) < size / 2
+    assert 0 < sum(read[first:]) < size / 5
     loaded.recommend(30)
     assert len(read) == once
     load_model(tmp_path / "large", verify=False).users.whole()
@@ -535,8 +564,8 @@ def test_a_real_large_file(tmp_path: Path) -> None:
         assert "'user.rows' does not match its checksum" in done.stderr
 
 
-def test_what_keeps_a_large_file_safe_is_checked_when_it_is_opened(saved: Path, tmp_path: Path, as_large: None) -> None:
-    """What would read every value waits for verify=True."""
+def test_what_keeps_a_large_file_safe_is_checked_before_it_is_used(saved: Path, tmp_path: Path, as_large: None) -> None:
+    """Some of it waits for verify=True. With or without checksums."""
 
     def with_change(change: Callable[[dict[str, Any]], Any]) -> Path:
         tensors, metadata = parts_of(saved)
@@ -550,7 +579,6 @@ def test_what_keeps_a_large_file_safe_is_checked_when_it_is_opened(saved: Path, 
         "the likes of a user": lambda tensors: tensors["likes.items"].__setitem__(slice(0, 2), 39),
         "the ids of 'item_ids'": lambda tensors: tensors["item_ids.text"].__setitem__(slice(None), ord("z")),
         "not UTF-8": lambda tensors: tensors["titles.text"].__setitem__(3, 255),
-        "distinct items": lambda tensors: tensors["walk.items"].__setitem__(slice(0, 2), 39),
         "add up to 1": lambda tensors: tensors["walk.rest"].__setitem__(5, 0.0),
         "nobody liked": lambda tensors: tensors["popularity"].__setitem__(5, 0.0),
     }
@@ -566,15 +594,29 @@ def test_what_keeps_a_large_file_safe_is_checked_when_it_is_opened(saved: Path, 
         "not divided": lambda tensors: tensors["likes.starts"].__setitem__(5, 2**50),
         "do not divide": lambda tensors: tensors["titles.offsets"].__setitem__(5, 2**50),
         "bias_mean": lambda tensors: tensors["item.bias_mean"].__setitem__(5, np.nan),
+        "distinct items": lambda tensors: tensors["walk.items"].__setitem__(slice(0, 2), 39),
         "walk names": lambda tensors: tensors["walk.items"].__setitem__(5, 40),
         "divided into items": lambda tensors: tensors["walk.starts"].__setitem__(5, 2**50),
         "has a share": lambda tensors: tensors["walk.shares"].__setitem__(5, np.nan),
         "has a rest": lambda tensors: tensors["walk.rest"].__setitem__(5, -1.0),
     }
     for message, change in cheap.items():
-        path = with_change(change)
-        with pytest.raises(ModelFileError, match=message):
-            load_model(path)
+        for verify in (None, False):
+            loaded = Recommender.load(with_change(change), verify=verify)
+            with pytest.raises(ModelFileError, match=message):
+                loaded.recommend_table(N=40)
+            with pytest.raises(ModelFileError, match=message):
+                loaded.save(tmp_path / "copy")
+    for name in (
+        "likes.starts",
+        "walk.starts",
+    ):  # both ends of some rows are outside, and as far apart as they should be
+
+        def far(tensors: dict[str, Any], name: str = name) -> None:
+            tensors[name][1:-1] += 2**40
+
+        with pytest.raises(ModelFileError, match=r"are not inside it|are not divided|is not divided"):
+            Recommender.load(with_change(far)).recommend_table(N=40)
 
 
 def test_the_truth_of_a_simulation_is_not_taken_for_a_model(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from considerate.cli import describe
 from considerate.cli.describe import describe_model
 from considerate.data.graph import Adjacency, Graph, row_blocks
 from considerate.inference.hidden import Consideration, Draws, Sampled
+from considerate.inference.hidden.saturation import GRID_STEP, Saturation
 from considerate.kernels import compiled
 from considerate.model.considered import considered_probability
 from considerate.model.predict import sigmoid
@@ -61,7 +62,9 @@ def test_the_kernel_is_the_definition(shape: tuple[int, int, float], mix: float)
     table = Consideration.of_graph(graph.by_user, graph.by_item, weights, 7, mix)
     both = graph.by_user, everything(users, items)
     arrays = (array for lists in both for array in (lists.starts, lists.indices))
-    chances = compiled.own_inclusion(table.table, table.weights, *arrays).reshape(users, items)
+    sums = Saturation(weights)
+    by_popularity = weights, sums.total, sums.table, sums.grid_start, GRID_STEP
+    chances = compiled.own_inclusion(table.table(table.items), *by_popularity, *arrays).reshape(users, items)
     degrees = graph.by_user.degrees
     np.testing.assert_array_equal(np.isnan(chances), np.repeat(degrees[:, None] == 0, items, axis=1))
     for user in np.flatnonzero(degrees):

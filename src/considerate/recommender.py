@@ -325,8 +325,8 @@ class Recommender(Parameters, Learned):
     def load(cls, fileobj_or_path: PathLike, *, verify: bool | None = None) -> Recommender:
         """A model from its file, or from its folder of shards, mapped into memory. A shard is opened when it is needed.
 
-        A file of up to 64 MB is checked whole. In a larger one the checksums of a user are looked at when the user is
-        asked for, and not every value, unless verify=True; verify=False looks at no checksum.
+        A file of up to 64 MB is checked whole. A larger one is checked when it is used, as far as it is used, and not
+        every value, unless verify=True; verify=False looks at no checksum.
         """
         model = load_model(model_path(fileobj_or_path), verify=verify)
         parameters = {"consideration": "popularity"} | model.parameters  # as before the walk

@@ -18,19 +18,18 @@ void bind_score(nb::module_& m) {
   nb::class_<PyLiftTable>(m, "LiftTable", "Who considers what, as scores read it.")
       .def(
           "__init__",
-          [](PyLiftTable* self, In<std::int64_t> starts, In<std::int32_t> items, In<float> gains, In<float> rest,
-             double mix) {
-            require(gains.size() == items.size() && starts.size() == rest.size() + 1, "gains");
-            require(mix >= 0.0 && mix <= 1.0, "mix");
+          [](PyLiftTable* self, In<std::int64_t> starts, In<std::int32_t> items, In<float> shares, In<float> rest,
+             In<float> inverse, double mix) {
             const auto count = static_cast<std::int64_t>(rest.size());
-            const Lists rows = lists(starts, items, count, "items");
-            for (std::int64_t n = 0; n < count; ++n)
-              for (std::int64_t e = rows.starts[n] + 1; e < rows.starts[n + 1]; ++e)
-                require(rows.indices[e] > rows.indices[e - 1], "items of a row must ascend");
-            new (self) PyLiftTable{{count, rows.starts, rows.indices, gains.data(), rest.data(), mix},
-                                   {nb::cast(starts), nb::cast(items), nb::cast(gains), nb::cast(rest)}};
+            require(shares.size() == items.size() && starts.size() == rest.size() + 1, "shares");
+            require(inverse.size() == (rest.size() + 15) / 16 * 16, "inverse");
+            require(mix >= 0.0 && mix <= 1.0, "mix");
+            new (self)
+                PyLiftTable{{count, starts.data(), items.data(), shares.data(), rest.data(), inverse.data(), mix},
+                            {nb::cast(starts), nb::cast(items), nb::cast(shares), nb::cast(rest), nb::cast(inverse)}};
           },
-          nb::arg("starts"), nb::arg("items"), nb::arg("gains"), nb::arg("rest"), nb::arg("mix"))
+          nb::arg("starts"), nb::arg("items"), nb::arg("shares"), nb::arg("rest"), nb::arg("inverse"), nb::arg("mix"),
+          "The rows are trusted: `Consideration.read` says when those of a file are checked.")
       .def(
           "log_ratios",
           [](const PyLiftTable& self, In<std::int64_t> liked_starts, In<std::int32_t> liked) {

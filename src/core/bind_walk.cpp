@@ -164,27 +164,35 @@ void bind_walk(nb::module_& m) {
             require(shares.size() == items.size() && starts.size() == rest.size() + 1, "shares");
             require(!slots || slots->size() == 3 * (items.size() + rest.size()), "slots");
             require(mix >= 0.0 && mix <= 1.0, "mix");
-            const Lists rows = lists(starts, items, static_cast<std::int64_t>(rest.size()), "items");
-            new (self) PyWalkTable{{rows, shares.data(), rest.data(),
-                                    slots ? reinterpret_cast<const WalkSlot*>(slots->data()) : nullptr, mix},
+            new (self) PyWalkTable{{{starts.data(), items.data()},
+                                    shares.data(),
+                                    rest.data(),
+                                    slots ? reinterpret_cast<const WalkSlot*>(slots->data()) : nullptr,
+                                    mix},
                                    static_cast<std::int64_t>(rest.size()),
                                    {nb::cast(starts), nb::cast(items), nb::cast(shares), nb::cast(rest)}};
             if (slots) self->held.push_back(nb::cast(*slots));
           },
           nb::arg("starts"), nb::arg("items"), nb::arg("shares"), nb::arg("rest"), nb::arg("mix"),
-          nb::arg("slots") = nb::none());
+          nb::arg("slots") = nb::none(), "The rows are trusted.");
   m.def(
       "own_inclusion",
-      [](const PyWalkTable& table, In<double> weights, In<std::int64_t> starts, In<std::int32_t> liked,
-         In<std::int64_t> pair_starts, In<std::int32_t> items) {
+      [](const PyWalkTable& table, In<double> weights, double total, In<double> saturation, double grid_start,
+         double grid_step, In<std::int64_t> starts, In<std::int32_t> liked, In<std::int64_t> pair_starts,
+         In<std::int32_t> items) {
         require(static_cast<std::int64_t>(weights.size()) == table.items, "weights");
+        require(saturation.size() >= 4 && saturation.size() % 2 == 0, "saturation");
+        const Popularity popularity{
+            weights.data(),
+            total,
+            {saturation.data(), static_cast<std::int64_t>(saturation.size()) / 2, grid_start, grid_step}};
         require(pair_starts.size() == starts.size(), "pairs");
         const Lists likes = lists(starts, liked, table.items, "likes");
         const Lists pairs = lists(pair_starts, items, table.items, "pairs");
         auto out = new_array<double>({items.size()});
         {
           nb::gil_scoped_release release;
-          OwnInclusion own(table.raw, weights.data(), table.items);
+          OwnInclusion own(table.raw, popularity, table.items);
           for (std::int64_t user = 0; user + 1 < static_cast<std::int64_t>(starts.size()); ++user) {
             const std::int64_t degree = likes.size(user);
             if (degree > 0 && pairs.size(user) > 0) own.solve(likes.row(user), degree, static_cast<double>(degree));
@@ -194,8 +202,8 @@ void bind_walk(nb::module_& m) {
         }
         return out;
       },
-      nb::arg("table"), nb::arg("weights"), nb::arg("starts"), nb::arg("liked"), nb::arg("pair_starts"),
-      nb::arg("items"),
+      nb::arg("table"), nb::arg("weights"), nb::arg("total"), nb::arg("saturation"), nb::arg("grid_start"),
+      nb::arg("grid_step"), nb::arg("starts"), nb::arg("liked"), nb::arg("pair_starts"), nb::arg("items"),
       "The chance that each pair of a user and an item is drawn, where users draw as many items as they like: "
       "1 - exp(-T w). It is 0 of a like, and NaN where a user likes nothing.");
 }

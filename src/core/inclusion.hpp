@@ -6,6 +6,7 @@
 #include <cstring>
 #include <vector>
 
+#include "saturation.hpp"
 #include "walk.hpp"
 
 namespace considerate {
@@ -16,9 +17,11 @@ namespace considerate {
 // weights at a time are added in float32, and these sums in float64.
 class InclusionSum {
  public:
-  static constexpr std::size_t kWeights = 64;  // added at a time; there are a multiple of them
+  static constexpr std::size_t kWeights = 64;  // added at a time
 
-  void split(const std::vector<float>& weights, double start) {
+  // The weights are padded with zeros to a multiple of kWeights.
+  void split(std::vector<float>& weights, double start) {
+    weights.resize((weights.size() + kWeights - 1) / kWeights * kWeights);
     start_ = start;
     heavy_.clear();
     std::fill(moments_, moments_ + kTerms, 0.0);
@@ -76,78 +79,116 @@ class InclusionSum {
   std::vector<double> heavy_;
 };
 
+// pi, and what is known of its sums: F(T) of all items, tabulated.
+struct Popularity {
+  const double* pi;
+  double total;
+  SaturationTable saturation;
+
+  double support() const { return std::round(saturation.table[2 * (saturation.grid - 1)]); }  // items that pi reaches
+};
+
 // 1 - exp(-T w_n), where T is such that those of the items not liked add up to a count.
+//
+// w_n is background * p_n, and more where a like leads to n. So the sum is the tabulated one of popularity, but for the
+// items that are liked or led to: a user costs no more than the rows of what they like.
 class OwnInclusion {
  public:
-  OwnInclusion(const WalkTable& table, const double* pi, std::int64_t items)
-      : table_(table), p_(padded(static_cast<std::size_t>(items))), weights_(p_.size()) {
-    double total = 0.0;
-    for (std::int64_t n = 0; n < items; ++n) {
-      total += pi[n];
-      support_ += pi[n] > 0.0;
-    }
-    for (std::int64_t n = 0; n < items; ++n) p_[static_cast<std::size_t>(n)] = static_cast<float>(pi[n] / total);
-  }
+  OwnInclusion(const WalkTable& table, const Popularity& popularity, std::int64_t items)
+      : table_(table), popularity_(popularity), sums_(static_cast<std::size_t>(items)) {}
 
   // For a user who likes at least one item, and draws `count` of the others, or all that there are.
   void solve(const std::int32_t* liked, std::int64_t degree, double count) {
     weigh(liked, degree);
     temperature_ = HUGE_VAL;
-    if (count + static_cast<double>(degree) >= support_ || table_.mix == 0.0) {  // there may be too few
-      const auto none = std::count(weights_.begin(), weights_.end(), 0.0f);
-      if (count >= static_cast<double>(static_cast<std::int64_t>(weights_.size()) - none)) return;
-    }
+    if (count >= others_) return;
     temperature_ = count;  // weights add up to at most 1, so T is more
-    sum_.split(weights_, 1.5 * count);
+    split(1.5 * count);
     for (int round = 0; round < 200; ++round) {  // Newton's method: a concave sum is met from below
       double value, slope;
-      sum_.at(temperature_, value, slope);
+      sum_at(temperature_, value, slope);
       const double gap = count - value;
       if (gap <= 1e-8 * count || slope <= 0.0) return;
       temperature_ += gap / slope;
-      if (!sum_.covers(temperature_)) sum_.split(weights_, temperature_);
+      if (!own_sum_.covers(temperature_)) split(temperature_);
     }
   }
 
   double of(std::int32_t item) const {
-    const auto w = static_cast<double>(weights_[static_cast<std::size_t>(item)]);
+    const double w = weight(item);
     return w > 0.0 ? -std::expm1(-temperature_ * w) : 0.0;
   }
 
  private:
-  static std::size_t padded(std::size_t items) {
-    return (items + InclusionSum::kWeights - 1) / InclusionSum::kWeights * InclusionSum::kWeights;
+  static constexpr std::int64_t kLine = 16;  // entries of a cache line
+  static constexpr float kLiked = -1.0f;
+
+  double by_popularity(std::int32_t item) const { return background_ * popularity_.pi[item] / popularity_.total; }
+  double weight(std::int32_t item) const {  // 0 of what is liked
+    const float sum = sums_[static_cast<std::size_t>(item)];
+    return sum == kLiked ? 0.0 : by_popularity(item) + per_like_ * static_cast<double>(sum);
   }
 
-  // w of the items that are not liked.
+  // What the likes lead to, and w of it and of the likes.
   void weigh(const std::int32_t* liked, std::int64_t degree) {
     const Lists& rows = table_.rows;
-    std::fill(weights_.begin(), weights_.end(), 0.0f);
-    float* sums = weights_.data();
-    double cut = 0.0;
+    for (const std::int32_t item : special_) sums_[static_cast<std::size_t>(item)] = 0.0f;
+    special_.assign(liked, liked + degree);
+    double cut = 0.0, liked_support = 0.0;
+    for (const std::int32_t item : special_) {
+      sums_[static_cast<std::size_t>(item)] = kLiked;
+      cut += static_cast<double>(table_.rest[item]);
+      liked_support += popularity_.pi[item] > 0.0;
+    }
     for (std::int64_t e = 0; e < degree; ++e) {
-      cut += static_cast<double>(table_.rest[liked[e]]);
       const std::int64_t first = rows.starts[liked[e]], last = rows.starts[liked[e] + 1];
       const std::int64_t ahead = e + 1 < degree ? rows.starts[liked[e + 1]] - first : 0;  // the row that comes next
       for (std::int64_t i = first; i < last; i += kLine) {
         __builtin_prefetch(rows.indices + i + ahead);
         __builtin_prefetch(table_.shares + i + ahead);
         const std::int64_t stop = std::min(i + kLine, last);
-        for (std::int64_t at = i; at < stop; ++at) sums[rows.indices[at]] += table_.shares[at];
+        for (std::int64_t at = i; at < stop; ++at) {
+          float& sum = sums_[static_cast<std::size_t>(rows.indices[at])];
+          if (sum == kLiked) continue;
+          if (sum == 0.0f) special_.push_back(rows.indices[at]);
+          sum += table_.shares[at];
+        }
       }
     }
-    const double each = (1.0 - table_.mix) / static_cast<double>(degree);
-    const auto per_like = static_cast<float>(each), background = static_cast<float>(table_.mix + each * cut);
-    for (std::size_t n = 0; n < weights_.size(); ++n) weights_[n] = background * p_[n] + per_like * weights_[n];
-    for (std::int64_t e = 0; e < degree; ++e) weights_[static_cast<std::size_t>(liked[e])] = 0.0f;
+    per_like_ = (1.0 - table_.mix) / static_cast<double>(degree);
+    background_ = table_.mix + per_like_ * cut;
+    others_ = background_ > 0.0 ? popularity_.support() - liked_support
+                                : static_cast<double>(special_.size()) - static_cast<double>(degree);
   }
 
-  static constexpr std::int64_t kLine = 16;  // entries of a cache line
+  void split(double start) {
+    own_.clear();
+    popular_.clear();
+    for (const std::int32_t item : special_) {
+      own_.push_back(static_cast<float>(weight(item)));
+      popular_.push_back(static_cast<float>(by_popularity(item)));
+    }
+    own_sum_.split(own_, start);
+    popular_sum_.split(popular_, start);
+  }
+
+  void sum_at(double temperature, double& value, double& slope) const {
+    const double scale = background_ / popularity_.total;
+    double own, own_slope, popular, popular_slope;
+    popularity_.saturation.at(temperature * scale, value, slope);
+    own_sum_.at(temperature, own, own_slope);
+    popular_sum_.at(temperature, popular, popular_slope);
+    value += own - popular;
+    slope = slope * scale + own_slope - popular_slope;
+  }
+
   const WalkTable& table_;
-  std::vector<float> p_, weights_;  // of popularity; of the user, 0 where liked
-  double support_ = 0.0;            // items that popularity reaches
-  InclusionSum sum_;
-  double temperature_ = 0.0;
+  const Popularity& popularity_;
+  std::vector<float> sums_;            // [items] of W over the likes, or kLiked
+  std::vector<std::int32_t> special_;  // the likes, and what they lead to
+  std::vector<float> own_, popular_;   // w of these, and what it would be by popularity alone
+  double background_ = 0.0, per_like_ = 0.0, others_ = 0.0, temperature_ = 0.0;
+  InclusionSum own_sum_, popular_sum_;
 };
 
 }  // namespace considerate

@@ -140,18 +140,19 @@ struct SumsIn {
   const float* bias = nullptr;
 };
 
-// Rows of the walk from item to item, W / p of the entries that were kept; items ascend within a row.
+// Rows of the walk from item to item, W of the entries that were kept; items ascend within a row.
 struct LiftTable {
   std::int64_t items_count = 0;
   const std::int64_t* starts = nullptr;  // [items + 1]
   const std::int32_t* items = nullptr;   // [entries]
-  const float* gains = nullptr;          // [entries]
+  const float* shares = nullptr;         // [entries] W
   const float* rest = nullptr;           // [items] mass of a row that goes to p
+  const float* inverse = nullptr;        // [items, padded to a multiple of 16] 1 / p, 0 where p is
   double mix = 0;                        // eps
 };
 
-// The best items of some users by base_n + u'v_n, and lift * log(w_mn / p_n) where there is a table. Items lie in strips of sixteen, [strips, K, 16]; where an item is
-// excluded, or there is none, base is -infinity.
+// The best items of some users by base_n + u'v_n, and lift * log(w_mn / p_n) where there is a table. Items lie in strips
+// of sixteen, [strips, K, 16]; where an item is excluded, or there is none, base is -infinity.
 struct TopK {
   std::int64_t factors = 0, strips = 0, count = 0, k = 0, user_stride = 0;
   const float* users = nullptr;

@@ -2,9 +2,8 @@
 // Included by kernels.cpp inside the namespace of its instruction set.
 #pragma once
 
-constexpr int kStrip = 16;                 // items scored side by side
-constexpr int kTileUsers = 6;              // users scored at a time
-constexpr std::int64_t kLiftStrips = 256;  // whose lift is summed at a time: 16 KB of a user
+constexpr int kTileUsers = 6;               // users scored at a time
+constexpr std::int64_t kBlockStrips = 256;  // that stay in a near cache while all users are scored against them
 
 // The best items so far of one user: unordered until there are `capacity`, then a heap with the worst at the root.
 // Of equal scores the lower index is the better, and stays, as items come in ascending order.
@@ -68,20 +67,14 @@ struct Best {
   }
 };
 
-// Offers those of eight items that are above the threshold.
-static inline void offer_above(v8 scores, std::int64_t first_item, Best& best) {
-  const i8 over = scores > splat(best.threshold);
-  if (!any_lane(over)) return;
-  for (int lane = 0; lane < 8; ++lane)
-    if (over[lane] && scores[lane] > best.threshold)
-      best.offer(scores[lane], static_cast<std::int32_t>(first_item + lane));
-}
-
-// The same with lift, which is bounded before it is computed: few items come near the threshold.
-static inline void offer_lifted(v8 scores, v8 ratios, float lift, std::int64_t first_item, Best& best) {
-  const v8 most = splat(lift) * log_below8(ratios) + splat(lift > 0 ? lift * kLogGap : 0.0f);
-  if (any_lane(scores + most > splat(best.threshold)))
-    offer_above(scores + splat(lift) * log8(ratios), first_item, best);
+// Offers those of a strip's items that are above the threshold.
+static inline void offer_above(const v8* scores, std::int64_t first_item, Best& best) {
+  const v8 threshold = splat(best.threshold);
+  if (!any_lane((scores[0] > threshold) | (scores[1] > threshold))) return;
+  for (int i = 0; i < kStrip; ++i) {
+    const float score = scores[i / kLanes][i % kLanes];
+    if (score > best.threshold) best.offer(score, static_cast<std::int32_t>(first_item + i));
+  }
 }
 
 // R users against one strip of items: score = base_n + u'v_n.
@@ -102,85 +95,98 @@ static inline void score_strip(std::int64_t K, const float* const* users, const 
   }
 }
 
-template <int R>
-static void score_users(const TopK& task, const float* const* users, Best* best) {
-  for (std::int64_t strip = 0; strip < task.strips; ++strip) {
-    v8 scores[R][2];
-    score_strip<R>(task.factors, users, task.items + strip * task.factors * kStrip, task.base + strip * kStrip, scores);
-    for (int r = 0; r < R; ++r)
-      for (int half = 0; half < 2; ++half) offer_above(scores[r][half], strip * kStrip + 8 * half, best[r]);
+// A user of a batch.
+struct RankedUser {
+  const float* vector;
+  Best best;
+  UserRatios ratios;
+  v8 unmet;  // lift * log(ratio) of what no like leads to
+};
+
+// What the walk leads a tile of users to in a block of items; all zeros between blocks.
+struct TileSums {
+  Buffer<float> sums{kTileUsers * kBlockStrips * kStrip};
+  Buffer<std::uint8_t> met{kTileUsers * kBlockStrips};
+
+  float* of(int r, std::int64_t strip) { return sums.data() + (r * kBlockStrips + strip) * kStrip; }
+  std::uint8_t* met_by(int r) { return met.data() + r * kBlockStrips; }
+};
+
+// Lift is added to a strip's scores where they come near the threshold: the logarithm is bounded before it is computed.
+static inline bool add_lift(v8* scores, const RankedUser& user, float lift, float* sums, std::int64_t first_item) {
+  v8 ratios[2], over = splat(0.0f);
+  for (int half = 0; half < 2; ++half) {
+    ratios[half] = user.ratios.ratios(load8(sums + kLanes * half), first_item + kLanes * half);
+    store8(sums + kLanes * half, splat(0.0f));
+    const v8 most = splat(lift) * log_below8(ratios[half]) + splat(lift > 0 ? lift * kLogGap : 0.0f);
+    over = select8(scores[half] + most > splat(user.best.threshold), splat(-1.0f), over);
   }
+  if (!any_lane(over < splat(0.0f))) return false;
+  for (int half = 0; half < 2; ++half) scores[half] += splat(lift) * log8(ratios[half]);
+  return true;
 }
 
-// The same with lift, for a range of items at a time: the users' sums over their likes first, then the strips.
+// R users against the strips of a block. A user's scores are made by the same operations whatever R is, so that they do
+// not depend on who else is in the batch.
 template <int R>
-static void score_lifted(const TopK& task, const float* const* users, UserRatios* ratios, float* sums, Best* best) {
-  for (std::int64_t first = 0; first < task.strips; first += kLiftStrips) {
-    const std::int64_t last = least(first + kLiftStrips, task.strips);
-    std::memset(sums, 0, sizeof(float) * R * kLiftStrips * kStrip);
-    for (int r = 0; r < R; ++r) ratios[r].add(first * kStrip, last * kStrip, sums + r * kLiftStrips * kStrip);
-    for (std::int64_t strip = first; strip < last; ++strip) {
-      v8 scores[R][2];
-      score_strip<R>(task.factors, users, task.items + strip * task.factors * kStrip, task.base + strip * kStrip,
-                     scores);
-      for (int r = 0; r < R; ++r)
-        for (int half = 0; half < 2; ++half) {
-          const v8 walked = load8(sums + (r * kLiftStrips + strip - first) * kStrip + 8 * half);
-          offer_lifted(scores[r][half], ratios[r].ratios(walked), task.lift, strip * kStrip + 8 * half, best[r]);
+static void score_tile(const TopK& task, RankedUser* users, std::int64_t first, std::int64_t last, TileSums* lifts) {
+  const float* vectors[R];
+  for (int r = 0; r < R; ++r) {
+    vectors[r] = users[r].vector;
+    if (lifts) users[r].ratios.add(first * kStrip, last * kStrip, lifts->of(r, 0), lifts->met_by(r));
+  }
+  for (std::int64_t strip = first; strip < last; ++strip) {
+    v8 scores[R][2];
+    score_strip<R>(task.factors, vectors, task.items + strip * task.factors * kStrip, task.base + strip * kStrip,
+                   scores);
+    for (int r = 0; r < R; ++r) {
+      if (lifts) {
+        std::uint8_t& met = lifts->met_by(r)[strip - first];
+        if (met) {
+          met = 0;
+          if (!add_lift(scores[r], users[r], task.lift, lifts->of(r, strip - first), strip * kStrip)) continue;
+        } else {
+          scores[r][0] += users[r].unmet;
+          scores[r][1] += users[r].unmet;
         }
+      }
+      offer_above(scores[r], strip * kStrip, users[r].best);
     }
   }
 }
+
+using ScoreTile = void (*)(const TopK&, RankedUser*, std::int64_t, std::int64_t, TileSums*);
 
 static void top_items(const TopK& task) {
-  UserRatios ratios[kTileUsers];
-  Buffer<float> sums(task.lift_table ? kTileUsers * kLiftStrips * kStrip : 0);
-  Buffer<std::int64_t> places(task.lift_table ? task.liked_starts[task.count] - task.liked_starts[0] : 0);
-  for (std::int64_t first = 0; first < task.count; first += kTileUsers) {
-    const int tile = static_cast<int>(least(kTileUsers, task.count - first));
-    Best best[kTileUsers];
-    const float* users[kTileUsers];
-    for (int r = 0; r < tile; ++r) {
-      const std::int64_t at = first + r;
-      users[r] = task.users + task.rows[at] * task.user_stride;
-      best[r].scores = task.scores_out + at * task.k;
-      best[r].items = task.items_out + at * task.k;
-      best[r].capacity = task.k;
-      if (task.seen_starts) {
-        best[r].seen = task.seen + task.seen_starts[at];
-        best[r].seen_count = task.seen_starts[at + 1] - task.seen_starts[at];
-      }
+  static constexpr ScoreTile tiles[kTileUsers] = {score_tile<1>, score_tile<2>, score_tile<3>,
+                                                  score_tile<4>, score_tile<5>, score_tile<6>};
+  Buffer<RankedUser> users(task.count);
+  Buffer<RowRest> rows(task.lift_table ? task.liked_starts[task.count] - task.liked_starts[0] : 0);
+  for (std::int64_t i = 0; i < task.count; ++i) {
+    RankedUser& user = users[i] = RankedUser{};
+    user.vector = task.users + task.rows[i] * task.user_stride;
+    user.best.scores = task.scores_out + i * task.k;
+    user.best.items = task.items_out + i * task.k;
+    user.best.capacity = task.k;
+    if (task.seen_starts) {
+      user.best.seen = task.seen + task.seen_starts[i];
+      user.best.seen_count = task.seen_starts[i + 1] - task.seen_starts[i];
     }
     if (task.lift_table) {
-      std::int64_t* place = places.data();
-      for (int r = 0; r < tile; ++r) {
-        const std::int64_t begin = task.liked_starts[first + r], count = task.liked_starts[first + r + 1] - begin;
-        ratios[r].start(*task.lift_table, task.liked + begin, count, place);
-        place += count;
-      }
+      const std::int64_t begin = task.liked_starts[i] - task.liked_starts[0];
+      const std::int64_t count = task.liked_starts[i + 1] - task.liked_starts[i];
+      user.ratios.start(*task.lift_table, task.liked + task.liked_starts[i], count, rows.data() + begin);
+      user.unmet = splat(task.lift) * log8(user.ratios.background());
     }
-    switch (tile) {
-      case 6:
-        task.lift_table ? score_lifted<6>(task, users, ratios, sums.data(), best) : score_users<6>(task, users, best);
-        break;
-      case 5:
-        task.lift_table ? score_lifted<5>(task, users, ratios, sums.data(), best) : score_users<5>(task, users, best);
-        break;
-      case 4:
-        task.lift_table ? score_lifted<4>(task, users, ratios, sums.data(), best) : score_users<4>(task, users, best);
-        break;
-      case 3:
-        task.lift_table ? score_lifted<3>(task, users, ratios, sums.data(), best) : score_users<3>(task, users, best);
-        break;
-      case 2:
-        task.lift_table ? score_lifted<2>(task, users, ratios, sums.data(), best) : score_users<2>(task, users, best);
-        break;
-      default:
-        task.lift_table ? score_lifted<1>(task, users, ratios, sums.data(), best) : score_users<1>(task, users, best);
-        break;
-    }
-    for (int r = 0; r < tile; ++r) best[r].finish();
   }
+  TileSums sums;
+  for (std::int64_t first = 0; first < task.strips; first += kBlockStrips) {
+    const std::int64_t last = least(first + kBlockStrips, task.strips);
+    for (std::int64_t tile = 0; tile < task.count; tile += kTileUsers)
+      tiles[least(kTileUsers, task.count - tile) - 1](task, users.data() + tile, first, last,
+                                                      task.lift_table ? &sums : nullptr);
+  }
+  for (std::int64_t i = 0; i < task.count; ++i) users[i].best.finish();
 }
 
 // E[u'v] and var[u'v] of pairs of packed rows; a pair with item -1 gets NaN.

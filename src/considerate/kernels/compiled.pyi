@@ -39,8 +39,9 @@ class LiftTable:
         self,
         starts: NDArray[np.int64],
         items: NDArray[np.int32],
-        gains: NDArray[np.float32],
+        shares: NDArray[np.float32],
         rest: NDArray[np.float32],
+        inverse: NDArray[np.float32],
         mix: float,
     ) -> None: ...
     def log_ratios(self, liked_starts: NDArray[np.int64], liked: NDArray[np.int32]) -> NDArray[np.float32]: ...
@@ -102,6 +103,10 @@ def draw_negatives(
 def own_inclusion(
     table: WalkTable,
     weights: NDArray[np.float64],
+    total: float,
+    saturation: NDArray[np.float64],
+    grid_start: float,
+    grid_step: float,
     starts: NDArray[np.int64],
     liked: NDArray[np.int32],
     pair_starts: NDArray[np.int64],

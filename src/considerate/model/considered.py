@@ -58,8 +58,10 @@ def inclusion_probabilities(
 def _by_walk(model: Model, liked: Adjacency, pairs: Adjacency) -> NDArray[np.float64]:
     table = model.consideration
     assert table is not None
+    sums = model.fold_in.saturation
+    by_popularity = sums.weights, sums.total, sums.table, sums.grid_start, GRID_STEP
     arrays = (liked.starts, liked.indices, pairs.starts, pairs.indices)
-    return compiled.own_inclusion(table.table, table.weights, *arrays)
+    return compiled.own_inclusion(table.table(liked.indices), *by_popularity, *arrays)
 
 
 def _by_popularity(model: Model, liked: Adjacency, pairs: Adjacency) -> NDArray[np.float64]:

@@ -90,8 +90,8 @@ def share_of_walk(liked: NDArray[Any], table: Consideration | None, item: int) -
     if table is None or len(liked) == 0 or table.weights[item] == 0.0:
         return led
     for i, row in enumerate(liked):
-        entries = slice(table.starts[row], table.starts[row + 1])
-        led[i] = table.shares[entries][table.items[entries] == item].sum(dtype=np.float64)
+        items, shares = table.row(row)
+        led[i] = shares[items == item].sum(dtype=np.float64)
     led *= (1.0 - table.mix) / len(liked)
     background = table.mix + (1.0 - table.mix) * float(table.rest[liked].mean(dtype=np.float64))
     return np.asarray(led / (led.sum() + background * table.p[item]))

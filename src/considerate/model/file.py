@@ -88,11 +88,10 @@ def save_sharded(model: Model, path: PathLike, shards: int, *, likes: bool = Tru
 def load_model(path: PathLike, *, verify: bool | None = None) -> Model:
     """A model from its file or its folder, mapped into memory. What holds no whole model is refused with a reason.
 
-    A file of up to 64 MB is checked whole. Of a larger one the description, shapes and types, the checksums of what is
-    not of users, and what makes the users' tensors safe to use: the division of likes and texts, the range of the
-    likes, degrees, integer ids. The checksums of users are checked when one of them is asked for. verify=True checks
-    it whole too: every checksum, every row of the posterior, the order of the likes and of string ids. verify=False
-    looks at no tensor's checksum.
+    A file of up to 64 MB is checked whole. Of a larger one the header is, with all types and shapes; the rest, its
+    checksums and what makes it safe to use, when it is first read (docs/model-file.md). verify=True checks it whole
+    too: every checksum, every row of the posterior, the order of the likes and of string ids. verify=False looks at
+    no tensor's checksum.
 
     Of a folder the index is read so, and each shard when it is first needed; with verify=True all of them now.
     """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -43,7 +43,9 @@ class Model:
     converged: bool = False
     parameters: dict[str, Any] = field(default_factory=dict)  # as the estimator was given them
     recalibration: Recalibration = UNCHANGED  # of p(like)
-    consideration: Consideration | None = None  # who considers what; None: popular items, the same for everyone
+    # Who considers what; None: popular items, the same for everyone. (By a factory: a field that is read later, see
+    # tensors.MappedModel, must not be found on the class.)
+    consideration: Consideration | None = field(default_factory=lambda: None)
 
     @property
     def user_count(self) -> int:
@@ -140,9 +142,9 @@ class Model:
 
     def with_same_items(self, **changes: Any) -> Model:
         """The model with other users, say; what was made of its items is kept, as that takes longer than a fold-in."""
-        changed = replace(self, **changes)
-        kept = ("shared", "log_popularity", "columns", "fold_in")
-        vars(changed).update({name: made for name, made in vars(self).items() if name in kept})
+        changed = object.__new__(type(self))
+        made_of_users = ("user_temperatures",)
+        vars(changed).update({name: value for name, value in vars(self).items() if name not in made_of_users} | changes)
         return changed
 
     def title(self, item: int) -> str:

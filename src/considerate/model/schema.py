@@ -93,8 +93,8 @@ SHARDS = (
 
 @dataclass(frozen=True)
 class Check:
-    """What the values of some tensors obey. A `deep` rule reads every value, and is for thorough reading only; without
-    the others a file would not be safe to use."""
+    """What the values of some tensors obey. A `deep` rule is for thorough reading only; without the others a file would
+    not be safe to use."""
 
     tensors: tuple[str, ...]
     reason: str
@@ -223,7 +223,7 @@ RULES = (
     Check(_WALK[1:], "the table of the walk names an item that is not there", _below("items")),
     Check(("walk.shares",), "the table of the walk has a share that is not above 0 and at most 1", _shares),
     Check(("walk.rest",), "the table of the walk has a rest that is not from 0 to 1", _fractions),
-    Check(_WALK, "a row of the walk's table does not have distinct items in ascending order", _rising, deep=True),
+    Check(_WALK, "a row of the walk's table does not have distinct items in ascending order", _rising),
     Check(
         ("walk.starts", "walk.shares", "walk.rest"), "a row of the walk's table does not add up to 1", _adds_up, True
     ),
@@ -404,20 +404,29 @@ class Form:
                 assert all(want in (None, have) for want, have in zip(wanted, value.shape, strict=True)), tensor.name
         return chosen
 
-    def read(self, stored: StoredTensors, tensors: Sequence[Tensor], *, lazy: bool = False) -> Arrays:
-        """The tensors whose flag is set; ModelFileError where one is missing, has another form, or breaks a rule.
-
-        lazy: their checksums are not looked at yet, see StoredTensors.expect.
-        """
+    def views(self, stored: StoredTensors, tensors: Sequence[Tensor]) -> Arrays:
+        """The tensors whose flag is set, not verified yet; ModelFileError where one is missing or has another form."""
         found: Arrays = {}
         for tensor in tensors:
             if tensor.flag in self.flags:
                 wanted = [self.sizes[size] if isinstance(size, str) else size for size in tensor.shape]
-                found[tensor.name] = stored.expect(tensor.name, tensor.dtype, wanted, lazy=lazy)
+                found[tensor.name] = stored.expect(tensor.name, tensor.dtype, wanted, lazy=True)
+        return found
+
+    def check(self, stored: StoredTensors, found: Arrays) -> None:
+        """ModelFileError where values break a rule. They may be those of some rows, if `starts` and `offsets` are
+        counted from the first of them."""
         for rule in RULES:
             due = found.keys() >= set(rule.tensors) and (stored.thorough or not rule.deep)
             if due and not rule.holds(*(found[name] for name in rule.tensors), self.sizes):
                 raise stored.refusal(rule.reason)
+
+    def read(self, stored: StoredTensors, tensors: Sequence[Tensor]) -> Arrays:
+        """The tensors whose flag is set, verified and held against the rules."""
+        found = self.views(stored, tensors)
+        for name in found:
+            stored.verify_rows(name)
+        self.check(stored, found)
         return found
 
 

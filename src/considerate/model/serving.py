@@ -19,7 +19,9 @@ from considerate.model.predict import STRIP
 from considerate.model.ranking import RankingOptions, best, explore, finite, paper_score, tilt_term, utility
 from considerate.model.rows import Lists, check_count, checked_rows, excluded_rows, item_rows, likes_adjacency
 
-BLOCK = 192  # users ranked in one task; a multiple of the kernel's tile
+BLOCK = 192  # users ranked in one task, at most; a multiple of the kernel's tile
+TILE = 6  # users that the kernel scores side by side
+WORTH_THREADS = 1 << 24  # scores of a block of users; fewer are made before a pool of threads has started
 
 
 @dataclass(frozen=True)
@@ -75,11 +77,13 @@ class Ranker:
     def rank(self, users: UserBatch, threads: int | None = 1) -> Lists:
         """(ids, scores) of the best items, highest first; of a user who is not warm, the popular ones."""
         rank_block = self._best_by_logit if self.by_logit else self._best_by_any
-        if 0 < len(users.rows) <= BLOCK:
+        count = len(users.rows)
+        if 0 < count <= BLOCK and (threads == 1 or count * self.model.item_count < WORTH_THREADS):
             ids, scores = rank_block(users)
         else:
-            blocks = [users.part(first, first + BLOCK) for first in range(0, len(users.rows), BLOCK)]
             with LocalBackend(threads) as backend:
+                size = min(BLOCK, -(-count // (TILE * backend.threads)) * TILE or BLOCK)
+                blocks = [users.part(first, first + size) for first in range(0, count, size)]
                 lists = backend.map(rank_block, blocks)
             nobody = np.empty((0, self.count), np.int32), np.empty((0, self.count), np.float32)
             ids, scores = map(np.concatenate, zip(nobody, *lists))
@@ -91,7 +95,8 @@ class Ranker:
         """By the mean logit + popularity * log pi + lift * log(w / pi): scored and chosen in one pass."""
         side, liked = users.side, users.liked
         seen = liked if self.options.filter_already_liked_items else None
-        table = None if self.lift == 0.0 or liked is None else self.model.consideration
+        walk = None if self.lift == 0.0 else self.model.consideration
+        table = None if walk is None or liked is None else walk.lift_table(liked.indices)
         ids, scores = compiled.top_items(
             side.factors,
             side.rows,
@@ -102,7 +107,7 @@ class Ranker:
             self.count,
             None if seen is None else seen.starts,
             None if seen is None else seen.indices,
-            *(() if liked is None or table is None else (table.lift_table, self.lift, liked.starts, liked.indices)),
+            *(() if liked is None or table is None else (table, self.lift, liked.starts, liked.indices)),
         )
         if side.bias_mean is not None:
             scores += side.bias_mean[users.rows][:, None]

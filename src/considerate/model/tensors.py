@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, replace
+from dataclasses import fields as fields_of
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from considerate.data import Titles
 from considerate.data.graph import Adjacency
 from considerate.data.vocabulary import Vocabulary
 from considerate.errors import UsageError
-from considerate.inference.hidden import Consideration
+from considerate.inference.hidden.consideration import Consideration, Rows
 from considerate.inference.posterior import Side, padded
 from considerate.model.model import Model
 from considerate.model.schema import (
@@ -26,16 +27,18 @@ from considerate.model.schema import (
     USERS_FIELDS,
     Arrays,
     Form,
+    Sizes,
     parse,
     vocabulary,
     vocabulary_tensors,
 )
-from considerate.model.users import Rows, UserRows, Users
+from considerate.model.users import Rows as UserNumbers
+from considerate.model.users import UserRows, Users
 from considerate.parameters import FitPlan, Parameters
 from considerate.storage.container import InParts, StoredTensors, Writable
 
 WALK = ("starts", "items", "shares", "rest")  # of a Consideration
-_VERIFIED_AT_ONCE = 256  # users
+_AT_ONCE = {"user": 256, "walk": 64}  # rows that are verified together
 
 # --- Writing ---
 
@@ -135,15 +138,14 @@ def user_tensors(users: Users, factors: int, likes: bool) -> tuple[dict[str, Wri
 
 def users_in(stored: StoredTensors, about: Mapping[str, Any], form: Form, ids: Vocabulary | None = None) -> Users:
     """The users in a file, of these ids where they are given. Of a large file they are verified when they are used."""
-    lazy = not stored.thorough
-    arrays = form.read(stored, USERS, lazy=lazy)
+    arrays = form.read(stored, USERS) if stored.thorough else form.views(stored, USERS)
     if about["user_ids"]["size"] != about["users"]:
         raise stored.refusal("the vocabularies are of another size than the posterior")
     nothing = np.zeros(about["users"] + 1, np.int64), np.empty(0, np.int32)
     liked = Adjacency(arrays["likes.starts"], arrays["likes.items"]) if about["likes"] else Adjacency(*nothing)
     ids = vocabulary("user_ids", about["user_ids"], arrays) if ids is None else ids
     rows = UserRows(_side(arrays, "user", form.sizes["factors"]), arrays["user_degree"], liked, ids)
-    return LazyUsers(rows, stored, about["edges"], list(arrays)) if lazy else rows
+    return rows if stored.thorough else LazyUsers(rows, MappedRows(stored, form, arrays, "user"), about["edges"])
 
 
 def read_model(
@@ -164,25 +166,46 @@ def read_model(
             raise stored.refusal(f"its setting {name!r} says one thing and its precisions another")
     form = Form.of(about, user_bias=settings["user_bias"], item_bias=settings["item_bias"])
     users = read_users(stored, about, form)
-    arrays = form.read(stored, SHARED)
+    whole = form.read(stored, SHARED) if stored.thorough else form.views(stored, SHARED)
     if about["item_ids"]["size"] != about["items"]:
         raise stored.refusal("the vocabularies are of another size than the posterior")
-    return Model(
-        users=users,
-        items=_side(arrays, "item", factors),
-        precisions=precisions,
-        popularity=arrays["popularity"],
-        gamma=about["gamma"],
-        item_degree=arrays["item_degree"],
-        item_ids=vocabulary("item_ids", about["item_ids"], arrays),
-        titles=Titles(arrays["titles.offsets"], arrays["titles.text"]) if about["titles"] else None,
-        plan=_plan(stored, about),
-        bounds=tuple(dict(zip(about["bound_terms"], row)) for row in arrays["bounds"].tolist()),
-        converged=about["converged"],
-        parameters=about["parameters"],
-        recalibration=about["recalibration"],
-        consideration=_consideration(about["walk"], arrays),
-    )
+
+    def part(prefix: str) -> Arrays:
+        """Some tensors, verified."""
+        if stored.thorough:
+            return {name: array for name, array in whole.items() if name.startswith(prefix)}
+        return form.read(stored, [tensor for tensor in SHARED if tensor.name.startswith(prefix)])
+
+    def consideration() -> Consideration | None:
+        walk, pi = about["walk"], part("popularity")["popularity"]
+        if walk is None:
+            return None
+        if stored.thorough:
+            return Consideration(**{name: whole[f"walk.{name}"] for name in WALK}, weights=pi, mix=float(walk["mix"]))
+        rows = {name: array for name, array in whole.items() if name.startswith("walk.")}
+        return MappedConsideration(MappedRows(stored, form, rows, "walk"), pi, float(walk["mix"]))
+
+    later: dict[str, Callable[[], Any]] = {
+        "items": lambda: _side(part("item."), "item", factors),
+        "popularity": lambda: part("popularity")["popularity"],
+        "item_degree": lambda: part("item_degree")["item_degree"],
+        "item_ids": lambda: vocabulary("item_ids", about["item_ids"], part("item_ids.")),
+        "titles": lambda: Titles(*part("titles.").values()) if about["titles"] else None,
+        "consideration": consideration,
+    }
+    fields = {
+        "users": users,
+        "precisions": precisions,
+        "gamma": about["gamma"],
+        "plan": _plan(stored, about),
+        "bounds": tuple(dict(zip(about["bound_terms"], row)) for row in part("bounds")["bounds"].tolist()),
+        "converged": about["converged"],
+        "parameters": about["parameters"],
+        "recalibration": about["recalibration"],
+    }
+    if stored.thorough:
+        return Model(**fields, **{name: make() for name, make in later.items()})
+    return MappedModel.of(fields, later, form.sizes)
 
 
 def _plan(stored: StoredTensors, about: Mapping[str, Any]) -> FitPlan:
@@ -203,64 +226,141 @@ def _plan(stored: StoredTensors, about: Mapping[str, Any]) -> FitPlan:
         raise stored.refusal(f"its parameters are not possible ({str(error).removesuffix('.')})") from error
 
 
-def _consideration(walk: Mapping[str, Any] | None, arrays: Arrays) -> Consideration | None:
-    if walk is None:
-        return None
-    rows = {name: arrays[f"walk.{name}"] for name in WALK}
-    return Consideration(**rows, weights=arrays["popularity"], mix=float(walk["mix"]))
-
-
 def _side(arrays: Arrays, name: str, factors: int) -> Side:
     return Side(factors, arrays[f"{name}.rows"], arrays.get(f"{name}.bias_mean"), arrays.get(f"{name}.bias_variance"))
+
+
+class MappedModel(Model):
+    """A model in a large file. What is not of users is verified, a field at a time, when it is first asked for."""
+
+    @classmethod
+    def of(cls, fields: dict[str, Any], later: dict[str, Callable[[], Any]], sizes: Sizes) -> MappedModel:
+        self = object.__new__(cls)
+        vars(self).update(fields, _later=later, _sizes=sizes)
+        return self
+
+    def __getattr__(self, name: str) -> Any:
+        make = vars(self).get("_later", {}).get(name)
+        if make is None:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        value = vars(self)[name] = make()
+        return value
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Model, tuple(getattr(self, field.name) for field in fields_of(Model))
+
+    @property
+    def item_count(self) -> int:
+        return self._sizes["items"] if "items" not in vars(self) else len(self.items)
+
+    @property
+    def factors(self) -> int:
+        return self._sizes["factors"] if "items" not in vars(self) else self.items.factors
+
+
+class MappedRows:
+    """The tensors of users, or of the walk, in a large file: rows are verified and held against the rules, `at_once` of
+    them together, when one of them is first read."""
+
+    DIVIDED = {"likes.items": "likes.starts", "user_ids.text": "user_ids.offsets"} | {
+        f"walk.{name}": "walk.starts" for name in ("items", "shares")
+    }
+
+    def __init__(self, stored: StoredTensors, form: Form, arrays: Arrays, of: str) -> None:
+        self.stored, self.form, self.arrays = stored, form, arrays
+        self.at_once = _AT_ONCE[of]
+        self._count = form.sizes["users" if of == "user" else "items"]
+        self._verified = np.zeros(-(-self._count // self.at_once), np.bool_)
+
+    def read(self, rows: NDArray[Any]) -> None:
+        """ModelFileError where one of these rows, or of those beside them, is damaged."""
+        blocks = rows // self.at_once
+        if not self._verified[blocks].all():
+            for block in np.unique(blocks[~self._verified[blocks]]).tolist():
+                self._read(block * self.at_once, min((block + 1) * self.at_once, self._count))
+                self._verified[block] = True
+
+    def _read(self, first: int, last: int) -> None:
+        found: Arrays = {}
+        for name in sorted(self.arrays, key=lambda name: name in self.DIVIDED):  # what divides others comes first
+            begin, end = first, last
+            if name in self.DIVIDED:
+                begin, end = self.arrays[self.DIVIDED[name]][[first, last]].tolist()
+                if not 0 <= begin <= end <= len(self.arrays[name]):
+                    raise self.stored.refusal(f"the rows of {name!r} are not inside it")
+            elif name in self.DIVIDED.values():
+                end += 1
+            self.stored.verify_rows(name, begin, end)
+            found[name] = self.arrays[name][begin:end]
+            if name in self.DIVIDED.values():
+                found[name] = found[name] - found[name][0]
+        self.form.check(self.stored, found)
+
+    def whole(self) -> None:
+        """The same of all rows."""
+        if not self._verified.all():
+            for name in self.arrays:
+                self.stored.verify_rows(name)
+            self.form.check(self.stored, self.arrays)
+            self._verified[:] = True
+
+
+class MappedConsideration(Consideration):
+    """The walk's table in a large file: a row is verified when it is first read, all of them where the arrays are."""
+
+    def __init__(self, rows: MappedRows, weights: NDArray[np.float64], mix: float) -> None:
+        small = {name: rows.arrays[f"walk.{name}"] for name in ("starts", "rest")}
+        for name in small:
+            rows.stored.verify_rows(f"walk.{name}")
+        rows.form.check(rows.stored, {"walk.rest": small["rest"]})
+        vars(self).update(small, weights=weights, mix=mix, _rows=rows)
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in ("items", "shares"):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        self._rows.whole()
+        value = vars(self)[name] = self._rows.arrays[f"walk.{name}"]
+        return value
+
+    def arrays(self, rows: NDArray[Any]) -> Rows:
+        self._rows.read(rows)
+        starts, items, shares, rest = (self._rows.arrays[f"walk.{name}"] for name in WALK)
+        return starts, items, shares, rest
 
 
 class LazyUsers:
     """The users of a large mapped file, see users.Users: what is handed out of a user has been verified, and nothing is
     read of users who are not asked for."""
 
-    def __init__(self, rows: UserRows, stored: StoredTensors, edges: int, tensors: Sequence[str]) -> None:
-        self._rows, self._stored, self._tensors = rows, stored, tensors
-        self._verified = np.zeros(-(-len(rows) // _VERIFIED_AT_ONCE), np.bool_)
-        self.edges, self.knows_likes, self.has_bias = edges, rows.liked.edges == edges, rows.has_bias
+    def __init__(self, users: UserRows, rows: MappedRows, edges: int) -> None:
+        self._users, self._rows = users, rows
+        self.edges, self.knows_likes, self.has_bias = edges, users.liked.edges == edges, users.has_bias
+        self._ids_verified = False
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self._users)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return replace, (self.whole(),)
 
     @property
     def ids(self) -> Vocabulary:
-        for name in self._tensors:
-            if name.startswith("user_ids."):
-                self._stored.verify_rows(name)
-        return self._rows.ids
+        rows = self._rows
+        ids = {name: array for name, array in rows.arrays.items() if name.startswith("user_ids.")}
+        if not self._ids_verified:
+            for name in ids:
+                rows.stored.verify_rows(name)
+            rows.form.check(rows.stored, ids)
+            self._ids_verified = True
+        return self._users.ids
 
-    def some(self, rows: Rows) -> tuple[UserRows, Rows]:
-        blocks = rows // _VERIFIED_AT_ONCE
-        for block in () if self._verified[blocks].all() else np.unique(blocks[~self._verified[blocks]]).tolist():
-            self._verify(block * _VERIFIED_AT_ONCE, min((block + 1) * _VERIFIED_AT_ONCE, len(self)))
-            self._verified[block] = True
-        return self._rows, rows
-
-    def _verify(self, first: int, last: int) -> None:
-        """What the tensors have of users first .. last - 1; starts and offsets come before what they divide."""
-        for name in self._tensors:
-            if name.endswith((".starts", ".offsets")):
-                self._stored.verify_rows(name, first, last + 1)
-            elif name == "likes.items":
-                self._stored.verify_rows(name, *self._rows.liked.starts[[first, last]].tolist())
-            elif name == "user_ids.text":
-                self._stored.verify_rows(name, *self._rows.ids.tensors()["offsets"][[first, last]].tolist())
-            else:
-                self._stored.verify_rows(name, first, last)
+    def some(self, rows: UserNumbers) -> tuple[UserRows, UserNumbers]:
+        self._rows.read(rows)
+        return self._users, rows
 
     def pieces(self) -> Iterator[tuple[int, UserRows]]:
         yield 0, self.whole()
 
     def whole(self) -> UserRows:
-        if not self._verified.all():
-            for name in self._tensors:
-                self._stored.verify_rows(name)
-            self._verified[:] = True
-        return self._rows
+        self._rows.whole()
+        return self._users

@@ -77,26 +77,36 @@ class Consideration:
         return np.asarray(self.weights / self.weights.sum())
 
     @locked_cached_property
-    def gains(self) -> NDArray[np.float32]:
-        """W / p of the entries: how much more than by popularity."""
-        p = self.p[self.items]
-        return np.asarray(np.divide(self.shares, p, out=np.zeros(len(p)), where=p > 0), np.float32)
+    def inverse(self) -> NDArray[np.float32]:
+        """1 / p, by which sums of W become sums of W / p: 0 where nobody liked an item, and up to a multiple of 16."""
+        inverse = np.zeros(-(-self.item_count // 16) * 16, np.float32)
+        liked = np.flatnonzero(self.p > 0)
+        inverse[liked] = np.minimum(1.0 / self.p[liked], np.finfo(np.float32).max)
+        return inverse
 
-    @locked_cached_property
-    def table(self) -> compiled.WalkTable:
-        """The rows as they are."""
-        return compiled.WalkTable(self.starts, self.items, self.shares, self.rest, self.mix)
+    def arrays(self, rows: NDArray[Any]) -> Rows:
+        """(starts, items, shares, rest), of which these rows will be read; a table in a file verifies them here."""
+        return self.starts, self.items, self.shares, self.rest
+
+    def row(self, item: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        """(items, shares) of one row."""
+        starts, items, shares, _ = self.arrays(np.array([item]))
+        entries = slice(starts[item], starts[item + 1])
+        return items[entries], shares[entries]
+
+    def table(self, liked: NDArray[Any]) -> compiled.WalkTable:
+        """The rows as they are, to be read for who likes these items."""
+        return compiled.WalkTable(*self.arrays(liked), self.mix)
+
+    def lift_table(self, liked: NDArray[Any]) -> compiled.LiftTable:
+        """The rows as scores read them, for who likes these items."""
+        return compiled.LiftTable(*self.arrays(liked), self.inverse, self.mix)
 
     @locked_cached_property
     def draw_table(self) -> compiled.WalkTable:
         """The rows with their alias tables, as draws read them."""
         rows = (self.starts, self.items, self.shares, self.rest)
         return compiled.WalkTable(*rows, self.mix, compiled.walk_slots(*rows, self.mix))
-
-    @locked_cached_property
-    def lift_table(self) -> compiled.LiftTable:
-        """The rows as scores read them."""
-        return compiled.LiftTable(self.starts, self.items, self.gains, self.rest, self.mix)
 
     def __reduce__(self) -> tuple[Any, ...]:
         rows = (self.starts, self.items, self.shares, self.rest)
@@ -108,15 +118,15 @@ class Consideration:
             return np.ones(self.item_count)
         walked = np.zeros(self.item_count)
         for row in liked:
-            entries = slice(self.starts[row], self.starts[row + 1])
-            p = self.p[self.items[entries]]
-            walked[self.items[entries]] += np.divide(self.shares[entries], p, out=np.zeros(len(p)), where=p > 0)
+            items, shares = self.row(row)
+            p = self.p[items]
+            walked[items] += np.divide(shares, p, out=np.zeros(len(p)), where=p > 0)
         background = self.mix + (1.0 - self.mix) * float(self.rest[liked].mean(dtype=np.float64))
         return background + (1.0 - self.mix) / len(liked) * walked
 
     def log_ratios(self, liked: Adjacency) -> NDArray[np.float32]:
         """The lift log(w_mn / p_n) of users against all items: [users, items]. A ratio below 2^-60 counts as that."""
-        return self.lift_table.log_ratios(liked.starts, liked.indices)
+        return self.lift_table(liked.indices).log_ratios(liked.starts, liked.indices)
 
 
 Rows = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32], NDArray[np.float32]]  # of compiled.cut_walk

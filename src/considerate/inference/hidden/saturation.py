@@ -95,7 +95,7 @@ class Saturation:
     """The table of F(T), for all items and for groups of them."""
 
     def __init__(self, weights: NDArray[np.float64]) -> None:
-        self.weights = weights
+        self.weights, self.total = weights, float(weights.sum())
         positive = weights[weights > 0]
         self.support = len(positive)
         self.grid_start = float(np.log(1e-4 / positive.max()))
