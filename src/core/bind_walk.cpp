@@ -40,6 +40,28 @@ struct Room {
 
 static PySums arrays_of(const WalkSums& sums) { return {copied(sums.starts), copied(sums.items), copied(sums.sums)}; }
 
+static SumsView view(const Lists& rows, const In<std::uint64_t>& sums, std::int64_t row) {
+  return {rows.row(row), sums.data() + rows.starts[row], rows.size(row)};
+}
+
+// Rows of the table, cut: the sums of a row in, (starts, items, shares, mass cut) out.
+template <class SumsOf>
+static std::tuple<Out<std::int64_t>, Out<std::int32_t>, Out<float>, Out<float>> cut_rows(
+    std::int64_t rows, const double* p, std::int64_t items, std::int64_t keep, SumsOf sums_of) {
+  std::vector<std::int64_t> starts{0};
+  std::vector<std::int32_t> items_out;
+  std::vector<float> shares, rest;
+  {
+    nb::gil_scoped_release release;
+    RowCutter cutter(p, items, keep);
+    for (std::int64_t row = 0; row < rows; ++row) {
+      rest.push_back(static_cast<float>(cutter.cut(sums_of(row), items_out, shares)));
+      starts.push_back(static_cast<std::int64_t>(items_out.size()));
+    }
+  }
+  return {copied(starts), copied(items_out), copied(shares), copied(rest)};
+}
+
 void bind_walk(nb::module_& m) {
   nb::class_<PyWalkGraph>(m, "WalkGraph", "The likes of some users, both ways round, as the walk goes over them.")
       .def(
@@ -91,7 +113,18 @@ void bind_walk(nb::module_& m) {
           },
           nb::arg("first"), nb::arg("last"),
           "Rows first..last of the walk from item to item, summed over these users in units of 2^-32: (starts, items, "
-          "sums).");
+          "sums).")
+      .def(
+          "cut_rows",
+          [](const PyWalkGraph& self, std::int64_t first, std::int64_t last, In<double> p, std::int64_t keep) {
+            require(first >= 0 && first <= last && last <= self.rows, "rows out of range");
+            require(static_cast<std::int64_t>(p.size()) == self.raw.items && keep >= 0, "p");
+            WalkAdder adder(self.raw, self.totals.empty() ? nullptr : self.totals.data());
+            return cut_rows(last - first, p.data(), self.raw.items, keep,
+                            [&](std::int64_t row) { return adder.walk_from(first + row); });
+          },
+          nb::arg("first"), nb::arg("last"), nb::arg("p"), nb::arg("keep"),
+          "cut_walk of sums(first, last), where these users are all.");
   m.def(
       "add_walk_sums",
       [](In<std::int64_t> a_starts, In<std::int32_t> a_items, In<std::uint64_t> a_sums, In<std::int64_t> b_starts,
@@ -108,8 +141,9 @@ void bind_walk(nb::module_& m) {
         {
           nb::gil_scoped_release release;
           for (std::int64_t r = 0; r < rows; ++r) {
-            const SumsView mine(a, a_sums.data(), r), other(b, b_sums.data(), r);
-            starts.data()[r + 1] = end += add_row(mine, other, items.data + end, sums.data + end);
+            const std::int64_t more =
+                add_row(view(a, a_sums, r), view(b, b_sums, r), items.data + end, sums.data + end);
+            starts.data()[r + 1] = end += more;
           }
         }
         return PySums{starts, items.first(end), sums.first(end)};
@@ -120,20 +154,10 @@ void bind_walk(nb::module_& m) {
       "cut_walk",
       [](In<std::int64_t> starts, In<std::int32_t> items, In<std::uint64_t> sums, In<double> p, std::int64_t keep) {
         require(sums.size() == items.size() && keep >= 0, "sums");
-        const Lists rows = lists(starts, items, static_cast<std::int64_t>(p.size()), "items");
-        std::vector<std::int64_t> starts_out{0};
-        std::vector<std::int32_t> items_out;
-        std::vector<float> shares_out, rest;
-        {
-          nb::gil_scoped_release release;
-          for (std::size_t row = 0; row + 1 < starts.size(); ++row) {
-            const std::int64_t begin = rows.starts[row], count = rows.starts[row + 1] - begin;
-            rest.push_back(static_cast<float>(
-                cut_row(rows.indices + begin, sums.data() + begin, count, p.data(), keep, items_out, shares_out)));
-            starts_out.push_back(static_cast<std::int64_t>(items_out.size()));
-          }
-        }
-        return std::make_tuple(copied(starts_out), copied(items_out), copied(shares_out), copied(rest));
+        const auto item_count = static_cast<std::int64_t>(p.size());
+        const Lists rows = lists(starts, items, item_count, "items");
+        return cut_rows(static_cast<std::int64_t>(starts.size()) - 1, p.data(), item_count, keep,
+                        [&](std::int64_t row) { return view(rows, sums, row); });
       },
       nb::arg("starts"), nb::arg("items"), nb::arg("sums"), nb::arg("p"), nb::arg("keep"),
       "Rows of sums as shares of 1, the `keep` of largest W log(W / p) each: (starts, items, shares, mass cut).");

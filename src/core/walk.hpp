@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <utility>
 #include <vector>
 
@@ -63,37 +64,107 @@ struct WalkSums {
   std::vector<std::uint64_t> sums;
 };
 
+// A row of sums in memory of someone else's.
+struct SumsView {
+  const std::int32_t* items;
+  const std::uint64_t* sums;
+  std::int64_t count;
+};
+
+// Items in ascending order, by counting: few passes over the items, none that the branches must foresee.
+class ItemOrder {
+ public:
+  explicit ItemOrder(std::int64_t items) {
+    const int bits = std::max(1, 64 - __builtin_clzll(static_cast<std::uint64_t>(items)));
+    passes_ = (bits + 10) / 11;
+    digit_ = (bits + passes_ - 1) / passes_;
+    counts_.resize(std::size_t{1} << digit_);
+  }
+
+  // The places of the items, in the order of the items: the first `count` of what is given back.
+  const std::int32_t* places(const std::int32_t* items, std::int64_t count) {
+    if (places_.size() < static_cast<std::size_t>(count)) {
+      places_.resize(static_cast<std::size_t>(2 * count));
+      other_.resize(places_.size());
+    }
+    for (std::int64_t e = 0; e < count; ++e) places_[static_cast<std::size_t>(e)] = static_cast<std::int32_t>(e);
+    for (int pass = 0; pass < passes_; ++pass) {
+      const int shift = pass * digit_;
+      const auto digit = [&](std::int32_t e) {
+        return (static_cast<std::uint32_t>(items[e]) >> shift) & ((std::uint32_t{1} << digit_) - 1);
+      };
+      std::fill(counts_.begin(), counts_.end(), 0);
+      for (std::int64_t e = 0; e < count; ++e) ++counts_[digit(static_cast<std::int32_t>(e))];
+      std::int32_t before = 0;
+      for (std::int32_t& c : counts_) before += std::exchange(c, before);
+      for (std::int64_t e = 0; e < count; ++e) {
+        const std::int32_t place = places_[static_cast<std::size_t>(e)];
+        other_[static_cast<std::size_t>(counts_[digit(place)]++)] = place;
+      }
+      places_.swap(other_);
+    }
+    return places_.data();
+  }
+
+ private:
+  int passes_, digit_;
+  std::vector<std::int32_t> counts_, places_, other_;
+};
+
+// Sums the steps from one item after the other.
 class WalkAdder {
  public:
   // totals: A_m of the users, or nullptr where all likes pull alike.
-  WalkAdder(const WalkGraph& graph, const double* totals)
-      : graph_(graph),
-        totals_(totals),
-        sums_(static_cast<std::size_t>(graph.items), 0),
-        touched_(static_cast<std::size_t>(graph.items) + 1),
-        marks_(static_cast<std::size_t>(graph.items) / 64 + 1, 0) {}
+  WalkAdder(const WalkGraph& graph, const double* totals) : graph_(graph), totals_(totals), order_(graph.items) {}
 
-  // Adds a row of `users_of` to the end of `out`.
-  void row(std::int64_t row, WalkSums& out) {
-    count_ = 0;
+  // The sums of the steps from the item of a row of `users_of`, in no order; they stay until the next row.
+  SumsView walk_from(std::int64_t row) {
     const std::int32_t* users = graph_.users_of.row(row);
     const std::int64_t degree = graph_.users_of.size(row);
+    make_room(users, degree);
     for (std::int64_t e = 0; e < degree; ++e) {
       if (e + 2 * kAhead < degree) __builtin_prefetch(graph_.likes_of.starts + users[e + 2 * kAhead]);
       if (e + kAhead < degree) __builtin_prefetch(graph_.likes_of.row(users[e + kAhead]));
       spread(users[e], graph_.first_item + row);
     }
-    sort_touched();
-    const std::size_t begin = out.items.size(), end = begin + static_cast<std::size_t>(count_);
-    out.items.insert(out.items.end(), touched_.data(), touched_.data() + count_);
-    out.sums.resize(end);
-    for (std::size_t i = begin; i < end; ++i)
-      out.sums[i] = std::exchange(sums_[static_cast<std::size_t>(out.items[i])], 0);
-    out.starts.push_back(static_cast<std::int64_t>(end));
+    std::fill(slots_.begin(), slots_.begin() + (std::int64_t{1} << bits_), -1);
+    return {items_.data(), sums_.data(), count_};
+  }
+
+  // Adds a row of `users_of` to the end of `out`.
+  void row(std::int64_t row, WalkSums& out) {
+    walk_from(row);
+    const std::int32_t* places = order_.places(items_.data(), count_);
+    for (std::int64_t e = 0; e < count_; ++e) {
+      const auto at = static_cast<std::size_t>(places[e]);
+      out.items.push_back(items_[at]);
+      out.sums.push_back(sums_[at]);
+    }
+    out.starts.push_back(static_cast<std::int64_t>(out.items.size()));
   }
 
  private:
   static constexpr std::int64_t kAhead = 8;  // users whose likes are fetched ahead
+
+  // A hash table of the items that a row may meet: small rows stay in the near caches, however many items there are.
+  // Where it would be as large as the catalogue, an item's own number is its slot.
+  void make_room(const std::int32_t* users, std::int64_t degree) {
+    std::int64_t steps = 0;
+    for (std::int64_t e = 0; e < degree; ++e) steps += std::min(graph_.likes_of.size(users[e]), graph_.most);
+    const std::int64_t most = std::min(steps, graph_.items);
+    bits_ = 6;
+    while ((std::int64_t{1} << bits_) < 2 * most) ++bits_;
+    const bool all = std::int64_t{1} << bits_ >= graph_.items;
+    hash_ = all ? 1 : 2654435769u;
+    shift_ = all ? 0 : 32 - bits_;
+    const auto slots = std::size_t{1} << bits_;
+    if (slots_.size() < slots) slots_.resize(slots, -1);
+    if (items_.size() < static_cast<std::size_t>(most)) {
+      items_.resize(static_cast<std::size_t>(most));
+      sums_.resize(static_cast<std::size_t>(most));
+    }
+    count_ = 0;
+  }
 
   // One user's step to a like, by its pull. A very active user takes it within a window of the likes that begins at a
   // random one: each like is in it with the same probability, so the sum is right on average.
@@ -123,32 +194,22 @@ class WalkAdder {
 
   template <class Part>
   void add_each(const std::int32_t* items, std::int64_t count, Part part) {
+    const std::uint32_t last = (std::uint32_t{1} << bits_) - 1;
+    std::int32_t* slots = slots_.data();
+    std::int32_t* met = items_.data();
     std::uint64_t* sums = sums_.data();
-    std::int32_t* touched = touched_.data();
-    std::int64_t touched_count = count_;
     for (std::int64_t e = 0; e < count; ++e) {
       const std::int32_t n = items[e];
-      touched[touched_count] = n;
-      touched_count += sums[n] == 0;
-      sums[n] += part(n);
+      std::uint32_t slot = static_cast<std::uint32_t>(n) * hash_ >> shift_;
+      while (slots[slot] >= 0 && met[slots[slot]] != n) slot = (slot + 1) & last;
+      if (slots[slot] >= 0) {
+        sums[slots[slot]] += part(n);
+      } else {
+        slots[slot] = static_cast<std::int32_t>(count_);
+        met[count_] = n;
+        sums[count_++] = part(n);
+      }
     }
-    count_ = touched_count;
-  }
-
-  // Many items are sorted by a mark for each; few one with the other.
-  void sort_touched() {
-    if (count_ * 8 < static_cast<std::int64_t>(marks_.size())) {
-      std::sort(touched_.data(), touched_.data() + count_);
-      return;
-    }
-    for (std::int64_t i = 0; i < count_; ++i) {
-      const auto n = static_cast<std::uint32_t>(touched_[static_cast<std::size_t>(i)]);
-      marks_[n / 64] |= std::uint64_t{1} << n % 64;
-    }
-    std::int32_t* next = touched_.data();
-    for (std::size_t word = 0; word < marks_.size(); ++word)
-      for (std::uint64_t left = std::exchange(marks_[word], 0); left != 0; left &= left - 1)
-        *next++ = static_cast<std::int32_t>(64 * word) + __builtin_ctzll(left);
   }
 
   // At least 1, so that an item that was touched shows it; below 2^63 the signed conversion is the faster one.
@@ -158,50 +219,145 @@ class WalkAdder {
 
   const WalkGraph& graph_;
   const double* totals_;
+  ItemOrder order_;
+  std::vector<std::int32_t> slots_;  // 2^bits_ in use: the place of the item met, or -1
+  std::vector<std::int32_t> items_;
   std::vector<std::uint64_t> sums_;
-  std::vector<std::int32_t> touched_;  // items of the row, `count_` of them and room for one more
-  std::vector<std::uint64_t> marks_;
   std::int64_t count_ = 0;
+  int bits_ = 6, shift_ = 0;
+  std::uint32_t hash_ = 1;
 };
 
-// One row of the table: the `keep` entries with the largest W log(W / p), by item, and the mass that is left.
-inline double cut_row(const std::int32_t* items, const std::uint64_t* sums, std::int64_t count, const double* p,
-                      std::int64_t keep, std::vector<std::int32_t>& items_out, std::vector<float>& shares_out) {
-  std::uint64_t total = 0;
-  for (std::int64_t e = 0; e < count; ++e) total += sums[e];
-  const auto share = [&](std::int64_t e) { return static_cast<double>(sums[e]) / static_cast<double>(total); };
-  std::vector<std::int64_t> kept(static_cast<std::size_t>(count));
-  for (std::int64_t e = 0; e < count; ++e) kept[static_cast<std::size_t>(e)] = e;
-  if (count > keep) {
-    std::vector<double> value(static_cast<std::size_t>(count));
-    for (std::int64_t e = 0; e < count; ++e) {
-      const double w = share(e);
-      value[static_cast<std::size_t>(e)] = w * std::log(w / p[items[e]]);
+// Rows of the table: of the sums of a row the `keep` entries with the largest W log(W / p), by item, and the mass left.
+class RowCutter {
+ public:
+  RowCutter(const double* p, std::int64_t items, std::int64_t keep)
+      : p_(p), keep_(keep), per_p_(static_cast<std::size_t>(items)), order_(items), bins_(kBins) {
+    for (std::int64_t n = 0; n < items; ++n) per_p_[static_cast<std::size_t>(n)] = static_cast<float>(1.0 / p[n]);
+  }
+
+  // The mass that is cut. Entries are given in any order, and leave in that of the items.
+  double cut(SumsView row, std::vector<std::int32_t>& items_out, std::vector<float>& shares_out) {
+    std::uint64_t total = 0, held = 0;
+    for (std::int64_t e = 0; e < row.count; ++e) total += row.sums[e];
+    if (row.count > keep_) {
+      choose(row, total);
+      row = {kept_items_.data(), kept_sums_.data(), keep_};
     }
-    std::nth_element(kept.begin(), kept.begin() + keep, kept.end(), [&](std::int64_t a, std::int64_t b) {
-      const double x = value[static_cast<std::size_t>(a)], y = value[static_cast<std::size_t>(b)];
-      return x > y || (x == y && a < b);
-    });
-    kept.resize(static_cast<std::size_t>(keep));
-    std::sort(kept.begin(), kept.end());
+    const std::int32_t* places = order_.places(row.items, row.count);
+    for (std::int64_t e = 0; e < row.count; ++e) {
+      items_out.push_back(row.items[places[e]]);
+      shares_out.push_back(static_cast<float>(share(row.sums[places[e]], total)));
+      held += row.sums[e];
+    }
+    return total == 0 ? 1.0 : static_cast<double>(total - held) / static_cast<double>(total);
   }
-  std::uint64_t held = 0;
-  for (const std::int64_t e : kept) {
-    items_out.push_back(items[e]);
-    shares_out.push_back(static_cast<float>(share(e)));
-    held += sums[e];
+
+ private:
+  struct Value {
+    double value;
+    std::int32_t item;
+    std::uint64_t sum;
+
+    bool operator<(const Value& other) const {
+      return value > other.value || (value == other.value && item < other.item);
+    }
+  };
+
+  static double share(std::uint64_t sum, std::uint64_t total) {
+    return static_cast<double>(sum) / static_cast<double>(total);
   }
-  return total == 0 ? 1.0 : static_cast<double>(total - held) / static_cast<double>(total);
-}
 
-// Rows of sums in memory of someone else's.
-struct SumsView {
-  const std::int32_t* items;
-  const std::uint64_t* sums;
-  std::int64_t count;
+  // The best entries. Values in float32 tell nearly all of them from the others; exact ones decide about the rest.
+  void choose(const SumsView& row, std::uint64_t total) {
+    const auto [items, sums, count] = row;
+    values_.resize(static_cast<std::size_t>(count));
+    const auto per_total = static_cast<float>(1.0 / static_cast<double>(total));
+    float most = 0.0f, largest = 0.0f;
+    for (std::int64_t e = 0; e < count; ++e) {
+      __builtin_prefetch(&per_p_[static_cast<std::size_t>(items[std::min(e + kAhead, count - 1)])]);
+      const auto sum = static_cast<float>(static_cast<std::int64_t>(sums[e]));
+      const float ratio = sum * per_total * per_p_[static_cast<std::size_t>(items[e])];
+      const float value = ratio < HUGE_VALF ? sum * log2_of(ratio) : HUGE_VALF;
+      values_[static_cast<std::size_t>(e)] = value;
+      most = std::max(most, value);
+      largest = std::max(largest, sum);
+    }
+    const auto [low, high] = band(most);
+    const float error = 1e-4f * largest;  // of two values, with room to spare
+    std::int64_t kept = 0, close = 0;
+    kept_items_.resize(values_.size() + 1);
+    kept_sums_.resize(values_.size() + 1);
+    close_places_.resize(values_.size() + 1);
+    for (std::int64_t e = 0; e < count; ++e) {  // without branches, which no processor foresees
+      const float value = values_[static_cast<std::size_t>(e)];
+      const bool above = value > high + error, below = value < low - error;
+      kept_items_[static_cast<std::size_t>(kept)] = items[e];
+      kept_sums_[static_cast<std::size_t>(kept)] = sums[e];
+      close_places_[static_cast<std::size_t>(close)] = e;
+      kept += above;
+      close += !(above | below);
+    }
+    close_.clear();
+    for (std::int64_t i = 0; i < close; ++i) {
+      const std::int64_t e = close_places_[static_cast<std::size_t>(i)];
+      const double w = share(sums[e], total);
+      close_.push_back({w * std::log(w / p_[items[e]]), items[e], sums[e]});
+    }
+    std::nth_element(close_.begin(), close_.begin() + (keep_ - kept), close_.end());
+    for (std::size_t i = 0; kept < keep_; ++i, ++kept) {
+      kept_items_[static_cast<std::size_t>(kept)] = close_[i].item;
+      kept_sums_[static_cast<std::size_t>(kept)] = close_[i].sum;
+    }
+  }
 
-  SumsView(const Lists& rows, const std::uint64_t* all, std::int64_t row)
-      : items(rows.row(row)), sums(all + rows.starts[row]), count(rows.size(row)) {}
+  // Two numbers, near one another, with the `keep`-th largest value between them.
+  std::pair<float, float> band(float most) {
+    const std::uint32_t top = bin_of(most);
+    std::fill(bins_.begin(), bins_.end(), 0);
+    for (const float value : values_) ++bins_[std::min(kBins - 1, top - bin_of(value))];
+    std::uint32_t bin = 0;
+    for (std::int64_t above = bins_[0]; above < keep_; above += bins_[bin]) ++bin;
+    const float high = edge(top - bin + 1);
+    return {bin + 1 < kBins && top >= bin ? edge(top - bin) : -HUGE_VALF, high};
+  }
+
+  // Bins of 1 / 128 of an octave; all that is not above 0 is in the lowest.
+  static std::uint32_t bin_of(float value) { return value > 0.0f ? bits_of(value) >> 16 : 0; }
+  static float edge(std::uint32_t bin) {
+    const std::uint32_t bits = bin << 16;
+    float value;
+    std::memcpy(&value, &bits, sizeof value);
+    return value;
+  }
+  static std::uint32_t bits_of(float value) {
+    std::uint32_t bits;
+    std::memcpy(&bits, &value, sizeof bits);
+    return bits;
+  }
+
+  // log2 of a normal number above 0, to within 1e-6 of 1.
+  static float log2_of(float x) {
+    const std::uint32_t bits = bits_of(x), shifted = bits - 0x3F3504F3u;  // the mantissa from sqrt(1/2) to sqrt(2)
+    const auto exponent = static_cast<float>(static_cast<std::int32_t>(shifted) >> 23);
+    const std::uint32_t mantissa = bits - (shifted & 0xFF800000u);
+    float m;
+    std::memcpy(&m, &mantissa, sizeof m);
+    const float z = (m - 1.0f) / (m + 1.0f), square = z * z;
+    return exponent + z * (2.8853901f + square * (0.9617967f + square * (0.57707802f + square * 0.41219859f)));
+  }
+
+  static constexpr std::uint32_t kBins = 2048;
+  static constexpr std::int64_t kAhead = 32;
+  const double* p_;
+  std::int64_t keep_;
+  std::vector<float> per_p_, values_;
+  ItemOrder order_;
+  std::vector<std::int32_t> bins_;
+  std::vector<std::int64_t> close_places_;
+  std::vector<Value> close_;  // entries about which the exact value decides
+  std::vector<std::int32_t> kept_items_;
+  std::vector<std::uint64_t> kept_sums_;
 };
 
 // A row of two parts, added: its entries. There are no branches that depend on the items, which no processor foresees.

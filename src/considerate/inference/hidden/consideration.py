@@ -165,7 +165,7 @@ class WalkSteps:
         p = weights / weights.sum()
 
         def cut(block: Range) -> Rows:
-            return compiled.cut_walk(*self.sums(block), p, neighbours)
+            return self.graph.cut_rows(*block, p, neighbours)
 
         blocks: list[Rows] = run(cut, ranges(row_cuts(self.work())))
         return blocks
