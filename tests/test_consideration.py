@@ -22,7 +22,7 @@ from considerate.distributed import OutOfCore
 from considerate.errors import DataError
 from considerate.inference.hidden import Consideration, Draws, Sampled, popularity_weights, positives_to_negatives
 from considerate.inference.hidden import consideration as module
-from considerate.inference.hidden.consideration import WalkSteps, pull_of, row_cuts
+from considerate.inference.hidden.consideration import WalkSteps, pull_of, row_cuts, row_length
 from considerate.kernels import compiled
 from considerate.kernels.threads import LocalBackend
 from considerate.model.changes import with_items, with_users
@@ -162,6 +162,40 @@ def test_rows_are_cut_to_what_tells_most(keep: int) -> None:
         np.testing.assert_array_equal(cut.items[kept], np.sort(items[entries][order]))
         assert cut.rest[row] == pytest.approx(1 - share[order].sum(), abs=1e-6)
     np.testing.assert_allclose(dense(cut).sum(axis=1) + cut.rest, 1, atol=1e-6)
+
+
+@examples(60, 15)
+@given(seed=st.integers(0, 2**32 - 1), items=st.sampled_from([30, 700, 5000]), levels=st.sampled_from([2, 9, 10**6]))
+def test_the_exact_value_decides_about_entries_that_are_close(seed: int, items: int, levels: int) -> None:
+    """Sums and popularities of few levels, and so many ties, or of any size: the entries kept are those of NumPy."""
+    random = np.random.default_rng(seed)
+    count, keep = int(random.integers(1, items)), int(random.integers(0, 400))
+    row = np.sort(random.choice(items, count, replace=False)).astype(np.int32)
+    sums = random.integers(1, levels + 1, count).astype(np.uint64) ** int(random.integers(1, 4))
+    p = random.integers(1, levels + 1, items) / random.choice([1.0, 1e4, 1e9])
+    _, found, shares, rest = compiled.cut_walk(np.array([0, count]), row, sums, p, keep)
+    share = sums / sums.sum()
+    order = np.sort(np.lexsort((row, -share * np.log(share / p[row])))[:keep])
+    np.testing.assert_array_equal(found, row[order])
+    np.testing.assert_array_equal(shares, share[order].astype(np.float32))
+    assert rest[0] == pytest.approx(1 - share[order].sum(), abs=1e-6)
+
+
+def test_rows_are_shorter_where_the_table_would_outgrow_the_likes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The longest rows that keep the sum of min(steps, length) within the room; parts of a graph agree."""
+    graph = graph_from(planted(users=60, seed=3).toarray())
+    work = WalkSteps(graph.by_user, graph.by_item, np.ones(40)).work()
+    assert row_length(work, 500, graph.edges) == 500
+    monkeypatch.setattr(module, "ROOM", 0)
+    monkeypatch.setattr(module, "ENTRIES_A_LIKE", 1)
+    length = row_length(work, 500, graph.edges)
+    assert np.minimum(work, length).sum() <= graph.edges < np.minimum(work, length + 1).sum()
+    assert row_length(work, 3, graph.edges) == 3
+    assert row_length(np.array([10, 10]), 500, 0) == 1
+    table, wanted = table_of(graph), table_of(graph, neighbours=length)
+    assert len(table.items) <= graph.edges
+    for name in ("starts", "items", "shares", "rest"):
+        np.testing.assert_array_equal(getattr(table, name), getattr(wanted, name))
 
 
 def test_ties_are_cut_by_the_items_number() -> None:

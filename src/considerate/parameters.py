@@ -120,7 +120,8 @@ class Parameters:
     )
     neighbours: int = setting(
         500,
-        "entries kept of each item's row of the walk; the rest is popularity's",
+        "entries kept of each item's row of the walk, fewer where the table would have more than 2^26 and more than "
+        "eight a like; the rest is popularity's",
         low=1,
         high=100_000,
         integer=True,

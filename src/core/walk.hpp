@@ -318,8 +318,8 @@ class RowCutter {
     for (const float value : values_) ++bins_[std::min(kBins - 1, top - bin_of(value))];
     std::uint32_t bin = 0;
     for (std::int64_t above = bins_[0]; above < keep_; above += bins_[bin]) ++bin;
-    const float high = edge(top - bin + 1);
-    return {bin + 1 < kBins && top >= bin ? edge(top - bin) : -HUGE_VALF, high};
+    const bool lowest = bin + 1 == kBins || bin == top;  // all that is below is in it too
+    return {lowest ? -HUGE_VALF : edge(top - bin), edge(top - bin + 1)};
   }
 
   // Bins of 1 / 128 of an octave; all that is not above 0 is in the lowest.

@@ -16,7 +16,7 @@ from considerate.data.graph import ITEMS, MOST_ITEM_BLOCKS, USERS, GraphOutline,
 from considerate.distributed.backends.base import BackendSession
 from considerate.distributed.messages import Reply, Sums, merge_replies
 from considerate.errors import MemoryLimitError
-from considerate.inference.hidden.consideration import BLOCK_STEPS, MOST_LIKES
+from considerate.inference.hidden.consideration import BLOCK_STEPS, ENTRIES_A_LIKE, MOST_LIKES, ROOM
 from considerate.inference.posterior import padded
 from considerate.kernels import compiled
 from considerate.parameters import FitPlan
@@ -141,7 +141,8 @@ class Division:
 
     def walk_bytes(self, each: int) -> float:
         """The walk's table, of `each` bytes an entry."""
-        return float(each) * self.items * min(self.plan.neighbours, self.items) * (self.plan.consideration == "walk")
+        entries = min(self.items * min(self.plan.neighbours, self.items), max(ROOM, ENTRIES_A_LIKE * self.edges))
+        return float(each) * entries * (self.plan.consideration == "walk")
 
     @property
     def worker_memory(self) -> float:

@@ -20,7 +20,7 @@ from considerate.data import Interactions
 from considerate.data.graph import FEW_COLUMNS, Graph
 from considerate.data.sources import is_sparse
 from considerate.errors import MemoryLimitError, UsageError
-from considerate.inference.hidden.consideration import BLOCK_STEPS, MOST_LIKES
+from considerate.inference.hidden.consideration import BLOCK_STEPS, ENTRIES_A_LIKE, MOST_LIKES, ROOM
 from considerate.inference.posterior import padded
 from considerate.kernels.threads import available_threads
 from considerate.parameters import FitPlan
@@ -49,17 +49,19 @@ def needed_memory(users: int, items: int, edges: int, plan: FitPlan, steps: int 
     else:
         sweep = 12 * min(plan.groups, items) * users + (16 * plan.factors + 64) * items  # alpha, floor, l; tastes
     if plan.consideration == "walk":
-        table, making = _walk_memory(items, edges * (1 + edges // max(1, users)) if steps is None else steps, plan)
+        table, making = _walk_memory(
+            items, edges, edges * (1 + edges // max(1, users)) if steps is None else steps, plan
+        )
         held, build = held + table, max(build, pairs_and_graph(users, items, edges) + making)
     return int(max(held + sweep, build) + 16e6)
 
 
-def _walk_memory(items: int, steps: int, plan: FitPlan) -> tuple[int, int]:
+def _walk_memory(items: int, edges: int, steps: int, plan: FitPlan) -> tuple[int, int]:
     """Bytes of the walk's table, with the alias tables that draws need; and those of the blocks while it is made."""
-    entries = min(items * min(plan.neighbours, items), steps)
+    entries = min(items * min(plan.neighbours, items), steps, max(ROOM, ENTRIES_A_LIKE * edges))
     slots = 12 * (entries + items) if plan.hidden == "sampled" else 0
     sums = min(steps, (plan.threads or available_threads()) * BLOCK_STEPS)
-    return 8 * entries + 12 * items + slots, 16 * entries + 18 * sums
+    return 8 * entries + 12 * items + slots, 8 * entries + 18 * sums
 
 
 def pairs_and_graph(users: int, items: int, edges: int) -> int:

@@ -80,10 +80,16 @@ class ItemPartition(Partition):
         masses: NDArray[Any] = np.bincount(items, np.expm1(-product), minlength=likes.rows)
         return masses
 
-    def walk_rows(self, pull: NDArray[np.float64], weights: NDArray[np.float64]) -> list[Rows]:
-        """The rows of the walk from the items here."""
-        steps = WalkSteps(self._all_user_likes(), self.graph.likes, pull, first_item=self.graph.first)
-        return steps.rows(weights, self.setup.plan.neighbours)
+    def walk_work(self, pull: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Steps that each row of the walk from the items here costs."""
+        return self._walk_steps(pull).work()
+
+    def walk_rows(self, pull: NDArray[np.float64], weights: NDArray[np.float64], length: int) -> list[Rows]:
+        """The rows of the walk from the items here, cut to `length` entries."""
+        return list(self._walk_steps(pull).rows(weights, length))
+
+    def _walk_steps(self, pull: NDArray[np.float64]) -> WalkSteps:
+        return WalkSteps(self._all_user_likes(), self.graph.likes, pull, first_item=self.graph.first)
 
     def _all_user_likes(self) -> Adjacency:
         assert self.graph.all_user_likes is not None, "a part of the items needs what all users liked"

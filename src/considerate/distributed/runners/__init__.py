@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -17,7 +19,7 @@ from considerate.distributed.runners.by_items import ByItemsRunner
 from considerate.distributed.runners.by_users import ByUsersRunner, InnerSweepsRunner
 from considerate.errors import UsageError
 from considerate.inference.hidden import Consideration, Inclusion, Masses, correct_head_by
-from considerate.inference.hidden.consideration import Rows, pull_of, row_cuts
+from considerate.inference.hidden.consideration import Rows, pull_of, row_cuts, row_length
 from considerate.inference.posterior import Side
 from considerate.kernels import compiled
 from considerate.kernels.arrays import added
@@ -77,19 +79,24 @@ def consideration_over(
     time, about `block_bytes` of them or fewer, come up the tree of workers and are cut here.
     """
     pull = pool.share(pull_of(weights, outline.item_degree))
-    if pool.call("resident")[0] != USERS:
-        blocks = [block for rows in pool.call("walk_rows", pull, pool.share(weights)) for block in rows]
-        return Consideration.of_rows(blocks, weights, plan.mixing)
+    by_users = pool.call("resident")[0] == USERS
+    work: NDArray[np.int64] = (
+        pool.call("walk_work", pull, merge=added) if by_users else np.concatenate(pool.call("walk_work", pull))
+    )
+    length = row_length(work, plan.neighbours, outline.edges)
     p = weights / weights.sum()
 
     def cut(items: Range) -> Rows:
         sums: compiled.WalkSums = pool.call("walk_sums", pull, items, merge=merge_replies).root().walk
-        return compiled.cut_walk(*sums, p, plan.neighbours)
+        return compiled.cut_walk(*sums, p, length)
 
-    work: NDArray[np.int64] = pool.call("walk_work", pull, merge=added)
-    entries = np.minimum(work, outline.item_count)  # of each row's sums, at most
-    blocks = [cut(items) for items in ranges(row_cuts(entries, max(1, int(block_bytes / WALK_ENTRY))))]
-    return Consideration.of_rows(blocks, weights, plan.mixing)
+    blocks: Iterable[Rows]
+    if by_users:
+        entries = np.minimum(work, outline.item_count)  # of each row's sums, at most
+        blocks = map(cut, ranges(row_cuts(entries, max(1, int(block_bytes / WALK_ENTRY)))))
+    else:
+        blocks = chain.from_iterable(pool.call("walk_rows", pull, pool.share(weights), length))
+    return Consideration.of_rows(blocks, int(np.minimum(work, length).sum()), weights, plan.mixing)
 
 
 def gather(pool: WorkerPool, factors: int) -> Side:

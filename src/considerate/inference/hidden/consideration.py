@@ -12,11 +12,12 @@ With pi_n = d_n every like pulls alike, and sum over m of d_m walk_mn = d_n: if 
 c d_n times. H keeps the degrees of G, as in the paper, and its edges are no longer blind to the person.
 
 Rows of W are cut to the entries that tell most, those of largest W log(W / p); the mass that is cut is given to pi.
+They are cut shorter than asked for where the table would outgrow the likes (`row_length`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,7 +29,9 @@ from considerate.kernels import compiled
 from considerate.kernels.threads import locked_cached_property
 
 MOST_LIKES = 4096  # of a user with more, each step takes a window of so many: the cost of a user is linear beyond
-BLOCK_STEPS = 4_000_000  # of the walk, in one task; its sparse sums have at most as many entries
+BLOCK_STEPS = 4_000_000  # of the walk, in one task; its rows have at most as many entries
+WAVE = 16  # blocks whose rows wait to be put into the table
+ENTRIES_A_LIKE, ROOM = 8, 1 << 26  # of the table: at most so many a like, or so many in all if that is more
 
 
 @dataclass(frozen=True)
@@ -53,19 +56,28 @@ class Consideration:
         run: Any = run_serially,
     ) -> Consideration:
         """The table of a graph in memory. A like of an item of weight 0 leads nowhere, and nothing leads to it."""
+        likes = by_user.edges
         if np.any((weights == 0) & (by_item.degrees > 0)):
             kept = weights[by_user.indices] > 0
             by_user = Adjacency(np.append(0, np.cumsum(kept))[by_user.starts], by_user.indices[kept])
             by_item = transpose(by_user, len(weights))
         steps = WalkSteps(by_user, by_item, pull_of(weights, by_item.degrees))
-        return cls.of_rows(steps.rows(weights, neighbours, run), weights, mix)
+        work = steps.work()
+        length = row_length(work, neighbours, likes)
+        return cls.of_rows(steps.rows(weights, length, run), int(np.minimum(work, length).sum()), weights, mix)
 
     @classmethod
-    def of_rows(cls, blocks: Sequence[Rows], weights: NDArray[np.float64], mix: float) -> Consideration:
-        """Rows of `compiled.cut_walk`, in order, as one table."""
-        lengths = np.concatenate([np.zeros(1, np.int64), *(np.diff(starts) for starts, *_ in blocks)])
-        items, shares, rest = (np.concatenate([block[part] for block in blocks]) for part in (1, 2, 3))
-        return cls(np.cumsum(lengths), items, shares, rest, weights, mix)
+    def of_rows(cls, blocks: Iterable[Rows], most: int, weights: NDArray[np.float64], mix: float) -> Consideration:
+        """Rows of `compiled.cut_walk`, in order, as one table of at most so many entries. A block is put where it
+        belongs and let go: there is no second copy of the table."""
+        items, shares = np.empty(most, np.int32), np.empty(most, np.float32)
+        lengths, rest, end = [np.zeros(1, np.int64)], [np.empty(0, np.float32)], 0
+        for starts, block_items, block_shares, block_rest in blocks:
+            here = slice(end, end := end + len(block_items))
+            items[here], shares[here] = block_items, block_shares
+            lengths.append(np.diff(starts))
+            rest.append(block_rest)
+        return cls(np.cumsum(np.concatenate(lengths)), items[:end], shares[:end], np.concatenate(rest), weights, mix)
 
     @property
     def item_count(self) -> int:
@@ -160,15 +172,27 @@ class WalkSteps:
         """Steps that each item's row costs."""
         return self.graph.work()
 
-    def rows(self, weights: NDArray[np.float64], neighbours: int, run: Any = run_serially) -> list[Rows]:
+    def rows(self, weights: NDArray[np.float64], length: int, run: Any = run_serially) -> Iterator[Rows]:
         """All rows, cut, where the users are all."""
-        p = weights / weights.sum()
+        p, blocks = weights / weights.sum(), ranges(row_cuts(self.work()))
 
         def cut(block: Range) -> Rows:
-            return self.graph.cut_rows(*block, p, neighbours)
+            return self.graph.cut_rows(*block, p, length)
 
-        blocks: list[Rows] = run(cut, ranges(row_cuts(self.work())))
-        return blocks
+        for first in range(0, len(blocks), WAVE):
+            yield from run(cut, blocks[first : first + WAVE])
+
+
+def row_length(work: NDArray[np.int64], neighbours: int, likes: int) -> int:
+    """The most entries of a row: `neighbours`, or as many fewer as keep the table within its room.
+
+    A function of the data alone. A row has at most as many entries as it costs steps, `work`.
+    """
+    room, low, high = max(ROOM, ENTRIES_A_LIKE * likes), 1, neighbours
+    while low < high:  # the longest that fits
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if np.minimum(work, middle).sum() <= room else (low, middle - 1)
+    return low
 
 
 def row_cuts(work: NDArray[np.int64], most: int | None = None) -> NDArray[np.int64]:
