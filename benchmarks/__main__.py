@@ -33,6 +33,8 @@ NAMES = (
     "memory",
     "scale",
     "xbox",
+    "million",
+    "hundred_million",
     "recommend",
     "evaluation",
     "load",

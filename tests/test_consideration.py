@@ -271,11 +271,13 @@ def test_draws_have_the_law_of_the_walk(neighbours: int, mix: float, gamma: floa
         assert chi_square(outcomes, by_pi) < 1e-6
 
 
-def test_the_tree_has_the_same_law() -> None:
-    """The walk stays among the likes all but always: rejection stalls, and the exact draw takes over."""
-    likes = np.zeros((9, 8), int)
+@pytest.mark.parametrize("items", [8, 70_000])
+def test_the_tree_has_the_same_law(items: int) -> None:
+    """The walk stays among the likes all but always: rejection stalls, and the exact draw takes over. In a large
+    catalogue, here of items that nobody likes, it is a tree of what the walk leads to beside pi."""
+    likes = np.zeros((9, items), int)
     likes[:5, :3] = 1
-    likes[5:, 3:] = np.array([[1, 1, 0, 0, 1], [1, 0, 1, 0, 0], [0, 1, 1, 1, 0], [1, 0, 0, 0, 0]])
+    likes[5:, 3:8] = np.array([[1, 1, 0, 0, 1], [1, 0, 1, 0, 0], [0, 1, 1, 1, 0], [1, 0, 0, 0, 0]])
     likes[4, 3] = 1
     table = table_of(graph_from(likes), mix=1e-3)
     estimator = alike(table, [0, 1, 2], 2 / 3)

@@ -2,6 +2,7 @@
 #pragma once
 #include <algorithm>
 #include <cstdint>
+#include <numeric>
 #include <vector>
 
 #include "tilt.hpp"
@@ -23,9 +24,10 @@ struct DrawSettings {
 // How many a user gets: c d, its fraction by a coin, never more than there are.
 inline std::int64_t negatives_of(const DrawSettings& settings, const std::int32_t* liked, std::int64_t degree,
                                  std::int64_t row) {
-  std::int64_t available = settings.support;
-  for (std::int64_t e = 0; e < degree; ++e) available -= settings.weights[liked[e]] > 0;
   const double wanted = settings.rate * static_cast<double>(degree);
+  std::int64_t available = settings.support;
+  if (wanted + 1.0 > static_cast<double>(available - degree))  // else there are enough, whatever is liked
+    for (std::int64_t e = 0; e < degree; ++e) available -= settings.weights[liked[e]] > 0;
   auto count = static_cast<std::int64_t>(wanted);
   Random coin(key64(settings.seed, settings.sweep * 2 + 1, static_cast<std::uint64_t>(settings.first_user + row)));
   count += coin.uniform() < wanted - static_cast<double>(count);
@@ -44,12 +46,11 @@ class Drawer {
     Random random(key64(settings_.seed, settings_.sweep * 2, static_cast<std::uint64_t>(settings_.first_user + row)));
     row_ = row;
     std::int64_t liked_in_support = 0;
-    for (std::int64_t e = 0; e < degree; ++e) {
-      mark(liked[e]);
-      liked_in_support += settings_.weights[liked[e]] > 0;
-    }
+    for (std::int64_t e = 0; e < degree; ++e) mark(liked[e]);
+    if (count + degree >= settings_.support)
+      for (std::int64_t e = 0; e < degree; ++e) liked_in_support += settings_.weights[liked[e]] > 0;
     std::int64_t drawn = 0;
-    if (count == settings_.support - liked_in_support) {
+    if (count + liked_in_support == settings_.support) {
       for (std::int64_t n = 0; drawn < count; ++n)
         if (settings_.weights[n] > 0 && !marked(static_cast<std::int32_t>(n)))
           out[drawn++] = static_cast<std::int32_t>(n);
@@ -73,9 +74,8 @@ class Drawer {
 
  private:
   // Draws of `next`, until there are enough or too many were discarded, some `times` as many as were kept, by what an
-  // exact draw costs: how many there are. Discarding what is liked or
-  // drawn already is sampling without replacement. The next item's law does not depend on how many were discarded, so
-  // leaving the loop at any time for an exact draw is exact too.
+  // exact draw costs: how many there are. Discarding what is liked or drawn already is sampling without replacement. The
+  // next item's law does not depend on how many were discarded, so leaving the loop for an exact draw is exact too.
   template <class Next>
   std::int64_t draw_while_cheap(Random& random, std::int64_t count, std::int64_t drawn, std::int64_t times,
                                 std::int32_t* out, Next next) {
@@ -93,15 +93,54 @@ class Drawer {
     return drawn;
   }
 
-  // By the user's own weights, while there is an item left that has any: how many were drawn.
+  // By the user's own weights, while there is an item left that has any: how many were drawn. They are written out where
+  // that is not too many; in a large catalogue what the walk leads to is kept apart from pi.
   std::int64_t draw_by_walk(Random& random, const std::int32_t* liked, std::int64_t degree, std::int64_t count,
                             std::int32_t* out) {
     WalkStream stream(*settings_.walk, settings_.table, random, liked, degree);
     std::int64_t drawn = draw_while_cheap(random, count, 0, 8, out, [&] { return stream.next(); });
     if (drawn == count) return count;
-    settings_.walk->weigh(liked, degree, settings_.weights, settings_.table.size, walked_, own_weights_);
-    drawn = draw_by_own_weights(random, liked, degree, count, drawn, out);
+    if (settings_.tilt == nullptr && settings_.table.size >= kLarge) {
+      drawn = draw_by_parts(random, liked, degree, count, drawn, out);
+    } else {
+      settings_.walk->weigh(liked, degree, settings_.weights, settings_.table.size, walked_, own_weights_);
+      drawn = draw_by_own_weights(random, liked, degree, count, drawn, out);
+    }
     from_pi_ += count - drawn;
+    return drawn;
+  }
+
+  // The same law as two parts, a tree of the items that the walk leads to and pi: the cost does not grow with the
+  // catalogue. An item that pi gives is drawn again while it is marked.
+  std::int64_t draw_by_parts(Random& random, const std::int32_t* liked, std::int64_t degree, std::int64_t count,
+                             std::int64_t drawn, std::int32_t* out) {
+    const double* pi = settings_.weights;
+    if (total_ < 0.0) total_ = std::accumulate(pi, pi + settings_.table.size, 0.0);
+    double left = total_;  // of pi: that of the items not marked
+    for (std::int64_t e = 0; e < degree; ++e) left -= pi[liked[e]];
+    for (std::int64_t e = 0; e < drawn; ++e) left -= pi[out[e]];
+    std::vector<std::int32_t> items;
+    std::vector<double> weights;
+    const double background = settings_.walk->lead(liked, degree, items, weights) / total_;
+    for (std::size_t i = 0; i < items.size(); ++i)
+      if (marked(items[i])) weights[i] = 0.0;
+    WeightedTree tree(weights.data(), static_cast<std::int64_t>(weights.size()));
+    for (; drawn < count; ++drawn, ++from_tree_) {
+      const double walked = tree.total(), of_pi = background * std::max(left, 0.0);
+      if (walked + of_pi <= 0.0) break;
+      std::int32_t n;
+      if (random.uniform() * (walked + of_pi) < walked) {
+        n = items[static_cast<std::size_t>(tree.draw(random))];
+      } else {
+        do n = settings_.table.draw(random);
+        while (marked(n));
+      }
+      const auto at = std::lower_bound(items.begin(), items.end(), n);
+      if (at != items.end() && *at == n) tree.set(at - items.begin(), 0.0);
+      mark(n);
+      left -= pi[n];
+      out[drawn] = n;
+    }
     return drawn;
   }
 
@@ -144,8 +183,10 @@ class Drawer {
   std::vector<float> walked_;
   std::vector<double> own_weights_;
   std::int64_t rejected_ = 0, from_tree_ = 0, from_pi_ = 0;
-  std::int64_t row_ = 0;        // of the user at work
-  std::int64_t patience_ = 64;  // draws that may be discarded before the first
+  static constexpr std::int64_t kLarge = 65536;  // items
+  double total_ = -1.0;                          // of pi, once it is asked for
+  std::int64_t row_ = 0;                         // of the user at work
+  std::int64_t patience_ = 64;                   // draws that may be discarded before the first
 };
 
 }  // namespace considerate

@@ -415,6 +415,28 @@ struct WalkTable {
   const WalkSlot* slots_of(std::int64_t item) const { return slots + rows.starts[item] + item; }
   std::int64_t slot_count(std::int64_t item) const { return rows.size(item) + 1; }
 
+  // Where the walk leads to, the items ascending, and their weights in w; what is left of w is pi's.
+  double lead(const std::int32_t* liked, std::int64_t degree, std::vector<std::int32_t>& items,
+              std::vector<double>& weights) const {
+    const double each = (1.0 - mix) / static_cast<double>(degree);
+    std::vector<std::pair<std::int32_t, float>> met;
+    double cut = 0;
+    for (std::int64_t e = 0; e < degree; ++e) {
+      cut += static_cast<double>(rest[liked[e]]);
+      for (std::int64_t i = rows.starts[liked[e]]; i < rows.starts[liked[e] + 1]; ++i)
+        met.emplace_back(rows.indices[i], shares[i]);
+    }
+    std::sort(met.begin(), met.end());
+    for (const auto& [item, share] : met) {
+      if (items.empty() || items.back() != item) {
+        items.push_back(item);
+        weights.push_back(0.0);
+      }
+      weights.back() += each * static_cast<double>(share);
+    }
+    return mix + each * cut;
+  }
+
   // w of every item, for an exact draw.
   void weigh(const std::int32_t* liked, std::int64_t degree, const double* pi, std::int64_t items,
              std::vector<float>& walked, std::vector<double>& out) const {
