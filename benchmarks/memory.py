@@ -2,69 +2,121 @@
 
     python -m benchmarks memory
 
-Matrices of uniform random likes; `walk` is *sampled* with draws by the walk.
+Likes by power laws, from a matrix; `walk` is *sampled* with draws by the walk.
 
-The peak is that of the process while it fits (VmHWM), less what it held before.
+The peak is that of anonymous memory while the process fits, less what it held before: pages of files, which the system
+drops when it needs room, do not count.
 """
 
 from __future__ import annotations
 
 import gc
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from benchmarks.report import THREADS, Row, Section, command, in_a_process, peak_bytes
+from benchmarks.data import drawn_likes
+from benchmarks.report import THREADS, Row, Section, command, in_a_process
+from considerate import Recommender
+from considerate.data.graph import Graph
+from considerate.fitting.memory import WalkSize, needed_memory
+from considerate.parameters import FitPlan
 
-# users, items, likes, factors, estimator, negatives
+# users, items, likes, factors, estimator, negatives, where
 CASES = (
-    (100_000, 10_000, 6_000_000, 32, "sampled", 5.0),
-    (1_000_000, 1_000_000, 5_000_000, 8, "sampled", 5.0),
-    (1_000_000, 10_000, 4_000_000, 20, "sampled", 1.0),
-    (50_000, 50_000, 10_000_000, 20, "sampled", 0.5),
-    (50_000, 2_000_000, 3_000_000, 16, "sampled", 2.0),
-    (500_000, 50_000, 1_500_000, 64, "sampled", 1.0),
-    (1_000_000, 20_000, 5_000_000, 32, "expected", 5.0),
-    (50_000, 1_000_000, 3_000_000, 32, "expected", 5.0),
-    (100_000, 10_000, 3_000_000, 16, "walk", 2.0),
-    (500_000, 200_000, 3_000_000, 8, "walk", 1.0),
+    (20_000, 5_000, 100_000, 16, "sampled", 3.0, "memory"),
+    (100_000, 10_000, 6_000_000, 32, "sampled", 5.0, "memory"),
+    (1_000_000, 1_000_000, 5_000_000, 8, "sampled", 5.0, "memory"),
+    (200_000, 50_000, 20_000_000, 20, "sampled", 1.0, "memory"),
+    (50_000, 2_000_000, 3_000_000, 64, "sampled", 2.0, "memory"),
+    (1_000_000, 20_000, 5_000_000, 32, "expected", 5.0, "memory"),
+    (50_000, 1_000_000, 3_000_000, 32, "expected", 5.0, "memory"),
+    (100_000, 10_000, 3_000_000, 16, "walk", 2.0, "memory"),
+    (500_000, 200_000, 3_000_000, 8, "walk", 1.0, "memory"),
+    (300_000, 20_000, 10_000_000, 32, "sampled", 3.0, "memory"),
 )
+WATCH = """
+import os, select, sys
+page, peak = os.sysconf("SC_PAGE_SIZE"), 0
+with open(f"/proc/{sys.argv[1]}/statm") as file:
+    while True:
+        file.seek(0)
+        resident, of_files = map(int, file.read().split()[1:3])
+        peak = max(peak, resident - of_files)
+        if select.select([sys.stdin], [], [], 0.002)[0]:
+            break
+print(peak * page)
+"""
 
 
-def resident_bytes() -> int:
-    """The memory that this process has resident now; its peak counts from here."""
+def anonymous_bytes() -> int:
+    """The memory of this process that is no file's."""
     gc.collect()
-    Path("/proc/self/clear_refs").write_text("5")
-    return peak_bytes()
+    resident, of_files = map(int, Path("/proc/self/statm").read_text().split()[1:3])
+    return (resident - of_files) * os.sysconf("SC_PAGE_SIZE")
 
 
-def fit(users: int, items: int, likes: int, factors: int, kind: str, negatives: float) -> Row:
-    """In a fresh process: the peak of two sweeps, above what there was before."""
+@contextmanager
+def watched() -> Iterator[dict[str, int]]:
+    """The peak of this process's anonymous memory, above what it has now, as `peak` afterwards. Another process looks,
+    which no kernel holds up."""
+    found: dict[str, int] = {}
+    before, asked = anonymous_bytes(), [sys.executable, "-c", WATCH, str(os.getpid())]
+    with subprocess.Popen(asked, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as watcher:
+        yield found
+        found["peak"] = int(watcher.communicate("end")[0]) - before
+
+
+def likes(users: int, items: int, count: int) -> Any:
+    """A matrix of about so many likes: degrees of users and popularity of items by power laws."""
     import scipy.sparse
 
-    from considerate import Recommender
-    from considerate.fitting.memory import needed_memory
-
-    settings = {"hidden": "sampled", "consideration": "walk"} if kind == "walk" else {"hidden": kind}
-    settings = {"consideration": "popularity", "factors": factors, "threads": THREADS} | settings
-    Recommender(**settings, sweeps=1).fit(scipy.sparse.identity(100, format="csr"))  # imports
     random = np.random.default_rng(0)
-    rows, columns = (random.integers(count, size=likes, dtype=np.int32) for count in (users, items))
-    matrix = scipy.sparse.csr_matrix((np.ones(likes, np.float32), (rows, columns)), (users, items))
-    matrix.data[:] = 1
-    del rows, columns
-    before = resident_bytes()
-    model = Recommender(**settings, negatives=negatives, sweeps=2, tolerance=0)
-    model.fit(matrix)
+    degrees = 1 + random.pareto(1.8, users)
+    degrees = np.clip(degrees * (count / degrees.sum()), 1, items // 4).astype(np.int32)
+    popularity = random.permutation(np.arange(1, items + 1) ** -0.7)
+    liked = drawn_likes(degrees, popularity)
+    return scipy.sparse.csr_matrix((np.ones(liked.edges, np.float32), liked.indices, liked.starts), (users, items))
+
+
+def settings_of(kind: str, factors: int, negatives: float) -> dict[str, Any]:
+    settings = {"hidden": "sampled", "consideration": "walk"} if kind == "walk" else {"hidden": kind}
+    settings = {"consideration": "popularity", "factors": factors, "negatives": negatives} | settings
+    return settings | {"threads": THREADS, "sweeps": 2, "tolerance": 0}
+
+
+def estimated(matrix: Any, plan: FitPlan) -> int:
+    """What the check before a fit finds when it has the graph."""
+    rows, columns = matrix.nonzero()
+    graph = Graph.from_pairs(rows, columns, *matrix.shape)
+    walk = WalkSize.of(graph, plan) if plan.consideration == "walk" else None
+    return needed_memory(*matrix.shape, graph.edges, plan, walk)
+
+
+def fit(users: int, items: int, count: int, factors: int, kind: str, negatives: float, where: str) -> Row:
+    """In a fresh process: the peak of two sweeps, above what there was before."""
+    recommender = Recommender(**settings_of(kind, factors, negatives))
+    matrix = likes(users, items, count)
+    recommender.fit(likes(60, 40, 300))  # imports
+    with watched() as found:
+        recommender.fit(matrix)
+    estimate = estimated(matrix, recommender.plan())
     return {
+        "where": where,
         "users": users,
         "items": items,
         "likes": matrix.nnz,
         "K": factors,
         "estimator": kind,
         "c": negatives,
-        "peak MB": (peak_bytes() - before) / 1e6,
-        "estimate MB": needed_memory(users, items, matrix.nnz, model.plan()) / 1e6,
+        "peak MB": found["peak"] / 1e6,
+        "estimate MB": estimate / 1e6,
     }
 
 
@@ -76,8 +128,9 @@ def run(quick: bool = False) -> Section:
         row = in_a_process("memory", "fit", *case)
         rows.append(row | {"estimate / peak": row["estimate MB"] / row["peak MB"]})
     section.notes = ["What the process held before the fit, the matrix among it, is not counted."]
-    off = max(abs(row["estimate / peak"] - 1) for row in rows)
-    section.must("estimate of the memory: its largest relative error", None if quick else off, most=0.2)
+    ratios = [row["estimate / peak"] for row in rows]
+    section.must("largest estimate / peak", None if quick else max(ratios), most=1.2)
+    section.must("smallest estimate / peak", None if quick else min(ratios), least=0.9)
     return section
 
 

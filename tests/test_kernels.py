@@ -16,7 +16,15 @@ from hypothesis import strategies as st
 from scipy import special
 
 import naive_draws
-from considerate.data.graph import Adjacency, Graph, row_blocks, run_serially, transpose
+from considerate.data.graph import (
+    Adjacency,
+    Graph,
+    add_along_tree,
+    map_along_tree,
+    row_blocks,
+    run_serially,
+    transpose,
+)
 from considerate.inference.hidden import Terms
 from considerate.inference.posterior import Side
 from considerate.inference.sums import CoordinateBlock, PassConstants, edge_sums, side_pass
@@ -449,6 +457,26 @@ def test_rows_of_a_bucket_are_sorted_by_column_and_stay_in_order():
     np.testing.assert_array_equal(starts, 100 + np.searchsorted(np.sort(low), np.arange(6)))
     with pytest.raises(ValueError, match="out of range"):
         compiled.sort_bucket(low, rows, 0, starts[:4].copy())
+
+
+def test_some_results_at_a_time_are_added_along_the_same_tree():
+    held, most = 0, 0
+
+    def leaf(number):
+        nonlocal held, most
+        held, most = held + 1, max(most, held + 1)
+        return str(number)
+
+    def add(left, right):
+        nonlocal held
+        held -= 1
+        return f"({left} {right})"
+
+    for count in range(1, 70):
+        held = 0
+        whole = add_along_tree([str(number) for number in range(count)], lambda left, right: f"({left} {right})")
+        assert map_along_tree(leaf, range(count), run_serially, add) == whole
+    assert most <= 8 + 4
 
 
 def test_places_of_slices_against_numpy():

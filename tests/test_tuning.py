@@ -16,7 +16,7 @@ import pytest
 import scipy.sparse as sp
 from typer.testing import CliRunner
 
-from considerate import Recommender
+from considerate import Recommender, read_interactions
 from considerate.cli import app
 from considerate.cli.screen import library_messages
 from considerate.data.graph import Graph
@@ -215,8 +215,8 @@ def test_the_latest_likes_are_held_out_where_there_are_times(monkeypatch: pytest
 
     monkeypatch.setattr("considerate.fitting.tuning.held_out", spy)
     data = table.append_column("when", pa.array(when))
-    fitted = small(popularity="auto").fit(data, reader={"time_column": "when"})
-    users, items = fitted.data_.users, fitted.data_.items
+    small(popularity="auto").fit(data, reader={"time_column": "when"})
+    users, items = (likes := read_interactions(data)).users, likes.items
     latest = {int(user): (-1.0, -1) for user in users}
     for user, item, time in zip(users.tolist(), items.tolist(), when):
         latest[user] = max(latest[user], (time, item))

@@ -127,6 +127,22 @@ def add_along_tree(parts: Sequence[Result], add: Callable[[Result, Result], Resu
     return level[0]
 
 
+def map_along_tree(
+    function: Callable[[Task], Result], tasks: Sequence[Task], run: Run[Task, Result], add: Callable[..., Result]
+) -> Result:
+    """`add_along_tree` of what `function` gives for tasks, eight at a time: few results are held at once."""
+    held: list[tuple[int, Result]] = []  # nodes of the tree that wait for the one beside them: (level, sum)
+    for first in range(0, len(tasks), 8):
+        level, node = 0, add_along_tree(run(function, tasks[first : first + 8]), add)
+        while held and held[-1][0] == level:
+            level, node = level + 1, add(held.pop()[1], node)
+        held.append((level, node))
+    total = held.pop()[1]
+    while held:
+        total = add(held.pop()[1], total)
+    return total
+
+
 def transpose(
     adjacency: Adjacency,
     columns: int,

@@ -32,7 +32,8 @@ class NothingKeptError(DataError):
 
 @dataclass(frozen=True)
 class Interactions:
-    """Who liked what, as row numbers; a pair that comes twice in the data is here twice."""
+    """Who liked what, as row numbers; a pair that comes twice in the data is here twice. Where a graph has the pairs,
+    there may be none of them here."""
 
     users: NDArray[np.int32]  # [likes]
     items: NDArray[np.int32]  # [likes]
@@ -46,7 +47,8 @@ class Interactions:
     times: NDArray[np.float64] | None = None  # [likes] seconds since 1970 UTC, or the column's numbers; NaN: not known
 
     def __post_init__(self) -> None:
-        if not len(self.users) == len(self.items) == self.rows_kept <= self.rows_read:
+        pairs = self.rows_kept if len(self.users) else 0
+        if not len(self.users) == len(self.items) == pairs or not self.rows_kept <= self.rows_read:
             raise DataError(
                 f"{self.source}: {len(self.users)} users and {len(self.items)} items in {self.rows_kept} "
                 f"kept of {self.rows_read} rows; expected one of each per row."
@@ -55,6 +57,10 @@ class Interactions:
             raise DataError(f"{self.source}: {len(self.times)} times for {self.rows_kept} likes; expected one each.")
         if self.titles is not None and len(self.titles) != len(self.item_ids):
             raise DataError(f"{self.source}: {len(self.titles)} titles for {len(self.item_ids)} items.")
+
+    def without_pairs(self) -> Interactions:
+        """What is known of the likes, without the likes."""
+        return replace(self, users=self.users[:0].copy(), items=self.items[:0].copy(), times=None)
 
 
 def read_interactions(

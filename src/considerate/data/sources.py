@@ -264,12 +264,12 @@ def is_sparse(source: Any) -> bool:
 
 
 def matrix_pairs(matrix: Any) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Users and items of the stored values, after a look at these."""
+    """Users and items of the stored values, after a look at these. They may be the matrix's own arrays."""
     if len(matrix.shape) != 2:
         raise DataError(f"the matrix has {len(matrix.shape)} dimensions; expected two, users and items.")
     if max(matrix.shape) > MOST_ROWS:
         raise DataError(f"the matrix is {matrix.shape[0]} x {matrix.shape[1]}; at most {MOST_ROWS} rows fit.")
-    pairs = matrix.tocoo()
+    pairs = matrix.tocoo(copy=False)
     values = pairs.data
     if not len(values):
         raise DataError(f"the {matrix.shape[0]} x {matrix.shape[1]} matrix stores no values; expected likes.")
@@ -287,4 +287,4 @@ def matrix_pairs(matrix: Any) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
             UserWarning,
             stacklevel=4,
         )
-    return pairs.row.astype(np.int32), pairs.col.astype(np.int32)
+    return pairs.row.astype(np.int32, copy=False), pairs.col.astype(np.int32, copy=False)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from considerate.data import Interactions, read_likes
 from considerate.data.fingerprint import describe_data, digest_ids, digest_likes
@@ -55,12 +56,15 @@ class InMemorySession(FitSession):
     def __init__(self, request: FitRequest, threads: LocalBackend) -> None:
         self.request, self.threads = request, threads
         check_memory(request.source, request.plan)
-        self.data: Interactions = read_likes(request.source, request.reader)
-        check_memory(self.data, request.plan)
-        for note in self.data.notes:
+        data = read_likes(request.source, request.reader)
+        check_memory(data, request.plan)
+        for note in data.notes:
             request.say(note)
-        self.item_ids, self.titles = self.data.item_ids, self.data.titles
-        self.graph = make_graph(self.data)
+        self.item_ids, self.titles = data.item_ids, data.titles
+        self.graph = make_graph(data)
+        self.times = likes_times(self.graph, data) if request.plan.tuned else None
+        self.data: Interactions = data.without_pairs()
+        del data
         self.item_degree = self.graph.by_item.degrees
         check_memory(self.graph, request.plan)
         warn_of_factors(request.plan.factors, self.graph.user_count, self.graph.item_count)
@@ -77,11 +81,10 @@ class InMemorySession(FitSession):
         return {"data": data, "settings": self.request.settings()}
 
     def tune(self, plan: FitPlan) -> FitPlan:
-        from considerate.evaluation.split import edge_times  # what evaluates is slow to import
-        from considerate.fitting.tuning import tune
+        from considerate.fitting.tuning import tune  # what evaluates is slow to import
 
-        times = None if self.data.times is None else edge_times(self.graph, self.data)
-        plan = tune(self.graph, plan, self.threads, times)
+        plan = tune(self.graph, plan, self.threads, self.times)
+        self.times = None
         if plan.chosen is not None and plan.chosen.likes:
             self.request.say(plan.chosen.told())
         return plan
@@ -124,6 +127,13 @@ class InMemorySession(FitSession):
         return self._model(plan, progress, UserRows(q.users, likes.degrees, likes, self.data.user_ids), q.items)
 
     finish = snapshot
+
+
+def likes_times(graph: Graph, data: Interactions) -> NDArray[np.float64] | None:
+    """When each edge of the graph was liked, where that was read."""
+    from considerate.evaluation.split import edge_times  # what evaluates is slow to import
+
+    return None if data.times is None else edge_times(graph, data)
 
 
 def user_parts(graph: Graph) -> list[Range]:

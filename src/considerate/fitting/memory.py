@@ -10,63 +10,98 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from considerate.data import Interactions
-from considerate.data.graph import FEW_COLUMNS, Graph
+from considerate.data.graph import FEW_COLUMNS, Graph, ranges
 from considerate.data.sources import is_sparse
 from considerate.errors import MemoryLimitError, UsageError
-from considerate.inference.hidden.consideration import BLOCK_STEPS, ENTRIES_A_LIKE, MOST_LIKES, ROOM
+from considerate.inference.hidden.consideration import (
+    BLOCK_STEPS,
+    ENTRIES_A_LIKE,
+    MOST_LIKES,
+    ROOM,
+    WAVE,
+    row_length,
+)
 from considerate.inference.posterior import padded
-from considerate.kernels.threads import available_threads
 from considerate.parameters import FitPlan
 
 VARIABLE = "CONSIDERATE_MEMORY"
+PROCESS, SLACK = 3e6, 1.03  # bytes of small things; what the allocator keeps of memory that was given back
 UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 
 
 # --- What a fit needs ---
 
 
-def needed_memory(users: int, items: int, edges: int, plan: FitPlan, steps: int | None = None) -> int:
+def needed_memory(users: int, items: int, edges: int, plan: FitPlan, walk: WalkSize | None = None) -> int:
     """Bytes that a fit in memory takes at its peak, above what the process held before it.
 
-    `steps` are those of the walk; where they are not known, those of users who like at random, as many each.
-    `python -m benchmarks memory` holds this against measured peaks.
+    The peak is the largest of the phases: the graph made of pairs, the walk's table, a sweep. Pairs are taken to be two
+    whole numbers of 32 bits each; what a reader needs to find them is not counted. `walk` is the size of the walk;
+    where it is not known, that of users who like at random, as many items each. `python -m benchmarks memory` holds
+    this against measured peaks.
     """
-    row = 2 * padded(plan.factors) * 4  # of a side: means and variances
-    rows = (users + items) * (2 * row + 32)  # each side twice, before and after a step; its degrees and other vectors
-    held = pairs_and_graph(users, items, edges) + rows + 48 * items  # pi and its alias table
-    build = 21 * edges + 16 * (users + items)  # pairs, as read and as sorted
+    low = 2 * (items > FEW_COLUMNS)  # bytes an edge while it is transposed
+    graph = 8 * edges + 16 * (users + items)  # both ways, and degrees
+    rows = 8 * padded(plan.factors)  # of a row: means and variances
+    sides = users * (rows + 8 * plan.user_bias) + items * (rows + 8 * plan.item_bias)
+    sweep: float = graph + 2 * sides + 48 * items  # before and after a step; pi, its alias table, classes of items
     if plan.hidden == "sampled":
         drawn = min(plan.negatives * edges, users * items - edges)
-        low = 2 * drawn if items > FEW_COLUMNS else 0  # on the way from the one to the other
-        sweep = 8 * drawn + low  # H by user and by item
+        sweep += (8 + low) * drawn + 8 * (users + items)  # H by user and by item
     else:
-        sweep = 12 * min(plan.groups, items) * users + (16 * plan.factors + 64) * items  # alpha, floor, l; tastes
+        sweep += 12 * min(plan.groups, items) * users + 8 * users  # alpha, floor, l; T
+    phases: list[float] = [graph + (8 + low) * edges]  # with the pairs
     if plan.consideration == "walk":
-        table, making = _walk_memory(
-            items, edges, edges * (1 + edges // max(1, users)) if steps is None else steps, plan
-        )
-        held, build = held + table, max(build, pairs_and_graph(users, items, edges) + making)
-    return int(max(held + sweep, build) + 16e6)
+        walk = walk or WalkSize.at_random(users, items, edges, plan)
+        sweep += walk.table + (12 * (walk.entries + items) if plan.hidden == "sampled" else 0)  # alias tables of rows
+        phases.append(graph + walk.table + walk.waiting)
+    return int(SLACK * max(*phases, sweep) + PROCESS)
 
 
-def _walk_memory(items: int, edges: int, steps: int, plan: FitPlan) -> tuple[int, int]:
-    """Bytes of the walk's table, with the alias tables that draws need; and those of the blocks while it is made."""
-    entries = min(items * min(plan.neighbours, items), steps, max(ROOM, ENTRIES_A_LIKE * edges))
-    slots = 12 * (entries + items) if plan.hidden == "sampled" else 0
-    sums = min(steps, (plan.threads or available_threads()) * BLOCK_STEPS)
-    return 8 * entries + 12 * items + slots, 8 * entries + 18 * sums
+@dataclass(frozen=True)
+class WalkSize:
+    """The work and the size of the walk's table, at most."""
 
+    steps: int
+    entries: int
+    items: int
 
-def pairs_and_graph(users: int, items: int, edges: int) -> int:
-    """Bytes of the pairs as read, and of the graph in both orientations."""
-    return (8 + 2 * 4) * edges + 8 * (users + items)
+    @classmethod
+    def of(cls, graph: Graph, plan: FitPlan) -> WalkSize:
+        """That of a graph: a row has no more entries than steps."""
+        degrees = np.minimum(graph.by_user.degrees, MOST_LIKES)
+        work: NDArray[Any] = np.zeros(graph.item_count, np.int64)
+        for first, last in ranges(graph.user_blocks):
+            liked = graph.by_user.indices[graph.by_user.starts[first] : graph.by_user.starts[last]]
+            each = np.repeat(degrees[first:last], graph.by_user.degrees[first:last])
+            np.add.at(work, liked, each)
+        length = row_length(work, plan.neighbours, graph.edges)
+        return cls(int(work.sum()), int(np.minimum(work, min(length, graph.item_count)).sum()), graph.item_count)
+
+    @classmethod
+    def at_random(cls, users: int, items: int, edges: int, plan: FitPlan) -> WalkSize:
+        """That of users who like as many items each."""
+        steps = edges * (1 + edges // max(1, users))
+        room = max(ROOM, ENTRIES_A_LIKE * edges)
+        return cls(steps, min(items * min(plan.neighbours, items), steps, room), items)
+
+    @property
+    def table(self) -> int:
+        """Bytes of the table."""
+        return 8 * self.entries + 12 * self.items
+
+    @property
+    def waiting(self) -> int:
+        """Bytes of the blocks of rows that wait to be put into it."""
+        return int(8 * self.entries * min(1.0, WAVE * BLOCK_STEPS / max(1, self.steps)))
 
 
 def check_memory(source: Any, plan: FitPlan, available: int | None = None) -> None:
@@ -75,11 +110,11 @@ def check_memory(source: Any, plan: FitPlan, available: int | None = None) -> No
     The source is a sparse matrix, Interactions or the graph itself; the memory that these hold already is not
     needed again. The size of other sources is not known before they are read.
     """
-    held, steps = 0, None
+    held, walk = 0, None
     if isinstance(source, Graph):
-        sizes, degrees = (source.user_count, source.item_count, source.edges), source.by_user.degrees
-        steps = int((degrees * np.minimum(degrees, MOST_LIKES)).sum())
-        held = pairs_and_graph(*sizes)
+        sizes = source.user_count, source.item_count, source.edges
+        held = 8 * sizes[2] + 16 * (sizes[0] + sizes[1])
+        walk = WalkSize.of(source, plan) if plan.consideration == "walk" else None
     elif isinstance(source, Interactions):
         sizes = len(source.user_ids), len(source.item_ids), len(source.users)
         held = 8 * sizes[2]
@@ -88,14 +123,20 @@ def check_memory(source: Any, plan: FitPlan, available: int | None = None) -> No
     else:
         return
     available = available_memory() if available is None else available
-    needed = needed_memory(*sizes, plan, steps)
+    needed = needed_memory(*sizes, plan, walk)
     if available is None or needed - held <= available:
         return
     room = available + held
-    factors = [k for k in range(8, plan.factors, 8) if needed_memory(*sizes, replace(plan, factors=k), steps) <= room]
-    advice = (
-        f"factors={factors[-1]} would fit" if factors else "a fit out of core or a machine with more memory is needed"
-    )
+
+    def fits(**changes: Any) -> bool:
+        return needed_memory(*sizes, replace(plan, **changes), walk) <= room
+
+    factors = [k for k in range(8, plan.factors, 8) if fits(factors=k)]
+    advice = "a fit out of core or a machine with more memory is needed"
+    if factors:
+        advice = f"factors={factors[-1]} would fit"
+    elif plan.hidden == "sampled" and fits(hidden="expected"):
+        advice = "hidden='expected' would fit"
     raise MemoryLimitError(
         f"This fit needs about {needed / 1e9:.1f} GB and {room / 1e9:.1f} GB are free; {advice} "
         f"({VARIABLE}=unlimited skips this check)."
@@ -151,21 +192,22 @@ def _numbers(path: Path) -> dict[str, int]:
 
 # The limits, the use and the pages of files that can be dropped, by the type of the mount: versions 2 and 1.
 CGROUP_FILES = {
-    "cgroup2": (("memory.max", "memory.high"), "memory.current", "inactive_file"),
-    "cgroup": (("memory.limit_in_bytes",), "memory.usage_in_bytes", "total_inactive_file"),
+    "cgroup2": (("memory.max", "memory.high"), "memory.current", ("inactive_file", "active_file")),
+    "cgroup": (("memory.limit_in_bytes",), "memory.usage_in_bytes", ("total_inactive_file", "total_active_file")),
 }
 
 
 def _cgroup_memory(root: Path) -> Iterator[int]:
-    """What the cgroups of this process leave, from its own up to the mount's root. Pages of files that can be dropped
-    do not count as used."""
+    """What the cgroups of this process leave, from its own up to the mount's root. Pages of files can be dropped and do
+    not count as used, but for those in memory alone (shmem), which are not among them. Swap does not count as room."""
     for kind, folder, top in _cgroup_folders(root):
         names, use, cache = CGROUP_FILES[kind]
         for level in (folder, *folder.parents):
             limits = [limit for name in names for limit in _numbers(level / name).values()]
             used = _numbers(level / use).get("")
             if limits and used is not None:
-                yield min(limits) - max(0, used - _numbers(level / "memory.stat").get(cache, 0))
+                pages = _numbers(level / "memory.stat")
+                yield min(limits) - max(0, used - sum(pages.get(name, 0) for name in cache))
             if level == top:
                 break
 

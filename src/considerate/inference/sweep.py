@@ -23,6 +23,7 @@ from considerate.inference.posterior import Gamma, Posterior, Precisions, Side
 from considerate.inference.schedule import StepSize
 from considerate.inference.sums import PassConstants, side_pass
 from considerate.inference.updates import (
+    CHUNK,
     Moments,
     RowClasses,
     SideUpdate,
@@ -93,7 +94,9 @@ def initial_items(count: int, settings: FitPlan, spare: Spare | None = None) -> 
     """Items near zero, N(0, 0.1^2). (At zero they would stay there.)"""
     random = np.random.Generator(np.random.Philox(key=settings.seed))
     items = initial_side(count, settings, ITEMS, spare)
-    items.mean[:] = np.float32(0.1) * random.standard_normal(items.mean.shape, np.float32)
+    for first in range(0, count, CHUNK):
+        rows = items.mean[first : first + CHUNK]
+        rows[:] = np.float32(0.1) * random.standard_normal(rows.shape, np.float32)
     return items
 
 

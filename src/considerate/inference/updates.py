@@ -25,7 +25,7 @@ from considerate.inference.sums import CoordinateBlock, EdgeSums, edge_sums, fil
 from considerate.kernels import compiled
 from considerate.kernels.arrays import Spare
 
-CHUNK = 1 << 16  # rows whose moments are taken together
+CHUNK = 1 << 16  # rows whose moments are taken, or that are drawn, together
 TOGETHER = 2048  # rows that are stepped together, at most
 NODE_BYTES = 4 << 20  # of the sums of some rows over one part
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from considerate.data.graph import Adjacency, Range, add_along_tree, ranges
+from considerate.data.graph import Adjacency, Range, map_along_tree, ranges
 from considerate.inference.hidden.estimator import Terms
 from considerate.inference.hidden.groups import FREEZE_AFTER, Grouping, ItemGroups, ItemSums, UserGroups
 from considerate.inference.hidden.saturation import GRID_STEP
@@ -107,8 +107,8 @@ class Shares:
         def sums(block: Range) -> UserGroups:
             return UserGroups(*compiled.group_sums(kernel_pass, *block))
 
-        parts: list[UserGroups] = run(sums, ranges(blocks))
-        return add_along_tree(parts, UserGroups.merge)
+        total: UserGroups = map_along_tree(sums, ranges(blocks), run, UserGroups.merge)
+        return total
 
 
 class Expected:

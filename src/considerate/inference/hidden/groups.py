@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from considerate.kernels.arrays import Additive
 
 FREEZE_AFTER = 3  # sweeps after which the groups stay as they are
 TASTES = 4
+CHUNK = 1 << 14  # items whose directions are taken together
 
 
 def popularity_bins(weights: NDArray[np.float64], bins: int) -> NDArray[np.int32]:
@@ -28,26 +30,54 @@ def popularity_bins(weights: NDArray[np.float64], bins: int) -> NDArray[np.int32
 
 def taste_clusters(mean: NDArray[Any], tastes: int, rounds: int = 10) -> NDArray[np.int32]:
     """Clusters of items by the direction of their vectors: k-means from the items farthest from one another."""
-    vectors = np.asarray(mean, np.float64)
-    norms = np.sqrt((vectors**2).sum(axis=1))
-    if not norms.any():
-        return np.zeros(len(vectors), np.int32)
-    vectors = vectors / np.maximum(norms, 1e-12)[:, None]
-    centres = vectors[[int(np.argmax(norms))]]
+    directions = Directions(mean)
+    if not directions.norms.any():
+        return np.zeros(len(mean), np.int32)
+    centres = directions[[int(np.argmax(directions.norms))]]
     while len(centres) < tastes:
-        nearest = np.einsum("nk,ck->nc", vectors, centres).max(axis=1)
-        centres = np.concatenate([centres, vectors[[int(np.argmin(np.where(norms > 0, nearest, 2.0)))]]])
-    cluster = np.full(len(vectors), -1, np.int32)
+        nearest = np.where(directions.norms > 0, directions.cosines(centres).max(axis=1), 2.0)
+        centres = np.concatenate([centres, directions[[int(np.argmin(nearest))]]])
+    cluster = np.full(len(mean), -1, np.int32)
     for _ in range(rounds):
-        before, cluster = cluster, np.argmax(np.einsum("nk,ck->nc", vectors, centres), axis=1).astype(np.int32)
+        before, cluster = cluster, np.argmax(directions.cosines(centres), axis=1).astype(np.int32)
         if (cluster == before).all():
             break
         for c in range(tastes):
-            mine = vectors[cluster == c]
-            if len(mine):
-                centre = mine.mean(axis=0)
+            if len(mine := np.flatnonzero(cluster == c)):
+                centre = directions.total(mine) / len(mine)
                 centres[c] = centre / max(float(np.sqrt((centre**2).sum())), 1e-12)
     return cluster
+
+
+@dataclass(frozen=True)
+class Directions:
+    """Vectors scaled to length 1, in double precision: made when they are asked for, some rows at a time."""
+
+    mean: NDArray[Any]  # [rows, K]
+
+    @cached_property
+    def norms(self) -> NDArray[np.float64]:
+        chunks = (np.asarray(self.mean[rows], np.float64) for rows in self._chunks(len(self.mean)))
+        return np.concatenate([np.sqrt((chunk**2).sum(axis=1)) for chunk in chunks])
+
+    def __getitem__(self, rows: Any) -> NDArray[np.float64]:
+        lengths = np.maximum(self.norms[rows], 1e-12)[:, None]
+        return np.asarray(np.asarray(self.mean[rows], np.float64) / lengths)
+
+    def cosines(self, centres: NDArray[np.float64]) -> NDArray[np.float64]:
+        """[rows, centres]"""
+        return np.concatenate([np.einsum("nk,ck->nc", self[rows], centres) for rows in self._chunks(len(self.mean))])
+
+    def total(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+        """The sum of some of them, one after the other."""
+        total = np.zeros((1, self.mean.shape[1]))
+        for chunk in self._chunks(len(rows)):
+            total = np.concatenate([total, self[rows[chunk]]]).sum(axis=0, keepdims=True)
+        return np.asarray(total[0])
+
+    @staticmethod
+    def _chunks(rows: int) -> list[slice]:
+        return [slice(first, first + CHUNK) for first in range(0, rows, CHUNK)]
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from considerate.data.graph import Adjacency, Range, add_along_tree, ranges, run_serially
+from considerate.data.graph import Adjacency, Range, map_along_tree, ranges, run_serially
 from considerate.kernels import compiled
 from considerate.kernels.arrays import Additive
 
@@ -60,8 +60,8 @@ class Inclusion:
             liked: NDArray[Any] = np.bincount(items, np.expm1(-product), minlength=len(self.weights))
             return self.masses_at(mine, liked)
 
-        parts: list[Masses] = run(of, ranges(user_blocks))
-        return add_along_tree(parts, Masses.merge)
+        total: Masses = map_along_tree(of, ranges(user_blocks), run, Masses.merge)
+        return total
 
     def masses_at(self, temperature: NDArray[np.float64], liked: NDArray[np.float64]) -> Masses:
         """The sums of users with these T; those over what they liked are given."""
