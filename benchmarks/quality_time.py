@@ -79,11 +79,13 @@ class Race:
 
     def rows(self) -> list[Row]:
         found: list[Row] = []
+        ours = float(np.median(self.reached(OURS))) if self.targets and OURS in self.curves else math.inf
         for name, lines in self.curves.items():
             reached = float(np.median(self.reached(name))) if self.targets else math.inf
             row: Row = {"set": SETS[self.folder][0], "fit": name}
             row |= {self.metric: float(np.median([line.values[-1] for line in lines]))}
             row |= {"s to target": reached if math.isfinite(reached) else None}
+            row |= {"/ ours": reached / ours if math.isfinite(reached) and math.isfinite(ours) else None}
             found.append(row | {"s in all": float(np.median([line.in_all for line in lines]))})
         return sorted(found, key=lambda row: (row["s to target"] is None, row["s to target"] or -row[self.metric]))
 
@@ -216,7 +218,7 @@ def settings_table(entered: Sequence[Entrant], folder: str) -> list[Row]:
             "fit": each.name,
             "for": each.metric,
             "settings": ", ".join(f"{short.get(name, name)} {value:.3g}" for name, value in each.settings.items()),
-            "iterations": each.iterations,
+            "steps": each.iterations,
         }
         for each in entered
         if each.settings and each.iterations != FOREVER

@@ -49,6 +49,7 @@ def test_target_is_the_better_end_of_als_and_bpr_and_the_ratio_is_to_the_first_o
     assert race().reached("BPR") == [8.0, math.inf]
     assert race().ratio() == pytest.approx(np.median([8 / 2, 6 / 2]))
     assert [row["fit"] for row in race().rows()] == ["EASE", "ours", "BPR", "ALS"]
+    assert [row["/ ours"] for row in race().rows()] == [0.25, 1.0, None, None]
 
 
 def test_ours_that_never_gets_there_has_ratio_zero() -> None:
