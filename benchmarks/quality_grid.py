@@ -4,7 +4,7 @@
 
 Of the training likes of the first split one per user is held out again (at most 4,000 users); the test likes are in
 neither part. A peer's grid is tried at 64 factors; from the best of it, for each metric, the factors (up to 256, of BPR
-and LightFM 128) and of ALS and EASE the penalties are raised and lowered while that helps; and so once more with as
+and LightFM 128) and of all but BPR the penalties are raised and lowered while that helps; and so once more with as
 many factors as our default. Of the trials within a hair of the best value the fastest is chosen, in processor seconds,
 and it goes on for as many iterations as that takes. Sets and peers that are not named stay in the file as they were;
 `--resume` takes the trials that an earlier run has finished from build/quality_grid.
@@ -34,7 +34,7 @@ GROWTH, PATIENCE = 0.3, 2  # of a trial: how often it is looked at, and when it 
 HAIR = {"NDCG@20": 0.001, "S_rank": 0.0005}  # what is left of the best value to save time; less is noise
 FACTORS = 64
 MOST_FACTORS = {"ALS": 256, "BPR": 128, "LightFM": 128}  # an epoch of the others is slow
-STEPS = {"factors": 2.0, "alpha": 2.0, "regularization": 1.8, "ridge": 1.8}  # BPR's and LightFM's others: the grid
+STEPS = {"factors": 2.0, "alpha": 2.0, "regularization": 1.8, "ridge": 1.8}  # BPR's others: the grid
 MOST = {"ALS": 30, "BPR": 250, "LightFM": 30, "EASE": 1}  # iterations
 GRIDS: dict[str, list[Settings]] = {
     "ALS": [
