@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -145,7 +146,8 @@ def race(folder: str, held: dict[int, HeldOut], entered: Sequence[Entrant], quic
             if seed and entrant.name in ONCE:
                 continue
             if entrant.fit not in curves:
-                curves[entrant.fit] = curve_of(entrant, most[entrant.fit], split, seed)
+                curve = curves[entrant.fit] = curve_of(entrant, most[entrant.fit], split, seed)
+                print(f"{folder}, seed {seed}, {entrant.name}: {curve.in_all:.2f} s", file=sys.stderr, flush=True)
             line = Line.of(curves[entrant.fit], entrant.metric, entrant.iterations)
             races[entrant.metric].curves.setdefault(entrant.name, []).append(line)
     return list(races.values())
