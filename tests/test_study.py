@@ -35,6 +35,7 @@ from considerate.fitting.tuning import Weights
 from considerate.model.model import Model
 from considerate.simulation.degrees import PowerLaw
 from considerate.simulation.simulate import simulate_from_model
+from considerate.study import fits
 from considerate.study.cache import Cache, Stage, code_version
 from considerate.study.experiment import Study, StudyOptions, run_study
 from considerate.study.fits import (
@@ -300,6 +301,18 @@ def test_some_users_are_a_function_of_the_seed(material: Material) -> None:
 
 
 # --- Stages that are kept ---
+
+
+def test_a_large_catalogue_is_judged_by_some_users(material: Material, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = Study(material, StudyOptions(SMALL, splits=2))
+    monkeypatch.setattr(fits, "MOST_SCORES", 40 * material.graph.item_count)
+    study = Study(material, StudyOptions(SMALL, splits=2))
+    for split, same in zip(study.splits, whole.splits, strict=True):
+        assert len(np.unique(split.users)) == 40 < len(np.unique(same.users))
+        assert split.train.edges == same.train.edges
+    assert len(np.unique(study.valid.users)) <= 40
+    assert any(note.startswith("40 of") for note in study.notes)
+    assert not any("are judged" in note for note in whole.notes)
 
 
 def first_steps(study: Study, count: int = 9) -> list[bool]:

@@ -158,7 +158,11 @@ class Study:
             self.splits = [material.test]
         else:
             self.splits = [one_per_user(material.graph, seed + at) for at in range(self.options.splits)]
-        self.valid = fits.some_users(validation(self.splits[0], seed), seed)
+        most, judged = fits.most_users(material.graph.item_count), len(np.unique(self.splits[0].users))
+        if judged > most:
+            self.notes.append(f"{most:,} of {judged:,} users are judged, drawn by the seed: a user is ranked all items")
+            self.splits = [fits.some_users(split, seed, most) for split in self.splits]
+        self.valid = fits.some_users(validation(self.splits[0], seed), seed, min(fits.TUNED_ON, most))
 
     def steps(self) -> Iterator[StudyStep]:
         """Run the study; a step is yielded when a stage begins and when a part of it is done."""

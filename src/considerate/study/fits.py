@@ -29,6 +29,7 @@ from considerate.study.material import Judged
 from considerate.study.peers import Peer, Settings, Stopwatch, fit_peer, training_matrix
 
 K = 20  # length of a list
+MOST_SCORES = 10**10  # of a split: ten thousand users of a million items
 TUNED_ON = 5000  # users of the validation split at most, drawn by the seed
 TIE = 0.0005  # of mean S_rank: trials that differ by less are within the noise of a validation split
 PATIENCE = 3  # snapshots without a better S_rank, and a trial is over
@@ -143,6 +144,11 @@ def fit_ours(train: Graph, settings: Settings, compute: Compute) -> tuple[Model,
     """(model, seconds) of a whole fit. An interrupt is raised, never a model that was cut short returned."""
     *_, (_, recommender, seconds) = our_sweeps(train, settings, compute)
     return recommender.model_, seconds
+
+
+def most_users(items: int) -> int:
+    """The users of a split, at most: each is scored against all items, by every recommender."""
+    return max(1, MOST_SCORES // items)
 
 
 def some_users(held: HeldOut, seed: int, most: int = TUNED_ON) -> HeldOut:
