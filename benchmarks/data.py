@@ -94,7 +94,9 @@ def drawn_likes(degrees: NDArray[Any], popularity: NDArray[np.float64], seed: in
     return Adjacency(starts, np.ascontiguousarray(items, np.int32))
 
 
-def random_model(users: int, items: int, factors: int = 20, likes: int = 20) -> Model:
+def random_model(
+    users: int, items: int, factors: int = 20, likes: int = 20, popularity: NDArray[np.float64] | None = None
+) -> Model:
     """A model with a random posterior, as if it had been fitted; everyone liked about so many items."""
     random = np.random.default_rng(0)
 
@@ -105,7 +107,8 @@ def random_model(users: int, items: int, factors: int = 20, likes: int = 20) -> 
             made.bias_mean[:] = random.standard_normal(rows, np.float32)
         return made
 
-    popularity = PowerLaw(0.77, maximum=max(1000, items)).sample(items, 0).astype(np.float64)
+    if popularity is None:
+        popularity = PowerLaw(0.77, maximum=max(1000, items)).sample(items, 0).astype(np.float64)
     liked = drawn_likes(random.integers(1, 2 * likes, users), popularity)
     return Model(
         users=UserRows(side(users, 0.7, False), liked.degrees, liked, Vocabulary.range(users)),

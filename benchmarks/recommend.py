@@ -20,12 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.data import random_model, recommender, with_walk
-from benchmarks.report import THREADS, Section, command, interleaved, median
+from benchmarks.report import THREADS, Section, command, in_a_process, interleaved, median
 from considerate import Recommender
 from considerate.model.model import Model
 from considerate.model.predict import like_probability, logit_moments
 
-K, N = 20, 10
+K, N, TOGETHER = 20, 10, 256
 
 
 def with_p_like(ours: Recommender, users: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -175,7 +175,27 @@ def run(quick: bool = False) -> Section:
     section.must("everyone with lift, times as fast as implicit's recommend", lifted, least=2)
     section.must("everyone with p(like), times the mean product alone", main / least["mean product"], most=3)
     section.must("everyone with p(like), times the mean and variance products", main / sum(least.values()), most=3)
+    at_a_million(section, quick)
     return section
+
+
+def at_a_million(section: Section, quick: bool) -> None:
+    """A batch and one user against the product and the pass, 100,000 users, and the index of items."""
+    many = 50_000 if quick else 1_000_000
+    sizes = (32, 64)
+    rows = [row for factors in sizes for row in in_a_process("serving", "exact", many, factors, 2 if quick else 5)]
+    heading = f"{many:,} items: {TOGETHER} users, in times the product alone, and one, in times a pass over the means"
+    section.tables[heading] = rows
+    for factors in sizes:
+        times = {row[""]: row["times"] for row in rows if row["K"] == factors}
+        for what in ("batch", "batch, with lift"):
+            section.must(f"{many:,} items, K = {factors}: {what}, times the product alone", times[what], most=1.5)
+        for what in ("one", "one, with lift"):
+            section.must(f"{many:,} items, K = {factors}: {what}, times reading the means once", times[what], most=1.3)
+    rows = in_a_process("serving", "many", many, 32, 2_000 if quick else 100_000)
+    section.tables[f"{many:,} items, K = 32, one process"] = rows
+    rows = in_a_process("serving", "near", many, 32, 50 if quick else 300)
+    section.tables[f"{many:,} items, K = 32: the index, one request at a time, top 20"] = rows
 
 
 def main() -> None:

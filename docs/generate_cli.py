@@ -31,6 +31,10 @@ EXAMPLES = {
         "considerate recommend model.safetensors --all-users -o recommendations.parquet",
         "considerate recommend model.safetensors --export-vectors vectors.parquet",
     ),
+    "index": (
+        "considerate index model.safetensors -o items.index",
+        "considerate recommend model.safetensors 42 --index items.index --probes 64",
+    ),
     "evaluate": (
         "considerate evaluate model.safetensors test.parquet",
         'considerate evaluate model.safetensors test.parquet --where "rating >= 4" -k 20 --popularity 1 --json',

@@ -24,6 +24,7 @@ from considerate.inference.posterior import Side
 from considerate.model.changes import with_items, with_users
 from considerate.model.explain import Explanation, explain, similar_items, similar_users
 from considerate.model.file import load_model, model_path, save_model, save_sharded
+from considerate.model.index import PROBES, ItemIndex
 from considerate.model.learned import Learned
 from considerate.model.model import Model
 from considerate.model.ranking import RankingKeywords, RankingOptions
@@ -182,6 +183,7 @@ class Recommender(Parameters, Learned):
         score: str | None = None,
         explore_kappa: float = 0.0,
         thompson_seed: int | None = None,
+        index: ItemIndex | None = None,
     ) -> Lists:
         """The N best items: (ids, scores), implicit's way.
 
@@ -190,8 +192,9 @@ class Recommender(Parameters, Learned):
         are the only ones that may be. The score is the mean logit + `popularity` * log pi + `lift` * log(w / pi), with
         w the chance that the user considers the item, or one of the paper's (`score="like"`, `"popularity"`,
         `"popularity_x_like"`). Knobs that are not given are the model's own. `explore_kappa` adds standard deviations
-        of the logit, `thompson_seed` draws the logits. One user gets a list that may be shorter than N; of several, a
-        short row ends in id -1 and score NaN.
+        of the logit, `thompson_seed` draws the logits. With an `index` of `build_index` only items near the user are
+        looked at: some that belong in the list may be missed. One user gets a list that may be shorter than N; of
+        several, a short row ends in id -1 and score NaN.
         """
         options = RankingOptions(
             popularity=popularity,
@@ -200,7 +203,10 @@ class Recommender(Parameters, Learned):
             filter_already_liked_items=filter_already_liked_items,
             explore_kappa=explore_kappa,
             thompson_seed=thompson_seed,
+            index=index,
         )
+        if index is not None and items is not None:
+            raise UsageError("index does not go with items: the items that are allowed are ranked without one.")
         excluded = excluded_rows(self.model_.item_count, items, filter_items, "item")
         ranker = Ranker(self.model_, options, N, excluded)
         return recommend_rows(ranker, userid, user_items, N, recalculate_user, self.threads)
@@ -217,7 +223,7 @@ class Recommender(Parameters, Learned):
         p_like, low, high (its 90 % interval), p_considered, score, cold.
 
         `users` is an id, several, or None for all. How they are ranked: keywords popularity, lift, score, cold,
-        filter_already_liked_items, allow, deny (ids of items), explore_kappa and thompson_seed, or one RankingOptions
+        filter_already_liked_items, allow, deny (ids of items), explore_kappa, thompson_seed, index, or RankingOptions
         with them as `options`. A user who is unknown, or liked nothing, is an error (of all, those who liked nothing
         are left out), or with `cold="popular"` gets popular items and a true value in `cold`.
         """
@@ -290,6 +296,18 @@ class Recommender(Parameters, Learned):
         biases there is a third, the user's bias against a one of the item.
         """
         return user_vectors(self.model_.users.whole().side), item_vectors(self.model_, popularity)
+
+    def build_index(self, lists: int | None = None, probes: int = PROBES) -> ItemIndex:
+        """An index of the items, for `recommend(user, index=...)` of single users in large catalogues.
+
+        Items are cut into `lists` of near ones, 4 sqrt(items) if not given; a request looks into `probes` of them.
+        `ItemIndex.save(path)` writes it to a file.
+        """
+        return ItemIndex.of(self.model_, lists, probes)
+
+    def load_index(self, path: PathLike, probes: int = PROBES) -> ItemIndex:
+        """The index of this model from its file; that of another is refused."""
+        return ItemIndex.load(path, self.model_, probes)
 
     def score(self, user_items: Any, y: Any = None) -> float:
         """Mean S_rank (eq. 23) of users by items: one like of each user is hidden, the others are folded in.

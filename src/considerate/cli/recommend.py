@@ -42,6 +42,12 @@ class What(RankingGroup):
     include_liked: bool = option("Also what the user liked in training.", False)
     explore_kappa: float = option("Add so many standard deviations of the logit.", 0.0)
     thompson_seed: int | None = option("Draw the logits, with this seed.", None)
+    index: str | None = option(
+        "Look for items in this index, which `considerate index` made of the model: for few users and many items. "
+        "Some that belong in the list may be missed.",
+        None,
+    )
+    probes: int = option("Lists of the index to look into; more of them miss less.", 32)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,6 +137,7 @@ def recommend(
         deny=read_ids(what.deny),
         explore_kappa=what.explore_kappa,
         thompson_seed=what.thompson_seed,
+        index=None if what.index is None else recommender.load_index(what.index, what.probes),
     )
     if path is not None:
         if into_folder:

@@ -157,5 +157,5 @@ def _block_scores(scorer: Scorer, users: NDArray[np.int64], item_count: int) -> 
 
 
 def _blocks(users: int, item_count: int) -> list[slice]:
-    size = int(np.clip(BLOCK_SCORES // max(item_count, 1), 64, 1024))
+    size = int(np.clip(BLOCK_SCORES // max(item_count, 1), 16, 1024))
     return [slice(first, min(first + size, users)) for first in range(0, users, size)]

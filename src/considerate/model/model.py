@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import warnings
 from dataclasses import dataclass, field
 from typing import Any
@@ -126,6 +127,14 @@ class Model:
     @locked_cached_property
     def log_popularity(self) -> NDArray[np.float32]:
         return log_popularity(self.popularity, self.gamma)
+
+    @locked_cached_property
+    def items_digest(self) -> str:
+        """What tells the items of two models apart: all biases and popularities, and one vector in 64."""
+        digest = hashlib.sha256(f"{self.item_count} {self.factors}".encode())
+        for array in (*self.items.biases, self.popularity, self.items.rows[::64]):
+            digest.update(np.ascontiguousarray(array).data)
+        return digest.hexdigest()
 
     @locked_cached_property
     def columns(self) -> ItemColumns:

@@ -48,6 +48,14 @@ def logit_moments(
     )
 
 
+def strips_of(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    """[strips, K, 16]: vectors of items for the kernel that scores and chooses in one pass, then zeros."""
+    count = -(-len(vectors) // STRIP)
+    padded_items = np.zeros((count * STRIP, vectors.shape[1]), np.float32)
+    padded_items[: len(vectors)] = vectors
+    return np.ascontiguousarray(padded_items.reshape(count, STRIP, -1).transpose(0, 2, 1))
+
+
 class ItemColumns:
     """The items' side laid out for products with many users: mean and variance are each one matrix product."""
 
@@ -67,11 +75,7 @@ class ItemColumns:
 
     @locked_cached_property
     def strips(self) -> NDArray[np.float32]:
-        """[strips, K, 16]: the vectors for the kernel that scores and chooses in one pass."""
-        count = -(-len(self.items) // STRIP)
-        padded_items = np.zeros((count * STRIP, self.items.factors), np.float32)
-        padded_items[: len(self.items)] = self.items.mean
-        return np.ascontiguousarray(padded_items.reshape(count, STRIP, -1).transpose(0, 2, 1))
+        return strips_of(self.items.mean)
 
     def means(self, users: Side, rows: NDArray[Any]) -> NDArray[np.float32]:
         """mu of users against all items: [users, N]."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,9 @@ from considerate.errors import UsageError
 from considerate.model.predict import like_probability
 from considerate.model.rows import id_list
 from considerate.parameters import FitPlan
+
+if TYPE_CHECKING:
+    from considerate.model.index import ItemIndex
 
 SCORES = ("like", "popularity", "popularity_x_like")
 
@@ -40,6 +43,7 @@ class RankingOptions:
     explore_kappa: float = 0.0  # standard deviations of the logit that are added to it
     thompson_seed: int | None = None  # draws the logits
     lift: float | None = None  # the weight of log lift in the score; None is the model's own
+    index: ItemIndex | None = None  # where candidates are looked for; None: among all items
 
     def __post_init__(self) -> None:
         if self.score is not None and self.score not in SCORES:
@@ -50,6 +54,10 @@ class RankingOptions:
             raise UsageError("score and lift do not go together: the paper's scores have no lift.")
         if self.score is not None and (self.explore_kappa or self.thompson_seed is not None):
             raise UsageError("score does not go with explore_kappa or thompson_seed: exploring is about the logit.")
+        if self.index is not None and (self.score or self.explore_kappa or self.thompson_seed is not None):
+            raise UsageError("index does not go with score, explore_kappa or thompson_seed: it is of the logit.")
+        if self.index is not None and self.allow is not None:
+            raise UsageError("index does not go with allow: the items that are allowed are ranked without one.")
         if self.cold not in ("error", "popular"):
             raise UsageError(f"cold is {self.cold!r}; it must be 'error' or 'popular'.")
         seed = self.thompson_seed
@@ -84,6 +92,7 @@ class RankingKeywords(TypedDict, total=False):
     deny: Sequence[Any] | None
     explore_kappa: float
     thompson_seed: int | None
+    index: ItemIndex | None
 
 
 def finite(name: str, value: Any) -> float:

@@ -13,15 +13,16 @@ from considerate.data.graph import Adjacency
 from considerate.errors import UsageError
 from considerate.inference.posterior import Side
 from considerate.kernels import compiled
-from considerate.kernels.threads import LocalBackend
+from considerate.kernels.threads import LocalBackend, locked_cached_property
 from considerate.model.model import Model
-from considerate.model.predict import STRIP
+from considerate.model.predict import STRIP, strips_of
 from considerate.model.ranking import RankingOptions, best, explore, finite, paper_score, tilt_term, utility
 from considerate.model.rows import Lists, check_count, checked_rows, excluded_rows, item_rows, likes_adjacency
 
 BLOCK = 192  # users ranked in one task, at most; a multiple of the kernel's tile
 TILE = 6  # users that the kernel scores side by side
 WORTH_THREADS = 1 << 24  # scores of a block of users; fewer are made before a pool of threads has started
+MOST_CANDIDATES = 0.1  # of all items: with more of them, all are scored
 
 
 @dataclass(frozen=True)
@@ -62,12 +63,22 @@ class Ranker:
         self.excluded = excluded
         explores = options.explore_kappa != 0.0 or options.thompson_seed is not None
         self.by_logit = options.score is None and not explores and model.plan.tilt == 0.0
-        if self.by_logit:  # an item's part of every score, by strips: bias and popularity, -infinity if excluded
-            self._base = np.full(model.columns.strips.shape[0] * STRIP, -np.inf, np.float32)
-            scores = self._base[: model.item_count]
-            scores[:] = utility(model.items.biases[0], model.log_popularity, self.popularity)
-            if excluded is not None:
-                scores[excluded] = -np.inf
+        if options.index is not None and not self.by_logit:
+            raise UsageError("this model was fitted with a tilt, and no index holds its scores; leave index out.")
+        if options.index is not None and options.index.digest != model.items_digest:
+            raise UsageError("index is that of another model; make one of this model with build_index().")
+
+    @locked_cached_property
+    def _base(self) -> NDArray[np.float32]:
+        """Of all items, up to whole strips: bias and popularity, an item's part of every score."""
+        base = np.full(self.model.columns.strips.shape[0] * STRIP, -np.inf, np.float32)
+        base[: self.model.item_count] = self._base_of(slice(None))
+        return base
+
+    def _base_of(self, items: NDArray[np.int32] | slice) -> NDArray[np.float32]:
+        """-infinity if excluded."""
+        base = utility(self.model.items.biases[0][items], self.model.log_popularity[items], self.popularity)
+        return base if self.excluded is None else np.where(self.excluded[items], np.float32(-np.inf), base)
 
     def check_likes_known(self) -> None:
         """A warning, or an error if lift was asked for, where the model was saved without the likes that it needs."""
@@ -77,6 +88,8 @@ class Ranker:
     def rank(self, users: UserBatch, threads: int | None = 1) -> Lists:
         """(ids, scores) of the best items, highest first; of a user who is not warm, the popular ones."""
         rank_block = self._best_by_logit if self.by_logit else self._best_by_any
+        if self.options.index is not None:
+            rank_block = self._best_by_index
         count = len(users.rows)
         if 0 < count <= BLOCK and (threads == 1 or count * self.model.item_count < WORTH_THREADS):
             ids, scores = rank_block(users)
@@ -112,6 +125,45 @@ class Ranker:
         if side.bias_mean is not None:
             scores += side.bias_mean[users.rows][:, None]
         return ids, scores
+
+    def _best_by_index(self, users: UserBatch) -> Lists:
+        """By the same score, of the items that the index has near each user and of those that the likes lead to."""
+        lists = [self._best_of_near(users.part(i, i + 1)) for i in range(len(users.rows))]
+        ids, scores = map(np.concatenate, zip(*lists))
+        return ids, scores
+
+    def _best_of_near(self, user: UserBatch) -> Lists:
+        """Of one user. The kernel sees a catalogue of the candidates, in the order of the whole one."""
+        model, index = self.model, self.options.index
+        assert index is not None
+        side, liked = user.side, np.empty(0, np.int32) if user.liked is None else user.liked.indices
+        walk = None if self.lift == 0.0 or user.liked is None else model.consideration
+        rows = [] if walk is None else [walk.row(int(item)) for item in liked]
+        led = np.concatenate([liked[:0], *(items for items, _ in rows)])
+        found = index.near(side.mean[user.rows[0]], self.popularity)
+        if len(found) + len(led) > MOST_CANDIDATES * model.item_count:  # all items cost no more
+            return self._best_by_logit(user)
+        candidates = np.unique(np.concatenate([found, liked, led]))
+        strips = strips_of(model.items.mean[candidates])
+        base = np.full(len(strips) * STRIP, -np.inf, np.float32)
+        base[: len(candidates)] = self._base_of(candidates)
+        seen = np.searchsorted(candidates, liked if self.options.filter_already_liked_items else liked[:0])
+        lift: tuple[Any, ...] = ()
+        if walk is not None:  # row i is of like i
+            lengths, rest = np.zeros(len(candidates), np.int64), np.ones(len(candidates), np.float32)
+            lengths[: len(liked)], rest[: len(liked)] = [len(items) for items, _ in rows], walk.rest[liked]
+            inverse = np.zeros(len(base), np.float32)
+            inverse[: len(candidates)] = walk.inverse[candidates]
+            shares = np.concatenate([rest[:0], *(shares for _, shares in rows)])
+            places = np.searchsorted(candidates, led).astype(np.int32)
+            table = compiled.LiftTable(np.append(0, np.cumsum(lengths)), places, shares, rest, inverse, walk.mix)
+            lift = table, self.lift, np.array([0, len(liked)]), np.arange(len(liked), dtype=np.int32)
+        seen_starts = np.array([0, len(seen)])
+        scoring = side.factors, side.rows, side.rows.shape[1], user.rows, strips, base, self.count
+        ids, scores = compiled.top_items(*scoring, seen_starts, seen.astype(np.int32), *lift)
+        if side.bias_mean is not None:
+            scores += side.bias_mean[user.rows][:, None]
+        return np.where(ids < 0, np.int32(-1), candidates[ids]), scores
 
     def _best_by_any(self, users: UserBatch) -> Lists:
         """By the paper's scores, exploring, or tilted: from whole rows of means and variances."""
