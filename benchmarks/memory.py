@@ -28,18 +28,18 @@ from considerate.data.graph import Graph
 from considerate.fitting.memory import WalkSize, needed_memory
 from considerate.parameters import FitPlan
 
-# users, items, likes, factors, estimator, negatives, where
+# users, items, likes, factors, estimator, negatives
 CASES = (
-    (20_000, 5_000, 100_000, 16, "sampled", 3.0, "memory"),
-    (100_000, 10_000, 6_000_000, 32, "sampled", 5.0, "memory"),
-    (1_000_000, 1_000_000, 5_000_000, 8, "sampled", 5.0, "memory"),
-    (200_000, 50_000, 20_000_000, 20, "sampled", 1.0, "memory"),
-    (50_000, 2_000_000, 3_000_000, 64, "sampled", 2.0, "memory"),
-    (1_000_000, 20_000, 5_000_000, 32, "expected", 5.0, "memory"),
-    (50_000, 1_000_000, 3_000_000, 32, "expected", 5.0, "memory"),
-    (100_000, 10_000, 3_000_000, 16, "walk", 2.0, "memory"),
-    (500_000, 200_000, 3_000_000, 8, "walk", 1.0, "memory"),
-    (300_000, 20_000, 10_000_000, 32, "sampled", 3.0, "memory"),
+    (20_000, 5_000, 100_000, 16, "sampled", 3.0),
+    (100_000, 10_000, 6_000_000, 32, "sampled", 5.0),
+    (1_000_000, 1_000_000, 5_000_000, 8, "sampled", 5.0),
+    (200_000, 50_000, 20_000_000, 20, "sampled", 1.0),
+    (50_000, 2_000_000, 3_000_000, 64, "sampled", 2.0),
+    (1_000_000, 20_000, 5_000_000, 32, "expected", 5.0),
+    (50_000, 1_000_000, 3_000_000, 32, "expected", 5.0),
+    (100_000, 10_000, 3_000_000, 16, "walk", 2.0),
+    (500_000, 200_000, 3_000_000, 8, "walk", 1.0),
+    (300_000, 20_000, 10_000_000, 32, "sampled", 3.0),
 )
 WATCH = """
 import os, select, sys
@@ -99,7 +99,7 @@ def estimated(matrix: Any, plan: FitPlan) -> int:
     return needed_memory(*matrix.shape, graph.edges, plan, walk)
 
 
-def fit(users: int, items: int, count: int, factors: int, kind: str, negatives: float, where: str) -> Row:
+def fit(users: int, items: int, count: int, factors: int, kind: str, negatives: float) -> Row:
     """In a fresh process: the peak of two sweeps, above what there was before."""
     recommender = Recommender(**settings_of(kind, factors, negatives))
     matrix = likes(users, items, count)
@@ -108,7 +108,6 @@ def fit(users: int, items: int, count: int, factors: int, kind: str, negatives: 
         recommender.fit(matrix)
     estimate = estimated(matrix, recommender.plan())
     return {
-        "where": where,
         "users": users,
         "items": items,
         "likes": matrix.nnz,

@@ -33,7 +33,7 @@ from considerate.inference.posterior import padded
 from considerate.parameters import FitPlan
 
 VARIABLE = "CONSIDERATE_MEMORY"
-PROCESS, SLACK = 3e6, 1.03  # bytes of small things; what the allocator keeps of memory that was given back
+PROCESS, SLACK = 3e6, 1.05  # bytes of small things; what the allocator keeps of memory that was given back
 UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 
 
