@@ -86,7 +86,7 @@ def likes(users: int, items: int, count: int) -> Any:
 
 
 def settings_of(kind: str, factors: int, negatives: float) -> dict[str, Any]:
-    settings = {"hidden": "sampled", "consideration": "walk"} if kind == "walk" else {"hidden": kind}
+    settings = {"hidden": "sampled", "consideration": "walk", "opening": 1} if kind == "walk" else {"hidden": kind}
     settings = {"consideration": "popularity", "factors": factors, "negatives": negatives} | settings
     return settings | {"threads": THREADS, "sweeps": 2, "tolerance": 0}
 

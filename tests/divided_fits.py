@@ -26,7 +26,7 @@ from considerate.inference.sweep import State
 from likes import as_table, skewed, stored_settings
 
 SETTINGS: dict[str, dict[str, Any]] = {
-    "sampled": {},
+    "sampled": {"opening": 0},
     "expected": {
         "hidden": "expected",
         "groups": 12,
@@ -34,7 +34,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "head_correction": True,
         "consideration": "walk",  # for the ranking alone
     },
-    "walk": {"consideration": "walk", "neighbours": 12, "mixing": 0.2, "gamma": 0.8},
+    "walk": {"consideration": "walk", "neighbours": 12, "mixing": 0.2, "gamma": 0.8, "opening": 2},
 }
 
 

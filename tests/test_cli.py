@@ -200,6 +200,7 @@ def test_every_setting_reaches_the_model(folder: Path, tmp_path: Path) -> None:
         "tilt": 0.0,
         "lift": 0.75,
         "head_correction": True,
+        "opening": 0,
         "groups": 5,
         "likelihood_weight": 0.5,
         "popularity": 0.25,
@@ -454,7 +455,7 @@ def test_inspect_a_model(folder: Path) -> None:
     assert (said["users"], said["items"], said["titles"], said["likes"]) == (60, 20, True, True)
     assert said["library_version"] == __version__
     result = run("inspect", folder / "model.safetensors")
-    for words in ("not converged", "prior spread", "E[tau]", "knob 0.75", "factors=3", "▁"):
+    for words in ("not converged", "prior spread", "E[tau]", "knob 0.6", "factors=3", "▁"):
         assert words in result.stdout
     assert run("inspect", folder / "model.safetensors", "--hidden").exit_code == 2
 

@@ -469,7 +469,7 @@ def test_a_fit_by_the_walk_has_an_answer(name: str, mixing: float, tmp_path: Any
 @pytest.mark.parametrize(("mixing", "level"), [(0.0, logging.WARNING), (0.1, None)])
 def test_fallbacks_are_reported(mixing: float, level: int | None, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "considerate")
-    settings: dict[str, Any] = {"factors": 1, "sweeps": 2, "negatives": 0.5, "consideration": "walk"}
+    settings: dict[str, Any] = {"factors": 1, "sweeps": 2, "negatives": 0.5, "consideration": "walk", "opening": 1}
     Recommender(**settings, mixing=mixing).fit(sp.csr_matrix(PIECES))
     said = [record for record in caplog.records if "the walk had no item left" in record.getMessage()]
     assert [record.levelno for record in said] == ([] if level is None else [level])
@@ -482,7 +482,8 @@ def test_a_few_fallbacks_are_only_noted(backend: OutOfCore | None, caplog: pytes
     """One user of two likes in a corner of their own among many; in parts too, where each counts its own."""
     likes = sp.block_diag([planted(users=300), np.ones((1, 2))]).tocsr()
     caplog.set_level(logging.INFO, "considerate")
-    Recommender(factors=1, sweeps=1, negatives=1.0, consideration="walk", mixing=0.0).fit(likes, backend=backend)
+    settings: dict[str, Any] = {"factors": 1, "sweeps": 2, "negatives": 1.0, "consideration": "walk", "opening": 1}
+    Recommender(**settings, mixing=0.0).fit(likes, backend=backend)
     said = [record for record in caplog.records if "the walk had no item left" in record.getMessage()]
     assert [record.levelno for record in said] == [logging.INFO]
     assert f"for {100 * 2 / likes.nnz:.3g} % of the unliked edges" in said[0].getMessage()

@@ -26,6 +26,7 @@ from naive_draws import temperature
 
 def fitted(likes: sp.csr_matrix, **settings: object) -> Recommender:
     options = {"consideration": "walk", "factors": 4, "sweeps": 5, "negatives": 2.0, "neighbours": 12, "threads": 1}
+    options |= {"mixing": 0.05, "opening": 0}
     return Recommender(**(options | settings)).fit(likes)  # type: ignore[arg-type]
 
 
@@ -220,6 +221,7 @@ def test_inspect_shows_what_p_like_keeps_of_popularity(walked: Recommender, file
         "kind": "walk",
         "neighbours": 12,
         "mixing": 0.05,
+        "opening": 0,
         "mass_kept": pytest.approx(kept, rel=1e-5),
     }
     rows = said["draws_per_like"]["by_degree"]

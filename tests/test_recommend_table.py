@@ -229,7 +229,7 @@ def test_explain_points_to_the_users_own_cluster(hidden: str) -> None:
     """The items that move a logit most are of the item's own cluster where the user's likes are, and push it up; for
     an item of the other cluster the same items push it down. Together they are most of u'v."""
     likes = planted(across=0.06)
-    recommender = small(hidden=hidden, sweeps=30, negatives=3.0, likelihood_weight=1.0).fit(likes)
+    recommender = small(hidden=hidden, opening=0, sweeps=30, negatives=3.0, likelihood_weight=1.0).fit(likes)
     for user in range(0, 200, 9):
         kind = user % 2
         liked = likes[user].indices

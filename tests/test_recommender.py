@@ -17,7 +17,7 @@ import scipy.sparse as sp
 import considerate
 from considerate import Recommender, read_interactions
 from considerate.errors import DataError, DivergedError, UsageError
-from considerate.fitting.stopping import has_converged
+from considerate.fitting.stopping import WINDOW, has_converged
 from considerate.inference.sweep import InMemory
 from considerate.parameters import described_range
 from likes import as_table, checkerboard, interrupted, planted, skewed
@@ -147,15 +147,15 @@ def test_stopping(hidden: str) -> None:
 
 
 def test_the_rule_of_stopping() -> None:
-    assert not has_converged([-100.0], True, 0.1)
-    assert not has_converged([-100.0, -80.0], True, 0.1)
-    assert has_converged([-100.0, -99.0], True, 0.1)
-    assert has_converged([-100.0, -101.0], True, 0.1)
-    assert not has_converged([-100.0, -100.0], True, 0.0)
+    assert not has_converged([-100.0], 1, 0.1)
+    assert not has_converged([-100.0, -80.0], 1, 0.1)
+    assert has_converged([-100.0, -99.0], 1, 0.1)
+    assert has_converged([-100.0, -101.0], 1, 0.1)
+    assert not has_converged([-100.0, -100.0], 1, 0.0)
     noisy = [-100.0, -98.0, -101.0, -99.0, -100.0]
-    assert not has_converged(noisy, False, 0.1)  # one window is not two
-    assert has_converged([*noisy, *noisy], False, 1e-6)
-    assert not has_converged([*(value - 50 for value in noisy), *noisy], False, 0.01)
+    assert not has_converged(noisy, WINDOW, 0.1)  # one window is not two
+    assert has_converged([*noisy, *noisy], WINDOW, 1e-6)
+    assert not has_converged([*(value - 50 for value in noisy), *noisy], WINDOW, 0.01)
 
 
 def test_callback_and_progress(capsys: pytest.CaptureFixture[str]) -> None:

@@ -33,6 +33,7 @@ PARAMETERS = (
         "mixing",
         "tilt",
         "head_correction",
+        "opening",
         "groups",
         "likelihood_weight",
         "popularity",

@@ -128,7 +128,7 @@ def test_draws_are_a_function_of_seed_sweep_user_and_posterior() -> None:
 
 @pytest.mark.parametrize("consideration", ["popularity", "walk"])
 def test_bits_of_a_fit_for_any_number_of_threads(consideration: str) -> None:
-    settings = {"tilt": 1.0, "consideration": consideration, "sweeps": 4, "seed": 3}
+    settings = {"tilt": 1.0, "consideration": consideration, "sweeps": 4, "seed": 3, "opening": 0}
     one, two = (made(**settings, threads=threads).fit(several_parts()) for threads in (1, 2))
     assert_same(one, two)
     assert not np.array_equal(

@@ -91,7 +91,7 @@ def _fits(parameter: Field[Any], value: Any) -> bool:
 class Parameters:
     """What a fit can be told; `Recommender` inherits these fields."""
 
-    factors: int = setting(32, "length of the vectors, K in the paper", low=1, high=4096, integer=True)
+    factors: int = setting(64, "length of the vectors, K in the paper", low=1, high=4096, integer=True)
     hidden: str = setting(
         "sampled",
         "how to average over the hidden graph: draw it (sampled, the paper's way) or in closed form (expected)",
@@ -126,7 +126,13 @@ class Parameters:
         high=100_000,
         integer=True,
     )
-    mixing: float = setting(0.05, "share of popularity that is mixed into the walk", low=0, high=1)
+    mixing: float | None = setting(
+        None,
+        "share of popularity that is mixed into the walk. If not given 0.05, or more where data is sparse and the walk "
+        "tells much more than popularity does",
+        low=0,
+        high=1,
+    )
     tilt: float = setting(
         0.0,
         "t: how far draws lean away from what the user would like (1: people consider first and flip coins after), or "
@@ -136,13 +142,21 @@ class Parameters:
         high=1,
     )
     head_correction: bool = setting(False, "give popular items the unliked edges that discarded draws take from them")
+    opening: int | None = setting(
+        None,
+        "sweeps in closed form before H is drawn, where hidden is sampled; 0 is the paper's way. If not given 5 with "
+        "the walk, else 0",
+        low=0,
+        high=100_000,
+        integer=True,
+    )
     groups: int = setting(
         32, "groups of items that share a bound, where hidden is expected", low=1, high=4096, integer=True
     )
     likelihood_weight: float | str | None = setting(
         None,
-        "rho: the power that the likelihood is raised to; 1 is Bayes, auto tries some on likes held out. If not given "
-        "1.3 where the walk is drawn from, else 1.5",
+        "rho: the power that the likelihood is raised to; 1 is Bayes, auto tries some on likes held out. 1.5 if not "
+        "given",
         above=0,
         high=100,
         words=(AUTO,),
@@ -151,7 +165,7 @@ class Parameters:
         None,
         "the knob, where a recommendation does not say its own: the weight of log popularity beside liking. auto "
         "fits it, and lift, to the whole ranking of likes held out, auto-top to its first 20. 0.5 if not given, "
-        "0.75 with the walk",
+        "0.6 with the walk",
         low=-1_000_000,
         high=1_000_000,
         words=(AUTO, AUTO_TOP),
@@ -159,7 +173,7 @@ class Parameters:
     lift: float | str | None = setting(
         None,
         "the other knob: the weight of log lift, how much more likely than by popularity the user is to consider an "
-        "item. If not given it is fitted where popularity is, and else 1.5 with the walk; without the walk it is 0",
+        "item. If not given it is fitted where popularity is, and else 1.2 with the walk; without the walk it is 0",
         low=-1_000_000,
         high=1_000_000,
         words=(AUTO, AUTO_TOP),
@@ -168,13 +182,17 @@ class Parameters:
     sweeps: int = setting(30, "at most so many sweeps", low=1, high=100_000, integer=True)
     tolerance: float | None = setting(
         None,
-        "stop when the bound's relative change per sweep is below this; 0 never stops. 0.0005 if not given, 0.002 "
-        "where hidden is expected",
+        "stop when the bound's relative change per sweep is below this; 0 never stops. 0.002 if not given, 0.0005 "
+        "where hidden is sampled without an opening",
         low=0,
         high=1,
     )
-    step_delay: int = setting(
-        10, "sweeps at full step before steps shrink; t_epsilon", low=0, high=100_000, integer=True
+    step_delay: int | None = setting(
+        None,
+        "sweeps at full step before steps shrink; t_epsilon. If not given those of the opening, 10 without one",
+        low=0,
+        high=100_000,
+        integer=True,
     )
     precision_delay: int | None = setting(
         None,
@@ -208,6 +226,11 @@ class Parameters:
                 f"popularity is {self.popularity!r} and lift is {self.lift!r}; they are chosen together: give the same "
                 "word, or one of them as a number."
             )
+        if self.opening and self.hidden == "expected":
+            raise UsageError(
+                f"opening is {self.opening} and hidden is 'expected', which is in closed form to the end: leave "
+                "opening out, or set hidden='sampled'."
+            )
         if self.tilt != 0 and self.hidden == "expected":
             raise UsageError(
                 f"tilt is {self.tilt} and hidden is 'expected'; only draws are tilted: set hidden='sampled'."
@@ -233,14 +256,25 @@ class Parameters:
 
 
 # The weights of log pi and of log lift, by what is considered; docs/quality.md says how they were chosen.
-RANKING_WEIGHTS = {"walk": (0.75, 1.5), "popularity": (0.5, 0.0)}
+RANKING_WEIGHTS = {"walk": (0.6, 1.2), "popularity": (0.5, 0.0)}
 
-# Defaults that depend on other settings. Draws make a bound noisy, and averaging over them pays; the closed form ends
-# when its bound does.
+OPENING = 5  # sweeps; docs/quality.md
+
+
+def _opening(given: Parameters) -> int:
+    if given.opening is not None:
+        return int(given.opening)
+    return OPENING if (given.hidden, given.consideration) == ("sampled", "walk") else 0
+
+
+# Defaults that depend on other settings. Algorithm 1 alone averages over many draws, and its bound is noisy; the closed
+# form ends when its bound does, and what it opens is nearly there when the draws begin.
 _DEFAULTS: dict[str, Callable[[Parameters], float]] = {
-    "tolerance": lambda given: 5e-4 if given.hidden == "sampled" else 2e-3,
+    "opening": _opening,
+    "tolerance": lambda given: 5e-4 if given.hidden == "sampled" and not _opening(given) else 2e-3,
+    "step_delay": lambda given: _opening(given) or 10,
     "precision_delay": lambda given: 5 if given.hidden == "sampled" else 2,
-    "likelihood_weight": lambda given: 1.3 if (given.hidden, given.consideration) == ("sampled", "walk") else 1.5,
+    "likelihood_weight": lambda given: 1.5,
     "popularity": lambda given: RANKING_WEIGHTS[given.consideration][0],
 }
 
@@ -308,9 +342,10 @@ class FitPlan:
     gamma: float | None = None
     consideration: str = "popularity"  # or "walk"
     neighbours: int = 500  # L
-    mixing: float = 0.05  # eps
+    mixing: float | None = None  # eps; None: as the walk's table has it
     tilt: float = 0.0  # t
     head_correction: bool = False
+    opening: int = 0  # sweeps in closed form before the draws
     groups: int = 32
     likelihood_weight: float = 1.0  # rho
     popularity: float = 0.5  # the ranking's weight of log pi
@@ -338,6 +373,11 @@ class FitPlan:
     def edges_per_like(self) -> float:
         """Edges that a pass visits for each like: the like itself, and where H is drawn c more."""
         return 1.0 if self.hidden == "expected" else 1.0 + self.negatives
+
+    @property
+    def opens_closed(self) -> bool:
+        """Whether the first sweep is in closed form."""
+        return self.hidden == "expected" or self.opening > 0
 
     @property
     def weight(self) -> float:

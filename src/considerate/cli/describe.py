@@ -85,8 +85,8 @@ def _consideration(model: Model) -> dict[str, Any]:
     """Who considers what: the settings, and the mass of the walk that its table kept, averaged over the likes."""
     table, degree = model.consideration, model.item_degree
     kept = None if table is None else 1.0 - float(np.average(table.rest, weights=degree))
-    plan = model.plan
-    return {"kind": plan.consideration, "neighbours": plan.neighbours, "mixing": plan.mixing, "mass_kept": kept}
+    names = ("neighbours", "mixing", "opening")
+    return {"kind": model.plan.consideration, "mass_kept": kept} | {name: getattr(model.plan, name) for name in names}
 
 
 def _bias_correlation(model: Model) -> float | None:

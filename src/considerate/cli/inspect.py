@@ -158,6 +158,7 @@ def _considered(values: dict[str, Any]) -> str:
     if walk["mass_kept"] is None:
         return "by popularity, the same for everyone"
     text = "by the walk, {neighbours} neighbours ({mass_kept:.0%} of its mass kept), mixing {mixing:g}".format_map(walk)
+    text += f"; drawn after {walk['opening']} sweeps in closed form" if walk["opening"] else ""
     where = "; in the ranking alone, as hidden is expected" if values["parameters"].get("hidden") == "expected" else ""
     return text + where
 

@@ -248,7 +248,8 @@ class PartitionedSession(FitSession):
             block_bytes = self.division.sums_room(cluster.memory) / self.division.walk_nodes
             self.consideration = consideration_over(self.pool, outline, plan, weights, block_bytes)
         runner = make_runner(outline, setup, weights, self.pool, options, run, self.consideration)
-        self.resident, self.counts, self.grouping = setup.resident, runner.counts, runner.grouping
+        self.resident, self.counts = setup.resident, runner.counts
+        self.grouping = runner.grouping if runner.deterministic else None
         self.part_count = self.pool.parts
         self._runner = runner
         return runner

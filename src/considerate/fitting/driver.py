@@ -15,7 +15,14 @@ from considerate.errors import DivergedError
 from considerate.fitting.memory import translate_memory_errors
 from considerate.fitting.resume import chosen_settings, open_checkpoints
 from considerate.fitting.session import FitBackend, FitRequest, FitSession
-from considerate.fitting.stopping import FitProgress, FitStep, has_converged, held_interrupts, sweep_until_settled
+from considerate.fitting.stopping import (
+    FitProgress,
+    FitStep,
+    has_converged,
+    held_interrupts,
+    sweep_until_settled,
+    window_of,
+)
 from considerate.inference.posterior import Posterior
 from considerate.inference.sweep import Runner
 from considerate.model.model import Model
@@ -44,7 +51,7 @@ def run_fit(request: FitRequest, backend: FitBackend, publish: Publish) -> Gener
             plan = session.tune(plan)
         runner = session.runner(plan)
         progress = FitProgress() if checkpoints is None else checkpoints.restore(plan, session)
-        progress.converged = has_converged(progress.recent, runner.deterministic, plan.tolerance)
+        progress.converged = has_converged(progress.recent, window_of(plan), plan.tolerance)
         steps = sweep_until_settled(runner, plan, progress)
         try:
             for step in steps:
@@ -67,7 +74,7 @@ def run_fit(request: FitRequest, backend: FitBackend, publish: Publish) -> Gener
             raise
         if progress.state is not None:
             warn_of_collapse(progress.state.posterior, plan.weight)
-            report_fallbacks(session.fallen_back(), plan.mixing)
+            report_fallbacks(session.fallen_back(), session.mixing)
             publish(session, session.finish(plan, _with_last_bound(progress, runner)))
 
 
@@ -91,7 +98,7 @@ def warn_of_collapse(posterior: Posterior, weight: float) -> None:
         )
 
 
-def report_fallbacks(share: float, mixing: float) -> None:
+def report_fallbacks(share: float, mixing: float | None) -> None:
     """Say how often the walk had no item left, which is where all that it leads to is liked or drawn already."""
     if share > 0:
         logger.log(

@@ -27,7 +27,7 @@ from considerate.fitting.session import (
     warn_of_factors,
 )
 from considerate.fitting.stopping import FitProgress
-from considerate.inference.hidden import Expected, Sampled
+from considerate.inference.hidden import Expected, Opening, Sampled
 from considerate.inference.posterior import Side
 from considerate.inference.sweep import InMemory, State
 from considerate.kernels.threads import LocalBackend
@@ -119,7 +119,8 @@ class InMemorySession(FitSession):
         return replace(state, posterior=replace(q, users=users))
 
     def fallen_back(self) -> float:
-        return self.estimator.fallbacks / max(1, self.estimator.drawn) if isinstance(self.estimator, Sampled) else 0.0
+        drawn = self.estimator.sampled if isinstance(self.estimator, Opening) else self.estimator
+        return drawn.fallbacks / max(1, drawn.drawn) if isinstance(drawn, Sampled) else 0.0
 
     def snapshot(self, plan: FitPlan, progress: FitProgress) -> Model:
         assert progress.state is not None

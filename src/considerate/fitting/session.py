@@ -25,12 +25,13 @@ from considerate.inference.hidden import (
     Draws,
     Estimator,
     Expected,
+    Opening,
     Sampled,
     correct_head,
     popularity_exponent,
     popularity_weights,
 )
-from considerate.inference.hidden.groups import Grouping
+from considerate.inference.hidden.groups import FREEZE_AFTER, Grouping
 from considerate.inference.posterior import Side
 from considerate.inference.sweep import Runner, State
 from considerate.kernels.threads import Backend
@@ -41,7 +42,9 @@ from considerate.parameters import FitPlan
 logger = logging.getLogger("considerate")
 
 
-RESOLVED = ("precision_delay", "popularity", "likelihood_weight")  # settings whose default depends on others
+OPENING_GROUPS = 8  # of items, in an opening
+# Settings whose default depends on others.
+RESOLVED = ("opening", "step_delay", "precision_delay", "popularity", "likelihood_weight")
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,7 @@ class FitRequest:
         resolved |= {"popularity": plan.criterion} if "popularity" in plan.tuned else {}
         settings = describe_settings(self.parameters, **resolved)
         unused = [*(["lift"] if self.parameters.get("lift") is None else []), *([] if plan.tilt else ["tilt"])]
+        unused += [] if plan.opening else ["opening"]
         if plan.consideration == "popularity":
             unused += ["consideration", "neighbours", "mixing"]
         return {name: value for name, value in settings.items() if name not in unused}
@@ -148,6 +152,11 @@ class FitSession(ABC):
         """The share of the last sweep's draws for which the walk had no item left, so that pi chose."""
         return 0.0
 
+    @property
+    def mixing(self) -> float | None:
+        """eps, as the table of the walk has it."""
+        return None if self.consideration is None else self.consideration.mix
+
     def snapshot(self, plan: FitPlan, progress: FitProgress) -> Model | None:
         """The model so far, where that costs nothing."""
         return None
@@ -167,7 +176,7 @@ class FitSession(ABC):
             item_degree=self.item_degree,
             item_ids=self.item_ids,
             titles=self.titles,
-            plan=replace(plan, lift=plan.lift_weight),
+            plan=replace(plan, lift=plan.lift_weight, mixing=self.mixing),
             bounds=progress.bounds,
             converged=progress.converged,
             parameters=self.request.parameters,
@@ -223,9 +232,22 @@ def make_estimator(
     backend: Backend,
     consideration: Consideration | None = None,
 ) -> Estimator:
-    """One of the two estimators of the expectation over q(H). The closed form stays with pi, whatever the walk says."""
-    if plan.hidden == "sampled":
-        draws = Draws.of(weights, consideration, plan.tilt)
-        return Sampled(graph.by_user, graph.user_blocks, draws, plan.negatives, plan.seed)
-    groups = min(plan.groups, max(1, graph.item_count))
-    return Expected(graph.by_user, graph.user_blocks, weights, plan.negatives, plan.offset, groups, backend.map)
+    """The estimator of the expectation over q(H). The closed form stays with pi, whatever the walk says."""
+
+    likes = (graph.by_user, graph.user_blocks)
+
+    def expected() -> Expected:
+        groups, freeze_after = closed_form_groups(plan, graph.item_count)
+        return Expected(*likes, weights, plan.negatives, plan.offset, groups, backend.map, freeze_after)
+
+    if plan.hidden == "expected":
+        return expected()
+    sampled = Sampled(*likes, Draws.of(weights, consideration, plan.tilt), plan.negatives, plan.seed)
+    return Opening(plan.opening, expected(), sampled) if plan.opening else sampled
+
+
+def closed_form_groups(plan: FitPlan, items: int) -> tuple[int, int]:
+    """(how many groups of items the closed form has, the sweep after which they stay). In an opening they are few, and
+    follow the vectors to its end: they are then a function of the posterior, which no checkpoint has to keep."""
+    groups = min(plan.groups, max(1, items))
+    return (groups, FREEZE_AFTER) if plan.hidden == "expected" else (min(groups, OPENING_GROUPS), plan.opening)

@@ -18,6 +18,7 @@ from considerate.inference.sweep import Runner, State
 from considerate.parameters import FitPlan
 
 WINDOW = 5  # sweeps that are averaged to see whether a noisy bound still rises
+SHORT_WINDOW = 3  # after an opening, when steps shrink from the first draws on
 
 
 @dataclass(frozen=True)
@@ -66,10 +67,13 @@ class FitProgress:
         self.bounds = (*self.bounds, step.bound.terms())
 
 
-def has_converged(history: Sequence[float], deterministic: bool, tolerance: float) -> bool:
-    """Whether the bound has stopped rising: its relative change per sweep, of the last two sweeps where the bound is
-    exact, of the means over two windows of sweeps where it is that of a drawn H."""
-    window = 1 if deterministic else WINDOW
+def window_of(plan: FitPlan) -> int:
+    """Sweeps that are averaged: one where the bound is exact, several where it is that of a drawn H."""
+    return 1 if plan.hidden == "expected" else SHORT_WINDOW if plan.opening else WINDOW
+
+
+def has_converged(history: Sequence[float], window: int, tolerance: float) -> bool:
+    """Whether the bound has stopped rising: the relative change per sweep of its means over two windows of sweeps."""
     if tolerance <= 0 or len(history) < 2 * window:
         return False
     now, before = np.mean(history[-window:]), np.mean(history[-2 * window : -window])
@@ -89,7 +93,7 @@ def sweep_until_settled(runner: Runner, plan: FitPlan, start: FitProgress) -> Ge
         # Bounds of different objectives do not compare: before the groups are frozen, or the precisions are learned.
         if done.settled and number > plan.precision_delay + 1:
             recent = (*recent, done.bound.total)[-2 * WINDOW :]
-        converged = has_converged(recent, runner.deterministic, plan.tolerance)
+        converged = has_converged(recent, window_of(plan), plan.tolerance)
         seconds = time.perf_counter() - begun
         yield FitStep(number, done.state, done.bound, done.epsilon, seconds, edges, converged, recent)
         if converged or number >= plan.sweeps:

@@ -14,6 +14,7 @@ from considerate.distributed.backends.base import PartitionedBackend
 from considerate.distributed.messages import PartitionSetup, Reply, merge_replies
 from considerate.distributed.pools import WorkerPool
 from considerate.errors import DivergedError
+from considerate.fitting.session import closed_form_groups
 from considerate.fitting.stopping import held_interrupts
 from considerate.inference.bound import Bound
 from considerate.inference.hidden import Consideration, Draws, Grouping
@@ -50,11 +51,14 @@ class PartitionedRunner:
         self.options = options
         self.outline, self.setup, self.weights, self.pool, self.run = outline, setup, weights, pool, run
         self.counts = (outline.user_count, outline.item_count)
-        plan, groups = setup.plan, min(setup.plan.groups, max(1, outline.item_count))
-        self.grouping = None if plan.hidden == "sampled" else Grouping(weights, plan.offset, groups)
-        grouping = self.grouping
-        fixed = Draws.of(weights, consideration, plan.tilt) if grouping is None else grouping.saturation.inclusion
-        self._fixed = pool.share(fixed, keep=True)
+        plan = setup.plan
+        self._groups: Grouping | None = None
+        if plan.opens_closed:
+            groups, freeze_after = closed_form_groups(plan, outline.item_count)
+            self._groups = Grouping(weights, plan.offset, groups, freeze_after=freeze_after)
+            self._inclusion = pool.share(self._groups.saturation.inclusion, keep=True)
+        if not self.deterministic:
+            self._draws = pool.share(Draws.of(weights, consideration, plan.tilt), keep=True)
         self._spare = Spare()
         self.fallen_back = 0.0  # the share of the draws made last for which the walk had no item left
         self._swept = 0  # the sweep that the parts are at, as far as they were called from here
@@ -65,7 +69,21 @@ class PartitionedRunner:
 
     @property
     def deterministic(self) -> bool:
-        return self.grouping is not None
+        return self.settings.hidden == "expected"
+
+    @property
+    def grouping(self) -> Grouping | None:
+        """The groups of the sweep under way, where that is in closed form."""
+        return self._groups if self.deterministic or self._swept < self.settings.opening else None
+
+    @property
+    def _fixed(self) -> Any:
+        """What parts are given of q(H) in the sweep under way."""
+        return self._draws if self.grouping is None else self._inclusion
+
+    def _goes_on(self, number: int) -> bool:
+        """Whether the sweep after this one has the same groups, or draws as this one does."""
+        return self.grouping is None or not (self.grouping.moves(number + 1) or number == self.settings.opening)
 
     @property
     def edges(self) -> int:

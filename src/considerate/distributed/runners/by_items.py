@@ -61,8 +61,8 @@ class ByItemsRunner(PartitionedRunner):
         check_rows(users.bad_row, "user", number, state)
         taus, closed = state.posterior.precisions.means_of(ITEMS), self._closed(shares, users.side)
         down = Broadcast(number, users.side, epsilon, *taus, closed=closed)
-        # What the next sweep begins with comes with the visit, but for groups that are about to move.
-        ask = self._ask(0) if self.grouping is None or not self.grouping.moves(number + 1) else None
+        # What the next sweep begins with comes with the visit, but for groups that are about to move, or to be left.
+        ask = self._ask(0) if self._goes_on(number) else None
         up = self._call("visit", self.pool.share(down), ask, changes=True)
         blocks = up.in_order().tolist()
         swept = self._end(state, users, self._residents(blocks, state), bound)

@@ -32,6 +32,8 @@ MOST_LIKES = 4096  # of a user with more, each step takes a window of so many: t
 BLOCK_STEPS = 4_000_000  # of the walk, in one task; its rows have at most as many entries
 WAVE = 16  # blocks whose rows wait to be put into the table
 ENTRIES_A_LIKE, ROOM = 8, 1 << 26  # of the table: at most so many a like, or so many in all if that is more
+FEW_ENTRIES = 1 << 17  # whose logarithms are taken at a time
+LEAST_MIXING, NATS = 0.05, 0.5  # what the walk may tell more than popularity does: docs/quality.md
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ class Consideration:
         by_item: Adjacency,
         weights: NDArray[np.float64],
         neighbours: int,
-        mix: float,
+        mix: float | None,
         run: Any = run_serially,
     ) -> Consideration:
         """The table of a graph in memory. A like of an item of weight 0 leads nowhere, and nothing leads to it."""
@@ -67,16 +69,22 @@ class Consideration:
         return cls.of_rows(steps.rows(weights, length, run), int(np.minimum(work, length).sum()), weights, mix)
 
     @classmethod
-    def of_rows(cls, blocks: Iterable[Rows], most: int, weights: NDArray[np.float64], mix: float) -> Consideration:
+    def of_rows(
+        cls, blocks: Iterable[Rows], most: int, weights: NDArray[np.float64], mix: float | None
+    ) -> Consideration:
         """Rows of `compiled.cut_walk`, in order, as one table of at most so many entries. A block is put where it
-        belongs and let go: there is no second copy of the table."""
-        items, shares = np.empty(most, np.int32), np.empty(most, np.float32)
+        belongs and let go: there is no second copy of the table. Without a `mix` it gets that of `mixing_of`."""
+        items, shares, p = np.empty(most, np.int32), np.empty(most, np.float32), weights / weights.sum()
         lengths, rest, end = [np.zeros(1, np.int64)], [np.empty(0, np.float32)], 0
+        told = [np.empty(0)]
         for starts, block_items, block_shares, block_rest in blocks:
             here = slice(end, end := end + len(block_items))
             items[here], shares[here] = block_items, block_shares
             lengths.append(np.diff(starts))
             rest.append(block_rest)
+            if mix is None:
+                told.append(nats_of(starts, block_items, block_shares, p))
+        mix = mixing_of(np.concatenate(told), p) if mix is None else mix
         return cls(np.cumsum(np.concatenate(lengths)), items[:end], shares[:end], np.concatenate(rest), weights, mix)
 
     @property
@@ -142,6 +150,32 @@ class Consideration:
 
 
 Rows = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32], NDArray[np.float32]]  # of compiled.cut_walk
+
+
+def nats_of(
+    starts: NDArray[np.int64], items: NDArray[np.int32], shares: NDArray[np.float32], p: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """What a step from each row's item tells that popularity does not: sum over n of W_n'n log(W_n'n / p_n)."""
+    nats = np.zeros(len(starts) - 1)
+    for first, last in ranges(row_cuts(np.diff(starts), FEW_ENTRIES)):
+        part = slice(starts[first], starts[last])
+        w, to = shares[part].astype(np.float64), p[items[part]]
+        told = w * np.log(np.divide(w, to, out=np.ones_like(w), where=(w > 0) & (to > 0)))
+        rows = np.repeat(np.arange(last - first), np.diff(starts[first : last + 1]))
+        nats[first:last] = np.bincount(rows, told, minlength=last - first)
+    return nats
+
+
+def mixing_of(nats: NDArray[np.float64], p: NDArray[np.float64]) -> float:
+    """eps, so that a step tells at most NATS more than popularity does, and LEAST_MIXING at least.
+
+        I = sum over n' of p_n' nats_n',    eps = 1 - NATS / I
+
+    A mixture tells at most 1 - eps of what the walk does. Where likes are few the walk stays among the nearest items:
+    unliked edges to those alone leave nothing that tells them from likes, and the vectors collapse.
+    """
+    told = float((p * nats).sum())
+    return max(LEAST_MIXING, round(1.0 - NATS / told, 2)) if told > 0 else LEAST_MIXING  # whatever log's last bits are
 
 
 def pull_of(weights: NDArray[np.float64], degree: NDArray[Any]) -> NDArray[np.float64]:

@@ -13,6 +13,7 @@ S max beta > sum beta where this is needed, both are at least 0: every w_mn is a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -93,6 +94,11 @@ class Shares:
 
     def add_up(self, users: Side, liked: Adjacency, blocks: NDArray[np.int64], run: Any) -> UserGroups:
         """What items read of these users, from what the last pass left; blocks along the tree."""
+        total: UserGroups = map_along_tree(self.adder(users, liked), ranges(blocks), run, UserGroups.merge)
+        return total
+
+    def adder(self, users: Side, liked: Adjacency) -> Callable[[Range], UserGroups]:
+        """A block of these users -> what items read of it."""
         kernel_pass = compiled.Pass(
             factors=users.factors,
             own=users.rows,
@@ -107,8 +113,7 @@ class Shares:
         def sums(block: Range) -> UserGroups:
             return UserGroups(*compiled.group_sums(kernel_pass, *block))
 
-        total: UserGroups = map_along_tree(sums, ranges(blocks), run, UserGroups.merge)
-        return total
+        return sums
 
 
 class Expected:
@@ -125,9 +130,10 @@ class Expected:
         offset: float,
         groups: int,
         run: Any,
+        freeze_after: int = FREEZE_AFTER,
     ) -> None:
         self.by_user, self.user_blocks, self.weights = by_user, user_blocks, weights
-        self.grouping = Grouping(weights, offset, groups)
+        self.grouping = Grouping(weights, offset, groups, freeze_after=freeze_after)
         temperature = self.grouping.saturation.inclusion.temperatures(by_user, user_blocks, negatives, run)
         self.shares = Shares.zeros(temperature, self.grouping.groups)
         self._items: ItemGroups | None = None
@@ -140,8 +146,9 @@ class Expected:
 
     def item_terms(self, sweep: int, posterior: Posterior, run: Any) -> Terms:
         assert self._items is not None
-        users = self.shares.add_up(posterior.users, self.by_user, self.user_blocks, run)
+        adder = self.shares.adder(posterior.users, self.by_user)
+        users = map_along_tree(adder, ranges(self.user_blocks), run, UserGroups.merge)
         return Terms(expected=self.shares.read(posterior.factors, self._items, users))
 
     def settled(self, sweep: int) -> bool:
-        return sweep > FREEZE_AFTER
+        return sweep > self.grouping.freeze_after

@@ -140,9 +140,14 @@ class Grouping:
     """The groups of items, which follow the vectors in the first sweeps and then stay."""
 
     def __init__(
-        self, weights: NDArray[np.float64], offset: float, groups: int, saturation: Saturation | None = None
+        self,
+        weights: NDArray[np.float64],
+        offset: float,
+        groups: int,
+        saturation: Saturation | None = None,
+        freeze_after: int = FREEZE_AFTER,
     ) -> None:
-        self.weights, self.offset = weights, offset
+        self.weights, self.offset, self.freeze_after = weights, offset, freeze_after
         self.tastes = TASTES if groups >= 2 * TASTES else 1
         self.bins = max(1, groups // self.tastes)
         self.saturation = saturation or Saturation(weights)
@@ -153,7 +158,7 @@ class Grouping:
 
     def moves(self, sweep: int) -> bool:
         """Whether this sweep makes new groups."""
-        return self._table is None or sweep <= FREEZE_AFTER
+        return self._table is None or sweep <= self.freeze_after
 
     def regroup(self, item_means: NDArray[Any]) -> None:
         """New groups: popularity bins times clusters of taste."""

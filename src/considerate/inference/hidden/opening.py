@@ -1,0 +1,39 @@
+"""An opening: the first sweeps in closed form, the others with draws. Not in the paper.
+
+A sweep in closed form has a sixth of the edges of one with draws at c = 5, and its step is not noisy. It takes the
+vectors most of the way; the draws, which know the walk, go on from there, and their steps may shrink from the start.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from considerate.inference.hidden.estimator import Terms
+from considerate.inference.hidden.expected import Expected
+from considerate.inference.hidden.sampled import Sampled
+from considerate.inference.posterior import Posterior
+
+
+class Opening:
+    """E[h_mn] for the first `sweeps` sweeps, H^(t) after them; the closed form is let go with the first draws."""
+
+    deterministic = False
+
+    def __init__(self, sweeps: int, expected: Expected, sampled: Sampled) -> None:
+        self.sweeps, self.sampled = sweeps, sampled
+        self._expected: Expected | None = expected
+
+    def at(self, sweep: int) -> Expected | Sampled:
+        """The one that this sweep is of."""
+        if sweep > self.sweeps:
+            self._expected = None
+        return self._expected or self.sampled
+
+    def user_terms(self, sweep: int, posterior: Posterior, run: Any) -> Terms:
+        return self.at(sweep).user_terms(sweep, posterior, run)
+
+    def item_terms(self, sweep: int, posterior: Posterior, run: Any) -> Terms:
+        return self.at(sweep).item_terms(sweep, posterior, run)
+
+    def settled(self, sweep: int) -> bool:
+        return sweep > self.sweeps
