@@ -8,12 +8,14 @@ constexpr std::int64_t kChunk = 2048;  // edges in a leaf of the tree
 struct Shape {
   std::int64_t K, KP, K4;   // coordinates that are summed; padded to 8; rows of the triangle, padded to 4
   std::int64_t row, first;  // a whole row's means, padded; where in it the coordinates begin
+  std::int64_t width;       // of the blocks of coordinates but the last; the row's where there is one
   explicit Shape(const Pass& pass)
       : K(pass.block_size ? pass.block_size : pass.factors),
         KP(padded(K)),
         K4((K + 3) / 4 * 4),
         row(padded(pass.factors)),
-        first(pass.block_first) {}
+        first(pass.block_first),
+        width(pass.block_size ? block_width(pass.factors) : row) {}
   bool whole() const { return KP == row; }
   std::int64_t second() const { return K4 * KP; }
   std::int64_t size() const { return second() + KP + 8; }
@@ -94,20 +96,52 @@ class Tree {
 
 // What is read again and again of the row that is being summed.
 struct Own {
-  const float* mean = nullptr;
+  const float* mean = nullptr;  // before the first block of coordinates was stepped
   const float* variance = nullptr;
   Buffer<float> square_plus;  // mean^2 + variance, of the whole row
   float bias = 0, bias_variance = 0;
+  const float* stepped = nullptr;  // the means, with what the blocks before have made of them
+  float stepped_bias = 0;
 
   explicit Own(const Shape& shape) : square_plus(shape.row) {}
-  void load(const Shape& shape, const Side& side, std::int64_t row) {
+  void load(const Shape& shape, const Pass& pass, std::int64_t row) {
+    const Side& side = pass.before;
     mean = side.rows + row * 2 * shape.row;
     variance = mean + shape.row;
     for (std::int64_t k = 0; k < shape.row; k += 8)
       store8(&square_plus[k], load8(mean + k) * load8(mean + k) + load8(variance + k));
     bias = side.bias_mean ? side.bias_mean[row] : 0.0f;
     bias_variance = side.bias_variance ? side.bias_variance[row] : 0.0f;
+    stepped = pass.own.rows + row * 2 * shape.row;
+    stepped_bias = pass.own.bias_mean ? pass.own.bias_mean[row] : 0.0f;
   }
+};
+
+// p and pull of every edge, in the order in which the walk meets them: the first block of coordinates writes them, those
+// after it read them in place of computing xi again.
+class Tape {
+ public:
+  Tape() = default;
+  Tape(const Tape&) = delete;
+  Tape& operator=(const Tape&) = delete;
+  ~Tape() { std::free(data_); }
+
+  void rewind() { at_ = 0; }
+  // Room for the next panel: p of its edges, padded to eight, then their pulls.
+  float* next(int edges) {
+    const std::int64_t size = 2 * padded(edges), from = at_;
+    at_ += size;
+    if (at_ > room_) {
+      room_ = 2 * at_;
+      data_ = static_cast<float*>(std::realloc(data_, static_cast<std::size_t>(room_) * sizeof(float)));
+      if (!data_) throw std::bad_alloc();
+    }
+    return data_ + from;
+  }
+
+ private:
+  float* data_ = nullptr;
+  std::int64_t at_ = 0, room_ = 0;
 };
 
 // Four (or eight) rows of the triangle by V vectors of columns, over all edges of a panel.
@@ -144,13 +178,12 @@ struct Panel {
   explicit Panel(const Shape& shape)
       : shape(shape), storage(2 * kPanel * shape.KP), means(storage.data()), weighted(means + kPanel * shape.KP) {}
 
-  // E[u'v] and var[u'v] of the panel's edges (eq. 16), eight at a time; the means of the block are kept, and of E[u'v]
-  // the part that comes from coordinates outside the block.
+  // E[u'v] and var[u'v] of the panel's edges (eq. 16), eight at a time; the means of the first block of coordinates are
+  // kept, and of E[u'v] the part that comes from coordinates outside it.
   //   mean = eta_u' eta_v;  variance = sum_k (eta_u^2 + s_u) s_v + eta_v^2 s_u
   template <int V>
   void moments(const Own& own, int edges) {
     const std::int64_t row = V ? 8 * V : shape.row, KP = V ? 8 * V : shape.KP;
-    const std::int64_t block_end = shape.first + shape.KP;
     v8 m[V ? V : 1], s[V ? V : 1], q[V ? V : 1];
     for (int j = 0; j < V; ++j) {
       m[j] = load8(own.mean + 8 * j);
@@ -186,7 +219,7 @@ struct Panel {
              rest[4] = {zero, zero, zero, zero};
           for (std::int64_t k = 0; k < row; k += 8) {
             const v8 mk = load8(own.mean + k), qk = load8(own.square_plus.data() + k), sk = load8(own.variance + k);
-            const bool inside = k >= shape.first && k < block_end;
+            const bool inside = k < shape.width;
             if (far && e0 + e + 3 < edges)
               for (int f = 0; f < 4; ++f) __builtin_prefetch(soon[e0 + e + f] + 2 * k);
             for (int f = 0; f < 4; ++f) {
@@ -194,7 +227,7 @@ struct Panel {
               spread[f] += qk * load8(others[f] + row + k);
               spread[f] += (v * v) * sk;
               if (inside) {
-                store8(means + (e0 + e + f) * KP + k - shape.first, v);
+                if (shape.first == 0) store8(means + (e0 + e + f) * KP + k, v);
                 dot[f] += mk * v;
               } else {
                 rest[f] += mk * v;
@@ -212,6 +245,52 @@ struct Panel {
         store8(mean + e0, sum_rows(dots) + outside);
       }
       store8(variance + e0, sum_rows(spreads));
+    }
+  }
+
+  // The pulls for the block of coordinates that begins at `first`: the one before it now counts as it was stepped, and
+  // its own no longer counts among the coordinates outside. The means of the block that is summed are kept.
+  //   pull -= p (change of the bias + sum over the block before of eta_new v - sum over the block of eta v)
+  void turn_to(std::int64_t first, const Own& own, int edges, bool slope) {
+    const std::int64_t KP = shape.KP, row = shape.row, low = first - shape.width,
+                       high = least(first + shape.width, row);
+    const bool keep = first == shape.first, near = !far || !keep;
+    const v8 zero = splat(0.0f), change = splat(low == 0 ? own.stepped_bias - own.bias : 0.0f);
+    for (int e0 = 0; e0 < edges; e0 += 8) {
+      v8 dots[8];
+      for (int e = 0; e < 8; e += 4) {
+        const float* const* others = rows + e0 + e;
+        const float *a = others[0], *b = others[1], *c = others[2], *d = others[3];
+        float* copy = means + (e0 + e) * KP - first;
+        v8 da = zero, db = zero, dc = zero, dd = zero;
+        for (std::int64_t k = low; k < first; k += 8) {
+          const v8 m = load8(own.stepped + k);
+          da += m * load8(a + k);
+          db += m * load8(b + k);
+          dc += m * load8(c + k);
+          dd += m * load8(d + k);
+        }
+        for (std::int64_t k = first; k < high; k += 8) {
+          const v8 m = load8(own.mean + k), va = load8(a + k), vb = load8(b + k), vc = load8(c + k), vd = load8(d + k);
+          da -= m * va;
+          db -= m * vb;
+          dc -= m * vc;
+          dd -= m * vd;
+          if (!keep) continue;
+          store8(copy + k, va);
+          store8(copy + KP + k, vb);
+          store8(copy + 2 * KP + k, vc);
+          store8(copy + 3 * KP + k, vd);
+        }
+        dots[e] = da, dots[e + 1] = db, dots[e + 2] = dc, dots[e + 3] = dd;
+        if (near || e0 + e + 3 >= edges) continue;
+        for (int f = 0; f < 4; ++f) {
+          const float* later = soon[e0 + e + f];
+          for (std::int64_t k = low; k < high; k += 16) __builtin_prefetch(later + k);
+          for (std::int64_t k = first; k < high; k += 16) __builtin_prefetch(later + row + k);
+        }
+      }
+      if (!slope) store8(pull + e0, load8(pull + e0) - load8(precision + e0) * (sum_rows(dots) + change));
     }
   }
 

@@ -13,7 +13,7 @@ class FewEdges {
 
   // Up to how many edges rows are stepped here. Elsewhere are sums that come in parts or with a dense closed form.
   static std::int64_t most(const Pass& pass) {
-    if (pass.expected || pass.splits || pass.block_size) return -1;
+    if (pass.expected || pass.splits) return -1;
     return least(kMost, pass.factors * 4 / 5);
   }
 

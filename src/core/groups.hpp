@@ -96,10 +96,11 @@ class UserGroups {
   void first(std::int64_t row, double* z, double* bias) const {
     const auto r = static_cast<int>(row - first_);
     const Own own = own_of(r);
+    const double stepped_bias = pass_.own.bias_mean ? pass_.own.bias_mean[row] : 0.0;
     const double *curved = &sums_[r * width_ + T_], *biased = curved + K_, *plain = &plain_[r * K_];
     double dot = 0;
     for (std::int64_t k = 0; k < K_; ++k) {
-      z[k] = -(0.5 * plain[k] + biased[k] + own.bias * curved[k]);
+      z[k] = -(0.5 * plain[k] + biased[k] + stepped_bias * curved[k]);
       dot += curved[k] * own.mean[k];
     }
     bias[0] = 0;
@@ -118,9 +119,10 @@ class UserGroups {
   };
   Own own_of(int r) const {
     const std::int64_t row = first_ + r;
-    const float* mean = pass_.own.rows + row * 2 * padded(pass_.factors);
-    return {mean, mean + padded(pass_.factors), pass_.own.bias_mean ? pass_.own.bias_mean[row] : 0.0,
-            pass_.own.bias_variance ? pass_.own.bias_variance[row] : 0.0};
+    const Side& side = pass_.before;
+    const float* mean = side.rows + row * 2 * padded(pass_.factors);
+    return {mean, mean + padded(pass_.factors), side.bias_mean ? side.bias_mean[row] : 0.0,
+            side.bias_variance ? side.bias_variance[row] : 0.0};
   }
 
   // w = alpha beta + floor of one user in every group, such that its mass is that of draws without replacement. There

@@ -71,7 +71,8 @@ struct Pass {
   std::int64_t factors = 0, rows = 0, other_rows = 0, first = 0, last = 0;  // rows: of the whole side
   const std::int32_t* which = nullptr;
   Side own, other;
-  Adjacency liked, unliked;              // the edges of H with g = 1 and with g = 0
+  Side before;               // own as it was when its first block of coordinates was stepped: xi is that of these
+  Adjacency liked, unliked;  // the edges of H with g = 1 and with g = 0
   const std::int64_t* splits = nullptr;  // [leaves + 1] the other side's blocks, the leaves of the tree of sums
   std::int64_t leaves = 0;
   bool bias = false;  // whether this side has biases
@@ -96,11 +97,12 @@ static inline std::int64_t block_width(std::int64_t factors) {
   return blocks == 1 ? factors : padded((factors + blocks - 1) / blocks);
 }
 
-// The pass over one block of coordinates. From the second on it reads rows that the blocks before have stepped, and the
-// biases, stepped in the first, are held.
+// The pass over one block of coordinates. From the second on it steps rows that the blocks before have stepped, with xi
+// held, and the biases, stepped with the first, are held too.
 static inline Pass nth_block(const Pass& pass, std::int64_t block, const float* rows, const float* bias_mean,
                              const float* bias_variance) {
   Pass part = pass;
+  part.before = pass.own;
   if (block_count(pass.factors) == 1) return part;
   const std::int64_t width = block_width(pass.factors), rest = pass.factors - block * width;
   part.block_first = block * width;

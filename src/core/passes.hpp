@@ -31,8 +31,9 @@ static inline void made_correction(const Expected& ex, std::int64_t user, std::i
 
 class RowSummer {
  public:
-  explicit RowSummer(const Pass& pass)
+  explicit RowSummer(const Pass& pass, Tape* tape = nullptr)
       : pass_(pass),
+        tape_(tape),
         shape_(pass),
         own_(shape_),
         panel_(shape_),
@@ -136,7 +137,8 @@ class RowSummer {
   static constexpr std::int64_t kAhead = 40;        // edges between a prefetch and its use
   static constexpr std::int64_t kNear = 768 << 10;  // bytes of the other side that need no prefetching
 
-  struct Part {  // edges of one row to one block
+  enum class Reads { rows, biases, corrections };  // of a panel's edges, each with what is before it
+  struct Part {                                    // edges of one row to one block
     const std::int32_t* liked;
     const std::int32_t* unliked;
     std::int64_t liked_count, count;
@@ -165,7 +167,7 @@ class RowSummer {
   };
 
   void begin(std::int64_t row, Tree* tree) {
-    own_.load(shape_, pass_.own, row);
+    own_.load(shape_, pass_, row);
     row_ = row;
     tree_ = tree;
   }
@@ -257,10 +259,8 @@ class RowSummer {
     const std::int64_t size = shape_.panel();
     for (std::int64_t e = start; e < stop; e += size) {
       const int edges = static_cast<int>(least(size, stop - e));
-      gather(part, e, edges, pass_.expected != nullptr);
-      panel_.moments<V>(own_, edges);
-      float bias_sums[2];
-      coefficients(edges, bias_sums);
+      float bias_sums[2] = {0, 0};
+      weights<V>(part, e, edges, bias_sums);
       if (!node) continue;  // the bound was all that was asked for
       float* bias = node + shape_.second() + shape_.KP;
       if (e == start) {
@@ -274,12 +274,37 @@ class RowSummer {
     }
   }
 
+  // The rows, p and pull of a panel's edges: from the rows before any step, or where the first block of coordinates has
+  // left them on the tape; then turned to the block that is summed, by way of those before it.
+  template <int V>
+  void weights(const Part& part, std::int64_t start, int edges, float* bias_sums) {
+    const bool again = tape_ && shape_.first > 0;
+    gather(part, start, edges, again ? Reads::rows : pass_.expected ? Reads::corrections : Reads::biases);
+    if (!again) {
+      panel_.moments<V>(own_, edges);
+      coefficients(edges, bias_sums);
+    }
+    if (V > 0 || shape_.whole()) return;
+    const std::size_t bytes = static_cast<std::size_t>(padded(edges)) * sizeof(float);
+    float *precision = tape_ ? tape_->next(edges) : nullptr, *pull = precision + padded(edges);
+    if (again) {
+      std::memcpy(panel_.precision, precision, bytes);
+      std::memcpy(panel_.pull, pull, bytes);
+      panel_.turn_to(shape_.first, own_, edges, pass_.slope);
+    } else {
+      for (std::int64_t first = shape_.width; first <= shape_.first; first += shape_.width)
+        panel_.turn_to(first, own_, edges, pass_.slope);
+      if (tape_) std::memcpy(precision, panel_.precision, bytes);
+    }
+    if (tape_) std::memcpy(pull, panel_.pull, bytes);
+  }
+
   // The rows at the other ends of a panel's edges, the liked ones first; the last eight are filled up with the last edge.
-  void gather(const Part& part, std::int64_t start, int edges, bool corrections) {
+  void gather(const Part& part, std::int64_t start, int edges, Reads reads) {
     const int liked = static_cast<int>(start >= part.liked_count ? 0 : least(edges, part.liked_count - start));
-    gather_some(part.liked + start, liked_end_, 0, liked, corrections);
+    gather_some(part.liked + start, liked_end_, 0, liked, reads);
     if (liked < edges)
-      gather_some(part.unliked + (start + liked - part.liked_count), unliked_end_, liked, edges, corrections);
+      gather_some(part.unliked + (start + liked - part.liked_count), unliked_end_, liked, edges, reads);
     liked_ = liked;
     for (int e = edges; e % 8 != 0; ++e) {
       panel_.rows[e] = panel_.rows[edges - 1];
@@ -287,7 +312,7 @@ class RowSummer {
     }
   }
 
-  void gather_some(const std::int32_t* indices, const std::int32_t* end, int first, int last, bool corrections) {
+  void gather_some(const std::int32_t* indices, const std::int32_t* end, int first, int last, Reads reads) {
     const float* base = pass_.other.rows;
     const std::int64_t stride = 2 * shape_.row;
     for (int e = first; e < last; ++e, ++indices) panel_.rows[e] = base + *indices * stride;
@@ -297,12 +322,12 @@ class RowSummer {
         const std::int32_t* ahead = indices + (e - first) + kAhead;
         panel_.soon[e] = base + (ahead < end ? *ahead : *indices) * stride;
       }
-    if (pass_.other.bias_mean)
+    if (pass_.other.bias_mean && reads != Reads::rows)
       for (int e = first; e < last; ++e) {
         panel_.bias[e] = pass_.other.bias_mean[indices[e - first]];
         panel_.bias_variance[e] = pass_.other.bias_variance[indices[e - first]];
       }
-    if (!corrections) return;
+    if (reads != Reads::corrections) return;
     if (pass_.expected->corrections) {
       const float* given = pass_.expected->corrections + 2 * (indices - pass_.liked.indices);
       for (int e = first; e < last; ++e, given += 2) {
@@ -376,7 +401,7 @@ class RowSummer {
     const int size = shape_.panel();
     for (std::int64_t start = 0; start < part.count; start += size) {
       const int edges = static_cast<int>(least(size, part.count - start));
-      gather(part, start, edges, false);
+      gather(part, start, edges, Reads::biases);
       switch (shape_.whole() ? shape_.KP / 8 : 0) {
         case 1:
           panel_.moments<1>(own_, edges);
@@ -432,7 +457,7 @@ class RowSummer {
       second = groups_.second(row);
       groups_.first(row, scratch_.data(), bias);
     } else {
-      const double constant = static_cast<double>(own_.bias) + pass_.offset;
+      const double constant = static_cast<double>(own_.stepped_bias) + pass_.offset;
       second_.zero();
       scratch_.zero();
       for (int by = 0; by < 2; ++by) {
@@ -461,7 +486,7 @@ class RowSummer {
       to[i - low] = static_cast<float>(rho * from[i]);
       double pull = rho * scratch_[i];  // less what the coordinates outside the block take
       for (std::int64_t j = 0; j < K; ++j)
-        if (j < low || j >= high) pull -= off * second[j < i ? triangle(i) + j : triangle(j) + i] * own_.mean[j];
+        if (j < low || j >= high) pull -= off * second[j < i ? triangle(i) + j : triangle(j) + i] * own_.stepped[j];
       node[shape_.second() + i - low] = static_cast<float>(pull);
     }
     node[shape_.second() + KP] = static_cast<float>(pass_.weight * bias[0]);
@@ -469,6 +494,7 @@ class RowSummer {
   }
 
   const Pass& pass_;
+  Tape* tape_;
   Shape shape_;
   Own own_;
   Panel panel_;
@@ -483,11 +509,13 @@ class RowSummer {
   double bound_ = 0;
 };
 
-static void update_block(const Pass& pass, RowsOut& out) {
-  RowSummer summer(pass);
+static void update_block(const Pass& pass, RowsOut& out, Tape* tape) {
+  RowSummer summer(pass, tape);
   Solver solver(pass, out);
   const bool groups = pass.expected && pass.own_is_user;
-  FewEdges few(pass, out, solver);
+  Pass whole = pass;  // rows of few edges are stepped in all coordinates, with the first block
+  whole.block_size = 0;
+  FewEdges few(whole, out, solver);
   const std::int64_t width = 2 * padded(pass.factors), most = FewEdges::most(pass);
   for (std::int64_t r = pass.first; r < pass.last; ++r) {
     constexpr int together = UserGroups::kTogether;
@@ -497,7 +525,7 @@ static void update_block(const Pass& pass, RowsOut& out) {
     const float* soon = pass.own.rows + pass.row(least(r + 8, pass.last - 1)) * width;
     for (std::int64_t k = 0; k < width; k += 16) __builtin_prefetch(soon + k);
     if (summer.edges_of(row) <= most) {
-      few.push(row);
+      if (pass.block_first == 0) few.push(row);
     } else {
       solver.push(row, summer.sum(row, 0, INT32_MAX, true, solver.spare()));
     }
@@ -518,25 +546,24 @@ static void add_bounds(const Pass& pass, RowsOut& out) {
   out.bound = pass.weight * summer.bound();
 }
 
-// A row depends on itself and the other side alone, so the blocks after the first read what the ones before wrote.
+// A row depends on itself and the other side alone, so the blocks of coordinates after the first read what the ones before
+// wrote. xi is that of the rows before the first: p of an edge is one for all of them, and its pull is brought forward.
 static void update_rows(const Pass& pass, RowsOut& out) {
   const std::int64_t blocks = block_count(pass.factors);
   if (!out.rows) return add_bounds(nth_block(pass, 0, nullptr, nullptr, nullptr), out);
-  if (blocks == 1) return update_block(pass, out);
-  double bound = 0, bias_moments[2] = {0, 0};
+  if (blocks == 1) return update_block(nth_block(pass, 0, nullptr, nullptr, nullptr), out, nullptr);
+  Tape tape;
+  double bound = 0, moments[4] = {0, 0, 0, 0};
   for (std::int64_t block = 0; block < blocks; ++block) {
     const Pass part = nth_block(pass, block, block ? out.rows : nullptr, out.bias_mean, out.bias_variance);
     for (double& moment : out.moments) moment = 0;
-    update_block(part, out);
-    if (block == 0) {
-      bound = out.bound;
-      bias_moments[0] = out.moments[2];
-      bias_moments[1] = out.moments[3];
-    }
+    tape.rewind();
+    update_block(part, out, &tape);
+    if (block == 0) bound = out.bound;
+    for (int i = 0; i < 4; ++i) moments[i] += out.moments[i];
   }
   out.bound = bound;
-  out.moments[2] = bias_moments[0];
-  out.moments[3] = bias_moments[1];
+  for (int i = 0; i < 4; ++i) out.moments[i] = moments[i];
 }
 
 // Whether other[low, high) is within one leaf of the tree.

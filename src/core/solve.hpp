@@ -266,24 +266,19 @@ class Solver {
       }
     }
     for (int lane = 0; lane < lane_; ++lane) {
-      if (!shape_.whole()) carry_over(rows_[lane]);
+      if (!shape_.whole() && shape_.first == 0) carry_over(rows_[lane]);
       out_.moments[0] += static_cast<double>(square[lane]);
       if (!(check[lane] == 0.0f)) note_bad(rows_[lane]);
     }
   }
 
-  // The coordinates outside the block, as they are.
+  // The coordinates after the first block, as they are.
   void carry_over(std::int64_t row) {
-    const float* from = pass_.own.rows + row * 2 * shape_.row;
-    float* to = out_.rows + row * 2 * shape_.row;
-    for (std::int64_t k = 0; k < shape_.row; ++k) {
-      if (k >= shape_.first && k < shape_.first + shape_.KP) continue;
-      to[k] = from[k];
-      to[shape_.row + k] = from[shape_.row + k];
-      if (k >= pass_.factors) continue;
-      out_.moments[0] += static_cast<double>(from[k]) * from[k] + from[shape_.row + k];
-      out_.moments[1] += std::log(static_cast<double>(from[shape_.row + k]));
-    }
+    const float* from = pass_.own.rows + row * 2 * shape_.row + shape_.KP;
+    float* to = out_.rows + row * 2 * shape_.row + shape_.KP;
+    const auto bytes = static_cast<std::size_t>(shape_.row - shape_.KP) * sizeof(float);
+    std::memcpy(to, from, bytes);
+    std::memcpy(to + shape_.row, from + shape_.row, bytes);
   }
 
   const Pass& pass_;

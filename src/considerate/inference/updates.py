@@ -257,8 +257,8 @@ class SideSolver:
             return compiled.solve_rows(kernel_pass, pieces[at] - first, *mine.arrays(), *out.arrays(), block=block)
 
         for piece, (bad, moments) in zip(pieces, self.run(solve, range(len(pieces)))):
-            if block > 0:  # the biases are stepped with the first block
-                moments = [*moments[:2], *self.moments[int(piece[0])][2:]]
+            if block > 0:  # moments of blocks of coordinates add up
+                moments = [a + b for a, b in zip(self.moments[int(piece[0])], moments)]
             self.note(piece, first + bad if bad >= 0 else bad, moments)
 
     def note(self, rows: NDArray[np.int32], bad: int, moments: Sequence[float]) -> None:

@@ -49,7 +49,7 @@ class ItemPartition(Partition):
         if ask is None:
             return self._reply(blocks, Sums())
         if down.closed is not None:
-            return self._reply(blocks, self._group_sums(fixed, down, None))
+            return self._reply(blocks, self._group_sums(fixed, down))
         sums, blocks[0, 0] = self._sums(fixed, down, down.sweep + 1, ask, None)
         return self._reply(blocks, sums)
 
@@ -58,9 +58,9 @@ class ItemPartition(Partition):
         sums, bound = self._sums(fixed, down, down.sweep, ask, stepped)
         return self._reply(np.array([[bound, -1.0, 0.0, 0.0, 0.0, 0.0]]), sums)
 
-    def groups(self, fixed: Fixed, down: Broadcast, stepped: Side | None = None) -> Reply:
+    def groups(self, fixed: Fixed, down: Broadcast) -> Reply:
         """Expected mode: what users read of the items here, and what the groups hold of those they liked."""
-        return self._reply(None, self._group_sums(fixed, down, stepped))
+        return self._reply(None, self._group_sums(fixed, down))
 
     def means(self) -> NDArray[np.float32]:
         """The items' means, for their groups."""
@@ -95,10 +95,10 @@ class ItemPartition(Partition):
         assert self.graph.all_user_likes is not None, "a part of the items needs what all users liked"
         return self.graph.all_user_likes
 
-    def _group_sums(self, fixed: Fixed, down: Broadcast, stepped: Side | None) -> Sums:
+    def _group_sums(self, fixed: Fixed, down: Broadcast) -> Sums:
         assert down.closed is not None
         assert isinstance(fixed, Inclusion)
-        mine, users = down.closed.group_of_item[self._items], down.other if stepped is None else stepped
+        mine, users = down.closed.group_of_item[self._items], down.other
         items = ItemSums.of(self.side, self.setup.plan.offset, fixed.weights[self._items], mine, down.closed.groups)
         kernel_pass = self._users_pass(users, self._closed(fixed, down))
         return Sums(items=items, liked=compiled.liked_sums(kernel_pass, 0, len(users)))

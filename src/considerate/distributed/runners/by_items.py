@@ -101,7 +101,7 @@ class ByItemsRunner(PartitionedRunner):
             root = ahead.sums
         else:
             down = self.pool.share(Broadcast(number, users, 1.0, 1.0, 1.0, closed=self._closed()))
-            root = self._call("groups", down, given).root()
+            root = self._call("groups", down).root()
         closed, bound, shares = self._closed_sums(root, users, block, stepped)
         down = self.pool.share(Broadcast(number, users, 1.0, 1.0, 1.0, closed=self._closed(shares)))
         up = self._call("sums", down, ask, given)
