@@ -6,7 +6,7 @@ JOBS   ?= 2
 SOURCES := $(wildcard src/core/*) CMakeLists.txt pyproject.toml
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-long check coverage hooks bench docs clean
+.PHONY: demo test test-long test-neon check coverage hooks bench docs clean
 
 $(VENV)/.installed: $(SOURCES)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -36,6 +36,10 @@ test: check
 # All cases of the randomised tests, drawn anew, in place of a fixed share.
 test-long: check
 	CONSIDERATE_LONG=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --no-loadscope-reorder
+
+# The kernels as ARM machines run them, under emulation (g++-aarch64-linux-gnu, qemu-user).
+test-neon:
+	sh tools/neon/check.sh
 
 coverage: $(VENV)/.dev
 	$(BIN)/coverage erase

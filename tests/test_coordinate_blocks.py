@@ -1,4 +1,5 @@
-"""Above 64 factors a row is stepped in blocks of coordinates (the paper's kappa), each an exact step given the rest."""
+"""Above 64 factors a row is stepped in blocks of coordinates (the paper's kappa), each an exact step given the rest and
+xi, which is that of the row before its first block."""
 
 from __future__ import annotations
 
@@ -12,9 +13,11 @@ from considerate.inference.sums import PassConstants, side_pass
 from considerate.inference.sweep import InMemory, State, initial_state
 from considerate.inference.updates import heavy_rows, update_side
 from considerate.kernels import compiled
-from considerate.kernels.reference import Row, bias_step, natural_step, recover_factorised, row_sums
+from considerate.kernels.reference import Row, bias_step, logit_moments, natural_step, recover_factorised, row_sums
 from considerate.kernels.threads import LocalBackend
 from considerate.parameters import FitPlan
+
+FEW_EDGES = 16  # up to so many, a row is stepped in all coordinates at once (few.hpp)
 
 
 def planted(users: int = 240, items: int = 120, seed: int = 0) -> Graph:
@@ -28,10 +31,17 @@ def planted(users: int = 240, items: int = 120, seed: int = 0) -> Graph:
 
 @pytest.mark.parametrize(
     ("factors", "sizes"),
-    [(1, [1]), (64, [64]), (65, [40, 25]), (96, [48, 48]), (128, [64, 64]), (200, [56, 56, 56, 32])],
+    [(1, [1]), (64, [64]), (65, [24, 24, 17]), (96, [32] * 3), (128, [32] * 4), (200, [32] * 6 + [8])],
 )
 def test_blocks_cover_the_coordinates(factors: int, sizes: list[int]) -> None:
     assert compiled.coordinate_blocks(factors) == sizes
+
+
+def logit_size(own: Row, other: Row, offset: float) -> float:
+    """xi = sqrt(E[a^2]) of an edge (eq. 16)."""
+    bias, variance = own.bias + other.bias + offset, own.bias_variance + other.bias_variance
+    _, square = logit_moments(own.mean, own.variance, other.mean, other.variance, bias, variance)
+    return float(np.sqrt(square))
 
 
 @pytest.mark.usefixtures("each_instruction_set")
@@ -39,14 +49,14 @@ def test_blocks_cover_the_coordinates(factors: int, sizes: list[int]) -> None:
 @pytest.mark.parametrize("factors", [70, 96])
 def test_a_row_is_stepped_block_by_block_as_the_reference_would(epsilon: float, factors: int) -> None:
     random = np.random.default_rng(1)
-    graph = planted(30, 20)
+    graph = planted(60, 50)
 
     def side(rows: int) -> Side:
         mean = 0.2 * random.standard_normal((rows, factors))
         variance = random.uniform(0.05, 0.2, (rows, factors))
         return Side.of(mean, variance, (0.3 * random.standard_normal(rows), random.uniform(0.1, 0.3, rows)))
 
-    users, items = side(30), side(20)
+    users, items = side(60), side(50)
     unliked = Sampled(graph.by_user, graph.user_blocks, popularity_weights(graph.by_item.degrees, 1.0), 1.0, 0).draw(1)
     step = PassConstants(-0.5, 1.5, 2.0, 1.3, epsilon)
     kernel_pass = side_pass(users, items, graph.by_user, Terms(unliked=unliked), step, own_is_user=True)
@@ -60,13 +70,17 @@ def test_a_row_is_stepped_block_by_block_as_the_reference_would(epsilon: float, 
             float(side.biases[1][i]),
         )
 
-    for user in range(5):
+    degrees = graph.by_user.degrees + unliked.degrees
+    light, heavy = (np.flatnonzero(chosen)[:3] for chosen in (degrees <= FEW_EDGES, degrees > FEW_EDGES))
+    assert len(light) == len(heavy) == 3
+    for user in [*light, *heavy]:
         own = row(users, user)
         ends = [*graph.by_user.row(user), *unliked.row(user)]
         liked = [True] * len(graph.by_user.row(user)) + [False] * len(unliked.row(user))
         others, first = [row(items, n) for n in ends], 0
-        for number, size in enumerate(compiled.coordinate_blocks(factors)):
-            sums = row_sums(own, others, liked, offset=-0.5, weight=1.5)
+        xi = [logit_size(own, other, -0.5) for other in others]
+        for number, size in enumerate(compiled.coordinate_blocks(factors) if user in heavy else [factors]):
+            sums = row_sums(own, others, liked, offset=-0.5, weight=1.5, xi=xi)
             block = slice(first, first + size)
             rest = np.r_[0:first, first + size : factors]
             P, z = natural_step(own, sums, 2.0, epsilon)

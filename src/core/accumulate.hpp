@@ -117,8 +117,8 @@ struct Own {
   }
 };
 
-// p and pull of every edge, in the order in which the walk meets them: the first block of coordinates writes them, those
-// after it read them in place of computing xi again.
+// What the first block of coordinates leaves to those after it, which read it in the same order: p and pull of every
+// edge, and what users share with the groups.
 class Tape {
  public:
   Tape() = default;
@@ -127,21 +127,24 @@ class Tape {
   ~Tape() { std::free(data_); }
 
   void rewind() { at_ = 0; }
-  // Room for the next panel: p of its edges, padded to eight, then their pulls.
-  float* next(int edges) {
-    const std::int64_t size = 2 * padded(edges), from = at_;
-    at_ += size;
+  // The next so many bytes, to be written or read.
+  void* next(std::size_t bytes) {
+    const std::size_t from = at_;
+    at_ += bytes;
     if (at_ > room_) {
+      void* grown = std::realloc(data_, 2 * at_);
+      if (!grown) throw std::bad_alloc();
+      data_ = static_cast<char*>(grown);
       room_ = 2 * at_;
-      data_ = static_cast<float*>(std::realloc(data_, static_cast<std::size_t>(room_) * sizeof(float)));
-      if (!data_) throw std::bad_alloc();
     }
     return data_ + from;
   }
+  void write(const void* from, std::size_t bytes) { std::memcpy(next(bytes), from, bytes); }
+  void read(void* to, std::size_t bytes) { std::memcpy(to, next(bytes), bytes); }
 
  private:
-  float* data_ = nullptr;
-  std::int64_t at_ = 0, room_ = 0;
+  char* data_ = nullptr;
+  std::size_t at_ = 0, room_ = 0;
 };
 
 // Four (or eight) rows of the triangle by V vectors of columns, over all edges of a panel.

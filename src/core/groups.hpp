@@ -21,8 +21,9 @@ static inline void outer_product(std::int64_t K, const float* mean, const float*
 class UserGroups {
  public:
   static constexpr int kTogether = 4;
-  explicit UserGroups(const Pass& pass)
+  UserGroups(const Pass& pass, Tape* tape)
       : pass_(pass),
+        tape_(tape),
         groups_(pass.expected && pass.own_is_user ? pass.expected->groups : 0),
         rows_(2 * groups_),
         K_(groups_ ? pass.factors : 0),
@@ -88,8 +89,21 @@ class UserGroups {
     multiply();
     double bound = 0;
     for (int r = 0; r < count_; ++r) bound += curve(r);
+    if (tape_) {
+      tape_->write(alpha_.data(), bytes());
+      tape_->write(alpha_l_.data(), bytes());
+    }
     add_up();
     return bound;
+  }
+
+  // Whether an earlier block of coordinates has done `finish`, and left alpha and l; then only the sums are made.
+  bool again() const { return tape_ && pass_.block_first > 0; }
+  void repeat() {
+    tape_->read(alpha_.data(), bytes());
+    tape_->read(alpha_l_.data(), bytes());
+    find_active();
+    add_up();
   }
 
   // What the groups add to z, and to the two sums of the row's bias.
@@ -228,9 +242,12 @@ class UserGroups {
     return bound;
   }
 
-  // The sums over groups: all weighted by alpha l, the first moments also by alpha.
+  std::size_t bytes() const { return static_cast<std::size_t>(kTogether * rows_) * sizeof(double); }
+
+  // The sums over groups: all weighted by alpha l, the first moments also by alpha. No block of coordinates reads the
+  // triangle's rows before its own.
   void add_up() {
-    std::int64_t i = 0;
+    std::int64_t i = triangle(pass_.block_first) / 8 * 8;
     for (; i + 8 <= width_; i += 8) add_columns<2>(i);
     for (; i < width_; i += 4) add_columns<1>(i);
     plain_.zero();
@@ -284,6 +301,7 @@ class UserGroups {
   };
 
   const Pass& pass_;
+  Tape* tape_;
   std::int64_t groups_, rows_, K_, T_, width_, first_ = 0, active_count_ = 0;
   int count_ = 0;
   Buffer<double> matrix_;                  // [rows, width]: second, first, first_bias

@@ -88,10 +88,13 @@ struct Pass {
   std::int64_t row(std::int64_t at) const { return which ? which[at] : at; }
 };
 
-// Above 64 factors a row is stepped in blocks of coordinates, one after the other, the rest held (the paper's kappa):
+// Above 64 factors a row is stepped in blocks of 32 coordinates, one after the other, the rest held (the paper's kappa):
 // sums and solve then grow like K, not K^2 and K^3.
 extern std::int64_t most_together;  // 64; benchmarks compare it with others
-static inline std::int64_t block_count(std::int64_t factors) { return (factors + most_together - 1) / most_together; }
+constexpr std::int64_t kBlock = 32;
+static inline std::int64_t block_count(std::int64_t factors) {
+  return factors <= most_together ? 1 : (factors + kBlock - 1) / kBlock;
+}
 static inline std::int64_t block_width(std::int64_t factors) {
   const std::int64_t blocks = block_count(factors);
   return blocks == 1 ? factors : padded((factors + blocks - 1) / blocks);

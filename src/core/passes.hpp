@@ -37,7 +37,7 @@ class RowSummer {
         shape_(pass),
         own_(shape_),
         panel_(shape_),
-        groups_(pass),
+        groups_(pass, tape),
         second_(pass.expected && !pass.own_is_user ? triangle(pass.factors) : 0),
         scratch_(pass.expected ? pass.factors : 0) {
     if (pass.liked.starts) liked_end_ = pass.liked.indices + pass.liked.starts[pass.rows];
@@ -65,6 +65,7 @@ class RowSummer {
   // alpha, l and the closed-form sums of some users, at most UserGroups::kTogether.
   void prepare(std::int64_t first, int count) {
     groups_.begin(first, count);
+    if (groups_.again()) return groups_.repeat();
     const double* given = pass_.expected->liked;
     const std::int64_t size = pass_.expected->groups;
     for (std::int64_t row = first; row < first + count; ++row) {
@@ -286,17 +287,19 @@ class RowSummer {
     }
     if (V > 0 || shape_.whole()) return;
     const std::size_t bytes = static_cast<std::size_t>(padded(edges)) * sizeof(float);
-    float *precision = tape_ ? tape_->next(edges) : nullptr, *pull = precision + padded(edges);
     if (again) {
-      std::memcpy(panel_.precision, precision, bytes);
+      tape_->read(panel_.precision, bytes);
+      void* pull = tape_->next(bytes);
       std::memcpy(panel_.pull, pull, bytes);
       panel_.turn_to(shape_.first, own_, edges, pass_.slope);
-    } else {
-      for (std::int64_t first = shape_.width; first <= shape_.first; first += shape_.width)
-        panel_.turn_to(first, own_, edges, pass_.slope);
-      if (tape_) std::memcpy(precision, panel_.precision, bytes);
+      std::memcpy(pull, panel_.pull, bytes);
+      return;
     }
-    if (tape_) std::memcpy(pull, panel_.pull, bytes);
+    for (std::int64_t first = shape_.width; first <= shape_.first; first += shape_.width)
+      panel_.turn_to(first, own_, edges, pass_.slope);
+    if (!tape_) return;
+    tape_->write(panel_.precision, bytes);
+    tape_->write(panel_.pull, bytes);
   }
 
   // The rows at the other ends of a panel's edges, the liked ones first; the last eight are filled up with the last edge.
