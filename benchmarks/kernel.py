@@ -28,8 +28,8 @@ ROUND_FLOPS = 192  # of compiled.fma_loop
 
 
 def sum_flops(K: int) -> int:
-    """Of an edge: the three dot products of xi 6 K; for each block of k coordinates (one, unless K is large) the triangle
-    k (k + 1), z 2 k and the variances' diagonal 2 k; and from the second on the means of two blocks."""
+    """Of an edge: the three dot products of xi 6 K; for each block of k coordinates (one, unless K is large) the
+    triangle k (k + 1), z 2 k, the variances' diagonal 2 k; and from the second on the means of two blocks."""
     sizes = compiled.coordinate_blocks(K)
     return 6 * K + sum(k * (k + 1) + 4 * k for k in sizes) + sum(2 * (a + b) for a, b in pairwise(sizes))
 
