@@ -64,8 +64,8 @@ def test_the_xbox_sample_on_two_workers_by_hand() -> None:
 
 def test_many_factors_are_summed_in_blocks_of_coordinates() -> None:
     division = replace(XBOX, plan=replace(XBOX.plan, factors=128, user_bias=True))
-    assert division.up == 12_000 * 2 * (2080 + 64 + 2) * 4
-    assert division.down == 2 * 12_000 * (2 * 128 * 4 + 8)  # the items, and once more as the first block left them
+    assert division.up == 12_000 * 4 * (528 + 32 + 2) * 4
+    assert division.down == 4 * 12_000 * (2 * 128 * 4 + 8)  # the items, and after each block but the last once more
     assert division.side_bytes(USERS, 10) == 10 * (2 * 128 * 4 + 2 * 4)
 
 
