@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from considerate.data import Interactions
-from considerate.data.graph import FEW_COLUMNS, Graph, ranges
+from considerate.data.graph import FEW_COLUMNS, LEAF_EDGES, LIGHT_SHARE, Graph, block_ends, part_ranges, ranges
 from considerate.data.sources import is_sparse
 from considerate.errors import MemoryLimitError, UsageError
 from considerate.inference.hidden.consideration import (
@@ -30,6 +30,8 @@ from considerate.inference.hidden.consideration import (
     row_length,
 )
 from considerate.inference.posterior import padded
+from considerate.inference.sweep import NEAR_BYTES
+from considerate.inference.updates import NODE_BYTES
 from considerate.parameters import FitPlan
 
 VARIABLE = "CONSIDERATE_MEMORY"
@@ -58,12 +60,24 @@ def needed_memory(users: int, items: int, edges: int, plan: FitPlan, walk: WalkS
         sweep += (8 + low) * drawn + 8 * (users + items)  # H by user and by item
     else:
         sweep += 12 * min(plan.groups, items) * users + 8 * users  # alpha, floor, l; T
+    if users * rows > NEAR_BYTES:
+        sweep += _sums_memory(users, items, edges, plan)
     phases: list[float] = [graph + (8 + low) * edges]  # with the pairs
     if plan.consideration == "walk":
         walk = walk or WalkSize.at_random(users, items, edges, plan)
         sweep += walk.table + (12 * (walk.entries + items) if plan.hidden == "sampled" else 0)  # alias tables of rows
         phases.append(graph + walk.table + walk.waiting)
     return int(SLACK * max(*phases, sweep) + PROCESS)
+
+
+def _sums_memory(users: int, items: int, edges: int, plan: FitPlan) -> float:
+    """Bytes of the sums of some items over parts of the users, where these are summed part by part (`TreePass`).
+
+    Light items are not, as far as there are any; the others are taken to have half of the edges, and twice as many each
+    as a light item has at most."""
+    parts = len(part_ranges(len(block_ends(edges)) + 1))
+    summed = items if users > LIGHT_SHARE * items else edges * plan.edges_per_like / (4 * LEAF_EDGES * parts)
+    return (8 + -(-parts // 8)) * min(NODE_BYTES, 2 * plan.factors * (plan.factors + 3) * min(summed, items))
 
 
 @dataclass(frozen=True)
