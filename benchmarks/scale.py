@@ -9,24 +9,26 @@ way, from a folder of Parquet files.
 
 from __future__ import annotations
 
-import itertools
 import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks.data import real
 from benchmarks.report import THREADS, Row, Section, command, in_a_process, median, peak_bytes
 from considerate import Recommender
 from considerate.data.graph import Graph, divide
+from considerate.distributed.assignment import assign_parts, in_runs, merge_rounds, sent_nodes
 from considerate.distributed.backends.ray import RayBackend
-from considerate.distributed.division import Division, tree_nodes
+from considerate.distributed.division import Division
 from considerate.distributed.messages import PartitionSetup
 from considerate.distributed.partitions import make_partition
-from considerate.distributed.pools import LocalPool
+from considerate.distributed.pools import LocalPool, size_of
 from considerate.distributed.runners import make_runner
 from considerate.fitting.session import make_estimator
 from considerate.inference.hidden import popularity_weights
@@ -38,6 +40,7 @@ from considerate.simulation.simulate import XBOX_SAMPLE, balanced_item_law, rand
 ITEM_COUNT, FACTORS, NEGATIVES, GROUPS = 4000, 20, 1.0, 32
 MEASURED_USERS = (200_000, 600_000, 2_000_000)
 FILES = 16  # of the Parquet folder
+GOWALLA = "gowalla-lightgcn"
 
 
 def draw_pairs(users: int) -> tuple[np.ndarray, np.ndarray]:
@@ -72,7 +75,7 @@ def one_graph(users: int, kind: str, workers: int, repeats: int) -> dict[str, An
         fits = dict(
             zip(
                 seconds,
-                (InMemory(graph, estimator, settings, backend).sweeps(), divided(local), divided(pool)),
+                (InMemory(graph, estimator, plan, backend).sweeps(), divided(local), divided(pool)),
                 strict=True,
             )
         )
@@ -90,9 +93,7 @@ def one_graph(users: int, kind: str, workers: int, repeats: int) -> dict[str, An
             report = pool.report()
             same = same and all(np.array_equal(rows[0], other) for other in rows[1:])
         local.close()
-    division = Division(plan, users, ITEM_COUNT, graph.edges, workers)
-    cuts = np.linspace(0, division.parts, workers + 1).round().astype(int)
-    moved = 1 + sum(tree_nodes(first, last, division.parts) for first, last in itertools.pairwise(cuts[1:]))
+    division = Division.of(plan, outline, workers)
     return {
         "users": users,
         "edges": graph.edges,
@@ -105,10 +106,68 @@ def one_graph(users: int, kind: str, workers: int, repeats: int) -> dict[str, An
         "down": report.down,
         "up": report.up,
         "formula down": division.down,
-        "formula up": division.up * moved,
+        "formula up": division.moved_up,
         "slowest worker s": max(report.workers),
         "head and messages s": report.seconds - max(report.workers),
     }
+
+
+# --- What goes up with odd numbers of workers ---
+
+
+class CountingPool(LocalPool):
+    """Parts in this process; their answers are merged as workers on Ray would merge them, and what moves is counted."""
+
+    def __init__(self, parts: list[Any], shares: list[Any]) -> None:
+        super().__init__(parts, THREADS)
+        self.shares, self.up = shares, 0
+
+    def call(self, method: Any, *arguments: Any, merge: Any = None, changes: bool = False) -> Any:
+        answers = super().call(method, *arguments, changes=changes)
+        if merge is None:
+            return answers
+        merged = [reduce(merge, [answers[part] for part in share]) for share in self.shares]
+        for pairs in merge_rounds(len(merged)):
+            for merger, sender in pairs:
+                self.up += size_of(merged[sender])
+                merged[merger] = merge(merged[merger], merged[sender])
+        self.up += size_of(merged[0])
+        return merged[0]
+
+
+def up_bytes(name: str, factors: int, negatives: float, users: int) -> list[Row]:
+    """Bytes up of a sweep with some workers, beside those of release 0.1: sums of all items, runs of parts."""
+    graph = real(GOWALLA) if name == "Gowalla" else Graph.from_pairs(*draw_pairs(users), users, ITEM_COUNT)
+    plan = FitPlan(factors=factors, negatives=negatives)
+    outline, parts = divide(graph)
+    setup, weights = PartitionSetup.of(outline, plan), popularity_weights(outline.item_degree, 1.0)
+    edges, rows = [part.likes.edges for part in parts], []
+    for workers in (2, 3, 5):
+        shares = assign_parts(edges, workers)
+        with CountingPool([make_partition(part, setup) for part in parts], shares) as pool:
+            next(make_runner(outline, setup, weights, pool).sweeps())
+            up = pool.up
+        division = Division.of(plan, outline, workers)
+        before = replace(division, light_items=0).up * sum(
+            map(sum, sent_nodes(in_runs(len(parts), workers), len(parts)))
+        )
+        rows.append(
+            {
+                "graph": name,
+                "K": factors,
+                "c": negatives,
+                "items": graph.item_count,
+                "light": division.light_items,
+                "parts": len(parts),
+                "workers": workers,
+                "MB up": up / 1e6,
+                "by formula": division.moved_up / 1e6,
+                "MB up, release 0.1": before / 1e6,
+                "times": up / before,
+                "largest load": max(sum(edges[part] for part in share) for share in shares) * workers / graph.edges,
+            }
+        )
+    return rows
 
 
 # --- The head's memory ---
@@ -187,6 +246,10 @@ def run(quick: bool = False) -> Section:
         }
         for one in found
     ]
+    shapes = [("Gowalla", 64, 3.0, 0), ("Gowalla", 20, 3.0, 0)] if real(GOWALLA) is not None else []
+    shapes.append(("Xbox laws", FACTORS, NEGATIVES, users))
+    sent = [row for shape in shapes for row in in_a_process("scale", "up_bytes", *shape)]
+    section.tables["Bytes up of a sweep, counted, beside release 0.1's: sums of all items, of runs of parts"] = sent
     memory = head_memory(quick)
     section.raw["memory"] = memory
     section.tables["The head's peak memory, fitting from Parquet on Ray"] = memory
@@ -206,6 +269,12 @@ def run(quick: bool = False) -> Section:
     )
     gap = max(abs(one[way] / one[f"formula {way}"] - 1) for one in found for way in ("down", "up"))
     section.must("bytes counted and by formula differ by, at most, a share of", gap, most=0.05)
+    for row in sent:
+        if row["workers"] > 2:
+            where = f"{row['graph']}, K = {row['K']}, {row['workers']} workers"
+            half = row["light"] > 0 or row["workers"] == 3
+            section.must(f"{where}: bytes up, times those of release 0.1", row["times"], most=0.5 if half else 0.6)
+            section.must(f"{where}: the largest load of a worker, times the mean", row["largest load"], most=1.15)
     section.must("head: bytes of memory for each further user", memory[-1]["bytes a user more"], most=8)
     return section
 

@@ -9,7 +9,6 @@ to the sweeps in benchmarks/results.json, beside which the formula is printed.
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import math
 from collections.abc import Iterable, Sequence
@@ -19,13 +18,15 @@ from typing import Any
 import numpy as np
 
 from considerate.data.graph import ITEMS
-from considerate.distributed.division import Division, bytes_text, tree_nodes
+from considerate.distributed.assignment import MOST_LOAD, assign_parts, in_runs, sent_nodes
+from considerate.distributed.division import Division, bytes_text
 from considerate.inference.posterior import padded
 from considerate.parameters import FitPlan
 
 RESULTS = Path(__file__).parents[1] / "benchmarks" / "results.json"
 MOVIELENS, SIMULATED, XBOX_ITEMS = (6038, 3533), (6000, 3500), 12_000
-FLEETS = ((4, 16), (8, 8), (16, 4), (64, 1), (16, 16))  # (workers, threads of each)
+FLEETS = ((4, 16), (8, 8), (16, 4), (64, 1), (64, 16))  # (workers, threads of each)
+ODD, ODD_PARTS, MOST_LOADS = (3, 5, 6, 7), (25, 64), (1.05, MOST_LOAD, 1.25, 1.35)  # of the frontier
 NETWORKS = {"10 Gbit/s": 1.25e9, "1 Gbit/s": 1.25e8, "100 Mbit/s": 1.25e7}
 LATENCY = 2e-3  # seconds of a call or a transfer, however small
 
@@ -45,14 +46,11 @@ def sweep_seconds(division: Division) -> float:
 
 def network_seconds(division: Division, bandwidth: float) -> float:
     """The message to every machine over the head's one link; then sums from worker to worker, level by level."""
-    cuts = np.linspace(0, division.parts, division.workers + 1).round().astype(int)
-    level, path, steps = list(itertools.pairwise(cuts)), 1, 1
-    while len(level) > 1:
-        pairs = list(zip(level[::2], level[1::2], strict=False))
-        path, steps = path + max(tree_nodes(*right, division.parts) for _, right in pairs), steps + 1
-        level = [(left[0], right[1]) for left, right in pairs] + level[2 * len(pairs) :]
+    sent = sent_nodes(division.shares, division.parts)
+    path = sum(max(nodes) for nodes in sent)
     calls = division.item_shards * len(division.coordinate_blocks)
-    return (division.down * division.workers + division.up * path) / bandwidth + calls * (steps + 1) * LATENCY
+    moved = division.down * division.workers + division.up * path + division.up_light
+    return moved / bandwidth + calls * (len(sent) + 1) * LATENCY
 
 
 def work_seconds(division: Division) -> float:
@@ -139,6 +137,23 @@ def project(users: int, items: int, edges: int, hidden: str, negatives: float) -
     )
 
 
+def frontier() -> None:
+    """Nodes of sums that move in a sweep, by the load that a worker may have."""
+
+    def cell(shares: Sequence[Sequence[int]], parts: int) -> str:
+        nodes, load = sum(map(sum, sent_nodes(shares, parts))), max(map(len, shares)) * len(shares) / parts
+        return f"{nodes} ({load:.2f})"
+
+    rows = [
+        [parts, workers, cell(in_runs(parts, workers), parts)]
+        + [cell(assign_parts([1.0] * parts, workers, load), parts) for load in MOST_LOADS]
+        for parts in ODD_PARTS
+        for workers in ODD
+    ]
+    columns = ["parts", "workers", "runs of parts", *(f"at most {load:g}" for load in MOST_LOADS)]
+    show("Nodes of sums that move in a sweep (the largest share of a worker, of the mean)", columns, rows)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--results", type=Path, default=RESULTS, help="the benchmarks' results.json")
@@ -149,6 +164,7 @@ def main() -> None:
     parser.add_argument("--hidden", choices=("sampled", "expected"), default="sampled")
     options = parser.parse_args()
     compare(options.results)
+    frontier()
     project(int(options.users), int(options.items), int(options.edges), options.hidden, options.negatives)
 
 

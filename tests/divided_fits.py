@@ -116,7 +116,8 @@ class OpenedHere:
     def __init__(self, options: Here, tasks: LocalTasks) -> None:
         self.options, self.tasks = options, tasks
 
-    def make_pool(self, build: Any, setup: Any, parts: Any, *, all_user_likes: Any = None) -> HerePool:
+    def make_pool(self, build: Any, setup: Any, parts: Any, *, all_user_likes: Any, edges: list[int]) -> HerePool:
+        assert edges == [self.tasks.get(one).likes.edges for one in parts]
         liked = None if all_user_likes is None else self.tasks.get(all_user_likes)
         built = [build(replace(self.tasks.get(one), all_user_likes=liked), setup) for one in parts]
         self.options.pools.append(HerePool(built, self))

@@ -28,7 +28,7 @@ DEATH_KNOWN_SOON = {
 
 
 def start_shared_ray(*modules: Any) -> None:
-    """The Ray of three processors that tests share: started by the first that needs it, it ends with the tests.
+    """The Ray of six processors that tests share: started by the first that needs it, it ends with the tests.
 
     Functions of these modules are sent by value: workers cannot import tests.
     """
@@ -37,7 +37,7 @@ def start_shared_ray(*modules: Any) -> None:
     for module in modules:
         ray.cloudpickle.register_pickle_by_value(module)
     if not ray.is_initialized():
-        ray.init(address="local", num_cpus=3, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+        ray.init(address="local", num_cpus=6, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
 
 
 class Tally:

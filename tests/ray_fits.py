@@ -30,11 +30,13 @@ Fitted = tuple[State, list[float]]  # and the bounds
 
 
 def small_graph(users: int = 2000, items: int = 150) -> Graph:
-    """Three tastes, items of very different degrees, one that nearly everyone likes; many small blocks."""
+    """Three tastes, items of very different degrees, one that nearly everyone likes and one that nobody does, a user
+    without likes; many small blocks."""
     random = np.random.default_rng(0)
     same = (np.arange(users)[:, None] % 3) == (np.arange(items) % 3)
     liked = random.random((users, items)) < np.clip(3.0 / np.arange(1, items + 1), 0.05, 0.2) * (0.1 + 2.5 * same)
     liked[:, 7] = random.random(users) < 0.97
+    liked[5] = liked[:, 11] = False
     found = np.nonzero(liked)
     made = Graph.from_pairs(found[0].astype(np.int32), found[1].astype(np.int32), users, items, block_edges=500)
     assert len(made.user_blocks) > 32

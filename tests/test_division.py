@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from considerate.data.graph import ITEMS, USERS, Graph, divide
+from considerate.distributed.assignment import tree_nodes
 from considerate.distributed.backends.base import PartitionedBackend
 from considerate.distributed.division import (
     MOST_SUMS,
@@ -22,7 +23,6 @@ from considerate.distributed.division import (
     Division,
     bytes_text,
     plan_division,
-    tree_nodes,
 )
 from considerate.distributed.messages import PartitionSetup
 from considerate.distributed.partitions import make_partition
@@ -105,9 +105,9 @@ def test_the_table_of_the_walk_is_held_by_the_workers_and_the_head(division: Div
 
 def test_the_sums_of_the_walk_are_counted_while_its_table_is_made() -> None:
     """Within the room for sums, but for a row of each node; of a small catalogue all rows are less than that."""
-    walk = replace(LARGE, workers=64, plan=replace(LARGE.plan, consideration="walk"))
-    likes = PROCESS + 8 * walk.edges / 64 + 8 * walk.users / 64 + 8 * walk.items
-    assert walk.parts == 64
+    walk = replace(LARGE, workers=1024, plan=replace(LARGE.plan, consideration="walk"))
+    likes = PROCESS + 8 * walk.edges / 1024 + 8 * walk.users / 1024 + 8 * walk.items
+    assert walk.parts == 1024
     rows = walk.walk_nodes * 12 * walk.items
     assert walk.walk_memory(8e9) == pytest.approx(likes + 1e9 + rows)
     assert walk.walk_memory(4e9) == pytest.approx(likes + 5e8 + rows)
@@ -116,7 +116,7 @@ def test_the_sums_of_the_walk_are_counted_while_its_table_is_made() -> None:
     assert small.walk_memory(8e9) == pytest.approx(likes - 8 * (walk.items - 100) + small.walk_nodes * 12 * 100**2)
     assert replace(walk, plan=replace(walk.plan, consideration="popularity")).walk_memory(8e9) == 0.0
     plan = replace(walk.plan, factors=1, negatives=0.1, neighbours=1)
-    flat, memory = replace(walk, plan=plan, users=10**6, edges=10**9), 3.7e8
+    flat, memory = replace(walk, plan=plan, users=10**6), 3.1e8
     assert max(flat.worker_memory, flat.head_memory) < memory
     with pytest.raises(MemoryLimitError, match="per worker"):
         planned(flat, memory)
@@ -160,15 +160,23 @@ def test_the_formulas_are_those_of_the_messages(hidden: str, resident: str, fact
         next(sweeps)
     pool.down = pool.up = 0
     next(sweeps)
-    division = Division(plan, users, items, graph.edges, 2, resident=resident, item_shards=shards)
-    down, pickles = division.down, 1_500 * (shards + 4)  # what pickles have beside their arrays
+    division = Division.of(plan, outline, 2, resident=resident, item_shards=shards)
+    pickles = 1_500 * (shards + 4) + 3_000 * len(parts) * (division.up_light > 0)  # beside their arrays
+    down = division.down
     if runner.grouping is not None and resident == USERS:  # the formula has the longest table that may be needed
         down -= 16 * 32 * (division.table_points - len(runner.grouping.saturation.grid))
     assert down <= pool.down <= down + pickles
-    assert division.up <= pool.up <= division.up + pickles
+    up = division.up + division.up_light
+    drawn = 4 * division.light_edges / 2 if hidden == "sampled" else 0  # the formula is of as many drawn as liked
+    few = 0.03 * division.up_light  # of users without an edge to a light item
+    assert up - drawn - few <= pool.up <= up + drawn + pickles
+    assert (division.up_light > 0) == (resident == USERS)
+    assert 0 < division.light_items < items
 
 
-@pytest.mark.parametrize(("edges", "parts"), [(1, 1), (32_768, 1), (32_769, 2), (65 * 32_768, 33), (10**10, 64)])
+@pytest.mark.parametrize(
+    ("edges", "parts"), [(1, 1), (32_768, 1), (32_769, 2), (65 * 32_768, 33), (2 * 10**8, 64), (10**10, 1024)]
+)
 def test_parts_are_those_of_the_graph(edges: int, parts: int) -> None:
     assert Division(FitPlan(), 10**8, 10**6, edges).parts == parts
 
@@ -184,7 +192,7 @@ def test_parts_of_a_real_graph() -> None:
     ("first", "last", "parts", "nodes"), [(0, 64, 64, 1), (0, 21, 64, 3), (21, 43, 64, 6), (4, 5, 5, 1)]
 )
 def test_nodes_that_parts_cannot_merge_among_themselves(first: int, last: int, parts: int, nodes: int) -> None:
-    assert tree_nodes(first, last, parts) == nodes
+    assert tree_nodes(range(first, last), parts) == nodes
 
 
 # --- The plan ---
@@ -193,7 +201,14 @@ def test_nodes_that_parts_cannot_merge_among_themselves(first: int, last: int, p
 def planned(
     division: Division, memory: float | None = None, resident: str | None = None, shards: int | None = None
 ) -> Any:
-    outline: Any = SimpleNamespace(user_count=division.users, item_count=division.items, edges=division.edges)
+    outline: Any = SimpleNamespace(
+        user_count=division.users,
+        item_count=division.items,
+        edges=division.edges,
+        item_degree=np.full(division.items, division.edges // division.items),
+        user_blocks=np.arange(division.blocks(USERS) + 1),
+        item_blocks=np.linspace(0, division.items, division.blocks(ITEMS) + 1).astype(np.int64),
+    )
     names = ("workers", "threads", "out_of_core")
     session: Any = SimpleNamespace(memory=memory, **{name: getattr(division, name) for name in names})
     return plan_division(division.plan, outline, session, resident, shards)
@@ -257,13 +272,13 @@ def test_too_little_memory_is_one_sentence_with_the_workers_that_would_fit() -> 
 
 
 def test_too_little_memory_names_factors_or_the_other_division() -> None:
-    most = replace(LARGE, workers=64)
+    most = replace(LARGE, workers=1024)
     with pytest.raises(MemoryLimitError, match=r"; factors=\d+ would fit\.$") as caught:
-        planned(most, 3.6e9)
+        planned(most, 5e8)
     factors = int(re.findall(r"factors=(\d+)", str(caught.value))[0])
-    assert planned(replace(most, plan=replace(most.plan, factors=factors)), 3.6e9)
+    assert planned(replace(most, plan=replace(most.plan, factors=factors)), 5e8)
     with pytest.raises(MemoryLimitError):
-        planned(replace(most, plan=replace(most.plan, factors=factors + 8)), 3.6e9)
+        planned(replace(most, plan=replace(most.plan, factors=factors + 8)), 5e8)
     with pytest.raises(MemoryLimitError, match="a division by users would fit"):
         planned(XBOX, 8e9, resident=ITEMS)
     with pytest.raises(MemoryLimitError, match="machines with more memory are needed"):

@@ -65,7 +65,7 @@ def test_too_few_processors_are_said_in_one_sentence_and_a_ray_in_use_is_left_al
     with pytest.raises(ClusterError) as caught:
         RayBackend(workers=50, threads=2, patience=0.1).open()
     assert str(caught.value) == (
-        "50 workers of 2 threads found no room within 0.1 s on 1 node with 3 processors, 3 on the largest and 0 free "
+        "50 workers of 2 threads found no room within 0.1 s on 1 node with 6 processors, 6 on the largest and 3 free "
         "in all; ask for fewer workers or threads, or add nodes."
     )
     assert session.tasks.get(session.tasks.submit(abs, -3)) == 3
@@ -169,11 +169,11 @@ def test_waiting_for_the_first(session: RaySession) -> None:
 # --- Calls ---
 
 
-def test_parts_are_spread_over_workers_in_runs(pool: Any) -> None:
-    assert [list(handle.parts) for handle in pool.workers.all] == [[0, 1], [2, 3, 4], [5, 6]]
+def test_parts_are_spread_over_workers_in_subtrees(pool: Any) -> None:
+    assert [handle.parts for handle in pool.workers.all] == [(0, 1, 6), (2, 3), (4, 5)]
     pids = pool.call("pid")
     assert len(set(pids)) == 3
-    assert pids == [handle.location.pid for handle in pool.workers.all for _ in handle.parts]
+    assert pids == [pool.workers.all[worker].location.pid for worker in (0, 0, 1, 1, 2, 2, 0)]
     assert os.getpid() not in pids
 
 

@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -22,12 +23,14 @@ from considerate.distributed.messages import PartitionSetup
 from considerate.distributed.partitions import make_partition
 from considerate.distributed.runners import gather, make_runner
 from considerate.fitting.checkpoint import Checkpoints
+from considerate.inference.updates import RowClasses
 from considerate.kernels import compiled
-from divided_fits import with_residents
+from divided_fits import small_leaves, with_residents
 from randomised import share
 from ray_cluster import kill_worker, start_shared_ray
 from ray_fits import (
     GROUPS,
+    NEGATIVES,
     Fitted,
     Slowly,
     counted_partition,
@@ -52,9 +55,22 @@ def running() -> None:
     start_shared_ray(ray_cluster, ray_fits)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def few_edges_to_a_leaf() -> Iterator[None]:
+    """So small a graph has light items and others if a leaf has four edges."""
+    with small_leaves(4):
+        yield
+
+
 @pytest.fixture(scope="module")
 def graph() -> Graph:
-    return small_graph()
+    made = small_graph()
+    for edges_per_like in (1.0, 1.0 + NEGATIVES):
+        classes = RowClasses.of_items(made, edges_per_like)
+        assert all(map(len, (classes.blocks, classes.heavy, classes.light))), "items of every class"
+        assert classes.is_light[11]
+    assert made.by_user.degrees[5] == made.by_item.degrees[11] == 0
+    return made
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +82,14 @@ def plain(graph: Graph) -> dict[tuple[str, bool], Fitted]:
     }
 
 
-@pytest.mark.parametrize(("kind", "workers", "threads"), [("walk", 3, 1), ("expected", 2, 1), ("expected", 1, 3)])
+@pytest.mark.parametrize(
+    ("kind", "workers", "threads"),
+    share(
+        [("walk", 3, 1), ("walk", 1, 1), ("walk", 2, 2), ("walk", 5, 1)]
+        + [("expected", 1, 3), ("sampled", 3, 1), ("expected", 2, 1), ("expected", 3, 2), ("expected", 5, 1)],
+        3,
+    ),
+)
 def test_the_posterior_of_the_plain_fit_by_users(
     graph: Graph, plain: Any, kind: str, workers: int, threads: int
 ) -> None:

@@ -15,6 +15,7 @@ import pytest
 import ray_cluster
 import ray_fits
 from considerate.data.graph import GraphPart
+from considerate.distributed.assignment import assign_parts
 from considerate.distributed.backends.ray import RayBackend
 from considerate.distributed.messages import PartitionSetup
 from considerate.distributed.partitions import make_partition
@@ -86,15 +87,15 @@ def test_a_node_that_is_killed(cluster: Any, tmp_path: Path, capfd: Any) -> None
     def make_pool(setup: PartitionSetup, parts: list[GraphPart]) -> Any:
         from considerate.distributed.ray.tasks import in_group
 
-        make, half = ray.remote(heavy), round(len(parts) / 2)
+        make, shares = ray.remote(heavy), assign_parts([1] * len(parts), 2)
         given = [  # each made where its worker will be, and nowhere else
-            make.options(num_cpus=1, scheduling_strategy=in_group(session.group, int(part.number >= half))).remote(
+            make.options(num_cpus=1, scheduling_strategy=in_group(session.group, int(part.number in shares[1]))).remote(
                 part, str(log)
             )
             for part in parts
         ]
         pool = session.make_pool(part_of, setup, given)
-        assert [handle.parts for handle in pool.workers.all] == [range(half), range(half, len(parts))]
+        assert [handle.parts for handle in pool.workers.all] == shares
         seats.extend(handle.location for handle in pool.workers.all)
         assert seats[0].node != seats[1].node
         return pool
@@ -111,7 +112,8 @@ def test_a_node_that_is_killed(cluster: Any, tmp_path: Path, capfd: Any) -> None
             assert sorted(map(int, log.read_text().split())) == list(handle.parts)  # made again, by tasks
             assert handle.location.node not in [location.node for location in seats]
             assert handle.location.pid != before.pid
-            assert pool.call(pid_of) == [one.location.pid for one in pool.workers.all for _ in one.parts]
+            pids = {part: one.location.pid for one in pool.workers.all for part in one.parts}
+            assert pool.call(pid_of) == [pids[part] for part in range(pool.parts)]
             down = pool.share(np.zeros(1000))
             pool.report()
             pool.call(ignore, down)

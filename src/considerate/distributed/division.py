@@ -5,19 +5,19 @@ Bytes follow from the arrays that are held and sent; docs/scaling.md has the for
 
 from __future__ import annotations
 
-import itertools
 import math
+from bisect import bisect_left
 from dataclasses import dataclass, replace
-from functools import cached_property, reduce
-
-import numpy as np
+from functools import cached_property
+from typing import Any
 
 from considerate.data.graph import ITEMS, MOST_ITEM_BLOCKS, USERS, GraphOutline, block_ends, part_ranges
+from considerate.distributed.assignment import Parts, assign_parts, merge_rounds, sent_nodes, tree_nodes
 from considerate.distributed.backends.base import BackendSession
-from considerate.distributed.messages import Reply, Sums, merge_replies
 from considerate.errors import MemoryLimitError
 from considerate.inference.hidden.consideration import BLOCK_STEPS, ENTRIES_A_LIKE, MOST_LIKES, ROOM
 from considerate.inference.posterior import padded
+from considerate.inference.updates import RowClasses
 from considerate.kernels import compiled
 from considerate.parameters import FitPlan
 
@@ -41,6 +41,15 @@ class Division:
     out_of_core: bool = False  # one process; as many parts in memory as there are threads
     resident: str = USERS
     item_shards: int = 1  # by users: the items' sums come in so many calls
+    light_items: int = 0  # by users: items whose edges travel in place of sums
+    light_likes: int = 0  # and their likes
+
+    @classmethod
+    def of(cls, plan: FitPlan, outline: GraphOutline, workers: int = 1, threads: int = 1, **options: Any) -> Division:
+        """That of a graph, with its light items. options: further fields."""
+        light = RowClasses.of_items(outline, plan.edges_per_like).is_light
+        options |= {"light_items": int(light.sum()), "light_likes": int(outline.item_degree[light].sum())}
+        return cls(plan, outline.user_count, outline.item_count, outline.edges, workers, threads, **options)
 
     @property
     def by_users(self) -> bool:
@@ -74,9 +83,15 @@ class Division:
         return len(part_ranges(self.blocks(self.resident)))
 
     @cached_property
+    def shares(self) -> list[Parts]:
+        """The parts of each worker."""
+        blocks = [float(last - first) for first, last in part_ranges(self.blocks(self.resident))]
+        return assign_parts(blocks, self.workers)
+
+    @cached_property
     def most_parts(self) -> int:
         """Parts of the worker that has most."""
-        return math.ceil(self.parts / min(self.workers, self.parts))
+        return max(map(len, self.shares))
 
     @property
     def running(self) -> int:
@@ -116,23 +131,47 @@ class Division:
 
     @cached_property
     def up(self) -> float:
-        """Bytes of all sums: k (k + 1) / 2 + k + 2 floats a row per block of k coordinates, and sums over groups."""
-        sums = self.travelling_rows * 4.0 * sum(k * (k + 1) // 2 + k + 2 for k in self.coordinate_blocks)
+        """Bytes of all sums: k (k + 1) / 2 + k + 2 floats a row per block of k coordinates, and sums over groups. Light
+        items have none."""
+        rows = self.travelling_rows - self.light_items * self.by_users
+        sums = rows * 4.0 * sum(k * (k + 1) // 2 + k + 2 for k in self.coordinate_blocks)
         if self.by_users:
             return sums + self.group_bytes(3, 3)
         liked = 56.0 * min(self.plan.groups, self.items) * self.users if self.expected else 0.0
         return sums + len(self.coordinate_blocks) * (self.group_bytes(2, 4) + liked)
+
+    @property
+    def light_edges(self) -> float:
+        """Edges of H to light items, where these are drawn as often as they are liked."""
+        return self.light_likes * self.plan.edges_per_like * self.by_users
+
+    @cached_property
+    def up_light(self) -> float:
+        """Bytes of the edges to light items and of the users at their ends, of all parts: 4 an edge, and 8 for what
+        expected mode takes back from it; a user's row, and how many of its edges are liked and drawn."""
+        touched = min(float(self.users), self.light_edges)
+        edge, counts = (12, 4) if self.expected else (4, 8)
+        return self.side_bytes(USERS, touched) + counts * touched + edge * self.light_edges
+
+    @cached_property
+    def moved_up(self) -> float:
+        """Bytes that move from worker to worker and to the head: nodes of sums, and edges to light items each time."""
+        nodes = sum(map(sum, sent_nodes(self.shares, self.parts)))
+        held = [len(share) for share in self.shares]
+        light = sum(held)
+        for pairs in merge_rounds(len(held)):
+            for merger, sender in pairs:
+                light += held[sender]
+                held[merger] += held[sender]
+        return nodes * self.up + self.up_light * light / self.parts
 
     # --- Memory ---
 
     @property
     def worker_nodes(self) -> int:
         """Nodes of sums on a worker: those that threads make, that wait in the tree, and two answers being merged."""
-        running, sent = self.running, 0
-        if not self.out_of_core:
-            cuts = np.linspace(0, self.parts, min(self.workers, self.parts) + 1).round().astype(int).tolist()
-            sent = 2 * max(tree_nodes(first, last, self.parts) for first, last in itertools.pairwise(cuts))
-        return running + (running > 1) + self.most_parts.bit_length() + sent
+        sent = 0 if self.out_of_core else 2 * max(tree_nodes(share, self.parts) for share in self.shares)
+        return self.running + (self.running > 1) + self.most_parts.bit_length() + sent
 
     @property
     def worker_sums(self) -> float:
@@ -146,11 +185,12 @@ class Division:
 
     @property
     def worker_memory(self) -> float:
-        """Bytes of a worker in a sweep: the message, sums, its likes both ways, its rows before and after a step, H,
-        and the walk's table with an alias table for each row."""
+        """Bytes of a worker in a sweep: the message, sums, edges to light items, its likes both ways, its rows before
+        and after a step, H, and the walk's table with an alias table for each row."""
         rows = 2 * self.side_bytes(self.resident, self._held_rows)
+        light = self.up_light * (1 + (self.workers > 1))  # one worker merges those of all, which are sent to it
         walk = 0.0 if self.expected else self.walk_bytes(8 + 12)
-        return PROCESS + self.down + self.worker_sums + self._graph_bytes + rows + self._hidden_bytes + walk
+        return PROCESS + self.down + self.worker_sums + light + self._graph_bytes + rows + self._hidden_bytes + walk
 
     @property
     def walk_nodes(self) -> int:
@@ -203,10 +243,13 @@ class Division:
 
     @property
     def head_memory(self) -> float:
-        """Bytes of the head: the travelling side, messages kept for a replay, two nodes of sums, 48 bytes an item, and
-        the walk's table, twice while it is put together and sent."""
+        """Bytes of the head: the travelling side, messages kept for a replay, two nodes of sums, the edges to light
+        items as they came, put together and by item, 48 bytes an item, and the walk's table, twice while it is put
+        together and sent."""
         messages = (2 if self.out_of_core else REPLAYED + 2) * self.down
-        return PROCESS + messages + 2 * self.up / self.item_shards + 48 * self.items + self.walk_bytes(2 * 8)
+        light = 2 * self.up_light + 12 * self.light_edges
+        sums = 2 * self.up / self.item_shards
+        return PROCESS + messages + sums + light + 48 * self.items + self.walk_bytes(2 * 8)
 
     def with_shards(self, memory: float | None) -> Division:
         """The same with the fewest item shards that keep a worker's sums within bounds; a shard is a block at least."""
@@ -232,13 +275,14 @@ class Division:
         if needed <= memory:
             needed, where = self.head_memory, "at the head"
         other = ITEMS if self.by_users else USERS
-        more = (w for w in range(self.workers + 1, self.parts + 1) if self._resized(memory, workers=w))
+        more = range(self.workers + 1, self.parts + 1)
+        enough = bisect_left(more, True, key=lambda workers: self._resized(memory, workers=workers))
         fewer = (k for k in range(8 * ((self.plan.factors - 1) // 8), 0, -8) if self._resized(memory, factors=k))
         would = "machines with more memory are needed"
         if replace(self, resident=other, item_shards=1).with_shards(memory).fits(memory):
             would = f"a division by {other} would fit"
-        elif (workers := next(more, None)) is not None:
-            would = f"{workers} workers would fit"
+        elif enough < len(more):
+            would = f"{more[enough]} workers would fit"
         elif (factors := next(fewer, None)) is not None:
             would = f"factors={factors} would fit"
         raise MemoryLimitError(
@@ -257,11 +301,12 @@ class Division:
             held = min(self.threads, self.parts)
             where = f"into {count_of(self.parts, 'part')}, {held} of them in memory at a time."
             return f"Divided by {self.resident} {where}{shards}"
+        light = f" and {bytes_text(self.up_light)} of edges of items of few likes" if self.up_light else ""
         return (
             f"Divided by {self.resident} over {count_of(min(self.workers, self.parts), 'worker')} "
             f"({count_of(self.parts, 'part')}): a sweep sends {bytes_text(self.down)} to each node and "
-            f"{bytes_text(self.up)} of sums up a tree of workers; about {bytes_text(self.worker_memory)} per worker "
-            f"and {bytes_text(self.head_memory)} at the head.{shards}"
+            f"{bytes_text(self.up)} of sums{light} up a tree of workers; about {bytes_text(self.worker_memory)} per "
+            f"worker and {bytes_text(self.head_memory)} at the head.{shards}"
         )
 
 
@@ -269,19 +314,13 @@ def plan_division(
     plan: FitPlan, outline: GraphOutline, session: BackendSession, resident: str | None, item_shards: int | None
 ) -> Division:
     """The division of a fit: by users unless items are asked for, in as many item shards as memory needs."""
-    counts = (outline.user_count, outline.item_count, outline.edges)
-    where = (session.workers, session.threads, session.out_of_core)
-    division = Division(plan, *counts, *where, resident or USERS)
+    where = {"out_of_core": session.out_of_core, "resident": resident or USERS}
+    division = Division.of(plan, outline, session.workers, session.threads, **where)
     division = (
         division.with_shards(session.memory) if item_shards is None else replace(division, item_shards=item_shards)
     )
     division.check(session.memory)
     return division
-
-
-def tree_nodes(first: int, last: int, parts: int) -> int:
-    """Nodes of the tree over parts that parts first .. last - 1 make up: what they cannot merge among themselves."""
-    return len(reduce(merge_replies, (Reply.of(n, parts, np.empty((0, 6)), Sums()) for n in range(first, last))).nodes)
 
 
 def count_of(number: int, what: str) -> str:

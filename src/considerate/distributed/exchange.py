@@ -42,6 +42,7 @@ class DividedData:
     outline: GraphOutline
     resident: str  # "users" or "items"
     parts: list[Ref]  # of GraphPart, each without `all_user_likes`
+    part_edges: list[int]  # of each part
     all_user_likes: Ref | None  # where items are resident: of the Adjacency by user, which every part is given
     user_ids: list[Ref]  # of Vocabulary: of each part's users, or one of all users where items are resident
     item_ids: Vocabulary
@@ -89,11 +90,12 @@ def read_divided(
     check_sizes(table.name, outline.user_count, outline.item_count, outline.duplicates)
     resident = _chosen(resident, outline)
     divided = (parts_by_users if resident == USERS else parts_by_items)(sorted_likes, outline, watch)
-    parts, all_user_likes, user_ids = divided
+    parts, edges, all_user_likes, user_ids = divided
     return DividedData(
         outline=outline,
         resident=resident,
         parts=parts,
+        part_edges=edges,
         all_user_likes=all_user_likes,
         user_ids=user_ids,
         item_ids=item_ids,
@@ -125,6 +127,7 @@ def from_graph(graph: Graph, likes: Interactions, tasks: Tasks, resident: Reside
         outline=outline,
         resident=resident,
         parts=[tasks.put(replace(part, all_user_likes=None)) for part in parts],
+        part_edges=[part.likes.edges for part in parts],
         all_user_likes=None if by_users else tasks.put(graph.by_user),
         user_ids=[tasks.put(ids) for ids in slices] if by_users else [tasks.put(likes.user_ids)],
         item_ids=likes.item_ids,

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from considerate.data.graph import USERS, GraphOutline, part_ranges
+from considerate.distributed.assignment import Place, risen
 from considerate.distributed.light import LightEdges
 from considerate.inference.hidden import ItemGroups, ItemSums, Masses, Shares, UserGroups
 from considerate.inference.posterior import Side
@@ -135,9 +136,6 @@ def _both(mine: Value | None, other: Value | None, add: Callable[[Value, Value],
     return None if mine is None or other is None else add(mine, other)
 
 
-Place = tuple[int, int]  # (level, number): the node over parts number * 2^level .. (number + 1) * 2^level - 1
-
-
 @dataclass(frozen=True)
 class Reply:
     """What one or more parts answer.
@@ -157,9 +155,7 @@ class Reply:
         cls, number: int, parts: int, blocks: NDArray[np.float64], sums: Sums, light: LightEdges | None = None
     ) -> Reply:
         """The answer of one part."""
-        return cls(
-            parts, {number: blocks}, {_risen(parts, (0, number)): sums}, {} if light is None else {number: light}
-        )
+        return cls(parts, {number: blocks}, {risen(parts, (0, number)): sums}, {} if light is None else {number: light})
 
     def in_order(self) -> NDArray[np.float64]:
         """What is per block, in the order of the blocks."""
@@ -180,14 +176,6 @@ class Reply:
         return joined
 
 
-def _risen(parts: int, place: Place) -> Place:
-    """A node without a sibling to its right, as the tree is cut off there, stands for its parent."""
-    level, number = place
-    while number % 2 == 0 and (number + 1) << level >= parts and number > 0:
-        level, number = level + 1, number // 2
-    return level, number
-
-
 def merge_replies(a: Reply, b: Reply) -> Reply:
     """The answers of both sets of parts. Nodes are added along the one tree, whatever the order of merging: in any
     grouping the same bits. The memory of a and b may be used again: they are not to be read afterwards."""
@@ -196,7 +184,7 @@ def merge_replies(a: Reply, b: Reply) -> Reply:
         while (sibling := (place[0], place[1] ^ 1)) in nodes:
             other = nodes.pop(sibling)
             sums = other.take_in(sums) if place[1] % 2 else sums.take_in(other)
-            place = _risen(a.parts, (place[0] + 1, place[1] // 2))
+            place = risen(a.parts, (place[0] + 1, place[1] // 2))
         nodes[place] = sums
     counts = a.drawn + b.drawn, a.fallbacks + b.fallbacks
     return Reply(a.parts, a.blocks | b.blocks, nodes, a.light | b.light, *counts)

@@ -234,7 +234,8 @@ class PartitionedSession(FitSession):
         outline, cluster = self.data.outline, self.cluster
         setup = PartitionSetup.of(outline, plan, self.data.resident, cluster.out_of_core)
         parts, likes = self.data.parts, self.data.all_user_likes
-        self.pool = cluster.make_pool(make_partition, setup, parts, all_user_likes=likes)
+        edges = self.data.part_edges
+        self.pool = cluster.make_pool(make_partition, setup, parts, all_user_likes=likes, edges=edges)
         self.data = replace(self.data, parts=[])  # the pool has them
         self._stack.callback(self.pool.close)
         if not cluster.out_of_core:

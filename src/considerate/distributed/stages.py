@@ -170,8 +170,11 @@ def make_outline(shards: UserShards, watch: TaskStages, item_count: int) -> Grap
     return GraphOutline(users, item_count, edges, duplicates, degree, user_blocks, item_blocks)
 
 
-def parts_by_users(shards: UserShards, outline: GraphOutline, watch: TaskStages) -> tuple[list[Ref], None, list[Ref]]:
-    """(parts, None, users of each part): each part from the slices of the shards that it overlaps."""
+DividedParts = tuple[list[Ref], list[int], Ref | None, list[Ref]]
+
+
+def parts_by_users(shards: UserShards, outline: GraphOutline, watch: TaskStages) -> DividedParts:
+    """(parts, their edges, None, users of each part): each part from the slices of the shards that it overlaps."""
     blocks = [outline.user_blocks[low : high + 1] for low, high in part_ranges(len(outline.user_blocks) - 1)]
     slices: list[list[Ref]] = [[] for _ in blocks]
     for shard, likes in enumerate(shards.likes):
@@ -190,12 +193,11 @@ def parts_by_users(shards: UserShards, outline: GraphOutline, watch: TaskStages)
     refs = [watch.tasks.submit(join_users, number, own, slices[number], returns=3) for number, own in enumerate(blocks)]
     del slices
     edges, parts, user_ids = map(list, zip(*refs))
-    watch.gather("dividing", edges)
-    return parts, None, user_ids
+    return parts, watch.gather("dividing", edges), None, user_ids
 
 
-def parts_by_items(shards: UserShards, outline: GraphOutline, watch: TaskStages) -> tuple[list[Ref], Ref, list[Ref]]:
-    """(parts, the likes of all users, [all users]): each part from the slices of all shards."""
+def parts_by_items(shards: UserShards, outline: GraphOutline, watch: TaskStages) -> DividedParts:
+    """(parts, their edges, the likes of all users, [all users]): each part from the slices of all shards."""
     blocks = [outline.item_blocks[low : high + 1] for low, high in part_ranges(len(outline.item_blocks) - 1)]
     places = (*(int(own[0]) for own in blocks), outline.item_count)
     sent = [
@@ -210,8 +212,7 @@ def parts_by_items(shards: UserShards, outline: GraphOutline, watch: TaskStages)
     all_user_likes, users = watch.tasks.submit(join_shards, list(shards.likes), returns=2)
     shards.likes.clear()
     edges, parts = map(list, zip(*refs))
-    watch.gather("dividing", edges)
-    return parts, all_user_likes, [users]
+    return parts, watch.gather("dividing", edges), all_user_likes, [users]
 
 
 # --- What tasks do with shards of users ---

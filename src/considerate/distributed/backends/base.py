@@ -26,10 +26,16 @@ class BackendSession(Protocol):
     out_of_core: bool  # whether parts come one at a time: nothing is then made for all of them
 
     def make_pool(
-        self, build: Callable[..., Any], setup: Any, parts: Sequence[Any], *, all_user_likes: Any = None
+        self,
+        build: Callable[..., Any],
+        setup: Any,
+        parts: Sequence[Any],
+        *,
+        all_user_likes: Any = None,
+        edges: Sequence[int] | None = None,
     ) -> WorkerPool:
         """A pool of build(part, setup) of these parts, which are references of tasks, as is what parts of items are
-        given as `all_user_likes`."""
+        given as `all_user_likes`. Workers, where there are several, get about as many `edges` each."""
         ...
 
     def sweep_report(self, pool: Any) -> str:

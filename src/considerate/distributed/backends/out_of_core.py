@@ -62,7 +62,13 @@ class OutOfCoreSession(ClosedAtEnd):
             self._closing = stack.pop_all()
 
     def make_pool(
-        self, build: Callable[..., Any], setup: Any, parts: Sequence[Any], *, all_user_likes: Any = None
+        self,
+        build: Callable[..., Any],
+        setup: Any,
+        parts: Sequence[Any],
+        *,
+        all_user_likes: Any = None,
+        edges: Sequence[int] | None = None,
     ) -> DiskPool:
         liked = None if all_user_likes is None else self.tasks.get(all_user_likes)
         each = (replace(self.tasks.get(ref), all_user_likes=liked) for ref in parts)

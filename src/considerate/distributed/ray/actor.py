@@ -66,14 +66,14 @@ class PoolCall:
     merge: Merge | None = None
     changes: bool = False
 
-    def sent_to(self, parts: range) -> list[Any]:
+    def sent_to(self, parts: Sequence[int]) -> list[Any]:
         """Position, method, and what the worker makes the arguments of, for the worker with these parts."""
         if isinstance(self.method, SinglePartCall) and self.method.number not in parts:
             return [self.position, nothing, []]  # the message need not travel
         layout: list[int] = []
         given: list[Any] = []
         for one in self.arguments:
-            mine = one.values[parts.start : parts.stop] if isinstance(one, PerPart) else [one]
+            mine = [one.values[part] for part in parts] if isinstance(one, PerPart) else [one]
             layout.append(len(mine) if isinstance(one, PerPart) else -1)
             given += mine
         return [self.position, self.method, layout, *given]
@@ -99,10 +99,12 @@ class RayWorker:
         kernels.use()
         return WorkerLocation(ray.get_runtime_context().get_node_id(), os.getpid())
 
-    def load(self, build: Callable[[Any, Any], Any], setup: Any, all_user_likes: Any, first: int, *given: Any) -> None:
-        """Build the parts. What `all_user_likes` liked is shared by parts of items."""
+    def load(
+        self, build: Callable[[Any, Any], Any], setup: Any, all_user_likes: Any, numbers: Sequence[int], *given: Any
+    ) -> None:
+        """Build the parts with these numbers. What `all_user_likes` liked is shared by parts of items."""
         parts = given if all_user_likes is None else [replace(part, all_user_likes=all_user_likes) for part in given]
-        self.host = PartitionHost.built(build, setup, dict(enumerate(parts, first)), self._threads)
+        self.host = PartitionHost.built(build, setup, dict(zip(numbers, parts)), self._threads)
 
     def restore(self, position: int, read: ReadState) -> None:
         self.host.restore(position, read)

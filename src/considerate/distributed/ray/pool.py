@@ -11,6 +11,7 @@ import numpy as np
 import ray
 from numpy.typing import NDArray
 
+from considerate.distributed.assignment import merge_rounds
 from considerate.distributed.pools import CallTiming, Merge, Method, PerPart, SinglePartCall, size_of
 from considerate.distributed.ray.actor import KeptValue, PoolCall, ReadState, WriteState, nothing
 from considerate.distributed.ray.tasks import LOSSES, reason, reraise
@@ -54,8 +55,8 @@ class SharedValue:
 class RayPool:
     """See pools.WorkerPool. `parts` may be references made by tasks: what a lost node held is then made again by Ray.
 
-    Every part of items is given `all_user_likes`. `read(number)` returns the states to start from, and `checkpoint`
-    names their folder.
+    Every part of items is given `all_user_likes`. Workers have about as many `edges` each. `read(number)` returns the
+    states to start from, and `checkpoint` names their folder.
     """
 
     def __init__(
@@ -66,11 +67,12 @@ class RayPool:
         parts: Sequence[Any],
         *,
         all_user_likes: Any = None,
+        edges: Sequence[int] | None = None,
         read: ReadState | None = None,
         checkpoint: str | None = None,
     ) -> None:
         self.parts = len(parts)
-        self.workers = Workers(session, build, setup, parts, all_user_likes)
+        self.workers = Workers(session, build, setup, parts, all_user_likes, edges)
         self.workers.history.read, self.workers.checkpoint = read, checkpoint
         self._tasks = session.tasks
         self._begin_report()
@@ -108,7 +110,7 @@ class RayPool:
         if read is not None:
             self.workers.history = ReplayLog(read, history.position)
         self.workers.finished()
-        return [one for some, _ in written for one in some]
+        return self._in_order([some for some, _ in written])
 
     def report(self) -> PoolReport:
         """What was done since the last report."""
@@ -136,7 +138,7 @@ class RayPool:
             try:
                 if call.merge is None:
                     self._report.up += sum(work.size for work, _ in answers)
-                    return [one for some in ray.get([ref for _, ref in answers]) for one in some]
+                    return self._in_order(ray.get([ref for _, ref in answers]))
                 return self._merged(call.merge, answers)
             except LOSSES as error:
                 missing = self.workers.missing([ref for _, ref in answers])
@@ -156,18 +158,23 @@ class RayPool:
 
     def _merged(self, merge: Merge, answers: Sequence[tuple[CallTiming, Any]]) -> Any:
         """Pairs of workers merge their answers, then pairs of pairs; the last one comes here."""
-        level = [(handle, ref, work.size) for handle, (work, ref) in zip(self.workers.all, answers)]
-        moved: list[Any] = []  # sizes of what went from one process to another, or references to them
-        while len(level) > 1:
-            above: list[tuple[WorkerHandle, Any, Any]] = []
-            for (handle, mine, _), (_, other, size) in zip(level[::2], level[1::2]):
-                merged, merged_size = handle.actor.merge.options(num_returns=2).remote(merge, mine, other)
-                above.append((handle, merged, merged_size))
+        merged: list[tuple[Any, Any]] = [(ref, work.size) for work, ref in answers]  # and sizes, or references to them
+        moved: list[Any] = []  # sizes of what went from one process to another
+        for pairs in merge_rounds(len(merged)):
+            for merger, sender in pairs:
+                actor, (other, size) = self.workers.all[merger].actor, merged[sender]
+                merged[merger] = actor.merge.options(num_returns=2).remote(merge, merged[merger][0], other)
+                merged[sender] = (None, 0)  # an answer is let go when it is merged
                 moved.append(size)
-            level = above + level[2 * len(above) :]
-        value = ray.get(level[0][1])
-        self._report.up += sum(one if isinstance(one, int) else ray.get(one) for one in [*moved, level[0][2]])
+        value = ray.get(merged[0][0])
+        self._report.up += sum(one if isinstance(one, int) else ray.get(one) for one in [*moved, merged[0][1]])
         return value
+
+    def _in_order(self, answers: Sequence[Sequence[Any]]) -> list[Any]:
+        """What workers answered of each of their parts, in the order of the parts."""
+        held = zip(self.workers.all, answers)
+        by_part = {part: one for handle, some in held for part, one in zip(handle.parts, some)}
+        return [by_part[part] for part in range(self.parts)]
 
     def _count(self, method: Any, arguments: Sequence[Any], works: Sequence[CallTiming]) -> None:
         nodes, workers = (1, 1) if isinstance(method, SinglePartCall) else (self.workers.nodes(), len(works))

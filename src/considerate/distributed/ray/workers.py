@@ -6,16 +6,15 @@ with the messages that were sent then. Parts are deterministic, so it ends with 
 
 from __future__ import annotations
 
-import itertools
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
 import ray
 
+from considerate.distributed.assignment import Parts, assign_parts
 from considerate.distributed.ray.actor import KernelSettings, PoolCall, RayWorker, ReadState, WorkerLocation
 from considerate.distributed.ray.tasks import LOSSES, in_group, reason, reraise
 from considerate.errors import ClusterError
@@ -32,7 +31,7 @@ class WorkerHandle:
     """A worker as the head knows it."""
 
     index: int
-    parts: range
+    parts: Parts
     actor: Any = None
     steps: list[Any] = field(default_factory=list)  # references: its location, then what brings it up to date
     location: WorkerLocation | None = None
@@ -55,7 +54,7 @@ class ReplayLog:
 
 
 class Workers:
-    """One actor a worker, each with a run of consecutive parts."""
+    """One actor a worker, each with some parts, in their order."""
 
     def __init__(
         self,
@@ -64,7 +63,10 @@ class Workers:
         setup: Any,
         parts: Sequence[Any],
         all_user_likes: Any = None,
+        edges: Sequence[int] | None = None,
     ) -> None:
+        """`edges` of each part, by which they are dealt out; None: as many each."""
+
         def referred(value: Any) -> Any:
             return value if isinstance(value, ray.ObjectRef) else session.tasks.put(value)
 
@@ -79,8 +81,8 @@ class Workers:
         self.checkpoint: str | None = None  # the last whole one, named where a fit must end
         self.replaced = 0
         self.closed = False
-        cuts = np.linspace(0, len(parts), min(session.workers, len(parts)) + 1).round().astype(int).tolist()
-        self.all = [WorkerHandle(i, range(a, b), bundle=i) for i, (a, b) in enumerate(itertools.pairwise(cuts))]
+        shares = assign_parts(edges or [1] * len(parts), session.workers)
+        self.all = [WorkerHandle(i, held, bundle=i) for i, held in enumerate(shares)]
 
     def each(self, submit: Submit, among: Iterable[WorkerHandle] | None = None) -> list[tuple[Any, Any]]:
         """(result, other) of every worker: `submit` gives a reference to wait for and anything else. A worker that is
@@ -168,10 +170,10 @@ class Workers:
         strategy = in_group(self._session.group, handle.bundle)
         options = {"num_cpus": 0, "max_restarts": 0, "scheduling_strategy": strategy}
         actor: Any = ray.remote(RayWorker).options(**options).remote(self._session.threads)
-        given = self._given[handle.parts.start : handle.parts.stop]
+        given = [self._given[part] for part in handle.parts]
         steps = [
             actor.hello.remote(self._kernels),
-            actor.load.remote(self._build, self._setup, self._all_user_likes, handle.parts.start, *given),
+            actor.load.remote(self._build, self._setup, self._all_user_likes, handle.parts, *given),
         ]
         if self.history.read is not None:
             steps.append(actor.restore.remote(self.history.base, self.history.read))
