@@ -4,8 +4,14 @@
 #include <nanobind/ndarray.h>
 
 #include <cstdint>
+#include <cstdlib>
+#include <new>
 #include <stdexcept>
 #include <string>
+
+#ifdef __linux__
+#include <sys/mman.h>
+#endif
 
 namespace considerate {
 
@@ -18,14 +24,21 @@ using InOut = nb::ndarray<T, nb::c_contig, nb::device::cpu>;
 template <class T>
 using Out = nb::ndarray<nb::numpy, T, nb::c_contig>;
 
-// A new array that Python owns; its contents are not set.
+// A new array that Python owns; its contents are not set. A large one asks for huge pages, as NumPy does: what is read in
+// no order, such as the walk's alias tables, would else cost a walk of the page tables with every read.
 template <class T>
 Out<T> new_array(std::initializer_list<std::size_t> shape) {
-  std::size_t size = 1;
+  constexpr std::size_t page = std::size_t{1} << 21;
+  std::size_t size = sizeof(T);
   for (std::size_t n : shape) size *= n;
-  T* data = new T[size > 0 ? size : 1];
-  nb::capsule owner(data, [](void* p) noexcept { delete[] static_cast<T*>(p); });
-  return Out<T>(data, shape, owner);
+  const std::size_t unit = size < 2 * page ? 64 : page;
+  void* data = std::aligned_alloc(unit, (size / unit + 1) * unit);
+  if (data == nullptr) throw std::bad_alloc();
+#ifdef MADV_HUGEPAGE
+  if (unit == page) madvise(data, size, MADV_HUGEPAGE);
+#endif
+  nb::capsule owner(data, [](void* p) noexcept { std::free(p); });
+  return Out<T>(static_cast<T*>(data), shape, owner);
 }
 
 inline void require(bool holds, const char* what) {
