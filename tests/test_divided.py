@@ -291,6 +291,20 @@ def test_so_have_they_on_disk_and_by_shards_of_items(kind, factors, shards, thre
         assert_same(swept(runner, pool), in_memory(kind, settings))
 
 
+def test_so_have_they_in_more_parts_than_64(monkeypatch):
+    """As graphs of several hundred million likes are divided."""
+    monkeypatch.setattr("considerate.data.graph.LARGE_BLOCK", 1)
+    graph, settings = Graph.from_adjacency(graph_of().by_user, graph_of().item_count, block_edges=9), settings_of()
+    outline, parts = divide(graph)
+    assert len(parts) > 100
+    assert RowClasses.of_items(graph, settings.edges_per_like).is_light.sum() > 10
+    setup = PartitionSetup.of(outline, settings)
+    with LocalBackend(2) as backend, in_process(setup, parts, threads=2) as pool:
+        estimator = Sampled(graph.by_user, graph.user_blocks, pi(graph), NEGATIVES, settings.seed)
+        runner = make_runner(outline, setup, pi(graph), pool)
+        assert_same(swept(runner, pool, 2), swept(InMemory(graph, estimator, settings, backend), sweeps=2))
+
+
 @kinds
 @residents
 @pytest.mark.parametrize("factors", [8, 80])
