@@ -230,7 +230,7 @@ struct Panel {
               spread[f] += qk * load8(others[f] + row + k);
               spread[f] += (v * v) * sk;
               if (inside) {
-                if (shape.first == 0) store8(means + (e0 + e + f) * KP + k, v);
+                store8(means + (e0 + e + f) * KP + k, v);
                 dot[f] += mk * v;
               } else {
                 rest[f] += mk * v;
