@@ -156,7 +156,7 @@ class KnownH:
         counts = np.bincount(sample.hidden_users[~sample.liked], minlength=sample.user_count)
         starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         self.by_user = Adjacency(starts, sample.hidden_items[~sample.liked].astype(np.int32))
-        self.by_item = transpose(self.by_user, graph.item_count, graph.user_blocks)
+        self.by_item = transpose(self.by_user, graph.item_count)
 
     def user_terms(self, sweep: int, posterior: Posterior, run: Any) -> Terms:
         return Terms(unliked=self.by_user)

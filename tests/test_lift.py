@@ -215,7 +215,7 @@ def test_recommend_is_in_the_order_of_the_score(
 ) -> None:
     model = fitted.model_
     everyone = np.arange(model.user_count)
-    expected = brute_force(fitted, 0.75 if popularity is None else popularity, 1.5 if lift is None else lift)
+    expected = brute_force(fitted, 0.6 if popularity is None else popularity, 1.2 if lift is None else lift)
     for filtered in (True, False):
         ids, scores = fitted.recommend(
             everyone, N=45, popularity=popularity, lift=lift, filter_already_liked_items=filtered
@@ -323,7 +323,7 @@ def test_the_scorer_has_both_knobs(fitted: Recommender) -> None:
     users = np.array([3, 9, 7, 100])
     for popularity, lift in ((None, None), (0.5, 2.0), (1.0, 0.0)):
         scorer = ModelScorer(model, popularity, lift=lift)
-        k, theta = 0.75 if popularity is None else popularity, 1.5 if lift is None else lift
+        k, theta = 0.6 if popularity is None else popularity, 1.2 if lift is None else lift
         assert scorer.name == f"popularity weight {k:g}, lift weight {theta:g}"
         scores = scorer.scores(users)
         assert scores.dtype == np.float32
