@@ -3,8 +3,8 @@
     python tests/golden/digests.py plain     fits in this process, and the answers
     python tests/golden/digests.py ray       fits on Ray
 
-prints JSON: instruction set -> fit -> name -> sha256. tests/test_golden.py compares it with release-0.2.json. Of the fits
-in it, those of *sampled* mode with 20 and 64 factors by popularity have had the same bits since 0.1.
+prints JSON: instruction set -> fit -> name -> sha256. tests/test_golden.py compares it with release-0.2.json. Of the
+fits in it, those of *sampled* mode with 20 and 64 factors by popularity have had the same bits since 0.1.
 
 NumPy and OpenBLAS choose their own kernels by the processor; here they are held to AVX2, so that machines agree.
 """
