@@ -4,10 +4,10 @@
 
 Of the training likes of the first split one per user is held out again (at most 4,000 users); the test likes are in
 neither part. A peer's grid is tried at 64 factors; from the best of it, for each metric, the factors (up to 256, of BPR
-and LightFM 128) and of all but BPR the penalties are raised and lowered while that helps; and so once more with as
-many factors as our default. Of the trials within a hair of the best value the fastest is chosen, in processor seconds,
-and it goes on for as many iterations as that takes. Sets and peers that are not named stay in the file as they were;
-`--resume` takes the trials that an earlier run has finished from build/quality_grid.
+and LightFM 128) and of all but BPR the penalties are raised and lowered while that helps. Of the trials within a hair
+of the best value the fastest is chosen, in processor seconds, and it goes on for as many iterations as that takes. Sets
+and peers that are not named stay in the file as they were; `--resume` takes the trials that an earlier run has finished
+from build/quality_grid.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from typing import Any
 
 from benchmarks.data import STUDIED, real
 from benchmarks.quality_fits import FITS, METRICS, Curve, Settings, missing, watch
-from considerate import Recommender
 from considerate.errors import DataError
 from considerate.evaluation.split import HeldOut, one_per_user, validation
 from considerate.study.fits import some_users
@@ -48,8 +47,6 @@ GRIDS: dict[str, list[Settings]] = {
     "LightFM": [{"learning_rate": 0.05, "alpha": ridge} for ridge in (0.0, 1e-6, 1e-5)],
     "EASE": [{"ridge": ridge} for ridge in (30.0, 100.0, 300.0, 1000.0, 3000.0)],
 }
-BEST, ALIKE = "best", "as ours"
-AS_OURS: Settings = {"factors": Recommender().factors}
 
 
 @dataclass(frozen=True)
@@ -86,19 +83,13 @@ class Search:
         self.trials: list[Trial] = []
 
     def run(self) -> dict[str, Any]:
-        """What is chosen for each metric, whatever the factors and with as many as ours; and all that was tried."""
+        """What is chosen for each metric, and all that was tried."""
         factored = self.peer != "EASE"
         for settings in GRIDS[self.peer]:
             self.trial(({"factors": FACTORS} if factored else {}) | settings)
         for metric in METRICS:
-            self.climb(metric, {})
-        chosen: dict[str, Any] = {BEST: {metric: self.choose(metric, {}) for metric in METRICS}}
-        if factored:
-            for metric in METRICS:
-                self.trial(max(self.trials, key=lambda trial: trial.best(metric)).settings | AS_OURS)
-                self.climb(metric, AS_OURS)
-            chosen[ALIKE] = {metric: self.choose(metric, AS_OURS) for metric in METRICS}
-        return chosen | {"tried": [trial.told() for trial in self.trials]}
+            self.climb(metric)
+        return {metric: self.choose(metric) for metric in METRICS} | {"tried": [trial.told() for trial in self.trials]}
 
     def trial(self, settings: Settings) -> Trial | None:
         """A trial, once; None where it diverged before it was looked at."""
@@ -119,17 +110,13 @@ class Search:
         print(f"{self.kept.stem}: {trial.told()}", flush=True)
         return trial
 
-    def among(self, fixed: Settings) -> list[Trial]:
-        """The trials with these settings."""
-        return [trial for trial in self.trials if fixed.items() <= trial.settings.items()]
-
-    def climb(self, metric: str, fixed: Settings) -> None:
+    def climb(self, metric: str) -> None:
         """From the best of the trials, raise and lower each setting in turn while that helps."""
         for name in STEPS:
             for step in (STEPS[name], 1 / STEPS[name]):
                 while True:
-                    best = max(self.among(fixed), key=lambda trial: trial.best(metric))
-                    if name not in best.settings or name in fixed:
+                    best = max(self.trials, key=lambda trial: trial.best(metric))
+                    if name not in best.settings:
                         break
                     changed = type(best.settings[name])(float(f"{best.settings[name] * step:.3g}"))
                     if name == "factors" and changed > MOST_FACTORS[self.peer]:
@@ -138,12 +125,11 @@ class Search:
                     if trial is None or trial.best(metric) < best.best(metric) + HAIR[metric]:
                         break
 
-    def choose(self, metric: str, fixed: Settings) -> dict[str, Any]:
+    def choose(self, metric: str) -> dict[str, Any]:
         """The fastest to within a hair of the best."""
-        trials = self.among(fixed)
-        enough = max(trial.best(metric) for trial in trials) - HAIR[metric]
+        enough = max(trial.best(metric) for trial in self.trials) - HAIR[metric]
         reached = []
-        for trial in trials:
+        for trial in self.trials:
             at = next((at for at, value in enumerate(trial.values[metric]) if value >= enough), None)
             if at is not None:
                 reached.append((trial.cpu[at], trial.settings, trial.iterations[at], trial.values[metric][at]))
