@@ -270,9 +270,10 @@ def run(
         section.tables[metric] = [row for one in races if one.metric == metric for row in one.rows()]
     section.notes = [
         *notes,
-        f"Medians of {seeds} seeds, each with a split of its own (LightFM, and BPR for NDCG@20: the first); '-' never gets "
-        "there. The target is the better of what ALS and BPR end with, seed by seed. 's to it' is by the wall; 'CPU s', of "
-        "all threads, is the same in processor time, which a busy machine disturbs less; 's, all' is of the whole fit.",
+        f"Medians of {seeds} seeds, each with a split of its own (LightFM, and BPR for NDCG@20: the first); '-' never "
+        "gets there. The target is the better of what ALS and BPR end with, seed by seed. 's to it' is by the wall; "
+        "'CPU s', of all threads, is the same in processor time, which a busy machine disturbs less; 's, all' is of "
+        "the whole fit.",
         "ALS is implicit's with CG, float32 and one thread of BLAS; BPR is cornac's, which has no seed with two "
         "threads; LightFM is rectools-lightfm's WARP. Making the matrix and cornac's Dataset is off the clock; our "
         "graph, the walk's table and all else that `fit` does is on it.",
