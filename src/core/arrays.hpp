@@ -31,7 +31,7 @@ Out<T> new_array(std::initializer_list<std::size_t> shape) {
   constexpr std::size_t page = std::size_t{1} << 21;
   std::size_t size = sizeof(T);
   for (std::size_t n : shape) size *= n;
-  const std::size_t unit = size < 2 * page ? 64 : page;
+  const std::size_t unit = size < page ? 64 : page;
   void* data = std::aligned_alloc(unit, (size / unit + 1) * unit);
   if (data == nullptr) throw std::bad_alloc();
 #ifdef MADV_HUGEPAGE
