@@ -120,8 +120,8 @@ def test_the_posterior_of_one_process_by_items(graph: Graph, kind: str, workers:
 
 
 def test_blocks_of_coordinates_and_shards_of_items(graph: Graph) -> None:
-    settings = settings_of(True, factors=20)
-    before = compiled.step_together(8)  # as if there were many factors; workers are told
+    settings = settings_of(True, factors=40)
+    before = compiled.step_together(32)  # as if there were many factors; workers are told
     try:
         plain = plain_fit(graph, "expected", settings, 3)
         with RayBackend(workers=2).open() as session:
