@@ -164,13 +164,13 @@ def test_a_worker_that_keeps_dying_ends_with_one_sentence(pool: Any, tmp_path: P
     with pytest.raises(ClusterError) as caught:
         pool.call("die_while", str(flag), sent[1], merge=together, changes=True)
     assert str(caught.value) == (
-        "Worker 3 of 3 was lost 4 times in a row (its process died: killed, out of memory or crashed), so the fit "
+        "Worker 1 of 3 was lost 4 times in a row (its process died: killed, out of memory or crashed), so the fit "
         "cannot go on; there is no checkpoint to go on from, --checkpoint FOLDER would keep one."
     )
     answer = pool.call("die_while", str(flag), sent[1], merge=together, changes=True)  # whatever it was is over
     np.testing.assert_array_equal(answer, expected_tally(PARTS, sent))
     flag.write_bytes(b"x")
-    pool.workers.all[2].deaths = 3
+    pool.workers.all[0].deaths = 3  # it holds the last part
     pool.name_checkpoint("/data/kept/sweep-000012")
     with pytest.raises(
         ClusterError, match="the last checkpoint is /data/kept/sweep-000012, go on from it with --resume"
