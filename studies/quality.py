@@ -32,6 +32,8 @@ SETS = {"ml-1m": "rating >= 4", "anime-5k-users": "rating >= 8", "goodbooks-10k-
 TRIED: dict[str, dict[str, Any]] = {
     "the defaults": {},
     "the opening alone": {"sweeps": 5},
+    "sharpness 1": {"sharpness": 1},
+    "sharpness 3": {"sharpness": 3},
     "no opening": {"opening": 0},
     "no opening, 32 factors, rho 1.3": {"opening": 0, "factors": 32, "likelihood_weight": 1.3},
     "32 factors": {"factors": 32},
@@ -62,7 +64,7 @@ def run(name: str, settings: dict[str, Any], splits: list[HeldOut]) -> None:
             begun = time.process_time()
             model, _ = fit_ours(held.train, settings, Compute(seed, backend.threads, backend.map))
             seconds = time.process_time() - begun
-            parts = ScoreParts(model.posterior, model.log_popularity, model.consideration)
+            parts = ScoreParts(model.posterior, model.log_popularity, model.consideration, model.plan.sharpness)
             weights = [RANKING_WEIGHTS[model.plan.consideration], (0.0, 0.0)]
             ranks, liking = weighted_ranks(parts.rows(held.seen), parts.log_pi, weights, held, backend.map)
             weights_best, highest = best_weights(weight_curve(parts, held, mean_rank, backend.map))

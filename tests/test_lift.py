@@ -28,6 +28,7 @@ from considerate.evaluation.scorer import ModelScorer
 from considerate.inference.hidden import Consideration
 from considerate.inference.posterior import Side
 from considerate.kernels import compiled
+from considerate.model.considered import inclusion_probabilities
 from considerate.model.predict import ItemColumns
 from considerate.model.ranking import best
 from considerate.model.rows import likes_adjacency
@@ -65,8 +66,9 @@ def one_row(liked: NDArray[Any]) -> sp.csr_matrix:
     return sp.csr_matrix((np.ones(len(liked)), (np.zeros(len(liked), int), liked)), (1, 45))
 
 
-def lifts_of(table: Consideration, liked: Adjacency) -> NDArray[np.float64]:
-    return np.stack([np.log(np.maximum(table.ratios(liked.row(user)), LEAST)) for user in range(liked.rows)])
+def lifts_of(table: Consideration, liked: Adjacency, sharpness: int = 1) -> NDArray[np.float64]:
+    ratios = [table.ratios(liked.row(user), sharpness) for user in range(liked.rows)]
+    return np.stack([np.log(np.maximum(ratio, LEAST)) for ratio in ratios])
 
 
 # --- Kernels ---
@@ -86,15 +88,16 @@ def test_the_logarithm_is_accurate_to_float32() -> None:
 
 
 @pytest.mark.usefixtures("each_instruction_set")
+@pytest.mark.parametrize("sharpness", [1, 2, 5])
 @pytest.mark.parametrize(("items", "neighbours", "mix"), [(29, 28, 0.1), (203, 20, 0.0), (64, 5, 1.0)])
-def test_dense_lifts_are_those_of_numpy(items: int, neighbours: int, mix: float) -> None:
+def test_dense_lifts_are_those_of_numpy(items: int, neighbours: int, mix: float, sharpness: int) -> None:
     table, liked = table_of(items, neighbours, mix), likes_of(23, items, items // 2)
-    lifts = table.log_ratios(liked)
+    lifts = table.log_ratios(liked, sharpness)
     assert lifts.dtype == np.float32
-    np.testing.assert_allclose(lifts, lifts_of(table, liked), rtol=1e-6, atol=2e-6)
+    np.testing.assert_allclose(lifts, lifts_of(table, liked, sharpness), rtol=1e-6, atol=2e-6)
     np.testing.assert_array_equal(lifts[::5], 0.0)  # no likes: w = p
     some = np.array([7, 2, 22])
-    np.testing.assert_array_equal(table.log_ratios(liked.take(some)), lifts[some])
+    np.testing.assert_array_equal(table.log_ratios(liked.take(some), sharpness), lifts[some])
 
 
 def test_what_no_walk_meets_is_lifted_like_anything_else_in_the_background() -> None:
@@ -206,7 +209,7 @@ def brute_force(recommender: Recommender, popularity: float, lift: float) -> NDA
     assert table is not None
     liked, q = model.users.whole().liked, model.posterior
     mean = q.users.mean.astype(float) @ q.items.mean.T + q.items.biases[0]
-    return mean + popularity * model.log_popularity + lift * lifts_of(table, liked)
+    return mean + popularity * model.log_popularity + lift * lifts_of(table, liked, model.plan.sharpness)
 
 
 @pytest.mark.parametrize(("popularity", "lift"), [(None, None), (0.5, 2.0), (0.0, -1.0), (1.0, 0.0)])
@@ -215,7 +218,7 @@ def test_recommend_is_in_the_order_of_the_score(
 ) -> None:
     model = fitted.model_
     everyone = np.arange(model.user_count)
-    expected = brute_force(fitted, 0.6 if popularity is None else popularity, 1.2 if lift is None else lift)
+    expected = brute_force(fitted, 0.3 if popularity is None else popularity, 1.2 if lift is None else lift)
     for filtered in (True, False):
         ids, scores = fitted.recommend(
             everyone, N=45, popularity=popularity, lift=lift, filter_already_liked_items=filtered
@@ -289,12 +292,26 @@ def test_a_new_user_is_lifted_by_the_likes_alone(named: Recommender) -> None:
     flat = named.recommend(0, matrix, N=45, recalculate_user=True, lift=0.0)
     lifted = named.recommend(0, matrix, N=45, recalculate_user=True, lift=2.0)
     moved = dict(zip(*lifted)), dict(zip(*flat))
-    lifts = model.consideration.log_ratios(likes_adjacency(rows, 45))[0]
+    lifts = model.log_lift(likes_adjacency(rows, 45))[0]
     for item in lifted[0]:
         assert moved[0][item] - moved[1][item] == pytest.approx(2.0 * lifts[item], abs=1e-5)
     # someone who is in the model, with other likes: these count
     other = named.recommend(0, matrix, N=8, lift=2.0, filter_already_liked_items=False)
     assert not np.array_equal(other[1], named.recommend(0, N=8, lift=2.0, filter_already_liked_items=False)[1])
+
+
+def test_sharpness_is_of_the_ranking_alone_and_is_saved(fitted: Recommender, tmp_path: Path) -> None:
+    """The posterior and p(considered) are those of any other sharpness; scores are not."""
+    model, blunt = fitted.model_, replace(fitted.model_.plan, sharpness=1)
+    other = fitted.model_.with_same_items(plan=blunt)
+    liked = model.users.whole().liked
+    assert np.abs(model.log_lift(liked) - other.log_lift(liked)).max() > 0.1
+    pairs = np.tile(np.arange(45, dtype=np.int32), (120, 1))
+    np.testing.assert_array_equal(*(inclusion_probabilities(one, liked, pairs) for one in (model, other)))
+    fitted.save(tmp_path / "model.safetensors")
+    loaded = Recommender.load(tmp_path / "model.safetensors").model_
+    assert loaded.plan.sharpness == 2
+    np.testing.assert_array_equal(loaded.log_lift(liked), model.log_lift(liked))
 
 
 def test_exploring_goes_on_from_the_score(fitted: Recommender) -> None:
@@ -305,7 +322,7 @@ def test_exploring_goes_on_from_the_score(fitted: Recommender) -> None:
     drawn, flat = (dict(zip(*fitted.recommend(4, N=45, lift=lift, thompson_seed=3))) for lift in (1.5, 0.0))
     table, liked = fitted.model_.consideration, fitted.model_.users.whole().liked
     assert table is not None
-    lifts = lifts_of(table, liked.take(np.array([4])))[0]
+    lifts = lifts_of(table, liked.take(np.array([4])), fitted.model_.plan.sharpness)[0]
     for item, score in drawn.items():
         assert score - flat[item] == pytest.approx(1.5 * lifts[item], abs=1e-5)
 
@@ -323,7 +340,7 @@ def test_the_scorer_has_both_knobs(fitted: Recommender) -> None:
     users = np.array([3, 9, 7, 100])
     for popularity, lift in ((None, None), (0.5, 2.0), (1.0, 0.0)):
         scorer = ModelScorer(model, popularity, lift=lift)
-        k, theta = 0.6 if popularity is None else popularity, 1.2 if lift is None else lift
+        k, theta = 0.3 if popularity is None else popularity, 1.2 if lift is None else lift
         assert scorer.name == f"popularity weight {k:g}, lift weight {theta:g}"
         scores = scorer.scores(users)
         assert scores.dtype == np.float32
@@ -335,7 +352,8 @@ def test_the_scorer_has_both_knobs(fitted: Recommender) -> None:
     folded = ModelScorer(model, users=model.fold_in.users(liked), liked=liked, lift=2.0).scores(users[:2])
     flat = ModelScorer(model, users=model.fold_in.users(liked), lift=0.0).scores(users[:2])
     assert model.consideration is not None
-    np.testing.assert_allclose(folded - flat, 2.0 * lifts_of(model.consideration, liked)[users[:2]], atol=2e-5)
+    lifts = lifts_of(model.consideration, liked, model.plan.sharpness)
+    np.testing.assert_allclose(folded - flat, 2.0 * lifts[users[:2]], atol=2e-5)
 
 
 def test_items_that_are_added_are_lifted(fitted: Recommender) -> None:

@@ -236,7 +236,7 @@ def test_r_is_the_argmax_of_the_bound_and_its_offset_is_that_of_the_edges() -> N
 @pytest.mark.parametrize("tilt", [1.0, 0.5, -0.5])
 def test_the_score_follows_what_is_drawn(tilt: float, consideration: str) -> None:
     """logit p(g = 1) = a + log r; with r proportional to w exp(t B-) and t = 1 that is log(w s) up to a constant."""
-    fitted = made(tilt=tilt, consideration=consideration, sweeps=6).fit(several_parts()[:400, :120])
+    fitted = made(tilt=tilt, consideration=consideration, sharpness=1, sweeps=6).fit(several_parts()[:400, :120])
     model, users = fitted.model_, np.arange(0, 400, 7)
     mean = model.columns.means(model.posterior.users, users).astype(np.float64)
     log_w = model.log_popularity + 0.0 * mean

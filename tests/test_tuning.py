@@ -148,7 +148,7 @@ def walk_score(parts: ScoreParts, held: HeldOut, criterion: Any, popularity: flo
 
     def scores(users: Any) -> Any:
         logits = posterior.users.mean[users] @ posterior.items.mean.T + posterior.items.biases[0]
-        lifts = np.log([table.ratios(held.train.by_user.row(user)) for user in users])
+        lifts = np.log([table.ratios(held.train.by_user.row(user), parts.sharpness) for user in users])
         return logits + popularity * parts.log_pi + lift * lifts
 
     return float(criterion(held_ranks(FunctionScorer(scores, "by hand"), held)))
@@ -188,7 +188,7 @@ def test_a_number_stays_where_the_other_weight_is_chosen() -> None:
     assert lift.lift_weight > 0
     assert popularity.lift == 0.7
     assert both.lift_weight > 0
-    assert chosen(lift="auto-top").popularity == 0.6
+    assert chosen(lift="auto-top").popularity == 0.3
     assert not any(plan.tuned for plan in (both, lift, popularity))
 
 
@@ -256,7 +256,7 @@ def test_weights_are_doubled_while_that_helps() -> None:
     scores = [trial["score"] for trial in trials]
     assert all(later > earlier for earlier, later in itertools.pairwise(scores[:-1]))  # only the last may be worse
     assert tuned.weight == tried[int(np.argmax(scores))]
-    assert (tuned.popularity_weight, tuned.lift_weight) == (0.6, 1.2)
+    assert (tuned.popularity_weight, tuned.lift_weight) == (0.3, 1.2)
 
 
 @pytest.mark.parametrize("hidden", ["sampled", "expected"])
@@ -364,9 +364,9 @@ def test_too_few_users_keep_the_default(caplog: pytest.LogCaptureFixture) -> Non
         walked = small(popularity="auto", consideration="walk").fit(planted(50, 10))
     assert fitted.model_.plan.popularity_weight == 0.5
     assert fitted.model_.plan.weight == 1.5
-    assert (walked.model_.plan.popularity_weight, walked.model_.plan.lift_weight) == (0.6, 1.2)
+    assert (walked.model_.plan.popularity_weight, walked.model_.plan.lift_weight) == (0.3, 1.2)
     assert "too few to choose settings by: likelihood_weight 1.5, popularity 0.5 as by default" in caplog.text
-    assert "too few to choose settings by: popularity 0.6, lift 1.2 as by default" in caplog.text
+    assert "too few to choose settings by: popularity 0.3, lift 1.2 as by default" in caplog.text
 
 
 def test_the_knob_is_in_the_file_and_in_the_shell(tmp_path: Path) -> None:

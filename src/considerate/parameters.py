@@ -165,7 +165,7 @@ class Parameters:
         None,
         "the knob, where a recommendation does not say its own: the weight of log popularity beside liking. auto "
         "fits it, and lift, to the whole ranking of likes held out, auto-top to its first 20. 0.5 if not given, "
-        "0.6 with the walk",
+        "0.3 with the walk",
         low=-1_000_000,
         high=1_000_000,
         words=(AUTO, AUTO_TOP),
@@ -177,6 +177,14 @@ class Parameters:
         low=-1_000_000,
         high=1_000_000,
         words=(AUTO, AUTO_TOP),
+    )
+    sharpness: int = setting(
+        2,
+        "the power that the walk's rows are raised to in log lift: larger ones count an item's nearest more. With 1, "
+        "popularity 1 and lift 1 rank by the odds of a like being observed",
+        low=1,
+        high=8,
+        integer=True,
     )
     user_bias: bool = setting(False, "whether users have biases; the paper clamps them at zero")
     sweeps: int = setting(30, "at most so many sweeps", low=1, high=100_000, integer=True)
@@ -256,7 +264,7 @@ class Parameters:
 
 
 # The weights of log pi and of log lift, by what is considered; docs/quality.md says how they were chosen.
-RANKING_WEIGHTS = {"walk": (0.6, 1.2), "popularity": (0.5, 0.0)}
+RANKING_WEIGHTS = {"walk": (0.3, 1.2), "popularity": (0.5, 0.0)}
 
 OPENING = 5  # sweeps; docs/quality.md
 
@@ -350,6 +358,7 @@ class FitPlan:
     likelihood_weight: float = 1.0  # rho
     popularity: float = 0.5  # the ranking's weight of log pi
     lift: float | None = None  # the ranking's weight of log lift; None: the default
+    sharpness: int = 1  # of the ranking's lift
     user_bias: bool = False
     item_bias: bool = True
     sweeps: int = 30

@@ -19,17 +19,18 @@ void bind_score(nb::module_& m) {
       .def(
           "__init__",
           [](PyLiftTable* self, In<std::int64_t> starts, In<std::int32_t> items, In<float> shares, In<float> rest,
-             In<float> inverse, double mix) {
+             In<float> inverse, double mix, int sharpness) {
             const auto count = static_cast<std::int64_t>(rest.size());
             require(shares.size() == items.size() && starts.size() == rest.size() + 1, "shares");
             require(inverse.size() == (rest.size() + 15) / 16 * 16, "inverse");
             require(mix >= 0.0 && mix <= 1.0, "mix");
-            new (self)
-                PyLiftTable{{count, starts.data(), items.data(), shares.data(), rest.data(), inverse.data(), mix},
-                            {nb::cast(starts), nb::cast(items), nb::cast(shares), nb::cast(rest), nb::cast(inverse)}};
+            require(sharpness >= 1 && sharpness <= 8, "sharpness");
+            new (self) PyLiftTable{
+                {count, starts.data(), items.data(), shares.data(), rest.data(), inverse.data(), mix, sharpness},
+                {nb::cast(starts), nb::cast(items), nb::cast(shares), nb::cast(rest), nb::cast(inverse)}};
           },
           nb::arg("starts"), nb::arg("items"), nb::arg("shares"), nb::arg("rest"), nb::arg("inverse"), nb::arg("mix"),
-          "The rows are trusted: `Consideration.read` says when those of a file are checked.")
+          nb::arg("sharpness") = 1, "The rows are trusted: `Consideration.read` says when those of a file are checked.")
       .def(
           "log_ratios",
           [](const PyLiftTable& self, In<std::int64_t> liked_starts, In<std::int32_t> liked) {

@@ -145,7 +145,8 @@ struct SumsIn {
   const float* bias = nullptr;
 };
 
-// Rows of the walk from item to item, W of the entries that were kept; items ascend within a row.
+// Rows of the walk from item to item, W of the entries that were kept; items ascend within a row. Sharpened, a row keeps
+// its mass and its entries are in proportion to the powers of W.
 struct LiftTable {
   std::int64_t items_count = 0;
   const std::int64_t* starts = nullptr;  // [items + 1]
@@ -154,6 +155,7 @@ struct LiftTable {
   const float* rest = nullptr;           // [items] mass of a row that goes to p
   const float* inverse = nullptr;        // [items, padded to a multiple of 16] 1 / p, 0 where p is
   double mix = 0;                        // eps
+  int sharpness = 1;                     // the power
 };
 
 // The best items of some users by base_n + u'v_n, and lift * log(w_mn / p_n) where there is a table. Items lie in strips

@@ -1,6 +1,7 @@
 // Lift: how much more likely than by popularity a user is to consider an item, from the likes alone.
 //
-//     ratio_n = w_n / p_n = background + (1 - eps) / d * (sum over n' liked of W_n'n) / p_n
+//     ratio_n = w_n / p_n = background + (1 - eps) / d * (sum over n' liked of V_n'n) / p_n
+//     V_n'n   = W_n'n, or sharpened (1 - rest_n') W_n'n^s / (sum over n of W_n'n^s)
 //
 // The likes are added one after the other, so a user's ratios depend on nobody else and not on how items are divided.
 // Included by kernels.cpp inside the namespace of its instruction set.
@@ -12,7 +13,16 @@ constexpr float kLeastRatio = 8.673617379884035e-19f;  // 2^-60: what an item co
 // What is left of a row of the table.
 struct RowRest {
   std::int64_t next, end;
+  float scale;
 };
+
+// x^power.
+template <class T>
+static T sharpened(T x, int power) {
+  T found = x;
+  for (int i = 1; i < power; ++i) found = found * x;
+  return found;
+}
 
 // The ratios of one user to one range of items after the other, in ascending order.
 class UserRatios {
@@ -24,7 +34,8 @@ class UserRatios {
     rows_ = rows;
     double rest = 0;
     for (std::int64_t i = 0; i < count; ++i) {
-      rows[i] = {table.starts[liked[i]], table.starts[liked[i] + 1]};
+      const std::int64_t first = table.starts[liked[i]], last = table.starts[liked[i] + 1];
+      rows[i] = {first, last, table.sharpness == 1 ? 1.0f : scale(table, first, last, table.rest[liked[i]])};
       rest += static_cast<double>(table.rest[liked[i]]);
     }
     const double share = count == 0 ? 0.0 : (1.0 - table.mix) / static_cast<double>(count);
@@ -32,14 +43,14 @@ class UserRatios {
     share_ = static_cast<float>(share);
   }
 
-  // The sums of W over the likes for items first .. last - 1; they are zero before. `met` is set of the strips that
+  // The sums of V over the likes for items first .. last - 1; they are zero before. `met` is set of the strips that
   // have an entry.
   void add(std::int64_t first, std::int64_t last, float* sums, std::uint8_t* met) {
     for (std::int64_t i = 0; i < count_; ++i) {
       std::int64_t at = rows_[i].next;
       for (const std::int64_t end = rows_[i].end; at < end && table_->items[at] < last; ++at) {
         const std::int64_t place = table_->items[at] - first;
-        sums[place] += table_->shares[at];
+        sums[place] += sharpened(table_->shares[at], table_->sharpness) * rows_[i].scale;
         met[place / kStrip] = 1;
       }
       rows_[i].next = at;
@@ -55,6 +66,16 @@ class UserRatios {
   v8 background() const { return at_least(splat(background_)); }
 
  private:
+  // What the powers of a row are multiplied by so that its mass stays.
+  static float scale(const LiftTable& table, std::int64_t first, std::int64_t last, float rest) {
+    v8 sums = splat(0.0f);
+    for (; first + kLanes <= last; first += kLanes) sums += sharpened(load8(table.shares + first), table.sharpness);
+    double sum = 0;
+    for (int lane = 0; lane < kLanes; ++lane) sum += static_cast<double>(sums[lane]);
+    for (; first < last; ++first) sum += static_cast<double>(sharpened(table.shares[first], table.sharpness));
+    return sum > 0 ? static_cast<float>((1.0 - static_cast<double>(rest)) / sum) : 0.0f;
+  }
+
   static v8 at_least(v8 ratio) { return select8(ratio > splat(kLeastRatio), ratio, splat(kLeastRatio)); }
 
   const LiftTable* table_ = nullptr;

@@ -157,8 +157,8 @@ class Cluster:
 @dataclass(frozen=True, kw_only=True)
 class RankingGroup:
     popularity: float | None = option(
-        "The knob: 0, with a lift of 0, ranks by liking alone, 1 and 1 by the odds of a like being observed; the "
-        "model's own if not given.",
+        "The knob: 0, with a lift of 0, ranks by liking alone, 1 and 1, with a sharpness of 1, by the odds of a like "
+        "being observed; the model's own if not given.",
         None,
     )
     lift: float | None = option(

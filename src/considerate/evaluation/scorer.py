@@ -73,7 +73,7 @@ class ModelScorer:
             if self.users.has_bias:
                 answer += self.users.biases[0][users, None]
             if self.lift and self._liked is not None and self.model.consideration is not None:
-                lifts = self.model.consideration.log_ratios(self._liked.take(users))
+                lifts = self.model.log_lift(self._liked.take(users))
                 lifts *= np.float32(self.lift)
                 answer += lifts
             if self.model.plan.tilt != 0.0:

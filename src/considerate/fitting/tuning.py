@@ -66,6 +66,7 @@ class ScoreParts:
     posterior: Posterior
     log_pi: NDArray[np.float32]
     consideration: Consideration | None = None
+    sharpness: int = 1  # of the lift
 
     def rows(self, likes: Adjacency) -> Callable[[NDArray[np.int64]], tuple[Any, Any]]:
         """Users with these likes -> their logits and lifts against all items."""
@@ -73,7 +74,7 @@ class ScoreParts:
         _ = columns.mean  # made before there are threads
 
         def rows(users: NDArray[np.int64]) -> tuple[Any, Any]:
-            lifts = None if table is None else table.log_ratios(likes.take(users))
+            lifts = None if table is None else table.log_ratios(likes.take(users), self.sharpness)
             return columns.means(self.posterior.users, users), lifts
 
         return rows
@@ -208,7 +209,8 @@ def short_fit(graph: Graph, plan: FitPlan, backend: Backend) -> ScoreParts:
     estimator = make_estimator(graph, plan, popularity.weights, backend, consideration)
     plan = replace(plan, sweeps=SWEEPS, tolerance=0.0)
     *_, last = sweep_until_settled(InMemory(graph, estimator, plan, backend), plan, FitProgress())
-    return ScoreParts(last.state.posterior, log_popularity(popularity.weights, popularity.gamma), consideration)
+    log_pi = log_popularity(popularity.weights, popularity.gamma)
+    return ScoreParts(last.state.posterior, log_pi, consideration, plan.sharpness)
 
 
 def weight_curve(

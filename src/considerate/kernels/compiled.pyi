@@ -43,6 +43,7 @@ class LiftTable:
         rest: NDArray[np.float32],
         inverse: NDArray[np.float32],
         mix: float,
+        sharpness: int = 1,
     ) -> None: ...
     def log_ratios(self, liked_starts: NDArray[np.int64], liked: NDArray[np.int32]) -> NDArray[np.float32]: ...
 

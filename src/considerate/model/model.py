@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from considerate.data import Titles
+from considerate.data.graph import Adjacency
 from considerate.data.vocabulary import Ids, Vocabulary
 from considerate.errors import UsageError
 from considerate.inference.hidden import Consideration
@@ -102,6 +103,11 @@ class Model:
         line = self.recalibration if recalibrated else UNCHANGED
         probability = like_probability(np.asarray(mean), np.asarray(deviation) ** 2, line)
         return float(probability) if np.ndim(mean) == 0 else probability
+
+    def log_lift(self, liked: Adjacency) -> NDArray[np.float32]:
+        """The log lift of users with these likes against all items, as it is ranked by: [users, items]."""
+        assert self.consideration is not None
+        return self.consideration.log_ratios(liked, self.plan.sharpness)
 
     def lift_weight(self, given: float | None = None, likes_known: bool = True) -> float:
         """The weight of log lift in the score: the given one, or the model's own; 0 where there is no lift.

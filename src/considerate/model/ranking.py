@@ -6,7 +6,7 @@ exactly (eq. 4 with the odds of liking): with w proportional to pi_n that ranks 
 
 Where the model knows who considers what, w is the user's own. log w_mn = log pi_n + log(w_mn / pi_n), popularity and
 *lift*, and lift has a weight of its own: a + popularity * log pi_n + lift * log(w_mn / pi_n). At 1 and 1 that is the
-odds of a like being observed.
+odds of a like being observed, unless the rows of the walk were sharpened for lift (`sharpness`).
 """
 
 from __future__ import annotations

@@ -109,7 +109,7 @@ class Ranker:
         side, liked = users.side, users.liked
         seen = liked if self.options.filter_already_liked_items else None
         walk = None if self.lift == 0.0 else self.model.consideration
-        table = None if walk is None or liked is None else walk.lift_table(liked.indices)
+        table = None if walk is None or liked is None else walk.lift_table(liked.indices, self.model.plan.sharpness)
         ids, scores = compiled.top_items(
             side.factors,
             side.rows,
@@ -156,7 +156,8 @@ class Ranker:
             inverse[: len(candidates)] = walk.inverse[candidates]
             shares = np.concatenate([rest[:0], *(shares for _, shares in rows)])
             places = np.searchsorted(candidates, led).astype(np.int32)
-            table = compiled.LiftTable(np.append(0, np.cumsum(lengths)), places, shares, rest, inverse, walk.mix)
+            starts = np.append(0, np.cumsum(lengths))
+            table = compiled.LiftTable(starts, places, shares, rest, inverse, walk.mix, model.plan.sharpness)
             lift = table, self.lift, np.array([0, len(liked)]), np.arange(len(liked), dtype=np.int32)
         seen_starts = np.array([0, len(seen)])
         scoring = side.factors, side.rows, side.rows.shape[1], user.rows, strips, base, self.count
@@ -173,7 +174,7 @@ class Ranker:
         if options.score is None:
             values = utility(mean, model.log_popularity, self.popularity)
             if self.lift != 0.0 and users.liked is not None and model.consideration is not None:
-                values = values + np.float32(self.lift) * model.consideration.log_ratios(users.liked)
+                values = values + np.float32(self.lift) * model.log_lift(users.liked)
             if model.plan.tilt != 0.0:
                 values = values + tilt_term(mean, model.plan)
             values = explore(values, variance, options.explore_kappa, options.thompson_seed, users.keys)

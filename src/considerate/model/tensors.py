@@ -216,6 +216,8 @@ def _plan(stored: StoredTensors, about: Mapping[str, Any]) -> FitPlan:
     if walk := about["walk"]:
         values |= {"consideration": "walk", "lift": walk["lift_weight"]}
         values |= {"neighbours": int(walk["neighbours"]), "mixing": float(walk["mix"])}
+    if "sharpness" not in about["parameters"]:  # a file from before it
+        values["sharpness"] = 1
     values |= {"likelihood_weight": about["settings"]["weight"], "tuned": frozenset(), "chosen": about["chosen"]}
     if about["chosen"] is not None:
         values = about["chosen"].settings | values

@@ -168,7 +168,7 @@ def try_ours(valid: HeldOut, settings: Settings, compute: Compute) -> dict[str, 
     """A trial of ours on validation: the weights that are best by mean S_rank, by NDCG@20 and by S_rank of the tail,
     with what they reach."""
     model, seconds = fit_ours(valid.train, settings, compute)
-    parts = ScoreParts(model.posterior, model.log_popularity, model.consideration)
+    parts = ScoreParts(model.posterior, model.log_popularity, model.consideration, model.plan.sharpness)
     in_tail = _in_tail(valid)
 
     def tail_rank(ranks: Ranks) -> float:

@@ -118,9 +118,9 @@ class Consideration:
         """The rows as they are, to be read for who likes these items."""
         return compiled.WalkTable(*self.arrays(liked), self.mix)
 
-    def lift_table(self, liked: NDArray[Any]) -> compiled.LiftTable:
+    def lift_table(self, liked: NDArray[Any], sharpness: int = 1) -> compiled.LiftTable:
         """The rows as scores read them, for who likes these items."""
-        return compiled.LiftTable(*self.arrays(liked), self.inverse, self.mix)
+        return compiled.LiftTable(*self.arrays(liked), self.inverse, self.mix, sharpness)
 
     @locked_cached_property
     def draw_table(self) -> compiled.WalkTable:
@@ -132,21 +132,25 @@ class Consideration:
         rows = (self.starts, self.items, self.shares, self.rest)
         return Consideration, (*rows, self.weights, self.mix)  # what follows from them is made again
 
-    def ratios(self, liked: NDArray[Any]) -> NDArray[np.float64]:
-        """w_mn / p_n of one user, from the likes alone: what the kernels are held to."""
+    def ratios(self, liked: NDArray[Any], sharpness: int = 1) -> NDArray[np.float64]:
+        """w_mn / p_n of one user, from the likes alone: what the kernels are held to. A sharpened row keeps its mass;
+        its entries are in proportion to W to that power."""
         if len(liked) == 0:
             return np.ones(self.item_count)
         walked = np.zeros(self.item_count)
         for row in liked:
             items, shares = self.row(row)
+            if sharpness != 1 and len(items):
+                powers = shares.astype(np.float64) ** sharpness
+                shares = (1.0 - self.rest[row]) * powers / powers.sum()
             p = self.p[items]
             walked[items] += np.divide(shares, p, out=np.zeros(len(p)), where=p > 0)
         background = self.mix + (1.0 - self.mix) * float(self.rest[liked].mean(dtype=np.float64))
         return background + (1.0 - self.mix) / len(liked) * walked
 
-    def log_ratios(self, liked: Adjacency) -> NDArray[np.float32]:
+    def log_ratios(self, liked: Adjacency, sharpness: int = 1) -> NDArray[np.float32]:
         """The lift log(w_mn / p_n) of users against all items: [users, items]. A ratio below 2^-60 counts as that."""
-        return self.lift_table(liked.indices).log_ratios(liked.starts, liked.indices)
+        return self.lift_table(liked.indices, sharpness).log_ratios(liked.starts, liked.indices)
 
 
 Rows = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32], NDArray[np.float32]]  # of compiled.cut_walk
