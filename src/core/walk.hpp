@@ -127,7 +127,10 @@ class WalkAdder {
       if (e + kAhead < degree) __builtin_prefetch(graph_.likes_of.row(users[e + kAhead]));
       spread(users[e], graph_.first_item + row);
     }
-    std::fill(slots_.begin(), slots_.begin() + (std::int64_t{1} << bits_), -1);
+    if (dense_)
+      gather();
+    else
+      std::fill(slots_.begin(), slots_.begin() + (std::int64_t{1} << bits_), -1);
     return {items_.data(), sums_.data(), count_};
   }
 
@@ -144,10 +147,12 @@ class WalkAdder {
   }
 
  private:
-  static constexpr std::int64_t kAhead = 8;  // users whose likes are fetched ahead
+  static constexpr std::int64_t kAhead = 8;      // users whose likes are fetched ahead
+  static constexpr std::int64_t kManySteps = 2;  // an item, of a row whose sums are kept for all items
 
   // A hash table of the items that a row may meet: small rows stay in the near caches, however many items there are.
-  // Where it would be as large as the catalogue, an item's own number is its slot.
+  // Where it would be as large as the catalogue, an item's own number is its slot; where the steps are many more than
+  // the items, there is a sum for every item and no table.
   void make_room(const std::int32_t* users, std::int64_t degree) {
     std::int64_t steps = 0;
     for (std::int64_t e = 0; e < degree; ++e) steps += std::min(graph_.likes_of.size(users[e]), graph_.most);
@@ -157,8 +162,10 @@ class WalkAdder {
     const bool all = std::int64_t{1} << bits_ >= graph_.items;
     hash_ = all ? 1 : 2654435769u;
     shift_ = all ? 0 : 32 - bits_;
+    dense_ = steps >= kManySteps * graph_.items;
+    if (dense_) every_.resize(static_cast<std::size_t>(graph_.items));
     const auto slots = std::size_t{1} << bits_;
-    if (slots_.size() < slots) slots_.resize(slots, -1);
+    if (!dense_ && slots_.size() < slots) slots_.resize(slots, -1);
     if (items_.size() < static_cast<std::size_t>(most)) {
       items_.resize(static_cast<std::size_t>(most));
       sums_.resize(static_cast<std::size_t>(most));
@@ -192,8 +199,22 @@ class WalkAdder {
       add_each(items, count, [pull = graph_.pull, scale](std::int32_t n) { return whole(scale * pull[n]); });
   }
 
+  // The sums of every item that was met, which is zero again.
+  void gather() {
+    for (std::int64_t n = 0; n < graph_.items; ++n) {
+      if (every_[static_cast<std::size_t>(n)] == 0) continue;
+      items_[static_cast<std::size_t>(count_)] = static_cast<std::int32_t>(n);
+      sums_[static_cast<std::size_t>(count_++)] = std::exchange(every_[static_cast<std::size_t>(n)], 0);
+    }
+  }
+
   template <class Part>
   void add_each(const std::int32_t* items, std::int64_t count, Part part) {
+    if (dense_) {
+      std::uint64_t* every = every_.data();
+      for (std::int64_t e = 0; e < count; ++e) every[items[e]] += part(items[e]);
+      return;
+    }
     const std::uint32_t last = (std::uint32_t{1} << bits_) - 1;
     std::int32_t* slots = slots_.data();
     std::int32_t* met = items_.data();
@@ -223,6 +244,8 @@ class WalkAdder {
   std::vector<std::int32_t> slots_;  // 2^bits_ in use: the place of the item met, or -1
   std::vector<std::int32_t> items_;
   std::vector<std::uint64_t> sums_;
+  std::vector<std::uint64_t> every_;  // [items], zero between rows
+  bool dense_ = false;
   std::int64_t count_ = 0;
   int bits_ = 6, shift_ = 0;
   std::uint32_t hash_ = 1;
