@@ -153,12 +153,15 @@ def curve_of(entrant: Entrant, most: int, held: HeldOut, seed: int) -> Curve:
     return watch(ours if mine else FITS[entrant.name], held.train, entrant.settings, seed, curve)
 
 
-def race(folder: str, held: dict[int, HeldOut], entered: Sequence[Entrant], quick: bool) -> list[Race]:
-    """All fits of one set, everyone taking turns within a seed."""
+def race(
+    folder: str, held: dict[int, HeldOut], entered: Sequence[Entrant], quick: bool
+) -> tuple[list[Race], list[Row]]:
+    """All fits of one set, everyone taking turns within a seed; and when one fit reaches the targets of all metrics."""
     most: dict[str, int] = {}
     for entrant in entered:
         most[entrant.fit] = 2 if quick else max(most.get(entrant.fit, 0), entrant.iterations)
     races = {metric: Race(folder, metric) for metric in METRICS}
+    whole: dict[str, list[dict[str, Line]]] = {}  # of each fit, by seed: its curves to the end
     for seed, split in held.items():
         curves: dict[str, Curve] = {}
         for entrant in entered:
@@ -167,9 +170,30 @@ def race(folder: str, held: dict[int, HeldOut], entered: Sequence[Entrant], quic
             if entrant.fit not in curves:
                 curve = curves[entrant.fit] = curve_of(entrant, most[entrant.fit], split, seed)
                 print(f"{folder}, seed {seed}, {entrant.name}: {curve.in_all:.2f} s", file=sys.stderr, flush=True)
+                label = entrant.name if entrant.name == OURS else f"{entrant.name}, as for {entrant.metric}"
+                lines = {metric: Line.of(curve, metric, most[entrant.fit]) for metric in METRICS}
+                whole.setdefault(label, []).append(lines)
             line = Line.of(curves[entrant.fit], entrant.metric, entrant.iterations)
             races[entrant.metric].curves.setdefault(entrant.name, []).append(line)
-    return list(races.values())
+    return list(races.values()), both_targets(list(races.values()), whole)
+
+
+def both_targets(races: Sequence[Race], whole: dict[str, list[dict[str, Line]]]) -> list[Row]:
+    """When each fit has reached the targets of all metrics at once, and how well it ranks in the end; medians."""
+    rows: list[Row] = []
+    for label, fits in whole.items():
+        times = []
+        for seed, lines in enumerate(fits):
+            values = zip(*(lines[one.metric].values for one in races))
+            targets = [one.targets[seed] for one in races]
+            there = (all(value >= target for value, target in zip(now, targets)) for now in values)
+            seconds = lines[races[0].metric].seconds
+            times.append(next((at for at, reached in zip(seconds, there) if reached), math.inf))
+        ends = {one.metric: median_of([lines[one.metric].values[-1] for lines in fits]) for one in races}
+        reached = median_of(times)
+        at = {"s to both": reached if math.isfinite(reached) else None}
+        rows.append({"set": SETS[races[0].folder][0], "fit": label} | ends | at)
+    return sorted(rows, key=lambda row: (row["s to both"] is None, row["s to both"] or -row[races[0].metric]))
 
 
 def plot(races: Sequence[Race], path: Path) -> None:
@@ -253,6 +277,7 @@ def run(
     seeds = 1 if quick else seeds
     notes = [why for peer in FITS if (why := missing(peer)) is not None]
     races: list[Race] = []
+    together: list[Row] = []
     chosen = section.tables["The peers' settings"] = []
     for folder in sets or (STUDIED[1:2] if quick else STUDIED):
         graph = real(folder)
@@ -263,11 +288,14 @@ def run(
         entered = [one for one in entrants(folder) if only is None or one.name in only]
         entered = [one for one in entered if missing(one.name) is None]
         chosen += settings_table(entered, folder)
-        races += race(folder, held, entered, quick)
+        found, rows = race(folder, held, entered, quick)
+        races += found
+        together += rows
         about = f"{graph.user_count:,} users, {graph.item_count:,} items, {graph.edges:,} likes"
         notes.append(f"{SETS[folder][0]} ({folder}): {about}; tested on the likes of {len(held[0].users):,} users.")
     for metric in METRICS:
         section.tables[metric] = [row for one in races if one.metric == metric for row in one.rows()]
+    section.tables["Both targets in one fit"] = together
     section.notes = [
         *notes,
         f"Medians of {seeds} seeds, each with a split of its own (LightFM, and BPR for NDCG@20: the first); '-' never "
