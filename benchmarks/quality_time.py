@@ -170,7 +170,7 @@ def race(
             if entrant.fit not in curves:
                 curve = curves[entrant.fit] = curve_of(entrant, most[entrant.fit], split, seed)
                 print(f"{folder}, seed {seed}, {entrant.name}: {curve.in_all:.2f} s", file=sys.stderr, flush=True)
-                label = entrant.name if entrant.name == OURS else f"{entrant.name}, as for {entrant.metric}"
+                label = entrant.name if entrant.name.startswith(OURS) else f"{entrant.name}, as for {entrant.metric}"
                 lines = {metric: Line.of(curve, metric, most[entrant.fit]) for metric in METRICS}
                 whole.setdefault(label, []).append(lines)
             line = Line.of(curves[entrant.fit], entrant.metric, entrant.iterations)

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.quality_fits import METRICS, Curve, watch
 from benchmarks.quality_grid import Search, Trial
-from benchmarks.quality_time import Line, Race
+from benchmarks.quality_time import Line, Race, both_targets
 from considerate.data.graph import Graph
 from considerate.evaluation.split import HeldOut, one_per_user
 
@@ -51,6 +51,14 @@ def test_target_is_the_better_end_of_als_and_bpr_and_the_ratio_is_to_the_first_o
     assert [row["fit"] for row in race().rows()] == ["EASE", "ours", "BPR", "ALS"]
     assert [row["CPU s"] for row in race().rows()] == [1.0, 4.0, None, None]
     assert [row["/ ours"] for row in race().rows()] == [0.25, 1.0, None, None]
+
+
+def test_a_fit_reaches_both_targets_when_the_later_of_them_is_reached() -> None:
+    ndcg, rank = race(), Race("ml-1m", "S_rank", {"ALS": [line((1.0, 0.8), (9.0, 0.9))] * 2})
+    both = [{"NDCG@20": line((1.0, 0.5), (2.0, 0.5)), "S_rank": line((1.0, 0.8), (2.0, 0.9))}] * 2
+    never = [{"NDCG@20": line((1.0, 0.9)), "S_rank": line((1.0, 0.8))}]
+    rows = both_targets([ndcg, rank], {"never": never, "ours": both})
+    assert [(row["fit"], row["s to both"]) for row in rows] == [("ours", 2.0), ("never", None)]
 
 
 def test_ours_that_never_gets_there_has_ratio_zero() -> None:
