@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 from considerate._moved import MovedModules
 from considerate._version import __version__
 
-__all__ = ["Interactions", "RankingOptions", "Recommender", "__version__", "read_interactions"]
+__all__ = ["Interactions", "RankingOptions", "Recommender", "__version__", "evaluate", "read_interactions"]
 
 if TYPE_CHECKING:
     from considerate.data import Interactions, read_interactions
     from considerate.model.ranking import RankingOptions
     from considerate.recommender import Recommender
+    from considerate.study.evaluate import evaluate
 
 
 def __getattr__(name: str) -> Any:
@@ -29,6 +30,10 @@ def __getattr__(name: str) -> Any:
         from considerate.model.ranking import RankingOptions
 
         return RankingOptions
+    if name == "evaluate":
+        from considerate.study.evaluate import evaluate
+
+        return evaluate
     if name in ("Interactions", "read_interactions"):
         from considerate import data
 

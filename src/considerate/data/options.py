@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import Any, TypedDict
 
 from considerate.data.rules import parse
 from considerate.errors import DataError, UsageError
@@ -65,6 +65,20 @@ class ReaderOptions:
     def untitled(self) -> ReaderOptions:
         """The same options without titles."""
         return replace(self, titles=None, title_id_column=None, title_column=None)
+
+
+class ReaderKeywords(TypedDict, total=False):
+    """The same options as keywords of a function."""
+
+    user_column: str | None
+    item_column: str | None
+    rating_column: str | None
+    where: str | None
+    titles: Any
+    title_id_column: str | None
+    title_column: str | None
+    query: str | None
+    time_column: str | None
 
 
 # --- Columns by their usual names ---

@@ -256,6 +256,35 @@ def find_rows(ids: Vocabulary, among: Vocabulary) -> NDArray[np.int32]:
     return rows
 
 
+def match_rows(ids: Ids, among: Ids) -> NDArray[np.int64]:
+    """The row of each id in another vocabulary, -1 where it is not there. '7' and 7 are the same."""
+    if isinstance(ids, Vocabulary) and isinstance(among, Vocabulary) and len(among):
+        if "string" not in (ids.kind, among.kind):
+            own = ids.first + np.arange(len(ids)) if ids.integers is None else ids.integers
+            if among.integers is None:
+                return np.where((own >= among.first) & (own < among.first + len(among)), own - among.first, -1)
+            at = np.minimum(np.searchsorted(among.integers, own), len(among) - 1)
+            return np.where(among.integers[at] == own, at, -1)
+        if ids.kind == among.kind and len(ids):
+            import pyarrow.compute as pc
+
+            found = pc.fill_null(pc.index_in(string_array(ids), string_array(among)), -1)
+            return np.asarray(found.to_numpy(zero_copy_only=False), np.int64)
+    return among.rows_of(ids.ids_of(range(len(ids))))
+
+
+def union_ids(vocabularies: Sequence[Vocabulary]) -> Vocabulary:
+    """All ids of several vocabularies, each once; as texts where one of them has texts."""
+    if all(ids.kind == "range" and ids.first == 0 for ids in vocabularies):
+        return Vocabulary.range(max(map(len, vocabularies)))
+    texts = any(ids.kind == "string" for ids in vocabularies)
+    return merge_ids([_as_texts(ids) if texts else ids.take(np.arange(len(ids))) for ids in vocabularies])[0]
+
+
+def _as_texts(ids: Vocabulary) -> Vocabulary:
+    return ids if ids.kind == "string" else Vocabulary.of_strings(str(own) for own in ids.ids_of(range(len(ids))))
+
+
 # --- Distinct values and their ranks ---
 
 

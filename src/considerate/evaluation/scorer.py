@@ -95,6 +95,20 @@ class ModelScorer:
         return mean
 
 
+class LikesScorer:
+    """A function of what users liked, a scipy matrix [users, items] -> scores: it needs no training of theirs."""
+
+    def __init__(self, function: Callable[[Any], Any], likes: Any, name: str) -> None:
+        self.function, self.likes, self.name = function, likes, name
+
+    def scores(self, users: Users) -> Scores:
+        return np.asarray(self.function(self.likes[users]))
+
+    def for_likes(self, likes: Any) -> LikesScorer:
+        """The same for other users, of whom this is known."""
+        return LikesScorer(self.function, likes, self.name)
+
+
 class FunctionScorer:
     """A function users -> scores."""
 
@@ -110,16 +124,24 @@ class OrderScorer:
     """An object with implicit's `recommend`: its order over all items. What it leaves out ties at the bottom."""
 
     def __init__(self, recommender: Any, item_count: int, name: str, train: Adjacency | None = None) -> None:
-        from scipy.sparse import csr_matrix
+        self.recommender, self.item_count, self.name = recommender, item_count, name
+        self.likes = None if train is None else likes_matrix(train, item_count)
+        self.options: dict[str, Any] = {}
 
-        self.recommender, self.item_count, self.name, self.likes = recommender, item_count, name, None
-        if train is not None:
-            likes = (np.ones(train.edges, np.float32), train.indices, train.starts)
-            self.likes = csr_matrix(likes, (train.rows, item_count))
+    def for_likes(self, likes: Any) -> OrderScorer | None:
+        """The same for users who were not in training, by `recalculate_user`; None where that is not possible."""
+        folded = OrderScorer(self.recommender, self.item_count, self.name)
+        folded.likes, folded.options = likes, {"recalculate_user": True}
+        try:
+            folded.scores(np.zeros(1, np.int64))
+        except (NotImplementedError, TypeError):
+            return None
+        return folded
 
     def scores(self, users: Users) -> Scores:
         likes = None if self.likes is None else self.likes[users]
-        ids, _ = self.recommender.recommend(users, likes, N=self.item_count, filter_already_liked_items=False)
+        more = {"N": self.item_count, "filter_already_liked_items": False, **self.options}
+        ids, _ = self.recommender.recommend(users, likes, **more)
         ids = np.asarray(ids).reshape(len(users), -1)
         if ids.size and int(ids.max()) >= self.item_count:
             raise DataError(
@@ -129,6 +151,35 @@ class OrderScorer:
         rows, places = np.nonzero(ids >= 0)
         answer[rows, ids[rows, places]] = -places
         return answer
+
+
+class PlacedScorer:
+    """A scorer with rows of its own, by the rows of a test. It scores -infinity what it does not know, so that this is
+    last; users that it does not know are scored by `others`, which has a row for each of them, in their order."""
+
+    def __init__(self, inner: Scorer, users: Users, items: Users, item_count: int, others: Scorer | None) -> None:
+        self.inner, self.users, self.items, self.item_count = inner, users, items, item_count
+        self.others, self.name = others, inner.name
+        self.place = np.cumsum(users < 0) - 1  # of each unknown user among the others
+
+    def scores(self, users: Users) -> Scores:
+        rows = self.users[users]
+        parts = [(rows >= 0, self.inner, rows)]
+        if self.others is not None:
+            parts.append((rows < 0, self.others, self.place[users]))
+        answer = np.full((len(users), self.item_count), -np.inf)
+        known = np.flatnonzero(self.items >= 0)
+        for chosen, scorer, numbers in parts:
+            if chosen.any():
+                answer[np.ix_(chosen, self.items[known])] = scorer.scores(numbers[chosen])[:, known]
+        return answer
+
+
+def likes_matrix(likes: Adjacency, item_count: int) -> Any:
+    """Likes as a scipy matrix of users by items."""
+    from scipy.sparse import csr_matrix
+
+    return csr_matrix((np.ones(likes.edges, np.float32), likes.indices, likes.starts), (likes.rows, item_count))
 
 
 def as_scorer(thing: Any, item_count: int, name: str | None = None, train: Adjacency | None = None) -> Scorer:
@@ -142,6 +193,8 @@ def as_scorer(thing: Any, item_count: int, name: str | None = None, train: Adjac
     called = name or getattr(thing, "name", None) or getattr(thing, "__name__", None) or type(thing).__name__
     if hasattr(thing, "recommend"):
         return OrderScorer(thing, item_count, str(called), train)
+    if hasattr(thing, "scores"):
+        return FunctionScorer(thing.scores, str(called))
     if callable(thing):
         return FunctionScorer(thing, str(called))
     raise UsageError(

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import copy
 import importlib
+import inspect
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,7 +29,7 @@ from numpy.typing import NDArray
 
 from considerate.data.graph import Graph
 from considerate.errors import UsageError
-from considerate.evaluation.scorer import FunctionScorer, Scorer, as_scorer
+from considerate.evaluation.scorer import FunctionScorer, LikesScorer, Scorer, as_scorer, likes_matrix
 
 Settings = Mapping[str, Any]
 EASE_ITEMS = 10_000  # EASE inverts a matrix of items by items
@@ -59,6 +60,11 @@ class Peer:
     version: str | None = "1"  # changes when its answers would; None where that cannot be known: nothing is stored then
     one_thread: bool = False  # whether a seeded fit runs in one thread, so that several may go on side by side
     package: str | None = None  # which it needs
+
+    @property
+    def usual(self) -> Settings:
+        """The settings of a fit without any trial."""
+        return self.trials[0]
 
     def unavailable(self, train: Graph) -> str | None:
         """Why it cannot be fitted here, or None."""
@@ -106,11 +112,7 @@ def standard_peers(factors: int = 20) -> list[Peer]:
 
 def training_matrix(train: Graph) -> Any:
     """The likes as a scipy matrix of users by items."""
-    import scipy.sparse
-
-    ones = np.ones(train.edges, np.float32)
-    shape = (train.user_count, train.item_count)
-    return scipy.sparse.csr_matrix((ones, train.by_user.indices, train.by_user.starts), shape)
+    return likes_matrix(train.by_user, train.item_count)
 
 
 class Stopwatch:
@@ -134,7 +136,7 @@ class MostLiked(Peer):
 
     def fit(self, train: Graph, settings: Settings, threads: int) -> Scorer:
         degree = train.by_item.degrees.astype(np.float32)
-        return FunctionScorer(lambda users: np.tile(degree, (len(users), 1)), self.name)
+        return LikesScorer(lambda likes: np.tile(degree, (likes.shape[0], 1)), training_matrix(train), self.name)
 
 
 @dataclass
@@ -197,15 +199,38 @@ class ALS(Peer):
             return [np.array(part, np.float32) for part in (model.user_factors, model.item_factors)]
 
         most = int(settings.get("iterations", ALS_MARKS[-1]))
-        return _factor_snapshots(self.name, fit, [*(mark for mark in ALS_MARKS if mark < most), most])
+
+        def fold_in(likes: Any) -> NDArray[np.float32]:
+            return np.asarray(model.recalculate_user(np.arange(likes.shape[0]), likes), np.float32)
+
+        marks = [*(mark for mark in ALS_MARKS if mark < most), most]
+        return _factor_snapshots(self.name, fit, marks, fold_in)
+
+
+class FactorScorer:
+    """Users' vectors times items', and the items' biases. With `fold_in`, likes [users, items] give vectors too."""
+
+    def __init__(self, name: str, users: Any, items: Any, bias: Any = (), fold_in: Callable[[Any], Any] | None = None):
+        self.name, self.users, self.items, self.bias, self.fold_in = name, users, items, bias, fold_in
+
+    def scores(self, users: NDArray[np.int64]) -> NDArray[np.float32]:
+        return np.asarray(sum(self.bias, self.users[users] @ self.items.T))
+
+    def for_likes(self, likes: Any) -> FactorScorer | None:
+        """The same for users who were not in training; None where they cannot be folded in."""
+        return self.fold_in and FactorScorer(self.name, self.fold_in(likes), self.items, self.bias)
 
 
 def _factor_snapshots(
-    name: str, fit: Callable[[int], list[NDArray[np.float32]]], marks: Sequence[int]
+    name: str,
+    fit: Callable[[int], list[NDArray[np.float32]]],
+    marks: Sequence[int],
+    fold_in: Callable[[Any], Any] | None = None,
 ) -> Iterator[Snapshot]:
     """Snapshots of a model of factors after each number of iterations; none once it has diverged.
 
-    `fit` goes on for so many iterations and returns users [M, K], items [N, K] and, if it has them, biases [N].
+    `fit` goes on for so many iterations and returns users [M, K], items [N, K] and, if it has them, biases [N]. What
+    `fold_in` gives is by the items of the last iteration.
     """
     watch, done = Stopwatch(), 0
     for mark in marks:
@@ -214,11 +239,7 @@ def _factor_snapshots(
         done = mark
         if not all(np.isfinite(part).all() for part in (users, items, *bias)):
             return
-
-        def scores(rows: NDArray[np.int64], users: Any = users, items: Any = items, bias: Any = bias) -> Any:
-            return sum(bias, users[rows] @ items.T)
-
-        yield Snapshot(FunctionScorer(scores, name), done, watch.seconds)
+        yield Snapshot(FactorScorer(name, users, items, bias, fold_in), done, watch.seconds)
 
 
 @dataclass
@@ -227,6 +248,10 @@ class EASE(Peer):
 
     name: str = "EASE"
     trials = tuple({"ridge": ridge} for ridge in (30.0, 100.0, 300.0, 1000.0, 3000.0, 10_000.0))
+
+    @property
+    def usual(self) -> Settings:
+        return {"ridge": 300.0}
 
     def unavailable(self, train: Graph) -> str | None:
         if train.item_count < EASE_ITEMS:
@@ -237,7 +262,7 @@ class EASE(Peer):
         matrix = training_matrix(train)
         with blas_threads(threads):
             weights = ease_weights(matrix, float(settings["ridge"]))
-        return FunctionScorer(lambda users: matrix[users] @ weights, self.name)
+        return LikesScorer(lambda likes: likes @ weights, matrix, self.name)
 
 
 def ease_weights(matrix: Any, ridge: float) -> NDArray[np.float32]:
@@ -281,17 +306,18 @@ class Walk(Peer):
     )
 
     def fit(self, train: Graph, settings: Settings, threads: int) -> Scorer:
-        met = two_steps(training_matrix(train), settings["first"], settings["user"], settings["last"])
+        matrix = training_matrix(train)
+        met = two_steps(matrix, settings["first"], settings["user"], settings["last"])
         degree = train.by_item.degrees.astype(np.float64)
         anyone = np.where(degree > 0, np.maximum(degree, 1.0) ** (1.0 - settings["last"]), 0.0)
         background = (MIXING * anyone / anyone.sum()).astype(np.float32)
 
-        def scores(rows: NDArray[np.int64]) -> NDArray[np.float32]:
-            walked = met(rows)
+        def scores(likes: Any) -> NDArray[np.float32]:
+            walked = met(likes)
             walked *= (1.0 - MIXING) / np.maximum(walked.sum(axis=1, keepdims=True), np.finfo(np.float32).tiny)
             return np.asarray(walked + background, np.float32)
 
-        return FunctionScorer(scores, self.name)
+        return LikesScorer(scores, matrix, self.name)
 
 
 @dataclass
@@ -318,18 +344,18 @@ class GFCF(Peer):
             vectors = top_right_vectors(matrix.multiply(users[:, None]).multiply(1.0 / root).tocsr(), settings["rank"])
         inward, outward = ((vectors * weight).astype(np.float32) for weight in (1.0 / root, settings["alpha"] * root))
 
-        def scores(rows: NDArray[np.int64]) -> NDArray[np.float32]:
-            return np.asarray(met(rows) + (matrix[rows] @ inward.T) @ outward, np.float32)
+        def scores(likes: Any) -> NDArray[np.float32]:
+            return np.asarray(met(likes) + (likes @ inward.T) @ outward, np.float32)
 
-        return FunctionScorer(scores, self.name)
+        return LikesScorer(scores, matrix, self.name)
 
 
-def two_steps(matrix: Any, first: float, user: float, last: float) -> Callable[[NDArray[np.int64]], Any]:
-    """rows -> x D_i^-first X' D_u^-user X D_i^-last [rows, items], with nothing of the size items by items."""
+def two_steps(matrix: Any, first: float, user: float, last: float) -> Callable[[Any], Any]:
+    """likes -> x D_i^-first X' D_u^-user X D_i^-last [users, items], with nothing of the size items by items."""
     users, items = (np.maximum(np.asarray(matrix.sum(axis=axis)).ravel(), 1.0) for axis in (1, 0))
     back = matrix.multiply(items**-first).T.tocsr().astype(np.float32)
     forth = matrix.multiply((users**-user)[:, None]).multiply(items**-last).tocsr().astype(np.float32)
-    return lambda rows: (matrix[rows] @ back).toarray() @ forth
+    return lambda likes: (likes @ back).toarray() @ forth
 
 
 def top_right_vectors(matrix: Any, rank: int) -> NDArray[np.float64]:
@@ -365,17 +391,20 @@ class Own(Peer):
 
 
 def as_peer(thing: Any) -> Peer:
-    """A Peer as it is; an unfitted object with implicit's `fit` and `recommend`, copied for every fit; or a function
-    of the likes to learn from, under its own name (see `Own`)."""
+    """A Peer as it is; an unfitted model of cornac, or object with `fit` and implicit's `recommend` or `scores`, copied
+    for every fit; or a function of the likes to learn from, under its own name (see `Own`)."""
     if hasattr(thing, "snapshots"):
         peer: Peer = thing
         return peer
-    if hasattr(thing, "fit") and hasattr(thing, "recommend"):
+    if is_cornac(thing):
+        return CornacPeer(thing)
+    if hasattr(thing, "fit") and (hasattr(thing, "recommend") or hasattr(thing, "scores")):
+        quiet = {"show_progress": False} if "show_progress" in inspect.signature(thing.fit).parameters else {}
 
         def fitted(matrix: Any) -> Any:
             model = copy.deepcopy(thing)
             with blas_threads(1):
-                model.fit(matrix)
+                model.fit(matrix, **quiet)
             return model
 
         return Own(type(thing).__name__, fitted)
@@ -385,6 +414,34 @@ def as_peer(thing: Any) -> Peer:
         f"{thing!r} cannot join a study; give Own(name, make), an unfitted object with fit and recommend, or a "
         "function of the likes to learn from (a scipy matrix) that gives a function users -> scores."
     )
+
+
+def is_cornac(thing: Any) -> bool:
+    """Whether it is a model of cornac."""
+    return any(kind.__module__.startswith("cornac.") for kind in type(thing).__mro__)
+
+
+@dataclass
+class CornacPeer(Peer):
+    """A model of cornac, copied for every fit."""
+
+    model: Any
+    version = None
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        return str(self.model.name)
+
+    def fit(self, train: Graph, settings: Settings, threads: int) -> Scorer:
+        model = self.model.clone()
+        with blas_threads(threads):
+            model.fit(cornac_data(train))
+        return cornac_scorer(model, self.name)
+
+
+def cornac_scorer(model: Any, name: str) -> Scorer:
+    """A fitted model of cornac, by its own rows."""
+    return FunctionScorer(lambda users: np.stack([model.score(int(user)) for user in users]), name)
 
 
 def epochs_at_most(likes: int) -> int:

@@ -1,0 +1,328 @@
+"""A test of recommenders on some likes: what they are fitted to, what is known of each user, what is held out.
+
+    random       one random like of every user who has two or more
+    latest       the latest like of every user who has two or more
+    0.2          that share of every user's likes, at random
+    2024-05-01   likes from this date on
+    users        one user in ten is new: all likes but the last are folded in, and the last is held out
+    test         all likes: for models that were fitted to others
+
+A user of whom training has no like is *new*. The earlier likes of a new user are folded in and the last is held out:
+the latest where there are times, else a random one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, time
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from considerate.data import Interactions, Titles
+from considerate.data.graph import Adjacency, Graph
+from considerate.data.vocabulary import Ids, Vocabulary, match_rows, union_ids
+from considerate.errors import DataError, UsageError
+from considerate.evaluation.split import (
+    HeldOut,
+    edge_keys,
+    edge_times,
+    is_among,
+    last_per_user,
+    moment,
+    one_per_user,
+    pair_keys,
+    share_per_user,
+)
+from considerate.inference.posterior import Side
+from considerate.kernels.arrays import take_lists
+from considerate.model.model import Model
+from considerate.model.users import UserRows
+
+WORDS = ("random", "latest", "users", "test")
+NEW_USERS = 0.1  # of the split by users
+STREAM = 0x0E7A
+Split = str | float | date | datetime | None
+Rows = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """One test for any number of recommenders. Rows are those of `user_ids` and `item_ids`.
+
+    `held.train` is what is known of each user: the likes of training, those folded in, and those that a fitted model
+    brings. None of them is a candidate.
+    """
+
+    user_ids: Vocabulary  # of the data
+    item_ids: Vocabulary  # of items with a like in training, or known to a fitted model
+    data_items: Rows  # [items of the data] row among item_ids, -1 where nobody liked it in training
+    train: Interactions | None  # what estimators are fitted to; None where all likes are a test
+    held: HeldOut
+    new: Rows  # tested users of whom training has no like
+    left_out: dict[str, int]  # likes that cannot be tested, by the reason
+    description: str
+
+
+@dataclass(frozen=True)
+class Marked:
+    """The graph of some likes, with what each of its edges is for; an edge may be for neither."""
+
+    graph: Graph
+    times: NDArray[np.float64] | None  # [edges]
+    fitted: Mask  # [edges] to be fitted to
+    tested: Mask  # [edges] to be held out, or of a new user
+    description: str
+    repeated: int = 0  # likes of a given test that are also trained on
+
+
+def make_protocol(
+    likes: Interactions,
+    split: Split,
+    seed: int = 0,
+    models: Sequence[Model] = (),
+    test: Interactions | None = None,
+) -> Protocol:
+    """The test of `models`, which are fitted, and of estimators that are to be. `test` are likes to hold out, with all
+    of `likes` trained on; else `split` says which."""
+    if test is not None:
+        likes, marked = mark_given(likes, test)
+    else:
+        marked = mark(likes, split, seed)
+    graph, fitted = marked.graph, marked.fitted
+    known_to = [KnownLikes.of(model, likes, graph) for model in models]
+    in_training = marked.tested & np.logical_or.reduce([np.zeros(graph.edges, bool), *(k.edges for k in known_to)])
+    if in_training.any() and fitted.any():
+        raise UsageError(
+            f"a model was fitted to {int(in_training.sum()):,} of the {int(marked.tested.sum()):,} likes that are held "
+            "out; give it unfitted, so that it is fitted to the others, or give likes that it was not fitted to."
+        )
+    tested = marked.tested & ~in_training
+    users = graph.pairs()[0].astype(np.int64)
+    trained = np.bincount(users[fitted], minlength=graph.user_count) > 0
+    known = np.logical_and.reduce([k.known for k in known_to]) if known_to and not fitted.any() else trained
+    of_new = tested & ~known[users]
+    last = last_of_each(users, of_new, marked.times, seed)
+    ids = items_in(likes, graph, fitted, models)
+    data_items = match_rows(likes.item_ids, ids)
+    alone = of_new & (np.bincount(users[of_new], minlength=graph.user_count) == 1)[users]
+    ranked = (tested & ~of_new) | (last & ~alone)
+    nameless = ranked & (data_items[graph.by_user.indices] < 0)
+    ranked &= ~nameless
+    left_out = {
+        "of new users with no earlier like": int(alone.sum()),
+        "of items without a like in training": int(nameless.sum()),
+        "that are also in training": int(in_training.sum()) + marked.repeated,
+        "duplicates": graph.duplicates - marked.repeated,
+    }
+    if not ranked.any():
+        reasons = ", ".join(f"{count:,} {why}" for why, count in left_out.items() if count) or "no user has two likes"
+        raise DataError(f"{likes.source}: none of its {graph.edges:,} likes can be held out and ranked: {reasons}.")
+    seen = fitted | (of_new & ~ranked & ~alone)
+    held = HeldOut(
+        seen_graph(graph, seen, ids, data_items, known_to),
+        users[ranked],
+        data_items[graph.by_user.indices[ranked]],
+        sum(left_out.values()),
+    )
+    new = np.unique(users[ranked & of_new])
+    train = some_likes(likes, graph, fitted, marked.times) if fitted.any() else None
+    return Protocol(likes.user_ids, ids, data_items, train, held, new, left_out, marked.description)
+
+
+# --- What each like is for ---
+
+
+def mark(likes: Interactions, split: Split, seed: int) -> Marked:
+    """Likes divided by a rule."""
+    graph = graph_of(likes)
+    times = None if likes.times is None else edge_times(graph, likes)
+    split = split if split is not None else "random" if times is None else "latest"
+    if split == "test":
+        nothing = np.zeros(graph.edges, bool)
+        return Marked(graph, times, nothing, ~nothing, "all of these likes")
+    if split == "users":
+        able = np.flatnonzero(graph.by_user.degrees >= 2)
+        random = np.random.Generator(np.random.Philox(key=[seed, STREAM]))
+        chosen = np.zeros(graph.user_count, bool)
+        chosen[random.permutation(able)[: max(1, round(NEW_USERS * len(able)))]] = True
+        tested = chosen[graph.pairs()[0]]
+        return Marked(graph, times, ~tested, tested, "one like of one user in ten, who are new")
+    if split == "random":
+        held, text = one_per_user(graph, seed), "one random like of each user"
+    elif split == "latest":
+        held, text = last_per_user(graph, edge_times(graph, likes), seed), "each user's latest like"
+    elif isinstance(split, float | int) and 0 < split < 1:
+        held, text = share_per_user(graph, seed, split), f"{split:.0%} of each user's likes, at random"
+    else:
+        first = first_moment(split)
+        tested = edge_times(graph, likes) >= first
+        if not tested.any() or tested.all():
+            how_many = "every" if tested.any() else "no"
+            raise DataError(f"{likes.source}: {how_many} like is from {split} on; choose a date between them.")
+        return Marked(graph, times, ~tested, tested, f"likes from {split} on")
+    tested = is_among(edge_keys(graph), np.sort(pair_keys(held.users, held.items, graph.item_count)))
+    return Marked(graph, times, ~tested, tested, text)
+
+
+def is_rule(split: Any) -> bool:
+    """Whether it is a rule that divides likes, and not the test likes themselves."""
+    if isinstance(split, str):
+        try:
+            return split in WORDS or first_moment(split) is not None
+        except UsageError:
+            return False
+    return split is None or isinstance(split, float | int | date)
+
+
+def first_moment(split: Any) -> float:
+    """The moment from which likes are held out, of a date in any form; UsageError of what is no split at all."""
+    if isinstance(split, date) and not isinstance(split, datetime):
+        split = datetime.combine(split, time())
+    try:
+        return moment(split)
+    except (UsageError, TypeError):
+        raise UsageError(
+            f"split is {split!r}; expected one of {', '.join(map(repr, WORDS))}, a share such as 0.2, a date such as "
+            "'2024-05-01' (or a number of the time column), or the test likes themselves."
+        ) from None
+
+
+def mark_given(likes: Interactions, test: Interactions) -> tuple[Interactions, Marked]:
+    """All likes of one source trained on, those of another held out; a pair that is in both is trained on."""
+    both = joined(likes, test)
+    graph = graph_of(both)
+    trained = np.unique(pair_keys(both.users[: len(likes.users)], both.items[: len(likes.users)], graph.item_count))
+    fitted = is_among(edge_keys(graph), trained)
+    times = None if both.times is None else edge_times(graph, both)
+    twice = np.unique(pair_keys(both.users[len(likes.users) :], both.items[len(likes.users) :], graph.item_count))
+    repeated = int(is_among(twice, trained).sum())
+    return both, Marked(graph, times, fitted, ~fitted, f"the likes of {test.source}", repeated)
+
+
+def joined(a: Interactions, b: Interactions) -> Interactions:
+    """The likes of two sources, those of the first before the others, by their own ids."""
+    user_ids, item_ids = union_ids([a.user_ids, b.user_ids]), union_ids([a.item_ids, b.item_ids])
+    users = np.concatenate([match_rows(part.user_ids, user_ids)[part.users] for part in (a, b)]).astype(np.int32)
+    items = np.concatenate([match_rows(part.item_ids, item_ids)[part.items] for part in (a, b)]).astype(np.int32)
+    parts = [np.full(len(part.users), np.nan) if part.times is None else part.times for part in (a, b)]
+    times = None if a.times is None and b.times is None else np.concatenate(parts)
+    return Interactions(
+        users, items, user_ids, item_ids, None, a.source, len(users), len(users), (*a.notes, *b.notes), times
+    )
+
+
+def last_of_each(users: Rows, among: Mask, times: NDArray[np.float64] | None, seed: int) -> Mask:
+    """[edges] the last edge of each user among some, a random one where times tie or there are none."""
+    chosen = np.zeros(len(users), bool)
+    places = np.flatnonzero(among)
+    if len(places):
+        random = np.random.Generator(np.random.Philox(key=[seed, STREAM + 1])).random(len(users))[places]
+        when = np.zeros(len(places)) if times is None else np.nan_to_num(times[places], nan=-np.inf)
+        order = places[np.lexsort((random, when, users[places]))]
+        chosen[order[np.append(users[order][1:] != users[order][:-1], True)]] = True
+    return chosen
+
+
+# --- Rows of the test ---
+
+
+@dataclass(frozen=True)
+class KnownLikes:
+    """What a fitted model knows of the users of some data."""
+
+    model: Model
+    known: Mask  # [users of the data] whether it knows a like of theirs
+    edges: Mask  # [edges of the data] whether it was fitted to them
+    users: Rows  # [likes of these users that it was fitted to] rows of the data
+    items: NDArray[np.int32]  # [the same] rows of the model
+
+    @classmethod
+    def of(cls, model: Model, likes: Interactions, graph: Graph) -> KnownLikes:
+        rows = rows_with_likes(model, likes.user_ids)
+        people = np.flatnonzero(rows >= 0)
+        some, at = model.users.some(rows[people])
+        liked = some.liked.take(at)
+        users = np.repeat(people, liked.degrees)
+        columns = match_rows(model.item_ids, likes.item_ids)[liked.indices]
+        keys = np.unique(pair_keys(users, columns, graph.item_count)[columns >= 0])
+        return cls(model, rows >= 0, is_among(edge_keys(graph), keys), users, liked.indices)
+
+
+def rows_with_likes(model: Model, user_ids: Ids) -> Rows:
+    """The row of each of these users in a model, -1 where it knows no like of theirs."""
+    rows = match_rows(user_ids, model.user_ids)
+    known = np.flatnonzero(rows >= 0)
+    some, at = model.users.some(rows[known])
+    rows[known[some.degree[at] == 0]] = -1
+    return rows
+
+
+def items_in(likes: Interactions, graph: Graph, fitted: Mask, models: Sequence[Model]) -> Vocabulary:
+    """The items that are ranked: those with a like in training, and those that a fitted model knows."""
+    trained = np.bincount(graph.by_user.indices[fitted], minlength=graph.item_count) > 0
+    own = [] if models and not fitted.any() else [likes.item_ids.take(np.flatnonzero(trained))]
+    return union_ids([*own, *(model.item_ids for model in models)])
+
+
+def seen_graph(graph: Graph, seen: Mask, ids: Vocabulary, data_items: Rows, known_to: Sequence[KnownLikes]) -> Graph:
+    """What is known of each user, by the rows of the test."""
+    items = data_items[graph.by_user.indices[seen]]
+    pairs: list[tuple[NDArray[Any], Rows]] = [(graph.pairs()[0][seen][items >= 0], items[items >= 0])]
+    pairs += [(known.users, match_rows(known.model.item_ids, ids)[known.items]) for known in known_to]
+    rows, columns = (np.concatenate([pair[side] for pair in pairs]) for side in (0, 1))
+    return Graph.from_adjacency(Adjacency.of_pairs(rows, columns, graph.user_count, len(ids)), len(ids))
+
+
+def some_likes(likes: Interactions, graph: Graph, chosen: Mask, times: NDArray[np.float64] | None) -> Interactions:
+    """The chosen edges as data of their own: its users and items are those with a like among them."""
+    users, items = graph.pairs()[0][chosen], graph.by_user.indices[chosen]
+    people, things = np.unique(users), np.unique(items).astype(np.int64)
+    titles = likes.titles and Titles(*take_lists(likes.titles.offsets, likes.titles.text, things))
+    return Interactions(
+        np.searchsorted(people, users).astype(np.int32),
+        np.searchsorted(things, items).astype(np.int32),
+        likes.user_ids.take(people.astype(np.int64)),
+        likes.item_ids.take(things),
+        titles,
+        f"the training part of {likes.source}",
+        len(users),
+        len(users),
+        (),
+        None if times is None or np.isnan(times[chosen]).all() else times[chosen],
+    )
+
+
+def graph_of(likes: Interactions) -> Graph:
+    """The graph of likes as they were read, without a word on what is odd about it."""
+    return Graph.from_pairs(likes.users, likes.items, len(likes.user_ids), len(likes.item_ids))
+
+
+def with_test_users(model: Model, protocol: Protocol) -> Model:
+    """The model with the users of a test in place of its own: those that it knows as they are, the others folded in
+    from what they liked earlier."""
+    rows = rows_with_likes(model, protocol.user_ids)
+    known, others = np.flatnonzero(rows >= 0), np.flatnonzero(rows < 0)
+    some, at = model.users.some(rows[known])
+    earlier = renumbered(protocol.held.seen.take(others), match_rows(protocol.item_ids, model.item_ids))
+    order = np.argsort(np.concatenate([known, others]))
+    sides = (some.side.take(at), model.fold_in.users(earlier))
+    arrays: list[Any] = [
+        None if own is None or new is None else np.concatenate([own, new])[order]
+        for own, new in zip(*(side.arrays() for side in sides), strict=True)
+    ]
+    degree = np.concatenate([some.degree[at], earlier.degrees])[order]
+    liked = some.liked.take(at)
+    starts = np.concatenate([liked.starts, liked.edges + earlier.starts[1:]])
+    likes = Adjacency(starts, np.concatenate([liked.indices, earlier.indices])).take(order)
+    return model.with_same_items(users=UserRows(Side(model.factors, *arrays), degree, likes, protocol.user_ids))
+
+
+def renumbered(rows: Adjacency, columns: Rows) -> Adjacency:
+    """Rows whose index n is columns[n] there; those of -1 are left out."""
+    there = columns[rows.indices]
+    owners = np.repeat(np.arange(rows.rows), rows.degrees)
+    return Adjacency.of_pairs(owners[there >= 0], there[there >= 0], rows.rows, int(columns.max(initial=0)) + 1)

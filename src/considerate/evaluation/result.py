@@ -1,0 +1,230 @@
+"""What `considerate.evaluate` returns: figures with intervals, as fields, as a table, and printed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from considerate.data.graph import Run, run_serially
+from considerate.errors import UsageError
+from considerate.evaluation.bootstrap import RESAMPLES, Interval, intervals
+from considerate.evaluation.metrics import coverage, gini, mean_popularity, novelty, user_metrics
+from considerate.evaluation.protocol import Protocol
+from considerate.evaluation.ranks import ranks_and_lists
+from considerate.evaluation.scorer import Scorer
+
+if TYPE_CHECKING:
+    import pandas
+    import polars
+    import pyarrow
+
+WIDTH, NAME, CELL = 80, 18, 17  # letters of the printed table
+POPULARITY, FOLDED, BY_POPULARITY = "popularity", "folded in", "by popularity"
+Values = dict[str, NDArray[np.float64]]
+
+
+class Figure(NamedTuple):
+    """A mean over users, and its 95 % interval by bootstrap over users."""
+
+    mean: float
+    low: float
+    high: float
+
+    def text(self, sign: str = "") -> str:
+        """The mean and half the width of the interval."""
+        digits = 4 if abs(self.mean) < 10 else 1
+        return f"{self.mean:{sign}.{digits}f} ±{(self.high - self.low) / 2:.{digits}f}"
+
+    @property
+    def clear(self) -> bool:
+        """Whether 0 is outside the interval."""
+        return self.low > 0.0 or self.high < 0.0
+
+
+@dataclass(frozen=True)
+class ModelResult:
+    """One recommender on the test."""
+
+    name: str
+    metrics: dict[str, Figure]  # by name: S_rank, MRR, Recall@20, NDCG@20, MAP@20, hit rate@20, popularity@20, ...
+    difference: dict[str, Figure]  # of the same: this one minus the first one, paired by user; of the first: empty
+    coverage: float  # the share of the catalogue that is in a list
+    gini: float  # of how often each item is in a list: 0 all equally often
+    fit_seconds: float | None  # None where it was fitted before
+    new_users: int  # tested users who are not in its training
+    new_users_scored: str  # how: "folded in" from their earlier likes, or "by popularity" where it cannot do that
+    per_user: Values = field(repr=False)  # [tested users] what the figures are means of, in the order of `users`
+    model: Any = field(repr=False)  # as it was given, or fitted to the training part
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Recommenders on the same likes held out. `evaluation["EASE"]` is the result of one; print it for the table."""
+
+    models: tuple[ModelResult, ...]  # as they were given, then popularity
+    source: str
+    split: str  # what is held out, in words
+    users: list[int | str]  # tested, by id
+    held_out: int  # likes
+    items: int  # in the catalogue
+    left_out: dict[str, int]  # likes that could not be tested, by the reason
+    k: tuple[int, ...]
+    notes: tuple[str, ...] = ()
+
+    def __getitem__(self, name: str) -> ModelResult:
+        for result in self.models:
+            if result.name == name:
+                return result
+        raise KeyError(f"no model is called {name!r}; there are {', '.join(result.name for result in self.models)}")
+
+    def __iter__(self) -> Iterator[ModelResult]:
+        return iter(self.models)
+
+    def to_arrow(self) -> pyarrow.Table:
+        """One row for each model and metric.
+
+        Columns: model, metric, mean, low, high; difference, difference_low, difference_high (from the first model,
+        null for itself); users.
+        """
+        import pyarrow as pa
+
+        rows = [
+            {"model": result.name, "metric": name, **figure._asdict()}
+            | dict(zip(("difference", "difference_low", "difference_high"), result.difference.get(name, (None,) * 3)))
+            | {"users": len(self.users)}
+            for result in self.models
+            for name, figure in result.metrics.items()
+        ]
+        texts, numbers = ("model", "metric"), ("mean", "low", "high")
+        schema = [*((name, pa.string()) for name in texts), *((name, pa.float64()) for name in numbers)]
+        schema += [(name, pa.float64()) for name in ("difference", "difference_low", "difference_high")]
+        return pa.Table.from_pylist(rows, pa.schema([*schema, ("users", pa.int64())]))
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """`to_arrow` as a pandas data frame."""
+        try:
+            return self.to_arrow().to_pandas()
+        except ImportError as error:
+            raise UsageError("to_pandas needs pandas, which is not installed; pip install pandas.") from error
+
+    def to_polars(self) -> polars.DataFrame:
+        """`to_arrow` as a polars data frame."""
+        try:
+            import polars as pl
+        except ImportError as error:
+            raise UsageError("to_polars needs polars, which is not installed; pip install polars.") from error
+        return pl.DataFrame(self.to_arrow())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, as JSON has them; without what is per user."""
+        plain = {name: value for name, value in vars(self).items() if name not in ("models", "users")}
+        models = []
+        for result in self.models:
+            values = {name: value for name, value in vars(result).items() if name not in ("per_user", "model")}
+            for part in ("metrics", "difference"):
+                values[part] = {name: figure._asdict() for name, figure in values[part].items()}
+            models.append(values)
+        return plain | {"k": list(self.k), "notes": list(self.notes), "users": len(self.users), "models": models}
+
+    def __str__(self) -> str:
+        head = [wrapped for line in self._head() for wrapped in wrap(line, WIDTH, subsequent_indent="  ")]
+        return "\n".join([*head, "", *self._table()])
+
+    __repr__ = __str__
+
+    def _head(self) -> Iterator[str]:
+        yield f"{self.source}: held out: {self.split}"
+        yield f"{self.held_out:,} likes of {len(self.users):,} users, ranked among {self.items:,} items"
+        groups: dict[tuple[int, str], list[str]] = {}
+        for result in self.models:
+            if result.new_users and result.name != POPULARITY:
+                groups.setdefault((result.new_users, result.new_users_scored), []).append(result.name)
+        for (count, how), names in groups.items():
+            share = count / len(self.users)
+            yield f"new to {', '.join(names)}: {count:,} users ({share:.0%}), {how}" + (
+                " from their earlier likes" if how == FOLDED else ", as it cannot fold them in"
+            )
+        for reason, count in self.left_out.items():
+            if count:
+                yield f"left out: {count:,} {'likes ' if reason != 'duplicates' else ''}{reason}"
+        yield from self.notes
+
+    def _table(self) -> Iterator[str]:
+        k = max(self.k)
+        shown = (f"NDCG@{k}", f"Recall@{k}", "S_rank")
+        yield f"{'':{NAME}}" + "".join(f"{name:>{CELL}}" for name in shown) + f"{'coverage':>10}"
+        for result in self.models:
+            cells = "".join(f"{result.metrics[name].text():>{CELL}}" for name in shown)
+            yield f"{_short(result.name):{NAME}}{cells}{result.coverage:>10.1%}"
+        if len(self.models) > 1:
+            yield ""
+            yield f"minus {_short(self.models[0].name)}, paired by user (*: 0 is outside the 95 % interval)"
+            for result in self.models[1:]:
+                figures = [result.difference[name] for name in shown]
+                cells = "".join(f"{figure.text('+') + ' *'[figure.clear]:>{CELL}}" for figure in figures)
+                yield f"{_short(result.name):{NAME}}{cells}"
+
+
+def _short(name: str) -> str:
+    return name if len(name) < NAME else name[: NAME - 2] + "…"
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """A recommender that is ready to be ranked by the rows of a protocol."""
+
+    name: str
+    scorer: Scorer
+    model: Any  # fitted
+    fit_seconds: float | None = None
+    new_users: int = 0  # tested users who are not in its training
+    new_users_scored: str = FOLDED
+
+
+@dataclass(frozen=True)
+class Bootstrap:
+    """How intervals are made."""
+
+    seed: int = 0
+    resamples: int = RESAMPLES
+
+    def figures(self, values: Mapping[str, NDArray[np.float64]]) -> dict[str, Figure]:
+        bounds: dict[str, Interval] = intervals(values, self.seed, resamples=self.resamples)
+        return {name: Figure(float(own.mean()), *bounds[name]) for name, own in values.items()}
+
+
+def measure(
+    contestant: Contestant,
+    protocol: Protocol,
+    item_degree: NDArray[np.int64],
+    k: tuple[int, ...],
+    bootstrap: Bootstrap,
+    run: Run[Any, Any] = run_serially,
+    first: ModelResult | None = None,
+) -> ModelResult:
+    """The result of one recommender; `first` is what it is compared with, `item_degree` that of training."""
+    held, item_count, longest = protocol.held, len(protocol.item_ids), max(k)
+    ranks, lists = ranks_and_lists(contestant.scorer, held, longest, run)
+    assert lists is not None
+    values = user_metrics(ranks, k) | {
+        f"popularity@{longest}": np.nan_to_num(mean_popularity(lists, item_degree)),
+        f"novelty@{longest}": np.nan_to_num(novelty(lists, item_degree, held.train.user_count)),
+    }
+    differences = {} if first is None else {name: own - first.per_user[name] for name, own in values.items()}
+    return ModelResult(
+        contestant.name,
+        bootstrap.figures(values),
+        bootstrap.figures(differences),
+        coverage(lists, item_count),
+        gini(lists, item_count),
+        contestant.fit_seconds,
+        contestant.new_users,
+        contestant.new_users_scored,
+        values,
+        contestant.model,
+    )
