@@ -37,7 +37,7 @@ LEFT_OUT = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evaluation(RankingGroup):
+class EvaluateOptions(RankingGroup):
     panel: ClassVar[str] = "How it is evaluated"
     k: list[int] | None = option("Length of the lists; repeat it. 10 and 20 if not given.", None, "-k")
     resamples: int = option("Resamples of the bootstrap over users.", 1000)
@@ -57,7 +57,7 @@ def evaluate(
         str, typer.Argument(help="Likes that it was not fitted to: a file, folder or database as for `fit`.")
     ],
     reader: UntitledReader,
-    options: Evaluation,
+    options: EvaluateOptions,
     output: EvaluateOutput,
     seed: Seed = 0,
 ) -> None:
