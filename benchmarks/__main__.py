@@ -36,6 +36,7 @@ NAMES = (
     "million",
     "hundred_million",
     "recommend",
+    "ann",
     "evaluation",
     "load",
     "startup",

@@ -180,7 +180,7 @@ def run(quick: bool = False) -> Section:
 
 
 def at_a_million(section: Section, quick: bool) -> None:
-    """A batch and one user against the product and the pass, 100,000 users, and the index of items."""
+    """A batch and one user against the product and the pass, 100,000 users."""
     many = 50_000 if quick else 1_000_000
     sizes = (32, 64)
     rows = [row for factors in sizes for row in in_a_process("serving", "exact", many, factors, 2 if quick else 5)]
@@ -194,8 +194,6 @@ def at_a_million(section: Section, quick: bool) -> None:
             section.must(f"{many:,} items, K = {factors}: {what}, times reading the means once", times[what], most=1.3)
     rows = in_a_process("serving", "many", many, 32, 2_000 if quick else 100_000)
     section.tables[f"{many:,} items, K = 32, one process"] = rows
-    rows = in_a_process("serving", "near", many, 32, 50 if quick else 300)
-    section.tables[f"{many:,} items, K = 32: the index, one request at a time, top 20"] = rows
 
 
 def main() -> None:

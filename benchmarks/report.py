@@ -28,6 +28,7 @@ PACKAGES = (
     "cornac",
     "rectools-lightfm",
     "faiss-cpu",
+    "usearch",
     "threadpoolctl",
 )
 

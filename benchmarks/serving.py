@@ -140,31 +140,3 @@ def many(items: int, factors: int, users: int) -> list[Row]:
             lambda: ranks_and_lists(ModelScorer(some), held, N, backend.map),
         )
     return rows
-
-
-def near(items: int, factors: int, requests: int) -> list[Row]:
-    """The index: recall of the exact 20 best and single requests, with and without lift."""
-    ours = recommender(large_model(1_000, items, factors, 500))
-    before = peak_bytes()
-    begun = time.perf_counter()
-    index = ours.build_index()
-    build, took = time.perf_counter() - begun, peak_bytes() - before
-    size = sum(array.nbytes for array in (index.centres, index.starts, index.items))
-    rows: list[Row] = [
-        {"": f"build, {len(index.centres):,} lists", "s": build, "MB": size / 1e6, "peak MB": took / 1e6}
-    ]
-    users = range(requests)
-    for name, lift in (("without lift", 0.0), ("with lift", None)):
-        truth = ours.recommend(users, N=N, lift=lift)[0]
-        for probes in (None, 8, 16, 32, 64, 128):
-            using = None if probes is None else replace(index, probes=probes)
-            lists, seconds = [], []
-            for user in users:
-                begun = time.perf_counter()
-                lists.append(ours.recommend(user, N=N, lift=lift, index=using)[0])
-                seconds.append(time.perf_counter() - begun)
-            recall = np.mean([np.isin(found, best).sum() / N for found, best in zip(lists, truth)])
-            label = f"{name}, " + ("all items" if probes is None else f"{probes} lists")
-            p50, p99 = np.quantile(seconds, [0.5, 0.99])
-            rows.append({"": label, "recall@20": float(recall), "p50 ms": 1e3 * p50, "p99 ms": 1e3 * p99})
-    return rows

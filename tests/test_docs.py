@@ -37,6 +37,7 @@ PAGES = [
     "docs/study.md",
     "docs/checkpoints.md",
     "docs/scaling.md",
+    "docs/serving.md",
 ]
 EVERY_PAGE = sorted(
     str(path.relative_to(ROOT)) for path in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")] if path.is_file()

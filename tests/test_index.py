@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -40,7 +41,7 @@ def always(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_nearest_are_those_of_the_largest_score(fitted: Recommender) -> None:
     model = fitted.model_
-    places = index_module._places(model)
+    places = index_module.item_places(model)
     for user, popularity in ((0, 0.0), (5, 0.75), (9, -2.0)):
         query = np.concatenate([fitted.user_factors[user], [1.0, popularity, 0.0]])
         distance = ((places - query) ** 2).sum(axis=1)
@@ -51,30 +52,37 @@ def test_the_nearest_are_those_of_the_largest_score(fitted: Recommender) -> None
 
 def test_every_item_is_in_the_list_of_its_nearest_centre(fitted: Recommender) -> None:
     made = fitted.build_index(lists=17)
-    np.testing.assert_array_equal(np.sort(made.items), np.arange(ITEMS))
-    places = index_module._places(fitted.model_)
+    places = index_module.item_places(fitted.model_)
     nearest = ((places[:, None] - made.centres) ** 2).sum(axis=2).argmin(axis=1)
-    agree = np.repeat(np.arange(17), np.diff(made.starts)) == nearest[made.items]
-    assert agree.mean() > 0.99  # rounding decides of those between two centres
-    user, all_of_them = fitted.user_factors[3], replace(made, probes=17).near(fitted.user_factors[3], 0.5)
-    assert len(all_of_them) == ITEMS
-    assert 0 < len(replace(made, probes=2).near(user, 0.5)) < ITEMS / 2
+    assert (made.lists == nearest).mean() > 0.99  # rounding decides of those between two centres
+    user = fitted.user_factors[3]
+    np.testing.assert_array_equal(np.sort(replace(made, probes=17).near(user, 0.5, 2 * ITEMS)), np.arange(ITEMS))
+    query = np.concatenate([user, [1.0, 0.5, 0.0]])
+    closest = ((made.centres - query) ** 2).sum(axis=1).argsort()[:2]
+    np.testing.assert_array_equal(
+        np.sort(replace(made, probes=2).near(user, 0.5, ITEMS)), np.flatnonzero(np.isin(made.lists, closest))
+    )
 
 
 @pytest.mark.usefixtures("always")
 @pytest.mark.parametrize(("popularity", "lift"), [(None, None), (0.0, 0.0), (1.0, 0.0), (0.3, 2.0), (0.5, -1.0)])
 def test_with_all_lists_it_is_the_exact_ranking(
-    fitted: Recommender, popularity: float | None, lift: float | None
+    fitted: Recommender, popularity: float | None, lift: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """To the last bit of the scores, liked items filtered or not, some items excluded."""
+    """To the last bit of the scores where all items are candidates; liked items filtered or not, some excluded."""
     made = fitted.build_index(lists=20, probes=20)
     knobs = {"popularity": popularity, "lift": lift, "N": 25, "filter_items": np.arange(0, ITEMS, 7)}
     for filtered in (True, False):
         knobs["filter_already_liked_items"] = filtered
-        for one, other in zip(
-            fitted.recommend(range(40), index=made, **knobs), fitted.recommend(range(40), **knobs), strict=True
-        ):
-            np.testing.assert_array_equal(one, other)
+        ids, scores = fitted.recommend(range(40), **knobs)
+        found, found_scores = fitted.recommend(range(40), index=made, **knobs)
+        np.testing.assert_array_equal(found, ids)
+        np.testing.assert_allclose(found_scores, scores, rtol=1e-6)
+        with monkeypatch.context() as patch:
+            patch.setattr(serving, "SPARE", ITEMS)
+            found, found_scores = fitted.recommend(range(40), index=made, **knobs)
+        np.testing.assert_array_equal(found, ids)
+        np.testing.assert_array_equal(found_scores, scores)
 
 
 @pytest.mark.usefixtures("always")
@@ -91,7 +99,7 @@ def test_few_lists_find_most_and_all_that_the_likes_lead_to(fitted: Recommender)
     assert 0 < wanted == shared
     assert found / (60 * 20) > 0.95
     blind = replace(made, probes=1)
-    exact, near = (fitted.recommend(range(60), N=20, lift=0.0, index=index)[0] for index in (None, blind))
+    exact, near = (fitted.recommend(range(60), N=5, lift=0.0, index=index)[0] for index in (None, blind))
     assert (exact != near).any(), "one list of forty does not have it all"
 
 
@@ -110,6 +118,27 @@ def test_tables_new_users_and_strangers(fitted: Recommender) -> None:
     assert fitted.recommend_for(liked, index=made).equals(fitted.recommend_for(liked))
     cold = fitted.recommend_table([3, 9999], N=4, cold="popular", options=None)
     assert fitted.recommend_table([3, 9999], N=4, cold="popular", index=made).equals(cold)
+
+
+@pytest.mark.usefixtures("always")
+def test_where_too_few_are_found_all_items_are_scored(fitted: Recommender) -> None:
+    """All but a few are denied, or the lists hold fewer than are wanted."""
+    made = fitted.build_index(lists=40, probes=1)
+    for knobs in ({"N": 25, "filter_items": np.arange(ITEMS - 30)}, {"N": 300}):
+        for one, other in zip(
+            fitted.recommend(range(20), index=made, **knobs), fitted.recommend(range(20), **knobs), strict=True
+        ):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_without_faiss_the_extra_is_named(fitted: Recommender, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fitted.save(tmp_path / "model")
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    with pytest.raises(UsageError, match=r"needs faiss.*pip install considerate\[ann\]"):
+        fitted.build_index()
+    shell = CliRunner().invoke(app, ["index", str(tmp_path / "model"), "-o", str(tmp_path / "items.index")])
+    assert shell.exit_code == 2
+    assert not (tmp_path / "items.index").exists()
 
 
 def test_what_does_not_go_with_an_index(fitted: Recommender) -> None:
@@ -134,8 +163,10 @@ def test_its_file(fitted: Recommender, tmp_path: Path) -> None:
     made.save(path)
     again = fitted.load_index(path, probes=3)
     assert (again.digest, again.probes) == (made.digest, 3)
-    for name in ("centres", "starts", "items"):
+    for name in ("centres", "lists"):
         np.testing.assert_array_equal(getattr(again, name), getattr(made, name))
+    for user in fitted.user_factors[:40]:
+        np.testing.assert_array_equal(again.near(user, 0.5, 50), replace(made, probes=3).near(user, 0.5, 50))
     other = Recommender(factors=8, sweeps=1, threads=1).fit(sp.csr_matrix(np.ones((3, ITEMS))))
     with pytest.raises(ModelFileError, match="is the index of another model; make one"):
         other.load_index(path)
@@ -147,9 +178,11 @@ def test_its_file(fitted: Recommender, tmp_path: Path) -> None:
     with pytest.raises(ModelFileError):
         Recommender.load(path)
     stored = open_tensors(path)
-    for wrong in ({"items": np.zeros(ITEMS, np.int32)}, {"starts": stored["starts"][::-1].copy()}):
+    beyond, nowhere = stored["lists"].copy(), stored["centres"].copy()
+    beyond[7], nowhere[1, 2] = 9, np.nan
+    for wrong in ({"lists": beyond}, {"lists": beyond - 10}, {"centres": nowhere}):
         write_tensors(tmp_path / "wrong", {**stored, **wrong}, stored.metadata)
-        with pytest.raises(ModelFileError, match="its lists do not hold each item once"):
+        with pytest.raises(ModelFileError, match="its lists are not lists of its items"):
             fitted.load_index(tmp_path / "wrong")
     content = bytearray(path.read_bytes())
     content[-3] ^= 1

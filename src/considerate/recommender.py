@@ -301,7 +301,7 @@ class Recommender(Parameters, Learned):
         """An index of the items, for `recommend(user, index=...)` of single users in large catalogues.
 
         Items are cut into `lists` of near ones, 4 sqrt(items) if not given; a request looks into `probes` of them.
-        `ItemIndex.save(path)` writes it to a file.
+        `ItemIndex.save(path)` writes it to a file. It needs faiss: `pip install considerate[ann]`.
         """
         return ItemIndex.of(self.model_, lists, probes)
 

@@ -25,7 +25,8 @@ def index(
 ) -> None:
     """Make an index of the items, for single requests in a large catalogue: considerate recommend --index.
 
-    Items are cut into lists of near ones. It is for this model alone; others refuse it.
+    Items are cut into lists of near ones by faiss (pip install considerate[ann]). The index is for this model alone;
+    others refuse it.
     """
     from considerate.data.output import check_apart
     from considerate.recommender import Recommender
@@ -35,5 +36,5 @@ def index(
     check_writable(output)
     made = Recommender.load(model, verify=shown.verify or None).build_index(cut.lists)
     made.save(output)
-    values = {"path": output, "items": len(made.items), "lists": len(made.centres)}
+    values = {"path": output, "items": len(made.lists), "lists": len(made.centres)}
     shown.report(values, "{items:,} items in {lists:,} lists written to {path}".format_map(values))

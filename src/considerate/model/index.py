@@ -1,12 +1,12 @@
-"""An index of the items for single requests: the items near a user, found without scoring all of them.
+"""An index of the items for single requests: the items near a user, found by faiss without scoring all of them.
 
 The score without lift is an inner product of [u, 1, popularity] with x_n = [v_n, b_n, log pi_n], so one index serves
 any popularity weight. With y_n = [x_n, sqrt(M - |x_n|^2)], M the largest |x|^2, and q = [u, 1, popularity, 0],
 
     |q - y_n|^2 = |q|^2 + M - 2 q'x_n
 
-the best items are the nearest. The y are cut into lists by k-means; a request looks into the lists whose centres are
-nearest to q. What it finds there is ranked exactly, together with all that the user's likes lead to: the lift is exact.
+the best items are the nearest. faiss cuts the y into lists by k-means and looks into those whose centres are nearest to
+q. What it finds there is ranked exactly, together with all that the user's likes lead to: the lift is exact.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from considerate.storage.files import PathLike
 KIND = "item index"  # in the description of the file
 PROBES = 32
 _ROUNDS, _SAMPLE = 10, 64  # of k-means, and items of the sample for each list
-_BLOCK = 1 << 23  # distances that are made at once
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,9 +32,9 @@ class ItemIndex:
     """Lists of items that are near one another, and their centres. It is of one model: others are refused."""
 
     centres: NDArray[np.float32]  # [lists, K + 3]
-    starts: NDArray[np.int64]  # [lists + 1]
-    items: NDArray[np.int32]  # [items], by list
+    lists: NDArray[np.int32]  # [items] the list that each item is in
     digest: str  # of the model's items
+    inverted: Any  # faiss.IndexIVFFlat of these lists, with the y of the items
     probes: int = PROBES  # lists that a request looks into
 
     def __post_init__(self) -> None:
@@ -43,43 +42,36 @@ class ItemIndex:
             raise UsageError(f"probes is {self.probes!r}; it must be a whole number at least 1.")
 
     @classmethod
-    def of(cls, model: Model, lists: int | None = None, probes: int = PROBES, seed: int = 0) -> ItemIndex:
+    def of(cls, model: Model, lists: int | None = None, probes: int = PROBES) -> ItemIndex:
         """The index of a model's items, in 4 sqrt(items) lists if not told otherwise."""
         count = min(round(4 * model.item_count**0.5), model.item_count) if lists is None else lists
         if isinstance(count, bool) or not isinstance(count, int | np.integer) or not 1 <= count <= model.item_count:
             raise UsageError(f"lists is {lists!r}; it must be a whole number from 1 to the {model.item_count} items.")
-        places = _places(model)
-        random = np.random.default_rng(seed)
-        sample = places[np.sort(random.permutation(len(places))[: _SAMPLE * count])]
-        centres = sample[np.sort(random.permutation(len(sample))[:count])]
-        for _ in range(_ROUNDS):
-            nearest = _nearest(sample, centres)
-            often = np.bincount(nearest, minlength=count)
-            order = np.argsort(nearest, kind="stable")
-            first = np.cumsum(often) - often
-            full = often > 0  # a list that nobody is in stays where it is
-            sums = np.add.reduceat(sample[order], first[full], axis=0)
-            centres[full] = sums / often[full, None]
-        nearest = _nearest(places, centres)
-        starts = np.append(0, np.cumsum(np.bincount(nearest, minlength=count)))
-        return cls(centres, starts, np.argsort(nearest, kind="stable").astype(np.int32), model.items_digest, probes)
+        faiss, places = _faiss(), item_places(model)
+        sample = {"min_points_per_centroid": 1, "max_points_per_centroid": _SAMPLE}
+        kmeans = faiss.Kmeans(places.shape[1], int(count), niter=_ROUNDS, **sample)
+        kmeans.train(places)
+        nearest = kmeans.index.search(places, 1)[1][:, 0]
+        inverted = _inverted(kmeans.centroids, nearest, places)
+        return cls(kmeans.centroids, nearest.astype(np.int32), model.items_digest, inverted, probes)
 
-    def near(self, user: NDArray[Any], popularity: float) -> NDArray[np.int32]:
-        """The items in the lists that are nearest to a user."""
+    def near(self, user: NDArray[Any], popularity: float, count: int) -> NDArray[np.int32]:
+        """The `count` items nearest to a user, of those in the nearest lists; fewer where these hold fewer."""
         query = np.concatenate([user, [1.0, popularity, 0.0]]).astype(np.float32)
-        closeness = self.centres @ query - 0.5 * np.einsum("ck,ck->c", self.centres, self.centres)
-        probes = min(self.probes, len(closeness))
-        best = np.argpartition(closeness, len(closeness) - probes)[len(closeness) - probes :]
-        return np.concatenate([self.items[self.starts[i] : self.starts[i + 1]] for i in best])
+        how = _faiss().SearchParametersIVF(nprobe=min(int(self.probes), len(self.centres)))
+        found = self.inverted.search(query[None], count, params=how)[1][0]
+        return np.asarray(found[found >= 0], np.int32)
 
     def save(self, path: PathLike) -> None:
         """Write it to a file of the form of a model's, whole or not at all."""
-        tensors: dict[str, NDArray[Any]] = {"centres": self.centres, "starts": self.starts, "items": self.items}
-        write_tensors(path, tensors, {"kind": KIND, "model": self.digest})
+        write_tensors(path, {"centres": self.centres, "lists": self.lists}, {"kind": KIND, "model": self.digest})
 
     @classmethod
     def load(cls, path: PathLike, model: Model, probes: int = PROBES) -> ItemIndex:
-        """The index of a model from its file, verified; ModelFileError where it is of another model, or damaged."""
+        """The index of a model from its file, verified; ModelFileError where it is of another model, or damaged.
+
+        The file has the lists alone. faiss reads no file: it is given them, and the vectors of the model.
+        """
         stored = open_tensors(path, verify=True)
         if stored.metadata.get("kind") != KIND:
             raise ModelFileError(
@@ -89,15 +81,23 @@ class ItemIndex:
         if digest != model.items_digest:
             raise ModelFileError(f"{stored.path}: is the index of another model; make one with `considerate index`.")
         centres = stored.expect("centres", np.float32, [None, model.factors + 3])
-        starts = stored.expect("starts", np.int64, [len(centres) + 1])
-        items = stored.expect("items", np.int32, [model.item_count])
-        divided = starts[0] == 0 and starts[-1] == len(items) and not np.any(starts[1:] < starts[:-1])
-        if not divided or not np.array_equal(np.sort(items), np.arange(model.item_count)):
-            raise stored.refusal("its lists do not hold each item once")
-        return cls(centres, starts, items, digest, probes)
+        lists = stored.expect("lists", np.int32, [model.item_count])
+        if not np.isfinite(centres).all() or np.any(lists < 0) or np.any(lists >= len(centres)):
+            raise stored.refusal("its lists are not lists of its items")
+        return cls(centres, lists, digest, _inverted(centres, lists, item_places(model)), probes)
 
 
-def _places(model: Model) -> NDArray[np.float32]:
+def _faiss() -> Any:
+    try:
+        import faiss
+    except ImportError as error:
+        raise UsageError(
+            "an index of items needs faiss, which is not installed: pip install considerate[ann]."
+        ) from error
+    return faiss
+
+
+def item_places(model: Model) -> NDArray[np.float32]:
     """y of every item: [items, K + 3]."""
     items = model.items
     places = np.empty((len(items), items.factors + 3), np.float32)
@@ -107,12 +107,14 @@ def _places(model: Model) -> NDArray[np.float32]:
     return places
 
 
-def _nearest(places: NDArray[np.float32], centres: NDArray[np.float32]) -> NDArray[np.int64]:
-    """The centre that is nearest to each place."""
-    half = 0.5 * np.einsum("ck,ck->c", centres, centres)
-    size, nearest = max(1, _BLOCK // len(centres)), np.empty(len(places), np.int64)
-    for first in range(0, len(places), size):
-        closeness = places[first : first + size] @ centres.T
-        closeness -= half
-        nearest[first : first + size] = np.argmax(closeness, axis=1)
-    return nearest
+def _inverted(centres: NDArray[np.float32], lists: NDArray[Any], places: NDArray[np.float32]) -> Any:
+    """faiss's index, with each item in its list."""
+    from faiss.contrib.ivf_tools import add_preassigned
+
+    faiss = _faiss()
+    quantizer = faiss.IndexFlatL2(places.shape[1])
+    quantizer.add(np.ascontiguousarray(centres))
+    index = faiss.IndexIVFFlat(quantizer, places.shape[1], len(centres), faiss.METRIC_L2)
+    index.is_trained = True
+    add_preassigned(index, places, lists.astype(np.int64))
+    return index

@@ -23,6 +23,7 @@ BLOCK = 192  # users ranked in one task, at most; a multiple of the kernel's til
 TILE = 6  # users that the kernel scores side by side
 WORTH_THREADS = 1 << 24  # scores of a block of users; fewer are made before a pool of threads has started
 MOST_CANDIDATES = 0.1  # of all items: with more of them, all are scored
+SPARE = 200  # items that are asked of an index beyond the list's length and the user's likes
 
 
 @dataclass(frozen=True)
@@ -133,21 +134,27 @@ class Ranker:
         return ids, scores
 
     def _best_of_near(self, user: UserBatch) -> Lists:
-        """Of one user. The kernel sees a catalogue of the candidates, in the order of the whole one."""
+        """Of one user. The kernel sees a catalogue of the candidates, in the order of the whole one.
+
+        Where the index finds too few that may be recommended, or there are many candidates, all items are scored.
+        """
         model, index = self.model, self.options.index
         assert index is not None
         side, liked = user.side, np.empty(0, np.int32) if user.liked is None else user.liked.indices
         walk = None if self.lift == 0.0 or user.liked is None else model.consideration
         rows = [] if walk is None else [walk.row(int(item)) for item in liked]
         led = np.concatenate([liked[:0], *(items for items, _ in rows)])
-        found = index.near(side.mean[user.rows[0]], self.popularity)
-        if len(found) + len(led) > MOST_CANDIDATES * model.item_count:  # all items cost no more
+        seen = liked if self.options.filter_already_liked_items else liked[:0]
+        found = index.near(side.mean[user.rows[0]], self.popularity, self.count + len(seen) + SPARE)
+        allowed = found if self.excluded is None else found[~self.excluded[found]]
+        too_few = np.isin(allowed, seen, invert=True).sum() < self.count
+        if too_few or len(found) + len(led) > MOST_CANDIDATES * model.item_count:
             return self._best_by_logit(user)
         candidates = np.unique(np.concatenate([found, liked, led]))
         strips = strips_of(model.items.mean[candidates])
         base = np.full(len(strips) * STRIP, -np.inf, np.float32)
         base[: len(candidates)] = self._base_of(candidates)
-        seen = np.searchsorted(candidates, liked if self.options.filter_already_liked_items else liked[:0])
+        seen = np.searchsorted(candidates, seen).astype(np.int32)
         lift: tuple[Any, ...] = ()
         if walk is not None:  # row i is of like i
             lengths, rest = np.zeros(len(candidates), np.int64), np.ones(len(candidates), np.float32)
@@ -161,7 +168,7 @@ class Ranker:
             lift = table, self.lift, np.array([0, len(liked)]), np.arange(len(liked), dtype=np.int32)
         seen_starts = np.array([0, len(seen)])
         scoring = side.factors, side.rows, side.rows.shape[1], user.rows, strips, base, self.count
-        ids, scores = compiled.top_items(*scoring, seen_starts, seen.astype(np.int32), *lift)
+        ids, scores = compiled.top_items(*scoring, seen_starts, seen, *lift)
         if side.bias_mean is not None:
             scores += side.bias_mean[user.rows][:, None]
         return np.where(ids < 0, np.int32(-1), candidates[ids]), scores
