@@ -317,7 +317,7 @@ def test_the_seed_decides() -> None:
     assert str(first) == str(same) != str(other)
     assert [entry.name for entry in first] == ["own", "own 2", "popularity"]
     assert first.split == "one random like of each user"
-    assert evaluate(own, frame, time_column="when", resamples=5).split == "each user's latest like"
+    assert evaluate(own, frame, resamples=5).split == "each user's latest like", "times are found by their name"
 
 
 @pytest.mark.parametrize(
@@ -331,8 +331,9 @@ def test_the_seed_decides() -> None:
     ],
 )
 def test_mistakes_say_what_to_do(split: Any, options: dict[str, Any], message: str) -> None:
+    frame = dated() if options.get("time_column") else dated()[["user", "item"]]
     with pytest.raises((UsageError, DataError), match=message):
-        evaluate("EASE", dated(), split, **options)
+        evaluate("EASE", frame, split, **options)
 
 
 def test_it_is_exported_beside_the_package_of_the_same_root() -> None:

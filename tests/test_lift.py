@@ -23,7 +23,7 @@ from considerate.data.graph import Adjacency
 from considerate.distributed.batch import recommend_all
 from considerate.distributed.tasks import LocalTasks
 from considerate.errors import UsageError
-from considerate.evaluation.fitted import mean_hidden_rank
+from considerate.evaluation.fitted import mean_metric
 from considerate.evaluation.scorer import ModelScorer
 from considerate.inference.hidden import Consideration
 from considerate.inference.posterior import Side
@@ -348,7 +348,7 @@ def test_the_scorer_has_both_knobs(fitted: Recommender) -> None:
     likes = skewed(users=60, items=45, seed=8)
     without = replace(model, plan=replace(model.plan, lift=0.0))
     liked = likes_adjacency(likes, 45)
-    assert mean_hidden_rank(model, liked, 0) != mean_hidden_rank(without, liked, 0)
+    assert mean_metric(model, likes, "s_rank") != mean_metric(without, likes, "s_rank")
     folded = ModelScorer(model, users=model.fold_in.users(liked), liked=liked, lift=2.0).scores(users[:2])
     flat = ModelScorer(model, users=model.fold_in.users(liked), lift=0.0).scores(users[:2])
     assert model.consideration is not None

@@ -9,15 +9,24 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars
+import pyarrow as pa
 import pytest
 import scipy.sparse as sp
 from sklearn.base import clone
+from sklearn.dummy import DummyClassifier
 from sklearn.exceptions import NotFittedError as SklearnNotFittedError
-from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.model_selection import GridSearchCV, GroupKFold, KFold, cross_val_score, cross_validate
 from sklearn.utils.validation import check_is_fitted
 
-from considerate import Recommender
+from considerate import Recommender, evaluate, read_interactions, scorer
+from considerate.data.graph import Graph
 from considerate.errors import NotFittedError, UsageError
+from considerate.evaluation.fitted import HIDDEN_LIKES
+from considerate.evaluation.metrics import ndcg
+from considerate.evaluation.ranks import held_ranks
+from considerate.evaluation.scorer import ModelScorer
+from considerate.evaluation.split import one_per_user
 from considerate.inference.sweep import InMemory
 from likes import as_table, planted
 
@@ -38,6 +47,7 @@ PARAMETERS = (
         "likelihood_weight",
         "popularity",
         "lift",
+        "sharpness",
     ),
     *(
         "user_bias",
@@ -161,6 +171,58 @@ def test_grid_search_over_users() -> None:
 def test_cross_val_score_repeats() -> None:
     likes = planted()
     assert np.array_equal(cross_val_score(small(), likes, cv=2), cross_val_score(small(), likes, cv=2))
+
+
+@pytest.mark.parametrize("frames", ["pandas", "polars"])
+def test_a_data_frame_is_cross_validated(frames: str) -> None:
+    """Folds are of likes, by the data's ids. Known users are ranked as they are, new ones folded in: no NaN."""
+    table = as_table(planted(), user="9{}", item="7{}")  # integers that are no rows
+    table = table.append_column("rating", pa.array(np.where(np.arange(table.num_rows) % 5, 5, 2)))
+    likes = table.to_pandas() if frames == "pandas" else polars.DataFrame(table)
+    folds = KFold(3, shuffle=True, random_state=0)
+    scoring = {name: scorer(name) for name in ("ndcg@20", "Recall@10", "s_rank", "mrr", "hit rate@5", "map@3")}
+    params = {"reader": {"where": "rating >= 4"}}
+    found = cross_validate(small(), likes, cv=folds, scoring=scoring, params=params, error_score="raise")
+    for name in scoring:
+        assert found[f"test_{name}"].shape == (3,)
+        assert ((found[f"test_{name}"] > 0) & (found[f"test_{name}"] < 1)).all()
+    train, test = next(folds.split(likes))
+    rule = "rating >= 4"
+    fitted = small().fit(read_interactions(table.take(train), where=rule))
+    held_out = read_interactions(table.take(test), where=rule)
+    assert fitted.score(held_out) == found["test_s_rank"][0]
+    assert evaluate(fitted, held_out, resamples=2)["considerate"].metrics["NDCG@20"].mean == pytest.approx(
+        found["test_ndcg@20"][0]
+    )
+
+
+def test_grid_search_on_a_data_frame() -> None:
+    likes = as_table(planted(users=300, clusters=3, across=0.02)).to_pandas()
+    grid = {"likelihood_weight": [1e-6, 1.0]}
+    estimator = small(factors=4, sweeps=30, consideration="popularity")
+    groups = GroupKFold(2).split(likes, groups=likes.user)  # folds of users: all are new to the model
+    search = GridSearchCV(estimator, grid, scoring=scorer("ndcg@10"), cv=groups, error_score="raise").fit(likes)
+    assert search.best_params_ == {"likelihood_weight": 1.0}
+    assert search.best_score_ > 1.5 * search.cv_results_["mean_test_score"].min()
+    assert search.score(likes.head(0).assign(user=["new", "new"], item=["i0", "i3"])) > 0
+
+
+def test_a_scorer_pickles_and_refuses_what_it_does_not_know() -> None:
+    assert pickle.loads(pickle.dumps(scorer("ndcg@20"))) == scorer("ndcg@20")
+    for name in ("ndcg", "ndcg@0", "ndcg@x", "auc", "mrr@5", "s_rank@2"):
+        with pytest.raises(UsageError, match=r"there is no metric .*; expected one such as 'recall@20'"):
+            scorer(name)
+    with pytest.raises(UsageError, match="no fitted Recommender"):
+        scorer("mrr")(DummyClassifier(), planted())
+
+
+def test_every_metric_of_a_matrix_is_that_of_new_users() -> None:
+    fitted, likes = small().fit(planted()), planted(seed=1)
+    held = one_per_user(Graph.from_pairs(*likes.nonzero(), *likes.shape), 0, HIDDEN_LIKES)
+    folded = ModelScorer(fitted.model_, users=fitted.model_.fold_in.users(held.seen), liked=held.seen)
+    ranks = held_ranks(folded, held)
+    assert fitted.score(likes, metric="ndcg@7") == pytest.approx(float(ndcg(ranks, 7).mean()))
+    assert fitted.score(likes) == pytest.approx(float(ranks.scores.mean()))
 
 
 def test_score_leaves_out_users_of_one_like_and_refuses_where_none_is_left() -> None:

@@ -212,7 +212,9 @@ def test_what_is_held_out_is_not_in_the_table(monkeypatch: pytest.MonkeyPatch) -
         assert user not in by_item.row(item)
 
 
-def test_the_latest_likes_are_held_out_where_there_are_times(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("column", ["when", "moment"])
+def test_the_latest_likes_are_held_out_where_there_are_times(column: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the column that is named, or the one that has a usual name."""
     table = as_table(near())
     when = np.random.default_rng(0).permutation(table.num_rows).astype(float)
     kept: list[HeldOut] = []
@@ -222,8 +224,10 @@ def test_the_latest_likes_are_held_out_where_there_are_times(monkeypatch: pytest
         return kept[-1]
 
     monkeypatch.setattr("considerate.fitting.tuning.held_out", spy)
-    data = table.append_column("when", pa.array(when))
-    small(popularity="auto").fit(data, reader={"time_column": "when"})
+    data = table.append_column(column, pa.array(when))
+    fitted = small(popularity="auto").fit(data, reader={"time_column": column} if column == "moment" else None)
+    assert fitted.chosen_ is not None
+    assert fitted.chosen_.latest
     users, items = (likes := read_interactions(data)).users, likes.items
     latest = {int(user): (-1.0, -1) for user in users}
     for user, item, time in zip(users.tolist(), items.tolist(), when):
@@ -310,6 +314,7 @@ def test_what_was_chosen_is_in_the_file_and_shown(tmp_path: Path) -> None:
     assert set(chosen.criteria) == set(chosen.settings)
     assert plan.tuned == frozenset()
     assert chosen.told() in " ".join(done.stderr.split())
+    assert " ".join(done.stdout.split()).endswith(f"chosen {chosen.told()}"), "the last line says it"
     assert "by NDCG@20, chosen in 2 short fits on" in chosen.told()
     assert "(each user's latest)" in chosen.told()
     shown = CliRunner().invoke(app, ["inspect", str(path)]).output
@@ -318,6 +323,15 @@ def test_what_was_chosen_is_in_the_file_and_shown(tmp_path: Path) -> None:
     told = json.loads(CliRunner().invoke(app, ["inspect", str(path), "--json"]).output)
     assert told["chosen"]["trials"] == list(chosen.trials)
     assert small(popularity=1.0).fit(data, reader={"time_column": "when"}).chosen_ is None
+
+
+def test_a_fit_with_progress_ends_with_what_was_chosen(capsys: pytest.CaptureFixture[str]) -> None:
+    fitted = small(popularity="auto").fit(near(), show_progress=True)
+    assert fitted.chosen_ is not None
+    assert capsys.readouterr().out.splitlines()[-1] == fitted.chosen_.told()
+    assert fitted.chosen_.told().endswith("likes held out (one of each user)")
+    small().fit(near(), show_progress=True)
+    assert "held out" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -7,38 +7,36 @@ ids, scores = Recommender().fit(user_items).recommend(0)
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from considerate._moved import MovedModules
 from considerate._version import __version__
 
-__all__ = ["Interactions", "RankingOptions", "Recommender", "__version__", "evaluate", "read_interactions"]
+__all__ = ["Interactions", "RankingOptions", "Recommender", "__version__", "evaluate", "read_interactions", "scorer"]
 
 if TYPE_CHECKING:
     from considerate.data import Interactions, read_interactions
+    from considerate.evaluation.fitted import scorer
     from considerate.model.ranking import RankingOptions
     from considerate.recommender import Recommender
     from considerate.study.evaluate import evaluate
 
 
+MODULES = {
+    "Interactions": "data",
+    "RankingOptions": "model.ranking",
+    "Recommender": "recommender",
+    "evaluate": "study.evaluate",
+    "read_interactions": "data",
+    "scorer": "evaluation.fitted",
+}
+
+
 def __getattr__(name: str) -> Any:
-    if name == "Recommender":
-        from considerate.recommender import Recommender
-
-        return Recommender
-    if name == "RankingOptions":
-        from considerate.model.ranking import RankingOptions
-
-        return RankingOptions
-    if name == "evaluate":
-        from considerate.study.evaluate import evaluate
-
-        return evaluate
-    if name in ("Interactions", "read_interactions"):
-        from considerate import data
-
-        return getattr(data, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{MODULES[name]}"), name)
 
 
 def __dir__() -> list[str]:

@@ -214,5 +214,6 @@ def _show(values: dict[str, Any]) -> None:
         "E[tau]": screen.precisions(values["precisions"]),
         "prior spread": "{prior_spread:.3g}, the standard deviation of u'v",
         "saved": "{path}",
+        "chosen": "{chosen[told]}" if values["chosen"] else None,
     }
     screen.show_facts(facts, values)

@@ -24,10 +24,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from considerate.data.options import ReaderOptions
-    from considerate.data.read import Interactions, read_interactions, read_judged, read_likes
+    from considerate.data.read import Interactions, read_dated_likes, read_interactions, read_judged, read_likes
     from considerate.data.vocabulary import Titles
 
-__all__ = ["Interactions", "ReaderOptions", "Titles", "read_interactions", "read_judged", "read_likes"]
+__all__ = [
+    "Interactions",
+    "ReaderOptions",
+    "Titles",
+    "read_dated_likes",
+    "read_interactions",
+    "read_judged",
+    "read_likes",
+]
 
 
 def __getattr__(name: str) -> Any:

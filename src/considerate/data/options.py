@@ -97,6 +97,8 @@ TITLES = (
     *("title", "name", "movietitle", "booktitle", "itemtitle", "producttitle", "originaltitle", "itemname"),
     *("productname", "artistname", "trackname", "label"),
 )
+TIMES = ("timestamp", "time", "datetime", "date", "when", "unixtime", "eventtime", "ratedat", "likedat", "createdat")
+GUESS = "guess"  # in place of the name of the time column: the first of the usual ones, if there is any
 OTHERS = ("id", "timestamp", "time", "date", "datetime", "genres", "genre", "author", "authors")
 _STEMS = {*GENERAL["user"], *GENERAL["item"], *SPECIAL["user"], *SPECIAL["item"]}
 
@@ -154,6 +156,14 @@ def guess(kind: str, names: Sequence[str], source: str) -> str | None:
 def guess_rating(names: Sequence[str]) -> str | None:
     """The column of ratings under its usual names."""
     return next((name for name in names if plain(name) in RATINGS), None)
+
+
+def guess_time(types: Mapping[str, Any]) -> str | None:
+    """The column of times under its usual names, if it holds numbers or moments."""
+    import pyarrow.types as at
+
+    kinds = {plain(name): name for name, kind in types.items() if at.is_primitive(kind)}
+    return next((kinds[word] for word in TIMES if word in kinds), None)
 
 
 def pick_pair(names: Sequence[str], user: str | None, item: str | None, source: str) -> tuple[str, str, list[str]]:

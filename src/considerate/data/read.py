@@ -15,7 +15,18 @@ from numpy.typing import NDArray
 
 from considerate.data.encode import Encoder, TimeColumn, check_length, quoted
 from considerate.data.inputs import Input, translate_errors
-from considerate.data.options import TITLES, ReaderOptions, find, guess, guess_rating, pick_pair, plain, refuse_column
+from considerate.data.options import (
+    GUESS,
+    TITLES,
+    ReaderOptions,
+    find,
+    guess,
+    guess_rating,
+    guess_time,
+    pick_pair,
+    plain,
+    refuse_column,
+)
 from considerate.data.parquet import ParquetInput
 from considerate.data.rules import Compiled, compile_rule, parse
 from considerate.data.sources import is_database, is_sparse, matrix_pairs, open_input
@@ -127,6 +138,13 @@ def read_likes(source: Any, options: ReaderOptions) -> Interactions:
     return Interactions(users, items, user_ids, item_ids, titles, name, rows, len(users), tuple(notes), times)
 
 
+def read_dated_likes(source: Any, options: ReaderOptions) -> Interactions:
+    """`read_likes`, with times where a column of them is named or has one of the usual names."""
+    if options.time_column is None and not isinstance(source, Interactions) and not is_sparse(source):
+        options = replace(options, time_column=GUESS)
+    return read_likes(source, options)
+
+
 def read_judged(
     source: Any, options: ReaderOptions | None = None, **named: Any
 ) -> tuple[Interactions, Interactions | None]:
@@ -151,7 +169,11 @@ def resolve_columns(table: Input, options: ReaderOptions) -> tuple[ReaderOptions
     """The options with the columns' names as the table has them, and notes on what was guessed."""
     user, item, notes = pick_pair(table.names, options.user_column, options.item_column, table.name)
     rating = _named(table, options.rating_column, "--rating-column")
-    time = _named(table, options.time_column, "--time-column")
+    if options.time_column == GUESS and GUESS not in table.names:
+        time = guess_time(table.types((user, item)))
+        notes += [] if time is None else [f"times are taken from the column {time!r}"]
+    else:
+        time = _named(table, options.time_column, "--time-column")
     return replace(options, user_column=user, item_column=item, rating_column=rating, time_column=time), notes
 
 

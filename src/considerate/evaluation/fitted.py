@@ -9,18 +9,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from considerate.data import Interactions
-from considerate.data.graph import Adjacency, Graph, Run, run_serially
-from considerate.errors import ConsiderateError, DataError
+from considerate.data import Interactions, ReaderOptions, read_dated_likes
+from considerate.data.graph import Graph, Run, run_serially
+from considerate.data.sources import is_sparse
+from considerate.errors import ConsiderateError, DataError, UsageError
 from considerate.evaluation.bootstrap import RESAMPLES
 from considerate.evaluation.calibration import recalibrated_by_others, reliability
 from considerate.evaluation.considered import considered_report, judged_split
+from considerate.evaluation.metrics import metric_named
+from considerate.evaluation.protocol import make_protocol, with_test_users
 from considerate.evaluation.ranks import held_ranks
 from considerate.evaluation.report import evaluate, plain_table
 from considerate.evaluation.scorer import ModelScorer
 from considerate.evaluation.split import HeldOut, edge_keys, is_among, one_per_user, only_users, pair_keys, rows_in
 from considerate.model.model import Model
 from considerate.model.predict import UNCHANGED, Recalibration, like_probability, logit_moments
+from considerate.model.rows import likes_adjacency
 
 HIDDEN_LIKES = 0x5C0E  # which like of a user is hidden is drawn from this stream
 
@@ -134,15 +138,49 @@ def considered(
     return judged_pairs(model, graph, known_pairs(model, graph, liked), not_liked)[:3]
 
 
-def mean_hidden_rank(model: Model, liked: Adjacency, seed: int) -> float:
-    """Mean S_rank (eq. 23) of one hidden like per user, the others folded in, at the model's own knobs: strong
-    generalisation in one number. Users of one like are left out."""
-    users = np.flatnonzero(liked.degrees >= 2)
-    if len(users) == 0:
-        raise DataError("score needs at least one user with two likes: one to hide and one to fold in.")
-    held = one_per_user(only_users(Graph.from_adjacency(liked, model.item_count), users), seed, HIDDEN_LIKES)
-    scorer = ModelScorer(model, users=model.fold_in.users(held.seen), liked=held.seen)
-    return float(held_ranks(scorer, held).scores.mean())
+def mean_metric(model: Model, data: Any, metric: str, seed: int = 0, reader: ReaderOptions | None = None) -> float:
+    """The mean over users of a metric, at the model's own knobs.
+
+    Of a matrix every row is a new user: one like is hidden, the others are folded in; users of one like are left out.
+    Other data speaks the model's ids: likes of users that it knows are ranked, but for those that it was fitted to; of
+    a new user the last one is, and the others are folded in.
+    """
+    measure = metric_named(metric)
+    if is_sparse(data):
+        liked = likes_adjacency(data, model.item_count)
+        users = np.flatnonzero(liked.degrees >= 2)
+        if len(users) == 0:
+            raise DataError("score needs at least one user with two likes: one to hide and one to fold in.")
+        held = one_per_user(only_users(Graph.from_adjacency(liked, model.item_count), users), seed, HIDDEN_LIKES)
+        scorer = ModelScorer(model, users=model.fold_in.users(held.seen), liked=held.seen)
+    else:
+        protocol = make_protocol(read_dated_likes(data, reader or ReaderOptions()), "test", seed, [model])
+        held, scorer = protocol.held, ModelScorer(with_test_users(model, protocol))
+    return float(measure(held_ranks(scorer, held)).mean())
+
+
+@dataclass(frozen=True)
+class MetricScorer:
+    """What scikit-learn calls a scorer: the metric of a fitted Recommender on data."""
+
+    metric: str
+
+    def __post_init__(self) -> None:
+        metric_named(self.metric)
+
+    def __call__(self, estimator: Any, data: Any, y: Any = None) -> float:
+        if not hasattr(estimator, "model_"):
+            raise UsageError(f"{type(estimator).__name__} is no fitted Recommender; considerate.scorer is for those.")
+        return float(estimator.score(data, metric=self.metric))
+
+
+def scorer(metric: str) -> MetricScorer:
+    """A scorer for scikit-learn: `cross_val_score(Recommender(), likes, scoring=considerate.scorer("ndcg@20"))`.
+
+    The metrics are "ndcg@20", "recall@20", "map@20" and "hit rate@20" with any number, "mrr" and "s_rank". Folds of a
+    data frame are of likes, folds of a matrix are of users; see `Recommender.score`.
+    """
+    return MetricScorer(metric)
 
 
 def p_like(

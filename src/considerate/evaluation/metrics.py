@@ -10,6 +10,7 @@ scores alone: neither a draw nor the numbering of the items has a say, so a cons
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -115,17 +116,27 @@ def mrr(ranks: Ranks, k: int | None = None) -> Floats:
     return answer
 
 
+WHOLE = {"S_rank": rank_scores, "MRR": mrr}  # of whole rankings
+AT_K = {"Recall": recall, "NDCG": ndcg, "MAP": mean_average_precision, "hit rate": hit_rate}  # of lists of k
+
+
 def user_metrics(ranks: Ranks, k: tuple[int, ...] = (10, 20)) -> dict[str, Floats]:
     """Every metric of lists by name ("S_rank", "MRR", "Recall@20", ...), each [tested users]."""
-    metrics = {"S_rank": rank_scores(ranks), "MRR": mrr(ranks)}
-    for cut in k:
-        metrics |= {
-            f"Recall@{cut}": recall(ranks, cut),
-            f"NDCG@{cut}": ndcg(ranks, cut),
-            f"MAP@{cut}": mean_average_precision(ranks, cut),
-            f"hit rate@{cut}": hit_rate(ranks, cut),
-        }
-    return metrics
+    at_k = {f"{name}@{cut}": metric(ranks, cut) for cut in k for name, metric in AT_K.items()}
+    return {name: metric(ranks) for name, metric in WHOLE.items()} | at_k
+
+
+def metric_named(name: str) -> Callable[[Ranks], Floats]:
+    """The metric of a name such as "ndcg@20", in capitals or not."""
+    word, at, cut = str(name).lower().replace("_", " ").partition("@")
+    whole = {known.lower().replace("_", " "): metric for known, metric in WHOLE.items()}
+    lists = {known.lower(): metric for known, metric in AT_K.items()}
+    if word in whole and not at:
+        return whole[word]
+    if word in lists and cut.isdecimal() and int(cut) > 0:
+        return lambda ranks: lists[word](ranks, int(cut))
+    known = [*(f"{known.lower()}@20" for known in AT_K), *(known.lower() for known in WHOLE)]
+    raise UsageError(f"there is no metric {name!r}; expected one such as {', '.join(map(repr, known))}.")
 
 
 # --- What is recommended: of lists [users, k] of item rows, -1 where there is none ---

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from considerate.data import Interactions, read_likes
+from considerate.data import Interactions, read_dated_likes, read_likes
 from considerate.data.fingerprint import describe_data, digest_ids, digest_likes
 from considerate.data.graph import Graph, Range, part_ranges
 from considerate.fitting.checkpoint import Checkpoint, Checkpoints, FileEntry, tensor
@@ -56,7 +56,8 @@ class InMemorySession(FitSession):
     def __init__(self, request: FitRequest, threads: LocalBackend) -> None:
         self.request, self.threads = request, threads
         check_memory(request.source, request.plan)
-        data = read_likes(request.source, request.reader)
+        read = read_dated_likes if request.plan.tuned else read_likes  # settings are chosen on the latest likes
+        data = read(request.source, request.reader)
         check_memory(data, request.plan)
         for note in data.notes:
             request.say(note)

@@ -12,7 +12,7 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from considerate.data import Interactions, ReaderOptions, read_likes
+from considerate.data import Interactions, ReaderOptions, read_dated_likes
 from considerate.data.options import ReaderKeywords
 from considerate.data.vocabulary import Vocabulary, match_rows
 from considerate.errors import UsageError
@@ -94,13 +94,13 @@ def evaluate(
     entries = [Entry.of(name, model) for name, model in named(models)]
     fitted = [entry.model for entry in entries if isinstance(entry.model, Model)]
     options = ReaderOptions.of(reader)
-    likes, test = read_likes(data, options), None
+    likes, test = read_dated_likes(data, options), None
     for note in likes.notes:
         logger.info("%s", note)
     if split is None and fitted and len(fitted) == len(entries):
         split = "test"
     elif not is_rule(split):
-        split, test = None, read_likes(split, options.untitled())
+        split, test = None, read_dated_likes(split, options.untitled())
     if split == "test" and len(fitted) < len(entries):
         raise UsageError("split='test' leaves nothing to fit to; give fitted Recommenders alone, or another split.")
     protocol = make_protocol(likes, split, seed, fitted, test)
