@@ -55,9 +55,13 @@ bench: $(VENV)/.dev
 	-$(BIN)/python -m pip install --quiet rectools-lightfm  # built from source: where that fails it is left out
 	$(BIN)/python -m benchmarks
 
+# Generated pages, then the site in build/site. A warning is an error, and nothing is fetched.
 docs: $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet -e '.[docs]'
 	$(BIN)/python docs/generate_cli.py
 	$(BIN)/python tools/house.py --draw
+	$(BIN)/python -m sphinx -W --keep-going -q -c docs . build/site
+	@echo "The site is build/site/index.html"
 
 clean:
 	rm -rf $(VENV) build dist

@@ -115,7 +115,7 @@ def test_the_options_of_fit_are_the_fields_of_the_recommender() -> None:
 def test_a_setting_without_a_range_would_be_seen() -> None:
     for one in fields(Parameters):
         meta = one.metadata
-        assert set(meta) == set(setting(0, "").metadata)
+        assert set(meta) == set(setting(0, "", "").metadata)
         ranged = (meta["low"] is not None or meta["above"] is not None) and meta["high"] is not None
         assert ranged or meta["choices"] or isinstance(one.default, bool), one.name
 

@@ -216,10 +216,6 @@ def test_modules_that_the_pages_run_are_there(page: str) -> None:
         assert (ROOT / "benchmarks" / f"{name}.py").exists(), f"{page}: python -m {module} {section}"
 
 
-def test_the_quickstart_sends_to_where_the_ranges_are() -> None:
-    assert "help(Recommender)" not in (ROOT / "docs/quickstart.md").read_text()
-
-
 def test_the_page_for_implicits_users_names_what_there_is() -> None:
     text = (ROOT / "docs/coming-from-implicit.md").read_text()
     for name in (

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import Field, dataclass, field, fields
+from textwrap import fill
 from typing import Any
 
 from considerate.errors import UsageError
@@ -17,6 +18,7 @@ TUNED = ("negatives", "gamma", "likelihood_weight", "popularity", "lift")  # tho
 def setting(
     default: Any,
     text: str,
+    reason: str,
     *,
     low: float | None = None,
     high: float | None = None,
@@ -24,10 +26,10 @@ def setting(
     integer: bool = False,
     words: tuple[str, ...] = (),
 ) -> Any:
-    """A field of `Parameters` with its help text and its range. Words may stand in place of a number; without a range
-    they are the choices."""
+    """A field of `Parameters` with its help text, its default's reason and its range. Words may stand in place of a
+    number; without a range they are the choices."""
     choices, words = (words, ()) if high is None else ((), words)
-    metadata = {"text": text, "low": low, "high": high, "above": above, "integer": integer}
+    metadata = {"text": text, "reason": reason, "low": low, "high": high, "above": above, "integer": integer}
     return field(default=default, metadata=metadata | {"choices": choices, "words": words, "optional": default is None})
 
 
@@ -57,6 +59,17 @@ def short_range(parameter: Field[Any]) -> str:
 
 def _shown(limit: float) -> str:
     return f"{limit}" if isinstance(limit, int) else f"{limit:g}"
+
+
+def described_parameters(cls: type[Parameters]) -> str:
+    """The section "Parameters" of a docstring: every setting with its meaning, its range and its default's reason."""
+    entries = ["Parameters\n----------"]
+    for parameter in fields(cls):
+        text, reason = (parameter.metadata[part] for part in ("text", "reason"))
+        about = f"{text[0].upper()}{text[1:]}. Range: {described_range(parameter)}. Default: {reason}."
+        head = f"{parameter.name} : {parameter.type}, default {parameter.default!r}"
+        entries.append(f"{head}\n{fill(about, 110, initial_indent='    ', subsequent_indent='    ')}")
+    return "\n".join(entries)
 
 
 def check_setting(parameter: Field[Any], value: Any) -> None:
@@ -91,23 +104,39 @@ def _fits(parameter: Field[Any], value: Any) -> bool:
 class Parameters:
     """What a fit can be told; `Recommender` inherits these fields."""
 
-    factors: int = setting(64, "length of the vectors, K in the paper", low=1, high=4096, integer=True)
+    factors: int = setting(
+        64,
+        "length of the user and item vectors (K)",
+        "64 rank better than 32 on MovieLens-1M and anime; 128 take a multiple of the time",
+        low=1,
+        high=4096,
+        integer=True,
+    )
     hidden: str = setting(
         "sampled",
         "how to average over the hidden graph: draw it (sampled, the paper's way) or in closed form (expected)",
+        "draws rank better, and their p(like) is better calibrated; expected takes less time",
         words=("sampled", "expected"),
     )
     negatives: float | str = setting(
         5.0,
-        "considered and not liked, per like; c. Fractions are allowed, auto tries more on likes held out",
+        "items considered and not liked, per like (c). Fractions are allowed, auto tries more on likes held out",
+        "more help the first places of a list and hurt items of under ten likes; 5 is the compromise",
         above=0,
         high=1000,
         words=(AUTO,),
     )
-    rate: float = setting(1.0, "r: what the most popular item gets of its share of unliked edges", low=1e-9, high=1)
+    rate: float = setting(
+        1.0,
+        "what the most popular item gets of its share of unliked edges (r)",
+        "1 draws unliked items in proportion to their likes",
+        low=1e-9,
+        high=1,
+    )
     gamma: float | str | None = setting(
         None,
         "exponent of the popularity histogram; from `rate` if not given, auto tries flatter ones on likes held out",
+        "0.9 and 1.1 only move quality between popular and rare items, which the popularity weight does too",
         low=-2,
         high=2,
         words=(AUTO,),
@@ -116,12 +145,14 @@ class Parameters:
         "walk",
         "whom the unliked edges lead to: what a short walk from the user's likes meets (walk), or popular items, the "
         "same for everyone (popularity, the paper's way)",
+        "the walk tells what a user considered from what they never saw better than popularity does",
         words=("walk", "popularity"),
     )
     neighbours: int = setting(
         500,
         "entries kept of each item's row of the walk, fewer where the table would have more than 2^26 and more than "
         "eight a like; the rest is popularity's",
+        "fewer hardly change the ranking, but p(like) is less well calibrated",
         low=1,
         high=100_000,
         integer=True,
@@ -130,33 +161,47 @@ class Parameters:
         None,
         "share of popularity that is mixed into the walk. If not given 0.05, or more where data is sparse and the walk "
         "tells much more than popularity does",
+        "on sparse data a walk without enough popularity makes the vectors collapse",
         low=0,
         high=1,
     )
     tilt: float = setting(
         0.0,
-        "t: how far draws lean away from what the user would like (1: people consider first and flip coins after), or "
+        "how far draws (t) lean away from what the user would like (1: people consider first and flip coins after), or "
         "towards it (below 0: people look at what they like). Likes alone cannot tell: choose it on pairs known to be "
         "considered. hidden must be sampled",
+        "likes alone do not say which way to lean",
         low=-1,
         high=1,
     )
-    head_correction: bool = setting(False, "give popular items the unliked edges that discarded draws take from them")
+    head_correction: bool = setting(
+        False,
+        "give popular items the unliked edges that discarded draws take from them",
+        "rankings were worse with it",
+    )
     opening: int | None = setting(
         None,
         "sweeps in closed form before H is drawn, where hidden is sampled; 0 is the paper's way. If not given 5 with "
         "the walk, else 0",
+        "a sweep in closed form is cheap and free of noise: five of them come near the final ranking",
         low=0,
         high=100_000,
         integer=True,
     )
     groups: int = setting(
-        32, "groups of items that share a bound, where hidden is expected", low=1, high=4096, integer=True
+        32,
+        "groups of items that share a bound, where hidden is expected",
+        "four times as many changed little and took longer",
+        low=1,
+        high=4096,
+        integer=True,
     )
     likelihood_weight: float | str | None = setting(
         None,
-        "rho: the power that the likelihood is raised to; 1 is Bayes, auto tries some on likes held out. 1.5 if not "
+        "the power that the likelihood is raised to (rho); 1 is Bayes, auto tries some on likes held out. 1.5 if not "
         "given",
+        "a factorised posterior shrinks vectors too much, and 1.5 to 2 undoes that. It is tuned, not learned, and "
+        "sparser data wants more",
         above=0,
         high=100,
         words=(AUTO,),
@@ -166,6 +211,7 @@ class Parameters:
         "the knob, where a recommendation does not say its own: the weight of log popularity beside liking. auto "
         "fits it, and lift, to the whole ranking of likes held out, auto-top to its first 20. 0.5 if not given, "
         "0.3 with the walk",
+        "0.3 is near the best on MovieLens-1M, anime and goodbooks",
         low=-1_000_000,
         high=1_000_000,
         words=(AUTO, AUTO_TOP),
@@ -174,6 +220,7 @@ class Parameters:
         None,
         "the other knob: the weight of log lift, how much more likely than by popularity the user is to consider an "
         "item. If not given it is fitted where popularity is, and else 1.2 with the walk; without the walk it is 0",
+        "1.2 is near the best on MovieLens-1M, anime and goodbooks",
         low=-1_000_000,
         high=1_000_000,
         words=(AUTO, AUTO_TOP),
@@ -182,39 +229,61 @@ class Parameters:
         2,
         "the power that the walk's rows are raised to in log lift: larger ones count an item's nearest more. With 1, "
         "popularity 1 and lift 1 rank by the odds of a like being observed",
+        "2 ranks better than 1 on MovieLens-1M, anime and goodbooks; 3 ranks goodbooks worse",
         low=1,
         high=8,
         integer=True,
     )
-    user_bias: bool = setting(False, "whether users have biases; the paper clamps them at zero")
-    sweeps: int = setting(30, "at most so many sweeps", low=1, high=100_000, integer=True)
+    user_bias: bool = setting(
+        False,
+        "whether users have biases; the paper clamps them at zero",
+        "a user's bias changes no order within that user's list",
+    )
+    sweeps: int = setting(
+        30,
+        "at most so many sweeps",
+        "fits stop by themselves after 13 or 14 on the data sets of docs/quality.md",
+        low=1,
+        high=100_000,
+        integer=True,
+    )
     tolerance: float | None = setting(
         None,
         "stop when the bound's relative change per sweep is below this; 0 never stops. 0.002 if not given, 0.0005 "
         "where hidden is sampled without an opening",
+        "the bound of draws without an opening is noisy, and more sweeps average over more draws",
         low=0,
         high=1,
     )
     step_delay: int | None = setting(
         None,
-        "sweeps at full step before steps shrink; t_epsilon. If not given those of the opening, 10 without one",
+        "sweeps at full step before steps shrink (t_epsilon). If not given those of the opening, 10 without one",
+        "after an opening the posterior is nearly there, so draws are averaged from the first one",
         low=0,
         high=100_000,
         integer=True,
     )
     precision_delay: int | None = setting(
         None,
-        "sweeps before the precisions are learned; t_tau. 5 if not given, 2 where hidden is expected",
+        "sweeps before the precisions are learned (t_tau). 5 if not given, 2 where hidden is expected",
+        "10 was no better than 5",
         low=0,
         high=100_000,
         integer=True,
     )
-    prior_shape: float = setting(0.01, "alpha of the precisions' Gamma prior", above=0, high=1e6)
-    prior_rate: float = setting(0.01, "beta of the precisions' Gamma prior", above=0, high=1e6)
-    seed: int = setting(0, "seed of every draw", low=0, high=2**63 - 1, integer=True)
+    prior_shape: float = setting(
+        0.01, "alpha of the precisions' Gamma prior", "nearly flat: the data decides", above=0, high=1e6
+    )
+    prior_rate: float = setting(
+        0.01, "beta of the precisions' Gamma prior", "nearly flat: the data decides", above=0, high=1e6
+    )
+    seed: int = setting(
+        0, "seed of every draw", "the same seed and data give the same bits", low=0, high=2**63 - 1, integer=True
+    )
     threads: int | None = setting(
         None,
         "threads; as many as there are processors if not given",
+        "the result does not depend on it",
         low=1,
         high=4096,
         integer=True,
@@ -413,6 +482,7 @@ __all__ = [
     "FitPlan",
     "Parameters",
     "check_setting",
+    "described_parameters",
     "described_range",
     "setting",
     "short_range",

@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from inspect import cleandoc
 from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
@@ -31,7 +32,7 @@ from considerate.model.ranking import RankingKeywords, RankingOptions
 from considerate.model.rows import Lists, excluded_rows, item_rows, likes_adjacency
 from considerate.model.serving import Ranker, item_vectors, recommend_rows, user_vectors
 from considerate.model.tables import recommendation_batches, recommendations_for_likes
-from considerate.parameters import Parameters
+from considerate.parameters import Parameters, described_parameters
 
 if TYPE_CHECKING:
     import pyarrow
@@ -43,12 +44,19 @@ Rows = int | Sequence[int] | NDArray[Any]
 
 @dataclass(eq=False)
 class Recommender(Parameters, Learned):
-    """One-class collaborative filtering with random graphs.
+    """A recommender for likes alone: one-class collaborative filtering with random graphs.
 
-    What a user liked is known; what was considered and not liked is a random graph H with the same kind of degrees.
-    `fit` infers a posterior over user and item vectors by variational Bayes; out comes p(like | considered), told
-    apart from p(considered), with its uncertainty. With more than one unliked edge per like (`negatives`) it is not
-    free of popularity: popular items get fewer of them per like than rare ones, and a higher p(like).
+    What a user liked is known. What was considered and not liked is inferred, as a hidden graph H that contains the
+    likes. `fit` finds a posterior over user and item vectors by variational Bayes. The answers are p(like | considered)
+    with its interval, and p(considered). They are told apart, but p(like) is not free of popularity: popular items get
+    fewer unliked edges per like than rare ones, and a higher p(like).
+
+        model = Recommender().fit("ratings.parquet", reader={"where": "rating >= 4"})
+        model.recommend_table(["ann"], N=10)
+        model.recommend_table(["ann"], N=10, popularity=0.0, lift=0.0)  # by liking alone
+        model.save("model.safetensors")
+
+    Try `factors`, `negatives` and `likelihood_weight` first; "auto" chooses the last two on likes held out.
     """
 
     # --- scikit-learn's habits ---
@@ -359,3 +367,6 @@ class Recommender(Parameters, Learned):
             raise ModelFileError(f"{fileobj_or_path}: its parameters are not possible ({error})") from error
         recommender._model = model
         return recommender
+
+
+Recommender.__doc__ = f"{cleandoc(Recommender.__doc__ or '')}\n\n{described_parameters(Recommender)}\n"

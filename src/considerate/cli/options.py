@@ -67,9 +67,7 @@ def _parameter(setting: Field[Any], kind: Any, panel: str | None) -> inspect.Par
     meta, text = setting.metadata, setting.metadata["text"]
     parser: dict[str, Any] = {}
     if "words" in meta:  # a field of `Parameters`
-        first = text.split(" ", 1)[0]
-        symbol = len(first.rstrip(":")) == 1 or first == "rho:"  # of the paper: it keeps its case
-        text = (text if symbol else text[0].upper() + text[1:]) + "."
+        text = text[0].upper() + text[1:] + "."
         if not meta["choices"] and not isinstance(setting.default, bool):
             text += f" {short_range(setting).capitalize()}."
         if meta["words"]:

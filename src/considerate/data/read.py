@@ -46,16 +46,16 @@ class Interactions:
     """Who liked what, as row numbers; a pair that comes twice in the data is here twice. Where a graph has the pairs,
     there may be none of them here."""
 
-    users: NDArray[np.int32]  # [likes]
-    items: NDArray[np.int32]  # [likes]
+    users: NDArray[np.int32]  #: [likes]
+    items: NDArray[np.int32]  #: [likes]
     user_ids: Vocabulary
     item_ids: Vocabulary
     titles: Titles | None
-    source: str  # where it came from, for messages
+    source: str  #: where it came from, for messages
     rows_read: int
-    rows_kept: int  # after the rule
-    notes: tuple[str, ...]  # for the user: which columns were guessed, how many titles were found
-    times: NDArray[np.float64] | None = None  # [likes] seconds since 1970 UTC, or the column's numbers; NaN: not known
+    rows_kept: int  #: after the rule
+    notes: tuple[str, ...]  #: for the user: which columns were guessed, how many titles were found
+    times: NDArray[np.float64] | None = None  #: [likes] seconds since 1970 UTC, or the column's numbers; NaN: not known
 
     def __post_init__(self) -> None:
         pairs = self.rows_kept if len(self.users) else 0

@@ -27,6 +27,7 @@ class Learned:
 
     @property
     def posterior_(self) -> Posterior:
+        """The posterior: means and variances of user and item vectors and biases, and of the precisions."""
         return self.model_.posterior
 
     @property
@@ -51,14 +52,17 @@ class Learned:
 
     @property
     def converged_(self) -> bool:
+        """Whether the bound settled before `sweeps` ran out."""
         return self.model_.converged
 
     @property
     def user_factors(self) -> NDArray[np.float32]:
+        """Posterior means of the user vectors, [users, factors]."""
         return self.model_.posterior.users.mean
 
     @property
     def item_factors(self) -> NDArray[np.float32]:
+        """Posterior means of the item vectors, [items, factors]."""
         return self.model_.items.mean
 
     @property

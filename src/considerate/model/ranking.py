@@ -34,16 +34,16 @@ SCORES = ("like", "popularity", "popularity_x_like")
 class RankingOptions:
     """How items are scored, and which of them may be recommended. Checked when made; it pickles."""
 
-    popularity: float | None = None  # the weight of log pi in the score; None is the model's own
-    score: str | None = None  # one of SCORES in place of the logit
-    cold: str = "error"  # for users who are unknown or liked nothing: "error", or "popular" items
+    popularity: float | None = None  #: the weight of log pi in the score; None is the model's own
+    score: str | None = None  #: one of SCORES in place of the logit
+    cold: str = "error"  #: for users who are unknown or liked nothing: "error", or "popular" items
     filter_already_liked_items: bool = True
-    allow: Sequence[Any] | None = None  # ids of the only items that may be recommended
-    deny: Sequence[Any] | None = None  # ids of items that may not
-    explore_kappa: float = 0.0  # standard deviations of the logit that are added to it
-    thompson_seed: int | None = None  # draws the logits
-    lift: float | None = None  # the weight of log lift in the score; None is the model's own
-    index: ItemIndex | None = None  # where candidates are looked for; None: among all items
+    allow: Sequence[Any] | None = None  #: ids of the only items that may be recommended
+    deny: Sequence[Any] | None = None  #: ids of items that may not
+    explore_kappa: float = 0.0  #: standard deviations of the logit that are added to it
+    thompson_seed: int | None = None  #: draws the logits
+    lift: float | None = None  #: the weight of log lift in the score; None is the model's own
+    index: ItemIndex | None = None  #: where candidates are looked for; None: among all items
 
     def __post_init__(self) -> None:
         if self.score is not None and self.score not in SCORES:
