@@ -199,6 +199,7 @@ def test_every_setting_reaches_the_model(folder: Path, tmp_path: Path) -> None:
         "mixing": 0.2,
         "tilt": 0.0,
         "lift": 0.75,
+        "sharpness": 3,
         "head_correction": True,
         "opening": 0,
         "groups": 5,
