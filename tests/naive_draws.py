@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -97,32 +97,42 @@ def draw_negatives(
     return drawn
 
 
-AHEAD = 24  # steps of the walk that are drawn before the first is used
+AHEAD, SOON, SPARE = 32, 12, 2  # steps of the walk that are taken ahead; slots read ahead; steps that may go unused
 
 
-def walk_stream(
-    random: SplitMix64, walk: Any, slots: Array, pi: tuple[Array, Array], liked: Sequence[int]
-) -> Iterator[int]:
-    """Items that a user meets: a slot of the row of one of the likes, some slots ahead. Slots are (threshold, item,
-    alias), one more than the row has entries; item -1 is pi. One number is a like, then a column, then a height."""
+class WalkStream:
+    """Items that a user meets: a slot of the row of one of the likes. Slots are (threshold, item, alias), one more than
+    the row has entries; item -1 is pi. One number is a like, then a column, then a height. Steps are taken before their
+    slots are read, and these before the items are used: that is the order of the random numbers."""
 
-    def from_pi() -> int:
-        product = random.next() * len(pi[0])
+    def __init__(
+        self, random: SplitMix64, walk: Any, slots: Array, pi: tuple[Array, Array], liked: Sequence[int]
+    ) -> None:
+        self.random, self.walk, self.slots, self.pi, self.liked = random, walk, slots, pi, liked
+        self.taken: list[tuple[Array, int]] = []
+        self.read: list[int] = []
+
+    def next(self, wanted: int) -> int:
+        """The next item, of so many that are still wanted."""
+        while len(self.read) + len(self.taken) < min(AHEAD, wanted + SPARE):
+            self.taken.append(self._step())
+        while self.taken and len(self.read) <= SOON:
+            slot, height = self.taken.pop(0)
+            item = int(slot[1] if height < int(slot[0]) & 0xFFFFFFFF else slot[2])
+            self.read.append(self._from_pi() if item < 0 else item)
+        return self.read.pop(0)
+
+    def _step(self) -> tuple[Array, int]:
+        product = self.random.next() * len(self.liked)
+        row = self.liked[product >> 64]
+        product = (product & MASK) * int(self.walk.starts[row + 1] - self.walk.starts[row] + 1)
+        return self.slots[int(self.walk.starts[row]) + row + (product >> 64)], (product & MASK) >> 32
+
+    def _from_pi(self) -> int:
+        thresholds, aliases = self.pi
+        product = self.random.next() * len(thresholds)
         column, height = product >> 64, product & MASK
-        return column if height < int(pi[0][column]) else int(pi[1][column])
-
-    def step() -> tuple[Array, int]:
-        product = random.next() * len(liked)
-        row = liked[product >> 64]
-        product = (product & MASK) * int(walk.starts[row + 1] - walk.starts[row] + 1)
-        return slots[int(walk.starts[row]) + row + (product >> 64)], (product & MASK) >> 32
-
-    ahead = [step() for _ in range(AHEAD)]
-    while True:
-        slot, height = ahead.pop(0)
-        ahead.append(step())
-        item = int(slot[1] if height < int(slot[0]) & 0xFFFFFFFF else slot[2])
-        yield from_pi() if item < 0 else item
+        return column if height < int(thresholds[column]) else int(aliases[column])
 
 
 def _tree(weights: Sequence[float]) -> list[float]:

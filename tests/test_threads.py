@@ -84,7 +84,7 @@ def test_posteriors_have_the_same_bits_for_any_number_of_threads(graph, kind, us
     one, bounds = fitted(kind, graph, user_bias, 1)
     assert split.count(7) == 6, "the heavy item was split in every sweep"
     assert np.abs(one.posterior.items.mean).max() > 0.05, "something was learned"
-    for threads in (2, 3):
+    for threads in (2, 3, 4):
         other, others = fitted(kind, graph, user_bias, threads)
         assert_same_bits(one, other)
         assert bounds == others

@@ -199,7 +199,7 @@ struct Panel {
         for (int e = 0; e < 8; ++e) {
           const float* other = rows[e0 + e];
           if (far && e0 + e < edges)
-            for (int j = 0; j < V; ++j) __builtin_prefetch(soon[e0 + e] + 16 * j);
+            for (int j = 0; j < V; ++j) __builtin_prefetch(soon[e0 + e] + 16 * j, 0, 2);
           float* copy = means + (e0 + e) * KP;
           v8 dot = splat(0.0f), spread = splat(0.0f);
           for (int j = 0; j < V; ++j) {
@@ -224,7 +224,7 @@ struct Panel {
             const v8 mk = load8(own.mean + k), qk = load8(own.square_plus.data() + k), sk = load8(own.variance + k);
             const bool inside = k < shape.width;
             if (far && e0 + e + 3 < edges)
-              for (int f = 0; f < 4; ++f) __builtin_prefetch(soon[e0 + e + f] + 2 * k);
+              for (int f = 0; f < 4; ++f) __builtin_prefetch(soon[e0 + e + f] + 2 * k, 0, 2);
             for (int f = 0; f < 4; ++f) {
               const v8 v = load8(others[f] + k);
               spread[f] += qk * load8(others[f] + row + k);
@@ -289,8 +289,8 @@ struct Panel {
         if (near || e0 + e + 3 >= edges) continue;
         for (int f = 0; f < 4; ++f) {
           const float* later = soon[e0 + e + f];
-          for (std::int64_t k = low; k < high; k += 16) __builtin_prefetch(later + k);
-          for (std::int64_t k = first; k < high; k += 16) __builtin_prefetch(later + row + k);
+          for (std::int64_t k = low; k < high; k += 16) __builtin_prefetch(later + k, 0, 2);
+          for (std::int64_t k = first; k < high; k += 16) __builtin_prefetch(later + row + k, 0, 2);
         }
       }
       if (!slope) store8(pull + e0, load8(pull + e0) - load8(precision + e0) * (sum_rows(dots) + change));

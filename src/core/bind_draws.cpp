@@ -129,9 +129,9 @@ void bind_draws(nb::module_& m) {
         nb::gil_scoped_release release;
         Drawer drawer(settings);
         for (std::int64_t user = first; user < last; ++user) {
-          const std::int64_t begin = starts.data()[user], at = out_starts.data()[user];
-          drawer.draw(user, liked.data() + begin, starts.data()[user + 1] - begin, out_starts.data()[user + 1] - at,
-                      out.data() + at);
+          const std::int64_t begin = starts.data()[user], end = starts.data()[user + 1], at = out_starts.data()[user];
+          if (user + 1 < last) drawer.expect(liked.data() + end, starts.data()[user + 2] - end);
+          drawer.draw(user, liked.data() + begin, end - begin, out_starts.data()[user + 1] - at, out.data() + at);
         }
         return std::make_tuple(drawer.rejected(), drawer.from_tree(), drawer.from_pi());
       },

@@ -56,7 +56,8 @@ class Drawer {
           out[drawn++] = static_cast<std::int32_t>(n);
     } else {
       if (settings_.walk != nullptr && degree > 0) drawn = draw_by_walk(random, liked, degree, count, out);
-      drawn = draw_while_cheap(random, count, drawn, 4, out, [&] { return settings_.table.draw(random); });
+      drawn =
+          draw_while_cheap(random, count, drawn, 4, out, [&](std::int64_t) { return settings_.table.draw(random); });
       if (drawn < count && settings_.tilt == nullptr) {
         draw_from_tree(random, liked, degree, count, drawn, out);
       } else if (drawn < count) {
@@ -68,12 +69,17 @@ class Drawer {
     for (std::int64_t e = 0; e < count; ++e) marks_[static_cast<std::size_t>(out[e]) / 64] = 0;
   }
 
+  // The user who draws next likes these.
+  void expect(const std::int32_t* liked, std::int64_t degree) const {
+    if (settings_.walk != nullptr) settings_.walk->fetch(liked, degree);
+  }
+
   std::int64_t rejected() const { return rejected_; }
   std::int64_t from_tree() const { return from_tree_; }
   std::int64_t from_pi() const { return from_pi_; }
 
  private:
-  // Draws of `next`, until there are enough or too many were discarded, some `times` as many as were kept, by what an
+  // Draws of `next`, which is told how many are wanted, until there are enough or too many were discarded, some `times` as many as were kept, by what an
   // exact draw costs: how many there are. Discarding what is liked or drawn already is sampling without replacement. The
   // next item's law does not depend on how many were discarded, so leaving the loop for an exact draw is exact too.
   template <class Next>
@@ -81,7 +87,7 @@ class Drawer {
                                 std::int32_t* out, Next next) {
     std::int64_t discarded = 0;
     while (drawn < count && discarded <= times * drawn + patience_) {
-      const std::int32_t n = next();
+      const std::int32_t n = next(count - drawn);
       if (marked(n) || (settings_.tilt != nullptr && random.uniform() >= settings_.tilt->chance(row_, n))) {
         ++discarded;
       } else {
@@ -98,7 +104,8 @@ class Drawer {
   std::int64_t draw_by_walk(Random& random, const std::int32_t* liked, std::int64_t degree, std::int64_t count,
                             std::int32_t* out) {
     WalkStream stream(*settings_.walk, settings_.table, random, liked, degree);
-    std::int64_t drawn = draw_while_cheap(random, count, 0, 8, out, [&] { return stream.next(); });
+    std::int64_t drawn =
+        draw_while_cheap(random, count, 0, 8, out, [&](std::int64_t wanted) { return stream.next(wanted); });
     if (drawn == count) return count;
     if (settings_.tilt == nullptr && settings_.table.size >= kLarge) {
       drawn = draw_by_parts(random, liked, degree, count, drawn, out);

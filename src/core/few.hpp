@@ -31,7 +31,7 @@ class FewEdges {
     }
     for (std::int32_t e = 0; e < one.count; ++e) {
       const float* other = pass_.other.rows + one.index(e) * 2 * shape_.row;
-      for (std::int64_t k = 0; k < 2 * shape_.row; k += 16) __builtin_prefetch(other + k);
+      for (std::int64_t k = 0; k < 2 * shape_.row; k += 16) __builtin_prefetch(other + k, 0, 2);
     }
     const int kind = (one.count + 1) / 2;
     waiting_[kind][filled_[kind]++] = one;

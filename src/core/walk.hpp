@@ -438,6 +438,11 @@ struct WalkTable {
   const WalkSlot* slots_of(std::int64_t item) const { return slots + rows.starts[item] + item; }
   std::int64_t slot_count(std::int64_t item) const { return rows.size(item) + 1; }
 
+  // Bring near where the rows of a user's likes begin.
+  void fetch(const std::int32_t* liked, std::int64_t degree) const {
+    for (std::int64_t e = 0; e < degree; ++e) fetch_far(rows.starts + liked[e]);
+  }
+
   // Where the walk leads to, the items ascending, and their weights in w; what is left of w is pi's.
   double lead(const std::int32_t* liked, std::int64_t degree, std::vector<std::int32_t>& items,
               std::vector<double>& weights) const {
@@ -478,41 +483,50 @@ struct WalkTable {
   }
 };
 
-// Items that a user may meet, in a stream. Slots are fetched ahead: the table is larger than the caches.
+// Items that a user may meet, in a stream. All that it reads is larger than the caches and fetched ahead: the slot of a
+// step, and a column of pi where the slot says so.
 class WalkStream {
  public:
   WalkStream(const WalkTable& table, const AliasTable& pi, Random& random, const std::int32_t* liked,
              std::int64_t degree)
-      : table_(table), pi_(pi), random_(random), liked_(liked), degree_(static_cast<std::uint64_t>(degree)) {
-    for (Step& step : steps_) step = take_step();
-  }
+      : table_(table), pi_(pi), random_(random), liked_(liked), degree_(static_cast<std::uint64_t>(degree)) {}
 
-  std::int32_t next() {
-    const Step step = steps_[at_];
-    steps_[at_] = take_step();
-    at_ = (at_ + 1) % kAhead;
-    const std::int32_t item = step.height < step.slot->threshold ? step.slot->item : step.slot->alias;
-    return item < 0 ? pi_.draw(random_) : item;
+  // The next item. Steps are taken ahead, but hardly more than the items that are still `wanted`.
+  std::int32_t next(std::int64_t wanted) {
+    const auto ahead = static_cast<unsigned>(std::min<std::int64_t>(kAhead, wanted + kSpare));
+    while (taken_ - used_ < ahead) take_step(steps_[taken_++ % kAhead]);
+    while (read_ < taken_ && read_ - used_ <= kSoon) read_slot(steps_[read_++ % kAhead]);
+    const Step& step = steps_[used_++ % kAhead];
+    return step.item < 0 ? pi_.at(step.place) : step.item;
   }
 
  private:
-  static constexpr unsigned kAhead = 24;
+  static constexpr unsigned kAhead = 32, kSoon = 12, kSpare = 2;
   struct Step {
     const WalkSlot* slot;
     std::uint32_t height;
+    std::int32_t item;        // once the slot was read; -1 stands for pi
+    AliasTable::Place place;  // where in pi
   };
 
   // One number of 64 bits is a like, a column of its row and a height there: what a product leaves below its high word
   // is as good as a new number, less the bits that were used.
-  Step take_step() {
+  void take_step(Step& step) {
     const auto like = static_cast<unsigned __int128>(random_.next()) * degree_;
     const std::int32_t from = liked_[static_cast<std::uint64_t>(like >> 64)];
     const auto column = static_cast<unsigned __int128>(static_cast<std::uint64_t>(like)) *
                         static_cast<std::uint64_t>(table_.slot_count(from));
-    const WalkSlot* slot = table_.slots_of(from) + static_cast<std::int64_t>(column >> 64);
-    __builtin_prefetch(slot);
-    __builtin_prefetch(&slot->alias);
-    return {slot, static_cast<std::uint32_t>(static_cast<std::uint64_t>(column) >> 32)};
+    step.slot = table_.slots_of(from) + static_cast<std::int64_t>(column >> 64);
+    step.height = static_cast<std::uint32_t>(static_cast<std::uint64_t>(column) >> 32);
+    fetch_far(step.slot);
+    fetch_far(&step.slot->alias);
+  }
+
+  void read_slot(Step& step) {
+    step.item = step.height < step.slot->threshold ? step.slot->item : step.slot->alias;
+    if (step.item >= 0) return;
+    step.place = pi_.place(random_);
+    pi_.fetch(step.place);
   }
 
   const WalkTable& table_;
@@ -521,7 +535,7 @@ class WalkStream {
   const std::int32_t* liked_;
   std::uint64_t degree_;
   Step steps_[kAhead];
-  unsigned at_ = 0;
+  unsigned taken_ = 0, read_ = 0, used_ = 0;
 };
 
 }  // namespace considerate
