@@ -260,6 +260,8 @@ def run(quick: bool = False) -> Section:
         "considerate.distributed.division, which docs/scaling.md explains.",
         "The peak is VmHWM of the process that starts the fit, Ray's client in it; pages of the object store that it "
         "has touched are counted.",
+        "Bytes up with five workers and no light item: half of release 0.1's would take a worker with 1.25 times the "
+        "mean likes, so 0.6 is asked; `python -m studies.scaling` prints the bytes by the load that a worker may have.",
     ]
     first = found[0]
     ratio = median(first["seconds"]["Ray"]) / median(first["seconds"]["plain"])
