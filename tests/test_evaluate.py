@@ -13,9 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
+import considerate
 from considerate import Recommender, read_interactions
 from considerate.cli import app
-from considerate.data.graph import Graph
+from considerate.data.graph import Adjacency, Graph
 from considerate.errors import DataError
 from considerate.evaluation import metrics
 from considerate.evaluation.bootstrap import interval
@@ -25,6 +26,7 @@ from considerate.evaluation.ranks import held_ranks, ranks_and_lists
 from considerate.evaluation.report import evaluate
 from considerate.evaluation.scorer import FunctionScorer, ModelScorer
 from considerate.evaluation.split import given_likes, one_per_user
+from considerate.model.predict import like_probability, logit_moments
 from likes import skewed
 
 
@@ -153,8 +155,32 @@ def test_what_cannot_be_tested_is_counted(folder: Path) -> None:
     trained = {(row["user"], row["item"]) for row in train if row["rating"] >= 4}
     assert counted["in_training"] == sum((row["user"], row["item"]) in trained for row in likes)
     assert counted["tested"] == said["held_out"]
-    total = sum(counted[name] for name in ("tested", "unknown_users", "unknown_items", "in_training", "duplicates"))
+    names = ("tested", "folded_in", "unknown_users", "unknown_items", "in_training", "duplicates")
+    total = sum(counted[name] for name in names)
     assert total == counted["rows"]
+
+
+def test_new_users_are_folded_in_and_counted(folder: Path, tmp_path: Path) -> None:
+    """All likes but the latest are folded in; p(like) is held against what a new user did not like, too."""
+    user = ["newcomer"] * 5
+    rows = {"user": user, "item": [0, 2, 4, 6, 5], "rating": [5, 5, 4, 5, 1], "date": [1, 9, 2, 3, 4]}
+    pq.write_table(pa.table(rows), tmp_path / "new.parquet")
+    result = run("evaluate", folder / "model.safetensors", tmp_path / "new.parquet", *RULE, "--resamples", 5)
+    assert "1 of them, not in the model: folded in from 3 earlier likes" in " ".join(result.stdout.split())
+    said = answer("evaluate", folder / "model.safetensors", tmp_path / "new.parquet", *RULE, "--resamples", 5)
+    assert (said["test"]["new_users"], said["test"]["folded_in"], said["test"]["tested"]) == (1, 3, 1)
+    model = Recommender.load(folder / "model.safetensors").model_
+    liked = Adjacency.of_rows([np.sort(model.item_ids.rows_of([0, 4, 6])).astype(np.int32)])
+    side = model.fold_in.users(liked)
+    scores = ModelScorer(model, users=side, liked=liked).scores(np.zeros(1, np.int64))[0]
+    expected = metrics.rank_score(scores, model.item_ids.row_of(2), liked.indices)
+    assert said["metrics"]["S_rank"]["mean"] == pytest.approx(expected)
+    popular = metrics.rank_score(model.item_degree, model.item_ids.row_of(2), liked.indices)
+    assert said["popularity"]["S_rank"]["mean"] == pytest.approx(popular)
+    mean, variance = logit_moments(side, model.items, np.zeros(2, np.int64), model.item_ids.rows_of([2, 5]))
+    p = like_probability(mean, model.variance_scale * variance)
+    table = reliability(p, np.array([True, False]))
+    assert said["calibration"]["raw"]["log_loss"] == pytest.approx(table.log_loss, rel=1e-5)
 
 
 def test_rows_that_fail_the_rule_make_the_calibration_table(folder: Path) -> None:
@@ -291,7 +317,7 @@ def test_a_recalibration_needs_a_rule_and_another_file(folder: Path, tmp_path: P
 
 def test_test_data_of_strangers_is_refused(folder: Path) -> None:
     model = Recommender.load(folder / "model.safetensors").model_
-    with pytest.raises(DataError, match="1 of users and 1 of items"):
+    with pytest.raises(DataError, match="1 of new users with no earlier like, 1 of items"):
         evaluate_model(ModelScorer(model), read_interactions(pa.table({"user": ["x", "u001"], "item": [1, 999]})))
 
 
@@ -307,3 +333,52 @@ def test_a_user_without_likes_is_not_tested() -> None:
     )
     assert said["test"]["unknown_users"] == 1
     assert said["users"] == 2
+
+
+def test_several_recommenders_in_the_shell(folder: Path, tmp_path: Path) -> None:
+    """Peers by name and model files, on any split, as `considerate.evaluate` has them."""
+    table = pq.read_table(folder / "train.parquet")
+    table = table.append_column("day", pa.array(np.arange(table.num_rows) % 97))
+    pq.write_table(table, tmp_path / "dated.parquet")
+    asked = ("considerate", "EASE", "Walk", tmp_path / "dated.parquet", *RULE, "--resamples", 20)
+    for split in ("latest", "random", "0.3", "60", "users"):
+        said = answer("evaluate", *asked, "--split", split, "--time-column", "day")
+        assert [entry["name"] for entry in said["models"]] == ["considerate", "EASE", "Walk", "popularity"]
+        number: Any = float(split) if split[0].isdigit() else split
+        same = considerate.evaluate(
+            "EASE", tmp_path / "dated.parquet", number, where="rating >= 4", time_column="day", resamples=20
+        )
+        assert said["models"][1]["metrics"]["NDCG@20"]["mean"] == same["EASE"].metrics["NDCG@20"].mean
+    model = folder / "model.safetensors"
+    again = run("evaluate", model, "EASE", tmp_path / "dated.parquet", *RULE, "--split", "random", "--refit")
+    assert again.exit_code == 0, again.output
+    assert max(map(len, again.stdout.splitlines())) <= 80
+    assert "model" in again.stdout
+    given = answer("evaluate", model, "EASE", folder / "train.parquet", *RULE, "--split", folder / "test.parquet")
+    whole = answer("evaluate", model, folder / "test.parquet", *RULE)
+    ours = given["models"][0]["metrics"]
+    assert ours["NDCG@20"]["mean"] == pytest.approx(whole["metrics"]["NDCG@20"]["mean"])
+    assert ours["novelty@20"]["mean"] == pytest.approx(whole["metrics"]["novelty@20"]["mean"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        (("model.safetensors", "EASE", "train.parquet", "--split", "random"), "fitted to"),
+        (("model.safetensors", "EASE", "test.parquet", "--split", "test"), "nothing to fit to"),
+        (("EASE", "train.parquet", "--split", "latest"), "--time-column"),
+        (
+            ("EAZE", "EASE", "train.parquet"),
+            "neither a model file nor a recommender; there are considerate",
+        ),
+        (("EASE", "train.parquet", "--lift", "1"), "for one model file"),
+        (("EASE", "train.parquet", "--split", "never"), "never"),
+    ],
+)
+def test_mistakes_with_several_are_one_sentence(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], what: str
+) -> None:
+    monkeypatch.chdir(folder)
+    result = run("evaluate", *arguments, *RULE)
+    assert result.exit_code == 2, result.output
+    assert what in result.stderr

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar
 
 import typer
 
 from considerate.cli import screen
-from considerate.cli.options import ModelOutput, RankingGroup, Seed, UntitledReader, grouped, option
+from considerate.cli.options import DatedUntitledReader, ModelOutput, RankingGroup, Seed, grouped, option
+from considerate.data.options import GUESS, ReaderOptions
 from considerate.errors import UsageError
 
 METRICS = {
@@ -29,7 +32,7 @@ CONSIDERED = {
     "a + log w": "both",
 }
 LEFT_OUT = {
-    "unknown_users": "of users without likes in the model",
+    "unknown_users": "of new users with no earlier like",
     "unknown_items": "of items that it does not know",
     "in_training": "that it was fitted to",
     "duplicates": "duplicates",
@@ -39,35 +42,107 @@ LEFT_OUT = {
 @dataclass(frozen=True, kw_only=True)
 class EvaluateOptions(RankingGroup):
     panel: ClassVar[str] = "How it is evaluated"
+    split: str | None = option(
+        "Which likes of DATA are held out, the others being trained on: latest or random, one of each user; a share "
+        "of each user's, such as 0.2; from a date on, such as 2024-05-01; users, one user in ten is new; test, all of "
+        "them; or a file of test likes. If not given, test for model files, else latest where there are times, else "
+        "random.",
+        None,
+    )
+    refit: bool = option("Fit the models of files again, with their settings, to the training part.", False)
     k: list[int] | None = option("Length of the lists; repeat it. 10 and 20 if not given.", None, "-k")
     resamples: int = option("Resamples of the bootstrap over users.", 1000)
+
+    @property
+    def cuts(self) -> tuple[int, ...]:
+        return tuple(sorted(set(self.k or (10, 20))))
+
+    @property
+    def ranked_otherwise(self) -> bool:
+        return (self.popularity, self.lift, self.score) != (None, None, None)
 
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateOutput(ModelOutput):
     recalibrate: str | None = option(
-        "Fit a recalibration of p(like) to TEST, and write the model with it to this file.", None
+        "Fit a recalibration of p(like) to DATA, and write the model with it to this file.", None
     )
 
 
 @grouped
 def evaluate(
-    model: Annotated[str, typer.Argument(help="The model file.")],
-    test: Annotated[
-        str, typer.Argument(help="Likes that it was not fitted to: a file, folder or database as for `fit`.")
+    models: Annotated[
+        list[str],
+        typer.Argument(
+            help="Model files; and considerate, popularity, EASE, ALS, BPR, BPR-popularity, walk, GF-CF, to be fitted.",
+            show_default=False,
+        ),
     ],
-    reader: UntitledReader,
+    data: Annotated[
+        str,
+        typer.Argument(help="Likes: a file, folder or database as for `fit`; not those that a file was fitted to."),
+    ],
+    reader: DatedUntitledReader,
     options: EvaluateOptions,
     output: EvaluateOutput,
     seed: Seed = 0,
 ) -> None:
-    """Evaluate a model on likes that it was not fitted to.
+    """Evaluate recommenders on likes that are held out.
 
-    How well it ranks them among all items that their user did not like in training, by full rankings, with 95 %
-    intervals by bootstrap over users; in strata of degree; and the classification error by the user's degree. Where
-    TEST has ratings and a rule (--where), the rows that fail the rule were considered and not liked: then also whether
-    p(like) is honest, and whether it knows who considers what.
+    How well they rank them among all items that their user did not like before, by full rankings, with 95 % intervals
+    by bootstrap over users and differences paired by user. Users who are not in training are folded in from their
+    earlier likes. Popularity is always beside them.
+
+    Of one model file, without --split, more is shown: strata of degree; the classification error by the user's degree;
+    and where DATA has ratings and a rule (--where), the rows that fail the rule were considered and not liked: then
+    also whether p(like) is honest, and whether it knows who considers what.
     """
+    from considerate.study.evaluate import OURS, peer_named
+
+    if options.cuts[0] < 1 or options.resamples < 1 or seed < 0:
+        raise UsageError("-k and --resamples are whole numbers at least 1, --seed one at least 0.")
+    is_file = len(models) == 1 and models[0].lower() != OURS and peer_named(models[0]) is None
+    if is_file and options.split is None and not options.refit:
+        return _report(models[0], data, reader, options, output, seed)
+    if options.ranked_otherwise or output.recalibrate is not None:
+        raise UsageError("--popularity, --lift, --score and --recalibrate are for one model file, without --split.")
+    _compare(models, data, reader, options, output, seed)
+
+
+def _compare(
+    models: list[str],
+    data: str,
+    reader: ReaderOptions,
+    options: EvaluateOptions,
+    output: EvaluateOutput,
+    seed: int,
+) -> None:
+    """Several recommenders on one split."""
+    from considerate.recommender import Recommender
+    from considerate.study.evaluate import evaluate, peer_named
+
+    given: list[Any] = list(models)
+    for at, name in enumerate(models):
+        if peer_named(name) is None and os.path.exists(name):
+            fitted = Recommender.load(name, verify=output.verify or None)
+            model = Recommender(**fitted.get_params()) if options.refit else fitted
+            given[at] = os.path.splitext(os.path.basename(name))[0], model
+    split: Any = options.split
+    with suppress(TypeError, ValueError):
+        split = float(split)
+    keywords = {name: value for name, value in vars(reader).items() if value is not None}
+    with screen.library_messages(output.quiet):
+        result = evaluate(given, data, split, k=options.cuts, seed=seed, resamples=options.resamples, **keywords)
+    if output.json:
+        screen.print_json(result.to_dict())
+    else:
+        screen.show(str(result), wrap=False)
+
+
+def _report(
+    model: str, test: str, reader: ReaderOptions, options: EvaluateOptions, output: EvaluateOutput, seed: int
+) -> None:
+    """One model file on likes that it was not fitted to, in full."""
     from considerate.data import read_judged, read_likes
     from considerate.data.output import check_apart
     from considerate.evaluation.fitted import considered, evaluate_model
@@ -76,9 +151,6 @@ def evaluate(
     from considerate.recommender import Recommender
     from considerate.storage.files import check_writable
 
-    cuts = tuple(sorted(set(options.k or (10, 20))))
-    if cuts[0] < 1 or options.resamples < 1 or seed < 0:
-        raise UsageError("-k and --resamples are whole numbers at least 1, --seed one at least 0.")
     path = output.recalibrate
     if path is not None:
         if reader.where is None:
@@ -93,6 +165,7 @@ def evaluate(
     if not fitted.users.knows_likes:
         screen.say("warning", f"{model} was saved without likes, so what a user liked counts as not liked yet.")
     with screen.library_messages(output.quiet), LocalBackend() as backend:
+        reader = replace(reader, time_column=reader.time_column or GUESS)
         liked, not_liked = (read_likes(test, reader), None) if reader.where is None else read_judged(test, reader)
         screen.say_notes(liked.notes, output.quiet)
         values = evaluate_model(
@@ -101,7 +174,7 @@ def evaluate(
             ),
             liked,
             not_liked,
-            cuts,
+            options.cuts,
             seed=seed,
             resamples=options.resamples,
             run=backend.map,
@@ -124,6 +197,9 @@ def _show(values: dict[str, Any], quiet: bool) -> None:
     facts = {
         "score": "{name}",
         "held out": "{held_out:,} likes of {users:,} users",
+        "new users": "{test[new_users]:,} of them, not in the model: folded in from {test[folded_in]:,} earlier likes"
+        if values["test"]["new_users"]
+        else None,
         "candidates": "{mean_candidates:,.0f} of {items:,} items on average",
         "left out": _left_out(values["test"]) or None,
         "lists of {lists[k]}".format_map(values): "{lists[coverage]:.1%} of the catalogue"
@@ -134,10 +210,12 @@ def _show(values: dict[str, Any], quiet: bool) -> None:
     for name, metric in sorted(values["metrics"].items(), key=_order):
         digits = 4 if abs(metric["mean"]) < 10 else 1
         numbers = {key: f"{number:.{digits}f}" for key, number in metric.items()}
+        numbers["popularity"] = f"{values['popularity'][name]['mean']:.{digits}f}"
         word = name.partition("@")[0]
         rows.append(numbers | {"name": name, "text": "" if quiet or word in explained else METRICS[word]})
         explained.add(word)
-    columns = {"metric": "{name}", ">mean": "{mean}", ">95 % interval": "{low} – {high}", "": "{text}"}
+    columns = {"metric": "{name}", ">mean": "{mean}", ">95 % interval": "{low} – {high}"}
+    columns |= {">popularity": "{popularity}", "": "{text}"}
     screen.show_table(columns, rows, "metrics")
     columns = {">degree": "{span}", ">likes": "{count:,}"}
     interval = ">95 % interval"

@@ -110,6 +110,9 @@ DatedReader = Annotated[ReaderOptions, Panel("Reading the data", (*READER, "time
 UntitledReader = Annotated[
     ReaderOptions, Panel("Reading the data", tuple(name for name in READER if "title" not in name))
 ]
+DatedUntitledReader = Annotated[
+    ReaderOptions, Panel("Reading the data", tuple(name for name in (*READER, "time_column") if "title" not in name))
+]
 SETTINGS = tuple(entry.name for entry in fields(Parameters))
 Settings = Annotated[Parameters, Panel("The model", SETTINGS)]
 StudySettings = Annotated[Parameters, Panel("The model", tuple(name for name in SETTINGS if name != "popularity"))]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,20 +12,27 @@ from numpy.typing import NDArray
 from considerate.data import Interactions, ReaderOptions, read_dated_likes
 from considerate.data.graph import Graph, Run, run_serially
 from considerate.data.sources import is_sparse
+from considerate.data.vocabulary import match_rows, union_ids
 from considerate.errors import ConsiderateError, DataError, UsageError
 from considerate.evaluation.bootstrap import RESAMPLES
 from considerate.evaluation.calibration import recalibrated_by_others, reliability
 from considerate.evaluation.considered import considered_report, judged_split
 from considerate.evaluation.metrics import metric_named
-from considerate.evaluation.protocol import make_protocol, with_test_users
+from considerate.evaluation.protocol import Protocol, make_protocol, with_test_users
 from considerate.evaluation.ranks import held_ranks
 from considerate.evaluation.report import evaluate, plain_table
-from considerate.evaluation.scorer import ModelScorer
-from considerate.evaluation.split import HeldOut, edge_keys, is_among, one_per_user, only_users, pair_keys, rows_in
+from considerate.evaluation.scorer import FunctionScorer, ModelScorer
+from considerate.evaluation.split import edge_keys, is_among, one_per_user, only_users, pair_keys, rows_in
 from considerate.model.model import Model
 from considerate.model.predict import UNCHANGED, Recalibration, like_probability, logit_moments
 from considerate.model.rows import likes_adjacency
 
+REASONS = {
+    "unknown_users": "of new users with no earlier like",
+    "unknown_items": "of items without a like in training",
+    "in_training": "that are also in training",
+    "duplicates": "duplicates",
+}
 HIDDEN_LIKES = 0x5C0E  # which like of a user is hidden is drawn from this stream
 
 
@@ -72,24 +79,26 @@ def evaluate_model(
     resamples: int = RESAMPLES,
     run: Run[Any, Any] = run_serially,
 ) -> dict[str, Any]:
-    """`report.evaluate` for a model and test likes, with the classification error on these; where some pairs are known
-    to have been considered and not liked, also how honest p(like) is, and whether H is right."""
-    model = scorer.model
-    graph = Graph.from_adjacency(model.users.whole().liked, model.item_count)
-    pairs = known_pairs(model, graph, liked)
-    tested, rows = len(pairs.users), pairs.counts["rows"]
-    if tested == 0:
-        raise DataError(
-            "{source}: none of its {rows} likes can be tested: {unknown_users} of users and {unknown_items} of items "
-            "that the model does not know, {in_training} that it was fitted to.".format(
-                source=liked.source, **pairs.counts
-            )
-        )
-    held = HeldOut(graph, pairs.users, pairs.items, rows - tested, (model.users.whole().degree, model.item_degree))
-    p = p_like(model, pairs.users, pairs.items)
-    report = evaluate(scorer, held, k, p_like=p, seed=seed, resamples=resamples, run=run)
-    report["test"] = pairs.counts
+    """`report.evaluate` for a model and test likes, with popularity's metrics beside them and the classification error
+    on these likes; where some pairs are known to have been considered and not liked, also how honest p(like) is, and
+    whether H is right. Users that the model does not know are folded in from all their likes but the last."""
+    if not_liked is not None:  # people who liked nothing of the test have a row, too
+        user_ids = union_ids([liked.user_ids, not_liked.user_ids])
+        rows = match_rows(liked.user_ids, user_ids)[liked.users].astype(np.int32)
+        liked = replace(liked, user_ids=user_ids, users=rows)
+    protocol = make_protocol(liked, "test", seed, [scorer.model])
+    model = with_test_users(scorer.model, protocol)
+    people = model.users.whole()
+    held = replace(protocol.held, degrees=(people.degree, model.item_degree))
+    options: dict[str, Any] = {"seed": seed, "resamples": resamples, "run": run}
+    p = p_like(model, held.users, held.items)
+    report = evaluate(scorer.of_model(model), held, k, p_like=p, **options)
+    popular = FunctionScorer(lambda users: np.tile(model.item_degree, (len(users), 1)), "popularity")
+    report["popularity"] = evaluate(popular, held, k, **options)["metrics"]
+    report["test"] = test_counts(protocol, liked)
     if not_liked is not None:
+        graph = Graph.from_adjacency(people.liked, model.item_count)
+        pairs = KnownPairs(held.users, held.items, report["test"])
         users, items, truth, counts = judged_pairs(model, graph, pairs, not_liked)
         tables = honesty(model, users, items, truth, seed) if counts["tested"] else None
         report |= {"not_liked": counts, "calibration": tables, "considered": None}
@@ -97,6 +106,18 @@ def evaluate_model(
         if judged is not None:
             report["considered"] = considered_report(model, judged, seed=seed, resamples=resamples, run=run)
     return report
+
+
+def test_counts(protocol: Protocol, liked: Interactions) -> dict[str, int]:
+    """The rows of test data as they were read, those tested, those folded in and of how many users, those left out."""
+    tested = len(protocol.held.users)
+    return {
+        "tested": tested,
+        "rows": liked.rows_kept,
+        "new_users": len(protocol.new),
+        "folded_in": liked.rows_kept - tested - sum(protocol.left_out.values()),
+        **{name: protocol.left_out[reason] for name, reason in REASONS.items()},
+    }
 
 
 def judged_pairs(

@@ -127,6 +127,7 @@ def make_protocol(
         users[ranked],
         data_items[graph.by_user.indices[ranked]],
         sum(left_out.values()),
+        trained_users=int(trained.sum()) if fitted.any() else models[0].user_count if models else None,
     )
     new = np.unique(users[ranked & of_new])
     train = some_likes(likes, graph, fitted, marked.times) if fitted.any() else None

@@ -42,7 +42,7 @@ def evaluate(
     per_user = user_metrics(ranks, k)
     per_user |= {
         f"popularity@{max(k)}": mean_popularity(lists, item_degree),
-        f"novelty@{max(k)}": novelty(lists, item_degree, held.train.user_count),
+        f"novelty@{max(k)}": novelty(lists, item_degree, held.training_users),
     }
     per_user = {name: values for name, values in per_user.items() if np.isfinite(values).all()}
     bounds = intervals(per_user, seed, resamples=resamples)

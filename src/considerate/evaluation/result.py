@@ -213,7 +213,7 @@ def measure(
     assert lists is not None
     values = user_metrics(ranks, k) | {
         f"popularity@{longest}": np.nan_to_num(mean_popularity(lists, item_degree)),
-        f"novelty@{longest}": np.nan_to_num(novelty(lists, item_degree, held.train.user_count)),
+        f"novelty@{longest}": np.nan_to_num(novelty(lists, item_degree, held.training_users)),
     }
     differences = {} if first is None else {name: own - first.per_user[name] for name, own in values.items()}
     return ModelResult(

@@ -47,7 +47,7 @@ class ModelScorer:
         liked: Adjacency | None = None,
     ) -> None:
         options = RankingOptions(popularity, score, lift=lift)
-        self.model, self.score = model, score
+        self.model, self.score, self.options = model, score, options
         self.knob = model.plan.popularity_weight if options.popularity is None else options.popularity
         self.users = model.posterior.users if users is None else users
         if liked is None and users is None and model.users.knows_likes:
@@ -64,6 +64,10 @@ class ModelScorer:
         elif score != "popularity":
             _ = model.columns.variance
         self._half_weights = np.asarray(0.5 * model.popularity, np.float32)
+
+    def of_model(self, model: Model) -> ModelScorer:
+        """The same score of another model."""
+        return ModelScorer(model, self.options.popularity, self.score, self.name, lift=self.options.lift)
 
     def scores(self, users: Users) -> Scores:
         if self.score is None:

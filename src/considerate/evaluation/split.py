@@ -27,6 +27,7 @@ class HeldOut:
     items: NDArray[np.int64]  # [test edges]
     left_out: int = 0  # edges that are in neither: of users without training, or with ids that training lacks
     degrees: tuple[NDArray[Any], NDArray[Any]] | None = None  # of users and items, where `train` lacks the likes
+    trained_users: int | None = None  # users of training, where `train` has others
 
     def __post_init__(self) -> None:
         if self.users.shape != self.items.shape or self.users.ndim != 1:
@@ -49,6 +50,10 @@ class HeldOut:
             raise DataError(
                 f"{int(both.sum())} of {len(keys)} held-out likes are also in training; take them out of one."
             )
+
+    @property
+    def training_users(self) -> int:
+        return self.train.user_count if self.trained_users is None else self.trained_users
 
     @property
     def seen(self) -> Adjacency:

@@ -52,6 +52,7 @@ from considerate.study.fits import most_users, some_users
 from considerate.study.peers import Peer, Stopwatch, as_peer, cornac_scorer, fit_peer, is_cornac, standard_peers
 
 logger = logging.getLogger("considerate")
+OURS = "considerate"
 
 
 def evaluate(
@@ -66,10 +67,11 @@ def evaluate(
 ) -> Evaluation:
     """Rank likes that are held out, by one recommender or several, with popularity beside them.
 
-    models     one, a list, or a mapping of names. Each is one of
+    models     one, a list of models or (name, model), or a mapping of names. Each is one of
                - an unfitted `Recommender(...)`, implicit or cornac model, or any object with fit(matrix) and recommend
                  or scores: a copy is fitted to the training part
-               - the name of a peer: "popularity", "EASE", "ALS", "BPR", "walk" or "GF-CF", fitted likewise
+               - a name: "considerate" with its defaults, "popularity", "EASE", "ALS", "BPR", "BPR-popularity", "walk",
+                 "GF-CF", fitted likewise
                - a fitted Recommender, or the path of a model file: scored as it is. It must not have been fitted to
                  what is held out, which is checked
                - another fitted object, or your own function: scores(users) or scores(users, likes) -> [users, items].
@@ -118,15 +120,25 @@ class Entry:
     @classmethod
     def of(cls, name: str | None, given: Any) -> Entry:
         if isinstance(given, str | os.PathLike):
-            peers = {peer.name.lower(): peer for peer in standard_peers()} | {"bpr": standard_peers()[1]}
-            if str(given).lower() in peers:
-                return cls(name or str(given), peers[str(given).lower()], given)
-            name, given = name or os.path.splitext(os.path.basename(given))[0], Recommender.load(given)
+            peer, ours = peer_named(str(given)), str(given).lower() == OURS
+            if peer is not None:
+                return cls(name or str(given), peer, given)
+            if not ours and not os.path.exists(given):
+                peers = ", ".join(peer.name for peer in standard_peers())
+                raise UsageError(f"{given!s} is neither a model file nor a recommender; there are {OURS}, {peers}.")
+            name = name or os.path.splitext(os.path.basename(given))[0]
+            given = Recommender() if ours else Recommender.load(given)
         if isinstance(given, Recommender):
-            return cls(name or "considerate", given.model_ if given.__sklearn_is_fitted__() else given, given)
+            return cls(name or OURS, given.model_ if given.__sklearn_is_fitted__() else given, given)
         model = given if isinstance(given, Model | Peer) or is_fitted(given) else as_peer(given)
         called = name or getattr(model, "name", None) or getattr(given, "__name__", None) or type(given).__name__
         return cls(str(called), model, given)
+
+
+def peer_named(name: str) -> Peer | None:
+    """The peer of this name, in capitals or not; BPR is the one that draws evenly."""
+    peers = {peer.name.lower(): peer for peer in standard_peers()}
+    return peers.get(name.lower(), peers["bpr-uniform"] if name.lower() == "bpr" else None)
 
 
 def named(models: Any) -> Iterator[tuple[str | None, Any]]:
@@ -134,7 +146,8 @@ def named(models: Any) -> Iterator[tuple[str | None, Any]]:
     if isinstance(models, Mapping):
         yield from models.items()
     else:
-        yield from ((None, model) for model in (models if isinstance(models, list | tuple) else [models]))
+        for model in models if isinstance(models, list | tuple) else [models]:
+            yield model if isinstance(model, tuple) else (None, model)
 
 
 def is_fitted(thing: Any) -> bool:

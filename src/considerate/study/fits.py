@@ -6,7 +6,7 @@ Every function here takes the likes held out, the settings of the model, and how
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -158,7 +158,7 @@ def some_users(held: HeldOut, seed: int, most: int = TUNED_ON) -> HeldOut:
         return held
     random = np.random.Generator(np.random.Philox(key=[seed, STREAM]))
     kept = np.isin(held.users, random.permutation(people)[:most])
-    return HeldOut(held.train, held.users[kept], held.items[kept])
+    return replace(held, users=held.users[kept], items=held.items[kept], left_out=0)
 
 
 # --- Trials on validation ---
