@@ -70,7 +70,7 @@ def exact(items: int, factors: int, repeats: int) -> list[Row]:
     model, batch = ours.model_, np.arange(TOGETHER)
     vectors, users = np.ascontiguousarray(model.items.mean), model.users.whole().side.mean[:TOGETHER].copy()
     whole, room = np.empty((TOGETHER, items), np.float32), np.empty((TOGETHER, 8192), np.float32)
-    plain = {"popularity": 0.75, "lift": 0.0, "N": N}
+    plain = {"lift": 0.0, "N": N}
 
     def product_by_blocks() -> None:
         for first in range(0, items, 8192):

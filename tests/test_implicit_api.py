@@ -461,3 +461,21 @@ def test_partial_fits_need_rows_for_ids() -> None:
         recommender.partial_fit_users([200], planted()[:1])
     with pytest.raises(UsageError, match="items have ids of their own; fit again"):
         recommender.partial_fit_items([40], planted().T.tocsr()[:1])
+
+
+def test_requests_in_turn_do_not_answer_for_one_another(fitted: Recommender) -> None:
+    """What a model keeps of the last request is for the same popularity weight and no exclusions."""
+    kinds: list[dict[str, Any]] = [
+        {"popularity": 0.0},
+        {"popularity": 2.0},
+        {"popularity": 2.0, "filter_items": [0, 1]},
+    ]
+    fresh = []
+    for kind in kinds:
+        other = Recommender(factors=4)
+        other._model = replace(fitted.model_)
+        fresh.append(other.recommend(0, N=50, **kind))
+    assert not np.array_equal(fresh[0][1], fresh[1][1])
+    for turn in (0, 0, 1, 2, 1, 0, 2):
+        for answer, alone in zip(fitted.recommend(0, N=50, **kinds[turn]), fresh[turn], strict=True):
+            np.testing.assert_array_equal(answer, alone)

@@ -61,6 +61,7 @@ class ItemColumns:
 
     def __init__(self, items: Side) -> None:
         self.items = items
+        self.base = math.nan, np.empty(0, np.float32)  # (popularity weight, items' part of a score), the last in use
 
     @locked_cached_property
     def mean(self) -> NDArray[np.float32]:

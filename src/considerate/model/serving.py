@@ -71,9 +71,18 @@ class Ranker:
 
     @locked_cached_property
     def _base(self) -> NDArray[np.float32]:
-        """Of all items, up to whole strips: bias and popularity, an item's part of every score."""
-        base = np.full(self.model.columns.strips.shape[0] * STRIP, -np.inf, np.float32)
+        """Of all items, up to whole strips: bias and popularity, an item's part of every score.
+
+        The model keeps the last one that excludes nothing: of a million items it takes a fifth of a request to make.
+        """
+        columns = self.model.columns
+        popularity, kept = columns.base
+        if self.excluded is None and popularity == self.popularity:
+            return kept
+        base = np.full(columns.strips.shape[0] * STRIP, -np.inf, np.float32)
         base[: self.model.item_count] = self._base_of(slice(None))
+        if self.excluded is None:
+            columns.base = self.popularity, base
         return base
 
     def _base_of(self, items: NDArray[np.int32] | slice) -> NDArray[np.float32]:
