@@ -33,6 +33,7 @@ ROOMS = [
     "distributed",
     "recommender",
     "study",
+    "plot",
     "cli",
     "__init__",
 ]

@@ -38,6 +38,8 @@ def public_names() -> Iterator[str]:
         value = getattr(considerate, name)
         if callable(value) or inspect.ismodule(value):
             yield f"considerate.{name}"
+        if inspect.ismodule(value):
+            yield from (f"considerate.{name}.{member}" for member in value.__all__)
         if inspect.isclass(value):
             own = [cls for cls in value.__mro__ if cls.__module__.startswith("considerate")]
             members = {member for cls in own for member in vars(cls) if not member.startswith("_")}

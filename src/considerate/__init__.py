@@ -13,9 +13,19 @@ from typing import TYPE_CHECKING, Any
 from considerate._moved import MovedModules
 from considerate._version import __version__
 
-__all__ = ["Interactions", "RankingOptions", "Recommender", "__version__", "evaluate", "read_interactions", "scorer"]
+__all__ = [
+    "Interactions",
+    "RankingOptions",
+    "Recommender",
+    "__version__",
+    "evaluate",
+    "plot",
+    "read_interactions",
+    "scorer",
+]
 
 if TYPE_CHECKING:
+    from considerate import plot
     from considerate.data import Interactions, read_interactions
     from considerate.evaluation.fitted import scorer
     from considerate.model.ranking import RankingOptions
@@ -34,6 +44,8 @@ MODULES = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "plot":
+        return import_module("considerate.plot")
     if name not in MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{MODULES[name]}"), name)

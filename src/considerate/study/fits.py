@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from considerate.data.graph import Graph, Run, run_serially
 from considerate.evaluation.considered import considered_aucs, judged_split
 from considerate.evaluation.fitted import p_like
-from considerate.evaluation.metrics import coverage, gini, mean_popularity, novelty, recall
+from considerate.evaluation.metrics import coverage, gini, mean_popularity, novelty, rank_scores, recall
 from considerate.evaluation.ranks import Ranks, held_ranks, ranks_and_lists
 from considerate.evaluation.report import TAIL
 from considerate.evaluation.scorer import ModelScorer, Scorer
@@ -303,21 +303,27 @@ def knob_curve(
     knobs: Iterable[float], lift: float, held: HeldOut, settings: Settings, compute: Compute
 ) -> dict[str, Any]:
     """What the weight of popularity does to the test edges of a split, beside a weight of lift."""
-    model, _ = fit_ours(held.train, settings, compute)
-    degree = held.train.by_item.degrees
+    return popularity_curve(fit_ours(held.train, settings, compute)[0], held, knobs, lift, compute.run)
+
+
+def popularity_curve(
+    model: Model, held: HeldOut, knobs: Iterable[float], lift: float, run: Run[Any, Any]
+) -> dict[str, Any]:
+    """`knob_curve` of a fitted model."""
+    degree = model.item_degree
     tail = degree[held.items] < TAIL
     rows = []
     for knob in knobs:
         scorer = Ranking(f"popularity {knob:g}", Weights(knob, lift)).scorer(model)
-        ranks, lists = ranks_and_lists(scorer, held, K, compute.run)
+        ranks, lists = ranks_and_lists(scorer, held, K, run)
         assert lists is not None
         rows.append(
             {
                 "knob": knob,
-                "mean_rank": float(ranks.scores.mean()),
+                "mean_rank": float(rank_scores(ranks).mean()),
                 "tail_rank": float(ranks.scores[tail].mean()) if tail.any() else float("nan"),
                 "recall": float(recall(ranks, K).mean()),
-                "coverage": coverage(lists, held.train.item_count),
+                "coverage": coverage(lists, model.item_count),
                 "popularity": float(np.nanmean(mean_popularity(lists, degree))),
             }
         )

@@ -168,14 +168,14 @@ def study_degrees(graph: Graph, seed: int, backend: Backend) -> list[Degrees]:
     """Both sides of G, and of an H drawn as in the paper (a fair coin, r = 1)."""
     unliked = drawn_hidden(graph, FitPlan(seed=seed), backend)
     return [
-        _degrees("users", "G", graph.by_user.degrees),
-        _degrees("items", "G", graph.by_item.degrees),
-        _degrees("users", "H drawn", graph.by_user.degrees + unliked.degrees),
-        _degrees("items", "H drawn", np.add(*positives_to_negatives(graph, unliked))),
+        degree_law("users", "G", graph.by_user.degrees),
+        degree_law("items", "G", graph.by_item.degrees),
+        degree_law("users", "H drawn", graph.by_user.degrees + unliked.degrees),
+        degree_law("items", "H drawn", np.add(*positives_to_negatives(graph, unliked))),
     ]
 
 
-def _degrees(side: str, graph: str, degrees: NDArray[Any]) -> Degrees:
+def degree_law(side: str, graph: str, degrees: NDArray[Any]) -> Degrees:
     """Users have a law with a cut-off, items one without, as in the paper's figure 1."""
     histogram = degree_histogram(degrees, bins_per_decade=BINS_PER_DECADE)
     fit = fit_power_law_cutoff(degrees) if side == "users" else fit_power_law(degrees)
