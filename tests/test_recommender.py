@@ -528,7 +528,7 @@ def test_stored_values_that_are_no_likes(value: float) -> None:
         (sp.csr_matrix(np.ones((1, 5))), "only one user with likes"),
         (sp.csr_matrix(np.ones((5, 1))), "only one item with likes"),
         (sp.csr_matrix(np.eye(5) * (1 + 2j)), "the matrix holds complex"),
-        (np.ones((5, 5)), "cannot read likes from 'ndarray'"),
+        (np.ones((5, 5)), r"an array of shape \(5, 5\) is not read"),
         (None, "cannot read likes from 'NoneType'"),
         ("nowhere.csv", "there is no such file"),
     ],

@@ -25,6 +25,7 @@ from considerate.evaluation.metrics import rank_score
 from considerate.evaluation.ranks import held_ranks
 from considerate.evaluation.scorer import FunctionScorer
 from considerate.evaluation.split import HeldOut
+from considerate.fitting.driver import COLLAPSED
 from considerate.fitting.tuning import (
     KNOBS,
     NEGATIVES,
@@ -414,12 +415,18 @@ def test_a_given_knob_is_the_models_own() -> None:
 
 
 def test_collapse_is_said(caplog: pytest.LogCaptureFixture) -> None:
-    """Likes without any taste prune the vectors; planted clusters do not."""
+    """Likes without any taste prune the vectors; planted clusters do not. A few sweeps say nothing of it."""
     noise = sp.csr_matrix((np.random.default_rng(0).random((300, 80)) < 0.05).astype(np.float32))
     with caplog.at_level(logging.WARNING, logger="considerate"):
         small(sweeps=30).fit(planted(300, 40, inside=0.6, across=0.02))
+        for sweeps in (1, 6, 9):  # near the first values, which are narrow
+            short = small(sweeps=sweeps, consideration="popularity").fit(noise)
+            assert short.model_.shared.prior_spread() < COLLAPSED
         assert "collapsed" not in caplog.text
         small(sweeps=30).fit(noise)
+        assert "the vectors have all but collapsed" in caplog.text
+        caplog.clear()
+        small(sweeps=30, tolerance=0.0).fit(noise)  # never converges
         assert "the vectors have all but collapsed" in caplog.text
 
 

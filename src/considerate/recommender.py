@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from considerate.data import ReaderOptions
+from considerate.data.options import ReaderKeywords
 from considerate.errors import ModelFileError, UsageError
 from considerate.fitting.driver import run_fit
 from considerate.fitting.in_memory import InMemoryBackend
@@ -96,14 +97,16 @@ class Recommender(Parameters, Learned):
         checkpoint: PathLike | None = None,
         checkpoint_every: int = 5,
         resume: bool = False,
+        **reading: Unpack[ReaderKeywords],
     ) -> Recommender:
-        """Fit to likes: a scipy sparse matrix of users by items, Interactions, or anything `read_interactions` reads.
+        """Fit to likes: a path, a data frame, a table, a scipy sparse matrix of users by items: anything that
+        `read_interactions` reads, with its options as keywords, such as where="rating >= 4" or titles="items.csv".
 
-        Every stored value is one like and must be positive. `callback(sweep, seconds, bound)` is called after each
-        sweep, with the bound of the posterior before it. Ctrl-C raises KeyboardInterrupt, as ever, and leaves this
-        fitted to the last finished sweep. Returns self.
+        Every stored value of a matrix is one like and must be positive. `callback(sweep, seconds, bound)` is called
+        after each sweep, with the bound of the posterior before it. Ctrl-C raises KeyboardInterrupt, as ever, and
+        leaves this fitted to the last finished sweep. Returns self.
 
-        `reader` are options of `read_interactions`, such as {"where": "rating >= 4"}. `backend` partitions the graph:
+        `reader` are the same options in one object, in place of keywords. `backend` partitions the graph:
         `RayBackend()` over processes or machines, `OutOfCore()` over files of this machine; users then stay where
         they are and are read from the shards in `model_folder`, which all machines must share, when they are asked for
         (a temporary folder if not given).
@@ -111,7 +114,8 @@ class Recommender(Parameters, Learned):
         `checkpoint` is a folder, or an address such as s3://bucket/name, that the state is written to every
         `checkpoint_every` sweeps; with `resume` the fit goes on from the last one there, to the same bits.
         """
-        request = self.fit_request(user_items, reader=reader, model_folder=model_folder)
+        options = ReaderOptions.choose(reader, reading)
+        request = self.fit_request(user_items, reader=options, model_folder=model_folder)
         request = replace(request, checkpoint=CheckpointOptions.parse(checkpoint, checkpoint_every, resume))
         begun, steps = time.perf_counter(), self.fit_steps(request, backend)
         try:

@@ -3,6 +3,7 @@
     read.py        read_interactions and what it returns; a title per item
     options.py     ReaderOptions: columns, rule, titles, query, times; the usual names of columns
     sources.py     what a source is: a path, an address, a table, a database, a matrix; opened as an input
+    frames.py      tables in memory: Arrow, data frames, dicts of columns, arrays
     inputs.py      an input: its columns as a stream of Arrow batches
     parquet.py     Parquet files and folders, local or at an address; whole or some of their row groups
     text.py        CSV and its relatives: delimiter, header, types

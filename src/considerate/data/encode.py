@@ -19,11 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from considerate.data.inputs import Input, value_type
+from considerate.data.options import quoted
 from considerate.data.vocabulary import MOST_ROWS, Vocabulary, distinct, inverse, look_up, rank_integers, sort_strings
 from considerate.errors import DataError
 
 LONGEST_TEXT = 1 << 16  # bytes of an id or of a title
 EXACT = 2**53  # whole numbers up to here are exact in double precision
+_UUID_DIGITS = [at for at in range(36) if at not in (8, 13, 18, 23)]  # the others are hyphens
 _CANONICAL = r"^(0|-?[1-9][0-9]{0,18})$"
 
 
@@ -45,8 +47,12 @@ class Encoder:
         kind = _storage(kind)
         texts = at.is_string(kind) or at.is_large_string(kind) or at.is_binary(kind) or at.is_large_binary(kind)
         numbers = at.is_integer(kind) or at.is_floating(kind) or at.is_decimal(kind)
-        if not (texts or numbers or at.is_null(kind)):
-            raise DataError(f"{self.where} are of type {kind}; ids are integers or strings: convert the column first.")
+        uuids = at.is_fixed_size_binary(kind) and kind.byte_width == 16
+        if not (texts or numbers or uuids or at.is_null(kind)):
+            raise DataError(
+                f"{self.where} are of type {kind}; ids are integers, strings or UUIDs: convert the column first, such "
+                "as to strings."
+            )
 
     def add(self, chunks: list[Any]) -> None:
         """Take the next rows: Arrow arrays of one type."""
@@ -64,7 +70,9 @@ class Encoder:
             self.parts.append(np.concatenate([self._integers(chunk) for chunk in chunks]))
         elif not at.is_null(kind):
             dictionary, codes = distinct(chunks)
-            if at.is_binary(kind) or at.is_large_binary(kind):
+            if at.is_fixed_size_binary(kind):
+                dictionary = _uuid_texts(dictionary)
+            elif at.is_binary(kind) or at.is_large_binary(kind):
                 dictionary = self._cast(dictionary, pa.large_string())
             check_length(f"{self.table.name}: the {self.side}", self.column, dictionary)
             self.dictionaries.append(dictionary.cast(pa.large_string()))
@@ -130,6 +138,7 @@ class Encoder:
             raise DataError(
                 f"{self.where} are not valid UTF-8 text; the file may be damaged: write it again."
             ) from error
+        dictionary, merged = self._trimmed(dictionary, merged)
         integers = None
         if self.table.from_text:
             self._check_text(dictionary)
@@ -140,6 +149,18 @@ class Encoder:
             order = np.argsort(integers)
             vocabulary, rank = Vocabulary.of_integers(integers[order]), inverse(order)
         return look_up([rank[codes] for codes in np.split(merged, sizes)], self.parts), vocabulary
+
+    def _trimmed(self, dictionary: Any, codes: NDArray[np.int32]) -> tuple[Any, NDArray[np.int32]]:
+        """Distinct ids without white space around them, and codes that point to these."""
+        import pyarrow.compute as pc
+
+        trimmed = pc.utf8_trim_whitespace(dictionary)
+        changed = int(pc.sum(pc.not_equal(trimmed, dictionary)).as_py() or 0)
+        if not changed:
+            return dictionary, codes
+        self.notes.append(f"white space around {changed:,} {self.side}s in {self.column!r} is removed")
+        dictionary, places = distinct([trimmed])
+        return dictionary, places[codes]
 
     def _check_text(self, dictionary: Any) -> None:
         """Refuse ids that only a misplaced quote can have made; note one that may stand for a missing value."""
@@ -159,6 +180,10 @@ class Encoder:
             for wrong in dictionary.filter(pc.match_substring_regex(dictionary, pattern)):
                 id_text = f"the {self.side} {wrong.as_py()[:60]!r} in {self.column!r}"
                 raise DataError(f"{self.table.name}: {id_text} {reason}.")
+        comments = dictionary.filter(pc.match_substring_regex(dictionary, "^# "))
+        if len(comments) and self.column == self.table.names[0]:
+            seen = f"{comments[0].as_py()[:60]!r} in {self.column!r}"
+            self.notes.append(f"{seen} is taken for the id of a {self.side}, not for a comment")
         if pc.index(dictionary, pa.scalar("NA", dictionary.type)).as_py() >= 0:
             self.notes.append(f"NA in {self.column!r} is taken for the id of a {self.side}, not for a missing value")
 
@@ -168,6 +193,18 @@ def _storage(kind: Any) -> Any:
     import pyarrow as pa
 
     return value_type(kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind)
+
+
+def _uuid_texts(values: Any) -> Any:
+    """UUIDs of 16 bytes as Python prints them, in hexadecimal with hyphens."""
+    import pyarrow as pa
+
+    raw = np.frombuffer(values.buffers()[1], np.uint8)[16 * values.offset :][: 16 * len(values)].reshape(-1, 16)
+    digits = np.frombuffer(b"0123456789abcdef", np.uint8)
+    texts = np.full((len(raw), 36), ord("-"), np.uint8)
+    texts[:, _UUID_DIGITS] = digits[np.stack([raw >> 4, raw & 15], axis=2).reshape(-1, 32)]
+    offsets = np.arange(len(raw) + 1, dtype=np.int64) * 36
+    return pa.LargeStringArray.from_buffers(len(raw), pa.py_buffer(offsets), pa.py_buffer(texts))
 
 
 def check_missing(source: str, side: str, column: str, missing: int) -> None:
@@ -195,11 +232,6 @@ def check_length(what: str, column: str, texts: Any) -> None:
             f"{what} of {longest:,} bytes in {column!r} is too long; at most {LONGEST_TEXT:,} are read: is this the "
             "right column?"
         )
-
-
-def quoted(column: str) -> str:
-    """A column's name as a rule writes it."""
-    return column if column.isidentifier() else f"`{column}`"
 
 
 def _as_integers(dictionary: Any) -> NDArray[np.int64] | None:

@@ -82,12 +82,13 @@ def value_type(kind: Any) -> Any:
 
 
 def _without_views(kind: Any) -> Any:
-    """A type with ordinary strings for string views, which Arrow's filters do not know."""
+    """A type with ordinary strings and bytes for views of them, which Arrow's filters do not know."""
     import pyarrow as pa
 
     if pa.types.is_dictionary(kind):
         return pa.dictionary(kind.index_type, _without_views(kind.value_type))
-    return pa.large_string() if str(kind) == "string_view" else kind
+    views = {"string_view": pa.large_string(), "binary_view": pa.large_binary()}
+    return views.get(str(kind), kind)
 
 
 @contextmanager

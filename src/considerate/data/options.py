@@ -6,6 +6,7 @@ by their usual names.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypedDict
@@ -48,8 +49,20 @@ class ReaderOptions:
         names = [option.name for option in fields(cls)]
         for name in options or {}:
             if name not in names:
-                raise UsageError(f"reader has {name!r}, which is no option of the reader; it takes {', '.join(names)}.")
+                raise UsageError(f"{name!r} is no option of the reader; it takes {', '.join(names)}.")
         return cls(**(options or {}))
+
+    @classmethod
+    def choose(cls, options: ReaderOptions | Mapping[str, Any] | None, named: Mapping[str, Any]) -> ReaderOptions:
+        """`options` if given, else those that are named; UsageError if there are both."""
+        if options is not None and named:
+            raise UsageError(f"reader came with {', '.join(named)}; put them all into reader, or leave it out.")
+        return cls.of(named if options is None else options)
+
+    @property
+    def is_default(self) -> bool:
+        """Whether nothing was chosen."""
+        return all(value is None for value in vars(self).values())
 
     @property
     def headers(self) -> list[str]:
@@ -68,7 +81,7 @@ class ReaderOptions:
 
 
 class ReaderKeywords(TypedDict, total=False):
-    """The same options as keywords of a function."""
+    """The fields of `ReaderOptions`, as keywords."""
 
     user_column: str | None
     item_column: str | None
@@ -93,6 +106,11 @@ _ITEM = (
 )
 SPECIAL = {"user": _USER.split(), "item": _ITEM.split()}
 RATINGS = ("rating", "ratings", "stars", "starrating", "score", "bookrating", "userrating", "overall")
+_HOW_MUCH = (
+    "amount clicks confidence count counts duration freq frequency hours listens minutes playcount plays playtime "
+    "purchases qty quantity seconds strength views watchtime weight weights"
+)
+WEIGHTS = frozenset(_HOW_MUCH.split())  # of columns that say more of a row than that there was a like
 TITLES = (
     *("title", "name", "movietitle", "booktitle", "itemtitle", "producttitle", "originaltitle", "itemname"),
     *("productname", "artistname", "trackname", "label"),
@@ -121,11 +139,11 @@ def listed(names: Sequence[str]) -> str:
 
 
 def find(name: str, names: Sequence[str], source: str, option: str) -> str:
-    """The column called `name`, by its exact name or, where only one fits, without regard to case."""
+    """The column called `name`, by its exact name or, where only one fits, without regard to case and spaces."""
     if not isinstance(name, str):
         raise UsageError(f"{option}: a column is named by a string, not by {name!r}.")
     fits = [column for column in names if column == name]
-    fits = fits or [column for column in names if column.lower() == name.lower()]
+    fits = fits or [column for column in names if column.strip().lower() == name.strip().lower()]
     if len(fits) == 1:
         return fits[0]
     if fits:
@@ -164,6 +182,26 @@ def guess_time(types: Mapping[str, Any]) -> str | None:
 
     kinds = {plain(name): name for name, kind in types.items() if at.is_primitive(kind)}
     return next((kinds[word] for word in TIMES if word in kinds), None)
+
+
+def unused_weights(names: Sequence[str], options: ReaderOptions) -> list[str]:
+    """Columns that look like counts, weights or ratings and that nothing asks for, by resolved options."""
+    rule = [] if options.where is None else [column.lower() for column in parse(options.where).columns]
+    used = {str(name).lower() for name in (options.user_column, options.item_column, options.time_column)} | set(rule)
+    if "rating" in rule:
+        used.add(str(options.rating_column).lower())
+    return [name for name in names if _is_weight(name) and name.strip().lower() not in used]
+
+
+def _is_weight(name: str) -> bool:
+    """Whether one of the words of a name says how much."""
+    words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+", name)
+    return plain(name) in RATINGS or any(word.lower() in WEIGHTS for word in words)
+
+
+def quoted(column: str) -> str:
+    """A column's name as a rule writes it."""
+    return column if column.isidentifier() else f"`{column}`"
 
 
 def pick_pair(names: Sequence[str], user: str | None, item: str | None, source: str) -> tuple[str, str, list[str]]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from considerate.data.encode import Encoder, TimeColumn, check_length, quoted
+from considerate.data.encode import Encoder, TimeColumn, check_length
 from considerate.data.inputs import Input, translate_errors
 from considerate.data.options import (
     GUESS,
@@ -23,15 +24,20 @@ from considerate.data.options import (
     guess,
     guess_rating,
     guess_time,
+    listed,
     pick_pair,
     plain,
+    quoted,
     refuse_column,
+    unused_weights,
 )
 from considerate.data.parquet import ParquetInput
 from considerate.data.rules import Compiled, compile_rule, parse
 from considerate.data.sources import is_database, is_sparse, matrix_pairs, open_input
 from considerate.data.vocabulary import Titles, Vocabulary, string_bytes
 from considerate.errors import DataError, UsageError
+
+logger = logging.getLogger("considerate")
 
 GROUP_ROWS = 5_000_000  # rows that go through one hash table
 GROUP_BYTES = 1 << 28
@@ -89,14 +95,15 @@ def read_interactions(
 ) -> Interactions:
     """Likes from any source.
 
-    source           path of a Parquet file or folder or of delimited text (.gz too), Arrow table or reader,
-                     data frame, scipy sparse matrix, sqlite:/// or postgresql:// address, or Interactions;
+    source           path of a Parquet file or folder or of delimited text (.gz too); data frame, lazy frame of
+                     polars, Arrow table or reader, dict of columns, array of two columns or a tuple of two arrays,
+                     users and items; scipy sparse matrix; sqlite:/// or postgresql:// address; Interactions.
                      Parquet also at an s3://, gs://, hdfs:// or abfs:// address
     user_column      column names; guessed from the usual ones if not given
     item_column
     rating_column    a column that holds ratings under an unusual name; `rating` in the rule means it
     where            which rows are likes, such as "rating >= 4"; needed if there are ratings (see rules.py)
-    titles           a source of item ids and titles
+    titles           a source of item ids and titles, or a dict {id: title}
     title_id_column  its columns, guessed if not given
     title_column
     query            what to ask a database
@@ -112,12 +119,12 @@ def read_interactions(
 def read_likes(source: Any, options: ReaderOptions) -> Interactions:
     """`read_interactions` by options."""
     if isinstance(source, Interactions):
-        if options != ReaderOptions():
+        if not options.is_default:
             raise UsageError("these likes have been read already; give the options to the first reading.")
         return source
     notes: list[str] = []
     if is_sparse(source):
-        if options.untitled() != ReaderOptions():
+        if not options.untitled().is_default:
             raise UsageError("a matrix has no columns to name and no rows to choose; leave these options out.")
         users, items = matrix_pairs(source)
         user_ids, item_ids = (Vocabulary.range(size) for size in source.shape)
@@ -174,7 +181,17 @@ def resolve_columns(table: Input, options: ReaderOptions) -> tuple[ReaderOptions
         notes += [] if time is None else [f"times are taken from the column {time!r}"]
     else:
         time = _named(table, options.time_column, "--time-column")
-    return replace(options, user_column=user, item_column=item, rating_column=rating, time_column=time), notes
+    options = replace(options, user_column=user, item_column=item, rating_column=rating, time_column=time)
+    if unused := unused_weights(table.names, options):
+        logger.warning(
+            "%s: every row is one like, whatever it has in %s, which is not used as a weight. A rule says which rows "
+            'are likes, such as where="%s >= 2" (--where)',
+            table.name,
+            listed(unused),
+            quoted(unused[0]),
+            extra={"once": True},
+        )
+    return options, notes
 
 
 def _named(table: Input, column: str | None, option: str) -> str | None:
@@ -328,11 +345,15 @@ def find_titles(items: Vocabulary, options: ReaderOptions) -> tuple[Titles | Non
 
     if options.titles is None:
         return None, []
-    with closing(open_input(options.titles, None, options.title_headers)) as table:
+    source = options.titles
+    if isinstance(source, Mapping) and all(isinstance(title, str | None) for title in source.values()):
+        source = {"item": list(source), "title": list(source.values())}
+    with closing(open_input(source, None, options.title_headers)) as table:
         id_column, title_column = _pick(table, options)
         both = list(dict.fromkeys((id_column, title_column)))
         encoder = Encoder("item", id_column, table.types(both)[id_column], table)
-        fields = {"item": pc.field(id_column), "title": pc.field(title_column).cast(pa.large_string())}
+        text = pc.utf8_trim_whitespace(pc.field(title_column).cast(pa.large_string()))
+        fields = {"item": pc.field(id_column), "title": text}
         parts = []
         with translate_errors(table.name):
             for batch in table.scan(both, both, fields, pc.field(id_column).is_valid()):

@@ -248,9 +248,11 @@ def _balanced(terms: list[Any], join: Callable[[Any, Any], Any]) -> Any:
 def _number(field: Any, kind: Any) -> Any:
     """A column as double precision, through its text where it is a dictionary of texts."""
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     value = value_type(kind)
     field = field if value == kind else field.cast(value)
+    field = pc.utf8_trim_whitespace(field) if value in (pa.string(), pa.large_string()) else field
     return field if value == pa.float64() else field.cast(pa.float64())
 
 
@@ -280,6 +282,7 @@ def _bind(name: str, kind: Any, node: Comparison) -> tuple[Any, list[Any]]:
     if at.is_integer(kind) and numbers and all(_fits(value, kind) for value in values):
         return field, [pa.scalar(int(value), kind) for value in values]
     is_text = kind in (pa.string(), pa.large_string())
+    field = pc.utf8_trim_whitespace(field) if is_text else field
     if at.is_integer(kind) or at.is_floating(kind) or at.is_decimal(kind) or (is_text and numbers):
         if not numbers:
             raise refuse("compare it with a number, without quotes")

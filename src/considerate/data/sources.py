@@ -1,4 +1,4 @@
-"""What a source is: a path, an address, a table, a data frame, a database; opened as an input.
+"""What a source is: a path, an address, a table in memory, a database; opened as an input.
 
 Databases answer through ADBC, in Arrow batches:
 
@@ -16,7 +16,7 @@ import re
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
@@ -24,7 +24,8 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsp
 import numpy as np
 from numpy.typing import NDArray
 
-from considerate.data.inputs import BATCH_ROWS, REMOTE, Input, StreamInput, hide_secrets, scheme_of, translate_errors
+from considerate.data.frames import guarded, open_table
+from considerate.data.inputs import REMOTE, Input, StreamInput, hide_secrets, scheme_of, translate_errors
 from considerate.data.parquet import (
     PARQUET_ENDINGS,
     held_by,
@@ -55,12 +56,7 @@ def open_input(source: Any, query: str | None = None, headers: Sequence[str] = (
         return open_remote(source)
     if isinstance(source, str | os.PathLike):
         return _open_path(_local_path(os.fsdecode(source)), headers)
-    if hasattr(source, "__arrow_c_stream__") or hasattr(source, "__arrow_c_array__"):
-        return _open_arrow(source)
-    raise UsageError(
-        f"cannot read likes from {type(source).__name__!r}; give a path, an Arrow table, a data frame with "
-        "__arrow_c_stream__ (pandas 2.2, polars), a scipy sparse matrix or the address of a database."
-    )
+    return open_table(source)
 
 
 def would_be_read(path: str, folder: str) -> bool:
@@ -93,33 +89,6 @@ def _local_path(source: str) -> Path:
             raise UsageError(f"{source}: the address of a file has three slashes, as in file:///data/likes; add one.")
         source = unquote(parts.path)
     return Path(source).expanduser()
-
-
-def _open_arrow(source: Any) -> Input:
-    import pyarrow as pa
-
-    name = f"the given {type(source).__name__}"
-    with translate_errors(name):
-        if isinstance(source, pa.RecordBatchReader):
-            return StreamInput(name, source.schema, _guarded(source, translate_errors(name)))
-        if hasattr(source, "__arrow_c_stream__"):
-            table = pa.table(source)
-        else:
-            table = pa.Table.from_batches([pa.record_batch(source)])
-        for at, column in enumerate(table.column_names):
-            # pandas' NaN comes out of Arrow as null: make it the NaN that the user sees
-            dtype = getattr(getattr(source, "dtypes", None), "get", lambda _: None)(column)
-            if getattr(dtype, "kind", "") == "f" and pa.types.is_floating(table.schema.types[at]):
-                filled = table.column(at).fill_null(pa.scalar(float("nan"), table.schema.types[at]))
-                table = table.set_column(at, column, filled)
-        table = table.drop_columns([name for name in table.column_names if re.fullmatch(r"__index_level_\d+__", name)])
-        return StreamInput(name, table.schema, table.to_batches(max_chunksize=BATCH_ROWS))
-
-
-def _guarded(reader: Any, errors: AbstractContextManager[None]) -> Iterator[Any]:
-    """The batches of a reader, with its errors translated."""
-    with errors:
-        yield from reader
 
 
 def _open_path(path: Path, headers: Sequence[str]) -> Input:
@@ -207,7 +176,7 @@ def open_sql(address: str, query: str | None) -> StreamInput:
         cursor = stack.enter_context(closing(connection.cursor()))
         cursor.execute(statement)
         reader = stack.enter_context(closing(cursor.fetch_record_batch()))
-        batches = _guarded(reader, _database_errors(name, address))
+        batches = guarded(reader, _database_errors(name, address))
         return StreamInput(name, reader.schema, batches, stack.pop_all().close)
 
 

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import dropwhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,6 +31,7 @@ MISSING = ["", "NULL", "null", "NA", "N/A", "\\N"]
 MISSING_IDS = ["", "NULL", "null", "NaN", "nan", "None", "N/A", "<NA>", "\\N"]
 _TRANSLATED = {"::": "\x1f", " ": "\x1f"}  # what Arrow gets for a delimiter that it does not know
 _ALWAYS_QUOTED = (",", ";")  # elsewhere a quote may be a letter as any other
+_COMMENT = ("#", "%")  # what a line of a comment begins with, where others do not
 _UNCLOSED = "a quote is opened that is not closed as it should be, so rows may be lost; close or double it"
 
 
@@ -55,14 +57,9 @@ class TextInput(Input):
 
         types = {name: kind for name, kind in self.types(ids).items() if name in needed}
         texts = {name: MISSING_IDS if name in ids else MISSING for name in types if pa.types.is_string(types[name])}
-        try:
-            with self._bytes() as file:
-                for batch in pc.open_csv(pa.PythonFile(_ReadInBlocks(file, self), mode="r"), *self._options(types)):
-                    yield self._clean(batch, texts)
-        except pa.ArrowInvalid as error:
-            if "straddling" not in str(error):
-                raise
-            raise self._too_long() from error
+        with self._refusing_rows(), self._bytes() as file:
+            for batch in pc.open_csv(pa.PythonFile(_ReadInBlocks(file, self), mode="r"), *self._options(types)):
+                yield self._clean(batch, texts)
         if self.quotes and self.quoted:
             self._check_quotes()
 
@@ -80,7 +77,7 @@ class TextInput(Input):
 
         data = sample.encode()
         data = _translate(data, self.delimiter) if self.delimiter in _TRANSLATED else data
-        with translate_errors(self.name):
+        with translate_errors(self.name), self._refusing_rows():
             schema = pc.read_csv(io.BytesIO(data), *self._options(None)).schema
         self.schema = pa.schema([(column.name, wider(column.type)) for column in schema])
 
@@ -110,7 +107,7 @@ class TextInput(Input):
 
         for name, missing in texts.items():
             at = batch.schema.get_field_index(name)
-            column = pc.ascii_trim_whitespace(batch.column(at))
+            column = pc.utf8_trim_whitespace(batch.column(at))
             if column.nbytes != batch.column(at).nbytes and self.quotes:
                 stray = batch.column(at).filter(pc.match_substring_regex(batch.column(at), r'^\s+"'))
                 if len(stray):
@@ -131,6 +128,24 @@ class TextInput(Input):
                 if len(line) == BLOCK:
                     return DataError(f"{self.name}: line {at} has more than {BLOCK} bytes; expected one like per line.")
         return DataError(f"{self.name}: at a value longer than {BLOCK} bytes {_UNCLOSED}.")
+
+    @contextmanager
+    def _refusing_rows(self) -> Iterator[None]:
+        """A row that does not have the fields of others, as a sentence where it is too long or begins as a comment."""
+        import pyarrow as pa
+
+        try:
+            yield
+        except pa.ArrowInvalid as error:
+            if "straddling" in str(error):
+                raise self._too_long() from error
+            comment = re.search(r"got \d+: *([#%][^\x1f]{,60})", str(error))
+            if comment is None:
+                raise
+            with self._bytes() as file:
+                texts = (line.decode(errors="replace").lstrip() for line in file)
+                first = next((at for at, text in enumerate(texts, 1) if text.startswith(comment[1])), 0)
+            raise _refuse_comment(self.name, first, comment[1]) from error
 
     def _check_quotes(self) -> None:
         """A quote that is not closed takes the lines after it for one value: refuse that, and note long values.
@@ -225,6 +240,13 @@ def _are_quotes(sample: str, delimiter: str, cut: bool) -> bool:
     return False
 
 
+def _refuse_comment(name: str, line: int, text: str, otherwise: str = "") -> DataError:
+    return DataError(
+        f"{name}: line {line} looks like a comment ({text.strip()[:60]!r}), and comments are not read; remove "
+        f"such lines, e.g. grep -v '^{text.strip()[:1]}' in.csv > out.csv{otherwise}."
+    )
+
+
 class _Row(NamedTuple):
     fields: list[str]
     first_line: int  # lines before it
@@ -241,6 +263,7 @@ def open_text(path: Path, gzipped: bool, headers: Sequence[str]) -> TextInput:
     sample, cut = _decode(start, name), len(start) == SAMPLE
     with _long_fields():
         delimiter, quotes, rows = _find_delimiter(sample, path, name, cut)
+    _check_comments(rows, headers, name)
     first, header = rows[0], _has_header([row.fields for row in rows], headers)
     names = _unique(first.fields if header else [""] * len(first.fields))
     skip = first.last_line if header else first.first_line
@@ -310,11 +333,23 @@ def _find_delimiter(sample: str, path: Path, name: str, cut: bool) -> tuple[str,
         if width >= 2 and count / len(rows) > best[0] and len(rows[0].fields) == width:
             best = (count / len(rows), delimiter, quotes, rows)
     if not best[3]:
+        for at, line in enumerate(re.split(r"\r\n|\r|\n", sample), 1):
+            if line.lstrip().startswith(_COMMENT):
+                raise _refuse_comment(name, at, line)
         raise DataError(
             f"{name}: its lines do not have the same number of fields with any of comma, tab, semicolon, "
             "bar, :: or white space between them; expected one like per line, at least a user and an item."
         )
     return best[1:]
+
+
+def _check_comments(rows: list[_Row], headers: Sequence[str], name: str) -> None:
+    """Refuse a file whose first rows, and no others, begin as comments do. A header may, and so may all ids."""
+    begins = [row.fields[0].lstrip().startswith(_COMMENT) for row in rows]
+    others = list(dropwhile(bool, begins))
+    if begins[0] and others and not any(others) and not _has_names(rows[0].fields, headers):
+        otherwise = ", or if it is a like, put a line with the names of the columns before it"
+        raise _refuse_comment(name, rows[0].first_line + 1, rows[0].fields[0], otherwise)
 
 
 def _is_number(text: str) -> bool:
@@ -325,10 +360,15 @@ def _is_number(text: str) -> bool:
     return True
 
 
+def _has_names(fields: list[str], headers: Sequence[str]) -> bool:
+    """Whether one of the fields is a usual name, or one that is expected."""
+    wanted = {plain(name) for name in headers}
+    return any(is_known(field) or plain(field) in wanted for field in fields if field)
+
+
 def _has_header(rows: list[list[str]], headers: Sequence[str]) -> bool:
     """Whether the first line names the columns: usual names, or words above numbers."""
-    wanted = {plain(name) for name in headers}
-    if any(is_known(name) or plain(name) in wanted for name in rows[0] if name):
+    if _has_names(rows[0], headers):
         return True
     below = [row for row in rows[1:] if len(row) == len(rows[0])]
     return bool(below) and any(

@@ -102,9 +102,13 @@ class Vocabulary:
         return [self.id_of(int(row)) for row in rows]
 
     def row_of(self, value: object) -> int:
-        """The row of an id, or -1. An integer as Python prints it finds an integer id: a shell gives text."""
+        """The row of an id, or -1. An integer as Python prints it finds an integer id: a shell gives text. White space
+        around a text is that of the data, where the reader has removed it."""
         row = self.last_up_to(value)
-        return row if row >= 0 and self.key_at(row) == self._key(value) else -1
+        if row >= 0 and self.key_at(row) == self._key(value):
+            return row
+        trimmed = value.strip() if self.kind == "string" and isinstance(value, str) else value
+        return -1 if trimmed == value else self.row_of(trimmed)
 
     def last_up_to(self, value: object) -> int:
         """The row of the largest id that is not above this one, or -1; also -1 of what cannot be an id."""

@@ -16,6 +16,7 @@ from considerate.fitting.memory import translate_memory_errors
 from considerate.fitting.resume import chosen_settings, open_checkpoints
 from considerate.fitting.session import FitBackend, FitRequest, FitSession
 from considerate.fitting.stopping import (
+    MOST_RECENT,
     FitProgress,
     FitStep,
     has_converged,
@@ -73,7 +74,8 @@ def run_fit(request: FitRequest, backend: FitBackend, publish: Publish) -> Gener
                         publish(session, session.finish(plan, _with_last_bound(progress, runner)))
             raise
         if progress.state is not None:
-            warn_of_collapse(progress.state.posterior, plan.weight)
+            if progress.converged or len(progress.recent) == MOST_RECENT:  # a short fit is near its first values
+                warn_of_collapse(progress.state.posterior, plan.weight)
             report_fallbacks(session.fallen_back(), session.mixing)
             publish(session, session.finish(plan, _with_last_bound(progress, runner)))
 

@@ -18,6 +18,7 @@ from considerate.inference.sweep import Runner, State
 from considerate.parameters import FitPlan
 
 WINDOW = 5  # sweeps that are averaged to see whether a noisy bound still rises
+MOST_RECENT = 2 * WINDOW  # bounds that are kept for that
 SHORT_WINDOW = 3  # after an opening, when steps shrink from the first draws on
 
 
@@ -92,7 +93,7 @@ def sweep_until_settled(runner: Runner, plan: FitPlan, start: FitProgress) -> Ge
         number = done.state.sweep
         # Bounds of different objectives do not compare: before the groups are frozen, or the precisions are learned.
         if done.settled and number > plan.precision_delay + 1:
-            recent = (*recent, done.bound.total)[-2 * WINDOW :]
+            recent = (*recent, done.bound.total)[-MOST_RECENT:]
         converged = has_converged(recent, window_of(plan), plan.tolerance)
         seconds = time.perf_counter() - begun
         yield FitStep(number, done.state, done.bound, done.epsilon, seconds, edges, converged, recent)

@@ -337,6 +337,9 @@ class ShardedIds:
             here = np.flatnonzero(numbers == number)
             inside = users.shard(number).ids.rows_of([wanted[i] for i in here])
             rows[here] = np.where(inside >= 0, inside + users.first[number], -1)
+        spaced = [i for i in np.flatnonzero(rows < 0) if isinstance(text := wanted[i], str) and text != text.strip()]
+        if spaced:
+            rows[spaced] = self.rows_of([str(wanted[i]).strip() for i in spaced])
         return rows
 
 
