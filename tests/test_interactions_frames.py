@@ -265,8 +265,8 @@ def test_fit_takes_the_options_of_the_reader(tmp_path: Path) -> None:
 
 def test_fit_refuses_options_that_are_none() -> None:
     model, likes = Recommender(factors=2, sweeps=1), read_interactions(FRAME, where="rating >= 1")
-    with pytest.raises(UsageError, match="'wher' is no option of the reader; it takes user_column, "):
-        model.fit(FRAME, wher="rating >= 4")  # type: ignore[call-arg]
+    with pytest.raises(UsageError, match="'rule' is no option of the reader; it takes user_column, "):
+        model.fit(FRAME, rule="rating >= 4")  # type: ignore[call-arg]
     with pytest.raises(UsageError, match="reader came with where; put them all into reader, or leave it out"):
         model.fit(FRAME, where="rating >= 4", reader={"user_column": "user"})
     with pytest.raises(UsageError, match="have been read already"):
