@@ -16,10 +16,13 @@ import pytest
 
 from considerate.kernels import compiled
 
-pytest_plugins = ["servers"]  # s3_bucket, postgres
-GROUPS = {"test_page": "figures", "test_figures": "figures"}  # files that share what one process makes once
+pytest_plugins = ["servers", "study_fixtures"]  # s3_bucket, postgres; one study
+GROUPS = {  # files that share what one process makes once
+    **dict.fromkeys(("test_page", "test_page_browser", "test_captions", "test_figures"), "figures"),
+    **dict.fromkeys(("test_study", "test_study_stages", "test_study_truth", "test_study_report"), "study"),
+}
 # Long groups start first, so that no worker is left with one of them at the end.
-FIRST = ("ray", "test_docs", "test_study", "figures")
+FIRST = ("ray", "test_docs", "study", "figures")
 
 
 def group_of(nodeid: str) -> str:

@@ -18,6 +18,7 @@ from considerate.study.results import (
     Degrees,
     DifferenceByDegree,
     ErrorByDegree,
+    Example,
     Interval,
     KnobCurve,
     LikeHistogram,
@@ -99,7 +100,18 @@ def plausible_results(name: str = "MovieLens 1M", items: int = 3500) -> Results:
             Statement("near 50 % for users of one item", "no user has one item", None, "each user rated 20 or more"),
             Statement("E[tau_u] = 2.0", "2.61", False, "fewer users, and each with more items"),
         ],
+        examples=[
+            Example(
+                user="u 17",
+                degree=12,
+                liked=["Alien", "Brazil"],
+                held_out=["Dune"],
+                lists={"considerate, first places": ["Dune", "Solaris"], "most popular": ["Titanic", "Jaws"]},
+                p_like=[0.81, 0.64],
+            )
+        ],
         seconds=734.2,
+        reused_seconds=3000.0,
         versions={"considerate": "0.1.0", "numpy": "2.3.1", "python": "3.12.4"},
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import re
@@ -19,7 +20,19 @@ pytest.importorskip("matplotlib")
 
 from considerate.study.figures import DRAWN, draw_all
 from considerate.study.figures.fits import draw_balance
-from considerate.study.figures.style import Looks, bin_centre, degree_text, enough, paper_style, plain
+from considerate.study.figures.style import (
+    COLUMN,
+    DARK,
+    PAGE,
+    PALE,
+    Looks,
+    Sheet,
+    bin_centre,
+    degree_text,
+    enough,
+    paper_style,
+    plain,
+)
 from considerate.study.results import Results
 from randomised import share
 from study_results import PEERS, drawn_once, empty_results, plausible_results
@@ -37,6 +50,10 @@ def texts(svg: Path) -> str:
     return "\n".join(re.findall(r"<!-- (.*?) -->", svg.read_text(), re.S))
 
 
+def wide(svg: Path) -> Path:
+    return svg.with_name(f"{svg.stem}-wide.svg")
+
+
 def test_every_figure_is_drawn_from_full_results(drawn: dict[str, Path]) -> None:
     assert list(drawn) == list(DRAWN)
     for svg in drawn.values():
@@ -44,12 +61,13 @@ def test_every_figure_is_drawn_from_full_results(drawn: dict[str, Path]) -> None
         assert svg.with_suffix(".pdf").read_bytes().startswith(b"%PDF")
 
 
-def test_figures_are_one_column_wide_and_legible(drawn: dict[str, Path]) -> None:
+def test_figures_are_of_two_widths_and_legible(drawn: dict[str, Path]) -> None:
     for name, svg in drawn.items():
-        root = ElementTree.parse(svg).getroot()
-        width, height = (float(root.attrib[side].removesuffix("pt")) for side in ("width", "height"))
-        assert width == pytest.approx(3.4 * 72, abs=0.1), name
-        assert height < 9 * 72, f"{name} is higher than a page"
+        for file, inches in ((svg, 3.4), (wide(svg), 7.2)):
+            root = ElementTree.parse(file).getroot()
+            width, height = (float(root.attrib[side].removesuffix("pt")) for side in ("width", "height"))
+            assert width == pytest.approx(inches * 72, abs=0.1), name
+            assert height < 9 * 72, f"{name} is higher than a page"
     with paper_style():
         import matplotlib
 
@@ -75,8 +93,9 @@ def test_the_same_results_give_the_same_bytes(drawn: dict[str, Path], tmp_path: 
     environment = {**os.environ, "PYTHONHASHSEED": "7", "PYTHONPATH": os.pathsep.join(filter(None, paths))}
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, env=environment)
     for name in names:
-        for kind in (".svg", ".pdf"):
-            assert drawn[name].with_suffix(kind).read_bytes() == (tmp_path / f"{name}{kind}").read_bytes(), name + kind
+        for end in (".svg", ".pdf", "-wide.svg"):
+            file = f"{name}{end}"
+            assert (drawn[name].parent / file).read_bytes() == (tmp_path / file).read_bytes(), file
 
 
 def test_no_figure_without_data_and_old_ones_go(tmp_path: Path) -> None:
@@ -169,6 +188,40 @@ def test_scorers_that_join_get_looks_of_their_own() -> None:
     assert len({looks[name].colour for name in ("mine", "yours", "popularity")}) == 3
 
 
+def test_every_colour_has_a_partner_that_stands_out_on_a_dark_page(drawn: dict[str, Path]) -> None:
+    known = {light.lower(): dark for light, dark in DARK.items()}
+    for name, svg in drawn.items():
+        for file in (svg, wide(svg)):
+            assert set(re.findall(r"#[0-9a-f]{6}\b", file.read_text())) <= set(known), name
+    ground, quiet = luminance(DARK["#ffffff"]), {"#ffffff", "#e6e6e6", PALE}
+    for light in set(DARK) - quiet:
+        assert (luminance(DARK[light]) + 0.05) / (ground + 0.05) > 4.5, light
+
+
+@pytest.mark.parametrize("sheet", [COLUMN, PAGE], ids=["column", "page"])
+@pytest.mark.parametrize("name", ["differences", "differences-by-degree", "histograms", "knob", "traces", "balance"])
+def test_titles_and_labels_are_inside_the_figure_and_apart(name: str, sheet: Sheet) -> None:
+    full = plausible_results()
+    with paper_style():
+        figure = DRAWN[name](full, Looks.of(full), sheet)
+        assert figure is not None
+        figure.draw_without_rendering()
+        shown = [ax for ax in figure.axes if ax.get_visible()]
+        texts = [text for ax in shown for text in (ax.title, ax._left_title, ax.xaxis.label, ax.yaxis.label)]
+        texts += [
+            text for legend in [*figure.legends, *(ax.get_legend() for ax in shown)] if legend for text in legend.texts
+        ]
+        boxes = [
+            (text.get_text(), text.get_window_extent()) for text in texts if text.get_visible() and text.get_text()
+        ]
+    for said, box in boxes:
+        assert min(box.x0, box.y0) > -1, said
+        assert box.x1 < figure.bbox.x1 + 1, said
+        assert box.y1 < figure.bbox.y1 + 1, said
+    for (said, box), (other, second) in itertools.combinations(boxes, 2):
+        assert not box.shrunk(0.98, 0.9).overlaps(second.shrunk(0.98, 0.9)), (said, other)
+
+
 def luminance(colour: str) -> float:
     channels = np.array([int(colour[at : at + 2], 16) for at in (1, 3, 5)]) / 255
     linear = np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
@@ -240,10 +293,10 @@ def test_the_chosen_knob_is_marked_on_its_curve() -> None:
 
 def test_figures_say_what_they_show(drawn: dict[str, Path]) -> None:
     for name, words in {
-        "mean-ranks": ["considerate", "like, r = 1/2", "BPR-popularity", "user's degree", "item's degree"],
+        "mean-ranks": ["considerate", "paper: p(like), r = 1/2", "BPR-popularity", "user's degree", "item's degree"],
         "differences": ["EASE", "Recall@20", "ours minus the peer"],
         "reliability": ["default, recalibrated: error 0.012", "share that liked"],
-        "considered": ["a + log w: 0.875", "pi: 0.794", "user's degree"],
+        "considered": ["taste and walk (a + log w): 0.875", "popularity (pi): 0.794", "user's degree"],
         "degrees": ["users per degree", "exp"],
         "balance": ["r = 1/2, head corrected"],
     }.items():

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from considerate.errors import DataError, UsageError
+from considerate.study.names import plain_name
 from considerate.study.page import inline_svg, make_page, write_page
 from considerate.study.results import (
     ErrorByDegree,
@@ -82,12 +83,13 @@ def test_page_has_a_section_with_caption_and_links_for_each_figure(report: Path)
     ids = [had["id"] for _, had in reader.elements if had.get("id")]
     assert len(ids) == len(set(ids)), "two elements have one id"
     sections = [had["id"] for tag, had in reader.elements if tag == "section"]
-    assert sections == [*DRAWN, "statements", "data"]
+    assert sections == [*DRAWN, "examples", "statements", "data"]
     assert [link[1:] for link in reader.links() if link[1:] in sections] == sections, "the list of sections"
     assert sum(tag == "figcaption" for tag, _ in reader.elements) == len(DRAWN)
     assert "".join(reader.text).count("How to read it.") == len(DRAWN)
     for name in DRAWN:
-        assert {f"figures/{name}.svg", f"figures/{name}.pdf"} <= set(reader.links())
+        ends = (".svg", "-wide.svg", ".pdf")
+        assert {f"figures/{name}{end}" for end in ends} <= set(reader.links())
 
 
 def test_page_is_one_file_and_needs_no_network(report: Path) -> None:
@@ -111,9 +113,10 @@ def test_page_is_readable_on_a_phone_and_in_the_dark(report: Path) -> None:
     reader = read(page)
     assert ("meta", {"name": "viewport", "content": "width=device-width, initial-scale=1"}) in reader.elements
     assert "prefers-color-scheme: dark" in page
-    boxes = [had for tag, had in reader.elements if tag == "div" and had.get("class") == "table"]
+    boxes = [had for tag, had in reader.elements if tag == "div" and (had.get("class") or "").startswith("table")]
     assert len(boxes) == sum(tag == "table" for tag, _ in reader.elements) > 10
-    assert all(had.get("tabindex") == "0" for had in boxes), "a box that scrolls must be reachable by keyboard"
+    scrolling = [had for had in boxes if had["class"] != "table board"]
+    assert all(had.get("tabindex") == "0" for had in scrolling), "a box that scrolls must be reachable by keyboard"
     drawings = [had for tag, had in reader.elements if tag == "svg"]
     assert all("width" not in had and had["viewbox"] and had["aria-label"] for had in drawings)
 
@@ -123,14 +126,14 @@ def test_every_table_is_there_and_sorts_by_number() -> None:
     page = make_page(results, {}, Path())
     text = "\n".join(read(page).text)
     for scorer in results.comparisons:
-        assert scorer.name in text
+        assert plain_name(scorer.name) in text
     for caption in (
         "All scorers on the same held-out likes",
         "Ours minus each peer, paired by user",
         "Ours minus each peer by the item's degree",
-        "Mean S_rank by the user's degree",
-        "Mean S_rank by the item's degree",
-        "Median of S_rank",
+        "Mean rank by the user's degree",
+        "Mean rank by the item's degree",
+        "Median rank by the user's degree",
         "Held-out likes with p(like) under 1/2",
         "Honesty of p(like)",
         "By the popularity weight",
@@ -143,7 +146,7 @@ def test_every_table_is_there_and_sorts_by_number() -> None:
         assert caption in text, caption
     assert 'data-value="0.931"' in page
     heads = re.findall(r'<th scope="col"[^>]*>([^<]*)</th>', page)
-    assert heads[:5] == ["scorer", "S_rank", "S_rank tail", "Recall@20", "NDCG@20"]
+    assert heads[:5] == ["scorer", "mean rank", "mean rank, tail", "Recall@20", "NDCG@20"]
     for said in results.statements:
         assert said.paper in text
 
@@ -239,13 +242,52 @@ def test_an_empty_study_has_a_page_too() -> None:
     assert "No peer was compared with." in "".join(reader.text)
 
 
+def test_the_first_table_has_ours_and_every_rival() -> None:
+    page = make_page(plausible_results(), {}, Path())
+    board = page[page.index('<div class="table board">') : page.index('<div class="answers">')]
+    assert re.findall(r'<th scope="row" class="text">([^<]*)', board) == [
+        "considerate",
+        "BPR-uniform",
+        "EASE",
+        "ALS",
+        "popularity",
+        "BPR-popularity",
+    ]
+    ease = board[board.index(">EASE<") : board.index(">ALS<")]
+    assert re.search(r'0.312 <small class="no">−0.021<span class="hidden"> ours behind it', ease)
+    assert re.search(r'0.921 <small class="yes">\+0.010<span class="hidden"> ours ahead of it', ease)
+
+
+def test_the_page_says_how_long_the_study_took_in_all() -> None:
+    text = " ".join(" ".join(read(make_page(plausible_results(), {}, Path())).text).split())
+    assert "The study took 62 min: 12 min in this run, 50 min in earlier ones." in text
+
+
+def test_examples_have_titles_and_mark_what_was_held_out() -> None:
+    page = make_page(plausible_results(), {}, Path())
+    example = page[page.index('<article class="example">') : page.index("</article>")]
+    words = " ".join("".join(read(example + "</article>").text).split())
+    assert "User u 17, 12 likes" in words
+    assert "Likes Alien; Brazil; and 10 more." in words
+    assert "considerate, tuned for NDCG@20 Dune p(like) 81 % held out Solaris p(like) 64 %" in words
+    assert "most popular Titanic Jaws" in words
+
+
+def test_no_paper_name_of_a_score_is_left_unexplained() -> None:
+    text = " ".join(read(make_page(plausible_results(), {}, Path())).text)
+    assert text.count("S_rank") == text.count("S_rank in the paper") > 0
+    assert not re.search(r"first places|, for the tail", text)
+
+
 # --- The answers ---
 
 
 def answers(results: Results) -> list[str]:
     """The text of the four cards."""
     page = make_page(results, {}, Path())
-    cards = page[page.index('<div class="answers">') : page.index("<nav")].split('<div class="answer">')[1:]
+    cards = page[page.index('<div class="answers">') : page.index('<details class="words">')].split(
+        '<div class="answer">'
+    )[1:]
     return [" ".join("".join(read(card.split("</ul>")[0] + "</ul>").text).split()) for card in cards]
 
 
@@ -258,20 +300,26 @@ def test_ours_and_its_peers_are_told_apart() -> None:
 
 def test_the_four_questions_are_answered_from_the_numbers() -> None:
     ranking, honesty, knob, comparison = answers(plausible_results())
-    assert "S_rank 0.931" in ranking
+    assert "mean rank 0.931" in ranking
     assert "stands above 93.1 % of the items" in ranking
     assert "Recall@20 is 0.291" in ranking
-    assert re.search(r"For whom: best for users of \S+ likes \(0.9\d+\), weakest for \S+ \(0.\d+\)", ranking)
-    assert "Where: 0.726 in the tail (items of 2-3 likes), 0.961 in the head (1,540-3,000)." in ranking
+    assert re.search(r"Users: best at \S+ likes \(0.9\d+\), worst at \S+ \(0.\d+\)", ranking)
+    assert "Items: best at 1,540-3,000 likes (0.961), worst at 2-3 (0.726)." in ranking
     assert "off by 0.084; 0.012 recalibrated" in honesty
-    assert "0.112 (the paper's, r = 1/2), 0.084 (default), 0.012 (default, recalibrated)." in honesty
-    assert "69 % (default)" in honesty
-    assert "79.4 % (pi), 82.8 % (w), 80.1 % (a), 87.5 % (a + log w)." in honesty
+    assert "the paper's, r = 1/2: 0.112; default: 0.084; default, recalibrated: 0.012." in honesty
+    assert "default: 69 %" in honesty
+    assert (
+        "popularity (pi): 79.4 %; walk (w): 82.8 %; taste (a): 80.1 %; taste and walk (a + log w): 87.5 %." in honesty
+    )
     assert "popularity weight of 0.55" in knob
-    assert "From 0 to there mean S_rank goes from 0.907 to 0.925, that of the tail from 0.760 to 0.606" in knob
-    assert "ahead of 5 of 5" in comparison
+    assert "From 0 to there mean rank goes from 0.907 to 0.925, that of the tail from 0.760 to 0.606" in knob
+    assert "At its worst it says" in honesty
+    assert "ahead of 5 of 5 by mean rank" in comparison
+    assert re.search(
+        r"Part of the catalogue: best \+0.\d+ against \S+ on items of .*, worst −0.\d+ against", comparison
+    )
     assert "Recall@20: ahead of popularity, BPR-uniform, BPR-popularity and ALS, behind EASE." in comparison
-    assert "S_rank in the tail, weights chosen for it: ahead of popularity, BPR-uniform, BPR-popularity" in comparison
+    assert "Mean rank, tail (ours tuned for it): ahead of all 5." in comparison
 
 
 def test_an_interval_across_zero_is_neither_ahead_nor_behind() -> None:
@@ -288,8 +336,8 @@ def test_an_interval_across_zero_is_neither_ahead_nor_behind() -> None:
 def test_errors_are_weighed_by_their_counts_and_small_strata_are_not_named() -> None:
     errors = [ErrorByDegree("m", [1, 2, 10, 100], [1, 9, 99, 999], [0.5, 0.3, 0.1, 0.2], [(0, 1)] * 4, [5, 5, 30, 10])]
     honesty = answers(replace(empty_results(), errors=errors))[1]
-    assert "12.5 % (m)" in honesty
-    assert "Of users with one like: 50 % (m)" in honesty
+    assert "below one half: m: 12.5 %" in honesty
+    assert "Of users with one like: m: 50 %" in honesty
     full = plausible_results()
     rank = next(each for each in full.ranks if each.by == "user" and each.score == "considerate")
     odd = replace(rank, mean=[0.99, *rank.mean[1:]], count=[3, *rank.count[1:]])

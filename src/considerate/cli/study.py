@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from considerate.cli import screen
-from considerate.cli.options import Data, Output, StudySettings, UntitledReader, grouped, option
+from considerate.cli.options import Data, Output, Reader, StudySettings, grouped, option
 from considerate.parameters import Parameters
+from considerate.study.names import plain_name
+from considerate.study.results import Results, duration, results_to_json, took
 
 if TYPE_CHECKING:
     from considerate.study.cache import StudyStep
-    from considerate.study.results import Results
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +40,7 @@ class StudyOutput(Output):
 @grouped
 def study(
     data: Data,
-    reader: UntitledReader,
+    reader: Reader,
     settings: StudySettings,
     options: StudyChoices,
     output: StudyOutput,
@@ -52,15 +54,14 @@ def study(
     from considerate.study.experiment import Study, StudyOptions
     from considerate.study.material import read_material
     from considerate.study.page import CACHE, missing_parts, open_report, write_report
-    from considerate.study.results import results_to_json
 
     defaults = vars(Parameters())
     changed = {name: value for name, value in vars(settings).items() if value != defaults[name]}
     seed, threads = int(changed.pop("seed", 0)), changed.pop("threads", None)
     studied = StudyOptions(changed, options.splits, seed, not options.no_peers, threads)
-    quiet = output.quiet
+    quiet, begun = output.quiet, time.perf_counter()
     with open_report(output.output) as folder:
-        check_apart(str(folder / "results.json"), data, options.test, options.judged)
+        check_apart(str(folder / "results.json"), data, options.test, options.judged, reader.titles)
         with screen.library_messages(quiet):
             judged = {"judged": options.judged, "judged_where": options.judged_where, "test": options.test}
             material = read_material(data, reader, **judged, title=options.title)
@@ -71,18 +72,22 @@ def study(
             screen.say_notes(work.notes, quiet)
             for _ in work.steps() if quiet else _progress(work.steps()):
                 pass
-        written = write_report(work.results, folder)
+        results, written = write_report(work.results, folder, begun)
     if output.json:
-        screen.print_json_text(results_to_json(work.results))
+        screen.print_json_text(results_to_json(results))
     elif not quiet:
-        _show(work.results, written)
+        _show(results, written)
 
 
 def _progress(steps: Iterator[StudyStep]) -> Iterator[StudyStep]:
-    """The same steps, with a bar on the terminal."""
+    """The same steps, with a bar on the terminal; elsewhere a line for each group of stages."""
     console = screen.stderr()
     if not console.is_terminal:
-        yield from steps
+        begun = time.perf_counter()
+        for step in steps:
+            if step.reused is None:
+                screen.say(f"{step.done}/{step.total}", f"{step.stage} (after {duration(time.perf_counter() - begun)})")
+            yield step
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -104,17 +109,17 @@ def _show(results: Results, written: dict[str, str]) -> None:
         "split": "{split}; {splits} of them, {held_out:,} likes held out in each",
     }
     screen.show_facts(facts, vars(results.data), results.data.name)
-    metrics = {">S_rank": "S_rank", ">tail": "S_rank tail", ">Recall@20": "Recall@20", ">NDCG@20": "NDCG@20"}
+    metrics = {">mean rank": "S_rank", ">tail": "S_rank tail", ">Recall@20": "Recall@20", ">NDCG@20": "NDCG@20"}
     columns = {"ranked by": "{name}"} | {name: f"{{{metric}}}" for name, metric in metrics.items()}
     rows = []
     for peer in results.comparisons:
         row = {name: f"{peer.metrics[name]:.4f}" if name in peer.metrics else "-" for name in metrics.values()}
         low, high = peer.difference_intervals.get("S_rank", (0.0, 0.0))
         ahead = f"{peer.difference['S_rank']:+.4f} ±{(high - low) / 2:.4f}" if "S_rank" in peer.difference else "-"
-        rows.append(row | {"name": peer.name, "ahead": ahead})
+        rows.append(row | {"name": plain_name(peer.name), "ahead": ahead})
     screen.show_table(columns | {">ours ahead by": "{ahead}"}, rows)
     reliability = {
         f"p(like), {table.name}": f"calibration error {table.calibration_error:.3f}, AUC {table.auc:.3f}"
         for table in results.reliability
     }
-    screen.show_facts(reliability | {"took": f"{results.seconds:.0f} s"} | written)
+    screen.show_facts(reliability | {"took": took(results)} | written)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import time
 import zipfile
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -24,7 +25,8 @@ from considerate.kernels import compiled
 from considerate.storage.files import atomic_write
 
 Arrays = dict[str, NDArray[Any]]
-UNREADABLE = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)
+UNREADABLE = (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile)
+SECONDS = "stage seconds"  # in a stored stage, beside its result
 
 
 @dataclass(frozen=True)
@@ -54,29 +56,33 @@ class Cache:
     def __init__(self, folder: Path | None, data: str) -> None:
         self.folder, self.data = folder, data
 
-    def get(self, stage: Stage) -> tuple[Any, bool]:
-        """(result of a stage, whether it was stored already)"""
+    def get(self, stage: Stage) -> tuple[Any, float | None]:
+        """(result of a stage, the seconds that it took if it was stored already)"""
         if self.folder is None or stage.version is None:
-            return stage.compute(), False
-        parts = {"data": self.data, "stage": stage.name, "version": stage.version, "settings": dict(stage.settings)}
-        key = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+            return stage.compute(), None
+        about = {"data": self.data, "stage": stage.name, "version": stage.version, "settings": dict(stage.settings)}
+        key = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
         path = self.folder / f"{re.sub(r'[^a-z0-9]+', '-', stage.name.lower()).strip('-')}-{key[:24]}"
         arrays, values = path.with_suffix(".npz"), path.with_suffix(".json")
         try:
             if arrays.exists():
                 with np.load(arrays, allow_pickle=False) as stored:
-                    return {name: stored[name] for name in stored.files}, True
-            return json.loads(values.read_text(encoding="utf-8")), True
+                    parts = {name: stored[name] for name in stored.files}
+                return parts, float(parts.pop(SECONDS))
+            stored = json.loads(values.read_text(encoding="utf-8"))
+            return stored["result"], float(stored[SECONDS])
         except UNREADABLE:
+            begun = time.perf_counter()
             result = stage.compute()
+            seconds = time.perf_counter() - begun
         is_arrays = isinstance(result, dict) and all(isinstance(part, np.ndarray) for part in result.values())
         self.folder.mkdir(parents=True, exist_ok=True)
         with atomic_write(arrays if is_arrays else values) as file:
             if is_arrays:
-                np.savez(file, allow_pickle=False, **result)
+                np.savez(file, allow_pickle=False, **result, **{SECONDS: np.array(seconds)})
             else:
-                file.write(json.dumps(result).encode())
-        return result, False
+                file.write(json.dumps({"result": result, SECONDS: seconds}).encode())
+        return result, None
 
 
 class StageRunner:
@@ -85,13 +91,15 @@ class StageRunner:
     def __init__(self, cache: Cache, threads: int, total: int) -> None:
         self.cache, self.threads = cache, threads
         self.done, self.total = 0, total
+        self.reused_seconds = 0.0  # that reused stages took when they were computed
 
     def begin(self, stage: str) -> StudyStep:
         return StudyStep(stage, self.done, self.total)
 
-    def end(self, stage: str, reused: bool = False) -> StudyStep:
+    def end(self, stage: str, stored_seconds: float | None = None) -> StudyStep:
         self.done += 1
-        return StudyStep(stage, self.done, self.total, reused)
+        self.reused_seconds += stored_seconds or 0.0
+        return StudyStep(stage, self.done, self.total, stored_seconds is not None)
 
     def run(
         self, label: str, stages: Sequence[Stage], side_by_side: bool = False
@@ -104,14 +112,14 @@ class StageRunner:
             try:
                 futures = {pool.submit(self.cache.get, stage): at for at, stage in enumerate(stages)}
                 for future in as_completed(futures):
-                    results[futures[future]], reused = future.result()
-                    yield self.end(stages[futures[future]].name, reused)
+                    results[futures[future]], seconds = future.result()
+                    yield self.end(stages[futures[future]].name, seconds)
             finally:
                 pool.shutdown(cancel_futures=True)
         else:
             for at, stage in enumerate(stages):
-                results[at], reused = self.cache.get(stage)
-                yield self.end(stage.name, reused)
+                results[at], seconds = self.cache.get(stage)
+                yield self.end(stage.name, seconds)
         return [results[at] for at in range(len(stages))]
 
 

@@ -40,6 +40,7 @@ from considerate.study.results import (
     ConsideredByDegree,
     Data,
     Degrees,
+    Example,
     KnobCurve,
     Reliability,
     Results,
@@ -175,7 +176,7 @@ class Study:
             yield from self._fits()
             judged = yield from self._judge()
             considered = yield from self._consider()
-            knob = yield from self._knob()
+            knob, examples = yield from self._knob()
             traces, times = yield from self._traces()
             yield self._runner.begin("summary")
             statistics = self._summarise()
@@ -186,9 +187,11 @@ class Study:
                 reliability=self._reliability(judged),
                 considered=considered,
                 knobs=[knob],
+                examples=examples,
                 traces=traces,
                 times=times,
                 seconds=time.perf_counter() - begun,
+                reused_seconds=self._runner.reused_seconds,
                 versions=_versions(),
                 **statistics,
             )
@@ -346,14 +349,22 @@ class Study:
         bootstrap = {"seed": self.options.seed, "resamples": self.options.resamples}
         return considered_by_degree(found["names"].tolist(), found["auc"], found["degree"], **bootstrap)
 
-    def _knob(self) -> Generator[StudyStep, None, KnobCurve]:
+    def _knob(self) -> Generator[StudyStep, None, tuple[KnobCurve, list[Example]]]:
         ours = self._entrants[0]
-        chosen, lift = ours.rankings[0].weights or Weights(0.0, 0.0)
-        knobs = sorted({*fits.KNOBS, chosen})
-        work = partial(fits.knob_curve, knobs, lift, self.splits[0])
-        stage = self._stage("knob curve", work, ours.settings, knobs=knobs, lift=lift)
-        (curve,) = yield from self._runner.run("the knob's curve", [stage])
-        return KnobCurve(OURS, **curve, chosen=chosen)
+        chosen, _ = ours.rankings[0].weights or Weights(0.0, 0.0)
+        knobs, rankings = sorted({*fits.KNOBS, chosen}), ours.rankings[:2]
+        work = partial(fits.knob_and_examples, knobs, rankings, self.splits[0])
+        described = [asdict(ranking) for ranking in rankings]
+        stage = self._stage("knob curve", work, ours.settings, knobs=knobs, rankings=described)
+        (found,) = yield from self._runner.run("the knob's curve and examples", [stage])
+        return KnobCurve(OURS, **found["curve"], chosen=chosen), list(map(self._example, found["examples"]))
+
+    def _example(self, rows: Mapping[str, Any]) -> Example:
+        """An example in the words of the data."""
+        user, item = self.material.user, self.material.item
+        liked, held_out = ([item(row) for row in rows[name]] for name in ("liked", "held_out"))
+        lists = {name: [item(row) for row in listed] for name, listed in rows["lists"].items()}
+        return Example(user(rows["user"]), rows["degree"], liked, held_out, lists, rows["p_like"])
 
     def _traces(self) -> Generator[StudyStep, None, tuple[list[Trace], list[TimeCurve]]]:
         names = {OURS, *(f"the paper's, {rate}" for rate in PAPERS), *(peer.name for peer in self.peers)}

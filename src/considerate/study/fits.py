@@ -34,6 +34,8 @@ TUNED_ON = 5000  # users of the validation split at most, drawn by the seed
 TIE = 0.0005  # of mean S_rank: trials that differ by less are within the noise of a validation split
 PATIENCE = 3  # snapshots without a better S_rank, and a trial is over
 STREAM = 0x57D1
+EXAMPLE_SHARES = (0.1, 0.5, 0.9)  # which users are shown: by their number of likes
+EXAMPLE_LENGTH = 8  # items of a list that is shown
 KNOBS = tuple(round(0.1 * step, 1) for step in range(16))  # 0 to 1.5: those of the curve that is drawn
 
 # What a result depends on: when this code changes, it is computed again.
@@ -157,7 +159,12 @@ def some_users(held: HeldOut, seed: int, most: int = TUNED_ON) -> HeldOut:
     if len(people) <= most:
         return held
     random = np.random.Generator(np.random.Philox(key=[seed, STREAM]))
-    kept = np.isin(held.users, random.permutation(people)[:most])
+    return held_of(held, random.permutation(people)[:most])
+
+
+def held_of(held: HeldOut, people: NDArray[np.int64]) -> HeldOut:
+    """A split with the held-out likes of some users."""
+    kept = np.isin(held.users, people)
     return replace(held, users=held.users[kept], items=held.items[kept], left_out=0)
 
 
@@ -299,17 +306,50 @@ def trace_peer(peer: Peer, valid: HeldOut, settings: Settings, compute: Compute)
     return _columns([_quality(held_ranks(each.scorer, valid, compute.run), each.seconds) for each in snapshots])
 
 
-def knob_curve(
-    knobs: Iterable[float], lift: float, held: HeldOut, settings: Settings, compute: Compute
+def knob_and_examples(
+    knobs: Iterable[float], rankings: Sequence[Ranking], held: HeldOut, settings: Settings, compute: Compute
 ) -> dict[str, Any]:
-    """What the weight of popularity does to the test edges of a split, beside a weight of lift."""
-    return popularity_curve(fit_ours(held.train, settings, compute)[0], held, knobs, lift, compute.run)
+    """Our model on the first split: the curve of the popularity weight beside the first ranking's weight of lift, and
+    lists of some users by the second one."""
+    model, _ = fit_ours(held.train, settings, compute)
+    lift = rankings[0].weights.lift if rankings[0].weights else 0.0
+    curve = popularity_curve(model, held, knobs, lift, compute.run)
+    return {"curve": curve, "examples": _example_lists(model, rankings[1], held)}
+
+
+def _example_lists(model: Model, ranking: Ranking, held: HeldOut) -> list[dict[str, Any]]:
+    """For users of few, middling and many likes, their rarest likes and their lists, as row numbers."""
+    degree, likes = held.train.by_item.degrees, held.train.by_user
+    people = np.unique(held.users)
+    by_degree = people[np.argsort(likes.degrees[people], kind="stable")]
+    chosen = np.unique(by_degree[[int(share * (len(people) - 1)) for share in EXAMPLE_SHARES]])
+    few = held_of(held, chosen)
+    rankings = (ranking, Ranking("taste alone", Weights(0.0, 0.0)), Ranking("most popular", paper="popularity"))
+    lists = {each.name: ranks_and_lists(each.scorer(model), few, EXAMPLE_LENGTH)[1] for each in rankings}
+    examples = []
+    for at, user in enumerate(chosen.tolist()):
+        own = {name: rows[at][rows[at] >= 0] for name, rows in lists.items() if rows is not None}
+        liked = likes.row(user)
+        rarest = liked[np.argsort(degree[liked], kind="stable")][:EXAMPLE_LENGTH]
+        first = own[ranking.name]
+        p = p_like(model, np.full(len(first), user), first, UNCHANGED)
+        examples.append(
+            {
+                "user": user,
+                "degree": len(liked),
+                "liked": rarest.tolist(),
+                "held_out": held.items[held.users == user].tolist(),
+                "lists": {name: rows.tolist() for name, rows in own.items()},
+                "p_like": p.tolist(),
+            }
+        )
+    return sorted(examples, key=lambda example: (example["degree"], example["user"]))
 
 
 def popularity_curve(
     model: Model, held: HeldOut, knobs: Iterable[float], lift: float, run: Run[Any, Any]
 ) -> dict[str, Any]:
-    """`knob_curve` of a fitted model."""
+    """What the weight of popularity does to the test edges of a split, beside a weight of lift."""
     degree = model.item_degree
     tail = degree[held.items] < TAIL
     rows = []

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from considerate.data import Interactions, ReaderOptions, read_interactions, read_judged, read_likes
 from considerate.data.graph import Graph
 from considerate.data.inputs import scheme_of
+from considerate.data.vocabulary import Titles, Vocabulary
 from considerate.errors import UsageError
 from considerate.evaluation.split import HeldOut, edge_keys, given_likes, pair_keys, rows_in
 from considerate.fitting.session import make_graph, make_popularity
@@ -57,9 +58,21 @@ class Material:
     notes: tuple[str, ...]
     judged: Judged | None = None
     test: HeldOut | None = None  # a given split
+    user_ids: Vocabulary | None = None
+    item_ids: Vocabulary | None = None
+    titles: Titles | None = None
+
+    def item(self, row: int) -> str:
+        """The title of an item, or its id."""
+        title = self.titles.of(row) if self.titles is not None else None
+        return title or str(row if self.item_ids is None else self.item_ids.id_of(row))
+
+    def user(self, row: int) -> str:
+        """The id of a user."""
+        return str(row if self.user_ids is None else self.user_ids.id_of(row))
 
     def fingerprint(self) -> str:
-        """A hash of all of it."""
+        """A hash of all that the numbers depend on."""
         likes, judged, test = self.graph.by_user, self.judged, self.test
         shape = np.array([self.graph.item_count, judged is None, test is None])
         pairs = [] if judged is None else [judged.users, judged.items, judged.liked_users, judged.liked_items]
@@ -135,7 +148,8 @@ def make_material(
     held = None if test is None else given_likes(likes, test)
     if held is not None and held.left_out:
         notes.append(f"{held.left_out:,} likes of the test are of users or items without training, and are left out")
-    return Material(title or likes.source, likes.source, rule, graph, tuple(notes), truth, held)
+    names = (likes.user_ids, likes.item_ids, likes.titles)
+    return Material(title or likes.source, likes.source, rule, graph, tuple(notes), truth, held, *names)
 
 
 def _pairs(

@@ -1,7 +1,8 @@
 """The report of a study: all numbers as JSON, the figures, and one self-contained HTML page with the answers in words,
 the figures, sortable tables, and where the numbers are.
 
-The words of the page are in `templates/`; this computes the values that they need.
+The words of the page are in `templates/`, but for the sentences of `captions.py`; this computes the values that they
+need.
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ from __future__ import annotations
 import math
 import os
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from html import escape
 from importlib.resources import files
 from importlib.util import find_spec
@@ -23,19 +26,27 @@ import numpy as np
 
 from considerate.errors import OutputError, UsageError
 from considerate.storage.files import atomic_write, check_writable
-from considerate.study.results import PAPER_TAUS, Results, degree_range, results_to_json
+from considerate.study.captions import (
+    Bin,
+    extremes,
+    listed,
+    make_captions,
+    number,
+    our_ranks,
+    percent,
+    signed,
+    standing,
+    standings,
+    worst_and_best_bin,
+)
+from considerate.study.figures.style import DARK
+from considerate.study.names import EXPLAINED, METRICS, plain_name
+from considerate.study.results import PAPER_TAUS, Results, degree_range, results_to_json, took
 
 CACHE = ".cache"  # stages, within the report's folder
 PARTS = {"figures": "matplotlib", "page": "jinja2"}  # part of the report -> the package that it needs
 LARGE = 30  # likes in a stratum that is worth a sentence
-METRICS = {  # those of the summary, in its order
-    "S_rank": "Mean S_rank",
-    "S_rank tail": "S_rank in the tail",
-    "S_rank tail, for the tail": "S_rank in the tail, weights chosen for it",
-    "Recall@20": "Recall@20",
-    "NDCG@20": "NDCG@20",
-    "NDCG@20, first places": "NDCG@20, weights chosen for it",
-}
+BOARD = ("S_rank", "S_rank tail", "Recall@20", "NDCG@20")  # the metrics of the first table
 
 
 @contextmanager
@@ -67,21 +78,25 @@ def missing_parts() -> dict[str, str]:
     return {part: package for part, package in PARTS.items() if find_spec(package) is None}
 
 
-def write_report(results: Results, folder: Path) -> dict[str, str]:
-    """Write results.json, figures/ and index.html, but for `missing_parts`; (what: where)."""
-    missing, drawn = missing_parts(), {}
-    with atomic_write(folder / "results.json") as file:
-        file.write(results_to_json(results).encode())
-    written = {"numbers": str(folder / "results.json")}
+def write_report(results: Results, folder: Path, begun: float | None = None) -> tuple[Results, dict[str, str]]:
+    """Write figures/, results.json and index.html, but for `missing_parts`; (the results, what: where).
+
+    With `begun`, of `time.perf_counter`, the seconds of the results are those from then until the figures are drawn.
+    """
+    missing, drawn, written = missing_parts(), {}, {"numbers": str(folder / "results.json")}
     if "figures" not in missing:
         from considerate.study.figures import draw_all
 
         drawn = draw_all(results, folder / "figures")
         written["figures"] = str(folder / "figures")
+    if begun is not None:
+        results = replace(results, seconds=time.perf_counter() - begun)
+    with atomic_write(folder / "results.json") as file:
+        file.write(results_to_json(results).encode())
     if "page" not in missing:
         write_page(results, drawn, folder / "index.html")
         written["page"] = str(folder / "index.html")
-    return written
+    return results, written
 
 
 # --- The page ---
@@ -111,8 +126,10 @@ def make_page(results: Results, figures: Mapping[str, Path], folder: Path) -> st
     environment.tests["recalibrated"] = re.compile("recalibrated").search
     filters: dict[str, Callable[..., Any]] = {
         "number": number,
-        "percent": lambda share, digits=0: f"{number(100 * share, digits)} %",
-        "listed": lambda names: " and ".join([", ".join(names[:-1]), names[-1]] if names[1:] else names),
+        "signed": signed,
+        "percent": percent,
+        "listed": listed,
+        "plain_name": plain_name,
         "last_value": lambda values: values[-1] if values else math.nan,
         "flatten_keys": lambda mappings: list(dict.fromkeys(key for mapping in mappings for key in mapping)),
         "tau_name": lambda kind: f"E[tau {kind.replace('_', ' ')}]",
@@ -122,11 +139,21 @@ def make_page(results: Results, figures: Mapping[str, Path], folder: Path) -> st
         results=results,
         data=results.data,
         figures={name: _figure(path, folder) for name, path in figures.items()},
+        captions=make_captions(results),
         knob=knob_change(results),
         standings=standings(results),
+        standing=standing,
+        gaps=largest_gaps(results),
         error_shares=error_shares(results),
         large_strata=lambda side: large_strata(results, side),
+        extremes=extremes,
+        worst_and_best_bin=worst_and_best_bin,
+        board=board(results),
+        board_metrics=BOARD,
         metric_names=METRICS,
+        explained=EXPLAINED,
+        took=took(results),
+        dark=DARK,
         degree_bins=degree_bins,
         degree_range=degree_range,
         inline_svg=lambda text, name, label: Markup(inline_svg(text, name, label)),
@@ -137,22 +164,20 @@ def make_page(results: Results, figures: Mapping[str, Path], folder: Path) -> st
     return page.lstrip() + "\n"
 
 
-def number(value: float, digits: int = 3) -> str:
-    """A number with a true minus sign; a dash where there is none."""
-    return f"{value:,.{digits}f}".replace("-", "\N{MINUS SIGN}") if math.isfinite(value) else "\N{EN DASH}"
-
-
 def _figure(svg: Path, folder: Path) -> dict[str, Any]:
-    """An SVG file's text, and links to it and to its PDF."""
-    kinds = {"SVG": svg, "PDF": svg.with_suffix(".pdf")}
+    """The text of an SVG file and of the wide one beside it, and links to them and to the PDF."""
+    wide = svg.with_name(f"{svg.stem}-wide.svg")
+    kinds = {"SVG": svg, "wide SVG": wide, "PDF": svg.with_suffix(".pdf")}
     links = {
         kind: quote(os.path.relpath(file, folder).replace(os.sep, "/")) for kind, file in kinds.items() if file.exists()
     }
-    return {"svg": svg.read_text(encoding="utf-8"), "links": links}
+    widths = {"column": svg, "page": wide}
+    return {"svgs": {width: file.read_text("utf-8") for width, file in widths.items() if file.exists()}, "links": links}
 
 
 def inline_svg(text: str, name: str, label: str) -> str:
-    """An SVG file as an element of the page: no prolog, no metadata, ids of its own, and a size that the page sets."""
+    """An SVG file as an element of the page: no prolog, no metadata, ids of its own, a size that the page sets, and
+    colours that a dark page can change."""
     text = re.sub(r"<!--.*?-->", "", text[text.index("<svg") :], flags=re.S)
     text = re.sub(r"<metadata>.*?</metadata>|<style[^>]*>.*?</style>", "", text, flags=re.S)
     head, rest = text.split(">", 1)
@@ -160,6 +185,8 @@ def inline_svg(text: str, name: str, label: str) -> str:
     rest = re.sub(r'\bid="([^"]*)"', rf'id="{name}-\1"', rest)
     rest = re.sub(r'(?:xlink:)?href="#([^"]*)"', rf'href="#{name}-\1"', rest)
     rest = re.sub(r"url\(#([^)]*)\)", rf"url(#{name}-\1)", rest)
+    rest = re.sub(r"\b(fill|stroke): #([0-9a-f]{6})", r"\1: var(--c\2, #\2)", rest)
+    rest = re.sub(r"(\d\.\d{3})\d+", r"\1", rest)
     view = box.group(1) if box else "0 0 245 245"
     return f'<svg viewBox="{view}" role="img" aria-label="{escape(label, quote=True)}">{rest.strip()}'
 
@@ -175,15 +202,35 @@ def degree_bins(models: Sequence[Any]) -> list[SimpleNamespace]:
     return bins
 
 
-def large_strata(results: Results, side: str) -> list[SimpleNamespace]:
+def large_strata(results: Results, side: str) -> list[Bin]:
     """The strata of our scorer with likes enough for a sentence, by ascending degree."""
-    rows = [rank for rank in results.ranks if rank.by == side and results.ours and rank.score == results.ours.name]
+    rank = our_ranks(results, side)
+    if rank is None:
+        return []
     return [
-        SimpleNamespace(low=low, high=high, mean=mean)
-        for rank in rows
-        for low, high, mean, count in zip(rank.low, rank.high, rank.mean, rank.count)
+        Bin(degree_range(low, high), mean, place)
+        for place, (low, high, mean, count) in enumerate(zip(rank.low, rank.high, rank.mean, rank.count))
         if count >= LARGE and math.isfinite(mean)
     ]
+
+
+def board(results: Results) -> list[Any]:
+    """Ours and its peers, the best mean rank first."""
+    rows = [*([results.ours] if results.ours else []), *results.peers]
+    return sorted(rows, key=lambda row: -row.metrics.get("S_rank", -math.inf))
+
+
+def largest_gaps(results: Results) -> tuple[SimpleNamespace, SimpleNamespace] | None:
+    """Of ours minus each peer by the item's degree: the best stratum and the worst of those with likes enough."""
+    ours = results.ours.name if results.ours else None
+    gaps = [
+        SimpleNamespace(value=value, peer=plain_name(row.peer), degrees=degree_range(low, high))
+        for row in results.differences
+        if row.ours == ours
+        for low, high, value, count in zip(row.low, row.high, row.difference, row.count)
+        if count >= LARGE and math.isfinite(value)
+    ]
+    return (max(gaps, key=lambda gap: gap.value), min(gaps, key=lambda gap: gap.value)) if gaps else None
 
 
 def error_shares(results: Results) -> list[SimpleNamespace]:
@@ -208,17 +255,3 @@ def knob_change(results: Results) -> SimpleNamespace | None:
     curves = ("mean_rank", "tail_rank", "coverage", "popularity")
     changes = {name: [float(np.interp(end, knob.knob, getattr(knob, name))) for end in ends] for name in curves}
     return SimpleNamespace(start=ends[0], chosen=knob.chosen, **changes)
-
-
-def standings(results: Results) -> dict[str, dict[str, list[str]]]:
-    """By metric: the peers that ours is ahead of, level with and behind, by the paired interval."""
-    standings: dict[str, dict[str, list[str]]] = {}
-    for metric in METRICS:
-        sides: dict[str, list[str]] = {"ahead of": [], "level with": [], "behind": []}
-        for peer in results.peers:
-            if metric in peer.difference_intervals:
-                low, high = peer.difference_intervals[metric]
-                sides["ahead of" if low > 0 else "behind" if high < 0 else "level with"].append(peer.name)
-        if any(sides.values()):
-            standings[metric] = sides
-    return standings

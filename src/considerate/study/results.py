@@ -213,6 +213,21 @@ class Statement:
 
 
 @dataclass(frozen=True)
+class Example:
+    """A user of the first split: some likes, what was held out, and the first of several lists.
+
+    Items are titles, or ids where a title is not known.
+    """
+
+    user: str
+    degree: int  # likes in training
+    liked: list[str]  # the least popular of them
+    held_out: list[str]
+    lists: dict[str, list[str]]  # scorer -> items, the best first
+    p_like: list[float]  # of the first list
+
+
+@dataclass(frozen=True)
 class Results:
     """All of a study."""
 
@@ -230,7 +245,9 @@ class Results:
     comparisons: list[ScorerResult] = field(default_factory=list)
     differences: list[DifferenceByDegree] = field(default_factory=list)
     statements: list[Statement] = field(default_factory=list)
-    seconds: float = 0.0
+    examples: list[Example] = field(default_factory=list)
+    seconds: float = 0.0  # of this run
+    reused_seconds: float = 0.0  # that earlier runs took for the stages that this one reused
     versions: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -248,6 +265,22 @@ class Results:
 def degree_range(low: int, high: int) -> str:
     """A bin of degrees in words."""
     return f"{low:,}" if low == high else f"{low:,}-{high:,}"
+
+
+def duration(seconds: float) -> str:
+    """Seconds in words: 4.2 s, 58 s, 12 min, 3 h 5 min."""
+    if seconds < 120:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def took(results: Results) -> str:
+    """How long the study took, stages of earlier runs counted."""
+    if results.reused_seconds < 0.05:
+        return duration(results.seconds)
+    whole = duration(results.seconds + results.reused_seconds)
+    return f"{whole}: {duration(results.seconds)} in this run, {duration(results.reused_seconds)} in earlier ones"
 
 
 # --- To and from JSON ---

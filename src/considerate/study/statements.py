@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from considerate.evaluation.bootstrap import Stratum, strata
 from considerate.evaluation.report import TAIL
 from considerate.evaluation.split import HeldOut
+from considerate.study.names import plain_name
 from considerate.study.results import PAPER_TAUS, Statement
 from considerate.study.summary import Contender, Summary
 
@@ -217,4 +218,4 @@ def _percent(chosen: NDArray[np.bool_]) -> str:
 
 
 def _listed(means: Mapping[str, float]) -> str:
-    return ", ".join(f"{name} {mean:.3f}" for name, mean in means.items())
+    return "; ".join(f"{plain_name(name)}: {mean:.3f}" for name, mean in means.items())

@@ -1,4 +1,4 @@
-"""Results to figures, each as SVG and PDF.
+"""Results to figures, each as SVG and PDF of one column, and as SVG of a page's width.
 
 A figure is drawn only where the results have something to draw. matplotlib is imported when a figure is drawn.
 """
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from considerate.storage.files import atomic_write
 from considerate.study.figures import fits, held_out
-from considerate.study.figures.style import Looks, paper_style
+from considerate.study.figures.style import COLUMN, PAGE, Looks, paper_style
 from considerate.study.results import Results
 
 if TYPE_CHECKING:
@@ -36,7 +36,8 @@ DRAWN: dict[str, Draw] = {
 
 
 def draw_all(results: Results, folder: Path) -> dict[str, Path]:
-    """Write `<name>.svg` and `<name>.pdf` of every figure that has data; name -> SVG, in the order of the page.
+    """Write `<name>.svg`, `<name>.pdf` and `<name>-wide.svg` of every figure that has data; name -> SVG, in the order
+    of the page.
 
     Figures of an earlier study that have no data now are removed. The same results and matplotlib give the same bytes.
     UsageError where matplotlib is not installed.
@@ -48,20 +49,22 @@ def draw_all(results: Results, folder: Path) -> dict[str, Path]:
         from matplotlib.backends.backend_pdf import FigureCanvasPdf
         from matplotlib.backends.backend_svg import FigureCanvasSVG
 
+        svg, pdf = (FigureCanvasSVG, "print_svg", "Date"), (FigureCanvasPdf, "print_pdf", "CreationDate")
+        formats = ((COLUMN, ".svg", svg), (COLUMN, ".pdf", pdf), (PAGE, "-wide.svg", svg))
         for name, draw in DRAWN.items():
-            files = [folder / f"{name}.{kind}" for kind in ("svg", "pdf")]
-            figure = draw(results, looks)
-            if figure is None:
-                for path in files:
+            figures = {sheet: draw(results, looks, sheet) for sheet in (COLUMN, PAGE)}
+            for drawn in filter(None, figures.values()):  # laid out once, for all files
+                drawn.draw_without_rendering()
+                drawn.set_layout_engine("none")
+            for sheet, end, (canvas, method, date) in formats:
+                path, figure = folder / f"{name}{end}", figures[sheet]
+                if figure is None:
                     path.unlink(missing_ok=True)
-                continue
-            figure.draw_without_rendering()
-            figure.set_layout_engine("none")  # laid out once, for both files
-            printed: list[Any] = [FigureCanvasSVG(figure).print_svg, FigureCanvasPdf(figure).print_pdf]
-            for path, save, date in zip(files, printed, ("Date", "CreationDate")):
+                    continue
                 buffer = BytesIO()
+                save: Any = getattr(canvas(figure), method)
                 save(buffer, metadata={date: None, "Creator": "considerate"})  # no dates
                 with atomic_write(path) as file:
                     file.write(buffer.getvalue())
-            written[name] = files[0]
+                written.setdefault(name, path)
     return written

@@ -17,15 +17,16 @@ from considerate.study.figures.style import (
     Floats,
     Look,
     Looks,
+    Sheet,
     degree_axis,
     drawn_from,
     floats,
-    new_figure,
     panel_grid,
     plain,
     plain_log_axis,
     shared_legend,
 )
+from considerate.study.names import rounded
 from considerate.study.results import PAPER_TAUS, Balance, Degrees, KnobCurve, TimeCurve, Trace
 
 if TYPE_CHECKING:
@@ -38,30 +39,31 @@ _CELLS_PER_DECADE = 36  # items that fall on the same dot are drawn once: a cata
 
 
 @drawn_from("degrees", "density")
-def draw_degrees(sides: list[Degrees], looks: Looks) -> Figure | None:
+def draw_degrees(sides: list[Degrees], looks: Looks, sheet: Sheet) -> Figure | None:
     """Degree distributions of users and items with the fitted laws (fig. 1)."""
-    return _degree_panels([side for side in sides if side.graph == "G"])
+    return _degree_panels([side for side in sides if side.graph == "G"], sheet)
 
 
 @drawn_from("degrees", "density")
-def draw_hidden_degrees(sides: list[Degrees], looks: Looks) -> Figure | None:
+def draw_hidden_degrees(sides: list[Degrees], looks: Looks, sheet: Sheet) -> Figure | None:
     """Degrees of a drawn H, with the fitted laws, beside those of G."""
     drawn = {side.side for side in sides if side.graph != "G"}
-    return _degree_panels([side for side in sides if side.side in drawn], law_of_g=False)
+    return _degree_panels([side for side in sides if side.side in drawn], sheet, law_of_g=False)
 
 
-def _degree_panels(sides: list[Degrees], law_of_g: bool = True) -> Figure | None:
+def _degree_panels(sides: list[Degrees], sheet: Sheet, law_of_g: bool = True) -> Figure | None:
     """A panel for the users and one for the items, with the degrees of one or more graphs."""
     if not sides:
         return None
     names = list(dict.fromkeys(side.side for side in sides))
-    figure = new_figure(0.35 + 1.6 * len(names))
-    panels = dict(zip(names, figure.subplots(len(names), 1, squeeze=False)[:, 0]))
+    figure = sheet.figure(0.35 + 1.6 * len(names), 2.5)
+    shape = (1, len(names)) if sheet.wide else (len(names), 1)
+    panels = dict(zip(names, figure.subplots(*shape, squeeze=False).flat))
     for side in sides:
         ax, of_g = panels[side.side], side.graph == "G"
         colour = _SIDE_COLOURS[side.side] if of_g else INK
-        face, label = "white" if of_g else colour, f"{side.side} of {_GRAPH_WORDS.get(side.graph, side.graph)}"
-        look: Any = {"color": colour, "markerfacecolor": face, "markersize": 3.2, "label": plain(label), "zorder": 3}
+        face, text = "#ffffff" if of_g else colour, f"{side.side} of {_GRAPH_WORDS.get(side.graph, side.graph)}"
+        look: Any = {"color": colour, "markerfacecolor": face, "markersize": 3.2, "label": plain(text), "zorder": 3}
         ax.plot(side.centre, side.density, "o" if of_g else "^", **look)
         if law_of_g or not of_g:
             ax.plot(side.law_degree, side.law_density, color=INK, linewidth=1.0, label=_law(side.law), zorder=4)
@@ -71,14 +73,14 @@ def _degree_panels(sides: list[Degrees], law_of_g: bool = True) -> Figure | None
         degree_axis(ax, [1], None)
         ax.set_ylabel(f"{name} per degree")
         ax.legend(loc="lower left")
-    panels[names[-1]].set_xlabel("degree")
+        if sheet.wide or name == names[-1]:
+            ax.set_xlabel("degree")
     return figure
 
 
 def _law(words: str) -> str:
     """A law in words, with numbers of three digits and its power set as one: d^-1.4 becomes d with an exponent."""
-    words = re.sub(r"\d+\.\d+", lambda number: f"{float(number.group()):.3g}", words.replace("..", " to "))
-    return re.sub(r"d\^(-?[\d.]+)", r"$d^{\1}$", plain(words))
+    return re.sub(r"d\^(-?[\d.]+)", r"$d^{\1}$", plain(rounded(words.replace("..", " to "))))
 
 
 def _few_decades(ax: Axes) -> None:
@@ -89,10 +91,10 @@ def _few_decades(ax: Axes) -> None:
 
 
 @drawn_from("balance", "degree")
-def draw_balance(balances: list[Balance], looks: Looks) -> Figure:
+def draw_balance(balances: list[Balance], looks: Looks, sheet: Sheet) -> Figure:
     """Positives to negatives per item against the item's degree (fig. 3)."""
-    columns = min(2, len(balances))
-    figure = new_figure(0.5 + 1.35 * math.ceil(len(balances) / columns))
+    columns = min(4 if sheet.wide else 2, len(balances))
+    figure = sheet.figure(0.5 + 1.35 * math.ceil(len(balances) / columns))
     panels = panel_grid(figure, balances, columns, ("item's degree", "positives / negatives"), sharey=True)
     low, high = _ratio_limits(balances)
     for ax, balance in zip(panels, balances):
@@ -137,7 +139,7 @@ def _distinct(x: Floats, y: Floats) -> tuple[Floats, Floats]:
 
 _TAU_WORDS = {"user": r"$\tau_u$", "item": r"$\tau_v$", "item_bias": r"$\tau_{b_v}$", "user_bias": r"$\tau_{b_u}$"}
 _KNOB_TITLES = {  # field of the curve -> title
-    "mean_rank": r"$S_\mathrm{rank}$ (dashed: the tail)",
+    "mean_rank": "mean rank (dashed: tail)",
     "recall": "Recall@20",
     "coverage": "catalogue in lists (%)",
     "popularity": "mean degree in lists",
@@ -146,46 +148,49 @@ _TAU_MARKERS = {"user": "o", "item": "s", "item_bias": "^", "user_bias": "v"}
 
 
 @drawn_from("knobs", "mean_rank")
-def draw_knobs(knobs: list[KnobCurve], looks: Looks) -> Figure:
+def draw_knobs(knobs: list[KnobCurve], looks: Looks, sheet: Sheet) -> Figure:
     """Mean rank, tail rank, Recall@20, coverage and popularity of the lists against the popularity weight."""
     from matplotlib.lines import Line2D
 
-    figure = new_figure(3.5)
-    panels = figure.subplots(2, 2, sharex=True)
+    labels = [f"{knob.name}: {knob.chosen:.2f} chosen" for knob in knobs]
+    figure = sheet.figure(3.35, 2.0, labels)
+    panels = figure.subplots(*((1, 4) if sheet.wide else (2, 2)), sharex=True, squeeze=False)
     for ax, (name, title) in zip(panels.flat, _KNOB_TITLES.items()):
         for knob in knobs:
             _knob_line(ax, knob, (100 if name == "coverage" else 1) * floats(getattr(knob, name)), looks[knob.name])
             if name == "mean_rank":
                 _knob_line(ax, knob, floats(knob.tail_rank), looks[knob.name], (0, (3, 1.2)))
         ax.set_title(title)
-    for ax in panels[1]:
+    for ax in panels.flat[2:]:
         ax.set_ylim(bottom=0)
+    for ax in panels[-1]:
         ax.set_xlabel("popularity weight")
     handles = []
-    for knob in knobs:
+    for knob, text in zip(knobs, labels):
         style = {**looks[knob.name].drawn(), "linestyle": "-", "linewidth": 1.1}
-        handles.append(Line2D([], [], label=plain(f"{knob.name}: {knob.chosen:.2f} chosen"), **style))
-    figure.legend(handles=handles, loc="outside upper left", ncols=1 if len(knobs) < 3 else 2)
+        handles.append(Line2D([], [], label=plain(text), **style))
+    figure.legend(handles=handles, loc="outside upper left", ncols=sheet.legend_columns(labels))
     return figure
 
 
 def _knob_line(ax: Axes, knob: KnobCurve, values: Floats, look: Look, line: Any = "-") -> None:
     ax.plot(knob.knob, values, color=look.colour, linestyle=line, linewidth=1.1)
     chosen = np.interp(knob.chosen, knob.knob, values)
-    marker: Any = {"color": look.colour, "markerfacecolor": look.face, "markersize": 4.5, "zorder": 5}
+    marker: Any = {"color": look.colour, "markerfacecolor": look.face, "markersize": 4.5, "zorder": 5, "clip_on": False}
     ax.plot([knob.chosen], [chosen], look.marker, **marker)
 
 
 @drawn_from("traces", "bound")
-def draw_traces(traces: list[Trace], looks: Looks) -> Figure:
+def draw_traces(traces: list[Trace], looks: Looks, sheet: Sheet) -> Figure:
     """The bound, the precisions, the spread of the logits and the rank on validation, by sweep."""
     from matplotlib.ticker import MaxNLocator
 
-    figure = new_figure(4.4)
-    grid = figure.add_gridspec(3, 2, height_ratios=[1, 1.15, 1])
-    bound = figure.add_subplot(grid[0, :])
-    tau = figure.add_subplot(grid[1, :])
-    spread, rank = figure.add_subplot(grid[2, 0]), figure.add_subplot(grid[2, 1])
+    names = [trace.name for trace in traces]
+    figure = sheet.figure(4.1, 3.6, names)
+    if sheet.wide:
+        (bound, tau), (spread, rank) = figure.subplots(2, 2)
+    else:
+        bound, tau, spread, rank = figure.subplot_mosaic("aa;bb;cd", height_ratios=[1, 1.15, 1]).values()
     for trace in traces:
         look = looks[trace.name]
         line: Any = {"color": look.colour, "linestyle": look.line, "linewidth": 1.1}
@@ -195,7 +200,7 @@ def draw_traces(traces: list[Trace], looks: Looks) -> Figure:
         for kind, values in trace.taus.items():
             every = max(1, len(values) // 6)
             marks: Any = {"marker": _TAU_MARKERS.get(kind, "o"), "markevery": (every // 2, every), "markersize": 3}
-            tau.plot(trace.sweep, values, **{**line, "linewidth": 0.9}, **marks, markerfacecolor="white")
+            tau.plot(trace.sweep, values, **{**line, "linewidth": 0.9}, **marks, markerfacecolor="#ffffff")
     _bound_limits(bound, traces)
     bound.set_title("bound (% below its own best)")
     tau.set_yscale("log")
@@ -203,13 +208,14 @@ def draw_traces(traces: list[Trace], looks: Looks) -> Figure:
     plain_log_axis(tau.yaxis)
     spread.set_title(r"spread $\sqrt{K/(\tau_u \tau_v)}$")
     spread.set_ylim(bottom=0)
-    rank.set_title(r"$S_\mathrm{rank}$ on validation")
+    rank.set_title("mean rank on validation")
     for ax in (bound, tau, spread, rank):
         ax.xaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 5, 10], integer=True))
     for ax in (spread, rank):
         ax.set_xlabel("sweep")
-    bound.xaxis.set_tick_params(labelbottom=False)
-    shared_legend(figure, looks, [trace.name for trace in traces])
+    if not sheet.wide:
+        bound.xaxis.set_tick_params(labelbottom=False)
+    shared_legend(figure, sheet, looks, names)
     return figure
 
 
@@ -220,11 +226,11 @@ def _paper_taus(ax: Axes, traces: list[Trace]) -> None:
     edge: Any = {"transform": ax.get_yaxis_transform(), "clip_on": False, "zorder": 5, "color": INK, "markersize": 4}
     handles = []
     for kind in dict.fromkeys(kind for trace in traces for kind in trace.taus):
-        marker, label = _TAU_MARKERS.get(kind, "o"), _TAU_WORDS.get(kind, plain(kind))
+        marker, text = _TAU_MARKERS.get(kind, "o"), _TAU_WORDS.get(kind, plain(kind))
         if kind in PAPER_TAUS:
             ax.plot([1.0], [PAPER_TAUS[kind]], marker, **edge)
-            label += f" (paper: {PAPER_TAUS[kind]})"
-        handles.append(Line2D([], [], color=SOFT, marker=marker, linestyle="", markerfacecolor="white", label=label))
+            text += f" (paper: {PAPER_TAUS[kind]})"
+        handles.append(Line2D([], [], color=SOFT, marker=marker, linestyle="", markerfacecolor="#ffffff", label=text))
     tight: Any = {"handlelength": 1.0, "handletextpad": 0.3, "columnspacing": 0.8, "borderaxespad": 0.0}
     ax.legend(handles=handles, ncols=len(handles), loc="lower left", bbox_to_anchor=(-0.02, 1.0), **tight)
     ax.set_ylabel(r"E[$\tau$]")
@@ -244,10 +250,11 @@ def _bound_limits(ax: Axes, traces: list[Trace]) -> None:
 
 
 @drawn_from("times", "mean_rank")
-def draw_times(times: list[TimeCurve], looks: Looks) -> Figure:
+def draw_times(times: list[TimeCurve], looks: Looks, sheet: Sheet) -> Figure:
     """Mean S_rank and Recall@20 against seconds of fitting, for every scorer."""
-    figure = new_figure(0.3 + 0.07 * len(times) + 3.6)
-    rank, recall = figure.subplots(2, 1, sharex=True)
+    names = [time.name for time in times]
+    figure = sheet.figure(3.5, 2.3, names)
+    rank, recall = figure.subplots(*((1, 2) if sheet.wide else (2, 1)), sharex=True)
     first = max(min(time.seconds) for time in times)
     for time in times:
         style, at_once = looks[time.name].drawn(), max(time.seconds) < 0.02 * first
@@ -258,8 +265,9 @@ def draw_times(times: list[TimeCurve], looks: Looks) -> Figure:
                 ax.plot(np.maximum(floats(time.seconds), 1e-3), values, **style)
     rank.set_xscale("log")
     plain_log_axis(rank.xaxis)
-    rank.set_ylabel(r"mean $S_\mathrm{rank}$")
+    rank.set_ylabel("mean rank")
     recall.set_ylabel("Recall@20")
-    recall.set_xlabel("seconds of fitting")
-    shared_legend(figure, looks, [time.name for time in times])
+    for ax in (rank, recall) if sheet.wide else (recall,):
+        ax.set_xlabel("seconds of fitting")
+    shared_legend(figure, sheet, looks, names)
     return figure

@@ -1,8 +1,8 @@
-"""How the figures look: sizes for a paper's column, one colour per score in all of them, and the axes' habits.
+"""How the figures look: two widths, one colour per score in all of them, and the axes' habits.
 
 Colours are Okabe and Ito's, which people of all colour visions tell apart; lines and markers differ too, so
-that a grey print can be read. Text is drawn as outlines in SVG and embedded in PDF, in a font that matplotlib brings:
-a figure looks the same everywhere, and the same results give the same bytes.
+that a grey print can be read. Each colour has a partner for a dark page. Text is drawn as outlines in SVG and embedded
+in PDF, in a font that matplotlib brings: a figure looks the same everywhere, and the same results give the same bytes.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from considerate.errors import UsageError
+from considerate.study.names import plain_name
 from considerate.study.results import Results
 
 if TYPE_CHECKING:
@@ -27,15 +28,30 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
-    Draw = Callable[[Results, "Looks"], Figure | None]
+    Draw = Callable[..., Figure | None]  # of the results, the looks and a sheet
 
 Floats = NDArray[np.float64]
 
-COLUMN = 3.4  # inches: one column of a paper, and a phone's width at a legible scale
 FEW = 10  # a bin of fewer likes is left to the tables: its mean says nothing, and its interval hides the others
+IN_THE_TABLE = {"considerate, default"}  # one line fewer: it is close to ours, and the page's table has it
 INK, SOFT, PALE = "#222222", "#767676", "#d9d9d9"
 BLUE, VERMILION, ORANGE, GREEN, PURPLE, SKY = "#0072B2", "#D55E00", "#E69F00", "#009E73", "#CC79A7", "#56B4E9"
 OTHERS = ("#882255", "#999933", "#332288", "#AA4466", "#117733", "#661100")  # Paul Tol's, for scorers that join
+_DARK_OTHERS = ("#d4679c", "#c9c960", "#9d8df0", "#e07f9c", "#5dbb7a", "#d08a70")
+DARK = {  # each colour of a figure -> the same on a dark page
+    "#ffffff": "#1d2125",
+    "#e6e6e6": "#2f353b",
+    PALE: "#454d55",
+    SOFT: "#9aa2ab",
+    INK: "#e8eaed",
+    BLUE: "#4aa8e8",
+    VERMILION: "#f28b46",
+    ORANGE: "#f2b233",
+    GREEN: "#35c79b",
+    PURPLE: "#e39ac4",
+    SKY: "#8fe0f0",
+    **dict(zip(OTHERS, _DARK_OTHERS)),
+}
 
 
 @contextmanager
@@ -49,6 +65,29 @@ def paper_style() -> Iterator[None]:
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(matplotlib.rc_params_from_file(path, use_default_template=False))
         yield
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """What a figure is drawn on: one column of a paper, or a page's width, where panels stand side by side."""
+
+    width: float  # inches
+    wide: bool
+
+    def figure(self, column: float, wide: float | None = None, labels: Sequence[str] = ()) -> Figure:
+        """A new figure of either height (the same if one is given), and above it room for a legend of these labels."""
+        from matplotlib.figure import Figure
+
+        rows = -(-len(labels) // self.legend_columns(labels)) if labels else 0
+        height = (wide if self.wide and wide is not None else column) + 0.145 * rows
+        return Figure(figsize=(self.width, height), layout="constrained")
+
+    def legend_columns(self, labels: Sequence[str]) -> int:
+        return max(1, min(len(labels), int(self.width / (0.42 + 0.053 * max(map(len, labels))))))
+
+
+COLUMN = Sheet(3.4, False)  # a phone's width too, at a legible scale
+PAGE = Sheet(7.2, True)
 
 
 # --- One look per name ---
@@ -67,7 +106,7 @@ class Look:
 
     @property
     def face(self) -> str:
-        return "white" if self.hollow else self.colour
+        return "#ffffff" if self.hollow else self.colour
 
     def drawn(self) -> dict[str, Any]:
         """Keywords of `Axes.plot`."""
@@ -144,19 +183,13 @@ def drawn_from(field: str, values: str) -> Callable[[Callable[..., Figure | None
     """A figure of the rows in a field of the results that have a finite value; none where there is no such row."""
 
     def decorate(draw: Callable[..., Figure | None]) -> Draw:
-        def of_results(results: Results, looks: Looks) -> Figure | None:
+        def of_results(results: Results, looks: Looks, sheet: Sheet = COLUMN) -> Figure | None:
             rows = [row for row in getattr(results, field) if any_finite(getattr(row, values))]
-            return draw(rows, looks) if rows else None
+            return draw(rows, looks, sheet) if rows else None
 
         return of_results
 
     return decorate
-
-
-def new_figure(height: float) -> Figure:
-    from matplotlib.figure import Figure
-
-    return Figure(figsize=(COLUMN, height), layout="constrained")
 
 
 def panel_grid(figure: Figure, models: Sequence[Any], columns: int, labels: Sequence[str], **shared: Any) -> list[Axes]:
@@ -175,6 +208,11 @@ def panel_grid(figure: Figure, models: Sequence[Any], columns: int, labels: Sequ
 def plain(text: str) -> str:
     """Text from the data, which matplotlib is not to read as mathematics."""
     return text.replace("$", r"\$")
+
+
+def label(name: str) -> str:
+    """What a score or a model is called in a figure."""
+    return plain(plain_name(name))
 
 
 def floats(values: Sequence[float]) -> Floats:
@@ -243,7 +281,7 @@ def count_strip(ax: Axes, low: Sequence[int], high: Sequence[int], count: Sequen
 
     left = np.sqrt(np.maximum(floats(low) - 1, 0.5) * np.maximum(floats(low), 0.36))
     right = np.sqrt(np.maximum(floats(high), 0.5) * (floats(high) + 1))
-    ax.bar(left, floats(count), right - left, align="edge", color=PALE, edgecolor="white", linewidth=0.4)
+    ax.bar(left, floats(count), right - left, align="edge", color=PALE, edgecolor="#ffffff", linewidth=0.4)
     ax.set_yscale("log")
     ax.set_ylim(0.7, max([*count, 10]) * 2)
     top = 10 ** int(math.log10(max([*count, 10])))
@@ -254,14 +292,15 @@ def count_strip(ax: Axes, low: Sequence[int], high: Sequence[int], count: Sequen
     ax.set_ylabel("likes")
 
 
-def shared_legend(figure: Figure, looks: Looks, names: Sequence[str], more: Sequence[Artist] = ()) -> None:
+def shared_legend(
+    figure: Figure, sheet: Sheet, looks: Looks, names: Sequence[str], more: Sequence[Artist] = ()
+) -> None:
     """One legend for all panels, above them."""
     from matplotlib.lines import Line2D
 
     unique = list(dict.fromkeys(names))
-    handles = [*(Line2D([], [], label=plain(name), **looks[name].drawn()) for name in unique), *more]
-    longest = max(len(str(handle.get_label())) for handle in handles)
-    columns = 1 if longest > 30 else min(2, len(handles))
+    handles = [*(Line2D([], [], label=label(name), **looks[name].drawn()) for name in unique), *more]
+    columns = sheet.legend_columns([str(handle.get_label()) for handle in handles])
     figure.legend(handles=handles, loc="outside upper left", ncols=columns)
 
 
