@@ -46,7 +46,9 @@ def test_the_public_names() -> None:
         "RankingOptions",
         "Recommender",
         "__version__",
+        "evaluate",
         "read_interactions",
+        "scorer",
     }
     assert set(dir(considerate)) == set(considerate.__all__)
     assert all(getattr(considerate, name) is not None for name in considerate.__all__)

@@ -165,17 +165,21 @@ class PlacedScorer:
         self.inner, self.users, self.items, self.item_count = inner, users, items, item_count
         self.others, self.name = others, inner.name
         self.place = np.cumsum(users < 0) - 1  # of each unknown user among the others
+        self.same_items = np.array_equal(items, np.arange(item_count))
 
     def scores(self, users: Users) -> Scores:
         rows = self.users[users]
-        parts = [(rows >= 0, self.inner, rows)]
-        if self.others is not None:
-            parts.append((rows < 0, self.others, self.place[users]))
+        known = rows >= 0
+        if self.same_items and known.all():
+            return self.inner.scores(rows)
+        columns = np.flatnonzero(self.items >= 0)
         answer = np.full((len(users), self.item_count), -np.inf)
-        known = np.flatnonzero(self.items >= 0)
+        parts = [(known, self.inner, rows)]
+        if self.others is not None:
+            parts.append((~known, self.others, self.place[users]))
         for chosen, scorer, numbers in parts:
             if chosen.any():
-                answer[np.ix_(chosen, self.items[known])] = scorer.scores(numbers[chosen])[:, known]
+                answer[np.ix_(chosen, self.items[columns])] = scorer.scores(numbers[chosen])[:, columns]
         return answer
 
 

@@ -49,7 +49,16 @@ from considerate.kernels.threads import LocalBackend, available_threads
 from considerate.model.model import Model
 from considerate.recommender import Recommender
 from considerate.study.fits import most_users, some_users
-from considerate.study.peers import Peer, Stopwatch, as_peer, cornac_scorer, fit_peer, is_cornac, standard_peers
+from considerate.study.peers import (
+    MostLiked,
+    Peer,
+    Stopwatch,
+    as_peer,
+    cornac_scorer,
+    fit_peer,
+    is_cornac,
+    standard_peers,
+)
 
 logger = logging.getLogger("considerate")
 OURS = "considerate"
@@ -95,15 +104,16 @@ def evaluate(
         raise UsageError("k and resamples are whole numbers at least 1, seed is one at least 0.")
     entries = [Entry.of(name, model) for name, model in named(models)]
     fitted = [entry.model for entry in entries if isinstance(entry.model, Model)]
+    all_fitted = fitted and all(isinstance(entry.model, Model | None) for entry in entries)
     options = ReaderOptions.of(reader)
     likes, test = read_dated_likes(data, options), None
     for note in likes.notes:
         logger.info("%s", note)
-    if split is None and fitted and len(fitted) == len(entries):
+    if split is None and all_fitted:
         split = "test"
     elif not is_rule(split):
         split, test = None, read_dated_likes(split, options.untitled())
-    if split == "test" and len(fitted) < len(entries):
+    if split == "test" and not all_fitted:
         raise UsageError("split='test' leaves nothing to fit to; give fitted Recommenders alone, or another split.")
     protocol = make_protocol(likes, split, seed, fitted, test)
     return Evaluator(protocol, likes, cuts, Bootstrap(seed, resamples)).run(entries)
@@ -111,7 +121,8 @@ def evaluate(
 
 @dataclass(frozen=True)
 class Entry:
-    """What was given: a fitted Model of ours, a Peer that is to be fitted, an unfitted Recommender, or a scorer."""
+    """What was given: a fitted Model of ours, a Peer that is to be fitted, an unfitted Recommender, or a scorer; None
+    stands for popularity."""
 
     name: str
     model: Any
@@ -121,6 +132,8 @@ class Entry:
     def of(cls, name: str | None, given: Any) -> Entry:
         if isinstance(given, str | os.PathLike):
             peer, ours = peer_named(str(given)), str(given).lower() == OURS
+            if isinstance(peer, MostLiked):
+                return cls(name or POPULARITY, None, given)
             if peer is not None:
                 return cls(name or str(given), peer, given)
             if not ours and not os.path.exists(given):
