@@ -160,10 +160,14 @@ def mark(likes: Interactions, split: Split, seed: int) -> Marked:
         held, text = share_per_user(graph, seed, split), f"{split:.0%} of each user's likes, at random"
     else:
         first = first_moment(split)
-        tested = edge_times(graph, likes) >= first
+        known = edge_times(graph, likes)
+        tested = known >= first
         if not tested.any() or tested.all():
-            how_many = "every" if tested.any() else "no"
-            raise DataError(f"{likes.source}: {how_many} like is from {split} on; choose a date between them.")
+            how_many, ends = "every" if tested.any() else "no", (np.nanmin(known), np.nanmax(known))
+            raise DataError(
+                f"{likes.source}: {how_many} like is from {split} on, as times go from {ends[0]:.10g} to {ends[1]:.10g}; "
+                "choose a date, or a number, between them."
+            )
         return Marked(graph, times, ~tested, tested, f"likes from {split} on")
     tested = is_among(edge_keys(graph), np.sort(pair_keys(held.users, held.items, graph.item_count)))
     return Marked(graph, times, ~tested, tested, text)
