@@ -165,7 +165,7 @@ def mark(likes: Interactions, split: Split, seed: int) -> Marked:
         if not tested.any() or tested.all():
             how_many, ends = "every" if tested.any() else "no", (np.nanmin(known), np.nanmax(known))
             raise DataError(
-                f"{likes.source}: {how_many} like is from {split} on, as times go from {ends[0]:.10g} to {ends[1]:.10g}; "
+                f"{likes.source}: {how_many} like is from {split} on; times go from {ends[0]:.10g} to {ends[1]:.10g}: "
                 "choose a date, or a number, between them."
             )
         return Marked(graph, times, ~tested, tested, f"likes from {split} on")
