@@ -40,7 +40,9 @@ PAGES = [
     "docs/serving.md",
 ]
 EVERY_PAGE = sorted(
-    str(path.relative_to(ROOT)) for path in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")] if path.is_file()
+    str(path.relative_to(ROOT))
+    for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").glob("*.md")]
+    if path.is_file()
 )
 
 

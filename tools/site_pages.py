@@ -1,4 +1,5 @@
-"""What the site does beyond Sphinx: a drawing that forges render, and the way from the root to the first page."""
+"""What the site does beyond Sphinx: notebooks that are run, a drawing that forges render, docstrings as plain text, and
+the way from the root to the first page."""
 
 from __future__ import annotations
 
@@ -8,6 +9,8 @@ from typing import Any
 
 from docutils import nodes
 from sphinx.util.docutils import SphinxDirective
+
+from notebooks import run_cell
 
 REDIRECT = """<!doctype html><html lang="en"><meta charset="utf-8"><title>considerate</title>
 <meta http-equiv="refresh" content="0; url={page}"><link rel="canonical" href="{page}">
@@ -22,6 +25,36 @@ class Mermaid(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         return [nodes.literal_block(text="\n".join(self.content), language="text")]
+
+
+class CodeCell(SphinxDirective):
+    """A cell of a notebook: its code, what it prints and the figures that it draws. Cells of a page share names."""
+
+    has_content = True
+    optional_arguments = 1  # the kernel
+
+    def run(self) -> list[nodes.Node]:
+        from matplotlib import pyplot
+
+        pyplot.switch_backend("agg")
+        code = "\n".join(self.content)
+        namespace = self.env.temp_data.setdefault("notebook", {"__name__": "__main__"})
+        shown: list[nodes.Node] = [nodes.literal_block(text=code, language="python")]
+        printed = run_cell(code, namespace, self.env.docname)
+        if printed:
+            shown.append(nodes.literal_block(text=printed.rstrip(), language="text", classes=["printed"]))
+        folder = Path(self.env.app.outdir, "_images")
+        folder.mkdir(parents=True, exist_ok=True)
+        for number in pyplot.get_fignums():
+            name = f"{Path(self.env.docname).name}-{self.lineno}-{number}.svg"
+            pyplot.figure(number).savefig(folder / name)
+            up = "../" * self.env.docname.count("/")
+            alt = "The plot that the code above draws"
+            shown.append(
+                nodes.raw("", f'<p><img class="plot" src="{up}_images/{name}" alt="{alt}"></p>', format="html")
+            )
+        pyplot.close("all")
+        return shown
 
 
 def plain_docstring(
@@ -53,5 +86,6 @@ def redirect_from_the_root(app: Any, error: Exception | None) -> None:
 
 def setup(app: Any) -> None:
     app.add_directive("mermaid", Mermaid)
+    app.add_directive("code-cell", CodeCell)
     app.connect("autodoc-process-docstring", plain_docstring, priority=100)  # before napoleon
     app.connect("build-finished", redirect_from_the_root)

@@ -5,6 +5,7 @@ Each function draws on `ax`, or on a new figure if it is not given, and returns 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -20,13 +21,14 @@ from considerate.evaluation.fitted import considered
 from considerate.evaluation.protocol import make_protocol, with_test_users
 from considerate.kernels.threads import LocalBackend
 from considerate.recommender import Recommender
-from considerate.study.figures.style import BLUE, GREEN, INK, ORANGE, PALE, SOFT, VERMILION, degree_axis, plain
+from considerate.study.figures.style import BLUE, GREEN, INK, ORANGE, SOFT, VERMILION, degree_axis, plain
 from considerate.study.fits import KNOBS, popularity_curve
 from considerate.study.material import degree_law
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+CLOUD = "#b3b3b3"
 DASHED: Any = (0, (3, 2))
 CURVES = {  # what a knob's curve can show
     "mean_rank": "S_rank",
@@ -95,7 +97,8 @@ def knob_curve(
         ax.plot(curve["knob"], curve[name], color=colour, label=CURVES[name])
         ax.plot([own], [curve[name][curve["knob"].index(own)]], "o", color=colour, markerfacecolor="white")
     ax.set(xlabel="popularity weight", ylabel=CURVES[show[0]] if len(show) == 1 else "on test likes")
-    ax.legend()
+    if len(show) > 1:
+        ax.legend()
     return ax
 
 
@@ -118,7 +121,7 @@ def popularity_against_p_like(
     ax, fitted = _axes(ax), model.model_
     lists = {name: model.recommend_table([user], N, **weights) for name, weights in rankings.items()}
     items = model.recommend_table([user], fitted.item_count)
-    ax.plot(*_place(model, items), ".", color=PALE, markersize=3, label="items not liked yet", zorder=1)
+    ax.plot(*_place(model, items), ".", color=CLOUD, markersize=3, label="items not liked yet", zorder=1)
     for (name, table), colour, marker in zip(lists.items(), (BLUE, VERMILION, GREEN, ORANGE, INK), "osD^v"):
         ax.plot(*_place(model, table), marker, color=colour, markerfacecolor="none", label=plain(name), zorder=3)
     ax.set_yscale("logit")
@@ -129,7 +132,7 @@ def popularity_against_p_like(
     ax.set_ylim(low / (1 + low), (1 + high) / 2)
     degree_axis(ax, [int(fitted.item_degree.min())], "likes of the item")
     ax.set_ylabel("p(like | considered)")
-    ax.legend(loc="best")
+    ax.legend(loc="lower right")
     return ax
 
 
@@ -149,7 +152,13 @@ def degree_laws(likes: Any, *, ax: Axes | None = None, **reader: Unpack[ReaderKe
     for (side, counts), colour, marker in zip(degrees.items(), (BLUE, VERMILION), "os"):
         law = degree_law(side, "G", counts)
         ax.plot(law.centre, law.density, marker, color=colour, markerfacecolor="none", label=side)
-        ax.plot(law.law_degree, law.law_density, color=colour, linewidth=1, label=plain(law.law))
+        ax.plot(
+            law.law_degree,
+            law.law_density,
+            color=colour,
+            linewidth=1,
+            label=plain(re.sub(r"\d+\.\d+", lambda digits: f"{float(digits[0]):.3g}", law.law)),
+        )
     ax.set_yscale("log")
     degree_axis(ax, [1], "likes")
     ax.set_ylabel("number with that many likes")
