@@ -20,15 +20,15 @@ def answers(recommender: Recommender) -> list[Any]:
     """Everything that a model of at least 30 users by 40 items can be asked."""
     likes = planted(seed=3)[:20]
     return [
-        *recommender.recommend(np.arange(30), N=12),
-        *recommender.recommend(np.arange(20), likes, recalculate_user=True),
-        *recommender.recommend(4, thompson_seed=5),
-        recommender.predict_proba(np.arange(30)[:, None], np.arange(40)[None, :]),
-        *recommender.predict_logit(3, 4),
-        *recommender.similar_items(np.arange(5)),
-        *recommender.similar_users(7),
+        *recommender.recommend(np.arange(30), N=12, by="row"),
+        *recommender.recommend(np.arange(20), likes, recalculate_user=True, by="row"),
+        *recommender.recommend(4, thompson_seed=5, by="row"),
+        recommender.predict_proba(np.arange(30)[:, None], np.arange(40)[None, :], by="row"),
+        *recommender.predict_logit(3, 4, by="row"),
+        *recommender.similar_items(np.arange(5), by="row"),
+        *recommender.similar_users(7, by="row"),
         *recommender.export_vectors(),
-        np.array(recommender.explain(2, 3)[1]),
+        np.array(recommender.explain(2, 3, by="row")[1]),
         recommender.recommend_table(N=3, cold="popular").to_pydict(),
         recommender.popularity_,
         recommender.bound_,

@@ -213,26 +213,30 @@ def pairs(count: int = 800):
 
 def test_predictions_are_recalibrated(fresh: Recommender) -> None:
     users, items, random = pairs()
-    raw = fresh.predict_proba(users, items)
+    raw = fresh.predict_proba(users, items, by="row")
     liked = random.random(len(raw)) < special.expit(0.5 * special.logit(raw) - 0.4)
-    assert fresh.recalibrate(users, items, liked) is fresh
+    assert fresh.recalibrate(users, items, liked, by="row") is fresh
     line = fresh.recalibration_
     assert line == fit_recalibration(raw, liked)
-    p = fresh.predict_proba(users, items)
+    p = fresh.predict_proba(users, items, by="row")
     assert p == pytest.approx(special.expit(line.slope * special.logit(raw) + line.shift), abs=1e-5)
-    assert np.array_equal(fresh.predict_proba(users, items, recalibrated=False), raw)
-    assert isinstance(fresh.predict_proba(3, 4), float)
-    assert fresh.predict_proba(3, 4) == pytest.approx(float(fresh.predict_proba([3], [4])[0]), abs=1e-6)
+    assert np.array_equal(fresh.predict_proba(users, items, recalibrated=False, by="row"), raw)
+    assert isinstance(fresh.predict_proba(3, 4, by="row"), float)
+    assert fresh.predict_proba(3, 4, by="row") == pytest.approx(
+        float(fresh.predict_proba([3], [4], by="row")[0]), abs=1e-6
+    )
     again = fresh.recalibration_
-    assert fresh.recalibrate(users, items, liked).recalibration_ == again, "it starts from the raw p(like)"
-    assert fresh.recalibrate(users, items, liked, equal_classes=False).recalibration_ != again
+    assert fresh.recalibrate(users, items, liked, by="row").recalibration_ == again, "it starts from the raw p(like)"
+    assert fresh.recalibrate(users, items, liked, equal_classes=False, by="row").recalibration_ != again
 
 
 def test_tables_and_explanations_are_recalibrated_and_rankings_are_not(fresh: Recommender) -> None:
     users, items, random = pairs()
     before = fresh.recommend_table(["u1", "u5"], 6)
-    explained, _ = fresh.explain(1, 3)
-    fresh.recalibrate(users, items, random.random(len(users)) < fresh.predict_proba(users, items) ** 2)
+    explained, _ = fresh.explain(1, 3, by="row")
+    fresh.recalibrate(
+        users, items, random.random(len(users)) < fresh.predict_proba(users, items, by="row") ** 2, by="row"
+    )
     line, after = fresh.recalibration_, fresh.recommend_table(["u1", "u5"], 6)
     assert after["item"].to_pylist() == before["item"].to_pylist()
     assert after["score"].to_pylist() == before["score"].to_pylist()
@@ -245,9 +249,11 @@ def test_tables_and_explanations_are_recalibrated_and_rankings_are_not(fresh: Re
     bounds = [after[name].to_numpy() for name in ("low", "p_like", "high")]
     assert (bounds[0] < bounds[1]).all()
     assert (bounds[1] < bounds[2]).all()
-    assert fresh.explain(1, 3)[0] == pytest.approx(float(line.apply(np.array(explained))), abs=1e-5)
+    assert fresh.explain(1, 3, by="row")[0] == pytest.approx(float(line.apply(np.array(explained))), abs=1e-5)
     new = fresh.recommend_for(["i1", "i2"], 3)["p_like"].to_pylist()
-    fresh.recalibrate(users, items, random.random(len(users)) < 0.1 + 0.5 * fresh.predict_proba(users, items))
+    fresh.recalibrate(
+        users, items, random.random(len(users)) < 0.1 + 0.5 * fresh.predict_proba(users, items, by="row"), by="row"
+    )
     assert fresh.recommend_for(["i1", "i2"], 3)["p_like"].to_pylist() != new
 
 
@@ -270,16 +276,18 @@ def test_a_p_that_rounds_to_one_is_recalibrated_by_its_logit() -> None:
 def test_round_trip(fresh: Recommender, tmp_path: Path) -> None:
     users, items, random = pairs()
     fresh.save(tmp_path / "raw")
-    fresh.recalibrate(users, items, random.random(len(users)) < fresh.predict_proba(users, items) ** 2)
+    fresh.recalibrate(
+        users, items, random.random(len(users)) < fresh.predict_proba(users, items, by="row") ** 2, by="row"
+    )
     fresh.save(tmp_path / "model")
     loaded = Recommender.load(tmp_path / "model")
     assert loaded.recalibration_ == fresh.recalibration_ != Recalibration()
-    assert np.array_equal(loaded.predict_proba(users, items), fresh.predict_proba(users, items))
+    assert np.array_equal(loaded.predict_proba(users, items, by="row"), fresh.predict_proba(users, items, by="row"))
     assert loaded.recommend_table(["u3"]).equals(fresh.recommend_table(["u3"]))
     assert Recommender.load(tmp_path / "raw").recalibration_ == Recalibration()
     loaded.save(tmp_path / "again")
     assert (tmp_path / "again").read_bytes() == (tmp_path / "model").read_bytes()
-    assert loaded.partial_fit_users([0], skewed()[0]).recalibration_ == fresh.recalibration_
+    assert loaded.partial_fit_users([0], skewed()[0], by="row").recalibration_ == fresh.recalibration_
     assert loaded.fit(as_table(skewed())).recalibration_ == Recalibration(), "a new fit is another model"
 
 

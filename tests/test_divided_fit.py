@@ -381,7 +381,7 @@ def test_a_folder_that_workers_do_not_see_is_refused_before_the_first_sweep(
         made().fit(likes, backend=backend, model_folder=tmp_path / "new")
     assert os.listdir(tmp_path) == []
     model = made(sweeps=1).fit(likes, backend=Here(division=division), model_folder=tmp_path / "new")
-    assert len(model.recommend(0)[0]) == 10
+    assert len(model.recommend(0, by="row")[0]) == 10
 
 
 # --- Checkpoints ---

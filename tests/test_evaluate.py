@@ -196,7 +196,7 @@ def test_rows_that_fail_the_rule_make_the_calibration_table(folder: Path) -> Non
         if min(pair) >= 0 and (row["user"], row["item"]) not in train:
             truth[pair] = truth.get(pair, False) or row["rating"] >= 4
     users, items = (np.array([pair[side] for pair in truth]) for side in (0, 1))
-    expected = reliability(recommender.predict_proba(users, items), np.array([*truth.values()]))
+    expected = reliability(recommender.predict_proba(users, items, by="row"), np.array([*truth.values()]))
     raw = said["calibration"]["raw"]
     assert said["not_liked"]["tested"] == len(truth) - sum(truth.values())
     assert raw["count"] == expected.count.tolist()
@@ -234,8 +234,8 @@ def test_a_recalibrated_model_is_written_and_says_so(folder: Path, tmp_path: Pat
     assert again["metrics"]["S_rank"] == said["metrics"]["S_rank"], "no ranking changes"
     assert again["calibration"]["raw"] == said["calibration"]["raw"]
     assert again["calibration"]["recalibrated"]["log_loss"] < again["calibration"]["raw"]["log_loss"]
-    p = before.predict_proba([0, 1], [2, 3])
-    assert after.predict_proba([0, 1], [2, 3]) == pytest.approx(line.apply(p), abs=1e-5)
+    p = before.predict_proba([0, 1], [2, 3], by="row")
+    assert after.predict_proba([0, 1], [2, 3], by="row") == pytest.approx(line.apply(p), abs=1e-5)
     assert "recalibration" in run("inspect", out).stdout
     assert "recalibration" not in run("inspect", folder / "model.safetensors").stdout
     shown = json.loads(run("recommend", out, "u001", "--json").stdout)

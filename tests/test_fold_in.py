@@ -12,12 +12,13 @@ import scipy.sparse as sp
 
 from considerate import Recommender
 from considerate.data.graph import Graph
+from considerate.data.vocabulary import Vocabulary
 from considerate.inference.hidden import Sampled
 from considerate.inference.hidden.groups import Grouping
 from considerate.inference.hidden.saturation import Saturation
 from considerate.inference.posterior import Side
 from considerate.model.model import Model
-from considerate.model.rows import likes_adjacency
+from considerate.model.names import Names
 
 USERS, ITEMS, SWEEPS = 300, 120, 60
 
@@ -79,7 +80,7 @@ def same(model: Model, other: Model) -> bool:
 
 
 def likes_of(items: list[int]) -> Any:
-    return likes_adjacency(items, ITEMS)
+    return Names("item", Vocabulary.range(ITEMS)).likes(items)
 
 
 @pytest.mark.parametrize("hidden", ["sampled", "expected"])

@@ -450,19 +450,6 @@ def test_items_are_added_to_a_model_without_item_biases() -> None:
     assert recommender.recommend(0, N=41)[0].size > 0
 
 
-def test_partial_fits_need_rows_for_ids() -> None:
-    """New rows have no ids of their own where the data has; old rows may be updated."""
-    from likes import as_table
-
-    recommender = Recommender(factors=2, sweeps=3).fit(as_table(planted()))
-    recommender.partial_fit_users([0], planted()[:1])
-    recommender.partial_fit_items([0], planted().T.tocsr()[:1])
-    with pytest.raises(UsageError, match="users have ids of their own; fit again"):
-        recommender.partial_fit_users([200], planted()[:1])
-    with pytest.raises(UsageError, match="items have ids of their own; fit again"):
-        recommender.partial_fit_items([40], planted().T.tocsr()[:1])
-
-
 def test_requests_in_turn_do_not_answer_for_one_another(fitted: Recommender) -> None:
     """What a model keeps of the last request is for the same popularity weight and no exclusions."""
     kinds: list[dict[str, Any]] = [

@@ -146,7 +146,7 @@ def test_what_does_not_go_with_an_index(fitted: Recommender) -> None:
     for options in ({"score": "like"}, {"explore_kappa": 1.0}, {"thompson_seed": 0}, {"allow": [1]}):
         with pytest.raises(UsageError, match="index does not go with"):
             RankingOptions(index=made, **options)  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="index does not go with items"):
+    with pytest.raises(UsageError, match="index does not go with a list of allowed items"):
         fitted.recommend(0, items=[1, 2], index=made)
     for lists in (0, ITEMS + 1, 1.5):
         with pytest.raises(UsageError, match="lists is"):

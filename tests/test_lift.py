@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 from considerate import RankingOptions, Recommender, read_interactions
 from considerate.cli import app
 from considerate.data.graph import Adjacency
+from considerate.data.vocabulary import Vocabulary
 from considerate.distributed.batch import recommend_all
 from considerate.distributed.tasks import LocalTasks
 from considerate.errors import UsageError
@@ -29,9 +30,9 @@ from considerate.inference.hidden import Consideration
 from considerate.inference.posterior import Side
 from considerate.kernels import compiled
 from considerate.model.considered import inclusion_probabilities
+from considerate.model.names import Names
 from considerate.model.predict import ItemColumns
 from considerate.model.ranking import best
-from considerate.model.rows import likes_adjacency
 from likes import as_table, skewed
 
 LEAST = 2.0**-60  # a ratio below this counts as this
@@ -221,7 +222,7 @@ def test_recommend_is_in_the_order_of_the_score(
     expected = brute_force(fitted, 0.3 if popularity is None else popularity, 1.2 if lift is None else lift)
     for filtered in (True, False):
         ids, scores = fitted.recommend(
-            everyone, N=45, popularity=popularity, lift=lift, filter_already_liked_items=filtered
+            everyone, N=45, popularity=popularity, lift=lift, filter_already_liked_items=filtered, by="row"
         )
         for user in everyone:
             excluded = np.zeros(45, bool)
@@ -232,20 +233,20 @@ def test_recommend_is_in_the_order_of_the_score(
             np.testing.assert_allclose(expected[user, found], expected[user, chosen], atol=2e-5)
             np.testing.assert_allclose(scores[user, : len(chosen)], expected[user, found], atol=2e-5)
     if lift:
-        assert not np.array_equal(ids, fitted.recommend(everyone, N=45, popularity=popularity, lift=0.0)[0])
+        assert not np.array_equal(ids, fitted.recommend(everyone, N=45, popularity=popularity, lift=0.0, by="row")[0])
 
 
 def test_the_models_own_lift_is_the_default(named: Recommender) -> None:
-    own, given = named.recommend(3, N=5), named.recommend(3, N=5, lift=1.5)
+    own, given = named.recommend(3, N=5, by="row"), named.recommend(3, N=5, lift=1.5, by="row")
     np.testing.assert_array_equal(own[1], given[1])
-    assert not np.array_equal(own[1], named.recommend(3, N=5, lift=1.0)[1])
+    assert not np.array_equal(own[1], named.recommend(3, N=5, lift=1.0, by="row")[1])
 
 
 @pytest.mark.parametrize("lift", [None, 0.7])
 def test_every_way_to_ask_has_one_answer(named: Recommender, lift: float | None, tmp_path: Path) -> None:
     model = named.model_
     everyone = np.arange(model.user_count)
-    ids, scores = named.recommend(everyone, N=6, lift=lift)
+    ids, scores = named.recommend(everyone, N=6, lift=lift, by="row")
     table = named.recommend_table(N=6, lift=lift)
     assert table["score"].to_numpy().tolist() == scores.reshape(-1).tolist()
     assert table["item"].to_pylist() == [model.item_ids.id_of(item) for item in ids.reshape(-1)]
@@ -253,7 +254,7 @@ def test_every_way_to_ask_has_one_answer(named: Recommender, lift: float | None,
     for batch in (1, 7, 64):
         assert pa.Table.from_batches(named.recommend_batches(N=6, options=options, batch=batch)).equals(table)
     for user in (0, 5, 119):
-        np.testing.assert_array_equal(named.recommend(user, N=6, lift=lift)[1], scores[user])
+        np.testing.assert_array_equal(named.recommend(user, N=6, lift=lift, by="row")[1], scores[user])
     named.save(tmp_path / "shards", shards=4)
     sharded = Recommender.load(tmp_path / "shards")
     assert sharded.recommend_table(N=6, lift=lift).equals(table)
@@ -270,9 +271,9 @@ def test_every_way_to_ask_has_one_answer(named: Recommender, lift: float | None,
 
 def test_threads_change_nothing(fitted: Recommender) -> None:
     users = np.tile(np.arange(120), 5)  # more than one block of users
-    expected = fitted.recommend(users, N=10, lift=1.3)
+    expected = fitted.recommend(users, N=10, lift=1.3, by="row")
     for threads in (1, 3):
-        again = fitted.set_params(threads=threads).recommend(users, N=10, lift=1.3)
+        again = fitted.set_params(threads=threads).recommend(users, N=10, lift=1.3, by="row")
         np.testing.assert_array_equal(again[0], expected[0])
         np.testing.assert_array_equal(again[1], expected[1])
     fitted.set_params(threads=2)
@@ -287,17 +288,19 @@ def test_a_new_user_is_lifted_by_the_likes_alone(named: Recommender) -> None:
     matrix = one_row(rows)
     for lift in (None, 0.0, 2.0):
         table = named.recommend_for(likes, N=8, lift=lift)
-        scores = named.recommend(0, matrix, N=8, recalculate_user=True, lift=lift)[1]
+        scores = named.recommend(0, matrix, N=8, recalculate_user=True, lift=lift, by="row")[1]
         assert table["score"].to_numpy().tolist() == scores.tolist()
-    flat = named.recommend(0, matrix, N=45, recalculate_user=True, lift=0.0)
-    lifted = named.recommend(0, matrix, N=45, recalculate_user=True, lift=2.0)
+    flat = named.recommend(0, matrix, N=45, recalculate_user=True, lift=0.0, by="row")
+    lifted = named.recommend(0, matrix, N=45, recalculate_user=True, lift=2.0, by="row")
     moved = dict(zip(*lifted)), dict(zip(*flat))
-    lifts = model.log_lift(likes_adjacency(rows, 45))[0]
+    lifts = model.log_lift(Names("item", Vocabulary.range(45)).likes(rows))[0]
     for item in lifted[0]:
         assert moved[0][item] - moved[1][item] == pytest.approx(2.0 * lifts[item], abs=1e-5)
     # someone who is in the model, with other likes: these count
-    other = named.recommend(0, matrix, N=8, lift=2.0, filter_already_liked_items=False)
-    assert not np.array_equal(other[1], named.recommend(0, N=8, lift=2.0, filter_already_liked_items=False)[1])
+    other = named.recommend(0, matrix, N=8, lift=2.0, filter_already_liked_items=False, by="row")
+    assert not np.array_equal(
+        other[1], named.recommend(0, N=8, lift=2.0, filter_already_liked_items=False, by="row")[1]
+    )
 
 
 def test_sharpness_is_of_the_ranking_alone_and_is_saved(fitted: Recommender, tmp_path: Path) -> None:
@@ -315,11 +318,11 @@ def test_sharpness_is_of_the_ranking_alone_and_is_saved(fitted: Recommender, tmp
 
 
 def test_exploring_goes_on_from_the_score(fitted: Recommender) -> None:
-    plain = fitted.recommend(4, N=45, lift=1.5)
-    explored = fitted.recommend(4, N=45, lift=1.5, explore_kappa=1e-9)
+    plain = fitted.recommend(4, N=45, lift=1.5, by="row")
+    explored = fitted.recommend(4, N=45, lift=1.5, explore_kappa=1e-9, by="row")
     np.testing.assert_array_equal(explored[0], plain[0])
     np.testing.assert_allclose(explored[1], plain[1], atol=1e-5)
-    drawn, flat = (dict(zip(*fitted.recommend(4, N=45, lift=lift, thompson_seed=3))) for lift in (1.5, 0.0))
+    drawn, flat = (dict(zip(*fitted.recommend(4, N=45, lift=lift, thompson_seed=3, by="row"))) for lift in (1.5, 0.0))
     table, liked = fitted.model_.consideration, fitted.model_.users.whole().liked
     assert table is not None
     lifts = lifts_of(table, liked.take(np.array([4])), fitted.model_.plan.sharpness)[0]
@@ -347,7 +350,7 @@ def test_the_scorer_has_both_knobs(fitted: Recommender) -> None:
         np.testing.assert_allclose(scores, brute_force(fitted, k, theta)[users], atol=2e-5)
     likes = skewed(users=60, items=45, seed=8)
     without = replace(model, plan=replace(model.plan, lift=0.0))
-    liked = likes_adjacency(likes, 45)
+    liked = Names("item", Vocabulary.range(45)).likes(likes)
     assert mean_metric(model, likes, "s_rank") != mean_metric(without, likes, "s_rank")
     folded = ModelScorer(model, users=model.fold_in.users(liked), liked=liked, lift=2.0).scores(users[:2])
     flat = ModelScorer(model, users=model.fold_in.users(liked), lift=0.0).scores(users[:2])
@@ -359,8 +362,8 @@ def test_the_scorer_has_both_knobs(fitted: Recommender) -> None:
 def test_items_that_are_added_are_lifted(fitted: Recommender) -> None:
     grown = Recommender(**fitted.get_params())
     grown._model = fitted.model_
-    grown.partial_fit_items([45, 46], skewed(users=120, items=45)[:, :2].T.tocsr())
-    ids, scores = grown.recommend(np.arange(120), N=47, lift=1.0, popularity=0.0)
+    grown.partial_fit_items([45, 46], skewed(users=120, items=45)[:, :2].T.tocsr(), by="row")
+    ids, scores = grown.recommend(np.arange(120), N=47, lift=1.0, popularity=0.0, by="row")
     expected = brute_force(grown, 0.0, 1.0)
     for user in range(120):
         found = ids[user][ids[user] >= 0]
@@ -373,9 +376,9 @@ def test_items_that_are_added_are_lifted(fitted: Recommender) -> None:
 
 def test_lift_needs_the_table() -> None:
     plain = Recommender(factors=3, sweeps=3, consideration="popularity").fit(skewed(users=60, items=45))
-    np.testing.assert_array_equal(plain.recommend(3, lift=0.0)[1], plain.recommend(3)[1])
+    np.testing.assert_array_equal(plain.recommend(3, lift=0.0, by="row")[1], plain.recommend(3, by="row")[1])
     asked: list[Any] = [
-        lambda: plain.recommend(3, lift=1.0),
+        lambda: plain.recommend(3, lift=1.0, by="row"),
         lambda: plain.recommend_table(3, lift=1.0),
         lambda: plain.recommend_for([3], lift=-1.0),
         lambda: ModelScorer(plain.model_, lift=1.0),
@@ -389,14 +392,14 @@ def test_lift_needs_the_table() -> None:
 @pytest.mark.parametrize("wrong", [np.nan, np.inf, "much", 1e7])
 def test_a_lift_is_a_number(fitted: Recommender, wrong: Any) -> None:
     with pytest.raises(UsageError, match=r"lift is .*; it must be a number from -1e6 to 1e6"):
-        fitted.recommend(0, lift=wrong)
+        fitted.recommend(0, lift=wrong, by="row")
 
 
 def test_the_papers_scores_have_no_lift(fitted: Recommender) -> None:
     with pytest.raises(UsageError, match="score and lift do not go together"):
-        fitted.recommend(0, score="like", lift=1.0)
-    ids, scores = fitted.recommend(0, score="like", N=5)  # the model's own lift is left out
-    np.testing.assert_allclose(scores, fitted.predict_proba(0, ids), rtol=1e-5)
+        fitted.recommend(0, score="like", lift=1.0, by="row")
+    ids, scores = fitted.recommend(0, score="like", N=5, by="row")  # the model's own lift is left out
+    np.testing.assert_allclose(scores, fitted.predict_proba(0, ids, by="row"), rtol=1e-5)
     assert ModelScorer(fitted.model_, score="like").lift == 0.0
 
 
@@ -404,13 +407,15 @@ def test_without_likes_there_is_no_lift(named: Recommender, tmp_path: Path) -> N
     named.save(tmp_path / "model", likes=False)
     bare = Recommender.load(tmp_path / "model")
     with pytest.warns(UserWarning, match="without lift"):
-        scores = bare.recommend(5, N=5, filter_already_liked_items=False)[1]
-    np.testing.assert_array_equal(scores, named.recommend(5, N=5, filter_already_liked_items=False, lift=0.0)[1])
+        scores = bare.recommend(5, N=5, filter_already_liked_items=False, by="row")[1]
+    np.testing.assert_array_equal(
+        scores, named.recommend(5, N=5, filter_already_liked_items=False, lift=0.0, by="row")[1]
+    )
     with pytest.warns(UserWarning, match="without lift"):
         bare.recommend_table("u5")
     with pytest.warns(UserWarning, match="without lift"):
         assert ModelScorer(bare.model_).lift == 0.0
-    for ask in (lambda: bare.recommend(5, lift=1.0), lambda: bare.recommend_table("u5", lift=1.0)):
+    for ask in (lambda: bare.recommend(5, lift=1.0, by="row"), lambda: bare.recommend_table("u5", lift=1.0)):
         with pytest.raises(UsageError, match="needs the user's likes"):
             ask()
     with pytest.raises(UsageError, match="needs the user's likes"):
@@ -421,5 +426,5 @@ def test_without_likes_there_is_no_lift(named: Recommender, tmp_path: Path) -> N
         ids = [named.model_.item_ids.id_of(int(row)) for row in likes]
         assert bare.recommend_for(ids, lift=1.0).equals(named.recommend_for(ids, lift=1.0))
         matrix = one_row(named.model_.users.whole().liked.row(5))
-        np.testing.assert_array_equal(bare.recommend([5], matrix)[1], named.recommend([5])[1])
+        np.testing.assert_array_equal(bare.recommend([5], matrix, by="row")[1], named.recommend([5], by="row")[1])
         bare.recommend_table("u5", lift=0.0)

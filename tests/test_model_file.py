@@ -149,11 +149,11 @@ def test_saving_over_the_mapped_file(tmp_path: Path) -> None:
     loaded = Recommender.load(path)
     loaded.save(path)
     assert path.read_bytes() == before
-    loaded.partial_fit_users([200], planted()[:1])
+    loaded.partial_fit_users([200], planted()[:1], by="row")
     loaded.save(path)
     again = Recommender.load(path)
     assert len(again.user_factors) == 201
-    assert np.array_equal(again.recommend(200)[0], loaded.recommend(200)[0])
+    assert np.array_equal(again.recommend(200, by="row")[0], loaded.recommend(200, by="row")[0])
     assert os.listdir(tmp_path) == ["model"]
 
 
@@ -164,14 +164,18 @@ def test_a_mapped_model_can_be_changed_and_fitted(tmp_path: Path, hidden: str) -
     recommender.save(tmp_path / "model")
     loaded = Recommender.load(tmp_path / "model")
     for one in (recommender, loaded):
-        one.partial_fit_users([3, 200], likes[[4, 5]])
-        one.partial_fit_items([7, 40], likes.T.tocsr()[[8, 9]].tocsr())
+        one.partial_fit_users([3, 200], likes[[4, 5]], by="row")
+        one.partial_fit_items([7, 40], likes.T.tocsr()[[8, 9]].tocsr(), by="row")
     assert np.array_equal(loaded.user_factors, recommender.user_factors)
     assert np.array_equal(loaded.item_factors, recommender.item_factors)
-    assert np.array_equal(loaded.recommend(np.arange(201))[0], recommender.recommend(np.arange(201))[0])
+    assert np.array_equal(
+        loaded.recommend(np.arange(201), by="row")[0], recommender.recommend(np.arange(201), by="row")[0]
+    )
     loaded.save(tmp_path / "changed")
     changed = Recommender.load(tmp_path / "changed")
-    assert np.array_equal(changed.recommend(np.arange(201))[0], recommender.recommend(np.arange(201))[0])
+    assert np.array_equal(
+        changed.recommend(np.arange(201), by="row")[0], recommender.recommend(np.arange(201), by="row")[0]
+    )
     assert np.array_equal(loaded.fit(likes).user_factors, small(hidden=hidden).fit(likes).user_factors)
 
 
@@ -185,14 +189,14 @@ def test_without_the_likes(tmp_path: Path) -> None:
     assert not any(name.startswith("likes") for name in open_tensors(tmp_path / "model"))
     loaded = Recommender.load(tmp_path / "model")
     assert np.array_equal(loaded.user_factors, recommender.user_factors)
-    assert len(loaded.recommend(0, N=40)[0]) == 40
+    assert len(loaded.recommend(0, N=40, by="row")[0]) == 40
     row = recommender.model_.users.whole().liked.row(0)
-    assert np.array_equal(loaded.recommend(0, row, N=40)[0], recommender.recommend(0, N=40)[0])
+    assert np.array_equal(loaded.recommend(0, row, N=40, by="row")[0], recommender.recommend(0, N=40, by="row")[0])
     assert loaded.recommend_table(["u5"], N=3).num_rows == 3
     assert not any(loaded.recommend_table(N=1, cold="popular")["cold"].to_pylist())
     with pytest.raises(UsageError, match="saved without the likes; give the user's as user_items"):
-        loaded.explain(0, 1)
-    assert loaded.explain(0, 1, user_items=row)[1]
+        loaded.explain(0, 1, by="row")
+    assert loaded.explain(0, 1, user_items=row, by="row")[1]
     loaded.save(tmp_path / "again")  # it does not come to have likes by being saved again
     assert (tmp_path / "again").read_bytes() == (tmp_path / "model").read_bytes()
 
@@ -208,7 +212,7 @@ import numpy as np
 np.load = refuse
 from considerate import Recommender
 loaded = Recommender.load(sys.argv[1])
-print(loaded.recommend(0, N=3)[0].shape, loaded.recommend_table("u5", N=2).num_rows)
+print(loaded.recommend(0, N=3, by="row")[0].shape, loaded.recommend_table("u5", N=2).num_rows)
 """
     done = subprocess.run([sys.executable, "-c", program, str(saved)], capture_output=True, text=True, check=False)
     assert done.stdout == "(3,) 2\n", done.stderr
@@ -447,8 +451,8 @@ def test_a_flipped_bit_of_a_user_is_never_shown(saved: Path, large: Path, name: 
     flip(large, offset_in(large, name, sizes[name] // 2), bit=0)
     loaded = Recommender.load(large)
     everything: list[Callable[[], Any]] = [
-        lambda: loaded.recommend(np.arange(60), N=3),
-        lambda: loaded.recommend(30, N=3),
+        lambda: loaded.recommend(np.arange(60), N=3, by="row"),
+        lambda: loaded.recommend(30, N=3, by="row"),
         lambda: loaded.recommend_table([f"u{n}" for n in range(60)], N=3),
         lambda: loaded.export_vectors(),
         lambda: loaded.model_.users.whole(),
@@ -460,7 +464,9 @@ def test_a_flipped_bit_of_a_user_is_never_shown(saved: Path, large: Path, name: 
             use()
     if b"__crc32__" in large.read_bytes() and sizes[name] > store.BLOCKWISE:
         for row in (0, 59):
-            np.testing.assert_array_equal(loaded.recommend(row)[0], Recommender.load(saved).recommend(row)[0])
+            np.testing.assert_array_equal(
+                loaded.recommend(row, by="row")[0], Recommender.load(saved).recommend(row, by="row")[0]
+            )
     with pytest.raises(ModelFileError):
         Recommender.load(large, verify=True)
 
@@ -507,12 +513,12 @@ def test_rows_of_the_walk_that_nobody_asks_for_are_not_read(saved: Path, tmp_pat
     loaded, fans = Recommender.load(tmp_path / "large"), [row in likes.row(user) for user in range(60)]
     assert 0 < sum(fans) < 60
     with pytest.raises(ModelFileError, match=r"tensor 'walk.items' does not match its checksum"):
-        loaded.recommend(fans.index(True))
-    assert loaded.recommend(fans.index(True), lift=0.0)[0].size
+        loaded.recommend(fans.index(True), by="row")
+    assert loaded.recommend(fans.index(True), lift=0.0, by="row")[0].size
     apart = [user for user in range(60) if (np.abs(likes.row(user) // 4 - row // 4) > 1).all()]
     assert apart
     for user in apart:
-        np.testing.assert_array_equal(loaded.recommend(user)[0], whole.recommend(user)[0])
+        np.testing.assert_array_equal(loaded.recommend(user, by="row")[0], whole.recommend(user, by="row")[0])
 
 
 def test_a_flipped_bit_of_the_blocks_checksums_is_seen(saved: Path, tmp_path: Path, as_large: None) -> None:
@@ -532,13 +538,13 @@ def test_only_what_is_asked_for_is_verified(
     loaded = Recommender.load(tmp_path / "large")
     size = (tmp_path / "large").stat().st_size
     assert not read
-    loaded.recommend(30)
+    loaded.recommend(30, by="row")
     assert 0 < sum(read) < size / 2
     first = len(read)
-    loaded.recommend(10)
+    loaded.recommend(10, by="row")
     once = len(read)
     assert 0 < sum(read[first:]) < size / 5
-    loaded.recommend(30)
+    loaded.recommend(30, by="row")
     assert len(read) == once
     load_model(tmp_path / "large", verify=False).users.whole()
     assert len(read) == once
@@ -774,13 +780,13 @@ def mutated(value: Any, draw: random.Random) -> Any:
 
 def use(recommender: Recommender) -> None:
     """Questions to a model that was accepted: it may say no in our words, and must not break."""
-    recommender.recommend([0, 1], N=3)
-    recommender.recommend(0, [1, 2], recalculate_user=True)
-    recommender.predict_proba(0, 1)
+    recommender.recommend([0, 1], N=3, by="row")
+    recommender.recommend(0, [1, 2], recalculate_user=True, by="row")
+    recommender.predict_proba(0, 1, by="row")
     recommender.recommend_table(N=1, cold="popular")
-    recommender.explain(0, 1)
+    recommender.explain(0, 1, by="row")
     recommender.bound_  # noqa: B018
-    recommender.partial_fit_items([0], planted(users=60).T.tocsr()[:1])
+    recommender.partial_fit_items([0], planted(users=60).T.tocsr()[:1], by="row")
 
 
 def test_mutated_descriptions(saved: Path, tmp_path: Path) -> None:

@@ -108,9 +108,9 @@ def test_rows_in_any_order_of_any_shards(tmp_path: Path, ids: str, bias: bool) -
     names = model.user_ids.ids_of(range(301))
     for rows in (draw.integers(0, 301, 500), np.array([300, 0, 0]), np.arange(40, 47), np.empty(0, np.int64)):
         for how in ({}, {"score": "popularity_x_like"}, {"explore_kappa": 0.5}, {"thompson_seed": 3}):
-            for a, b in zip(one.recommend(rows, **how), other.recommend(rows, **how)):
+            for a, b in zip(one.recommend(rows, **how, by="row"), other.recommend(rows, **how, by="row")):
                 np.testing.assert_array_equal(a, b)
-        np.testing.assert_array_equal(*(each.predict_proba(rows, rows % 40) for each in (one, other)))
+        np.testing.assert_array_equal(*(each.predict_proba(rows, rows % 40, by="row") for each in (one, other)))
         some = [names[row] for row in rows]
         assert other.model_.user_ids.ids_of(rows) == some
         if some:
@@ -130,19 +130,23 @@ def test_similar_users_shard_by_shard(tmp_path: Path, limits: dict[str, Any]) ->
     other = recommender_of(load_model(tmp_path / "model"))
     for rows in (7, np.array([0, 150, 300, 41])):
         for a, b in zip(
-            recommender_of(model).similar_users(rows, N=20, **limits), other.similar_users(rows, 20, **limits)
+            recommender_of(model).similar_users(rows, N=20, **limits, by="row"),
+            other.similar_users(rows, 20, **limits, by="row"),
         ):
             np.testing.assert_array_equal(a, b)
-    ids, cosines = other.similar_users(7, N=2)
+    ids, cosines = other.similar_users(7, N=2, by="row")
     assert ids.tolist() == [7, 157]
     assert cosines.tolist() == pytest.approx([1, 1])
     vectors = model.posterior.users.mean / np.linalg.norm(model.posterior.users.mean, axis=1)[:, None]
-    assert set(other.similar_users(41, N=25)[0]) == set(np.argsort(-vectors @ vectors[41], kind="stable")[:25])
+    assert set(other.similar_users(41, N=25, by="row")[0]) == set(
+        np.argsort(-vectors @ vectors[41], kind="stable")[:25]
+    )
 
 
 def test_ids_that_are_not_there(folder: Path, fitted: Recommender) -> None:
     loaded = Recommender.load(folder)
-    for name in ("", "a", "u", "u1000", "u40x", "zz", 7, None):
+    assert loaded.model_.user_ids.row_of(None) == -1
+    for name in ("", "a", "u", "u1000", "u40x", "zz", 7):
         assert loaded.model_.user_ids.row_of(name) == -1
         popular = loaded.recommend_table([name, "u7"], N=2, cold="popular")
         assert popular.equals(fitted.recommend_table([name, "u7"], N=2, cold="popular"))
@@ -159,8 +163,8 @@ def test_nobody_who_is_known_opens_no_shard(folder: Path, fitted: Recommender) -
     loaded = Recommender.load(folder)
     assert loaded.recommend_for(["i1", "i2"], N=4).equals(fitted.recommend_for(["i1", "i2"], N=4))
     assert loaded.recommend_table(["a stranger"], cold="popular").num_rows == 10
-    np.testing.assert_array_equal(loaded.fold_in([1, 2]).rows, fitted.fold_in([1, 2]).rows)
-    np.testing.assert_array_equal(loaded.similar_items(3)[0], fitted.similar_items(3)[0])
+    np.testing.assert_array_equal(loaded.fold_in([1, 2], by="row").rows, fitted.fold_in([1, 2], by="row").rows)
+    np.testing.assert_array_equal(loaded.similar_items(3, by="row")[0], fitted.similar_items(3, by="row")[0])
     assert loaded.precisions_ == fitted.precisions_
     assert opened(loaded) == []
 
@@ -174,16 +178,16 @@ def test_only_the_shard_that_is_needed(folder: Path, fitted: Recommender) -> Non
             path.unlink()
     loaded = Recommender.load(folder)
     rows = np.array([120, 159, 130])
-    for a, b in zip(loaded.recommend(rows), fitted.recommend(rows)):
+    for a, b in zip(loaded.recommend(rows, by="row"), fitted.recommend(rows, by="row")):
         np.testing.assert_array_equal(a, b)
     names = fitted.model_.user_ids.ids_of(rows)
     assert loaded.recommend_table(names).equals(fitted.recommend_table(names))
-    assert loaded.explain(120, 3) == fitted.explain(120, 3)
-    assert loaded.predict_proba(159, 4) == fitted.predict_proba(159, 4)
+    assert loaded.explain(120, 3, by="row") == fitted.explain(120, 3, by="row")
+    assert loaded.predict_proba(159, 4, by="row") == fitted.predict_proba(159, 4, by="row")
     assert opened(loaded) == [3]
     missing = r"users-00004-[0-9a-f]{8}\.safetensors: is not there, and the index names it; copy the whole folder"
     with pytest.raises(ModelFileError, match=missing):
-        loaded.recommend([120, 160])
+        loaded.recommend([120, 160], by="row")
     with pytest.raises(ModelFileError, match=r"users-00000-.* is not there"):
         loaded.user_factors  # noqa: B018
     with pytest.raises(ModelFileError, match="is not there"):
@@ -199,10 +203,10 @@ def test_no_array_of_all_users_is_made(tmp_path: Path) -> None:
         gc.collect()
         tracemalloc.start()
         loaded = Recommender.load(path)
-        loaded.recommend(np.array([5, users - 1]))
+        loaded.recommend(np.array([5, users - 1]), by="row")
         loaded.recommend_table(["u17", "u9999"], cold="popular")
-        loaded.predict_proba(77, 3)
-        loaded.explain(3, 4)
+        loaded.predict_proba(77, 3, by="row")
+        loaded.explain(3, 4, by="row")
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
         assert len(opened(loaded)) <= 5
@@ -230,7 +234,9 @@ def test_no_more_shards_are_open_than_allowed(tmp_path: Path, monkeypatch: pytes
     save_sharded(model, tmp_path / "model", 20)
     loaded = recommender_of(load_model(tmp_path / "model"))
     rows = np.arange(0, 200, 7)
-    np.testing.assert_array_equal(loaded.recommend(rows)[0], recommender_of(model).recommend(rows)[0])
+    np.testing.assert_array_equal(
+        loaded.recommend(rows, by="row")[0], recommender_of(model).recommend(rows, by="row")[0]
+    )
     assert opened(loaded) == [17, 18, 19]
 
 
@@ -238,9 +244,12 @@ def test_threads_that_ask_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(shards_module, "MAPPED", 2)
     model = random_model(200)
     save_sharded(model, tmp_path / "model", 10)
-    loaded, wanted = recommender_of(load_model(tmp_path / "model")), recommender_of(model).recommend(np.arange(200))[0]
+    loaded, wanted = (
+        recommender_of(load_model(tmp_path / "model")),
+        recommender_of(model).recommend(np.arange(200), by="row")[0],
+    )
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda row: loaded.recommend(row % 200)[0], range(400)))
+        found = list(pool.map(lambda row: loaded.recommend(row % 200, by="row")[0], range(400)))
     for row, ids in enumerate(found):
         np.testing.assert_array_equal(ids, wanted[row % 200])
 
@@ -256,7 +265,7 @@ def test_a_loaded_model_goes_on_when_the_working_folder_changes(
 
 def test_it_pickles_as_an_address(folder: Path, fitted: Recommender) -> None:
     loaded = Recommender.load(folder)
-    loaded.recommend(np.arange(200))
+    loaded.recommend(np.arange(200), by="row")
     data = pickle.dumps(loaded)
     assert len(data) < len(pickle.dumps(fitted)) - fitted.user_factors.nbytes
     assert_same(pickle.loads(data), fitted)
@@ -266,7 +275,7 @@ def test_a_model_elsewhere_is_read_shard_by_shard(fitted: Recommender) -> None:
     """A filesystem of pyarrow's that is not a disk here: shards are read into memory, and few are kept."""
     fitted.save("mock:///shards/model", shards=9)
     loaded = Recommender.load("mock:///shards/model")
-    loaded.recommend([0, 199])
+    loaded.recommend([0, 199], by="row")
     assert opened(loaded) == [0, 8]
     assert_same(loaded, fitted)
     assert len(opened(loaded)) == shards_module.COPIED
@@ -284,17 +293,19 @@ def test_a_model_in_shards_can_be_changed_and_fitted(tmp_path: Path) -> None:
     loaded = Recommender.load(tmp_path / "model")
     pairs = np.arange(200).repeat(2), np.tile([1, 2], 200), np.tile([True, False], 200)
     for one in (recommender, loaded):
-        one.recalibrate(*pairs)
+        one.recalibrate(*pairs, by="row")
     assert loaded.recalibration_ == recommender.recalibration_
     assert isinstance(loaded.model_.users, ShardedUsers)  # whose users nothing has put together
     for one in (recommender, loaded):
-        one.partial_fit_users([3, 200], likes[[4, 5]])
-        one.partial_fit_items([7, 40], likes.T.tocsr()[[8, 9]].tocsr())
+        one.partial_fit_users([3, 200], likes[[4, 5]], by="row")
+        one.partial_fit_items([7, 40], likes.T.tocsr()[[8, 9]].tocsr(), by="row")
     np.testing.assert_array_equal(loaded.user_factors, recommender.user_factors)
     np.testing.assert_array_equal(loaded.item_factors, recommender.item_factors)
     loaded.save(tmp_path / "model", shards=3)
     again = Recommender.load(tmp_path / "model")
-    np.testing.assert_array_equal(again.recommend(np.arange(201))[0], recommender.recommend(np.arange(201))[0])
+    np.testing.assert_array_equal(
+        again.recommend(np.arange(201), by="row")[0], recommender.recommend(np.arange(201), by="row")[0]
+    )
     np.testing.assert_array_equal(
         loaded.fit(likes).user_factors, Recommender(factors=3, sweeps=3).fit(likes).user_factors
     )
@@ -306,10 +317,10 @@ def test_without_the_likes(tmp_path: Path, fitted: Recommender) -> None:
     loaded = Recommender.load(tmp_path / "model")
     assert not any(name.startswith("likes") for path in shards_in(tmp_path / "model") for name in open_tensors(path))
     assert not loaded.model_.users.knows_likes
-    assert len(loaded.recommend(0, N=40)[0]) == 40
+    assert len(loaded.recommend(0, N=40, by="row")[0]) == 40
     assert loaded.recommend_table(["u5"], N=3).num_rows == 3
     with pytest.raises(UsageError, match="saved without the likes"):
-        loaded.explain(0, 1)
+        loaded.explain(0, 1, by="row")
     loaded.save(tmp_path / "again")
     assert (tmp_path / "again").read_bytes() == (tmp_path / "one").read_bytes()
     loaded.save(tmp_path / "other", shards=2)
@@ -438,7 +449,7 @@ def test_entries_that_make_no_model(tmp_path: Path) -> None:
 
 def ask(folder: Path) -> None:
     """Load, and use every user."""
-    Recommender.load(folder).recommend(np.arange(200), N=3)
+    Recommender.load(folder).recommend(np.arange(200), N=3, by="row")
 
 
 def test_flipped_bits_and_truncation(folder: Path) -> None:
@@ -470,11 +481,11 @@ def test_an_index_of_another_model(folder: Path, tmp_path: Path, fitted: Recomme
     (folder / INDEX_NAME).write_bytes((tmp_path / "other" / INDEX_NAME).read_bytes())
     loaded = Recommender.load(folder)
     with pytest.raises(ModelFileError, match=r"users-00001-.* is not there, and the index names it"):
-        loaded.recommend(40)
+        loaded.recommend(40, by="row")
     for wanted, given in zip(shards_in(tmp_path / "other"), shards_in(folder)):  # nor under the names that it has
         (folder / wanted.name).write_bytes(given.read_bytes())
     with pytest.raises(ModelFileError, match="is not the shard that the index names; copy or save the whole model"):
-        loaded.recommend(40)
+        loaded.recommend(40, by="row")
     one = shards_in(tmp_path / "other")[0]
     other.save(one)
     (folder / INDEX_NAME).write_bytes(one.read_bytes())
@@ -553,9 +564,9 @@ def test_shards_that_lie(folder: Path, message: str) -> None:
     tensors["shards.sha256"][1] = list(bytes.fromhex(sha256))
     write_tensors(folder / INDEX_NAME, tensors, said)
     loaded = Recommender.load(folder)
-    loaded.recommend(7)
+    loaded.recommend(7, by="row")
     with pytest.raises(ModelFileError, match=message.rstrip(" .*")) as caught:
-        loaded.recommend(47)
+        loaded.recommend(47, by="row")
     assert "users-00001-" in str(caught.value)
 
 

@@ -57,8 +57,8 @@ def test_the_bits_of_the_fit_in_memory(kind: str, how: Any, likes: Path, plain: 
     found = made(**SETTINGS[kind]).fit(likes, backend=OutOfCore(folder=tmp_path / "new", **how))
     assert_same(found, plain[kind])
     assert os.listdir(tmp_path / "new") == []
-    ids, scores = found.recommend([3, 1700])
-    wanted = plain[kind].recommend([3, 1700])
+    ids, scores = found.recommend([3, 1700], by="row")
+    wanted = plain[kind].recommend([3, 1700], by="row")
     assert np.array_equal(ids, wanted[0])
     assert np.array_equal(scores, wanted[1])
 
@@ -81,7 +81,7 @@ def test_by_items_it_is_one_posterior_for_any_threads(kind: str, likes: Path, pl
     for mine, theirs in ((q.users, p.users), (q.items, p.items)):
         np.testing.assert_allclose(mine.rows, theirs.rows, atol=2e-4)
     assert not np.array_equal(q.users.rows, p.users.rows)  # added along another tree
-    assert np.array_equal(one.recommend(5)[0], plain[kind].recommend(5)[0])
+    assert np.array_equal(one.recommend(5, by="row")[0], plain[kind].recommend(5, by="row")[0])
     one.save(tmp_path / "model.safetensors")
     assert_same(Recommender.load(tmp_path / "model.safetensors"), two)
     assert sorted(os.listdir(tmp_path)) == ["model.safetensors"]

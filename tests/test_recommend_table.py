@@ -48,12 +48,12 @@ def test_columns_types_and_values(kind: str) -> None:
     assert table["user"].to_pylist() == [one for one in ids for _ in range(4)]
     assert table["rank"].to_pylist() == [1, 2, 3, 4] * 3
     assert not any(table["cold"].to_pylist())
-    rows, scores = recommender.recommend([5, 0, 17], N=4)
-    assert table["item"].to_pylist() == recommender.model_.item_ids.ids_of(rows.ravel())
+    items, scores = recommender.recommend(ids, N=4)
+    assert table["item"].to_pylist() == items.ravel().tolist()
     np.testing.assert_allclose(table["score"].to_numpy(), scores.ravel(), rtol=1e-5)
-    users = np.repeat([5, 0, 17], 4)
-    np.testing.assert_allclose(table["p_like"], recommender.predict_proba(users, rows.ravel()), rtol=1e-5)
-    mean, deviation = recommender.predict_logit(users, rows.ravel())
+    users = np.repeat(np.array(ids, object), 4)
+    np.testing.assert_allclose(table["p_like"], recommender.predict_proba(users, items.ravel()), rtol=1e-5)
+    mean, deviation = recommender.predict_logit(users, items.ravel())
     np.testing.assert_allclose(table["low"], 1 / (1 + np.exp(-(mean - 1.644854 * deviation))), rtol=1e-4)
     np.testing.assert_allclose(table["high"], 1 / (1 + np.exp(-(mean + 1.644854 * deviation))), rtol=1e-4)
     assert np.all(table["low"].to_numpy() < table["p_like"].to_numpy())
@@ -103,9 +103,15 @@ def test_unknown_users_are_an_error_that_says_what_to_do(fitted: Recommender, wi
         with_gaps.recommend_table([5, 1])
     with pytest.raises(UsageError, match="cold is 'ignore'; it must be 'error' or 'popular'"):
         fitted.recommend_table(["u1"], cold="ignore")
-    for wrong in (None, 1.5, "", b"u1", "U1", " u1"):
+    for wrong in ("", "U1", " u1", 2**70):
         with pytest.raises(UnknownIdError):
             fitted.recommend_table([wrong])
+    for no_id in (None, 1.5, np.nan, b"u1", True):
+        with pytest.raises(UsageError, match=r"named by their ids, such as 'u0', and .* was given"):
+            fitted.recommend_table([no_id], cold="popular")
+    for no_list in (1.5, [["u1"]], [("u1",)]):
+        with pytest.raises(UsageError, match="give an id or a list of ids"):
+            fitted.recommend_table(no_list)
 
 
 def test_cold_users_get_popular_items_marked_as_such(fitted: Recommender) -> None:
@@ -139,10 +145,10 @@ def test_a_known_user_without_likes_is_cold(with_gaps: Recommender) -> None:
 
 
 def test_cold_users_whose_ids_an_integer_column_cannot_hold_are_named_as_text(with_gaps: Recommender) -> None:
-    given = [7, "bob", 2**70, None, 1.5, 12_345]
+    given = [7, "bob", 2**70, "1.5", 12_345]
     table = with_gaps.recommend_table(given, N=1, cold="popular")
-    assert table["user"].to_pylist() == ["7", "bob", str(2**70), None, "1.5", "12345"]
-    assert table["cold"].to_pylist() == [False, True, True, True, True, True]
+    assert table["user"].to_pylist() == ["7", "bob", str(2**70), "1.5", "12345"]
+    assert table["cold"].to_pylist() == [False, True, True, True, True]
     batches = list(with_gaps.recommend_batches(given, N=1, cold="popular", batch=1))
     assert pa.Table.from_batches(batches) == table  # one schema, whichever batch such an id is in
     assert with_gaps.recommend_table([7, "12345"], N=1, cold="popular")["user"].to_pylist() == [7, 12_345]
@@ -197,11 +203,10 @@ def test_lists_of_items(fitted: Recommender) -> None:
 
 
 def test_options_are_those_of_recommend(fitted: Recommender) -> None:
-    row = fitted.model_.user_ids.row_of("u9")
     for options in ({"popularity": 1.0}, {"score": "like"}, {"explore_kappa": 2.0}, {"thompson_seed": 3}):
-        ids, scores = fitted.recommend(row, N=5, **options)  # type: ignore[arg-type]
+        ids, scores = fitted.recommend("u9", N=5, **options)  # type: ignore[arg-type]
         table = fitted.recommend_table("u9", N=5, **options)  # type: ignore[arg-type]
-        assert table["item"].to_pylist() == fitted.model_.item_ids.ids_of(ids)
+        assert table["item"].to_pylist() == ids.tolist()
         np.testing.assert_allclose(table["score"], scores, rtol=1e-4)
 
 
@@ -209,9 +214,8 @@ def test_a_new_user_from_ids(fitted: Recommender) -> None:
     """recommend_for is recommend with recalculate_user, in the data's own ids; `user` is null."""
     table = fitted.recommend_for(["i1", "i3", "i5"], N=4)
     assert table.column_names == COLUMNS
-    rows = fitted.item_rows(["i1", "i3", "i5"])
-    ids, scores = fitted.recommend(0, rows, N=4, recalculate_user=True)
-    assert table["item"].to_pylist() == fitted.model_.item_ids.ids_of(ids)
+    ids, scores = fitted.recommend("someone", ["i1", "i3", "i5"], N=4, recalculate_user=True)
+    assert table["item"].to_pylist() == ids.tolist()
     np.testing.assert_allclose(table["score"], scores, rtol=1e-5)
     assert table["user"].null_count == 4
     assert not any(table["cold"].to_pylist())

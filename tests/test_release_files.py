@@ -34,7 +34,7 @@ def test_a_model_of_an_earlier_release_answers_as_it_did(name: str, verify: bool
         loaded.get_params()
         == Recommender(**SETTINGS, sweeps=4, step_delay=10, popularity=0.5, likelihood_weight=1.5).get_params()
     )
-    items, scores = loaded.recommend(np.arange(30), N=4)
+    items, scores = loaded.recommend(np.arange(30), N=4, by="row")
     np.testing.assert_array_equal(items, expected["items"])
     np.testing.assert_allclose(scores, expected["scores"], rtol=1e-6)
     np.testing.assert_array_equal(loaded.bound_, expected["bound"])

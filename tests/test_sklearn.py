@@ -119,18 +119,18 @@ def test_before_the_fit_everything_says_so(tmp_path: Path) -> None:
     recommender = small()
     likes = planted()
     questions = {
-        "recommend": lambda: recommender.recommend(0),
+        "recommend": lambda: recommender.recommend(0, by="row"),
         "recommend_table": lambda: recommender.recommend_table([0]),
-        "predict_proba": lambda: recommender.predict_proba(0, 0),
-        "predict_logit": lambda: recommender.predict_logit(0, 0),
-        "similar_items": lambda: recommender.similar_items(0),
-        "similar_users": lambda: recommender.similar_users(0),
-        "explain": lambda: recommender.explain(0, 0),
-        "fold_in": lambda: recommender.fold_in([0]),
+        "predict_proba": lambda: recommender.predict_proba(0, 0, by="row"),
+        "predict_logit": lambda: recommender.predict_logit(0, 0, by="row"),
+        "similar_items": lambda: recommender.similar_items(0, by="row"),
+        "similar_users": lambda: recommender.similar_users(0, by="row"),
+        "explain": lambda: recommender.explain(0, 0, by="row"),
+        "fold_in": lambda: recommender.fold_in([0], by="row"),
         "score": lambda: recommender.score(likes),
         "export_vectors": lambda: recommender.export_vectors(),
-        "partial_fit_users": lambda: recommender.partial_fit_users([0], likes[:1]),
-        "partial_fit_items": lambda: recommender.partial_fit_items([0], likes[:1]),
+        "partial_fit_users": lambda: recommender.partial_fit_users([0], likes[:1], by="row"),
+        "partial_fit_items": lambda: recommender.partial_fit_items([0], likes[:1], by="row"),
         "save": lambda: recommender.save(tmp_path / "model"),
         "user_factors": lambda: recommender.user_factors,
         "item_factors": lambda: recommender.item_factors,
@@ -164,7 +164,7 @@ def test_grid_search_over_users() -> None:
     assert 0.4 < worst < 0.65  # the likelihood switched off: the popularity alone, which clusters do not follow
     assert best > 0.75
     check_is_fitted(search.best_estimator_)
-    assert search.best_estimator_.recommend(0)[0].shape == (10,)
+    assert search.best_estimator_.recommend(0, by="row")[0].shape == (10,)
     assert search.score(likes) == search.best_estimator_.score(likes)
 
 
@@ -237,9 +237,9 @@ def test_score_leaves_out_users_of_one_like_and_refuses_where_none_is_left() -> 
 
 def _answers(recommender: Recommender) -> list[object]:
     return [
-        *recommender.recommend(np.arange(20)),
-        recommender.predict_proba(np.arange(10), np.arange(10)),
-        *recommender.similar_items(3),
+        *recommender.recommend(np.arange(20), by="row"),
+        recommender.predict_proba(np.arange(10), np.arange(10), by="row"),
+        *recommender.similar_items(3, by="row"),
         recommender.bound_,
         recommender.recommend_table(N=3).to_pydict(),
         repr(recommender),
@@ -263,8 +263,8 @@ def test_estimators_pickle_like_any_object(tmp_path: Path, origin: str, way: str
     if used:
         _answers(recommender)
         recommender.recommend_table(["u3", "u7"])
-        recommender.fold_in([1, 2])
-        recommender.explain(0, 1)
+        recommender.fold_in([1, 2], by="row")
+        recommender.explain(0, 1, by="row")
     copied = pickle.loads(pickle.dumps(recommender)) if way == "pickle" else copy.deepcopy(recommender)
     (tmp_path / "model").unlink(missing_ok=True)
     _same(recommender, copied)
@@ -276,7 +276,7 @@ def test_an_estimator_that_is_not_fitted_pickles_too() -> None:
     copied = pickle.loads(pickle.dumps(Recommender(factors=9)))
     assert copied.factors == 9
     with pytest.raises(UsageError, match="not fitted"):
-        copied.recommend(0)
+        copied.recommend(0, by="row")
 
 
 def test_numbers_of_numpy_and_whole_floats_are_as_good_as_pythons(tmp_path: Path) -> None:

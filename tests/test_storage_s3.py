@@ -81,9 +81,9 @@ def test_shards_are_read_when_they_are_needed_and_replaced_with_the_index(
     content[-1] ^= 1
     s3_bucket.write(shard, bytes(content))
     damaged = Recommender.load(address)
-    damaged.recommend(0)
+    damaged.recommend(0, by="row")
     with pytest.raises(ModelFileError, match=r"users-00001-.*does not match its checksum"):
-        damaged.recommend(199)
+        damaged.recommend(199, by="row")
 
 
 def test_checkpoints_are_written_resumed_and_removed(s3_bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:

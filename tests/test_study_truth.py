@@ -93,7 +93,7 @@ def test_truth_from_a_set_of_its_own(ratings: Path, tmp_path: Path) -> None:
     pairs = everything[apart]
     users, items = likes.user_ids.rows_of(pairs["user"]), likes.item_ids.rows_of(pairs["item"])
     known = (users >= 0) & (items >= 0)
-    p = model.predict_proba(users[known], items[known])
+    p = model.predict_proba(users[known], items[known], by="row")
     expected = reliability(p, (pairs["rating"] == 5).to_numpy()[known])
     default = next(one for one in results.reliability if one.name == "default")
     assert default.auc == pytest.approx(expected.auc, abs=1e-6)

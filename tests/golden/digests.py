@@ -105,20 +105,20 @@ def posterior(model: Any) -> dict[str, str]:
 def answers(model: Any, table: pa.Table) -> dict[str, str]:
     """What a model from its file answers."""
     users, items = np.arange(0, 1600, 7), np.arange(0, 1600, 7) % 120
-    folded = model.fold_in([3, 14, 15, 92])
+    folded = model.fold_in([3, 14, 15, 92], by="row")
     tables = {
         "recommend_table": model.recommend_table(["u0000", "u0042", "u1599"], N=12),
         "recommend_for": model.recommend_for(["i001", "i077"], N=9, popularity=0.3),
     }
     return {
-        "recommend": digest(*model.recommend(users, N=15)),
-        "recommend, explored": digest(*model.recommend(users, N=15, explore_kappa=0.7, popularity=1.0)),
-        "recommend, drawn": digest(*model.recommend(users, N=15, thompson_seed=5)),
-        "predict_logit": digest(*model.predict_logit(users, items)),
-        "predict_proba": digest(model.predict_proba(users, items)),
+        "recommend": digest(*model.recommend(users, N=15, by="row")),
+        "recommend, explored": digest(*model.recommend(users, N=15, explore_kappa=0.7, popularity=1.0, by="row")),
+        "recommend, drawn": digest(*model.recommend(users, N=15, thompson_seed=5, by="row")),
+        "predict_logit": digest(*model.predict_logit(users, items, by="row")),
+        "predict_proba": digest(model.predict_proba(users, items, by="row")),
         "fold_in": digest(folded.rows, *folded.biases),
-        "similar_items": digest(*model.similar_items(11, N=10)),
-        "explain": digest(*(np.array(share, np.float64) for share in model.explain(5, 7)[1])),
+        "similar_items": digest(*model.similar_items(11, N=10, by="row")),
+        "explain": digest(*(np.array(share, np.float64) for share in model.explain(5, 7, by="row")[1])),
         "export_vectors": digest(*model.export_vectors()),
     } | {
         name: hashlib.sha256(json.dumps(found.to_pydict(), sort_keys=True).encode()).hexdigest()[:32]

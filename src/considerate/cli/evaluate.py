@@ -183,7 +183,7 @@ def _report(
     if path is not None:
         if not_liked is None:
             raise UsageError("--recalibrate needs rows that fail the rule, and there is none.")
-        recommender.recalibrate(*considered(fitted, liked, not_liked))
+        recommender.recalibrate(*considered(fitted, liked, not_liked), by="row")
         recommender.save(path)
         line = recommender.recalibration_
         values["recalibration"] = {"slope": line.slope, "shift": line.shift, "path": path}

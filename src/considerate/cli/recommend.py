@@ -16,7 +16,6 @@ from considerate.cli.options import Backend, Cluster, ModelOutput, RankingGroup,
 from considerate.errors import UsageError
 
 if TYPE_CHECKING:
-    from considerate.model.model import Model
     from considerate.model.ranking import RankingOptions
     from considerate.recommender import Recommender
 
@@ -263,23 +262,19 @@ def _bar(users: int, quiet: bool) -> Iterator[Callable[[int], None]]:
 
 def _explain(recommender: Recommender, rows: list[dict[str, Any]], likes: list[str] | None) -> None:
     """To each row, the three liked items that moved its logit most, and the three that lead to it most."""
-    model = recommender.model_
-    if likes is None and not model.users.knows_likes:
+    if likes is None and not recommender.model_.users.knows_likes:
         raise UsageError("this model was saved without likes (--no-likes), and cannot explain by them.")
-    new_user = None if likes is None else recommender.item_rows(likes)
     for row in rows:
         row |= {"because": [], "considered_because": [], "by_popularity": 1.0}
         if row["cold"]:
             continue
-        user = -1 if new_user is not None else model.user_ids.row_of(row["user"])
-        why = recommender.explain(user, model.item_ids.row_of(row["item"]), new_user, N=3)
-        row["because"] = [_reason(model, item, "logit", share) for item, share in why.liked_because]
-        row["considered_because"] = [_reason(model, item, "share", share) for item, share in why.considered_because]
+        why = recommender.explain(row["user"], row["item"], likes, N=3)
+        for name, kind, reasons in (
+            ("because", "logit", why.liked_because),
+            ("considered_because", "share", why.considered_because),
+        ):
+            row[name] = [{"item": item, "title": recommender.titles(item)[0], kind: share} for item, share in reasons]
         row["by_popularity"] = why.by_popularity
-
-
-def _reason(model: Model, item: int, kind: str, share: float) -> dict[str, Any]:
-    return {"item": model.item_ids.id_of(item), "title": model.title(item), kind: share}
 
 
 def _show(title: str, rows: list[dict[str, Any]]) -> None:

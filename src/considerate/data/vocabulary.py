@@ -135,6 +135,11 @@ class Vocabulary:
 
     def rows_of(self, ids: Iterable[object]) -> NDArray[np.int64]:
         """The rows of several ids, -1 where unknown."""
+        if isinstance(ids, np.ndarray) and ids.dtype == np.int64 and self.kind != "string":
+            if self.integers is None:
+                return np.where((ids >= self.first) & (ids < self.first + self.size), ids - self.first, -1)
+            rows = np.searchsorted(self.integers, ids, side="right") - 1
+            return np.where((rows >= 0) & (self.integers[rows] == ids), rows, -1) if self.size else rows
         return np.array([self.row_of(value) for value in ids], np.int64)
 
     def take(self, rows: NDArray[np.int64]) -> Vocabulary:
@@ -264,11 +269,7 @@ def match_rows(ids: Ids, among: Ids) -> NDArray[np.int64]:
     """The row of each id in another vocabulary, -1 where it is not there. '7' and 7 are the same."""
     if isinstance(ids, Vocabulary) and isinstance(among, Vocabulary) and len(among):
         if "string" not in (ids.kind, among.kind):
-            own = ids.first + np.arange(len(ids)) if ids.integers is None else ids.integers
-            if among.integers is None:
-                return np.where((own >= among.first) & (own < among.first + len(among)), own - among.first, -1)
-            at = np.minimum(np.searchsorted(among.integers, own), len(among) - 1)
-            return np.where(among.integers[at] == own, at, -1)
+            return among.rows_of(ids.first + np.arange(len(ids)) if ids.integers is None else ids.integers)
         if ids.kind == among.kind and len(ids):
             import pyarrow.compute as pc
 

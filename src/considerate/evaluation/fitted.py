@@ -25,7 +25,6 @@ from considerate.evaluation.scorer import FunctionScorer, ModelScorer
 from considerate.evaluation.split import edge_keys, is_among, one_per_user, only_users, pair_keys, rows_in
 from considerate.model.model import Model
 from considerate.model.predict import UNCHANGED, Recalibration, like_probability, logit_moments
-from considerate.model.rows import likes_adjacency
 
 REASONS = {
     "unknown_users": "of new users with no earlier like",
@@ -168,7 +167,7 @@ def mean_metric(model: Model, data: Any, metric: str, seed: int = 0, reader: Rea
     """
     measure = metric_named(metric)
     if is_sparse(data):
-        liked = likes_adjacency(data, model.item_count)
+        liked = model.item_names().likes(data)
         users = np.flatnonzero(liked.degrees >= 2)
         if len(users) == 0:
             raise DataError("score needs at least one user with two likes: one to hide and one to fold in.")

@@ -16,27 +16,25 @@ from considerate.inference.hidden import Consideration, popularity_weights
 from considerate.inference.posterior import Side
 from considerate.kernels.threads import LocalBackend
 from considerate.model.model import Model
-from considerate.model.rows import likes_adjacency, row_numbers
+from considerate.model.names import By, Grown, Names
 from considerate.model.users import UserRows
 
 
-def with_users(model: Model, userids: Any, user_items: Any) -> Model:
+def with_users(model: Model, userids: Any, user_items: Any, by: By = "id") -> Model:
     """The model with users folded in, all of them in memory; row i of `user_items` is of userids[i].
 
     pi and the walk's table stay those of the fit: what a user considers follows from their own likes by them.
     """
-    rows, liked = np.atleast_1d(row_numbers(userids, "user")), likes_adjacency(user_items, model.item_count)
-    old = model.users.whole()
-    side = _merged(old.side, rows, model.fold_in.users(liked), "userids")
-    added = len(side) - len(old)
-    degree = np.append(old.degree, np.zeros(added, np.int64))
-    degree[rows] = liked.degrees
-    fans = np.repeat(np.arange(len(old)), old.liked.degrees)
-    stay = ~np.isin(np.arange(len(old)), rows)[fans]
-    users = np.concatenate([fans[stay], np.repeat(rows, liked.degrees)])
+    old, liked = model.users.whole(), model.item_names(by).likes(user_items)
+    grown = _grown(Names.of("user", len(old), old.ids, by), userids, old.ids)
+    side = _merged(old.side, grown, model.fold_in.users(liked), "userids")
+    degree = grown.spread(old.degree, liked.degrees)
+    fans = np.repeat(grown.kept, old.liked.degrees)
+    stay = ~np.isin(fans, grown.rows)
+    users = np.concatenate([fans[stay], np.repeat(grown.rows, liked.degrees)])
     items = np.concatenate([old.liked.indices[stay], liked.indices])
     likes = Adjacency.of_pairs(users, items, len(side), model.item_count)
-    return model.with_same_items(users=UserRows(side, degree, likes, _grown(old.ids, len(side), "user")))
+    return model.with_same_items(users=UserRows(side, degree, likes, grown.ids))
 
 
 def folded_items(model: Model, liked_by: Adjacency) -> tuple[Side, NDArray[np.float64]]:
@@ -59,42 +57,44 @@ def _head_correction(model: Model, degree: NDArray[np.int64]) -> NDArray[np.floa
     return np.asarray(np.interp(np.log(np.maximum(degree, 1)), np.log(degrees), mean))
 
 
-def with_items(model: Model, itemids: Any, item_users: Any) -> Model:
+def with_items(model: Model, itemids: Any, item_users: Any, by: By = "id") -> Model:
     """The model with items folded in, all users in memory; row i of `item_users` is of itemids[i].
 
     The walk's table is made again from all likes. A model without likes keeps the rows that it has: nothing leads to a
     new item but pi, and a new item leads to nothing else.
     """
-    rows, liked_by = np.atleast_1d(row_numbers(itemids, "item")), likes_adjacency(item_users, model.user_count)
-    users = model.users.whole()
+    users, liked_by = model.users.whole(), model.user_names(by).likes(item_users)
+    grown = _grown(model.item_names(by), itemids, model.item_ids)
     new, new_weights = folded_items(model, liked_by)
-    items = _merged(model.items, rows, new, "itemids")
-    added = len(items) - model.item_count
-    degree = np.append(model.item_degree, np.zeros(added, np.int64))
-    weights = np.append(model.popularity, np.zeros(added))
-    degree[rows], weights[rows] = liked_by.degrees, new_weights
+    items = _merged(model.items, grown, new, "itemids")
+    weights = grown.spread(model.popularity, new_weights)
     liked = users.liked
     if users.knows_likes:  # a new like is filtered out as an old one is
-        old = ~np.isin(liked.indices, rows)
+        renumbered = grown.kept[liked.indices]
+        old = ~np.isin(renumbered, grown.rows)
         fans = np.concatenate([np.repeat(np.arange(liked.rows), liked.degrees)[old], liked_by.indices])
-        columns = np.concatenate([liked.indices[old], np.repeat(rows, liked_by.degrees)])
+        columns = np.concatenate([renumbered[old], np.repeat(grown.rows, liked_by.degrees)])
         liked = Adjacency.of_pairs(fans, columns, len(users), len(items))
     titles = model.titles
-    if titles is not None and added:
-        titles = Titles(np.concatenate([titles.offsets, np.full(added, titles.offsets[-1])]), titles.text)
+    if titles is not None:
+        lengths = np.zeros(len(items), np.int64)
+        lengths[grown.kept] = np.diff(titles.offsets)
+        titles = Titles(np.append(0, np.cumsum(lengths)), titles.text)
     return replace(
         model,
         users=replace(users, liked=liked, degree=users.degree + liked.degrees - users.liked.degrees),
         items=items,
-        item_degree=degree,
+        item_degree=grown.spread(model.item_degree, liked_by.degrees),
         popularity=weights,
-        consideration=_grown_walk(model, liked, weights),
+        consideration=_grown_walk(model, liked, weights, grown.kept),
         titles=titles,
-        item_ids=_grown(model.item_ids, len(items), "item"),
+        item_ids=grown.ids,
     )
 
 
-def _grown_walk(model: Model, liked: Adjacency, weights: NDArray[np.float64]) -> Consideration | None:
+def _grown_walk(
+    model: Model, liked: Adjacency, weights: NDArray[np.float64], kept: NDArray[Any]
+) -> Consideration | None:
     """Who considers what by these likes; where none are known, the rows of before, without items that lost theirs."""
     old = model.consideration
     if old is None:
@@ -103,39 +103,35 @@ def _grown_walk(model: Model, liked: Adjacency, weights: NDArray[np.float64]) ->
         by_item = transpose(liked, len(weights))
         with LocalBackend(model.plan.threads) as threads:
             return Consideration.of_graph(liked, by_item, weights, model.plan.neighbours, old.mix, threads.map)
-    kept, rows = weights[old.items] > 0, np.repeat(np.arange(old.item_count), np.diff(old.starts))
+    items, rows = kept[old.items].astype(np.int32), np.repeat(kept, np.diff(old.starts))
+    liked_by_some = weights[items] > 0
     rest = np.ones(len(weights), np.float32)
-    cut = np.bincount(rows[~kept], old.shares[~kept], old.item_count)
-    rest[: old.item_count] = np.minimum(old.rest + cut, 1.0)
-    starts = np.append(0, np.cumsum(np.bincount(rows[kept], minlength=len(weights))))
-    return Consideration(starts, old.items[kept], old.shares[kept], rest, weights, old.mix)
+    cut = np.bincount(rows[~liked_by_some], old.shares[~liked_by_some], len(weights))
+    rest[kept] = np.minimum(old.rest + cut[kept], 1.0)
+    starts = np.append(0, np.cumsum(np.bincount(rows[liked_by_some], minlength=len(weights))))
+    return Consideration(starts, items[liked_by_some], old.shares[liked_by_some], rest, weights, old.mix)
 
 
-def _merged(side: Side, rows: NDArray[np.int64], new: Side, what: str) -> Side:
-    """The side with `rows` replaced by, or grown to have, those of `new`."""
-    if len(rows) != len(new):
-        raise UsageError(f"{what} has {len(rows)} entries for {len(new)} rows of likes; give one row for each.")
-    if len(np.unique(rows)) != len(rows) or (rows < 0).any():
-        raise UsageError(f"{what} must be distinct row numbers, 0 or larger.")
-    size = max(len(side), int(rows.max(initial=-1)) + 1)
-    if size > len(side) + len(rows):
-        raise UsageError(
-            f"{what} would leave rows between {len(side)} and {size - 1} without likes; add them in order."
-        )
-
-    merged = Side.constant(size, side.factors, 0.0, 0.0 if side.has_bias else None)
+def _merged(side: Side, grown: Grown, new: Side, what: str) -> Side:
+    """The side with the rows replaced by, or grown to have, those of `new`."""
+    if len(grown.rows) != len(new):
+        raise UsageError(f"{what} has {len(grown.rows)} entries for {len(new)} rows of likes; give one row for each.")
+    merged = Side.constant(len(grown.ids), side.factors, 0.0, 0.0 if side.has_bias else None)
     for values, old, updated in zip(merged.arrays(), side.arrays(), new.arrays()):
         if values is not None:
-            values[: len(side)], values[rows] = old, updated
+            values[grown.kept], values[grown.rows] = old, updated
     return merged
 
 
-def _grown(ids: Vocabulary, size: int, what: str) -> Vocabulary:
-    """Ids for rows that were added."""
-    if size == len(ids):
-        return ids
-    if ids.kind != "range":
+def _grown(names: Names, given: Any, ids: Vocabulary) -> Grown:
+    """The ids with those that are given among them. A row number updates a user or an item that has an id, and cannot
+    add one."""
+    grown = names.grown(given)
+    if not names.are_rows or ids.kind == "range":
+        return grown
+    if len(grown.ids) > len(ids):
         raise UsageError(
-            f"new {what}s cannot be added by row number to a model whose {what}s have ids of their own; fit again."
+            f"new {names.what}s cannot be added by row number to a model whose {names.what}s have ids of their own; "
+            "give their ids, without by='row'."
         )
-    return Vocabulary.range(size)
+    return grown._replace(ids=ids)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from considerate.data.graph import Adjacency
+from considerate.data.vocabulary import Id
 from considerate.errors import UsageError
 from considerate.inference.hidden import Consideration
 from considerate.inference.posterior import Posterior, Side
@@ -17,12 +18,12 @@ from considerate.kernels.reference import logistic_curvature
 from considerate.model.changes import folded_items
 from considerate.model.considered import considered_probability, inclusion_probabilities
 from considerate.model.model import Model
+from considerate.model.names import By, Lists, Ranked, check_count
 from considerate.model.predict import like_probability, logit_moments
 from considerate.model.ranking import best
-from considerate.model.rows import Lists, check_count, checked_rows, excluded_rows, likes_adjacency
 from considerate.parameters import FitPlan
 
-Reasons = list[tuple[int, float]]  # (item, share), the largest first
+Reasons = list[tuple[Id, float]]  # (item, share), the largest first
 
 
 class Explanation(tuple[float, Reasons]):
@@ -56,32 +57,33 @@ class Explanation(tuple[float, Reasons]):
         return self[1]
 
 
-def explain(model: Model, userid: Any, itemid: Any, user_items: Any, N: int) -> Explanation:
-    """p(like), and the N liked items that moved the logit most, each with its share; by row numbers. Beside it,
-    p(considered) and the N that lead to the item most."""
+def explain(model: Model, userid: Any, itemid: Any, user_items: Any, N: int, by: By = "id") -> Explanation:
+    """p(like), and the N liked items that moved the logit most, each with its share. Beside it, p(considered) and the
+    N that lead to the item most."""
+    names = model.item_names(by)
     if user_items is None:
-        users, rows = model.users.some(checked_rows(userid, model.user_count, "user").reshape(1))
+        users, rows = model.users.some(np.array([model.user_names(by).row(userid)]))
         liked, user = users.liked.row(int(rows[0])), users.side.take(rows)
         if len(liked) < users.degree[rows[0]]:
             raise UsageError("this model was saved without the likes; give the user's as user_items.")
     else:
-        adjacency = likes_adjacency(user_items, model.item_count)
+        adjacency = names.likes(user_items)
         liked, user = adjacency.row(0), model.fold_in.users(adjacency)
-    item = int(checked_rows(itemid, model.item_count, "item"))
+    item = names.row(itemid)
     mean, variance = logit_moments(user, model.items, np.zeros(1, np.int64), np.array([item]))
     shares = share_of_update(liked.astype(np.int64), user, model.shared, item, model.plan)
     probability = like_probability(mean, model.variance_scale * variance, model.recalibration)
     inclusion = inclusion_probabilities(model, Adjacency.of_rows([liked]), np.array([[item]], np.int32))
     considered = float(considered_probability(inclusion, mean)[0]) if len(liked) else None
     led = share_of_walk(liked, model.consideration, item)
-    because = [(one, share) for one, share in _largest(liked, led, N) if share > 0.0]
-    return Explanation(float(probability[0]), _largest(liked, shares, N), considered, because, 1.0 - float(led.sum()))
 
+    def largest(shares: NDArray[np.float64]) -> Reasons:
+        """The items of the largest shares, up or down, the lower row where they tie."""
+        order = np.lexsort((liked, -np.abs(shares)))[:N]
+        return [(names.name(liked[i]), float(shares[i])) for i in order]
 
-def _largest(items: NDArray[Any], shares: NDArray[np.float64], count: int) -> Reasons:
-    """The items of the largest shares, up or down, the lower item where they tie."""
-    order = np.lexsort((items, -np.abs(shares)))[:count]
-    return [(int(items[i]), float(shares[i])) for i in order]
+    because = [(name, share) for name, share in largest(led) if share > 0.0]
+    return Explanation(float(probability[0]), largest(shares), considered, because, 1.0 - float(led.sum()))
 
 
 def share_of_walk(liked: NDArray[Any], table: Consideration | None, item: int) -> NDArray[np.float64]:
@@ -118,31 +120,31 @@ def share_of_update(
 
 
 def similar_items(
-    model: Model, itemid: Any, N: int, recalculate: bool, item_users: Any, allowed: Any, denied: Any
-) -> Lists:
-    """The items most like each of `itemid`, itself first; to recalculate, those like items liked by `item_users`."""
-    excluded = excluded_rows(model.item_count, allowed, denied, "row")
-    pieces = [(0, model.items.mean)]
-    if not recalculate:
-        rows = checked_rows(itemid, model.item_count, "item")
-        return most_similar(pieces, rows, model.items.mean[np.atleast_1d(rows)], N, excluded)
-    if item_users is None:
-        raise UsageError("recalculate_item needs item_users, the users who liked each item, one row an item.")
-    rows, liked_by = checked_rows(itemid, 2**62, "item"), likes_adjacency(item_users, model.user_count)
-    if liked_by.rows != rows.size:
+    model: Model, itemid: Any, N: int, liked_by: Adjacency | None, allowed: Any, denied: Any, by: By = "id"
+) -> Ranked:
+    """The items most like each of `itemid`, itself first; or, of items that are not in training or have changed, most
+    like what these users like."""
+    names, pieces = model.item_names(by), [(0, model.items.mean)]
+    rows = names.rows(itemid, unknown=liked_by is not None)
+    if liked_by is None:
+        queries = model.items.mean[np.atleast_1d(rows)]
+    elif liked_by.rows == rows.size:
+        queries = folded_items(model, liked_by)[0].mean
+    else:
         raise UsageError(
             f"item_users has {liked_by.rows} rows for {rows.size} items; give one row of likes for each item."
         )
-    return most_similar(pieces, rows, folded_items(model, liked_by)[0].mean, N, excluded, itself=False)
+    excluded = names.excluded(allowed, denied)
+    return names.ranked(most_similar(pieces, rows, queries, N, excluded, itself=liked_by is None))
 
 
-def similar_users(model: Model, userid: Any, N: int, allowed: Any, denied: Any) -> Lists:
+def similar_users(model: Model, userid: Any, N: int, allowed: Any, denied: Any, by: By = "id") -> Ranked:
     """The users most like each of `userid`, itself first."""
-    rows = checked_rows(userid, model.user_count, "user")
+    names = model.user_names(by)
+    rows = names.rows(userid)
     users, local = model.users.some(np.atleast_1d(rows))
     pieces = ((first, piece.side.mean) for first, piece in model.users.pieces())
-    excluded = excluded_rows(model.user_count, allowed, denied, "row")
-    return most_similar(pieces, rows, users.side.mean[local], N, excluded)
+    return names.ranked(most_similar(pieces, rows, users.side.mean[local], N, names.excluded(allowed, denied)))
 
 
 def most_similar(

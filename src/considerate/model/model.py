@@ -17,16 +17,16 @@ from considerate.errors import UsageError
 from considerate.inference.hidden import Consideration
 from considerate.inference.posterior import Posterior, Precisions, Side
 from considerate.kernels.threads import locked_cached_property
+from considerate.model.names import By, Names
 from considerate.model.predict import UNCHANGED, FoldIn, ItemColumns, Recalibration, like_probability, logit_moments
 from considerate.model.ranking import log_popularity
-from considerate.model.rows import checked_rows
 from considerate.model.users import Users
 from considerate.parameters import FitPlan
 
 
 @dataclass(frozen=True)
 class Model:
-    """The posterior, with the popularity, the ids and the likes that go with it.
+    """The posterior, with the popularity, the ids and the likes that go with it. It speaks row numbers.
 
     `users` has q, degree, likes and id of each user, in memory or in shards. `posterior` is of all users; those in
     shards are then read into memory.
@@ -65,6 +65,14 @@ class Model:
     def user_ids(self) -> Ids:
         return self.users.ids
 
+    def user_names(self, by: By = "id") -> Names:
+        """How users are named in what is asked and answered: by the ids of the data, or by row numbers."""
+        return Names.of("user", self.user_count, self.user_ids if by == "id" else None, by)
+
+    def item_names(self, by: By = "id") -> Names:
+        """The same of items."""
+        return Names.of("item", self.item_count, self.item_ids if by == "id" else None, by)
+
     @property
     def posterior(self) -> Posterior:
         """Of all users and items."""
@@ -81,11 +89,11 @@ class Model:
         """A likelihood raised to the power rho makes the variance too small by rho; predictions multiply it back."""
         return self.plan.weight
 
-    def pair_logits(self, users: Any, items: Any) -> tuple[Any, Any]:
+    def pair_logits(self, users: NDArray[np.int64], items: NDArray[np.int64]) -> tuple[Any, Any]:
         """Mean and standard deviation of the logits of pairs, by row numbers that are broadcast."""
-        m, n = checked_rows(users, self.user_count, "user"), checked_rows(items, self.item_count, "item")
+        m, n = users, items
         try:
-            m, n = np.broadcast_arrays(m, n)
+            m, n = np.broadcast_arrays(users, items)
         except ValueError:
             raise UsageError(
                 f"users of shape {m.shape} and items of shape {n.shape} do not make pairs; give as many of each."
@@ -97,7 +105,7 @@ class Model:
             return float(mean[0]), float(deviation[0])
         return mean.reshape(m.shape), deviation.reshape(m.shape)
 
-    def pair_probabilities(self, users: Any, items: Any, recalibrated: bool = True) -> Any:
+    def pair_probabilities(self, users: NDArray[np.int64], items: NDArray[np.int64], recalibrated: bool = True) -> Any:
         """p(like | considered) of pairs (eq. 22), recalibrated if the model was, unless `recalibrated` is False."""
         mean, deviation = self.pair_logits(users, items)
         line = self.recalibration if recalibrated else UNCHANGED

@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from considerate.errors import UsageError
+from considerate.model.names import id_list
 from considerate.model.predict import like_probability
-from considerate.model.rows import id_list
 from considerate.parameters import FitPlan
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class RankingOptions:
         if self.index is not None and (self.score or self.explore_kappa or self.thompson_seed is not None):
             raise UsageError("index does not go with score, explore_kappa or thompson_seed: it is of the logit.")
         if self.index is not None and self.allow is not None:
-            raise UsageError("index does not go with allow: the items that are allowed are ranked without one.")
+            raise UsageError("index does not go with a list of allowed items: they are ranked without one.")
         if self.cold not in ("error", "popular"):
             raise UsageError(f"cold is {self.cold!r}; it must be 'error' or 'popular'.")
         seed = self.thompson_seed

@@ -15,9 +15,9 @@ from considerate.inference.posterior import Side
 from considerate.kernels import compiled
 from considerate.kernels.threads import LocalBackend, locked_cached_property
 from considerate.model.model import Model
+from considerate.model.names import By, Lists, Ranked, check_count
 from considerate.model.predict import STRIP, strips_of
 from considerate.model.ranking import RankingOptions, best, explore, finite, paper_score, tilt_term, utility
-from considerate.model.rows import Lists, check_count, checked_rows, excluded_rows, item_rows, likes_adjacency
 
 BLOCK = 192  # users ranked in one task, at most; a multiple of the kernel's tile
 TILE = 6  # users that the kernel scores side by side
@@ -46,22 +46,16 @@ class UserBatch:
 class Ranker:
     """The `count` best items of any users under one set of options. All that threads share is made here.
 
-    `excluded` marks items that are never recommended; they follow from the options where it is not given.
+    `users` and `items` are how these are named in the options, in what is asked and in tables of answers.
     """
 
-    def __init__(
-        self, model: Model, options: RankingOptions, count: int, excluded: NDArray[np.bool_] | None = None
-    ) -> None:
-        self.model, self.options = model, options
+    def __init__(self, model: Model, options: RankingOptions, count: int, by: By = "id") -> None:
+        self.model, self.options, self.by = model, options, by
+        self.users, self.items = model.user_names(by), model.item_names(by)
         self.count = min(check_count(count), model.item_count)
         self.popularity = model.plan.popularity_weight if options.popularity is None else options.popularity
         self.lift = 0.0 if options.score is not None else model.lift_weight(options.lift)
-        if excluded is None:
-            allow, deny = (
-                None if ids is None else item_rows(model.item_ids, ids) for ids in (options.allow, options.deny)
-            )
-            excluded = excluded_rows(model.item_count, allow, deny, "item")
-        self.excluded = excluded
+        self.excluded = self.items.excluded(options.allow, options.deny)
         explores = options.explore_kappa != 0.0 or options.thompson_seed is not None
         self.by_logit = options.score is None and not explores and model.plan.tilt == 0.0
         if options.index is not None and not self.by_logit:
@@ -216,14 +210,14 @@ class Ranker:
         return ids, scores
 
 
-def recommend_rows(
+def recommend_lists(
     ranker: Ranker, userid: Any, user_items: Any, N: int, recalculate_user: bool, threads: int | None
-) -> Lists:
-    """The best items of users by row number, as implicit gives them: short rows of several users are filled up to N."""
+) -> Ranked:
+    """The best items of users, as implicit gives them: short rows of several users are filled up to N."""
     model = ranker.model
-    liked = None if user_items is None else likes_adjacency(user_items, model.item_count)
-    rows = checked_rows(userid, 2**62 if recalculate_user else model.user_count, "user")
-    keys = rows.reshape(-1)
+    liked = None if user_items is None else ranker.items.likes(user_items)
+    rows = ranker.users.rows(userid, unknown=recalculate_user)
+    keys = ranker.users.keys(userid, rows) if recalculate_user else rows.reshape(-1)
     if liked is not None and liked.rows != len(keys):
         raise UsageError(
             f"user_items has {liked.rows} rows for {len(keys)} users; give one row of likes for each user."
@@ -246,11 +240,10 @@ def recommend_rows(
     ids, scores = ranker.rank(UserBatch(side, local, keys, liked), threads)
     if rows.ndim == 0:
         length = int((ids[0] >= 0).sum())
-        return ids[0, :length], scores[0, :length]
-    if ranker.count == N:
-        return ids, scores
+        return ranker.items.ranked((ids[0, :length], scores[0, :length]))
     missing = ((0, 0), (0, N - ranker.count))
-    return np.pad(ids, missing, constant_values=-1), np.pad(scores, missing, constant_values=np.nan)
+    padded = np.pad(ids, missing, constant_values=-1), np.pad(scores, missing, constant_values=np.nan)
+    return ranker.items.ranked(padded)
 
 
 def user_vectors(users: Side) -> NDArray[np.float32]:

@@ -13,8 +13,8 @@ from considerate.errors import UnknownIdError, UsageError
 from considerate.model import serving
 from considerate.model.considered import considered_probability, inclusion_probabilities
 from considerate.model.model import Model
+from considerate.model.names import By, Lists, id_list
 from considerate.model.predict import like_interval, like_probability, logit_moments, strangers
-from considerate.model.rows import Lists, id_list, item_rows, likes_adjacency
 from considerate.model.serving import Ranker, UserBatch
 
 if TYPE_CHECKING:
@@ -33,13 +33,13 @@ class RecommendationTable:
     The users are integers where the model's are, unless an id that is asked for is no integer: then all are texts.
     """
 
-    def __init__(self, model: Model, users: range | Sequence[Any] = ()) -> None:
+    def __init__(self, model: Model, users: Sequence[Any] = (), by: By = "id") -> None:
         import pyarrow as pa
 
-        self.model = model
-        texts = any(name is not None and integer_id(name) is None for name in users)
-        self.user_type = pa.string() if texts or model.user_ids.kind == "string" else pa.int64()
-        item_type = pa.string() if model.item_ids.kind == "string" else pa.int64()
+        self.model, self.items = model, model.item_names(by)
+        texts = any(integer_id(name) is None for name in users)
+        self.user_type = pa.string() if texts or model.user_names(by).ids.kind == "string" else pa.int64()
+        item_type = pa.string() if self.items.ids.kind == "string" else pa.int64()
         titles = [] if model.titles is None else [("title", pa.string())]
         numbers = [(name, pa.float32()) for name in ("p_like", "low", "high", "p_considered", "score")]
         keys = [("user", self.user_type), ("rank", pa.int32()), ("item", item_type)]
@@ -77,7 +77,7 @@ class RecommendationTable:
         columns: dict[str, Any] = {
             "user": names.take(pa.array(user)),
             "rank": np.broadcast_to(np.arange(1, ids.shape[1] + 1, dtype=np.int32), ids.shape)[filled],
-            "item": id_array(model.item_ids, items),
+            "item": id_array(self.items.ids, items),
             "p_like": like_probability(mean, variance, model.recalibration).astype(np.float32),
             "low": low.astype(np.float32),
             "high": high.astype(np.float32),
@@ -109,27 +109,30 @@ def recommendation_batches(
 def _batches(
     ranker: Ranker, users: range | list[Any], batch: int, threads: int | None
 ) -> Iterator[pyarrow.RecordBatch]:
+    import pyarrow as pa
+
     model, options = ranker.model, ranker.options
-    by_row = isinstance(users, range)
-    table = RecommendationTable(model, () if by_row else users)
+    all_users = isinstance(users, range)
+    table = RecommendationTable(model, () if isinstance(users, range) else users, ranker.by)
     at_once = max(1, MOST_ENTRIES // max(1, ranker.count * serving.BLOCK)) * serving.BLOCK
     for start in range(0, max(1, len(users)), batch):
         part = users[start : start + batch]
-        rows = np.asarray(part, np.int64) if by_row else model.user_ids.rows_of(part)
+        rows = np.asarray(part, np.int64) if all_users else ranker.users.rows(part, unknown=True)
         known = rows >= 0
         some, local_rows = model.users.some(rows[known])
         warm, local = known.copy(), np.full(len(rows), -1)
         warm[known], local[known] = some.degree[local_rows] > 0, local_rows
-        if by_row and options.cold == "error":
+        if all_users and options.cold == "error":
             rows, local, warm = rows[warm], local[warm], warm[warm]
         elif options.cold == "error" and not warm.all():
             first = int(np.flatnonzero(~warm)[0])
-            unknown = f"is not in the model, which knows {model.user_count} users"
-            raise UnknownIdError(
-                f"user {part[first]!r} {'liked nothing in training' if known[first] else unknown}; recommend popular "
-                "items with cold='popular' (--cold popular), or fold in some likes."
-            )
-        names: Any = id_array(some.ids, local) if by_row else list(part)
+            advice = "; recommend popular items with cold='popular' (--cold popular), or fold in some likes"
+            if not known[first]:
+                raise ranker.users.refusal(part[first], advice)
+            raise UnknownIdError(f"user {part[first]!r} liked nothing in training{advice}.")
+        names: Any = list(part)
+        if all_users:
+            names = pa.array(rows) if ranker.users.are_rows else id_array(some.ids, local)
         side = some.side if len(some) else strangers(1, model.shared)  # the kernels want a row, though nobody reads it
         all_of_batch = UserBatch(side, np.maximum(local, 0), rows, some.liked.take(local), warm)
         for first in range(0, max(1, len(rows)), at_once):
@@ -146,11 +149,11 @@ def recommendations_for_likes(ranker: Ranker, likes: Sequence[Any]) -> pyarrow.T
     import pyarrow as pa
 
     model = ranker.model
-    liked = likes_adjacency(item_rows(model.item_ids, likes), model.item_count)
+    liked = ranker.items.likes([id_list(likes, "likes")])
     if liked.edges == 0:
         raise UsageError("a new user is folded in from at least one liked item; none was given.")
     row = np.zeros(1, np.int64)
     user = UserBatch(model.fold_in.users(liked), row, row, liked)
     lists = ranker.rank(user)
     inclusion = inclusion_probabilities(model, liked, lists[0])
-    return pa.Table.from_batches([RecommendationTable(model).batch([None], user, lists, inclusion)])
+    return pa.Table.from_batches([RecommendationTable(model, by=ranker.by).batch([None], user, lists, inclusion)])

@@ -1,0 +1,265 @@
+"""What a fitted recommender can be asked. Users and items are named by the ids of the data, see names.py."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Unpack, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from considerate.errors import UsageError
+from considerate.inference.posterior import Side
+from considerate.model.changes import with_items, with_users
+from considerate.model.explain import Explanation, explain, similar_items, similar_users
+from considerate.model.index import PROBES, ItemIndex
+from considerate.model.learned import Learned
+from considerate.model.names import By, IdArray, One, Ranked, Several
+from considerate.model.ranking import RankingKeywords, RankingOptions
+from considerate.model.serving import Ranker, item_vectors, recommend_lists, user_vectors
+from considerate.model.tables import recommendation_batches, recommendations_for_likes
+from considerate.storage.files import PathLike
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    import pyarrow
+
+Named = One | Several  # one or several users, or items
+Floats = NDArray[np.floating[Any]]
+
+
+class Answers(Learned):
+    """The methods that ask a fitted model, and that add users and items to it.
+
+    Each takes and gives the ids of the data; of a matrix these are the row numbers, and with by="row" row numbers are
+    taken and given whatever the data was. Likes are a list of ids, for several users or items a list of such lists, or
+    a scipy sparse matrix in the order of `user_ids()` and `item_ids()`.
+    """
+
+    threads: int | None
+
+    # --- Ids, rows and titles ---
+
+    def user_ids(self, rows: Named | None = None) -> IdArray:
+        """The ids of users by their row numbers, or of all; those of a matrix are the row numbers."""
+        return self.model_.user_names().at(rows)
+
+    def item_ids(self, rows: Named | None = None) -> IdArray:
+        """The ids of items by their row numbers, or of all; those of a matrix are the row numbers."""
+        return self.model_.item_names().at(rows)
+
+    def user_rows(self, ids: Named) -> NDArray[np.int64]:
+        """The row numbers of users by their ids."""
+        return self.model_.user_names().rows(ids)
+
+    def item_rows(self, ids: Named) -> NDArray[np.int64]:
+        """The row numbers of items by their ids: their place in `item_factors`, `popularity_` and `export_vectors`."""
+        return self.model_.item_names().rows(ids)
+
+    def titles(self, items: Named, *, by: By = "id") -> list[str]:
+        """The titles of items; an item that has none is called by its id."""
+        model = self.model_
+        return [model.title(row) for row in model.item_names(by).rows(items).reshape(-1).tolist()]
+
+    # --- Probabilities of pairs ---
+
+    @overload
+    def predict_logit(self, users: One, items: One, *, by: By = "id") -> tuple[float, float]: ...
+    @overload
+    def predict_logit(self, users: Named, items: Several, *, by: By = "id") -> tuple[Floats, Floats]: ...
+    @overload
+    def predict_logit(self, users: Several, items: Named, *, by: By = "id") -> tuple[Floats, Floats]: ...
+    def predict_logit(self, users: Named, items: Named, *, by: By = "id") -> tuple[float | Floats, float | Floats]:
+        """Mean and standard deviation of the logit of pairs, on the fair-coin scale; as many users as items, or one."""
+        model = self.model_
+        return model.pair_logits(model.user_names(by).rows(users), model.item_names(by).rows(items))
+
+    @overload
+    def predict_proba(self, users: One, items: One, *, recalibrated: bool = True, by: By = "id") -> float: ...
+    @overload
+    def predict_proba(self, users: Named, items: Several, *, recalibrated: bool = True, by: By = "id") -> Floats: ...
+    @overload
+    def predict_proba(self, users: Several, items: Named, *, recalibrated: bool = True, by: By = "id") -> Floats: ...
+    def predict_proba(self, users: Named, items: Named, *, recalibrated: bool = True, by: By = "id") -> float | Floats:
+        """p(like | considered) of pairs (eq. 22), recalibrated if the model was, unless `recalibrated` is False."""
+        model = self.model_
+        rows = model.user_names(by).rows(users), model.item_names(by).rows(items)
+        probabilities: float | Floats = model.pair_probabilities(*rows, recalibrated)
+        return probabilities
+
+    # --- Recommendations ---
+
+    def recommend(
+        self,
+        userid: Named,
+        user_items: Any = None,
+        N: int = 10,
+        filter_already_liked_items: bool = True,
+        filter_items: Any = None,
+        recalculate_user: bool = False,
+        items: Any = None,
+        popularity: float | None = None,
+        *,
+        lift: float | None = None,
+        score: str | None = None,
+        explore_kappa: float = 0.0,
+        thompson_seed: int | None = None,
+        index: ItemIndex | None = None,
+        by: By = "id",
+    ) -> Ranked:
+        """The N best items: (ids, scores), implicit's way.
+
+        `userid` is one user or several. `user_items` are the likes to filter out and to compute lift from (those of
+        training if not given), and with `recalculate_user` to fold in. `filter_items` are never recommended, `items`
+        are the only ones that may be. The score is the mean logit + `popularity` * log pi + `lift` * log(w / pi), with
+        w the chance that the user considers the item, or one of the paper's (`score="like"`, `"popularity"`,
+        `"popularity_x_like"`). Knobs that are not given are the model's own. `explore_kappa` adds standard deviations
+        of the logit, `thompson_seed` draws the logits. With an `index` of `build_index` only items near the user are
+        looked at: some that belong in the list may be missed. One user gets a list that may be shorter than N; of
+        several, a short row ends in id -1 (None where ids are texts) and score NaN. `by="row"` names users and items by
+        row number.
+        """
+        options = RankingOptions(
+            popularity=popularity,
+            lift=lift,
+            score=score,
+            filter_already_liked_items=filter_already_liked_items,
+            allow=items,
+            deny=filter_items,
+            explore_kappa=explore_kappa,
+            thompson_seed=thompson_seed,
+            index=index,
+        )
+        ranker = Ranker(self.model_, options, N, by)
+        return recommend_lists(ranker, userid, user_items, N, recalculate_user, self.threads)
+
+    def recommend_table(
+        self,
+        users: Any = None,
+        N: int = 10,
+        *,
+        options: RankingOptions | None = None,
+        by: By = "id",
+        **ranking: Unpack[RankingKeywords],
+    ) -> pyarrow.Table:
+        """Recommendations as an Arrow table: user, rank, item, title (where there are any), p_like, low, high (its 90 %
+        interval), p_considered, score, cold.
+
+        `users` is one, several, or None for all. How they are ranked: keywords popularity, lift, score, cold,
+        filter_already_liked_items, allow, deny (items), explore_kappa, thompson_seed, index, or RankingOptions with
+        them as `options`. A user who is unknown, or liked nothing, is an error (of all, those who liked nothing are
+        left out), or with `cold="popular"` gets popular items and a true value in `cold`.
+        """
+        import pyarrow as pa
+
+        return pa.Table.from_batches(self.recommend_batches(users, N, options=options, by=by, **ranking))
+
+    def recommend_batches(
+        self,
+        users: Any = None,
+        N: int = 10,
+        *,
+        options: RankingOptions | None = None,
+        batch: int = 16_384,
+        by: By = "id",
+        **ranking: Unpack[RankingKeywords],
+    ) -> Iterator[pyarrow.RecordBatch]:
+        """`recommend_table`, some users at a time."""
+        ranker = Ranker(self.model_, RankingOptions.choose(options, **ranking), N, by)
+        return recommendation_batches(ranker, users, batch=batch, threads=self.threads)
+
+    def recommend_for(
+        self,
+        likes: Any,
+        N: int = 10,
+        *,
+        options: RankingOptions | None = None,
+        by: By = "id",
+        **ranking: Unpack[RankingKeywords],
+    ) -> pyarrow.Table:
+        """`recommend_table` for someone who was not in training, from what they like; `user` is null."""
+        return recommendations_for_likes(Ranker(self.model_, RankingOptions.choose(options, **ranking), N, by), likes)
+
+    def fold_in(self, items: Any, *, by: By = "id") -> Side:
+        """The posterior of users who were not in training, from what they like."""
+        model = self.model_
+        return model.fold_in.users(model.item_names(by).likes(items))
+
+    # --- What is like what, and why ---
+
+    def similar_items(
+        self,
+        itemid: Named,
+        N: int = 10,
+        recalculate_item: bool = False,
+        item_users: Any = None,
+        filter_items: Any = None,
+        items: Any = None,
+        *,
+        by: By = "id",
+    ) -> Ranked:
+        """The N items whose mean vectors have the largest cosine with this one's, itself first: (ids, cosines).
+
+        With `recalculate_item`, this one is folded in from the users who liked it, one row of `item_users` an item.
+        """
+        model, liked_by = self.model_, None
+        if recalculate_item:
+            if item_users is None:
+                raise UsageError("recalculate_item needs item_users, the users who liked each item, one row an item.")
+            liked_by = model.user_names(by).likes(item_users)
+        return similar_items(model, itemid, N, liked_by, allowed=items, denied=filter_items, by=by)
+
+    def similar_users(
+        self, userid: Named, N: int = 10, filter_users: Any = None, users: Any = None, *, by: By = "id"
+    ) -> Ranked:
+        """The N users whose mean vectors have the largest cosine with this one's, itself first: (ids, cosines)."""
+        return similar_users(self.model_, userid, N, allowed=users, denied=filter_users, by=by)
+
+    def explain(self, userid: One, itemid: One, user_items: Any = None, N: int = 10, *, by: By = "id") -> Explanation:
+        """Why: p(like), and the user's items that moved the logit most; as attributes, why the item is considered."""
+        return explain(self.model_, userid, itemid, user_items, N, by)
+
+    # --- Vectors of all, in the order of user_ids() and item_ids() ---
+
+    def export_vectors(self, popularity: float | None = None) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """(users [M, K + 2], items [N, K + 2]) for a vector store: their inner product is the score without lift.
+
+        Row i is of `user_ids()[i]`, and of `item_ids()[i]`. Lift depends on the user's likes and the item together, and
+        no inner product of K + 2 coordinates holds it. With lift in the score, retrieve some hundreds by the vectors
+        and rank those with `recommend(..., items=...)`.
+
+        The item's bias and `popularity` * log pi are its last two coordinates, against ones of the user. With user
+        biases there is a third, the user's bias against a one of the item.
+        """
+        return user_vectors(self.model_.users.whole().side), item_vectors(self.model_, popularity)
+
+    def build_index(self, lists: int | None = None, probes: int = PROBES) -> ItemIndex:
+        """An index of the items, for `recommend(user, index=...)` of single users in large catalogues.
+
+        Items are cut into `lists` of near ones, 4 sqrt(items) if not given; a request looks into `probes` of them.
+        `ItemIndex.save(path)` writes it to a file. It needs faiss: `pip install considerate[ann]`.
+        """
+        return ItemIndex.of(self.model_, lists, probes)
+
+    def load_index(self, path: PathLike, probes: int = PROBES) -> ItemIndex:
+        """The index of this model from its file; that of another is refused."""
+        return ItemIndex.load(path, self.model_, probes)
+
+    # --- Users and items updated or added ---
+
+    def partial_fit_users(self, userids: Named, user_items: Any, *, by: By = "id") -> Self:
+        """Update or add users from their likes, the items held fixed; row i of user_items is of userids[i].
+
+        New ids go into the sorted ids of the model, so that row numbers after them change.
+        """
+        self._model = with_users(self.model_, userids, user_items, by)
+        return self
+
+    def partial_fit_items(self, itemids: Named, item_users: Any, *, by: By = "id") -> Self:
+        """Update or add items from who liked them, the users held fixed; row i of item_users is of itemids[i].
+
+        New ids go into the sorted ids of the model, so that row numbers after them change.
+        """
+        self._model = with_items(self.model_, itemids, item_users, by)
+        return self
