@@ -87,18 +87,16 @@ def test_a_date_divides_training_from_test_and_new_users_are_folded_in() -> None
     catalogue = sorted(set(train.item))
     alone = unknown = new = 0
     for user, rows in later.groupby("user"):
+        unknown += sum(item not in catalogue for item in rows.item)
+        rows = rows[rows.item.isin(catalogue)].sort_values("when")
         if user in earlier:
-            items = list(rows.item)
-        else:
-            rows = rows.sort_values("when")
-            if len(rows) == 1:
-                alone += 1
-                continue
+            held[user] = list(rows.item)
+        elif len(rows) == 1:
+            alone += 1
+        elif len(rows) > 1:
             assert rows.when.iloc[-1] > rows.when.iloc[-2], "the data leaves no choice"
-            items, earlier[user] = [rows.item.iloc[-1]], set(map(int, rows.item.iloc[:-1]))
+            held[user], earlier[user] = [rows.item.iloc[-1]], set(map(int, rows.item.iloc[:-1]))
             new += 1
-        held[user] = [item for item in items if item in catalogue]
-        unknown += len(items) - len(held[user])
     held = {user: items for user, items in held.items() if items}
     assert per_user(result, "own") == pytest.approx(by_hand(earlier, held, catalogue, score))
     assert new > 5
@@ -183,8 +181,10 @@ def test_a_fitted_model_is_tested_on_likes_that_it_was_not_fitted_to(tmp_path: P
     expected = rank_score(scores, inner.item_ids.row_of(likes.item.iloc[-1]), adjacency.indices)
     assert result["considerate"].per_user["S_rank"][3] == pytest.approx(expected, abs=1e-6)
     model.save(tmp_path / "model.safetensors")
-    again = evaluate(tmp_path / "model.safetensors", new, time_column="when", resamples=20)
-    assert again["model"].per_user["S_rank"] == pytest.approx(result["considerate"].per_user["S_rank"])
+    model.save(tmp_path / "shards", shards=3)
+    for name in ("model.safetensors", "shards"):
+        again = evaluate(tmp_path / name, new, time_column="when", resamples=20)
+        assert again[name.split(".")[0]].per_user["S_rank"] == pytest.approx(result["considerate"].per_user["S_rank"])
 
 
 def test_a_model_that_was_fitted_to_what_is_held_out_is_refused() -> None:
@@ -201,12 +201,15 @@ def test_a_given_test_is_ranked_after_training_on_the_rest() -> None:
     late = frame.when >= pd.Timestamp("2024-03-11")
     options: dict[str, Any] = {"time_column": "when", "resamples": 20}
     models = ["EASE", "popularity"]
-    given = evaluate(models, frame[~late], frame[late], **options)
-    cut = evaluate(models, frame, "2024-03-11", **options)
+    own, _ = table_of(frame)  # its columns are those of all items, which both parts have
+    assert set(frame[~late].item) == set(frame.item)
+    given = evaluate([*models, own], frame[~late], frame[late], **options)
+    cut = evaluate([*models, own], frame, "2024-03-11", **options)
     assert given.left_out == cut.left_out
-    for name in models:
+    for name in (*models, "own"):
         assert per_user(given, name) == pytest.approx(per_user(cut, name))
-    assert [result.name for result in given] == models, "popularity is there once"
+    assert given["own"].new_users == 0
+    assert [result.name for result in given] == [*models, "own"], "popularity is there once"
     repeated = evaluate("EASE", frame[~late], pd.concat([frame[late], frame[~late].head(3)]), **options)
     assert repeated.left_out["that are also in training"] == 3
     assert per_user(repeated, "EASE") == pytest.approx(per_user(given, "EASE"))

@@ -59,7 +59,6 @@ class Protocol:
 
     user_ids: Vocabulary  # of the data
     item_ids: Vocabulary  # of items with a like in training, or known to a fitted model
-    data_items: Rows  # [items of the data] row among item_ids, -1 where nobody liked it in training
     train: Interactions | None  # what estimators are fitted to; None where all likes are a test
     held: HeldOut
     new: Rows  # tested users of whom training has no like
@@ -100,18 +99,16 @@ def make_protocol(
             f"a model was fitted to {int(in_training.sum()):,} of the {int(marked.tested.sum()):,} likes that are held "
             "out; give it unfitted, so that it is fitted to the others, or give likes that it was not fitted to."
         )
-    tested = marked.tested & ~in_training
+    ids = items_in(likes, graph, fitted, models)
+    data_items = match_rows(likes.item_ids, ids)
+    nameless = marked.tested & ~in_training & (data_items[graph.by_user.indices] < 0)
+    tested = marked.tested & ~in_training & ~nameless
     users = graph.pairs()[0].astype(np.int64)
     trained = np.bincount(users[fitted], minlength=graph.user_count) > 0
     known = np.logical_and.reduce([k.known for k in known_to]) if known_to and not fitted.any() else trained
     of_new = tested & ~known[users]
-    last = last_of_each(users, of_new, marked.times, seed)
-    ids = items_in(likes, graph, fitted, models)
-    data_items = match_rows(likes.item_ids, ids)
     alone = of_new & (np.bincount(users[of_new], minlength=graph.user_count) == 1)[users]
-    ranked = (tested & ~of_new) | (last & ~alone)
-    nameless = ranked & (data_items[graph.by_user.indices] < 0)
-    ranked &= ~nameless
+    ranked = (tested & ~of_new) | last_of_each(users, of_new & ~alone, marked.times, seed)
     left_out = {
         "of new users with no earlier like": int(alone.sum()),
         "of items without a like in training": int(nameless.sum()),
@@ -121,9 +118,8 @@ def make_protocol(
     if not ranked.any():
         reasons = ", ".join(f"{count:,} {why}" for why, count in left_out.items() if count) or "no user has two likes"
         raise DataError(f"{likes.source}: none of its {graph.edges:,} likes can be held out and ranked: {reasons}.")
-    seen = fitted | (of_new & ~ranked & ~alone)
     held = HeldOut(
-        seen_graph(graph, seen, ids, data_items, known_to),
+        seen_graph(graph, fitted | (of_new & ~ranked & ~alone), ids, data_items, known_to),
         users[ranked],
         data_items[graph.by_user.indices[ranked]],
         sum(left_out.values()),
@@ -131,7 +127,7 @@ def make_protocol(
     )
     new = np.unique(users[ranked & of_new])
     train = some_likes(likes, graph, fitted, marked.times) if fitted.any() else None
-    return Protocol(likes.user_ids, ids, data_items, train, held, new, left_out, marked.description)
+    return Protocol(likes.user_ids, ids, train, held, new, left_out, marked.description)
 
 
 # --- What each like is for ---

@@ -174,7 +174,9 @@ def is_fitted(thing: Any) -> bool:
     learned = [name for name in ("item_factors", "similarity") if hasattr(thing, name)]  # implicit
     if learned:
         return any(getattr(thing, name) is not None for name in learned)
-    return any(name.endswith("_") and not name.startswith("_") for name in vars(thing))  # scikit-learn's habit
+    return any(
+        name.endswith("_") and not name.startswith("_") for name in getattr(thing, "__dict__", {})
+    )  # scikit-learn's habit
 
 
 class MappedIds:
@@ -298,11 +300,12 @@ class Evaluator:
             ids = MappedIds(model.uid_map), MappedIds(model.iid_map)
             return self.placed(name, cornac_scorer(model, name), ids, model, None)
         likes = renumbered(self.protocol.held.seen, match_rows(self.protocol.item_ids, data.item_ids))
+        everyone = self.protocol.user_ids  # users of a given test, too
         if callable(model) and not isinstance(model, Scorer):
-            scorer: Scorer = FunctionScorer(by_id(model, data.user_ids, likes_matrix(likes, count)), name)
-        else:
-            scorer = as_scorer(model, count, name, likes)
-        return self.placed(name, scorer, (data.user_ids, data.item_ids), model, None)
+            scorer = FunctionScorer(by_id(model, everyone, likes_matrix(likes, count)), name)
+            return self.placed(name, scorer, (everyone, data.item_ids), model, None)
+        own = as_scorer(model, count, name, likes.take(match_rows(data.user_ids, everyone)))
+        return self.placed(name, own, (data.user_ids, data.item_ids), model, None)
 
     def placed(self, name: str, scorer: Any, ids: tuple[Any, Any], model: Any, seconds: float | None) -> Contestant:
         """A scorer with ids of its own by the rows of the test; users that it does not know are folded in, or scored
