@@ -31,6 +31,11 @@ EXAMPLES = {
         "considerate recommend model.safetensors --all-users -o recommendations.parquet",
         "considerate recommend model.safetensors --export-vectors vectors.parquet",
     ),
+    "find": ("considerate find model.safetensors blade runner",),
+    "similar": (
+        "considerate similar model.safetensors 1193",
+        'considerate similar model.safetensors "blade runner" --count 5 --json',
+    ),
     "index": (
         "considerate index model.safetensors -o items.index",
         "considerate recommend model.safetensors 42 --index items.index --probes 64",

@@ -168,6 +168,11 @@ def ask_titles(model: Recommender, n: Names) -> Answer:
     return [("value", [title for title in titles if title.startswith("Title")]), ("value", missing)]
 
 
+def ask_find(model: Recommender, n: Names) -> Answer:
+    found = model.find("title 1", **n.by)
+    return [("item", [match.item for match in found]), ("value", [list(match[1:]) for match in found])]
+
+
 def ask_partial_fit_users(model: Recommender, n: Names) -> Answer:
     """Two who are known, and one who is not."""
     new = [] if n.by else [USERS]

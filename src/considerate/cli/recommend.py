@@ -25,7 +25,9 @@ Cold = StrEnum("Cold", ["error", "popular"])
 @dataclass(frozen=True, kw_only=True)
 class Who:
     panel: ClassVar[str] = "For whom"
-    items: list[str] | None = option("Fold in a new user who likes this item; repeat it, or @FILE.", None)
+    items: list[str] | None = option(
+        "Fold in a new user who likes this item, by id or title; repeat it, or @FILE.", None
+    )
     all_users: bool = option("Everyone in the model; needs --output.", False)
     cold: Cold = option(
         "What a user gets who is unknown or liked nothing: an error, or popular items marked as such.", Cold.error
@@ -36,8 +38,8 @@ class Who:
 class What(RankingGroup):
     panel: ClassVar[str] = "What is recommended"
     count: int = option("How many items for each user.", 10, "--count", "-n")
-    allow: list[str] | None = option("Recommend only this item; repeat it, or @FILE.", None)
-    deny: list[str] | None = option("Never recommend this item; repeat it, or @FILE.", None)
+    allow: list[str] | None = option("Recommend only this item, id or title; repeat it, or @FILE.", None)
+    deny: list[str] | None = option("Never recommend this item, id or title; repeat it, or @FILE.", None)
     include_liked: bool = option("Also what the user liked in training.", False)
     explore_kappa: float = option("Add so many standard deviations of the logit.", 0.0)
     thompson_seed: int | None = option("Draw the logits, with this seed.", None)
@@ -99,10 +101,10 @@ def recommend(
     for written in (path, output.export_vectors):
         if written is not None:
             check_apart(written, model, *(value[1:] for value in given if value.startswith("@")))
-    names, likes = read_ids(users), read_ids(who.items)
+    names, new_user = read_ids(users), read_ids(who.items)
     everyone = who.all_users
     if output.export_vectors is not None:
-        if names or likes or everyone:
+        if names or new_user or everyone:
             raise UsageError("--export-vectors is for all users and items; leave out users, --items and --all-users.")
         if what.lift:
             raise UsageError(
@@ -111,7 +113,7 @@ def recommend(
             )
         _export(model, output.export_vectors, what.popularity, output)
         return
-    if (names is not None) + (likes is not None) + everyone != 1:
+    if (names is not None) + (new_user is not None) + everyone != 1:
         raise UsageError("say for whom: give ids of users, or --items for a new user, or --all-users with -o FILE.")
     if everyone and path is None:
         raise UsageError("--all-users writes a file; name it with -o recommendations.parquet.")
@@ -120,20 +122,25 @@ def recommend(
     into_folder = everyone and path is not None and (path.endswith("/") or "://" in path)
     if not into_folder and where != BatchCluster():
         raise UsageError("--backend ray, --address and --workers are for --all-users into a folder: -o FOLDER/.")
+    from considerate.model.find import item_called
     from considerate.model.ranking import RankingOptions
     from considerate.recommender import Recommender
 
     recommender = Recommender.load(model, verify=output.verify or None)
-    if not recommender.model_.users.knows_likes and not what.include_liked and likes is None:
+    if not recommender.model_.users.knows_likes and not what.include_liked and new_user is None:
         screen.say("warning", f"{model} was saved without likes, so what a user liked is not left out.")
+    likes, allowed, denied = (
+        None if texts is None else [item_called(recommender.model_, text) for text in texts]
+        for texts in (new_user, read_ids(what.allow), read_ids(what.deny))
+    )
     options = RankingOptions(
         popularity=what.popularity,
         lift=what.lift,
         score=None if what.score is None else what.score.value,
         cold=who.cold.value,
         filter_already_liked_items=not what.include_liked,
-        allow=read_ids(what.allow),
-        deny=read_ids(what.deny),
+        allow=allowed,
+        deny=denied,
         explore_kappa=what.explore_kappa,
         thompson_seed=what.thompson_seed,
         index=None if what.index is None else recommender.load_index(what.index, what.probes),
@@ -220,7 +227,7 @@ def _tasks(where: BatchCluster) -> Iterator[Any]:
 def _write_file(
     recommender: Recommender,
     names: list[str] | None,
-    likes: list[str] | None,
+    likes: list[int | str] | None,
     count: int,
     options: RankingOptions,
     path: str,
@@ -260,7 +267,7 @@ def _bar(users: int, quiet: bool) -> Iterator[Callable[[int], None]]:
         bar.update(task, completed=users)
 
 
-def _explain(recommender: Recommender, rows: list[dict[str, Any]], likes: list[str] | None) -> None:
+def _explain(recommender: Recommender, rows: list[dict[str, Any]], likes: list[int | str] | None) -> None:
     """To each row, the three liked items that moved its logit most, and the three that lead to it most."""
     if likes is None and not recommender.model_.users.knows_likes:
         raise UsageError("this model was saved without likes (--no-likes), and cannot explain by them.")

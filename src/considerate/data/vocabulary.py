@@ -8,6 +8,7 @@ laid out as ids are.
 from __future__ import annotations
 
 import re
+import unicodedata
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -183,6 +184,12 @@ class Titles:
     def tensors(self) -> dict[str, NDArray[Any]]:
         """The arrays that a file keeps."""
         return {"offsets": self.offsets, "text": self.text}
+
+
+def plain_text(text: str) -> str:
+    """The words of a text without case, accents and punctuation, with a space before each."""
+    letters = (letter for letter in unicodedata.normalize("NFKD", text) if not unicodedata.combining(letter))
+    return "".join(f" {word}" for word in "".join(c if c.isalnum() else " " for c in letters).casefold().split())
 
 
 # --- Vocabularies cut, joined, merged and searched ---

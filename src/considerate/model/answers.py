@@ -12,6 +12,7 @@ from considerate.errors import UsageError
 from considerate.inference.posterior import Side
 from considerate.model.changes import with_items, with_users
 from considerate.model.explain import Explanation, explain, similar_items, similar_users
+from considerate.model.find import FoundItem, find_items
 from considerate.model.index import PROBES, ItemIndex
 from considerate.model.learned import Learned
 from considerate.model.names import By, IdArray, One, Ranked, Several
@@ -61,6 +62,14 @@ class Answers(Learned):
         """The titles of items; an item that has none is called by its id."""
         model = self.model_
         return [model.title(row) for row in model.item_names(by).rows(items).reshape(-1).tolist()]
+
+    def find(self, text: str, N: int = 10, *, by: By = "id") -> list[FoundItem]:
+        """The N items whose titles match a text best, whatever its case, accents and punctuation: (item, title, likes).
+
+        Titles that are the text come first, then those that begin with it, then those with a word that begins with it,
+        then those that have it somewhere; among these the most liked. Items without a title are found by their id.
+        """
+        return find_items(self.model_, text, N, by)
 
     # --- Probabilities of pairs ---
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from considerate.data import Titles
 from considerate.data.graph import Adjacency
-from considerate.data.vocabulary import Ids, Vocabulary
+from considerate.data.vocabulary import Ids, Vocabulary, plain_text
 from considerate.errors import UsageError
 from considerate.inference.hidden import Consideration
 from considerate.inference.posterior import Posterior, Precisions, Side
@@ -169,6 +169,11 @@ class Model:
         made_of_users = ("user_temperatures",)
         vars(changed).update({name: value for name, value in vars(self).items() if name not in made_of_users} | changes)
         return changed
+
+    @locked_cached_property
+    def plain_titles(self) -> list[str]:
+        """The titles of all items, as they are searched."""
+        return [plain_text(self.title(row)) for row in range(self.item_count)]
 
     def title(self, item: int) -> str:
         """An item's title, or its id where there is none."""
