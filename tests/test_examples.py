@@ -93,7 +93,7 @@ def test_nightly(ratings: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
         with pytest.raises(urllib.error.HTTPError, match="400"):
             ask("n=3")
         later = Recommender(factors=3, sweeps=4)
-        later.fit(str(ratings), reader={"where": "rating == 5"}).save(published)
+        later.fit(str(ratings), where="rating == 5").save(published)
         os.utime(published, (1, 1))
         fresh = later.recommend_table([1003], N=3)["item"].to_pylist()
         assert [row["item"] for row in ask("user=1003&n=3")] == fresh

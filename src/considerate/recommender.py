@@ -40,9 +40,11 @@ class Recommender(Parameters, Answers):
     with its interval, and p(considered). They are told apart, but p(like) is not free of popularity: popular items get
     fewer unliked edges per like than rare ones, and a higher p(like).
 
-        model = Recommender().fit("ratings.parquet", reader={"where": "rating >= 4"})
-        model.recommend_table(["ann"], N=10)
+        model = Recommender().fit("ratings.parquet", where="rating >= 4", titles="items.parquet")
+        model.recommend_table(["ann"], N=10)  # by the ids of the data, as an Arrow table
         model.recommend_table(["ann"], N=10, popularity=0.0, lift=0.0)  # by liking alone
+        model.recommend_for(["dune", "solaris"])  # someone who was not in training
+        model.explain("ann", "dune")
         model.save("model.safetensors")
 
     Try `factors`, `negatives` and `likelihood_weight` first; "auto" chooses the last two on likes held out.
