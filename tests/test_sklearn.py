@@ -181,7 +181,7 @@ def test_a_data_frame_is_cross_validated(frames: str) -> None:
     likes = table.to_pandas() if frames == "pandas" else polars.DataFrame(table)
     folds = KFold(3, shuffle=True, random_state=0)
     scoring = {name: scorer(name) for name in ("ndcg@20", "Recall@10", "s_rank", "mrr", "hit rate@5", "map@3")}
-    params = {"reader": {"where": "rating >= 4"}}
+    params = {"where": "rating >= 4"} if frames == "pandas" else {"reader": {"where": "rating >= 4"}}
     found = cross_validate(small(), likes, cv=folds, scoring=scoring, params=params, error_score="raise")
     for name in scoring:
         assert found[f"test_{name}"].shape == (3,)
@@ -191,6 +191,7 @@ def test_a_data_frame_is_cross_validated(frames: str) -> None:
     fitted = small().fit(read_interactions(table.take(train), where=rule))
     held_out = read_interactions(table.take(test), where=rule)
     assert fitted.score(held_out) == found["test_s_rank"][0]
+    assert fitted.score(table.take(test), where=rule) == found["test_s_rank"][0]
     assert evaluate(fitted, held_out, resamples=2)["considerate"].metrics["NDCG@20"].mean == pytest.approx(
         found["test_ndcg@20"][0]
     )

@@ -168,16 +168,18 @@ class Recommender(Parameters, Answers):
         self._model = model.with_same_items(recalibration=line)
         return self
 
-    def score(self, data: Any, y: Any = None, *, metric: str = "s_rank") -> float:
+    def score(self, data: Any, y: Any = None, *, metric: str = "s_rank", **reading: Unpack[ReaderKeywords]) -> float:
         """The mean over users of a metric of likes held out: "s_rank" (eq. 23), "ndcg@20", "recall@20", "mrr", ...
 
         Of a matrix every row is a new user: one like is hidden, the others are folded in; a user of one like is left
-        out. Other data is read as that of the fit was, and speaks its ids: likes that this was not fitted to are
-        ranked, and of users that it does not know the last one, with the others folded in.
+        out. Other data is read as that of the fit was, or by the options that are given as keywords, and speaks its
+        ids: likes that this was not fitted to are ranked, and of users that it does not know the last one, with the
+        others folded in.
         """
         from considerate.evaluation.fitted import mean_metric
 
-        return mean_metric(self.model_, data, metric, int(self.seed), self.__dict__.get("_reader"))
+        options = ReaderOptions.of(reading) if reading else self.__dict__.get("_reader")
+        return mean_metric(self.model_, data, metric, int(self.seed), options)
 
     def save(self, fileobj_or_path: PathLike, *, likes: bool = True, shards: int | None = None) -> None:
         """Write the model to a file in safetensors' format, whole or not at all.
