@@ -17,6 +17,7 @@ import scipy.sparse as sp
 import considerate
 from considerate import Recommender, evaluate, read_interactions
 from considerate.data.graph import Adjacency
+from considerate.data.vocabulary import Vocabulary, match_rows, union_ids
 from considerate.errors import DataError, UsageError
 from considerate.evaluation.metrics import rank_score
 from considerate.evaluation.protocol import make_protocol
@@ -345,3 +346,38 @@ def test_it_is_exported_beside_the_package_of_the_same_root() -> None:
     from considerate.evaluation import report
 
     assert callable(report.evaluate)
+
+
+@pytest.mark.filterwarnings("ignore:this model was saved without likes")
+def test_a_model_without_likes_cannot_be_checked_and_the_result_says_so(tmp_path: Path) -> None:
+    frame = dated()[["user", "item"]]
+    small().fit(frame).save(tmp_path / "bare", likes=False)
+    result = evaluate([tmp_path / "bare", "EASE"], frame, "random", resamples=5)
+    assert "bare has no likes in its file: it may have been fitted to what is held out" in str(result)
+
+
+@pytest.mark.parametrize(
+    "kinds", [("range", "integer"), ("integer", "string"), ("string", "string"), ("range", "range")]
+)
+def test_vocabularies_meet_by_id(kinds: tuple[str, str]) -> None:
+    """'7' and 7 are the same, whichever side has which."""
+    random = np.random.default_rng(0)
+
+    def vocabulary(kind: str) -> Vocabulary:
+        some = np.unique(random.integers(-3, 30, 12))
+        if kind == "string":
+            return Vocabulary.of_strings([*map(str, some), "x", f"y{len(some)}"])
+        return Vocabulary.range(9) if kind == "range" else Vocabulary.of_integers(some)
+
+    for _ in range(20):
+        a, b = (vocabulary(kind) for kind in kinds)
+        there = {str(one): row for row, one in enumerate(b.ids_of(range(len(b))))}
+        assert match_rows(a, b).tolist() == [there.get(str(one), -1) for one in a.ids_of(range(len(a)))]
+        both = union_ids([a, b])
+        assert {str(one) for one in both.ids_of(range(len(both)))} == there.keys() | {
+            str(one) for one in a.ids_of(range(len(a)))
+        }
+        for part in (a, b):
+            rows = match_rows(part, both)
+            assert (rows >= 0).all()
+            assert len(set(rows.tolist())) == len(part)

@@ -132,7 +132,11 @@ class Evaluation:
         return plain | {"k": list(self.k), "notes": list(self.notes), "users": len(self.users), "models": models}
 
     def __str__(self) -> str:
-        head = [wrapped for line in self._head() for wrapped in wrap(line, WIDTH, subsequent_indent="  ")]
+        head = [
+            wrapped
+            for line in self._head()
+            for wrapped in wrap(line, WIDTH, subsequent_indent="  ", break_on_hyphens=False)
+        ]
         return "\n".join([*head, "", *self._table()])
 
     __repr__ = __str__

@@ -223,6 +223,9 @@ class Evaluator:
             replace(entry, name=name if names[:at].count(name) == 0 else f"{name} {names[:at].count(name) + 1}")
             for at, (name, entry) in enumerate(zip(names, entries))
         ]
+        for entry in entries:
+            if isinstance(entry.model, Model) and not entry.model.users.knows_likes:
+                self.notes.append(f"{entry.name} has no likes in its file: it may have been fitted to what is held out")
         if POPULARITY not in names:
             entries = [*entries, Entry(POPULARITY, None, None)]
         self.item_degree = self.degrees([entry.model for entry in entries if isinstance(entry.model, Model)])
