@@ -73,14 +73,23 @@ def digest(model: Any) -> str:
     return found.hexdigest()[:16]
 
 
-def fit(folder: str, output: str, way: str, likes: int, sweeps: int, negatives: float = NEGATIVES) -> Row:
+def fit(
+    folder: str,
+    output: str,
+    way: str,
+    likes: int,
+    sweeps: int,
+    negatives: float = NEGATIVES,
+    opening: int | None = None,
+) -> Row:
     """A fit in memory or out of core; with an output, the model file too. The digest is that after FIRST_DRAWS sweeps,
     and the times are of those after them; or both are of the last."""
     from considerate import Recommender
     from considerate.distributed.backends.out_of_core import OutOfCore
 
     backend = OutOfCore(folder=Path(folder).parent, threads=THREADS) if way == "out of core" else None
-    model = Recommender(factors=FACTORS, negatives=negatives, sweeps=sweeps, tolerance=0.0, threads=THREADS)
+    settings = {"factors": FACTORS, "negatives": negatives, "opening": opening}
+    model = Recommender(**settings, sweeps=sweeps, tolerance=0.0, threads=THREADS)
     seconds, at_work, bits = [], [], ""
     with stage(f"fit {way}, {sweeps} sweeps") as row:
         before = time.process_time()

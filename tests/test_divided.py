@@ -30,6 +30,7 @@ from considerate.data.graph import (
 )
 from considerate.distributed.backends.base import PartitionedBackend
 from considerate.distributed.backends.out_of_core import DiskPool
+from considerate.distributed.likers import LIKE_BYTES, LISTED_BYTES, Likers
 from considerate.distributed.messages import Broadcast, PartitionSetup, Reply, SumsRequest, merge_replies
 from considerate.distributed.partitions import make_partition
 from considerate.distributed.pools import LocalPool
@@ -51,6 +52,7 @@ from considerate.inference.hidden import (
     correct_head,
     popularity_weights,
 )
+from considerate.inference.hidden.consideration import WalkSteps
 from considerate.inference.sweep import InMemory, State, initial_side, initial_state
 from considerate.inference.updates import CHUNK, Moments, RowClasses, heavy_rows
 from considerate.kernels import compiled
@@ -439,6 +441,33 @@ def test_the_table_of_the_walk_has_the_same_bits_wherever_it_is_made(resident, m
         for block_bytes in (5_000, 1e9):
             with divided("sampled", plan, pool_of, resident) as (runner, pool):
                 same_table(consideration_over(pool, runner.outline, plan, pi(graph), block_bytes), wanted)
+
+
+@pytest.mark.parametrize(("room", "passes"), [(5_000, (10, 80)), (50_000, (2, 30)), (1e9, (1, 1))])
+def test_out_of_core_the_table_is_made_of_the_users_of_some_items_at_a_time(room, passes, monkeypatch, tmp_path):
+    """The same bits; what is gathered is within its room, and an item that has too many users is summed by parts."""
+    graph, plan, sizes, calls = graph_of(), replace(settings_of(), neighbours=20, mixing=0.2), [], []
+    real = Likers.steps
+
+    def steps(pieces: list[Likers], *rest: Any) -> WalkSteps:
+        sizes.append(sum(LIKE_BYTES * piece.likes.edges + LISTED_BYTES * len(piece.listed.items) for piece in pieces))
+        return real(pieces, *rest)
+
+    monkeypatch.setattr(Likers, "steps", steps)
+    with divided("sampled", plan, partial(on_disk, tmp_path, threads=2)) as (runner, pool), LocalBackend(2) as threads:
+        call = pool.call
+        monkeypatch.setattr(
+            pool, "call", lambda method, *given, **more: calls.append(method) or call(method, *given, **more)
+        )
+        for most in (consideration.MOST_LIKES, 6):
+            monkeypatch.setattr(consideration, "MOST_LIKES", most)
+            made = consideration_over(pool, runner.outline, plan, pi(graph), room, threads.map)
+            same_table(made, table_of(graph, plan))
+            if most > 6:  # the room is for users of no more likes than that
+                assert max(sizes) <= room
+                assert passes[0] <= len(sizes) + calls.count("walk_sums") <= passes[1]
+    print(room, len(sizes), {name: calls.count(name) for name in set(calls)})
+    assert ("walk_sums" in calls) == (room < 1e9)
 
 
 def test_sums_of_the_walk_come_in_blocks_of_so_many_bytes(monkeypatch):

@@ -75,7 +75,7 @@ def never() -> None:
         (
             {},
             {"reader": {"user": "t"}},
-            "reader has 'user', which is no option of the reader; it takes user_column, item",
+            "'user' is no option of the reader; it takes user_column, item",
         ),
         ({}, {"reader": "rating >= 4"}, "reader is 'rating >= 4'; expected a mapping such as"),
         ({}, {"reader": {"where": "nothing > 3"}}, "nothing"),
@@ -236,6 +236,17 @@ def test_a_bar_for_sweeps_shows_what_the_workers_took(likes: Path) -> None:
     assert "0:00:00" in shown  # the time that is left
     assert "  slowest block 1 0.01 s  2 MB down, 3 MB up" in shown
     assert summary(next(made().fit_steps(skewed())))[1].startswith("E[tau] user ")
+
+
+@pytest.mark.parametrize(("done", "shown"), [(1, "opening 1/4"), (2, "sweep 2/4")])
+def test_the_bar_says_which_sweeps_are_an_opening(done: int, shown: str) -> None:
+    """The sweep under way is the one after those that are done."""
+    console = Console(file=io.StringIO(), force_terminal=True, width=80)
+    steps = progress(made(sweeps=4, consideration="walk", opening=2).fit_steps(skewed()), 4, console, opening=2)
+    for _ in range(done):
+        next(steps)
+    steps.close()  # type: ignore[attr-defined]
+    assert shown in console.file.getvalue()  # type: ignore[attr-defined]
 
 
 def test_a_bar_for_reading_goes_when_a_stage_ends() -> None:

@@ -15,6 +15,7 @@ import pytest
 from considerate.data.graph import ITEMS, USERS, Graph, divide
 from considerate.distributed.assignment import tree_nodes
 from considerate.distributed.backends.base import PartitionedBackend
+from considerate.distributed.disk_division import DiskDivision
 from considerate.distributed.division import (
     MOST_SUMS,
     PROCESS,
@@ -209,9 +210,8 @@ def planned(
         user_blocks=np.arange(division.blocks(USERS) + 1),
         item_blocks=np.linspace(0, division.items, division.blocks(ITEMS) + 1).astype(np.int64),
     )
-    names = ("workers", "threads", "out_of_core")
-    session: Any = SimpleNamespace(memory=memory, **{name: getattr(division, name) for name in names})
-    return plan_division(division.plan, outline, session, resident, shards)
+    session: Any = SimpleNamespace(memory=memory, workers=division.workers, threads=division.threads)
+    return plan_division(division.plan, outline, session, resident, shards, type(division))
 
 
 def test_by_users_unless_items_are_asked_for() -> None:
@@ -247,10 +247,38 @@ def test_larger_data_takes_more_and_more_workers_less_each(base: Division) -> No
     assert replace(base, workers=8).worker_memory < base.worker_memory
 
 
+def on_disk(division: Division, **options: Any) -> DiskDivision:
+    return DiskDivision(division.plan, division.users, division.items, division.edges, **options)
+
+
 def test_out_of_core_holds_a_part_a_thread() -> None:
-    one, two = (replace(XBOX, workers=1, threads=threads, out_of_core=True) for threads in (1, 2))
-    assert one.worker_memory < two.worker_memory < replace(XBOX, workers=1).worker_memory / 4
+    one, two = (on_disk(XBOX, threads=threads) for threads in (1, 2))
+    assert one.peak(None) < two.peak(None) < replace(XBOX, workers=1).worker_memory / 4
     assert two.text() == "Divided by users into 64 parts, 2 of them in memory at a time."
+    likes, users = XBOX.edges / 64, XBOX.users / 64
+    part = 192 * users + 4 * likes + 8 * 12_000 + 8 * likes + 8 * users + 8 * 12_000
+    assert two.part == pytest.approx(part)
+    assert two.worker_nodes == 5 + 3  # after 31 parts, or 47: five in the tree, two being made, one that waits
+    head = 2 * 12_000 * 200 + 64 * 12_000
+    assert two.sweep_memory == pytest.approx(head + 2 * part + 8 * 11_136_000)
+
+
+def test_out_of_core_an_opening_and_the_walk_are_counted() -> None:
+    opened = on_disk(replace(XBOX, plan=replace(XBOX.plan, negatives=0.01)))
+    closed = replace(opened, plan=replace(opened.plan, opening=5))
+    users = XBOX.users / 64
+    assert closed.part - opened.part == pytest.approx(12 * 8 * users - 8 * 0.01 * XBOX.edges / 64 - 8 * 12_000)
+    walk = on_disk(replace(XBOX, plan=replace(XBOX.plan, consideration="walk")))
+    assert walk.sweep_memory - on_disk(XBOX).sweep_memory == pytest.approx(
+        12_000 * (500 * (8 + 12) + 12 + 12) + 48e6 + 144_000
+    )
+    assert walk.walk_memory(8e9) - walk.walk_memory(8e8) == pytest.approx(10 * XBOX.edges - 1e8)
+    with pytest.raises(
+        MemoryLimitError, match=r"^Divided by users into 64 parts on a disk this fit needs about .* and"
+    ):
+        planned(walk, 3e8)
+    with pytest.raises(MemoryLimitError, match="machines with more memory are needed"):
+        planned(walk, 1e8)
 
 
 # --- Memory ---

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -102,6 +103,22 @@ def test_the_shell_writes_the_same_file(likes: Path, tmp_path: Path) -> None:
 
 
 # --- Memory ---
+
+
+@pytest.mark.parametrize("way", [(), ("--out-of-core",)])
+def test_the_memory_of_a_fit_may_be_given(way: tuple[str, ...], likes: Path, tmp_path: Path) -> None:
+    """In place of what the system says, for this fit alone."""
+    options = ("fit", likes, "--factors", 8, "--sweeps", 2, "-o", tmp_path / "model.safetensors", *way, "--memory")
+    refused = run(*options, "1MB")
+    assert refused.exit_code == 1
+    assert re.search(r"needs about .* and .* are free", refused.stderr)
+    bad = run(*options, "plenty")
+    assert bad.exit_code == 2
+    assert "--memory is 'plenty'; it must be a size such as 12GB or 8GiB, or unlimited." in bad.stderr
+    assert "CONSIDERATE_MEMORY" not in os.environ
+    enough = run(*options, "unlimited")
+    assert enough.exit_code == 0, enough.stderr
+    assert "2 sweeps (2 of them an opening in closed form) in" in " ".join(enough.stdout.split())
 
 
 def test_memory_is_bounded_by_a_part(tmp_path: Path) -> None:

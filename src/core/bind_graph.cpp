@@ -1,7 +1,11 @@
 #include "arrays.hpp"
 #include "graph.hpp"
 
+#include <cstdlib>
 #include <optional>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/tuple.h>
@@ -16,6 +20,15 @@ static void check_range(In<T> values, std::int64_t count, const char* what) {
 }
 
 void bind_graph(nb::module_& m) {
+  m.def(
+      "give_back_memory",
+      [] {
+        nb::gil_scoped_release release;
+#ifdef __GLIBC__
+        malloc_trim(0);
+#endif
+      },
+      "Gives memory that was freed, and that the allocator keeps for later, back to the system, where it can.");
   m.def(
       "sort_pairs",
       [](In<std::int32_t> rows, In<std::int32_t> columns, std::int64_t row_count, std::int64_t column_count) {

@@ -68,18 +68,20 @@ void bind_walk(nb::module_& m) {
           "__init__",
           [](PyWalkGraph* self, In<std::int64_t> item_starts, In<std::int32_t> users, In<std::int64_t> user_starts,
              In<std::int32_t> items, In<double> pull, std::int64_t most, std::int64_t first_user,
-             std::int64_t first_item) {
+             std::int64_t first_item, std::optional<In<std::int32_t>> numbers) {
             const auto item_count = static_cast<std::int64_t>(pull.size());
             const auto rows = static_cast<std::int64_t>(item_starts.size()) - 1;
             require(rows >= 0 && user_starts.size() >= 1 && most > 0, "rows");
             require(first_item >= 0 && first_item + rows <= item_count, "rows out of range");
+            require(!numbers || numbers->size() + 1 == user_starts.size(), "numbers");
             const WalkGraph graph{{item_starts.data(), users.data()},
                                   {user_starts.data(), items.data()},
                                   pull.data(),
                                   item_count,
                                   most,
                                   first_user,
-                                  first_item};
+                                  first_item,
+                                  numbers ? numbers->data() : nullptr};
             std::vector<double> totals(graph.even() ? 0 : user_starts.size() - 1);
             add_pulls(graph.likes_of, static_cast<std::int64_t>(totals.size()), pull.data(), totals.data());
             new (self) PyWalkGraph{
@@ -87,9 +89,11 @@ void bind_walk(nb::module_& m) {
                 rows,
                 std::move(totals),
                 {nb::cast(item_starts), nb::cast(users), nb::cast(user_starts), nb::cast(items), nb::cast(pull)}};
+            if (numbers) self->held.push_back(nb::cast(*numbers));
           },
           nb::arg("item_starts"), nb::arg("users"), nb::arg("user_starts"), nb::arg("items"), nb::arg("pull"),
-          nb::arg("most"), nb::arg("first_user") = 0, nb::arg("first_item") = 0, "The adjacencies are trusted.")
+          nb::arg("most"), nb::arg("first_user") = 0, nb::arg("first_item") = 0, nb::arg("numbers") = nb::none(),
+          "The adjacencies are trusted. numbers: of the users among all, where they do not follow first_user.")
       .def(
           "work",
           [](const PyWalkGraph& self) {

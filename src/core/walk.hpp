@@ -26,11 +26,14 @@ struct Lists {
 };
 
 struct WalkGraph {
-  Lists users_of, likes_of;  // who likes an item, what a user likes
-  const double* pull;        // [items] a_n: how much a like of this item draws a user's last step; pi_n / d_n
-  std::int64_t items, most;  // of a user with more likes than `most`, a window of so many is taken
-  std::int64_t first_user;   // of row 0 of `likes_of`, among all
-  std::int64_t first_item;   // of row 0 of `users_of`, among all
+  Lists users_of, likes_of;     // who likes an item, what a user likes
+  const double* pull;           // [items] a_n: how much a like of this item draws a user's last step; pi_n / d_n
+  std::int64_t items, most;     // of a user with more likes than `most`, a window of so many is taken
+  std::int64_t first_user;      // of row 0 of `likes_of`, among all
+  std::int64_t first_item;      // of row 0 of `users_of`, among all
+  const std::int32_t* numbers;  // of the rows of `likes_of`, among all; nullptr where they follow `first_user`
+
+  std::int64_t number(std::int64_t user) const { return numbers == nullptr ? first_user + user : numbers[user]; }
 
   // Whether all likes pull alike, as where pi is the degree.
   bool even() const {
@@ -182,7 +185,7 @@ class WalkAdder {
     double scale = kWalkUnit / (totals_ == nullptr ? static_cast<double>(degree) : totals_[user]);
     if (degree > graph_.most) {
       Random random(
-          key64(kWalkStream, static_cast<std::uint64_t>(graph_.first_user + user), static_cast<std::uint64_t>(item)));
+          key64(kWalkStream, static_cast<std::uint64_t>(graph_.number(user)), static_cast<std::uint64_t>(item)));
       first = static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(degree)));
       count = graph_.most;
       scale *= static_cast<double>(degree) / static_cast<double>(count);

@@ -51,6 +51,7 @@ def describe_fit(recommender: Recommender, seconds: float) -> dict[str, Any]:
         "bound": bound,
         "bound_per_edge": bound / (model.users.edges * (1 + model.plan.negatives)),
         "seconds": seconds,
+        "opening": min(model.plan.opening, max(0, len(model.bounds) - 1)),
     }
 
 

@@ -85,6 +85,10 @@ class FitCluster(Cluster):
     out_of_core: bool = option(
         "Keep the parts of the graph in files beside the output: for graphs larger than the memory.", False
     )
+    memory: str | None = option(
+        "The memory that the fit may take here, such as 8GB, or unlimited; what the system says is free if not given.",
+        None,
+    )
 
     def choose(self, output: str, threads: int | None) -> Any:
         """The backend that divides the graph, or None where it stays whole in memory."""
@@ -111,7 +115,7 @@ class FitCluster(Cluster):
             local = Folder.at(output).local
             beside = None if local is None else os.path.dirname(local)
             return OutOfCore(folder=beside, threads=None if threads is None else int(threads), **division)
-        if self != FitCluster():
+        if replace(self, memory=None) != FitCluster():
             raise UsageError(
                 "--division, --item-shards, --inner-sweeps and --inner are for a divided graph: --backend ray, or "
                 "--out-of-core."
@@ -137,6 +141,7 @@ def fit(
     from considerate.data.output import check_apart
     from considerate.distributed.session import room_for_shards
     from considerate.fitting.checkpoint import Checkpoints
+    from considerate.fitting.memory import memory_override
     from considerate.fitting.resume import CheckpointOptions
     from considerate.recommender import Recommender
     from considerate.storage.files import check_writable, folder_beside
@@ -161,6 +166,8 @@ def fit(
     begun, interrupted = time.perf_counter(), False
     with screen.library_messages(quiet), ExitStack() as stack:
         try:
+            if where.memory is not None:
+                stack.enter_context(memory_override("--memory", where.memory))
             if backend is not None:
                 model_folder = path if output.sharded else stack.enter_context(folder_beside(path))
                 request = replace(request, model_folder=model_folder)
@@ -199,17 +206,20 @@ def steps_on_screen(
     with reading_progress(console) as on_read_progress:
         request = replace(request, on_read_progress=on_read_progress if shown else None)
         with closing(recommender.fit_steps(request, backend)) as steps:
-            yield progress(steps, recommender.sweeps, console, later=backend is not None) if shown else steps
+            opening = request.plan.opening
+            bar = progress(steps, recommender.sweeps, console, later=backend is not None, opening=opening)
+            yield bar if shown else steps
 
 
 def _show(values: dict[str, Any]) -> None:
     ended = "the cap on sweeps was reached: more may help (--sweeps)"
     if values["converged"] or values["interrupted"]:
         ended = "converged" if values["converged"] else "interrupted"
+    opened = " ({opening} of them an opening in closed form)" if values["opening"] else ""
     folded = " ({duplicates:,} duplicates folded)" if values["duplicates"] else ""
     facts = {
         "data": "{users:,} users, {items:,} items, {edges:,} likes" + folded,
-        "fit": "{sweeps} sweeps in {seconds:.1f} s; " + ended,
+        "fit": "{sweeps} sweeps" + opened + " in {seconds:.1f} s; " + ended,
         "bound": "{bound:,.0f} ({bound_per_edge:.4f} an edge of H)",
         "E[tau]": screen.precisions(values["precisions"]),
         "prior spread": "{prior_spread:.3g}, the standard deviation of u'v",

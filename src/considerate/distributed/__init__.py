@@ -7,7 +7,8 @@
     exchange.py   Parquet read by tasks, exchanged once into the partitions; its stages are in stages.py
     partitions/   what one partition does with a message
     runners/      the sweep: messages down, sums up, the travelling side stepped at the head
-    division.py   which side is partitioned, and the memory that needs
+    division.py   which side is partitioned, and the memory that needs; out of core: disk_division.py
+    likers.py     out of core: the users of some items, gathered for the walk's table
 
 The *resident* side (users or items) lives with the partitions; the *travelling* side is at the head, goes to every
 partition once a sweep and comes back as sums. A *part* is a partition's share of the graph.

@@ -15,6 +15,7 @@ from considerate.data.graph import ITEMS, MOST_ITEM_BLOCKS, USERS, GraphOutline,
 from considerate.distributed.assignment import Parts, assign_parts, merge_rounds, sent_nodes, tree_nodes
 from considerate.distributed.backends.base import BackendSession
 from considerate.errors import MemoryLimitError
+from considerate.fitting.session import closed_form_groups
 from considerate.inference.hidden.consideration import BLOCK_STEPS, ENTRIES_A_LIKE, MOST_LIKES, ROOM
 from considerate.inference.posterior import padded
 from considerate.inference.updates import RowClasses
@@ -38,7 +39,6 @@ class Division:
     edges: int  # |G|
     workers: int = 1
     threads: int = 1  # of each worker
-    out_of_core: bool = False  # one process; as many parts in memory as there are threads
     resident: str = USERS
     item_shards: int = 1  # by users: the items' sums come in so many calls
     light_items: int = 0  # by users: items whose edges travel in place of sums
@@ -170,7 +170,7 @@ class Division:
     @property
     def worker_nodes(self) -> int:
         """Nodes of sums on a worker: those that threads make, that wait in the tree, and two answers being merged."""
-        sent = 0 if self.out_of_core else 2 * max(tree_nodes(share, self.parts) for share in self.shares)
+        sent = 2 * max(tree_nodes(share, self.parts) for share in self.shares)
         return self.running + (self.running > 1) + self.most_parts.bit_length() + sent
 
     @property
@@ -209,35 +209,32 @@ class Division:
         return PROCESS + self._graph_bytes + min(sums, every)
 
     @property
-    def _held(self) -> int:
-        """Parts of a worker that are in memory."""
-        return self.running if self.out_of_core else self.most_parts
-
-    @property
     def _held_rows(self) -> float:
-        return (self.users if self.by_users else self.items) * self._held / self.parts
+        return (self.users if self.by_users else self.items) * self.most_parts / self.parts
 
     @property
     def _graph_bytes(self) -> float:
         """The likes of the parts in memory, both ways."""
-        graph = 8 * self.edges * self._held / self.parts + 8 * self._held_rows + 8 * self.travelling_rows * self._held
-        if not self.by_users and not self.out_of_core:
+        held = self.most_parts
+        graph = 8 * self.edges * held / self.parts + 8 * self._held_rows + 8 * self.travelling_rows * held
+        if not self.by_users:
             graph += 4 * self.edges + 8 * self.users  # the likes of all users
         return graph
 
     @property
     def _hidden_bytes(self) -> float:
         """H of the parts at work and of those that wait for the next call, or what stands for it."""
-        part, running, held = 1 / self.parts, self.running, self._held
+        part, running, held = 1 / self.parts, self.running, self.most_parts
         waiting = held if self.item_shards * len(self.coordinate_blocks) > 1 else running
+        closed = 0.0
+        if self.plan.opens_closed and self.by_users:
+            alpha = 12.0 * closed_form_groups(self.plan, self.items)[0] * self.users
+            closed = (8 * self.users * held + alpha * waiting) * part
         if self.expected:
-            alpha = 12.0 * min(self.plan.groups, self.items) * self.users
-            return (8 * self.users * held + alpha * waiting) * part if self.by_users else 0.0
+            return closed
         turned = 8 * self.travelling_rows  # where each row begins
         if self.by_users:
-            return 4 * self.drawn * part * (running + waiting) + turned * waiting
-        if self.out_of_core:
-            return running * (8 * self.drawn * part + turned)
+            return max(closed, 4 * self.drawn * part * (running + waiting) + turned * waiting)
         # All users' rows: as drawn, by item, and by item of the sweep before; and of a part at work by user again.
         return 12 * self.drawn + 8 * self.users + running * (4 * self.drawn * part + turned)
 
@@ -246,7 +243,7 @@ class Division:
         """Bytes of the head: the travelling side, messages kept for a replay, two nodes of sums, the edges to light
         items as they came, put together and by item, 48 bytes an item, and the walk's table, twice while it is put
         together and sent."""
-        messages = (2 if self.out_of_core else REPLAYED + 2) * self.down
+        messages = (REPLAYED + 2) * self.down
         light = 2 * self.up_light + 12 * self.light_edges
         sums = 2 * self.up / self.item_shards
         return PROCESS + messages + sums + light + 48 * self.items + self.walk_bytes(2 * 8)
@@ -265,17 +262,20 @@ class Division:
 
     def fits(self, memory: float | None) -> bool:
         """Whether workers, and the head, get by with so many bytes each; None is not checked."""
-        return memory is None or max(self.worker_memory, self.walk_memory(memory), self.head_memory) <= memory
+        return memory is None or all(needed <= memory for needed, _ in self.needed(memory))
+
+    def needed(self, memory: float) -> list[tuple[float, str]]:
+        """(bytes, where) of what is needed where there are so many bytes."""
+        worker = max(self.worker_memory, self.walk_memory(memory))
+        return [(worker, " per worker"), (self.head_memory, " at the head")]
 
     def check(self, memory: float | None) -> None:
         """MemoryLimitError with what is needed, what there is, and what would fit."""
         if memory is None or self.fits(memory):
             return
-        needed, where = max(self.worker_memory, self.walk_memory(memory)), "per worker"
-        if needed <= memory:
-            needed, where = self.head_memory, "at the head"
+        needed, where = next((needed, where) for needed, where in self.needed(memory) if needed > memory)
         other = ITEMS if self.by_users else USERS
-        more = range(self.workers + 1, self.parts + 1)
+        more = range(self.workers + 1, self.most_workers + 1)
         enough = bisect_left(more, True, key=lambda workers: self._resized(memory, workers=workers))
         fewer = (k for k in range(8 * ((self.plan.factors - 1) // 8), 0, -8) if self._resized(memory, factors=k))
         would = "machines with more memory are needed"
@@ -286,9 +286,17 @@ class Division:
         elif (factors := next(fewer, None)) is not None:
             would = f"factors={factors} would fit"
         raise MemoryLimitError(
-            f"Divided by {self.resident} over {count_of(self.workers, 'worker')} this fit needs about "
-            f"{bytes_text(needed)} {where} and {bytes_text(memory)} are free; {would}."
+            f"Divided by {self.resident} {self.over} this fit needs about {bytes_text(needed)}{where} and "
+            f"{bytes_text(memory)} are free; {would}."
         )
+
+    @property
+    def most_workers(self) -> int:
+        return self.parts
+
+    @property
+    def over(self) -> str:
+        return f"over {count_of(self.workers, 'worker')}"
 
     def _resized(self, memory: float, workers: int | None = None, factors: int | None = None) -> bool:
         plan = self.plan if factors is None else replace(self.plan, factors=factors)
@@ -297,10 +305,6 @@ class Division:
     def text(self) -> str:
         """One line, said before the fit: how the graph is divided, and what a sweep sends."""
         shards = f" The items' sums come in {self.item_shards} shards." if self.item_shards > 1 else ""
-        if self.out_of_core:
-            held = min(self.threads, self.parts)
-            where = f"into {count_of(self.parts, 'part')}, {held} of them in memory at a time."
-            return f"Divided by {self.resident} {where}{shards}"
         light = f" and {bytes_text(self.up_light)} of edges of items of few likes" if self.up_light else ""
         return (
             f"Divided by {self.resident} over {count_of(min(self.workers, self.parts), 'worker')} "
@@ -311,11 +315,15 @@ class Division:
 
 
 def plan_division(
-    plan: FitPlan, outline: GraphOutline, session: BackendSession, resident: str | None, item_shards: int | None
+    plan: FitPlan,
+    outline: GraphOutline,
+    session: BackendSession,
+    resident: str | None,
+    item_shards: int | None,
+    kind: type[Division] = Division,
 ) -> Division:
     """The division of a fit: by users unless items are asked for, in as many item shards as memory needs."""
-    where = {"out_of_core": session.out_of_core, "resident": resident or USERS}
-    division = Division.of(plan, outline, session.workers, session.threads, **where)
+    division = kind.of(plan, outline, session.workers, session.threads, resident=resident or USERS)
     division = (
         division.with_shards(session.memory) if item_shards is None else replace(division, item_shards=item_shards)
     )

@@ -26,6 +26,7 @@ from considerate.data.read import open_parquet_likes, read_likes
 from considerate.data.sources import open_input
 from considerate.data.vocabulary import Vocabulary
 from considerate.distributed.backends.base import BackendSession, PartitionedBackend
+from considerate.distributed.disk_division import DiskDivision
 from considerate.distributed.division import Division, plan_division
 from considerate.distributed.exchange import DividedData, from_interactions, read_divided
 from considerate.distributed.messages import PartitionSetup
@@ -205,7 +206,8 @@ class PartitionedSession(FitSession):
             resident = saved if saved in (USERS, ITEMS) else None
         warn_of_factors(plan.factors, outline.user_count, outline.item_count)
         item_shards = 1 if self.backend.inner_sweeps > 1 else self.backend.item_shards
-        self.division = plan_division(plan, outline, self.cluster, resident, item_shards)
+        kind = DiskDivision if self.cluster.out_of_core else Division
+        self.division = plan_division(plan, outline, self.cluster, resident, item_shards, kind)
         self.request.say(self.division.text())
         return self.division.resident
 
@@ -246,8 +248,10 @@ class PartitionedSession(FitSession):
         run = self._stack.enter_context(LocalBackend(plan.threads)).map
         weights = self.histogram.weights
         if plan.consideration == "walk":
-            block_bytes = self.division.sums_room(cluster.memory) / self.division.walk_nodes
-            self.consideration = consideration_over(self.pool, outline, plan, weights, block_bytes)
+            room, here = self.division.sums_room(cluster.memory), cluster.out_of_core
+            block_bytes = room if here else room / self.division.walk_nodes
+            walk_run = run if here else None
+            self.consideration = consideration_over(self.pool, outline, plan, weights, block_bytes, walk_run)
         runner = make_runner(outline, setup, weights, self.pool, options, run, self.consideration)
         self.resident, self.counts = setup.resident, runner.counts
         self.grouping = runner.grouping if runner.deterministic else None

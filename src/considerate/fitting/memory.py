@@ -1,7 +1,7 @@
 """The memory that a fit needs, and the memory that this process may still take.
 
 A fit is refused before it starts where it needs more than there is. CONSIDERATE_MEMORY, such as `12GB` or `unlimited`,
-stands in for what the system says.
+or `considerate fit --memory`, stands in for what the system says.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from considerate.data import Interactions
 from considerate.data.graph import FEW_COLUMNS, LEAF_EDGES, LIGHT_SHARE, Graph, block_ends, part_ranges, ranges
 from considerate.data.sources import is_sparse
 from considerate.errors import MemoryLimitError, UsageError
+from considerate.fitting.session import closed_form_groups
 from considerate.inference.hidden.consideration import (
     BLOCK_STEPS,
     ENTRIES_A_LIKE,
@@ -55,11 +56,13 @@ def needed_memory(users: int, items: int, edges: int, plan: FitPlan, walk: WalkS
     rows = 8 * padded(plan.factors)  # of a row: means and variances
     sides = users * (rows + 8 * plan.user_bias) + items * (rows + 8 * plan.item_bias)
     sweep: float = graph + 2 * sides + 48 * items  # before and after a step; pi, its alias table, classes of items
+    hidden = 0.0
+    if plan.opens_closed:
+        hidden = 12 * closed_form_groups(plan, items)[0] * users + 8 * users  # alpha, floor, l; T
     if plan.hidden == "sampled":
         drawn = min(plan.negatives * edges, users * items - edges)
-        sweep += (8 + low) * drawn + 8 * (users + items)  # H by user and by item
-    else:
-        sweep += 12 * min(plan.groups, items) * users + 8 * users  # alpha, floor, l; T
+        hidden = max(hidden, (8 + low) * drawn + 8 * (users + items))  # H by user and by item
+    sweep += hidden
     if users * rows > NEAR_BYTES:
         sweep += _sums_memory(users, items, edges, plan)
     phases: list[float] = [graph + (8 + low) * edges]  # with the pairs
@@ -180,18 +183,38 @@ def available_memory(root: Path = Path("/")) -> int | None:
     The limits are the machine's free memory, those of the process's cgroup and of all above it, and the process's own
     (ulimit -d, ulimit -v). `root` is where /proc and /sys are.
     """
-    override = os.environ.get(VARIABLE, "").strip().lower()
-    if override:
-        number = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?i?)b?", override)
-        if override != "unlimited" and (number is None or number[2] not in UNITS):
-            raise UsageError(f"{VARIABLE} is {override!r}; it must be a size such as 12GB or 8GiB, or unlimited.")
-        return int(float(number[1]) * UNITS[number[2]]) if number else None
+    if override := os.environ.get(VARIABLE, "").strip():
+        return parse_memory(VARIABLE, override)
     free = [*_cgroup_memory(root), *_process_memory(root)]
     if (machine := _numbers(root / "proc/meminfo").get("MemAvailable")) is not None:
         free.append(machine * 1024)
     if not free and hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
         free.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     return max(0, min(free)) if free else None
+
+
+def parse_memory(name: str, text: str) -> int | None:
+    """Bytes of a size such as 12GB or 8GiB; None is unlimited. `name` is whose value it is."""
+    number = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?i?)b?", text.strip().lower())
+    if text.strip().lower() == "unlimited":
+        return None
+    if number is None or number[2] not in UNITS:
+        raise UsageError(f"{name} is {text!r}; it must be a size such as 12GB or 8GiB, or unlimited.")
+    return int(float(number[1]) * UNITS[number[2]])
+
+
+@contextmanager
+def memory_override(name: str, text: str) -> Iterator[None]:
+    """In this process a size stands in for what the system says, as the variable does. `name` is whose value it is."""
+    parse_memory(name, text)
+    before = os.environ.get(VARIABLE)
+    os.environ[VARIABLE] = text
+    try:
+        yield
+    finally:
+        os.environ.pop(VARIABLE)
+        if before is not None:
+            os.environ[VARIABLE] = before
 
 
 def _numbers(path: Path) -> dict[str, int]:

@@ -9,9 +9,11 @@ from typing import Any
 from considerate.fitting.stopping import FitStep
 
 
-def progress(steps: Iterator[FitStep], most: int, console: Any = None, later: bool = False) -> Iterator[FitStep]:
+def progress(
+    steps: Iterator[FitStep], most: int, console: Any = None, later: bool = False, opening: int = 0
+) -> Iterator[FitStep]:
     """The same steps, with a bar: sweep, bound, edges a second, time left; below it what the workers took, or E[tau].
-    `later` is after the first sweep, where there are other things to show before."""
+    `later` is after the first sweep, where there are other things to show before. opening: sweeps in closed form."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
     from rich.text import Text
 
@@ -24,19 +26,20 @@ def progress(steps: Iterator[FitStep], most: int, console: Any = None, later: bo
                 yield Text(f"  {self.note}", "dim", no_wrap=True, overflow="ellipsis")
 
     columns = (
-        TextColumn("sweep {task.completed:.0f}/{task.total:.0f}"),
+        TextColumn("{task.description} {task.completed:.0f}/{task.total:.0f}"),
         BarColumn(bar_width=24),
         TextColumn("{task.fields[numbers]}", markup=False),
         TimeRemainingColumn(),
     )
     bar = Noted(*columns, console=console)
-    task = bar.add_task("fit", total=most, numbers="")
+    task = bar.add_task("opening" if opening else "sweep", total=most, numbers="")
     try:
         if not later:
             bar.start()
         for step in steps:
             numbers, bar.note = summary(step)
-            bar.update(task, completed=step.sweep, numbers=numbers)
+            kind = "opening" if step.sweep < opening else "sweep"  # of the sweep under way
+            bar.update(task, completed=step.sweep, numbers=numbers, description=kind)
             bar.start()
             yield step
             if step.converged:

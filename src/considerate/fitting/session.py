@@ -72,7 +72,7 @@ class FitRequest:
         unused = [*(["lift"] if self.parameters.get("lift") is None else []), *([] if plan.tilt else ["tilt"])]
         unused += [] if plan.opening else ["opening"]
         if plan.consideration == "popularity":
-            unused += ["consideration", "neighbours", "mixing"]
+            unused += ["consideration", "neighbours", "mixing", "sharpness"]
         return {name: value for name, value in settings.items() if name not in unused}
 
 

@@ -7,6 +7,7 @@ of the arithmetic: the system clears each page when it is touched first, and a v
 from __future__ import annotations
 
 import math
+import threading
 import weakref
 from typing import Any, Self
 
@@ -61,17 +62,19 @@ def take_lists(
 
 
 class Spare:
-    """Memory that was given back, to be used again while this object lives; arrays may live longer."""
+    """Memory that was given back, to be used again while this object lives; arrays may live longer, in any thread."""
 
     def __init__(self) -> None:
         self._memory: list[NDArray[np.uint8]] = []
+        self._finding = threading.Lock()
 
     def find(self, size: int) -> NDArray[np.uint8]:
         """Memory of that many bytes or a few more, old or new."""
-        for i, memory in enumerate(self._memory):
-            if size <= memory.nbytes <= 1.25 * size:
-                return self._memory.pop(i)
-        self._memory.clear()  # or it could come to hold more than is in use
+        with self._finding:  # more may be given back meanwhile, at the end
+            for i, memory in enumerate(self._memory):
+                if size <= memory.nbytes <= 1.25 * size:
+                    return self._memory.pop(i)
+            self._memory.clear()  # or it could come to hold more than is in use
         return np.empty(size + size // 64, np.uint8)
 
     def take_back(self, memory: NDArray[np.uint8]) -> None:

@@ -8,6 +8,7 @@ use may leave the memory.
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -25,6 +26,8 @@ from considerate.data.graph import Adjacency, GraphPart
 from considerate.distributed.backends.base import PartitionedBackend
 from considerate.distributed.pools import Merge, Method, SinglePartCall, WorkerPool, call_part, in_order
 from considerate.distributed.tasks import ClosedAtEnd, SpillingTasks
+from considerate.fitting.memory import available_memory
+from considerate.kernels import compiled
 from considerate.kernels.threads import available_threads
 from considerate.storage.container import StoredTensors, open_tensors, write_scratch
 from considerate.storage.files import PathLike
@@ -51,10 +54,11 @@ class OutOfCore(PartitionedBackend):
 class OutOfCoreSession(ClosedAtEnd):
     """A folder in use, see base.BackendSession; closing it removes what was written there."""
 
-    workers, out_of_core, memory = 1, True, None
+    workers, out_of_core = 1, True
 
     def __init__(self, options: OutOfCore) -> None:
         self.threads = options.threads or available_threads()
+        self.memory = available_memory()  # before data is read
         with ExitStack() as stack:
             self._folder = stack.enter_context(scratch_folder(options.folder))
             self.tasks = SpillingTasks(self._folder, self.threads)
@@ -70,6 +74,7 @@ class OutOfCoreSession(ClosedAtEnd):
         all_user_likes: Any = None,
         edges: Sequence[int] | None = None,
     ) -> DiskPool:
+        give_back_memory()  # that reading took
         liked = None if all_user_likes is None else self.tasks.get(all_user_likes)
         each = (replace(self.tasks.get(ref), all_user_likes=liked) for ref in parts)
         return DiskPool(self._folder, build, setup, each, self.threads, self._resolve)
@@ -85,6 +90,13 @@ class OutOfCoreSession(ClosedAtEnd):
 
     def close(self) -> None:
         self._closing.close()
+
+
+def give_back_memory() -> None:
+    """Let the system have the memory that allocators keep for later."""
+    if (arrow := sys.modules.get("pyarrow")) is not None:
+        arrow.default_memory_pool().release_unused()
+    compiled.give_back_memory()
 
 
 class DiskPool(ClosedAtEnd, WorkerPool):
@@ -125,6 +137,8 @@ class DiskPool(ClosedAtEnd, WorkerPool):
             answer = call_part(part, method, arguments, number, self._resolve)
             if changes:
                 write_scratch(self._file(number, version + 1), part.state())
+            del part, states
+            compiled.give_back_memory()  # or each thread's allocator keeps what the largest part took
             self._seconds[number] += time.perf_counter() - begun
             return answer
 

@@ -30,10 +30,11 @@ class _Spares(threading.local):
     """Memory for what lives for one call, used again by the next part that the same thread works on."""
 
     def __init__(self) -> None:
-        self.drawn, self.turned, self.sums = Spare(), Spare(), Spare()
+        self.drawn, self.turned = Spare(), Spare()
 
 
 spares = _Spares()
+spare_sums = Spare()  # of all threads: sums wait to be merged, those of one thread now and those of another then
 
 
 class Partition:

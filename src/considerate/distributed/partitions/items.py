@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from considerate.data.graph import Adjacency, GraphPart, transpose
 from considerate.distributed.messages import Broadcast, PartitionSetup, Reply, SharedCache, Sums, SumsRequest
-from considerate.distributed.partitions.base import Fixed, Partition, spares
+from considerate.distributed.partitions.base import Fixed, Partition, spare_sums, spares
 from considerate.inference.hidden import Draws, Inclusion, ItemSums, Shares, Terms
 from considerate.inference.hidden.consideration import Rows, WalkSteps
 from considerate.inference.posterior import Side
@@ -114,7 +114,7 @@ class ItemPartition(Partition):
         rows = np.arange(ask.first, ask.last, dtype=np.int32)
         block = CoordinateBlock.of(self.side.factors, ask.block, stepped)
         kernel_pass = self._users_pass(down.other, terms)
-        sums, bound = sums_and_bound(kernel_pass, rows, block, (0, len(self.side)), spare=spares.sums)
+        sums, bound = sums_and_bound(kernel_pass, rows, block, (0, len(self.side)), spare=spare_sums)
         return Sums(edges=sums), bound
 
     def _users_pass(self, users: Side, terms: Terms) -> compiled.Pass:

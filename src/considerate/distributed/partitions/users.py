@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from considerate.data.graph import Adjacency, GraphPart, Range, ranges, run_serially, transpose
 from considerate.distributed.light import LightEdges
+from considerate.distributed.likers import Likers
 from considerate.distributed.messages import Broadcast, PartitionSetup, Reply, Sums, SumsRequest
-from considerate.distributed.partitions.base import Fixed, Partition, spares
+from considerate.distributed.partitions.base import Fixed, Partition, spare_sums, spares
 from considerate.distributed.partitions.inner import (
     InnerBroadcast,
     InnerReply,
@@ -103,6 +104,10 @@ class UserPartition(Partition):
         """Rows of the walk from these items, summed over the users here."""
         return self._reply(None, Sums(walk=self._walk_steps(pull).sums(items)))
 
+    def likers(self, items: Range) -> Likers:
+        """Who of the users here likes some of these items, and all that they like."""
+        return Likers.of(self.graph, items, self.setup.item_count)
+
     def _walk_steps(self, pull: NDArray[np.float64]) -> WalkSteps:
         return WalkSteps(self.graph.likes, self._likers(), pull, first_user=self.graph.first)
 
@@ -143,7 +148,7 @@ class UserPartition(Partition):
         items, rows = down.other.between(ask.first, ask.last), self._classes.rows_summed(ask.first, ask.last)
         kernel_pass = self._items_pass(items, self.side, self._item_terms(down.groups, ask), down.epsilon, ask)
         block = CoordinateBlock.of(self.side.factors, ask.block, stepped)
-        sums = edge_sums(kernel_pass, rows - np.int32(ask.first), block, (0, len(self.side)), spare=spares.sums)
+        sums = edge_sums(kernel_pass, rows - np.int32(ask.first), block, (0, len(self.side)), spare=spare_sums)
         if ask.ends:
             self._forget()
         return sums

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from considerate.data.graph import USERS, GraphOutline, Range, Run, ranges, run_serially
 from considerate.distributed.backends.base import PartitionedBackend
 from considerate.distributed.division import WALK_ENTRY
+from considerate.distributed.likers import Likers, item_ranges
 from considerate.distributed.messages import PartitionSetup, merge_replies
 from considerate.distributed.pools import WorkerPool
 from considerate.distributed.runners.base import PartitionedRunner
@@ -71,12 +72,19 @@ def correct_head_over(
 
 
 def consideration_over(
-    pool: WorkerPool, outline: GraphOutline, plan: FitPlan, weights: NDArray[np.float64], block_bytes: float
+    pool: WorkerPool,
+    outline: GraphOutline,
+    plan: FitPlan,
+    weights: NDArray[np.float64],
+    block_bytes: float,
+    run: Run[Any, Any] | None = None,
 ) -> Consideration:
     """Consideration.of_graph over the parts, before the first sweep, with the same bits.
 
     Parts of items have whole rows and cut them. Those of users have a sum for each row: the sums of some rows at a
-    time, about `block_bytes` of them or fewer, come up the tree of workers and are cut here.
+    time, about `block_bytes` of them or fewer, come up the tree of workers and are cut here. Where parts come from a
+    disk of this machine, `run` is given and maps blocks of rows: the users who like some items at a time are gathered
+    here, within `block_bytes`, and the rows of these items are made as in memory.
     """
     pull = pool.share(pull_of(weights, outline.item_degree))
     by_users = pool.call("resident")[0] == USERS
@@ -90,8 +98,16 @@ def consideration_over(
         sums: compiled.WalkSums = pool.call("walk_sums", pull, items, merge=merge_replies).root().walk
         return compiled.cut_walk(*sums, p, length)
 
+    def gathered(items: Range) -> Iterable[Rows]:
+        if items[1] - items[0] == 1:  # perhaps one of too many users
+            return [cut(items)]
+        steps = Likers.steps(pool.call("likers", items), pull, items, run)
+        return steps.rows(weights, length, run)
+
     blocks: Iterable[Rows]
-    if by_users:
+    if by_users and run is not None:
+        blocks = chain.from_iterable(map(gathered, item_ranges(work, outline, block_bytes)))
+    elif by_users:
         entries = np.minimum(work, outline.item_count)  # of each row's sums, at most
         blocks = map(cut, ranges(row_cuts(entries, max(1, int(block_bytes / WALK_ENTRY)))))
     else:

@@ -196,11 +196,12 @@ class WalkSteps:
     pull: NDArray[np.float64]  # [items], of all
     first_user: int = 0  # the number of row 0 of `by_user` among all users
     first_item: int = 0  # and of row 0 of `by_item` among all items
+    users: NDArray[np.int32] | None = None  # the numbers of `by_user`'s rows, where they do not follow one another
 
     @locked_cached_property
     def graph(self) -> compiled.WalkGraph:
         both = (self.by_item.starts, self.by_item.indices, self.by_user.starts, self.by_user.indices)
-        return compiled.WalkGraph(*both, self.pull, MOST_LIKES, self.first_user, self.first_item)
+        return compiled.WalkGraph(*both, self.pull, MOST_LIKES, self.first_user, self.first_item, self.users)
 
     def sums(self, items: Range) -> compiled.WalkSums:
         """Rows of the walk from these items, summed over the users in units of 2^-32."""
