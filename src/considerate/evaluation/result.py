@@ -110,14 +110,14 @@ class Evaluation:
         try:
             return self.to_arrow().to_pandas()
         except ImportError as error:
-            raise UsageError("to_pandas needs pandas, which is not installed; pip install pandas.") from error
+            raise UsageError("to_pandas needs pandas; install it: pip install 'considerate[pandas]'.") from error
 
     def to_polars(self) -> polars.DataFrame:
         """`to_arrow` as a polars data frame."""
         try:
             import polars as pl
         except ImportError as error:
-            raise UsageError("to_polars needs polars, which is not installed; pip install polars.") from error
+            raise UsageError("to_polars needs polars; install it: pip install 'considerate[polars]'.") from error
         return pl.DataFrame(self.to_arrow())
 
     def to_dict(self) -> dict[str, Any]:
