@@ -48,6 +48,13 @@ class What(RankingGroup):
         "Some that belong in the list may be missed.",
         None,
     )
+    diversity: float = option(
+        "From 0, the best by their scores, to 1: choose items unlike each other from the best few hundred.", 0.0
+    )
+    categories: str | None = option(
+        "A file with a column of items and one of their categories, such as genres; with --most-per-category.", None
+    )
+    most_per_category: int | None = option("At most so many items of one category in a list.", None)
     probes: int = option("Lists of the index to look into; more of them miss less.", 32)
 
 
@@ -100,7 +107,7 @@ def recommend(
     given = [value for values in (users, who.items, what.allow, what.deny) for value in values or []]
     for written in (path, output.export_vectors):
         if written is not None:
-            check_apart(written, model, *(value[1:] for value in given if value.startswith("@")))
+            check_apart(written, model, what.categories, *(value[1:] for value in given if value.startswith("@")))
     names, new_user = read_ids(users), read_ids(who.items)
     everyone = who.all_users
     if output.export_vectors is not None:
@@ -143,6 +150,9 @@ def recommend(
         deny=denied,
         explore_kappa=what.explore_kappa,
         thompson_seed=what.thompson_seed,
+        diversity=what.diversity,
+        categories=what.categories,
+        most_per_category=what.most_per_category,
         index=None if what.index is None else recommender.load_index(what.index, what.probes),
     )
     if path is not None:

@@ -12,6 +12,7 @@
     pieces.py      reading in pieces, which tasks share out, and shards of users made of them
     graph.py       G, the graph of likes: both orientations, blocks, parts, sizes
     vocabulary.py  sorted ids; cut, joined, merged; titles
+    categories.py  categories of items, for caps in lists
     fingerprint.py digests of likes and ids, and the differences between two fits
     output.py      Arrow tables to files
 

@@ -383,17 +383,21 @@ def find_titles(items: Vocabulary, options: ReaderOptions) -> tuple[Titles | Non
 
 def _pick(table: Input, options: ReaderOptions) -> tuple[str, str]:
     """The columns of ids and titles: named, else the name in the data, `item`, `id`, the usual ones."""
-    words = {plain(name): name for name in reversed(table.names)}
     id_column = _named(table, options.title_id_column, "--title-id-column")
-    if id_column is None:
-        likely = (plain(str(options.item_column)), "item", "itemid", "iid", "id")
-        id_column = next((words[word] for word in likely if word in words), None)
-        id_column = id_column or guess("item", table.names, table.name)
+    id_column = id_column or pick_item(table, plain(str(options.item_column)))
     title_column = _named(table, options.title_column, "--title-column")
     if title_column is None:
+        words = {plain(name): name for name in reversed(table.names)}
         title_column = next((words[word] for word in TITLES if word in words and words[word] != id_column), None)
     if id_column is None:
         raise refuse_column("item ids", "title-id", table.names, table.name)
     if title_column is None:
         raise refuse_column("titles", "title", table.names, table.name)
     return id_column, title_column
+
+
+def pick_item(table: Input, *likely: str) -> str | None:
+    """The column of items in a table about items: a likely name, `item`, `id`, or a usual one."""
+    words = {plain(name): name for name in reversed(table.names)}
+    named = next((words[word] for word in (*likely, "item", "itemid", "iid", "id") if word in words), None)
+    return named or guess("item", table.names, table.name)

@@ -115,6 +115,9 @@ class Answers(Learned):
         explore_kappa: float = 0.0,
         thompson_seed: int | None = None,
         index: ItemIndex | None = None,
+        diversity: float = 0.0,
+        categories: Any = None,
+        most_per_category: int | None = None,
         by: By = "id",
     ) -> Ranked:
         """The N best items: (ids, scores), implicit's way.
@@ -125,9 +128,10 @@ class Answers(Learned):
         w the chance that the user considers the item, or one of the paper's (`score="like"`, `"popularity"`,
         `"popularity_x_like"`). Knobs that are not given are the model's own. `explore_kappa` adds standard deviations
         of the logit, `thompson_seed` draws the logits. With an `index` of `build_index` only items near the user are
-        looked at: some that belong in the list may be missed. One user gets a list that may be shorter than N; of
-        several, a short row ends in id -1 (None where ids are texts) and score NaN. `by="row"` names users and items by
-        row number.
+        looked at: some that belong in the list may be missed. `diversity`, from 0 to 1, chooses items unlike each other
+        from the best few hundred, and of each of the `categories`, a dict or a table by item, at most
+        `most_per_category`. One user gets a list that may be shorter than N; of several, a short row ends in id -1
+        (None where ids are texts) and score NaN. `by="row"` names users and items by row number.
         """
         options = RankingOptions(
             popularity=popularity,
@@ -139,6 +143,9 @@ class Answers(Learned):
             explore_kappa=explore_kappa,
             thompson_seed=thompson_seed,
             index=index,
+            diversity=diversity,
+            categories=categories,
+            most_per_category=most_per_category,
         )
         ranker = Ranker(self.model_, options, N, by)
         return recommend_lists(ranker, userid, user_items, N, recalculate_user, self.threads)
@@ -156,9 +163,10 @@ class Answers(Learned):
         interval), p_considered, score, cold.
 
         `users` is one, several, or None for all. How they are ranked: keywords popularity, lift, score, cold,
-        filter_already_liked_items, allow, deny (items), explore_kappa, thompson_seed, index, or RankingOptions with
-        them as `options`. A user who is unknown, or liked nothing, is an error (of all, those who liked nothing are
-        left out), or with `cold="popular"` gets popular items and a true value in `cold`.
+        filter_already_liked_items, allow, deny (items), explore_kappa, thompson_seed, index, diversity, categories,
+        most_per_category, or RankingOptions with them as `options`. A user who is unknown, or liked nothing, is an
+        error (of all, those who liked nothing are left out), or with `cold="popular"` gets popular items and a true
+        value in `cold`.
         """
         import pyarrow as pa
 

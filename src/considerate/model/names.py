@@ -272,8 +272,8 @@ def id_list(ids: Any, what: str) -> list[Any]:
     return values
 
 
-def check_count(count: Any) -> int:
-    """N, if it is a possible length of a list."""
+def check_count(count: Any, name: str = "N") -> int:
+    """N, or another number of items, if it is a possible one of a list."""
     if not isinstance(count, int | np.integer) or isinstance(count, bool) or not 1 <= count <= MOST:
-        raise UsageError(f"N is {count!r}; it must be a whole number from 1 to {MOST}.")
+        raise UsageError(f"{name} is {count!r}; it must be a whole number from 1 to {MOST}.")
     return int(count)

@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
+from considerate.data.categories import read_categories
 from considerate.errors import UsageError
-from considerate.model.names import id_list
+from considerate.model.names import check_count, id_list
 from considerate.model.predict import like_probability
 from considerate.parameters import FitPlan
 
@@ -44,6 +45,9 @@ class RankingOptions:
     thompson_seed: int | None = None  #: draws the logits
     lift: float | None = None  #: the weight of log lift in the score; None is the model's own
     index: ItemIndex | None = None  #: where candidates are looked for; None: among all items
+    diversity: float = 0.0  #: from 0, by the scores alone, to 1: how much the items of a list are to differ
+    categories: Any = None  #: of items by id: a dict, or a table with a column of items and one of categories
+    most_per_category: int | None = None  #: items of one category in a list
 
     def __post_init__(self) -> None:
         if self.score is not None and self.score not in SCORES:
@@ -66,6 +70,12 @@ class RankingOptions:
         for name in ("popularity", "lift"):
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, finite(name, getattr(self, name)))
+        object.__setattr__(self, "diversity", finite("diversity", self.diversity, 0, 1))
+        if (self.categories is None) != (self.most_per_category is None):
+            raise UsageError("categories and most_per_category go together: what items are, and how many of each.")
+        if self.categories is not None:
+            object.__setattr__(self, "most_per_category", check_count(self.most_per_category, "most_per_category"))
+            object.__setattr__(self, "categories", read_categories(self.categories))
         object.__setattr__(self, "explore_kappa", finite("explore_kappa", self.explore_kappa))
         for name in ("allow", "deny"):
             ids = getattr(self, name)
@@ -93,15 +103,19 @@ class RankingKeywords(TypedDict, total=False):
     explore_kappa: float
     thompson_seed: int | None
     index: ItemIndex | None
+    diversity: float
+    categories: Any
+    most_per_category: int | None
 
 
-def finite(name: str, value: Any) -> float:
+def finite(name: str, value: Any, low: float = -1e6, high: float = 1e6) -> float:
     try:
         number = float(value)
     except (TypeError, ValueError):
         number = math.nan
-    if not abs(number) <= 1e6:
-        raise UsageError(f"{name} is {value!r}; it must be a number from -1e6 to 1e6.")
+    if not low <= number <= high:
+        limits = "-1e6 to 1e6" if low < 0 else f"{low} to {high}"
+        raise UsageError(f"{name} is {value!r}; it must be a number from {limits}.")
     return number
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,7 @@ from considerate.errors import UsageError
 from considerate.inference.posterior import Side
 from considerate.kernels import compiled
 from considerate.kernels.threads import LocalBackend, locked_cached_property
+from considerate.model.diversity import Diversity
 from considerate.model.model import Model
 from considerate.model.names import By, Lists, Ranked, check_count
 from considerate.model.predict import STRIP, strips_of
@@ -52,7 +54,10 @@ class Ranker:
     def __init__(self, model: Model, options: RankingOptions, count: int, by: By = "id") -> None:
         self.model, self.options, self.by = model, options, by
         self.users, self.items = model.user_names(by), model.item_names(by)
-        self.count = min(check_count(count), model.item_count)
+        self.count = self.candidates = min(check_count(count), model.item_count)
+        self.diversity = Diversity.of(options, model, self.items)
+        if self.diversity is not None:
+            self.candidates = min(self.diversity.candidates(self.count), model.item_count)
         self.popularity = model.plan.popularity_weight if options.popularity is None else options.popularity
         self.lift = 0.0 if options.score is not None else model.lift_weight(options.lift)
         self.excluded = self.items.excluded(options.allow, options.deny)
@@ -91,9 +96,11 @@ class Ranker:
 
     def rank(self, users: UserBatch, threads: int | None = 1) -> Lists:
         """(ids, scores) of the best items, highest first; of a user who is not warm, the popular ones."""
-        rank_block = self._best_by_logit if self.by_logit else self._best_by_any
+        rank_block: Callable[[UserBatch], Lists] = self._best_by_logit if self.by_logit else self._best_by_any
         if self.options.index is not None:
             rank_block = self._best_by_index
+        if self.diversity is not None:
+            rank_block = self._diverse(rank_block)
         count = len(users.rows)
         if 0 < count <= BLOCK and (threads == 1 or count * self.model.item_count < WORTH_THREADS):
             ids, scores = rank_block(users)
@@ -105,8 +112,17 @@ class Ranker:
             nobody = np.empty((0, self.count), np.int32), np.empty((0, self.count), np.float32)
             ids, scores = map(np.concatenate, zip(nobody, *lists))
         if users.warm is not None and not users.warm.all():
-            ids[~users.warm], scores[~users.warm] = self._fill(self.model.log_popularity, self._excluded_mask())
+            popular = self._fill(self.model.log_popularity, self._excluded_mask())
+            if self.diversity is not None:
+                popular = self.diversity.choose(popular[0][None], popular[1][None], self.count)
+            ids[~users.warm], scores[~users.warm] = popular
         return ids, scores
+
+    def _diverse(self, rank_block: Callable[[UserBatch], Lists]) -> Callable[[UserBatch], Lists]:
+        """Lists chosen from the candidates that `rank_block` ranks."""
+        assert self.diversity is not None
+        choose = self.diversity.choose
+        return lambda users: choose(*rank_block(users), self.count)
 
     def _best_by_logit(self, users: UserBatch) -> Lists:
         """By the mean logit + popularity * log pi + lift * log(w / pi): scored and chosen in one pass."""
@@ -121,7 +137,7 @@ class Ranker:
             users.rows,
             self.model.columns.strips,
             self._base,
-            self.count,
+            self.candidates,
             None if seen is None else seen.starts,
             None if seen is None else seen.indices,
             *(() if liked is None or table is None else (table, self.lift, liked.starts, liked.indices)),
@@ -148,9 +164,9 @@ class Ranker:
         rows = [] if walk is None else [walk.row(int(item)) for item in liked]
         led = np.concatenate([liked[:0], *(items for items, _ in rows)])
         seen = liked if self.options.filter_already_liked_items else liked[:0]
-        found = index.near(side.mean[user.rows[0]], self.popularity, self.count + len(seen) + SPARE)
+        found = index.near(side.mean[user.rows[0]], self.popularity, self.candidates + len(seen) + SPARE)
         allowed = found if self.excluded is None else found[~self.excluded[found]]
-        too_few = np.isin(allowed, seen, invert=True).sum() < self.count
+        too_few = np.isin(allowed, seen, invert=True).sum() < self.candidates
         if too_few or len(found) + len(led) > MOST_CANDIDATES * model.item_count:
             return self._best_by_logit(user)
         candidates = np.unique(np.concatenate([found, liked, led]))
@@ -170,7 +186,7 @@ class Ranker:
             table = compiled.LiftTable(starts, places, shares, rest, inverse, walk.mix, model.plan.sharpness)
             lift = table, self.lift, np.array([0, len(liked)]), np.arange(len(liked), dtype=np.int32)
         seen_starts = np.array([0, len(seen)])
-        scoring = side.factors, side.rows, side.rows.shape[1], user.rows, strips, base, self.count
+        scoring = side.factors, side.rows, side.rows.shape[1], user.rows, strips, base, self.candidates
         ids, scores = compiled.top_items(*scoring, seen_starts, seen, *lift)
         if side.bias_mean is not None:
             scores += side.bias_mean[user.rows][:, None]
@@ -204,8 +220,8 @@ class Ranker:
 
     def _fill(self, values: NDArray[Any], excluded: NDArray[np.bool_]) -> Lists:
         """One row of (ids, scores)."""
-        chosen = best(values, self.count, excluded)
-        ids, scores = np.full(self.count, -1, np.int32), np.full(self.count, np.nan, np.float32)
+        chosen = best(values, self.candidates, excluded)
+        ids, scores = np.full(self.candidates, -1, np.int32), np.full(self.candidates, np.nan, np.float32)
         ids[: len(chosen)], scores[: len(chosen)] = chosen, values[chosen]
         return ids, scores
 
