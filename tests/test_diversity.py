@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from pathlib import Path
 from typing import Any
@@ -12,13 +13,22 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from numpy.typing import NDArray
+from typer.testing import CliRunner
 
-from considerate import Recommender
+from considerate import Recommender, read_interactions
+from considerate.cli import app
 from considerate.data.categories import read_categories
+from considerate.data.graph import Graph
 from considerate.errors import DataError, UsageError
+from considerate.evaluation.metrics import ndcg
+from considerate.evaluation.ranks import held_ranks
+from considerate.evaluation.scorer import ModelScorer
+from considerate.evaluation.split import share_per_user
 from considerate.model import diversity as module
 from considerate.model.diversity import Diversity
 from considerate.model.ranking import RankingOptions
+from considerate.study.peers import training_matrix
+from studies import diversity as study
 
 
 def naive(
@@ -153,6 +163,38 @@ def test_categories_from_anywhere(tmp_path: Path) -> None:
     assert read_categories(pd.DataFrame({"item": [7], "author": ["Le Guin, Ursula"]})) == {7: ("Le Guin, Ursula",)}
     with pytest.raises(DataError, match="it has 'item', 'colour', and no column looks like the categories; call it"):
         read_categories(pd.DataFrame({"item": [7], "colour": ["red"]}))
+
+
+def test_ids_rows_and_the_shell_agree(model: Recommender, tmp_path: Path) -> None:
+    model.save(tmp_path / "model")
+    pd.DataFrame({"item": GENRES.keys(), "genre": GENRES.values()}).to_csv(tmp_path / "genres.csv", index=False)
+    asked: dict[str, Any] = {"diversity": 0.3, "categories": GENRES, "most_per_category": 3}
+    wanted = model.recommend_table(1005, N=8, **asked)["item"].to_pylist()
+    assert model.recommend(1005, N=8, **asked).ids.tolist() == wanted
+    by_row = asked | {"categories": {item - 500: genre for item, genre in GENRES.items()}}
+    assert (model.recommend(5, N=8, by="row", **by_row).ids + 500).tolist() == wanted
+    line = ["recommend", str(tmp_path / "model"), "1005", "--diversity", "0.3", "--most-per-category", "3", "--json"]
+    line += ["--categories", str(tmp_path / "genres.csv"), "-n", "8"]
+    shown = CliRunner().invoke(app, line)
+    assert [row["item"] for row in json.loads(shown.stdout)] == wanted
+    refused = CliRunner().invoke(app, [*line[:-4], "--categories", str(tmp_path / "none.csv")])
+    assert (refused.exit_code, "there is no such file" in refused.stderr) == (2, True)
+
+
+def test_the_study_measures_what_it_says(frame: pd.DataFrame) -> None:
+    """NDCG of the lists without diversity is that of the ranks; with it, the items of a list are farther apart."""
+    likes = read_interactions(frame)
+    graph = Graph.from_pairs(likes.users, likes.items, len(likes.user_ids), len(likes.item_ids))
+    split = share_per_user(graph, 0, 0.2)
+    fitted = Recommender(factors=4, sweeps=6, seed=0).fit(training_matrix(split.train))
+    genres = {row: (GENRES[500 + row],) for row in range(60)}
+    ranks = held_ranks(ModelScorer(fitted.model_), split)
+    plain = study.measure(fitted, split, genres, diversity=0.0)
+    assert plain["NDCG@20"] == pytest.approx(ndcg(ranks, 20).mean())
+    diverse = study.measure(fitted, split, genres, diversity=0.7)
+    assert diverse["distance"] > plain["distance"]
+    capped = study.measure(fitted, split, genres, diversity=0.0, most_per_category=2)
+    assert (capped["items"], capped["genres"]) == (6.0, 3.0)
 
 
 def test_what_cannot_be_is_refused(model: Recommender) -> None:

@@ -38,6 +38,7 @@ PAGES = [
     "docs/checkpoints.md",
     "docs/scaling.md",
     "docs/serving.md",
+    "docs/diversity.md",
 ]
 EVERY_PAGE = sorted(
     str(path.relative_to(ROOT))
@@ -95,6 +96,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         pa.table(names | {"rating": random.integers(1, 6, len(users))}), tmp_path / "later.parquet"
     )
     titles = pa.table({"item": [f"item {n}" for n in range(30)], "title": [f"The Title of {n}" for n in range(30)]})
+    titles = titles.append_column("genres", pa.array(["crime|drama", "drama", "comedy", "war", "comedy|war"] * 6))
     pyarrow.parquet.write_table(titles, tmp_path / "items.parquet")
     with sqlite3.connect(tmp_path / "likes.db") as database:
         database.execute("create table likes (user text, item text)")
