@@ -489,6 +489,7 @@ def test_ids_that_cannot_be_added(base: Recommender) -> None:
         (texts, ["u001", "u001"], one * 2, "userids must be distinct ids"),
         (texts, ["bob", "ann"], one, "userids has 2 entries for 1 rows"),
         (texts, [1.5], one, "named by their ids"),
+        (texts, [" "], one, "user ' ' cannot be added: an id has a letter that is not white space"),
     ):
         with pytest.raises(UsageError, match=message):
             model.partial_fit_users(ids, likes)

@@ -43,16 +43,17 @@ MODULES = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name == "plot":
-        return import_module("considerate.plot")
-    if name not in MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{MODULES[name]}"), name)
+if not TYPE_CHECKING:  # a name that is not there is then an error of mypy's, too
 
+    def __getattr__(name: str) -> Any:
+        if name == "plot":
+            return import_module("considerate.plot")
+        if name not in MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(f"{__name__}.{MODULES[name]}"), name)
 
-def __dir__() -> list[str]:
-    return __all__
+    def __dir__() -> list[str]:
+        return __all__
 
 
 sys.meta_path.insert(0, MovedModules())  # before a package found under its old name looks for its modules

@@ -91,15 +91,10 @@ def recommendations(
 ) -> list[dict[str, Any]]:
     """The best films at a setting of the knob, with p(like), its 90 % interval and the truth."""
     degree = recommender.model_.item_degree
-    rows = recommender.recommend_table([user], count, popularity=knob).to_pylist()
-    items = np.array([row["item"] for row in rows], np.int64)
+    rows = list(recommender.recommend_table([user], count, popularity=knob))
+    items = np.array([row.item for row in rows], np.int64)
     true = np.asarray(sigmoid(catalogue.sample.true_logit(np.full(len(items), user), items)))
     return [
-        row
-        | {
-            "genre": catalogue.genre(row["item"]),
-            "likes": int(degree[row["item"]]),
-            "true": float(probability),
-        }
-        for row, probability in zip(rows, true)
+        row._asdict() | {"genre": catalogue.genre(item), "likes": int(degree[item]), "true": float(probability)}
+        for row, item, probability in zip(rows, items.tolist(), true)
     ]

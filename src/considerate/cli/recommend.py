@@ -251,7 +251,7 @@ def _write_file(
     check_output_file(path)
     schema = RecommendationTable(recommender.model_, names or ()).schema
     if likes is not None:
-        batches = iter(recommender.recommend_for(likes, count, options=options).to_batches())
+        batches = iter(recommender.recommend_for(likes, count, options=options).to_arrow().to_batches())
     else:
         batches = recommender.recommend_batches(names, count, options=options, batch=BATCH)
     with _bar(recommender.model_.user_count if names is None else len(names), quiet) as advance:

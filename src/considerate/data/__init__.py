@@ -15,6 +15,7 @@
     categories.py  categories of items, for caps in lists
     fingerprint.py digests of likes and ids, and the differences between two fits
     output.py      Arrow tables to files
+    result.py      results that are tables: Arrow, pandas, polars
 
 numpy, pyarrow and scipy are imported when they are needed, so that `considerate --help` answers at once.
 """

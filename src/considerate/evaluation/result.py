@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from considerate.data.graph import Run, run_serially
-from considerate.errors import UsageError
+from considerate.data.result import TableResult
 from considerate.evaluation.bootstrap import RESAMPLES, Interval, intervals
 from considerate.evaluation.metrics import coverage, gini, mean_popularity, novelty, user_metrics
 from considerate.evaluation.protocol import Protocol
@@ -19,8 +19,6 @@ from considerate.evaluation.ranks import ranks_and_lists
 from considerate.evaluation.scorer import Scorer
 
 if TYPE_CHECKING:
-    import pandas
-    import polars
     import pyarrow
 
 WIDTH, NAME, CELL = 80, 18, 17  # letters of the printed table
@@ -63,7 +61,7 @@ class ModelResult:
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class Evaluation(TableResult):
     """Recommenders on the same likes held out. `evaluation["EASE"]` is the result of one; print it for the table."""
 
     models: tuple[ModelResult, ...]  # as they were given, then popularity
@@ -104,21 +102,6 @@ class Evaluation:
         schema = [*((name, pa.string()) for name in texts), *((name, pa.float64()) for name in numbers)]
         schema += [(name, pa.float64()) for name in ("difference", "difference_low", "difference_high")]
         return pa.Table.from_pylist(rows, pa.schema([*schema, ("users", pa.int64())]))
-
-    def to_pandas(self) -> pandas.DataFrame:
-        """`to_arrow` as a pandas data frame."""
-        try:
-            return self.to_arrow().to_pandas()
-        except ImportError as error:
-            raise UsageError("to_pandas needs pandas; install it: pip install 'considerate[pandas]'.") from error
-
-    def to_polars(self) -> polars.DataFrame:
-        """`to_arrow` as a polars data frame."""
-        try:
-            import polars as pl
-        except ImportError as error:
-            raise UsageError("to_polars needs polars; install it: pip install 'considerate[polars]'.") from error
-        return pl.DataFrame(self.to_arrow())
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as JSON has them; without what is per user."""

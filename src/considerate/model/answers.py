@@ -18,7 +18,7 @@ from considerate.model.learned import Learned
 from considerate.model.names import By, IdArray, One, Ranked, Several
 from considerate.model.ranking import RankingKeywords, RankingOptions
 from considerate.model.serving import Ranker, item_vectors, recommend_lists, user_vectors
-from considerate.model.tables import recommendation_batches, recommendations_for_likes
+from considerate.model.tables import Recommendations, recommendation_batches, recommendations_for_likes
 from considerate.storage.files import PathLike
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import pyarrow
 
 Named = One | Several  # one or several users, or items
-Floats = NDArray[np.floating[Any]]
+Floats = NDArray[np.float32]
 
 
 class Answers(Learned):
@@ -158,9 +158,9 @@ class Answers(Learned):
         options: RankingOptions | None = None,
         by: By = "id",
         **ranking: Unpack[RankingKeywords],
-    ) -> pyarrow.Table:
-        """Recommendations as an Arrow table: user, rank, item, title (where there are any), p_like, low, high (its 90 %
-        interval), p_considered, score, cold.
+    ) -> Recommendations:
+        """Recommendations as a table: user, rank, item, title (where there are any), p_like, low, high (its 90 %
+        interval), p_considered, score, cold. `to_pandas()`, `to_polars()` and `to_arrow()` make it a data frame.
 
         `users` is one, several, or None for all. How they are ranked: keywords popularity, lift, score, cold,
         filter_already_liked_items, allow, deny (items), explore_kappa, thompson_seed, index, diversity, categories,
@@ -170,7 +170,9 @@ class Answers(Learned):
         """
         import pyarrow as pa
 
-        return pa.Table.from_batches(self.recommend_batches(users, N, options=options, by=by, **ranking))
+        return Recommendations(
+            pa.Table.from_batches(self.recommend_batches(users, N, options=options, by=by, **ranking))
+        )
 
     def recommend_batches(
         self,
@@ -194,7 +196,7 @@ class Answers(Learned):
         options: RankingOptions | None = None,
         by: By = "id",
         **ranking: Unpack[RankingKeywords],
-    ) -> pyarrow.Table:
+    ) -> Recommendations:
         """`recommend_table` for someone who was not in training, from what they like; `user` is null."""
         return recommendations_for_likes(Ranker(self.model_, RankingOptions.choose(options, **ranking), N, by), likes)
 

@@ -241,7 +241,9 @@ class Names:
                 f"{self.what} {value} is not in the model, whose ids are texts; give {str(value)!r} to add it, or "
                 "by='row' for row numbers."
             )
-        return str(value) if self.ids.kind == "string" else integer_id(value)
+        if self.ids.kind == "string" and not str(value).strip():
+            raise UsageError(f"{self.what} {value!r} cannot be added: an id has a letter that is not white space.")
+        return str(value).strip() if self.ids.kind == "string" else integer_id(value)  # as the reader has them
 
 
 class Grown(NamedTuple):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from considerate.data.vocabulary import id_array, integer_id, string_array
+from considerate.data.result import TableResult
+from considerate.data.vocabulary import Id, id_array, integer_id, string_array
 from considerate.errors import UnknownIdError, UsageError
 from considerate.model import serving
 from considerate.model.considered import considered_probability, inclusion_probabilities
@@ -21,7 +22,94 @@ if TYPE_CHECKING:
     import pyarrow
 
 
+SHOWN = 20  # rows that are printed
 MOST_ENTRIES = 2_000_000  # of lists made at once, unless one block of users has more
+
+
+class Recommendation(NamedTuple):
+    """One item for one user: a row of `Recommendations`."""
+
+    user: Id | None  # None: someone who was not in training, `recommend_for`
+    rank: int  # from 1
+    item: Id
+    title: str | None  # None: it has none, or the model has no titles
+    p_like: float  # p(like | considered)
+    low: float  # its 90 % interval
+    high: float
+    p_considered: float | None  # None: nothing says how much the user considers
+    score: float  # what the rank was made by
+    cold: bool  # whether the user was unknown and got popular items
+
+
+class Recommendations(TableResult):
+    """Recommendations as a table, the best first for each user: `for row in table` gives a `Recommendation` each.
+
+    Columns: user and item (int64, or string where the ids are texts), rank (int32), title (string, where there are
+    any), p_like, low, high, p_considered and score (float32), cold (bool); see `Recommendation`. `table["item"]` is
+    Arrow's column. What else is asked of it, such as `filter` or `schema`, is the Arrow table's.
+    """
+
+    def __init__(self, table: pyarrow.Table) -> None:
+        self._table = table
+
+    def to_arrow(self) -> pyarrow.Table:
+        """The recommendations as an Arrow table."""
+        return self._table
+
+    @property
+    def num_rows(self) -> int:
+        """How many recommendations there are, of all users together."""
+        return int(self._table.num_rows)
+
+    @property
+    def column_names(self) -> list[str]:
+        """The names of the columns."""
+        return list(self._table.column_names)
+
+    def to_pylist(self) -> list[dict[str, object]]:
+        """A dict for each row."""
+        return list(self._table.to_pylist())
+
+    def to_pydict(self) -> dict[str, list[object]]:
+        """A list for each column."""
+        return dict(self._table.to_pydict())
+
+    def equals(self, other: object) -> bool:
+        """Whether another table has the same columns and values."""
+        return bool(self._table.equals(other.to_arrow() if isinstance(other, Recommendations) else other))
+
+    def __len__(self) -> int:
+        return self.num_rows
+
+    def __getitem__(self, column: str) -> pyarrow.ChunkedArray:
+        return self._table[column]
+
+    def __iter__(self) -> Iterator[Recommendation]:
+        for row in self._table.to_pylist():
+            yield Recommendation(**({"title": None} | row))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Recommendations | type(self._table)) and self.equals(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        """The first rows, in columns."""
+        rows = [
+            [f"{value:.3f}" if isinstance(value, float) else "" if value is None else str(value) for value in row]
+            for row in zip(*self._table.slice(0, SHOWN).to_pydict().values())
+        ]
+        lines = [self.column_names, *rows]
+        widths = [max(map(len, column)) for column in zip(*lines)]
+        more = [f"... {len(self) - SHOWN:,} rows more"] if len(self) > SHOWN else []
+        return "\n".join([*("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines), *more])
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name):
+            if name.startswith("_"):
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            return getattr(self._table, name)
 
 
 class RecommendationTable:
@@ -144,7 +232,7 @@ def _batches(
             yield table.batch(names[first:last], batch_part, lists, inclusion)
 
 
-def recommendations_for_likes(ranker: Ranker, likes: Sequence[Any]) -> pyarrow.Table:
+def recommendations_for_likes(ranker: Ranker, likes: Sequence[Any]) -> Recommendations:
     """The best items of someone who was not in training, from the ids of what they like; `user` is null."""
     import pyarrow as pa
 
@@ -156,4 +244,5 @@ def recommendations_for_likes(ranker: Ranker, likes: Sequence[Any]) -> pyarrow.T
     user = UserBatch(model.fold_in.users(liked), row, row, liked)
     lists = ranker.rank(user)
     inclusion = inclusion_probabilities(model, liked, lists[0])
-    return pa.Table.from_batches([RecommendationTable(model, by=ranker.by).batch([None], user, lists, inclusion)])
+    batch = RecommendationTable(model, by=ranker.by).batch([None], user, lists, inclusion)
+    return Recommendations(pa.Table.from_batches([batch]))
