@@ -41,7 +41,6 @@ napoleon_use_param = False
 napoleon_use_rtype = False
 add_module_names = False
 python_use_unqualified_type_names = True
-python_maximum_signature_line_length = 88
 toc_object_entries_show_parents = "hide"
 
 html_theme = "pydata_sphinx_theme"
