@@ -47,6 +47,7 @@ def test_the_public_names() -> None:
         "Recommender",
         "__version__",
         "evaluate",
+        "plot",
         "read_interactions",
         "scorer",
     }
