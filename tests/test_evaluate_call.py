@@ -296,6 +296,8 @@ def test_the_result_prints_in_eighty_columns_and_makes_tables() -> None:
     assert repr(result) == text
     for words in ("held out: likes from 2024-03-11 on", "new to EASE", "NDCG@5", "popularity", "paired by user"):
         assert words in text
+    gap = result["EASE"].difference["NDCG@5"]
+    assert f"{gap.low:+.4f} to {gap.high:+.4f}{'*' if gap.low > 0 or gap.high < 0 else ' '}" in text
     table = result.to_arrow()
     assert table.column_names == [
         *("model", "metric", "mean", "low", "high"),

@@ -21,7 +21,7 @@ from considerate.evaluation.scorer import Scorer
 if TYPE_CHECKING:
     import pyarrow
 
-WIDTH, NAME, CELL = 80, 18, 17  # letters of the printed table
+WIDTH, NAME, CELL, WIDE = 80, 18, 17, 20  # letters of the printed table
 POPULARITY, FOLDED, BY_POPULARITY = "popularity", "folded in", "by popularity"
 Values = dict[str, NDArray[np.float64]]
 
@@ -33,10 +33,10 @@ class Figure(NamedTuple):
     low: float
     high: float
 
-    def text(self, sign: str = "") -> str:
+    def text(self) -> str:
         """The mean and half the width of the interval."""
         digits = 4 if abs(self.mean) < 10 else 1
-        return f"{self.mean:{sign}.{digits}f} ±{(self.high - self.low) / 2:.{digits}f}"
+        return f"{self.mean:.{digits}f} ±{(self.high - self.low) / 2:.{digits}f}"
 
     @property
     def clear(self) -> bool:
@@ -150,11 +150,11 @@ class Evaluation(TableResult):
             yield f"{_short(result.name):{NAME}}{cells}{result.coverage:>10.1%}"
         if len(self.models) > 1:
             yield ""
-            yield f"minus {_short(self.models[0].name)}, paired by user (*: 0 is outside the 95 % interval)"
+            yield f"minus {_short(self.models[0].name)}, paired by user: 95 % intervals (*: 0 is outside)"
             for result in self.models[1:]:
                 figures = [result.difference[name] for name in shown]
-                cells = "".join(f"{figure.text('+') + ' *'[figure.clear]:>{CELL}}" for figure in figures)
-                yield f"{_short(result.name):{NAME}}{cells}"
+                cells = (f"{figure.low:+.4f} to {figure.high:+.4f}{' *'[figure.clear]}" for figure in figures)
+                yield f"{_short(result.name):{NAME}}" + "".join(f"{cell:>{WIDE}}" for cell in cells)
 
 
 def _short(name: str) -> str:
