@@ -153,8 +153,8 @@ class Evaluation(TableResult):
             yield f"minus {_short(self.models[0].name)}, paired by user: 95 % intervals (*: 0 is outside)"
             for result in self.models[1:]:
                 figures = [result.difference[name] for name in shown]
-                cells = (f"{figure.low:+.4f} to {figure.high:+.4f}{' *'[figure.clear]}" for figure in figures)
-                yield f"{_short(result.name):{NAME}}" + "".join(f"{cell:>{WIDE}}" for cell in cells)
+                gaps = (f"{figure.low:+.4f} to {figure.high:+.4f}{' *'[figure.clear]}" for figure in figures)
+                yield f"{_short(result.name):{NAME}}" + "".join(f"{cell:>{WIDE}}" for cell in gaps)
 
 
 def _short(name: str) -> str:
