@@ -19,6 +19,7 @@ import scipy.sparse as sp
 from considerate import Recommender, read_interactions
 from considerate.data import Interactions
 from considerate.data.vocabulary import Vocabulary
+from considerate.distributed import OutOfCore
 from considerate.errors import ConsiderateError, DataError, UsageError
 
 USERS, ITEMS = np.array([30, 30, 10, 20]), np.array([7, 8, 8, 9])
@@ -194,6 +195,24 @@ def test_a_weight_that_is_not_used_is_mentioned(
     assert [f"whatever it has in {column!r}, which is not used" in text for text in caplog.messages] == [
         True
     ] * mentioned
+
+
+def test_a_fit_in_parts_mentions_it_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """And has the bits of the fit in memory, of ids with spaces and of UUIDs."""
+    rng = np.random.default_rng(0)
+    users = [f"{' ' * (n % 2)}u{user}" for n, user in enumerate(rng.integers(20, size=400))]
+    items = pa.array([uuid.UUID(int=int(item)).bytes for item in rng.integers(15, size=400)], pa.binary(16))
+    table = pa.table({"user": users, "item": items, "plays": [2] * 400})
+    pq.write_table(table, tmp_path / "likes.parquet", row_group_size=90)
+    fits = []
+    for backend in (None, OutOfCore(folder=tmp_path)):
+        caplog.clear()
+        with caplog.at_level(logging.WARNING, "considerate"):
+            model = Recommender(factors=2, sweeps=1, seed=0).fit(tmp_path / "likes.parquet", backend=backend)
+        assert sum("'plays', which is not used" in text for text in caplog.messages) == 1
+        assert len(model.model_.user_ids) == 20
+        fits.append(model.model_)
+    np.testing.assert_array_equal(fits[0].items.mean, fits[1].items.mean)
 
 
 # --- Comments ---

@@ -133,6 +133,7 @@ def read_likes(source: Any, options: ReaderOptions) -> Interactions:
     else:
         with closing(open_input(source, options.query, options.headers)) as table:
             options, notes = resolve_columns(table, options)
+            mention_weights(table, options)
             scan = collect(table, options)
         check_rows(table.name, options.where, scan.rows, scan.kept, scan.nan)
         with translate_errors(table.name), ThreadPoolExecutor(2) as pool:
@@ -182,6 +183,11 @@ def resolve_columns(table: Input, options: ReaderOptions) -> tuple[ReaderOptions
     else:
         time = _named(table, options.time_column, "--time-column")
     options = replace(options, user_column=user, item_column=item, rating_column=rating, time_column=time)
+    return options, notes
+
+
+def mention_weights(table: Input, options: ReaderOptions) -> None:
+    """One line where a column looks like counts or weights and is not used, by resolved options."""
     if unused := unused_weights(table.names, options):
         logger.warning(
             "%s: every row is one like, whatever it has in %s, which is not used as a weight. A rule says which rows "
@@ -191,7 +197,6 @@ def resolve_columns(table: Input, options: ReaderOptions) -> tuple[ReaderOptions
             quoted(unused[0]),
             extra={"once": True},
         )
-    return options, notes
 
 
 def _named(table: Input, column: str | None, option: str) -> str | None:

@@ -16,7 +16,7 @@ from considerate.data import Interactions, Titles
 from considerate.data.graph import ITEMS, USERS, Graph, GraphOutline, check_sizes, divide
 from considerate.data.options import ReaderOptions
 from considerate.data.pieces import piece_bytes, shard_count
-from considerate.data.read import find_titles, open_parquet_likes, read_likes
+from considerate.data.read import find_titles, mention_weights, open_parquet_likes, read_likes
 from considerate.data.vocabulary import Vocabulary, slice_ids
 from considerate.distributed.stages import (
     Progress,
@@ -79,6 +79,7 @@ def read_divided(
     if opened is None:
         return from_interactions(read_likes(source, options), tasks, resident)
     table, options, notes = opened
+    mention_weights(table, options)
     watch = TaskStages(tasks, progress or (lambda stage, done, total: None))
     size = sum(fragment.size for fragment in table.fragments)
     pieces = cut_pieces(table, watch, most_bytes or piece_bytes(size))
