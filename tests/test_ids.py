@@ -425,6 +425,11 @@ def test_a_draw_for_someone_new_is_theirs(base: Recommender) -> None:
     assert not np.array_equal(ann, bob)
     both = model.recommend(["bob", "ann"], [likes, likes], **draw).scores  # type: ignore[arg-type]
     np.testing.assert_allclose(both, [bob, ann], atol=1e-3)
+    again = model.recommend(iter(["bob", "ann"]), [likes, likes], **draw).scores  # type: ignore[arg-type]
+    assert np.array_equal(again, both)
+    for user in ("ann", -1):
+        with pytest.raises((UsageError, UnknownIdError), match=r"row numbers here|user -1 is not in the model"):
+            base.recommend(user, [1, 2], recalculate_user=True)
 
 
 # --- Users and items that are added ---

@@ -82,15 +82,16 @@ class Names:
             raise self.refusal(values[rows < 0].flat[0])
         return rows
 
-    def keys(self, given: Any, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """A number for each, known or not: its row, or one made from its id."""
-        values, rows = self._values(given).reshape(-1), rows.reshape(-1)
+    def keys(self, given: Any) -> NDArray[np.int64]:
+        """A number for each, known or not, in the shape that they came in: its row, or one made from its id."""
+        values = self._values(given)
         if not self.are_rows:
+            rows = self.rows(values, unknown=True)
             hashes = [zlib.crc32(str(value).encode()) for value in values[rows < 0]]
             rows[rows < 0] = np.array(hashes, np.int64) + 2**32
             return rows
         if values.dtype == object or (values < 0).any():
-            raise self.refusal(next(value for value in values if not isinstance(value, np.integer) or value < 0))
+            raise self.refusal(next(value for value in values.flat if not isinstance(value, np.integer) or value < 0))
         return values
 
     def row(self, given: Any) -> int:

@@ -232,8 +232,8 @@ def recommend_lists(
     """The best items of users, as implicit gives them: short rows of several users are filled up to N."""
     model = ranker.model
     liked = None if user_items is None else ranker.items.likes(user_items)
-    rows = ranker.users.rows(userid, unknown=recalculate_user)
-    keys = ranker.users.keys(userid, rows) if recalculate_user else rows.reshape(-1)
+    rows = ranker.users.keys(userid) if recalculate_user else ranker.users.rows(userid)
+    keys = rows.reshape(-1)
     if liked is not None and liked.rows != len(keys):
         raise UsageError(
             f"user_items has {liked.rows} rows for {len(keys)} users; give one row of likes for each user."
