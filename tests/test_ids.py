@@ -85,13 +85,14 @@ def reasons(why: Any) -> Answer:
 
 def ask_recommend(model: Recommender, n: Names) -> Answer:
     one, several = n.u(7), n.u([3, 9, 3, 50])
-    likes = [n.i([5]), n.i([6, 7]), n.i([]), n.i([1, 0])]
+    likes, kinds = [n.i([5]), n.i([6, 7]), n.i([]), n.i([1, 0])], {n.i(row): "AB"[row % 2] for row in range(ITEMS)}
     return [
         *ranked("item", model.recommend(one, **n.by)),
         *ranked("item", model.recommend(several, N=ITEMS, **n.by)),  # with short rows
         *ranked("item", model.recommend(several, N=4, items=n.i([0, 4, 9, 11, 24]), filter_items=n.i([4]), **n.by)),
         *ranked("item", model.recommend(one, n.i([1, 2, 3]), **n.by)),
         *ranked("item", model.recommend(several, likes, recalculate_user=True, **n.by)),
+        *ranked("item", model.recommend(one, categories=kinds, most_per_category=2, **n.by)),
     ]
 
 

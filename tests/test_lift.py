@@ -252,7 +252,7 @@ def test_every_way_to_ask_has_one_answer(named: Recommender, lift: float | None,
     assert table["item"].to_pylist() == [model.item_ids.id_of(item) for item in ids.reshape(-1)]
     options = RankingOptions(lift=lift)
     for batch in (1, 7, 64):
-        assert pa.Table.from_batches(named.recommend_batches(N=6, options=options, batch=batch)).equals(table)
+        assert table == pa.Table.from_batches(named.recommend_batches(N=6, options=options, batch=batch))
     for user in (0, 5, 119):
         np.testing.assert_array_equal(named.recommend(user, N=6, lift=lift, by="row")[1], scores[user])
     named.save(tmp_path / "shards", shards=4)
@@ -260,7 +260,7 @@ def test_every_way_to_ask_has_one_answer(named: Recommender, lift: float | None,
     assert sharded.recommend_table(N=6, lift=lift).equals(table)
     with LocalTasks(2) as tasks:
         recommend_all(tmp_path / "shards", tmp_path / "out", tasks, 6, options)
-    assert ds.dataset(tmp_path / "out", format="parquet").to_table().equals(table)
+    assert table == ds.dataset(tmp_path / "out", format="parquet").to_table()
     flags = [] if lift is None else ["--lift", str(lift)]
     named.save(tmp_path / "model")
     result = CliRunner().invoke(app, ["recommend", str(tmp_path / "model"), "u5", "-n", "6", "--json", *flags])
