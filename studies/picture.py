@@ -34,38 +34,43 @@ def draw(results: dict[str, Any], path: Path) -> None:
     import matplotlib
     from matplotlib.figure import Figure
 
-    matplotlib.rcParams.update({"svg.hashsalt": "considerate", "svg.fonttype": "path", "font.size": 9})
-    figure = Figure(figsize=(6.4, 3.7), layout="constrained")
-    ax = figure.subplots()
-    knob = results["knobs"][0]
-    ax.plot(
-        knob["tail_rank"], knob["recall"], color=BLUE, linewidth=2.5, zorder=3, label="considerate: one fit, any weight"
-    )
-    for weight in MARKED:
-        at = tuple(np.interp(weight, knob["knob"], knob[name]) for name in ("tail_rank", "recall"))
-        ax.plot(*at, "o", color=BLUE, markersize=5, zorder=4)
-        text = f"popularity weight {weight:g}" if weight in (0.0, 0.5) else f"{weight:g}"
-        ax.annotate(
-            text, at, (-2, 7) if weight != 0.0 else (-112, -4), textcoords="offset points", color=BLUE, zorder=4
+    with matplotlib.rc_context({"svg.hashsalt": "considerate", "svg.fonttype": "path", "font.size": 9}):
+        figure = Figure(figsize=(6.4, 3.7), layout="constrained")
+        ax = figure.subplots()
+        knob = results["knobs"][0]
+        ax.plot(
+            knob["tail_rank"],
+            knob["recall"],
+            color=BLUE,
+            linewidth=2.5,
+            zorder=3,
+            label="considerate: one fit, any weight",
         )
-    found = {row["name"]: row["metrics"] for row in results["comparisons"]}
-    for number, (name, offset) in enumerate(PEERS.items()):
-        if name in found:
-            at = found[name]["S_rank tail"], found[name]["Recall@20"]
-            ax.plot(
-                *at, "s", color=VERMILION, markersize=5, label="others: one fit, one point" if number == 0 else None
+        for weight in MARKED:
+            at = tuple(np.interp(weight, knob["knob"], knob[name]) for name in ("tail_rank", "recall"))
+            ax.plot(*at, "o", color=BLUE, markersize=5, zorder=4)
+            text = f"popularity weight {weight:g}" if weight in (0.0, 0.5) else f"{weight:g}"
+            ax.annotate(
+                text, at, (-2, 7) if weight != 0.0 else (-112, -4), textcoords="offset points", color=BLUE, zorder=4
             )
-            side: Any = "right" if offset[0] == -8 else "left"
-            ax.annotate(name, at, offset, textcoords="offset points", color=INK, ha=side)
-    ax.set_xlabel("rare items: share of the catalogue that a held-out like of under 100 likes is ranked above")
-    ax.set_ylabel("all items: Recall@20")
-    ax.grid(color="#e6e6e6", linewidth=0.7)
-    ax.set_axisbelow(True)
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.tick_params(color=SOFT)
-    ax.margins(0.06, 0.09)
-    ax.legend(loc="lower left", frameon=False)
-    figure.savefig(path, metadata={"Date": None, "Creator": "considerate"})
+        found = {row["name"]: row["metrics"] for row in results["comparisons"]}
+        for number, (name, offset) in enumerate(PEERS.items()):
+            if name in found:
+                at = found[name]["S_rank tail"], found[name]["Recall@20"]
+                ax.plot(
+                    *at, "s", color=VERMILION, markersize=5, label="others: one fit, one point" if number == 0 else None
+                )
+                side: Any = "right" if offset[0] == -8 else "left"
+                ax.annotate(name, at, offset, textcoords="offset points", color=INK, ha=side)
+        ax.set_xlabel("rare items: share of the catalogue that a held-out like of under 100 likes is ranked above")
+        ax.set_ylabel("all items: Recall@20")
+        ax.grid(color="#e6e6e6", linewidth=0.7)
+        ax.set_axisbelow(True)
+        ax.spines[["top", "right"]].set_visible(False)
+        ax.tick_params(color=SOFT)
+        ax.margins(0.06, 0.09)
+        ax.legend(loc="lower left", frameon=False)
+        figure.savefig(path, metadata={"Date": None, "Creator": "considerate"})
 
 
 def main() -> None:

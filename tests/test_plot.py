@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,10 @@ from considerate.errors import DataError, UsageError
 from considerate.evaluation.calibration import reliability
 from considerate.evaluation.fitted import considered
 from considerate.simulation.degrees import fit_power_law
+from considerate.study.results import results_to_json
 from likes import skewed
+from studies.picture import draw
+from study_results import plausible_results
 
 
 @pytest.fixture(scope="module")
@@ -108,3 +113,14 @@ def test_without_axes_a_figure_is_made_and_without_matplotlib_the_extra_is_named
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(UsageError, match=r"considerate\[plot\]"):
         plot.degree_laws(model)
+
+
+def test_the_picture_of_the_readme_has_the_curve_and_the_rivals_of_a_study(tmp_path: Path) -> None:
+    results = json.loads(results_to_json(plausible_results()))
+    draw(results, tmp_path / "one.svg")
+    first = (tmp_path / "one.svg").read_bytes()
+    draw(results, tmp_path / "one.svg")
+    assert (tmp_path / "one.svg").read_bytes() == first
+    results["comparisons"] = [row for row in results["comparisons"] if row["name"] != "EASE"]
+    draw(results, tmp_path / "one.svg")
+    assert (tmp_path / "one.svg").read_bytes() != first

@@ -95,7 +95,7 @@ def evaluate(
 
     Of one model file, without --split, more is shown: strata of degree; the classification error by the user's degree;
     and where DATA has ratings and a rule (--where), the rows that fail the rule were considered and not liked: then
-    also whether p(like) is honest, and whether it knows who considers what.
+    also whether p(like) is calibrated, and whether it knows who considers what.
     """
     from considerate.study.evaluate import OURS, peer_named
 

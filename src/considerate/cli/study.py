@@ -46,7 +46,7 @@ def study(
     output: StudyOutput,
 ) -> None:
     """One report on likes: how well items are ranked, for whom and in which part of the catalogue, whether p(like) is
-    honest, what the knob does, and how it compares with other recommenders.
+    calibrated, what the knob does, and how it compares with other recommenders.
 
     Stages are kept in the report's folder: after Ctrl-C, or with other options, a second run makes what is missing.
     """
