@@ -49,10 +49,8 @@ def draw(results: dict[str, Any], path: Path) -> None:
         for weight in MARKED:
             at = tuple(np.interp(weight, knob["knob"], knob[name]) for name in ("tail_rank", "recall"))
             ax.plot(*at, "o", color=BLUE, markersize=5, zorder=4)
-            text = f"popularity weight {weight:g}" if weight in (0.0, 0.5) else f"{weight:g}"
-            ax.annotate(
-                text, at, (-2, 7) if weight != 0.0 else (-112, -4), textcoords="offset points", color=BLUE, zorder=4
-            )
+            text, place = (f"{weight:g}", (-3, 7)) if weight else ("popularity weight 0", (-60, -17))
+            ax.annotate(text, at, place, textcoords="offset points", color=BLUE, zorder=4)
         found = {row["name"]: row["metrics"] for row in results["comparisons"]}
         for number, (name, offset) in enumerate(PEERS.items()):
             if name in found:
