@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # the workers share the cores: one thre
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(name, "1")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a script: tests press Ctrl-C
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import pytest
 

@@ -69,22 +69,6 @@ def graph_of(likes: sp.csr_matrix) -> Graph:
     return Graph.from_pairs(users, items, *likes.shape)
 
 
-def test_the_knob_follows_what_the_likes_follow() -> None:
-    """Where likes are popularity alone the knob is higher than where they are taste alone."""
-    by_popularity = (
-        small(popularity="auto", likelihood_weight=1.3, mixing=0.05, opening=0)
-        .fit(only_popular())
-        .model_.plan.popularity_weight
-    )
-    by_taste = (
-        small(popularity="auto", likelihood_weight=1.3, mixing=0.05, opening=0)
-        .fit(planted(400, 40, clusters=2, inside=0.6, across=0.02))
-        .model_
-    )
-    assert by_popularity >= 0.5
-    assert by_taste.plan.popularity_weight < by_popularity
-
-
 def test_the_posterior_is_that_of_the_same_settings_written_down() -> None:
     likes = skewed()
     chosen = small(popularity="auto", likelihood_weight="auto").fit(likes)
