@@ -61,7 +61,7 @@ def needed_memory(users: int, items: int, edges: int, plan: FitPlan, walk: WalkS
         hidden = 12 * closed_form_groups(plan, items)[0] * users + 8 * users  # alpha, floor, l; T
     if plan.hidden == "sampled":
         drawn = min(plan.negatives * edges, users * items - edges)
-        hidden = max(hidden, (8 + low) * drawn + 8 * (users + items))  # H by user and by item
+        hidden += (8 + low) * drawn + 8 * (users + items)  # H by user and by item; an opening keeps its own
     sweep += hidden
     if users * rows > NEAR_BYTES:
         sweep += _sums_memory(users, items, edges, plan)
