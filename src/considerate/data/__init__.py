@@ -13,6 +13,8 @@
     graph.py       G, the graph of likes: both orientations, blocks, parts, sizes
     vocabulary.py  sorted ids; cut, joined, merged; titles
     categories.py  categories of items, for caps in lists
+    features.py    features of items or users, by id and by row
+    side_information.py  what a fit is given beside the likes
     fingerprint.py digests of likes and ids, and the differences between two fits
     output.py      Arrow tables to files
     result.py      results that are tables: Arrow, pandas, polars

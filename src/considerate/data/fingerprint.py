@@ -14,7 +14,13 @@ from considerate.data.graph import Adjacency, Graph, GraphOutline
 from considerate.data.vocabulary import Vocabulary
 
 COUNTS = ("users", "items", "edges")
-DIGESTS = {"likes": "the likes", "user_ids": "the users' ids", "item_ids": "the items' ids"}
+DIGESTS = {
+    "likes": "the likes",
+    "user_ids": "the users' ids",
+    "item_ids": "the items' ids",
+    "item_features": "the items' features",
+    "user_features": "the users' features",
+}
 FREE = ("threads", "sweeps", "tolerance")  # settings that may differ between a fit and its resumption
 _ROWS = 1 << 20  # that are hashed at once
 

@@ -226,7 +226,7 @@ class PartitionedSession(FitSession):
         settings = self.request.settings()
         if self.backend.inner_sweeps > 1:
             settings |= {"inner_sweeps": self.backend.inner_sweeps, "inner": self.backend.inner}
-        return {"data": described, "settings": settings}
+        return {"data": described | self.request.side.describe(), "settings": settings}
 
     def check_checkpoint(self, saved: Checkpoint) -> None:
         tasks = self.cluster.tasks

@@ -79,7 +79,7 @@ class InMemorySession(FitSession):
             resident_ids=[digest_ids(self.data.user_ids, *part) for part in parts],
             other_ids=digest_ids(self.item_ids),
         )
-        return {"data": data, "settings": self.request.settings()}
+        return {"data": data | self.request.side.describe(), "settings": self.request.settings()}
 
     def tune(self, plan: FitPlan) -> FitPlan:
         from considerate.fitting.tuning import tune  # what evaluates is slow to import

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from considerate.data import Interactions, ReaderOptions, Titles
 from considerate.data.fingerprint import describe_settings
 from considerate.data.graph import Graph, check_sizes
+from considerate.data.side_information import SideInformation
 from considerate.data.vocabulary import Vocabulary
 from considerate.fitting.checkpoint import Checkpoint, Checkpoints, FileEntry
 from considerate.fitting.resume import CheckpointOptions
@@ -55,6 +56,7 @@ class FitRequest:
     plan: FitPlan
     reader: ReaderOptions = field(default_factory=ReaderOptions)
     parameters: dict[str, Any] = field(default_factory=dict)  # as the estimator was given them
+    side: SideInformation = field(default_factory=SideInformation)  # what is known beside the likes
     checkpoint: CheckpointOptions | None = None
     model_folder: str | None = None  # for the shards of a partitioned fit; None: a temporary one
     likes: bool = True  # whether a partitioned fit writes them to its shards
