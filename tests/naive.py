@@ -123,6 +123,14 @@ def gaussian_term(mean: Array, variance: Array, tau: Gamma) -> float:
     return total
 
 
+def own_gaussian_term(mean: Array, variance: Array, centre: Array, precision: Array) -> float:
+    """E[log N(x; m, 1/t)] + entropy, with m and t of each coordinate."""
+    total = 0.0
+    for x, s, m, t in zip(mean.ravel(), variance.ravel(), centre.ravel(), precision.ravel()):
+        total += stats.norm.logpdf(x, m, t**-0.5) - 0.5 * t * s + 0.5 * math.log(2 * math.pi * math.e * s)
+    return total
+
+
 def gamma_term(tau: Gamma, prior: Prior) -> float:
     """E[log Gamma(tau; alpha, beta)] + entropy."""
     log_tau = special.digamma(tau.shape) - math.log(tau.rate)

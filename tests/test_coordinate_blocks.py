@@ -9,6 +9,7 @@ import pytest
 from considerate.data.graph import Graph, run_serially
 from considerate.inference.hidden import Expected, Sampled, Terms, popularity_weights
 from considerate.inference.posterior import Side
+from considerate.inference.prior import Prior
 from considerate.inference.sums import PassConstants, side_pass
 from considerate.inference.sweep import InMemory, State, initial_state
 from considerate.inference.updates import heavy_rows, update_side
@@ -46,8 +47,8 @@ def logit_size(own: Row, other: Row, offset: float) -> float:
 
 @pytest.mark.usefixtures("each_instruction_set")
 @pytest.mark.parametrize("epsilon", [1.0, 0.4])
-@pytest.mark.parametrize("factors", [70, 96])
-def test_a_row_is_stepped_block_by_block_as_the_reference_would(epsilon: float, factors: int) -> None:
+@pytest.mark.parametrize(("factors", "own_priors"), [(70, False), (96, False), (70, True)])
+def test_a_row_is_stepped_block_by_block_as_the_reference_would(epsilon: float, factors: int, own_priors: bool) -> None:
     random = np.random.default_rng(1)
     graph = planted(60, 50)
 
@@ -58,7 +59,11 @@ def test_a_row_is_stepped_block_by_block_as_the_reference_would(epsilon: float, 
 
     users, items = side(60), side(50)
     unliked = Sampled(graph.by_user, graph.user_blocks, popularity_weights(graph.by_item.degrees, 1.0), 1.0, 0).draw(1)
-    step = PassConstants(-0.5, 1.5, 2.0, 1.3, epsilon)
+    centre, precision = np.zeros((60, factors)), np.full((60, factors), 2.0)
+    if own_priors:
+        centre, precision = random.normal(0, 0.5, (60, factors)), random.uniform(1.0, 4.0, (60, factors))
+    prior = Prior.of(centre, precision) if own_priors else Prior()
+    step = PassConstants(-0.5, 1.5, 2.0, 1.3, epsilon, prior)
     kernel_pass = side_pass(users, items, graph.by_user, Terms(unliked=unliked), step, own_is_user=True)
     new = update_side(kernel_pass, users, graph.user_blocks, run_serially)
 
@@ -83,7 +88,7 @@ def test_a_row_is_stepped_block_by_block_as_the_reference_would(epsilon: float, 
             sums = row_sums(own, others, liked, offset=-0.5, weight=1.5, xi=xi)
             block = slice(first, first + size)
             rest = np.r_[0:first, first + size : factors]
-            P, z = natural_step(own, sums, 2.0, epsilon)
+            P, z = natural_step(own, sums, precision[user], epsilon, centre[user])
             z = z[block] - epsilon * sums.P[block][:, rest] @ own.mean[rest]
             mean, variance = own.mean.copy(), own.variance.copy()
             mean[block], variance[block] = recover_factorised(P[block, block], z)
@@ -92,7 +97,8 @@ def test_a_row_is_stepped_block_by_block_as_the_reference_would(epsilon: float, 
         np.testing.assert_allclose(new.side.mean[user], own.mean, rtol=2e-3, atol=2e-5)
         np.testing.assert_allclose(new.side.variance[user], own.variance, rtol=2e-5)
         np.testing.assert_allclose(new.side.biases[0][user], own.bias, rtol=1e-3, atol=1e-5)
-    square = (new.side.mean.astype(float) ** 2 + new.side.variance.astype(float)).sum()
+    square = (new.side.mean.astype(float) - (centre if own_priors else 0)) ** 2 + new.side.variance.astype(float)
+    square = (square * (precision if own_priors else 1)).sum()
     assert new.moments.square == pytest.approx(square, rel=1e-5)
     assert new.moments.log_variance == pytest.approx(np.log(new.side.variance.astype(float)).sum(), rel=1e-5)
 

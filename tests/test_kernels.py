@@ -6,7 +6,7 @@ import itertools
 import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
@@ -27,7 +27,9 @@ from considerate.data.graph import (
 )
 from considerate.inference.hidden import Terms
 from considerate.inference.posterior import Side
+from considerate.inference.prior import Prior
 from considerate.inference.sums import CoordinateBlock, PassConstants, edge_sums, side_pass
+from considerate.inference.updates import Moments
 from considerate.kernels import compiled, reference
 from considerate.kernels.threads import LocalBackend
 from randomised import examples
@@ -110,6 +112,16 @@ class Case:
             weight=self.step.weight,
         )
 
+    def prior_of(self, row: int) -> tuple[np.ndarray | float, np.ndarray | float, float, float]:
+        """Mean and precision of a row's vector, and of its bias."""
+        prior, factors = self.step.prior, self.own.factors
+        return (
+            0.0 if prior.mean is None else prior.mean[row, :factors].astype(np.float64),
+            self.step.tau if prior.precision is None else prior.precision[row, :factors].astype(np.float64),
+            0.0 if prior.bias_mean is None else float(prior.bias_mean[row]),
+            self.step.tau_bias if prior.bias_precision is None else float(prior.bias_precision[row]),
+        )
+
     def reading(self, splits: np.ndarray | None = None) -> compiled.Pass:
         terms = Terms(unliked=self.unliked)
         return side_pass(self.own, self.other, self.liked, terms, self.step, own_is_user=True, splits=splits)
@@ -168,13 +180,14 @@ def check_case(case: Case, splits: np.ndarray | None = None) -> None:
         np.testing.assert_allclose(sums.second[row], packed(expected.P), rtol=1e-5, atol=2e-6 * scale)
         np.testing.assert_allclose(sums.first[row], expected.z, rtol=1e-5, atol=5e-6 * scale)
         np.testing.assert_allclose(sums.bias[row], [expected.bias_P, expected.bias_z], rtol=1e-5, atol=5e-6 * scale)
+        centre, tau, bias_centre, tau_bias = case.prior_of(row)
         mean, variance = reference.recover_factorised(
-            *reference.natural_step(own, expected, case.step.tau, case.step.epsilon)
+            *reference.natural_step(own, expected, tau, case.step.epsilon, centre)
         )
         np.testing.assert_allclose(out.mean[row], mean, rtol=1e-4, atol=2e-5)
         np.testing.assert_allclose(out.variance[row], variance, rtol=2e-5)
         if case.own.has_bias:
-            bias, bias_variance = reference.bias_step(own, expected, case.step.tau_bias, case.step.epsilon)
+            bias, bias_variance = reference.bias_step(own, expected, tau_bias, case.step.epsilon, bias_centre)
             assert out.biases[0][row] == pytest.approx(bias, rel=1e-4, abs=2e-5)
             assert out.biases[1][row] == pytest.approx(bias_variance, rel=2e-5)
         total += expected.bound
@@ -182,8 +195,7 @@ def check_case(case: Case, splits: np.ndarray | None = None) -> None:
     start = out.rows.shape[1] // 2
     assert not out.rows[:, factors:start].any(), "padding stays zero"
     assert not out.rows[:, start + factors :].any()
-    assert moments[0] == pytest.approx(float((out.mean.astype(np.float64) ** 2 + out.variance).sum()), rel=1e-6)
-    assert moments[1] == pytest.approx(float(np.log(out.variance.astype(np.float64)).sum()), rel=1e-6, abs=1e-4)
+    assert moments == pytest.approx(list(vars(Moments.of(out, case.step.prior)).values()), rel=1e-6, abs=1e-4)
 
 
 steps = st.builds(
@@ -211,6 +223,38 @@ steps = st.builds(
 def test_rows_equal_the_reference(name, seed, rows, columns, factors, own_bias, other_bias, density, step):
     with instruction_set(name):
         check_case(random_case(seed, rows, columns, factors, own_bias, other_bias, step, density))
+
+
+def random_prior(seed: int, rows: int, factors: int, given: tuple[bool, bool, bool, bool]) -> Prior:
+    random = np.random.default_rng(seed)
+    arrays = (
+        random.normal(0, 1.0, (rows, factors)),
+        random.uniform(0.2, 5.0, (rows, factors)),
+        random.normal(0, 1.0, rows),
+        random.uniform(0.2, 5.0, rows),
+    )
+    return Prior.of(*(array if wanted else None for array, wanted in zip(arrays, given)))
+
+
+@every_instruction_set
+@examples(40)
+@given(
+    seed=st.integers(0, 10**6),
+    rows=st.integers(1, 11),
+    columns=st.integers(1, 30),
+    factors=st.sampled_from([1, 3, 8, 20, 33]),
+    density=st.sampled_from([0.0, 0.1, 0.5, 1.0]),  # rows of few edges, which are solved in the dual, and of many
+    blocks=st.booleans(),  # sums along a tree: no row is solved in the dual
+    step=steps,
+    given_priors=st.tuples(*[st.booleans()] * 4),
+)
+def test_rows_with_priors_of_their_own_equal_the_reference(
+    name, seed, rows, columns, factors, density, blocks, step, given_priors
+):
+    step = replace(step, prior=random_prior(seed, rows, factors, given_priors))
+    case = random_case(seed, rows, columns, factors, True, True, step, density)
+    with instruction_set(name):
+        check_case(case, np.array([0, columns], np.int64) if blocks else None)
 
 
 @every_instruction_set

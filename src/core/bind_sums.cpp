@@ -162,7 +162,8 @@ void bind_sums(nb::module_& m) {
              Maybe<float> other_bias_variance, In<std::int64_t> liked_starts, In<std::int32_t> liked,
              Maybe<std::int64_t> unliked_starts, Maybe<std::int32_t> unliked, Maybe<std::int64_t> splits, bool bias,
              double offset, double weight, double tau, double tau_bias, double epsilon, nb::object expected,
-             bool own_is_user, bool slope) {
+             bool own_is_user, bool slope, Maybe<float> prior_mean, Maybe<float> prior_precision,
+             Maybe<float> prior_bias_mean, Maybe<float> prior_bias_precision) {
             new (self) PyPass();
             Pass& raw = self->raw;
             auto& held = self->held;
@@ -205,6 +206,14 @@ void bind_sums(nb::module_& m) {
             raw.epsilon = static_cast<float>(epsilon);
             raw.own_is_user = own_is_user;
             raw.slope = slope;
+            const auto hold_prior = [&](const Maybe<float>& given, std::int64_t size, const char* what) {
+              require(!given || static_cast<std::int64_t>(given->size()) == size, what);
+              return given ? hold(held, *given, size, what) : nullptr;
+            };
+            raw.prior.mean = hold_prior(prior_mean, rows * width / 2, "prior_mean");
+            raw.prior.precision = hold_prior(prior_precision, rows * width / 2, "prior_precision");
+            raw.prior.bias_mean = hold_prior(prior_bias_mean, rows, "prior_bias_mean");
+            raw.prior.bias_precision = hold_prior(prior_bias_precision, rows, "prior_bias_precision");
             if (!expected.is_none()) {
               const PyExpected& given = nb::cast<PyExpected&>(expected);
               require(!given.raw.corrections ||
@@ -220,7 +229,9 @@ void bind_sums(nb::module_& m) {
           nb::arg("unliked_starts") = nb::none(), nb::arg("unliked") = nb::none(), nb::arg("splits") = nb::none(),
           nb::arg("bias") = false, nb::arg("offset") = 0.0, nb::arg("weight") = 1.0, nb::arg("tau") = 1.0,
           nb::arg("tau_bias") = 1.0, nb::arg("epsilon") = 1.0, nb::arg("expected") = nb::none(),
-          nb::arg("own_is_user") = true, nb::arg("slope") = false);
+          nb::arg("own_is_user") = true, nb::arg("slope") = false, nb::arg("prior_mean") = nb::none(),
+          nb::arg("prior_precision") = nb::none(), nb::arg("prior_bias_mean") = nb::none(),
+          nb::arg("prior_bias_precision") = nb::none());
 
   m.def(
       "update_rows",

@@ -1,7 +1,8 @@
 // Rows of few edges. With n of them, P is a diagonal and n outer products (eq. 15, 17),
-//   P = D + V'C V,   D = e (tau I + diag(sum p s)) + (1 - e) diag(omega),   C = e diag(p),
+//   P = D + V'C V,   D = e (diag(t) + diag(sum p s)) + (1 - e) diag(omega),   C = e diag(p),
 // with a row of V for each edge. Its diagonal is a sum, and the mean needs a system of n equations in place of K:
-//   P mu = e V'y + r,   r = (1 - e) omega eta:   mu = D^-1 (r + V'w),   (I + C A) w = e y - C V D^-1 r,   A = V D^-1 V'.
+//   P mu = e V'y + r,   r = e t m + (1 - e) omega eta:   mu = D^-1 (r + V'w),   (I + C A) w = e y - C V D^-1 r,   A = V D^-1 V'.
+// N(m, 1 / t) is the row's prior: m = 0 and t = tau where there is none.
 // With S = C^(1/2) and w = S x it is symmetric, (I + S A S) x = S^-1 (e y - C V D^-1 r), with no eigenvalue below 1.
 // Eight rows side by side: what is per edge lies in lanes, a row in each; what is per coordinate is done row by row.
 // Included by kernels.cpp inside the namespace of its instruction set.
@@ -18,7 +19,13 @@ class FewEdges {
   }
 
   FewEdges(const Pass& pass, RowsOut& out, Solver& solver)
-      : pass_(pass), out_(out), solver_(solver), shape_(pass), rest_(8 * shape_.KP), scaled_(8 * kMost * shape_.KP) {}
+      : pass_(pass),
+        prior_(pass.prior),
+        out_(out),
+        solver_(solver),
+        shape_(pass),
+        rest_(8 * shape_.KP),
+        scaled_(8 * kMost * shape_.KP) {}
 
   void push(std::int64_t row) {
     Waiting one;
@@ -173,11 +180,16 @@ class FewEdges {
       for (int i = 0; i < W; ++i) {
         const std::int64_t k = k0 + 8 * i;
         const i8 real = i8{0, 1, 2, 3, 4, 5, 6, 7} < static_cast<std::int32_t>(least(8, shape_.K - k));
-        v8 diagonal = e * (tau + spread[i]);
+        const v8 t = prior_.precision ? select8(real, load8(prior_.precision + row_[lane] * KP + k), tau) : tau;
+        v8 diagonal = e * (t + spread[i]);
         if (pass_.epsilon != 1.0f) {
           const v8 old = select8(real, (splat(1.0f) - e) / load8(own_[lane] + KP + k), splat(0.0f));
           diagonal += old;
-          store8(&rest_[lane * KP + k], old * load8(own_[lane] + k) / diagonal);
+          v8 rest = old * load8(own_[lane] + k);
+          if (prior_.mean) rest += e * t * load8(prior_.mean + row_[lane] * KP + k);
+          store8(&rest_[lane * KP + k], rest / diagonal);
+        } else if (prior_.mean) {
+          store8(&rest_[lane * KP + k], e * t * load8(prior_.mean + row_[lane] * KP + k) / diagonal);
         }
         inverse[i] = splat(1.0f) / diagonal;
         const v8 variance = splat(1.0f) / (diagonal + e * square[i]);
@@ -205,7 +217,7 @@ class FewEdges {
       const v8 c = e * load8(precision_ + 8 * i);
       roots[i] = sqrt8(c);
       v8 right = e * load8(pull_ + 8 * i);
-      if (pass_.epsilon != 1.0f) {
+      if (has_rest()) {
         for (int lane = 0; lane < 8; ++lane) parts[lane] = dot<V>(others_[8 * i + lane], &rest_[lane * KP]);
         right -= c * sum_rows(parts);
       }
@@ -255,7 +267,7 @@ class FewEdges {
     constexpr int W = V ? V : 1;
     for (std::int64_t k0 = 0; k0 < KP; k0 += 8 * W) {
       v8 mean[W];
-      for (int i = 0; i < W; ++i) mean[i] = pass_.epsilon != 1.0f ? load8(&rest_[lane * KP + k0 + 8 * i]) : splat(0.0f);
+      for (int i = 0; i < W; ++i) mean[i] = has_rest() ? load8(&rest_[lane * KP + k0 + 8 * i]) : splat(0.0f);
       for (int j = 0; j < n; ++j) {
         const v8 w = splat(weight_[8 * j + lane]);
         for (int i = 0; i < W; ++i) mean[i] += w * load8(&scaled_[(lane * kMost + j) * KP + k0 + 8 * i]);
@@ -264,7 +276,10 @@ class FewEdges {
       for (int i = 0; i < W; ++i) {
         const v8 variance = load8(out + KP + k0 + 8 * i);
         store8(out + k0 + 8 * i, mean[i]);
-        square += mean[i] * mean[i] + variance;
+        const std::int64_t at = row_[lane] * KP + k0 + 8 * i;
+        const v8 from = prior_.mean ? mean[i] - load8(prior_.mean + at) : mean[i];
+        const v8 t = prior_.precision ? load8(prior_.precision + at) : splat(1.0f);
+        square += prior_.precision ? t * (from * from + variance) : from * from + variance;
         check += (mean[i] + variance) * splat(0.0f);
         check += select8(variance >= splat(0.0f), splat(0.0f), splat(__builtin_nanf("")));
       }
@@ -281,6 +296,9 @@ class FewEdges {
     }
   }
 
+  // Whether r is not 0.
+  bool has_rest() const { return pass_.epsilon != 1.0f || prior_.mean; }
+
   static i8 load_ints(const std::int32_t* p) {
     i8 x;
     std::memcpy(&x, p, sizeof x);
@@ -288,6 +306,7 @@ class FewEdges {
   }
 
   const Pass& pass_;
+  const RowPriors& prior_;
   RowsOut& out_;
   Solver& solver_;
   Shape shape_;

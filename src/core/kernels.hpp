@@ -17,6 +17,14 @@ struct Side {
   const float* bias_variance = nullptr;  // [rows]
 };
 
+// The Gaussian prior of each row, where it is not N(0, 1 / tau); null means a mean of 0, a precision of tau.
+struct RowPriors {
+  const float* mean = nullptr;            // [rows, padded]
+  const float* precision = nullptr;       // [rows, padded]
+  const float* bias_mean = nullptr;       // [rows]
+  const float* bias_precision = nullptr;  // [rows]
+};
+
 // Edges by row; within a row the other side's indices ascend where `splits` is used.
 struct Adjacency {
   const std::int64_t* starts = nullptr;   // [rows + 1]
@@ -79,6 +87,7 @@ struct Pass {
   float offset = 0;   // -log c, fixed inside the logit
   float weight = 1;   // rho
   float tau = 1, tau_bias = 1;
+  RowPriors prior;
   float epsilon = 1;
   const Expected* expected = nullptr;
   bool own_is_user = true;
@@ -125,9 +134,11 @@ struct RowsOut {
   float* rows = nullptr;  // [rows, 2 * padded], indexed like own; null where only the users' bound is asked for
   float* bias_mean = nullptr;
   float* bias_variance = nullptr;
-  double bound = 0;                  // sum over the edges of H of their part of L_xi, at xi's optimum before the step
-  std::int64_t bad = -1;             // the first row whose step was not finite
-  double moments[4] = {0, 0, 0, 0};  // of the new rows: sum of E[x^2], sum of log variance; the same of the biases
+  double bound = 0;       // sum over the edges of H of their part of L_xi, at xi's optimum before the step
+  std::int64_t bad = -1;  // the first row whose step was not finite
+  // of the new rows: sum of t E[(x - m)^2], m and t of the rows' priors or else 0 and 1; sum of log variance; the same of
+  // the biases
+  double moments[4] = {0, 0, 0, 0};
 };
 
 // Sums of rows, for blocks that only send messages and for rows split over threads.

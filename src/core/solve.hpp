@@ -8,10 +8,12 @@ class Solver {
       : pass_(pass),
         out_(out),
         shape_(pass),
-        buffer_((triangle(shape_.KP) + 2 * shape_.KP) * 8),
+        buffer_((triangle(shape_.KP) + 4 * shape_.KP) * 8),
         P_(buffer_.data()),
         z_(P_ + triangle(shape_.KP) * 8),
-        diagonal_(z_ + shape_.KP * 8) {
+        diagonal_(z_ + shape_.KP * 8),
+        prior_mean_(diagonal_ + shape_.KP * 8),
+        prior_precision_(prior_mean_ + shape_.KP * 8) {
     for (auto& node : nodes_) node = new_node(shape_);
   }
   Solver(const Solver&) = delete;
@@ -69,13 +71,17 @@ class Solver {
   void step_bias(std::int64_t row, float precision_sum, float pull_sum) {
     if (!pass_.bias) return;
     const float old_precision = 1.0f / pass_.own.bias_variance[row], e = pass_.epsilon;
-    const float precision = e * (precision_sum + pass_.tau_bias) + (1.0f - e) * old_precision;
+    const RowPriors& prior = pass_.prior;
+    const float tau = prior.bias_precision ? prior.bias_precision[row] : pass_.tau_bias;
+    const float centre = prior.bias_mean ? prior.bias_mean[row] : 0.0f;
+    if (prior.bias_mean) pull_sum += tau * centre;
+    const float precision = e * (precision_sum + tau) + (1.0f - e) * old_precision;
     const float z = e * pull_sum + (1.0f - e) * old_precision * pass_.own.bias_mean[row];
     out_.bias_mean[row] = z / precision;
     out_.bias_variance[row] = 1.0f / precision;
     if (!(precision > 0.0f) || !__builtin_isfinite(z / precision)) note_bad(row);
-    const double mean = out_.bias_mean[row], variance = out_.bias_variance[row];
-    out_.moments[2] += mean * mean + variance;
+    const double mean = out_.bias_mean[row] - static_cast<double>(centre), variance = out_.bias_variance[row];
+    out_.moments[2] += (prior.bias_precision ? static_cast<double>(tau) : 1.0) * (mean * mean + variance);
     bias_product_ *= variance;
     if (!(bias_product_ > 1e-200 && bias_product_ < 1e200)) {
       out_.moments[3] += std::log(bias_product_);
@@ -110,8 +116,27 @@ class Solver {
     }
   }
 
-  // eq. 17: P = e (sums + tau I) + (1 - e) diag(omega), z = e z + (1 - e) omega eta
+  bool has_priors() const { return pass_.prior.mean || pass_.prior.precision; }
+
+  // The rows' priors in lanes; a mean of 0 and a precision of tau where they have none.
+  void load_priors() {
+    const auto to_lanes = [&](const float* from, float otherwise, float* to) {
+      for (std::int64_t k = 0; k < shape_.KP; k += 8) {
+        v8 block[8];
+        for (int lane = 0; lane < 8; ++lane)
+          block[lane] = from ? load8(from + rows_[lane] * shape_.row + shape_.first + k) : splat(otherwise);
+        if (from) transpose8(block);
+        for (int c = 0; c < 8; ++c) store8(to + (k + c) * 8, block[c]);
+      }
+    };
+    to_lanes(pass_.prior.mean, 0.0f, prior_mean_);
+    to_lanes(pass_.prior.precision, pass_.tau, prior_precision_);
+  }
+
+  // eq. 17: P = e (sums + tau I) + (1 - e) diag(omega), z = e z + (1 - e) omega eta; with priors N(m, 1 / t) of rows,
+  // t stands for tau, and z has e t m more.
   void blend() {
+    if (has_priors()) load_priors();
     const std::int64_t K = shape_.K;
     const v8 e = splat(pass_.epsilon), rest = splat(1.0f - pass_.epsilon), tau = splat(pass_.tau);
     if (pass_.epsilon != 1.0f)
@@ -129,12 +154,14 @@ class Solver {
       }
       for (std::int64_t i = k; i < least(k + 8, K); ++i) {
         float* at = P_ + (triangle(i) + i) * 8;
-        v8 diagonal = load8(at) + e * tau;
+        v8 diagonal = load8(at) + e * (has_priors() ? load8(prior_precision_ + i * 8) : tau);
         if (pass_.epsilon != 1.0f) {
           const v8 old = rest / variance[i - k];
           diagonal += old;
           store8(z_ + i * 8, e * load8(z_ + i * 8) + old * mean[i - k]);
         }
+        if (has_priors())
+          store8(z_ + i * 8, load8(z_ + i * 8) + e * load8(prior_precision_ + i * 8) * load8(prior_mean_ + i * 8));
         store8(at, diagonal);
         store8(diagonal_ + i * 8, diagonal);
       }
@@ -240,7 +267,12 @@ class Solver {
         const bool real = k + c < K;
         mean[c] = real ? load8(z_ + (k + c) * 8) : splat(0.0f);
         variance[c] = real ? splat(1.0f) / load8(diagonal_ + (k + c) * 8) : splat(0.0f);
-        square += mean[c] * mean[c] + variance[c];
+        if (has_priors()) {
+          const v8 from = mean[c] - load8(prior_mean_ + (k + c) * 8), square_of = from * from + variance[c];
+          if (real) square += pass_.prior.precision ? load8(prior_precision_ + (k + c) * 8) * square_of : square_of;
+        } else {
+          square += mean[c] * mean[c] + variance[c];
+        }
         // 0 where finite and positive, else NaN
         if (real) check += (mean[c] + variance[c]) * splat(0.0f) + (sqrt8(variance[c]) - sqrt8(variance[c]));
         if (real) {
@@ -285,7 +317,7 @@ class Solver {
   RowsOut& out_;
   Shape shape_;
   Buffer<float> buffer_;
-  float *P_, *z_, *diagonal_;
+  float *P_, *z_, *diagonal_, *prior_mean_, *prior_precision_;
   float* nodes_[8];
   std::int64_t rows_[8];
   int lane_ = 0;

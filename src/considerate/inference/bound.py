@@ -9,6 +9,7 @@ import math
 from dataclasses import dataclass, fields
 
 from considerate.inference.posterior import Gamma
+from considerate.inference.prior import SHARED, Prior
 from considerate.inference.updates import Moments
 
 
@@ -35,7 +36,15 @@ class Bound:
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
-def gaussian_term(count: int, square: float, log_variance: float, tau: Gamma) -> float:
+@dataclass(frozen=True)
+class GivenPrecisions:
+    """Precisions t of single rows, in place of one tau: the squares are sums of t E[(x - m)^2]."""
+
+    mean_log: float
+    mean: float = 1.0
+
+
+def gaussian_term(count: int, square: float, log_variance: float, tau: Gamma | GivenPrecisions) -> float:
     """E[log N(x; 0, 1/tau)] + H[q(x)] over `count` coordinates.
 
     count/2 (E[log tau] - log 2 pi) - E[tau]/2 sum E[x^2]  +  1/2 sum (1 + log 2 pi + log variance)
@@ -53,9 +62,14 @@ def gamma_term(tau: Gamma, prior_shape: float, prior_rate: float) -> float:
     return prior + entropy + (1.0 - tau.shape) * float(digamma(tau.shape))
 
 
-def side_terms(rows: int, factors: int, moments: Moments, tau: Gamma, tau_bias: Gamma | None) -> tuple[float, float]:
-    """The terms of a side's vectors and of its biases."""
-    vectors = gaussian_term(rows * factors, moments.square, moments.log_variance, tau)
+def side_terms(
+    counts: tuple[int, int], moments: Moments, tau: Gamma, tau_bias: Gamma | None, prior: Prior = SHARED
+) -> tuple[float, float]:
+    """The terms of a side's vectors and of its biases, of so many rows and factors."""
+    rows, factors = counts
+    given = tau if prior.precision is None else GivenPrecisions(prior.log_precision / (rows * factors))
+    vectors = gaussian_term(rows * factors, moments.square, moments.log_variance, given)
     if tau_bias is None:
         return vectors, 0.0
-    return vectors, gaussian_term(rows, moments.bias_square, moments.bias_log_variance, tau_bias)
+    given = tau_bias if prior.bias_precision is None else GivenPrecisions(prior.bias_log_precision / rows)
+    return vectors, gaussian_term(rows, moments.bias_square, moments.bias_log_variance, given)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from considerate.data.graph import Adjacency, Range, add_along_tree
 from considerate.inference.hidden import Terms
 from considerate.inference.posterior import Side
+from considerate.inference.prior import SHARED, Prior
 from considerate.kernels import compiled
 from considerate.kernels.arrays import Additive, Spare, added, empty
 from considerate.parameters import FitPlan
@@ -69,12 +71,20 @@ class PassConstants:
     tau: float = 1.0  # E[tau] of the vectors
     tau_bias: float = 1.0  # E[tau] of the biases
     epsilon: float = 1.0
+    prior: Prior = SHARED  # of rows that have priors of their own
     slope: bool = False  # the sum `first` is that of 2 lambda(xi) E[v]: how it falls as the row's own bias grows
 
     @classmethod
-    def of(cls, plan: FitPlan, taus: tuple[float, float] = (1.0, 1.0), epsilon: float = 1.0) -> PassConstants:
+    def of(
+        cls, plan: FitPlan, taus: tuple[float, float] = (1.0, 1.0), epsilon: float = 1.0, prior: Prior = SHARED
+    ) -> PassConstants:
         """Those of a fit, with E[tau] of the side's vectors and biases."""
-        return cls(plan.offset, plan.weight, *taus, epsilon)
+        return cls(plan.offset, plan.weight, *taus, epsilon, prior)
+
+    def arguments(self) -> dict[str, Any]:
+        """As the kernels' pass takes them."""
+        numbers = {name: value for name, value in vars(self).items() if name != "prior"}
+        return {**numbers, **self.prior.arrays()}
 
 
 def side_pass(
@@ -106,7 +116,7 @@ def side_pass(
         expected=terms.expected,
         own_is_user=own_is_user,
         splits=splits,
-        **vars(constants),
+        **constants.arguments(),
     )
 
 

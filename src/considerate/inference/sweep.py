@@ -21,6 +21,7 @@ from considerate.errors import DivergedError
 from considerate.inference.bound import Bound, gamma_term, side_terms
 from considerate.inference.hidden import Estimator, Opening, Terms
 from considerate.inference.posterior import Gamma, Posterior, Precisions, Side
+from considerate.inference.prior import Priors
 from considerate.inference.schedule import StepSize
 from considerate.inference.sums import PassConstants, side_pass
 from considerate.inference.updates import (
@@ -58,6 +59,7 @@ class Start:
 
 
 BIAS_VARIANCE = 0.1  # of all biases, at first
+SHARED_PRIORS = Priors()
 NEAR_BYTES = 32 << 20  # of users that stay in the caches while items are stepped one after the other
 
 
@@ -139,49 +141,69 @@ def initial_precisions(users: int, items: int, settings: FitPlan) -> Precisions:
     )
 
 
-def initial_state(graph: Graph, settings: FitPlan, spare: Spare | None = None) -> State:
+def initial_state(graph: Graph, settings: FitPlan, spare: Spare | None = None, priors: Priors = SHARED_PRIORS) -> State:
     """Items near zero; users at zero, as the first pass is theirs."""
     users = initial_side(graph.user_count, settings, USERS, spare)
     items = initial_items(graph.item_count, settings, spare)
     posterior = Posterior(users, items, initial_precisions(len(users), len(items), settings))
-    return State(0, posterior, StepSize(settings.step_delay), Moments.of(users), Moments.of(items))
+    moments = Moments.of(users, priors.users), Moments.of(items, priors.items)
+    return State(0, posterior, StepSize(settings.step_delay), *moments)
 
 
-def bound_of(state: State, edges: float, settings: FitPlan, counts: tuple[int, int] | None = None) -> Bound:
+def bound_of(
+    state: State, edges: float, settings: FitPlan, counts: tuple[int, int] | None = None, priors: Priors = SHARED_PRIORS
+) -> Bound:
     """L_xi of a state, given the part of the edges (eq. 12); counts of users and items where rows are elsewhere."""
-    q, taus = state.posterior, state.posterior.precisions
+    q, taus, K = state.posterior, state.posterior.precisions, state.posterior.factors
     m, n = counts or (len(q.users), len(q.items))
-    users, user_biases = side_terms(m, q.factors, state.user_moments, taus.user, taus.user_bias)
-    items, item_biases = side_terms(n, q.factors, state.item_moments, taus.item, taus.item_bias)
+    users, user_biases = side_terms((m, K), state.user_moments, taus.user, taus.user_bias, priors.users)
+    items, item_biases = side_terms((n, K), state.item_moments, taus.item, taus.item_bias, priors.items)
     gammas = [gamma for gamma in (taus.user, taus.item, taus.user_bias, taus.item_bias) if gamma is not None]
     precisions = sum(gamma_term(gamma, settings.prior_shape, settings.prior_rate) for gamma in gammas)
     return Bound(edges, users, items, user_biases, item_biases, precisions)
 
 
 def update_precisions(
-    old: Precisions, moments: tuple[Moments, Moments], counts: tuple[int, int], settings: FitPlan, epsilon: float
+    old: Precisions,
+    moments: tuple[Moments, Moments],
+    counts: tuple[int, int],
+    settings: FitPlan,
+    epsilon: float,
+    priors: Priors = SHARED_PRIORS,
 ) -> Precisions:
-    """The four Gamma posteriors (eq. 20), from the moments and the numbers of users and items."""
+    """The four Gamma posteriors (eq. 20), from the moments and the numbers of users and items. Where the rows' own
+    precisions are given, nothing is learned of tau."""
 
-    def update(gamma: Gamma, count: int, square: float) -> Gamma:
+    def update(gamma: Gamma, count: int, square: float, given: object) -> Gamma:
+        if given is not None:
+            return gamma
         return update_precision(gamma, settings.prior_shape, settings.prior_rate, count, square, epsilon)
 
-    (users, items), (m, n) = moments, counts
+    def update_bias(gamma: Gamma | None, count: int, square: float, given: object) -> Gamma | None:
+        return None if gamma is None else update(gamma, count, square, given)
+
+    (users, items), (m, n), K = moments, counts, settings.factors
     return Precisions(
-        update(old.user, m * settings.factors, users.square),
-        update(old.item, n * settings.factors, items.square),
-        update(old.user_bias, m, users.bias_square) if old.user_bias is not None else None,
-        update(old.item_bias, n, items.bias_square) if old.item_bias is not None else None,
+        update(old.user, m * K, users.square, priors.users.precision),
+        update(old.item, n * K, items.square, priors.items.precision),
+        update_bias(old.user_bias, m, users.bias_square, priors.users.bias_precision),
+        update_bias(old.item_bias, n, items.bias_square, priors.items.bias_precision),
     )
 
 
 def next_state(
-    state: State, users: SideUpdate, items: SideUpdate, counts: tuple[int, int], settings: FitPlan, epsilon: float
+    state: State,
+    users: SideUpdate,
+    items: SideUpdate,
+    counts: tuple[int, int],
+    settings: FitPlan,
+    epsilon: float,
+    priors: Priors = SHARED_PRIORS,
 ) -> State:
     """The state after both sides were stepped: the precisions (eq. 20) and the next step size."""
     number, taus = state.sweep + 1, state.posterior.precisions
     if number > settings.precision_delay:
-        taus = update_precisions(taus, (users.moments, items.moments), counts, settings, epsilon)
+        taus = update_precisions(taus, (users.moments, items.moments), counts, settings, epsilon, priors)
     posterior = Posterior(users.side, items.side, taus)
     return State(number, posterior, state.step_size.after(number), users.moments, items.moments)
 
@@ -194,6 +216,7 @@ class InMemory:
     estimator: Estimator
     settings: FitPlan
     backend: Backend
+    priors: Priors = SHARED_PRIORS  # of rows that have priors of their own
 
     @property
     def deterministic(self) -> bool:
@@ -206,7 +229,7 @@ class InMemory:
     def sweeps(self, state: State | None = None) -> Iterator[Sweep]:
         """One sweep after the other, without end; the caller decides when to stop."""
         spare = Spare()
-        state = state or initial_state(self.graph, self.settings, spare)
+        state = state or initial_state(self.graph, self.settings, spare, self.priors)
         classes = self.item_classes()
         while True:
             sweep = self._sweep(state, classes, spare)
@@ -219,19 +242,20 @@ class InMemory:
         epsilon = 1.0 if self.deterministic else state.step_size.epsilon
         estimator = self.estimator.at(number) if isinstance(self.estimator, Opening) else self.estimator
         users = self.update_users(estimator.user_terms(number, q, self.backend.map), q, epsilon, spare)
-        bound = bound_of(state, users.edge_bound, self.settings)
+        bound = bound_of(state, users.edge_bound, self.settings, priors=self.priors)
         check_rows(users.bad_row, "user", number, state)
         q = replace(q, users=users.side)
         terms = estimator.item_terms(number, q, self.backend.map)
         items = self.items_pass(terms, q, epsilon).update(q.items, classes, self.backend.map, spare)
         check_rows(items.bad_row, "item", number, state)
-        new = next_state(state, users, items, (graph.user_count, graph.item_count), self.settings, epsilon)
+        counts = graph.user_count, graph.item_count
+        new = next_state(state, users, items, counts, self.settings, epsilon, self.priors)
         check_bound(bound, number, state)
         return Sweep(new, bound, epsilon, self.estimator.settled(number))
 
     def users_pass(self, terms: Terms, q: Posterior, epsilon: float = 1.0) -> compiled.Pass:
         """What the users' pass reads: the items, H and the constants."""
-        constants = PassConstants.of(self.settings, q.precisions.means_of(USERS), epsilon)
+        constants = PassConstants.of(self.settings, q.precisions.means_of(USERS), epsilon, self.priors.users)
         return side_pass(q.users, q.items, self.graph.by_user, terms, constants, own_is_user=True)
 
     def update_users(self, terms: Terms, q: Posterior, epsilon: float = 1.0, spare: Spare | None = None) -> SideUpdate:
@@ -245,7 +269,7 @@ class InMemory:
 
     def items_pass(self, terms: Terms, q: Posterior, epsilon: float = 1.0) -> TreePass:
         """What the items' pass reads: the users, H and the constants."""
-        constants = PassConstants.of(self.settings, q.precisions.means_of(ITEMS), epsilon)
+        constants = PassConstants.of(self.settings, q.precisions.means_of(ITEMS), epsilon, self.priors.items)
         leaves = leaf_splits(self.graph.user_blocks)
 
         def reading(splits: NDArray[np.int64] | None) -> compiled.Pass:
@@ -262,7 +286,8 @@ class InMemory:
         def edges(block: Range) -> float:
             return compiled.edge_bound(kernel_pass, *block)
 
-        return bound_of(state, sum(self.backend.map(edges, ranges(self.graph.user_blocks))), self.settings)
+        total = sum(self.backend.map(edges, ranges(self.graph.user_blocks)))
+        return bound_of(state, total, self.settings, priors=self.priors)
 
 
 def check_rows(bad_row: int, side: str, sweep: int, state: State) -> None:

@@ -21,6 +21,7 @@ from considerate.data.graph import (
     some_parts,
 )
 from considerate.inference.posterior import Gamma, Side
+from considerate.inference.prior import SHARED, Prior
 from considerate.inference.sums import CoordinateBlock, EdgeSums, edge_sums, fill_sums
 from considerate.kernels import compiled
 from considerate.kernels.arrays import Spare
@@ -32,7 +33,10 @@ NODE_BYTES = 4 << 20  # of the sums of some rows over one part
 
 @dataclass(frozen=True)
 class Moments:
-    """Sums over the rows of a side that eq. 20 and the bound need, in float64."""
+    """Sums over the rows of a side that eq. 20 and the bound need, in float64.
+
+    Where rows have priors of their own, E[x^2] is E[(x - m)^2], times t where precisions are given.
+    """
 
     square: float  # sum of E[x^2] over rows and coordinates
     log_variance: float
@@ -40,9 +44,9 @@ class Moments:
     bias_log_variance: float = 0.0
 
     @classmethod
-    def of(cls, side: Side) -> Moments:
+    def of(cls, side: Side, prior: Prior = SHARED) -> Moments:
         """The moments of these rows."""
-        return cls.total([_moments(side.between(first, last)) for first, last in _chunks(len(side))])
+        return cls.total([_moments(side.between(*chunk), prior.between(*chunk)) for chunk in _chunks(len(side))])
 
     @classmethod
     def of_alike(cls, rows: int, make: Callable[[int], Side]) -> Moments:
@@ -65,13 +69,18 @@ def _chunks(rows: int) -> list[Range]:
     return [(first, min(first + CHUNK, rows)) for first in range(0, rows, CHUNK)]
 
 
-def _moments(side: Side) -> list[float]:
-    mean, variance = side.mean.astype(np.float64), side.variance.astype(np.float64)
-    moments = [float((mean**2 + variance).sum()), float(np.log(variance).sum()), 0.0, 0.0]
-    if side.has_bias:
-        mean, variance = (array.astype(np.float64) for array in side.biases)
-        moments[2:] = float((mean**2 + variance).sum()), float(np.log(variance).sum())
-    return moments
+def _moments(side: Side, prior: Prior = SHARED) -> list[float]:
+    centre, precision = (None if array is None else array[:, : side.factors] for array in (prior.mean, prior.precision))
+    moments = _square_and_log(side.mean, side.variance, centre, precision)
+    return moments + (_square_and_log(*side.biases, prior.bias_mean, prior.bias_precision) if side.has_bias else [0, 0])
+
+
+def _square_and_log(
+    mean: NDArray[Any], variance: NDArray[Any], centre: NDArray[Any] | None, precision: NDArray[Any] | None
+) -> list[float]:
+    mean, variance = mean.astype(np.float64), variance.astype(np.float64)
+    square = (mean if centre is None else mean - centre) ** 2 + variance
+    return [float((square if precision is None else precision * square).sum()), float(np.log(variance).sum())]
 
 
 @dataclass(frozen=True)

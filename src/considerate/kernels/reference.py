@@ -114,14 +114,18 @@ def row_sums(
     return RowSums(P, z, bias_P, bias_z, bound)
 
 
-def natural_step(own: Row, sums: RowSums, tau: float, epsilon: float) -> tuple[Array, Array]:
+def natural_step(
+    own: Row, sums: RowSums, tau: Array | float, epsilon: float, prior_mean: Array | float = 0.0
+) -> tuple[Array, Array]:
     """The natural parameters of q~ after a step (eq. 17). The old ones are those of the *factorised* q.
 
-    P_t = epsilon (P + tau I) + (1 - epsilon) diag(omega),    z_t = epsilon z + (1 - epsilon) omega eta
+    P_t = epsilon (P + tau I) + (1 - epsilon) diag(omega),    z_t = epsilon (z + tau m) + (1 - epsilon) omega eta
+
+    The prior is N(m, 1 / tau), m = 0 in the paper; tau may be one number for each coordinate.
     """
     omega = 1.0 / own.variance
     P = epsilon * (sums.P + tau * np.eye(len(omega))) + (1.0 - epsilon) * np.diag(omega)
-    return P, epsilon * sums.z + (1.0 - epsilon) * omega * own.mean
+    return P, epsilon * (sums.z + tau * prior_mean) + (1.0 - epsilon) * omega * own.mean
 
 
 def recover_factorised(P: Array, z: Array) -> tuple[Array, Array]:
@@ -129,9 +133,9 @@ def recover_factorised(P: Array, z: Array) -> tuple[Array, Array]:
     return np.linalg.solve(P, z), 1.0 / np.diag(P)
 
 
-def bias_step(own: Row, sums: RowSums, tau_bias: float, epsilon: float) -> tuple[float, float]:
+def bias_step(own: Row, sums: RowSums, tau_bias: float, epsilon: float, prior_mean: float = 0.0) -> tuple[float, float]:
     """Mean and variance of a bias after a step (eq. 19)."""
     omega = 1.0 / own.bias_variance
     P = epsilon * (sums.bias_P + tau_bias) + (1.0 - epsilon) * omega
-    z = epsilon * sums.bias_z + (1.0 - epsilon) * omega * own.bias
+    z = epsilon * (sums.bias_z + tau_bias * prior_mean) + (1.0 - epsilon) * omega * own.bias
     return z / P, 1.0 / P

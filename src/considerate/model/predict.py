@@ -16,6 +16,7 @@ from considerate.inference.hidden.expected import Shares
 from considerate.inference.hidden.groups import Grouping, ItemGroups
 from considerate.inference.hidden.saturation import Saturation
 from considerate.inference.posterior import Posterior, Side
+from considerate.inference.prior import SHARED, Prior
 from considerate.inference.schedule import StepSize
 from considerate.inference.sums import PassConstants, side_pass
 from considerate.inference.updates import update_side
@@ -153,15 +154,24 @@ def like_interval(
     return sigmoid(recalibration.line(mean - width)), sigmoid(recalibration.line(mean + width))
 
 
-def strangers(rows: int, posterior: Posterior) -> Side:
-    """Users of whom nothing is known: the prior, at the precisions learned."""
-    return _prior(rows, posterior, "user")
+def strangers(rows: int, posterior: Posterior, prior: Prior = SHARED) -> Side:
+    """Users of whom nothing is known: the prior, at the precisions learned or those of their own."""
+    return _prior(rows, posterior, "user", prior)
 
 
-def _prior(rows: int, posterior: Posterior, side: str) -> Side:
-    means = posterior.precisions.means()
+def _prior(rows: int, posterior: Posterior, side: str, own: Prior) -> Side:
+    means, factors = posterior.precisions.means(), posterior.factors
     bias = f"{side}_bias"
-    return Side.constant(rows, posterior.factors, 1.0 / means[side], 1.0 / means[bias] if bias in means else None)
+    new = Side.constant(rows, factors, 1.0 / means[side], 1.0 / means[bias] if bias in means else None)
+    if own.mean is not None:
+        new.mean[:] = own.mean[:, :factors]
+    if own.precision is not None:
+        new.variance[:] = 1.0 / own.precision[:, :factors]
+    if new.bias_mean is not None and own.bias_mean is not None:
+        new.bias_mean[:] = own.bias_mean
+    if new.bias_variance is not None and own.bias_precision is not None:
+        new.bias_variance[:] = 1.0 / own.bias_precision
+    return new
 
 
 @dataclass
@@ -191,14 +201,14 @@ class FoldIn:
         grouping.regroup(self.posterior.items.mean)
         return grouping.of(self.posterior.items)
 
-    def users(self, liked: Adjacency) -> Side:
+    def users(self, liked: Adjacency, prior: Prior = SHARED) -> Side:
         """q(u) and q(b) of users who liked these items; one who liked nothing gets the prior."""
-        users = strangers(liked.rows, self.posterior)
+        users = strangers(liked.rows, self.posterior, prior)
         blocks = row_blocks(liked.starts)
         temperature = self.saturation.inclusion.temperatures(liked, blocks, self.plan.negatives, run_serially)
         shares = Shares.zeros(temperature, self.item_groups.groups)
         terms = Terms(expected=shares.read(users.factors, self.item_groups))
-        constants = PassConstants.of(self.plan, self.posterior.precisions.means_of(USERS))
+        constants = PassConstants.of(self.plan, self.posterior.precisions.means_of(USERS), prior=prior)
         for _ in range(self.rounds):
             kernel_pass = side_pass(users, self.posterior.items, liked, terms, constants, own_is_user=True)
             new = update_side(kernel_pass, users, blocks, run_serially).side
@@ -209,10 +219,15 @@ class FoldIn:
         return users
 
     def items(
-        self, liked_by: Adjacency, users: Side, temperature: NDArray[np.float64], weights: NDArray[np.float64]
+        self,
+        liked_by: Adjacency,
+        users: Side,
+        temperature: NDArray[np.float64],
+        weights: NDArray[np.float64],
+        prior: Prior = SHARED,
     ) -> Side:
         """q(v) and q(b) of items liked by some of these users, of whom T_m are given; weights are the items' pi."""
-        items = _prior(liked_by.rows, self.posterior, "item")
+        items = _prior(liked_by.rows, self.posterior, "item", prior)
         random = np.random.Generator(np.random.Philox(key=self.plan.seed))
         step_size = StepSize(delay=4)
         for sweep in range(1, self.rounds + 1):
@@ -222,7 +237,7 @@ class FoldIn:
                 chance[liked_by.row(row)] = 0.0
                 rows.append(np.flatnonzero(random.random(len(chance)) < chance).astype(np.int32))
             terms = Terms(unliked=Adjacency.of_rows(rows))
-            constants = PassConstants.of(self.plan, self.posterior.precisions.means_of(ITEMS), step_size.epsilon)
+            constants = PassConstants.of(self.plan, self.posterior.precisions.means_of(ITEMS), step_size.epsilon, prior)
             kernel_pass = side_pass(items, users, liked_by, terms, constants, own_is_user=False)
             items = update_side(kernel_pass, items, row_blocks(liked_by.starts), run_serially).side
             step_size = step_size.after(sweep)
