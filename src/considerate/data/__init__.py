@@ -14,6 +14,7 @@
     vocabulary.py  sorted ids; cut, joined, merged; titles
     categories.py  categories of items, for caps in lists
     features.py    features of items or users, by id and by row
+    read_features.py  columns of a table as features: categories, tags, numbers
     side_information.py  what a fit is given beside the likes
     fingerprint.py digests of likes and ids, and the differences between two fits
     output.py      Arrow tables to files

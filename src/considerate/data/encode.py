@@ -269,7 +269,7 @@ class TimeColumn:
 
         for chunk in chunks:
             try:
-                self.parts.append(_numbers(chunk))
+                self.parts.append(read_numbers(chunk))
             except (pa.ArrowInvalid, TypeError) as error:
                 raise DataError(
                     f"{self.source}: the times in {self.column!r} cannot be read ({str(error).splitlines()[0][:200]}); "
@@ -290,25 +290,25 @@ class TimeColumn:
         return times
 
 
-def _numbers(chunk: Any) -> NDArray[np.float64]:
+def read_numbers(chunk: Any) -> NDArray[np.float64]:
     """An Arrow array of times as numbers, null as NaN."""
     import pyarrow as pa
     import pyarrow.types as at
 
     kind = chunk.type
     if at.is_dictionary(kind):
-        return _numbers(chunk.dictionary_decode())
+        return read_numbers(chunk.dictionary_decode())
     if at.is_string(kind) or at.is_large_string(kind):
         for kind in (pa.float64(), pa.timestamp("us")):
             try:
-                return _numbers(chunk.cast(kind))
+                return read_numbers(chunk.cast(kind))
             except pa.ArrowInvalid:
                 continue
-        return _numbers(chunk.cast(pa.timestamp("us", "UTC")))  # texts that name a zone
+        return read_numbers(chunk.cast(pa.timestamp("us", "UTC")))  # texts that name a zone
     if at.is_date(kind):
-        return _numbers(chunk.cast(pa.timestamp("s")))
+        return read_numbers(chunk.cast(pa.timestamp("s")))
     if at.is_timestamp(kind):
-        return _numbers(chunk.cast(pa.timestamp("us", kind.tz)).cast(pa.int64())) / 1e6
+        return read_numbers(chunk.cast(pa.timestamp("us", kind.tz)).cast(pa.int64())) / 1e6
     if not (at.is_integer(kind) or at.is_floating(kind) or at.is_decimal(kind) or at.is_null(kind)):
         raise TypeError(f"its type is {kind}")
     return np.array(chunk.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), np.float64)

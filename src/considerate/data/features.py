@@ -15,6 +15,17 @@ from considerate.kernels.arrays import take_lists
 
 
 @dataclass(frozen=True)
+class FeatureColumn:
+    """How a column of a table became features, so that others are read in the same way."""
+
+    name: str
+    kind: str  # "category", "tags", "number", "embedding" or "flag"
+    mark: str = ""  # what parts the tags of a text; none: a text is one value
+    means: tuple[float, ...] = ()  # of numbers: what is taken off them, and what they are then divided by
+    deviations: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
 class Features:
     """F features of some rows: row m has values[starts[m] : starts[m + 1]] in the columns of `indices`, ascending."""
 
@@ -22,6 +33,7 @@ class Features:
     indices: NDArray[np.int32]  # [entries]
     values: NDArray[np.float32]  # [entries]
     names: tuple[str, ...]  # [F], such as "genre: sport"
+    columns: tuple[FeatureColumn, ...] = ()  # of the table that they come from; none: a matrix
 
     @property
     def rows(self) -> int:
@@ -52,9 +64,10 @@ class FeatureTable:
     features: Features
     ids: Vocabulary | None
     source: str = "the features"  # for messages
+    notes: tuple[str, ...] = ()  # for the user
 
     def align(self, ids: Ids) -> Features:
-        """The features of these ids, or of some of them, in their order; an id that is not in the table has none."""
+        """The features of these ids, in their order; an id that is not in the table has none."""
         if self.ids is not None:
             return self.features.take(match_rows(ids, self.ids))
         if ids.kind != "range":
@@ -62,6 +75,11 @@ class FeatureTable:
         if len(ids) != self.features.rows:
             raise DataError(f"{self.source}: {self.features.rows} rows of features for {len(ids)} rows of the matrix.")
         return self.features
+
+    def of_liked(self, ids: Ids, degree: NDArray[np.int64]) -> Features:
+        """What a fit reads: the features of these ids, none of those without likes. A row without likes says nothing of
+        A, but would be counted as if it did; it gets its posterior from A when the fit is done."""
+        return self.align(ids).take(np.where(degree > 0, np.arange(len(ids)), -1))
 
     def digest(self) -> str:
         """What tells two tables apart."""
