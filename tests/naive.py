@@ -68,6 +68,16 @@ def likes(graph: Graph) -> Array:
     return dense(graph.by_user, graph.item_count)
 
 
+def counted(considered: Array, graph: Graph) -> Array:
+    """`considered` with the weight of each like in place of 1."""
+    weights = graph.by_user.weights
+    if weights is None:
+        return considered
+    counted = considered.copy()
+    counted[graph.pairs()] = weights
+    return counted
+
+
 def logit_moments(users: Factor, items: Factor, offset: float) -> tuple[Array, Array]:
     """E[a] and E[a^2] of every pair, [M, N]: Var(u'v) = sum_k (E[u^2] E[v^2] - E[u]^2 E[v]^2), as in eq. 16."""
     mean, square = np.empty((2, len(users.mean), len(items.mean)))

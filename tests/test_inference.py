@@ -84,10 +84,10 @@ class Problem:
 
     @property
     def considered(self) -> np.ndarray:
-        """h, or E[h] as the last pass over the users left it."""
+        """h, or E[h] as the last pass over the users left it, and of likes their weights."""
         if isinstance(self.estimator, Expected):
-            return naive.expected_considered(self.estimator)
-        return self.g + naive.dense(self.estimator.by_user, self.graph.item_count)
+            return naive.counted(naive.expected_considered(self.estimator), self.graph)
+        return naive.counted(self.g + naive.dense(self.estimator.by_user, self.graph.item_count), self.graph)
 
     def xi(self, users: naive.Factor, items: naive.Factor) -> np.ndarray:
         """At their best for these factors: one for a pair, or shared in a group."""
@@ -263,7 +263,8 @@ def reference_side(p: Problem, own, other, taus: tuple[Gamma, Gamma | None], of_
     for row, mine in enumerate(own):
         edges = np.flatnonzero(h[row])
         others, liked = [other[n] for n in edges], [bool(g[row, n]) for n in edges]
-        sums = reference.row_sums(mine, others, liked, offset=p.settings.offset, weight=p.settings.weight)
+        about = {"offset": p.settings.offset, "weight": p.settings.weight, "considered": h[row, edges]}
+        sums = reference.row_sums(mine, others, liked, **about)
         if change is not None:
             sums = change(p, mine, others, liked, sums)
         mean, variance = reference.recover_factorised(*reference.natural_step(mine, sums, taus[0].mean, epsilon))

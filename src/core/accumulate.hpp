@@ -370,4 +370,5 @@ struct Panel {
   alignas(32) float bias_variance[kPanel] = {};
   alignas(32) float w[kPanel];  // E[h] of the pair that a group's sums hold, and the same times l
   alignas(32) float wl[kPanel];
+  alignas(32) float kappa[kPanel] = {};  // the weight of the edge, where likes have weights
 };

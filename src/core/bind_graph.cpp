@@ -113,6 +113,47 @@ void bind_graph(nb::module_& m) {
       },
       nb::arg("low"), nb::arg("rows").noconvert(), nb::arg("begin"), nb::arg("starts").noconvert(),
       "rows = rows[argsort(low, stable)]; starts = begin + where each column begins among them.");
+  m.def(
+      "add_to_edges",
+      [](In<std::int64_t> starts, In<std::int32_t> indices, In<std::int32_t> rows, In<std::int32_t> columns,
+         In<std::int64_t> amounts) {
+        require(rows.size() == columns.size() && rows.size() == amounts.size(), "pairs and amounts differ in length");
+        require(starts.size() > 0 && starts.data()[starts.size() - 1] == static_cast<std::int64_t>(indices.size()),
+                "starts");
+        check_range(rows, static_cast<std::int64_t>(starts.size()) - 1, "a row is out of range");
+        auto sums = new_array<std::int64_t>({indices.size()});
+        std::fill(sums.data(), sums.data() + sums.size(), 0);
+        bool found = false;
+        {
+          nb::gil_scoped_release release;
+          found = add_to_edges(starts.data(), indices.data(), rows.data(), columns.data(), amounts.data(),
+                               static_cast<std::int64_t>(rows.size()), sums.data());
+        }
+        require(found, "a pair is no edge");
+        return sums;
+      },
+      nb::arg("starts"), nb::arg("indices"), nb::arg("rows"), nb::arg("columns"), nb::arg("amounts"),
+      "The sum of the amounts of all pairs that are the same edge: [edges].");
+  m.def(
+      "transpose_weights",
+      [](In<std::int32_t> indices, In<float> weights, In<std::int64_t> starts_out) {
+        const auto columns = static_cast<std::int64_t>(starts_out.size()) - 1;
+        const auto edges = static_cast<std::int64_t>(indices.size());
+        require(columns >= 0 && weights.size() == indices.size(), "weights and indices differ in length");
+        check_range(indices, columns, "a column is out of range");
+        std::vector<std::int64_t> counts(static_cast<std::size_t>(columns), 0);
+        count_columns(indices.data(), edges, 0, counts.data());
+        for (std::int64_t n = 0, at = 0; n <= columns; at += n < columns ? counts[static_cast<std::size_t>(n)] : 0, ++n)
+          require(starts_out.data()[n] == at, "the columns of the other orientation begin elsewhere");
+        auto out = new_array<float>({indices.size()});
+        {
+          nb::gil_scoped_release release;
+          transpose_weights(indices.data(), weights.data(), edges, starts_out.data(), columns, out.data());
+        }
+        return out;
+      },
+      nb::arg("indices"), nb::arg("weights"), nb::arg("starts_out"),
+      "The weights of edges in the order of the other orientation, whose columns begin at starts_out.");
 }
 
 }  // namespace considerate

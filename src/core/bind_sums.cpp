@@ -163,7 +163,7 @@ void bind_sums(nb::module_& m) {
              Maybe<std::int64_t> unliked_starts, Maybe<std::int32_t> unliked, Maybe<std::int64_t> splits, bool bias,
              double offset, double weight, double tau, double tau_bias, double epsilon, nb::object expected,
              bool own_is_user, bool slope, Maybe<float> prior_mean, Maybe<float> prior_precision,
-             Maybe<float> prior_bias_mean, Maybe<float> prior_bias_precision) {
+             Maybe<float> prior_bias_mean, Maybe<float> prior_bias_precision, Maybe<float> liked_weights) {
             new (self) PyPass();
             Pass& raw = self->raw;
             auto& held = self->held;
@@ -187,6 +187,7 @@ void bind_sums(nb::module_& m) {
             }
             raw.liked.starts = hold(held, liked_starts, rows + 1, "liked_starts");
             raw.liked.indices = hold(held, liked, raw.liked.starts[rows], "liked");
+            if (liked_weights) raw.liked.weights = hold(held, *liked_weights, raw.liked.starts[rows], "liked_weights");
             if (unliked_starts) {
               require(unliked.has_value(), "unliked");
               raw.unliked.starts = hold(held, *unliked_starts, rows + 1, "unliked_starts");
@@ -231,7 +232,7 @@ void bind_sums(nb::module_& m) {
           nb::arg("tau_bias") = 1.0, nb::arg("epsilon") = 1.0, nb::arg("expected") = nb::none(),
           nb::arg("own_is_user") = true, nb::arg("slope") = false, nb::arg("prior_mean") = nb::none(),
           nb::arg("prior_precision") = nb::none(), nb::arg("prior_bias_mean") = nb::none(),
-          nb::arg("prior_bias_precision") = nb::none());
+          nb::arg("prior_bias_precision") = nb::none(), nb::arg("liked_weights") = nb::none());
 
   m.def(
       "update_rows",

@@ -31,6 +31,7 @@ class FewEdges {
     Waiting one;
     one.row = row;
     one.liked = pass_.liked.indices + pass_.liked.starts[row];
+    if (pass_.liked.weights) one.weights = pass_.liked.weights + pass_.liked.starts[row];
     one.count = one.liked_count = static_cast<std::int32_t>(pass_.liked.starts[row + 1] - pass_.liked.starts[row]);
     if (pass_.unliked.starts) {
       one.unliked = pass_.unliked.indices + pass_.unliked.starts[row];
@@ -57,6 +58,7 @@ class FewEdges {
   struct Waiting {
     std::int64_t row;
     const std::int32_t *liked = nullptr, *unliked = nullptr;
+    const float* weights = nullptr;  // of the liked ones
     std::int32_t liked_count, count;
     std::int64_t index(std::int32_t e) const { return e < liked_count ? liked[e] : unliked[e - liked_count]; }
   };
@@ -93,6 +95,7 @@ class FewEdges {
         const int at = 8 * e + lane;
         others_[at] = own_[lane];
         bias_[at] = bias_variance_[at] = 0.0f;
+        if (one.weights) kappa_[at] = e < one.liked_count ? one.weights[e] : 1.0f;
         if (e >= one.count) continue;
         const std::int64_t index = one.index(e);
         others_[at] = pass_.other.rows + index * 2 * shape_.row;
@@ -145,9 +148,17 @@ class FewEdges {
       const v8 xi_squared =
           logit * logit + sum_rows(spreads) + load8(bias_variance_ + 8 * e) + load8(own_bias_variance_);
       const v8 xi = sqrt8(xi_squared), t = exp_minus(xi);
-      const v8 p = select8(live, rho * curvature8(xi, xi_squared, t), splat(0.0f));
-      const v8 y = select8(live, rho * half, splat(0.0f));
-      if (pass_.own_is_user) heights += select8(live, height8(xi, t) + half * logit, splat(0.0f));
+      v8 p = select8(live, rho * curvature8(xi, xi_squared, t), splat(0.0f));
+      v8 y = select8(live, rho * half, splat(0.0f));
+      v8 height = splat(0.0f);
+      if (pass_.own_is_user) height = select8(live, height8(xi, t) + half * logit, splat(0.0f));
+      if (pass_.liked.weights) {
+        const v8 kappa = load8(kappa_ + 8 * e);
+        p *= kappa;
+        y *= kappa;
+        height *= kappa;
+      }
+      heights += height;
       store8(precision_ + 8 * e, p);
       store8(pull_ + 8 * e, y - p * bias);
       precision_sum += p;
@@ -320,7 +331,7 @@ class FewEdges {
   alignas(32) std::int32_t count_[8], liked_[8];
   alignas(32) float own_bias_[8], own_bias_variance_[8], bias_precision_[8], bias_pull_[8];
   const float* others_[8 * kMost];
-  alignas(32) float bias_[8 * kMost], bias_variance_[8 * kMost],
+  alignas(32) float bias_[8 * kMost], bias_variance_[8 * kMost], kappa_[8 * kMost],
       precision_[8 * kMost], pull_[8 * kMost], weight_[8 * kMost];
   Buffer<float> rest_;    // [8, KP]
   Buffer<float> scaled_;  // [8, kMost, KP]

@@ -99,4 +99,26 @@ inline void sort_bucket(const std::uint16_t* low, std::int32_t* rows, std::int64
   for (std::int64_t e = 0; e < edges; ++e) rows[places[low[e]]++] = unsorted[static_cast<std::size_t>(e)];
 }
 
+// What pairs in any order add to the edge that each of them is: whole numbers, so that no order changes the sums.
+// NumPy: bincount(place of each pair among the edges, amounts). Returns false where a pair is no edge.
+inline bool add_to_edges(const std::int64_t* starts, const std::int32_t* indices, const std::int32_t* rows,
+                         const std::int32_t* columns, const std::int64_t* amounts, std::int64_t pairs,
+                         std::int64_t* sums) {
+  for (std::int64_t e = 0; e < pairs; ++e) {
+    const std::int32_t *first = indices + starts[rows[e]], *last = indices + starts[rows[e] + 1];
+    const std::int32_t* at = std::lower_bound(first, last, columns[e]);
+    if (at == last || *at != columns[e]) return false;
+    sums[at - indices] += amounts[e];
+  }
+  return true;
+}
+
+// The weights of edges in the order of the other orientation, whose columns begin at `starts_out`.
+// NumPy: weights[argsort(indices, kind="stable")].
+inline void transpose_weights(const std::int32_t* indices, const float* weights, std::int64_t edges,
+                              const std::int64_t* starts_out, std::int64_t columns, float* out) {
+  std::vector<std::int64_t> places(starts_out, starts_out + columns);
+  for (std::int64_t e = 0; e < edges; ++e) out[places[static_cast<std::size_t>(indices[e])]++] = weights[e];
+}
+
 }  // namespace considerate

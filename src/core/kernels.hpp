@@ -29,6 +29,7 @@ struct RowPriors {
 struct Adjacency {
   const std::int64_t* starts = nullptr;   // [rows + 1]
   const std::int32_t* indices = nullptr;  // [edges]
+  const float* weights = nullptr;         // [edges] kappa; null where each edge counts once
 };
 
 // The closed-form part of the expectation over q(H). Null in sampled mode.

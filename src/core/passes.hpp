@@ -106,7 +106,8 @@ class RowSummer {
       for (std::int64_t i = 0; i < batch.count; ++i) {
         const Batch::Leaf& leaf = batch.leaves[i];
         const std::int32_t* edges = batch.edges + leaf.start;
-        sum_one(leaf.row, {edges, edges + leaf.liked_count, leaf.liked_count, leaf.count});
+        const float* weights = pass_.liked.weights ? batch.weights + leaf.start : nullptr;
+        sum_one(leaf.row, {edges, edges + leaf.liked_count, leaf.liked_count, leaf.count, weights});
       }
       liked_end_ = liked_end;
       unliked_end_ = unliked_end;
@@ -143,7 +144,14 @@ class RowSummer {
     const std::int32_t* liked;
     const std::int32_t* unliked;
     std::int64_t liked_count, count;
+    const float* weights;  // of the liked ones, or null
   };
+
+  // Of consecutive edges, from a row's lists.
+  Part part_of(std::int64_t liked, std::int64_t liked_count, std::int64_t unliked, std::int64_t unliked_count) const {
+    return {pass_.liked.indices + liked, pass_.unliked.indices + unliked, liked_count, liked_count + unliked_count,
+            pass_.liked.weights ? pass_.liked.weights + liked : nullptr};
+  }
 
   std::int64_t bytes_of_other() const {
     return pass_.other_rows * 2 * shape_.row * static_cast<std::int64_t>(sizeof(float));
@@ -158,10 +166,13 @@ class RowSummer {
     std::int64_t used = 0, count = 0;
     Leaf leaves[kLeaves];
     std::int32_t edges[kEdges];
+    float weights[kEdges];
 
     bool fits(const Part& part) const { return count < kLeaves && used + part.count <= kEdges; }
     void add(std::int64_t row, const Part& part) {
       leaves[count++] = {row, used, part.liked_count, part.count};
+      if (part.weights)
+        for (std::int64_t e = 0; e < part.liked_count; ++e) weights[used + e] = part.weights[e];
       for (std::int64_t e = 0; e < part.liked_count; ++e) edges[used++] = part.liked[e];
       for (std::int64_t e = 0; e < part.count - part.liked_count; ++e) edges[used++] = part.unliked[e];
     }
@@ -189,7 +200,7 @@ class RowSummer {
       at[side] = first_not_below_near(indices, guess, end, low);
       stop[side] = first_not_below_near(indices, at[side], end, high);
     }
-    return {edges[0]->indices + at[0], edges[1]->indices + at[1], stop[0] - at[0], stop[0] - at[0] + stop[1] - at[1]};
+    return part_of(at[0], stop[0] - at[0], at[1], stop[1] - at[1]);
   }
 
   // Visit the leaves in the order of their places.
@@ -202,8 +213,7 @@ class RowSummer {
         end[side] = edges[side]->starts[row + 1];
       }
     if (!pass_.splits) {
-      leaves(0,
-             {edges[0]->indices + at[0], edges[1]->indices + at[1], end[0] - at[0], end[0] - at[0] + end[1] - at[1]});
+      leaves(0, part_of(at[0], end[0] - at[0], at[1], end[1] - at[1]));
       return;
     }
     for (int side = 0; side < 2; ++side) {
@@ -222,8 +232,7 @@ class RowSummer {
         const std::int32_t* indices = edges[side]->indices;
         while (stop[side] < end[side] && indices[stop[side]] < pass_.splits[block + 1]) ++stop[side];
       }
-      const std::int64_t liked = stop[0] - at[0], unliked = stop[1] - at[1];
-      leaves(block, {edges[0]->indices + at[0], edges[1]->indices + at[1], liked, liked + unliked});
+      leaves(block, part_of(at[0], stop[0] - at[0], at[1], stop[1] - at[1]));
       at[0] = stop[0];
       at[1] = stop[1];
     }
@@ -309,6 +318,10 @@ class RowSummer {
     if (liked < edges)
       gather_some(part.unliked + (start + liked - part.liked_count), unliked_end_, liked, edges, reads);
     liked_ = liked;
+    if (part.weights && reads != Reads::rows) {
+      for (int e = 0; e < liked; ++e) panel_.kappa[e] = part.weights[start + e];
+      for (int e = liked; e < edges; ++e) panel_.kappa[e] = 1.0f;
+    }
     for (int e = edges; e % 8 != 0; ++e) {
       panel_.rows[e] = panel_.rows[edges - 1];
       panel_.bias[e] = panel_.bias_variance[e] = panel_.w[e] = panel_.wl[e] = 0.0f;
@@ -344,7 +357,7 @@ class RowSummer {
 
   // p and y - p b of each edge: P gets p v v', z gets (y - p b) v, the row's own bias p and y - p (a - b_own), with b the
   // biases, and what coordinates outside the block add to the logit, and
-  //   p = rho (2 lambda - w l),    y = rho (g - 1/2 + w / 2)
+  //   p = rho (kappa 2 lambda - w l),    y = rho (kappa (g - 1/2) + w / 2)
   void coefficients(int edges, float* bias_sums) {
     const v8 own_bias = splat(own_.bias), shift = splat(own_.bias + pass_.offset), rho = splat(pass_.weight);
     const v8 own_variance = splat(own_.bias_variance);
@@ -356,6 +369,10 @@ class RowSummer {
       const v8 xi_squared = logit * logit + load8(panel_.variance + e) + load8(panel_.bias_variance + e) + own_variance;
       const v8 xi = sqrt8(xi_squared), t = exp_minus(xi);
       v8 p = curvature8(xi, xi_squared, t), y = half;
+      if (pass_.liked.weights) {
+        p *= load8(panel_.kappa + e);
+        y *= load8(panel_.kappa + e);
+      }
       if (pass_.expected) {
         p -= load8(panel_.wl + e);
         y += splat(0.5f) * load8(panel_.w + e);
@@ -363,6 +380,7 @@ class RowSummer {
       p *= rho;
       y *= rho;
       v8 height = pass_.own_is_user ? height8(xi, t) + half * logit : splat(0.0f);
+      if (pass_.liked.weights) height *= load8(panel_.kappa + e);
       if (e + 8 > edges) {
         const i8 live = i8{0, 1, 2, 3, 4, 5, 6, 7} < (edges - e);
         p = select8(live, p, splat(0.0f));
@@ -398,7 +416,7 @@ class RowSummer {
     const Expected& ex = *pass_.expected;
     const std::int64_t begin = pass_.liked.starts[row], end = pass_.liked.starts[row + 1];
     const double T = ex.temperature[row];
-    const Part part{pass_.liked.indices + begin, nullptr, end - begin, end - begin};
+    const Part part{pass_.liked.indices + begin, nullptr, end - begin, end - begin, nullptr};
     const v8 shift = splat(own_.bias + pass_.offset), own_variance = splat(own_.bias_variance);
     alignas(32) float beta[kPanel], mass[kPanel], logit[kPanel], square[kPanel];
     const int size = shape_.panel();

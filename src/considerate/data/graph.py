@@ -47,10 +47,11 @@ def run_serially(function: Callable[[Task], Result], tasks: Iterable[Task]) -> l
 
 @dataclass(frozen=True)
 class Adjacency:
-    """Edges by row; within a row the indices of the other side."""
+    """Edges by row; within a row the indices of the other side. Likes may have weights."""
 
     starts: NDArray[np.int64]  # [rows + 1]
     indices: NDArray[np.int32]  # [edges]
+    weights: NDArray[np.float32] | None = None  # [edges] kappa; None: each counts once
 
     @classmethod
     def of_rows(cls, rows: Sequence[NDArray[np.int32]]) -> Adjacency:
@@ -82,11 +83,20 @@ class Adjacency:
     def between(self, first: int, last: int) -> Adjacency:
         """Rows first .. last - 1; their edges are a view."""
         starts = self.starts[first : last + 1]
-        return Adjacency(starts - starts[0], self.indices[starts[0] : starts[-1]])
+        edges = slice(starts[0], starts[-1])
+        weights = None if self.weights is None else self.weights[edges]
+        return Adjacency(starts - starts[0], self.indices[edges], weights)
 
     def take(self, rows: NDArray[np.int64]) -> Adjacency:
         """Some rows, in the order of their numbers here; row -1 is empty."""
-        return Adjacency(*take_lists(self.starts, self.indices, rows))
+        starts, indices = take_lists(self.starts, self.indices, rows)
+        weights = None if self.weights is None else take_lists(self.starts, self.weights, rows)[1]
+        return Adjacency(starts, indices, weights)
+
+    def keep(self, kept: NDArray[np.bool_]) -> Adjacency:
+        """Some of the edges."""
+        starts = np.concatenate([[0], np.cumsum(kept)])[self.starts].astype(np.int64)
+        return Adjacency(starts, self.indices[kept], None if self.weights is None else self.weights[kept])
 
     def row(self, row: int) -> NDArray[np.int32]:
         return self.indices[self.starts[row] : self.starts[row + 1]]
@@ -173,7 +183,7 @@ def transpose(
 
     list(run(scatter, range(len(slices))))
     if low is None:
-        return Adjacency(bounds, rows)
+        return Adjacency(bounds, rows, _turned_weights(adjacency, bounds))
     starts = np.full(columns + 1, adjacency.edges, np.int64)
 
     def sort(bucket: int) -> None:
@@ -182,7 +192,13 @@ def transpose(
         compiled.sort_bucket(low[first:last], rows[first:last], first, inside)
 
     list(run(sort, range(buckets)))
-    return Adjacency(starts, rows)
+    return Adjacency(starts, rows, _turned_weights(adjacency, starts))
+
+
+def _turned_weights(adjacency: Adjacency, starts: NDArray[np.int64]) -> NDArray[np.float32] | None:
+    if adjacency.weights is None:
+        return None
+    return compiled.transpose_weights(adjacency.indices, adjacency.weights, starts)
 
 
 @dataclass(frozen=True)

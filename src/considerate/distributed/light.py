@@ -27,23 +27,27 @@ class ItemLists:
 
     counts: NDArray[np.int32]  # [users]
     items: NDArray[np.int32]  # [edges]
+    weights: NDArray[np.float32] | None = None  # [edges] of likes that have some
 
     @classmethod
     def joined(cls, pieces: Sequence[ItemLists]) -> ItemLists:
         """Those of consecutive users."""
+        weights = [piece.weights for piece in pieces if piece.weights is not None]
         return cls(
-            np.concatenate([piece.counts for piece in pieces]), np.concatenate([piece.items for piece in pieces])
+            np.concatenate([piece.counts for piece in pieces]),
+            np.concatenate([piece.items for piece in pieces]),
+            np.concatenate(weights) if weights else None,
         )
 
     def by_item(self, count: int, run: Any) -> Adjacency:
         """The users of each of `count` items, in order."""
         starts = np.concatenate([[0], np.cumsum(self.counts, dtype=np.int64)])
-        return transpose(Adjacency(starts, self.items), count, run)
+        return transpose(Adjacency(starts, self.items, self.weights), count, run)
 
     def edges_by_item(self, count: int, run: Any) -> Adjacency:
         """The same with the number of an edge in place of its user."""
         starts = np.arange(len(self.items) + 1)
-        return transpose(Adjacency(starts, self.items), count, run)
+        return transpose(Adjacency(starts, self.items, self.weights), count, run)
 
 
 @dataclass(frozen=True)
@@ -59,13 +63,14 @@ class LightEdges:
     def of(cls, users: Side, likes: Adjacency, terms: Terms, light: NDArray[np.bool_]) -> LightEdges:
         """Those of these users, after a pass over them by these terms."""
         counts, items = compiled.keep_columns(likes.starts, likes.indices, light)
+        weights = None if likes.weights is None else likes.weights[light[likes.indices]]
         if terms.expected is not None:
             some, corrections = np.flatnonzero(counts), compiled.edge_corrections(terms.expected, counts, items)
-            return cls(users.take(some), ItemLists(counts[some], items), corrections=corrections)
+            return cls(users.take(some), ItemLists(counts[some], items, weights), corrections=corrections)
         assert terms.unliked is not None
         drawn, drawn_items = compiled.keep_columns(terms.unliked.starts, terms.unliked.indices, light)
         some = np.flatnonzero(counts + drawn)
-        return cls(users.take(some), ItemLists(counts[some], items), ItemLists(drawn[some], drawn_items))
+        return cls(users.take(some), ItemLists(counts[some], items, weights), ItemLists(drawn[some], drawn_items))
 
     @classmethod
     def joined(cls, pieces: Sequence[LightEdges]) -> LightEdges:

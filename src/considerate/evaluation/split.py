@@ -231,10 +231,9 @@ def rows_in(train: Any, test: Interactions) -> tuple[NDArray[np.int64], NDArray[
 
 def without(graph: Graph, chosen: NDArray[np.bool_], dropped: NDArray[np.bool_] | None = None) -> HeldOut:
     """The edges that are chosen held out, all others trained on; edges dropped as well are in neither."""
-    starts = np.concatenate([[0], np.cumsum(~chosen)])[graph.by_user.starts].astype(np.int64)
-    if starts[-1] == 0:
+    if chosen.all():
         raise DataError("nothing is left to train on; hold out less.")
-    train = Graph.from_adjacency(Adjacency(starts, graph.by_user.indices[~chosen]), graph.item_count)
+    train = Graph.from_adjacency(graph.by_user.keep(~chosen), graph.item_count)
     tested = chosen if dropped is None else chosen & ~dropped
     users = np.repeat(np.arange(graph.user_count, dtype=np.int64), graph.by_user.degrees)[tested]
     return HeldOut(train, users, graph.by_user.indices[tested].astype(np.int64), int((chosen & ~tested).sum()))

@@ -110,6 +110,7 @@ def side_pass(
         other_bias_variance=other.bias_variance,
         liked_starts=liked.starts,
         liked=liked.indices,
+        liked_weights=liked.weights,
         unliked_starts=None if unliked is None else unliked.starts,
         unliked=None if unliked is None else unliked.indices,
         bias=own.has_bias,

@@ -69,6 +69,16 @@ def scatter_rows(
     rows_out: NDArray[np.int32],
     low: NDArray[np.uint16] | None = None,
 ) -> None: ...
+def add_to_edges(
+    starts: NDArray[np.int64],
+    indices: NDArray[np.int32],
+    rows: NDArray[np.int32],
+    columns: NDArray[np.int32],
+    amounts: NDArray[np.int64],
+) -> NDArray[np.int64]: ...
+def transpose_weights(
+    indices: NDArray[np.int32], weights: NDArray[np.float32], starts_out: NDArray[np.int64]
+) -> NDArray[np.float32]: ...
 def sort_bucket(low: NDArray[np.uint16], rows: NDArray[np.int32], begin: int, starts: NDArray[np.int64]) -> None: ...
 def alias_table(weights: NDArray[np.float64]) -> tuple[NDArray[np.uint64], NDArray[np.int32]]: ...
 def count_negatives(

@@ -195,6 +195,8 @@ class DiskPool(ClosedAtEnd, WorkerPool):
         """Edges, and blocks of rows, in a file and mapped."""
         path = self.folder / f"{name}.safetensors"
         blocks = np.zeros(1, np.int64) if blocks is None else blocks
-        write_scratch(path, {"starts": edges.starts, "indices": edges.indices, "blocks": blocks})
+        weights = {} if edges.weights is None else {"weights": edges.weights}
+        write_scratch(path, {"starts": edges.starts, "indices": edges.indices, "blocks": blocks, **weights})
         stored = open_tensors(path, verify=False)
-        return Adjacency(stored["starts"], stored["indices"]), stored["blocks"]
+        kappa = stored["weights"] if weights else None
+        return Adjacency(stored["starts"], stored["indices"], kappa), stored["blocks"]

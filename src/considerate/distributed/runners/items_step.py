@@ -32,7 +32,7 @@ class ItemsStep:
         if light.corrections is not None:
             edges = light.liked.edges_by_item(count, run)
             users = np.repeat(np.arange(len(light.users), dtype=np.int32), light.liked.counts)
-            liked = Adjacency(edges.starts, users[edges.indices])
+            liked = Adjacency(edges.starts, users[edges.indices], edges.weights)
             terms = Terms(expected=self._closed_form(slice(None), light.corrections[edges.indices]))
         else:
             assert light.unliked is not None

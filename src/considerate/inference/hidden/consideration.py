@@ -61,7 +61,7 @@ class Consideration:
         likes = by_user.edges
         if np.any((weights == 0) & (by_item.degrees > 0)):
             kept = weights[by_user.indices] > 0
-            by_user = Adjacency(np.append(0, np.cumsum(kept))[by_user.starts], by_user.indices[kept])
+            by_user = by_user.keep(kept)
             by_item = transpose(by_user, len(weights))
         steps = WalkSteps(by_user, by_item, pull_of(weights, by_item.degrees))
         work = steps.work()
