@@ -54,6 +54,11 @@ EXAMPLES = {
         'considerate study ratings.parquet --where "rating >= 4" -o report/',
         'considerate study train.parquet --where "rating >= 4" --judged test.parquet -o report/',
     ),
+    "serve": (
+        "considerate serve --demo",
+        "considerate serve model.safetensors --events events.db",
+        "considerate serve model.safetensors --events events.db --host 0.0.0.0 --workers 4 --api-key-file key",
+    ),
     "simulate": (
         "considerate simulate --users 100000 --items 5000 -o likes.parquet",
         "considerate simulate --from-model --genres 8 -o likes.csv",

@@ -34,6 +34,7 @@ ROOMS = [
     "recommender",
     "study",
     "plot",
+    "service",
     "cli",
     "__init__",
 ]

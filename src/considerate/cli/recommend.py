@@ -285,13 +285,7 @@ def _explain(recommender: Recommender, rows: list[dict[str, Any]], likes: list[i
         row |= {"because": [], "considered_because": [], "by_popularity": 1.0}
         if row["cold"]:
             continue
-        why = recommender.explain(row["user"], row["item"], likes, N=3)
-        for name, kind, reasons in (
-            ("because", "logit", why.liked_because),
-            ("considered_because", "share", why.considered_because),
-        ):
-            row[name] = [{"item": item, "title": recommender.titles(item)[0], kind: share} for item, share in reasons]
-        row["by_popularity"] = why.by_popularity
+        row |= recommender.explain(row["user"], row["item"], likes, N=3).to_dict(recommender.model_)
 
 
 def _show(title: str, rows: list[dict[str, Any]]) -> None:

@@ -18,7 +18,7 @@ from considerate.kernels.reference import logistic_curvature
 from considerate.model.changes import folded_items
 from considerate.model.considered import considered_probability, inclusion_probabilities
 from considerate.model.model import Model
-from considerate.model.names import By, Lists, Ranked, check_count
+from considerate.model.names import By, Lists, Names, Ranked, check_count
 from considerate.model.predict import like_probability, logit_moments
 from considerate.model.ranking import best
 from considerate.parameters import FitPlan
@@ -48,6 +48,19 @@ class Explanation(tuple[float, Reasons]):
     def __getnewargs__(self) -> tuple[Any, ...]:
         return *self, self.p_considered, self.considered_because, self.by_popularity
 
+    def to_dict(self, model: Model) -> dict[str, Any]:
+        """The reasons as plain values, with the titles of the items; ids are those of the data."""
+        names = model.item_names()
+
+        def listed(kind: str, reasons: Reasons) -> list[dict[str, Any]]:
+            return [{"item": item, "title": model.title(names.row(item)), kind: share} for item, share in reasons]
+
+        return {
+            "because": listed("logit", self.liked_because),
+            "considered_because": listed("share", self.considered_because),
+            "by_popularity": self.by_popularity,
+        }
+
     @property
     def p_like(self) -> float:
         return self[0]
@@ -69,7 +82,11 @@ def explain(model: Model, userid: Any, itemid: Any, user_items: Any, N: int, by:
     else:
         adjacency = names.likes(user_items)
         liked, user = adjacency.row(0), model.fold_in.users(adjacency)
-    item = names.row(itemid)
+    return explain_item(model, user, liked, names.row(itemid), N, names)
+
+
+def explain_item(model: Model, user: Side, liked: NDArray[Any], item: int, N: int, names: Names) -> Explanation:
+    """The same of one user's posterior, the rows that they like and the row of an item."""
     mean, variance = logit_moments(user, model.items, np.zeros(1, np.int64), np.array([item]))
     shares = share_of_update(liked.astype(np.int64), user, model.shared, item, model.plan)
     probability = like_probability(mean, model.variance_scale * variance, model.recalibration)

@@ -218,6 +218,12 @@ class ShardedUsers:
                 self._open.popitem(last=False)
         return users
 
+    def keep_open(self) -> None:
+        """Open all shards, and keep them: a model that is saved anew in the folder removes their files."""
+        self._most = max(self._most, len(self.first) - 1)
+        for number in range(len(self.first) - 1):
+            self.shard(number)
+
     def _read(self, shard: int) -> Users:
         """The users of one shard, mapped or copied; ModelFileError where it is not the one that the index names."""
         sha256 = self.arrays["shards.sha256"][shard].tobytes().hex()

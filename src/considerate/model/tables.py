@@ -145,38 +145,51 @@ class RecommendationTable:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        model = self.model
-        ids, scores = lists
-        filled = ids >= 0
-        items = ids[filled]
-        user = np.repeat(np.arange(len(users.rows)), filled.sum(axis=1))
-        is_warm = np.ones(len(user), bool) if users.warm is None else users.warm[user]
-        mean, variance = logit_moments(users.side, model.items, users.rows[user], items)
-        if not is_warm.all():
-            nobody = np.zeros(len(items), np.int64)
-            cold = logit_moments(strangers(1, model.shared), model.items, nobody, items)
-            mean, variance = np.where(is_warm, mean, cold[0]), np.where(is_warm, variance, cold[1])
-        considered = considered_probability(np.full(len(items), np.nan) if inclusion is None else inclusion, mean)
-        variance = model.variance_scale * variance
-        low, high = like_interval(mean, variance, model.recalibration)
+        model, columns = self.model, recommendation_columns(self.model, users, lists, inclusion)
+        user, items = columns.pop("user"), columns.pop("item")
         if not isinstance(names, pa.Array):
             convert = str if self.user_type == pa.string() else integer_id
             names = pa.array([None if name is None else convert(name) for name in names], self.user_type)
-        columns: dict[str, Any] = {
+        columns |= {
             "user": names.take(pa.array(user)),
-            "rank": np.broadcast_to(np.arange(1, ids.shape[1] + 1, dtype=np.int32), ids.shape)[filled],
             "item": id_array(self.items.ids, items),
-            "p_like": like_probability(mean, variance, model.recalibration).astype(np.float32),
-            "low": low.astype(np.float32),
-            "high": high.astype(np.float32),
-            "p_considered": pa.array(considered, pa.float32(), from_pandas=True),
-            "score": scores[filled],
-            "cold": ~is_warm,
+            "p_considered": pa.array(columns["p_considered"], from_pandas=True),
         }
         if model.titles is not None:
             texts = string_array(model.titles).take(pa.array(items)).cast(pa.string())
             columns["title"] = pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)
         return pa.RecordBatch.from_pydict(columns, schema=self.schema)
+
+
+def recommendation_columns(
+    model: Model, users: UserBatch, lists: Lists, inclusion: NDArray[np.float64] | None
+) -> dict[str, Any]:
+    """What is said of each recommended item, an array each, one user after the other: `user` is a place in the batch,
+    `item` a row number; p_considered is NaN where it is not known. See `RecommendationTable`."""
+    ids, scores = lists
+    filled = ids >= 0
+    items = ids[filled]
+    user = np.repeat(np.arange(len(users.rows)), filled.sum(axis=1))
+    is_warm = np.ones(len(user), bool) if users.warm is None else users.warm[user]
+    mean, variance = logit_moments(users.side, model.items, users.rows[user], items)
+    if not is_warm.all():
+        nobody = np.zeros(len(items), np.int64)
+        cold = logit_moments(strangers(1, model.shared), model.items, nobody, items)
+        mean, variance = np.where(is_warm, mean, cold[0]), np.where(is_warm, variance, cold[1])
+    considered = considered_probability(np.full(len(items), np.nan) if inclusion is None else inclusion, mean)
+    variance = model.variance_scale * variance
+    low, high = like_interval(mean, variance, model.recalibration)
+    return {
+        "user": user,
+        "rank": np.broadcast_to(np.arange(1, ids.shape[1] + 1, dtype=np.int32), ids.shape)[filled],
+        "item": items,
+        "p_like": like_probability(mean, variance, model.recalibration).astype(np.float32),
+        "low": low.astype(np.float32),
+        "high": high.astype(np.float32),
+        "p_considered": considered.astype(np.float32),
+        "score": scores[filled],
+        "cold": ~is_warm,
+    }
 
 
 def recommendation_batches(

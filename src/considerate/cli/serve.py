@@ -1,0 +1,148 @@
+"""considerate serve"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+import typer
+
+from considerate.cli import screen
+from considerate.cli.options import grouped, option
+from considerate.errors import UsageError
+
+if TYPE_CHECKING:
+    from considerate.service.settings import ServiceSettings
+
+FEW_FILES = 1_024  # file handles: each connection takes one
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listening:
+    panel: ClassVar[str] = "Where it listens"
+    host: str = option("The address to listen at; 0.0.0.0 is every network of this machine.", "127.0.0.1")
+    port: int = option("The port.", 8000)
+    workers: int = option("Processes; they share the mapped model file and the events.", 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Serving:
+    panel: ClassVar[str] = "What it serves"
+    events: str | None = option("Keep likes as they come in this SQLite file; it is made if it is not there.", None)
+    demo: bool = option("In place of MODEL make up a catalogue, fit it, and serve that with events.", False)
+    poll: float = option("Seconds between looks for a new model at the path.", 1.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Protection:
+    panel: ClassVar[str] = "Who may ask for how much"
+    api_key_file: str | None = option("A file with the key that clients must send; /admin needs it.", None)
+    cors_origin: list[str] | None = option(
+        "Let pages of this origin ask, such as https://shop.example; repeat it. None may if not given.", None
+    )
+    rate_limit: float = option("Requests a second of one address, in each worker; 0 is no limit.", 0.0)
+    max_body: int = option("Bytes in the body of a request.", 1_000_000)
+    timeout: float = option("Seconds that a request may take to send its body, and to be answered.", 10.0)
+    access_log: bool = option("Log every request; without ids of users or items.", False)
+
+
+@grouped
+def serve(
+    listening: Listening,
+    serving: Serving,
+    protection: Protection,
+    model: Annotated[
+        str | None, typer.Argument(help="The model file, or the folder of a model in shards. A new one is swapped in.")
+    ] = None,
+) -> None:
+    """Serve a model over HTTP: recommendations, reasons, search, and events that count at once.
+
+    / is a page to try it, /docs lists every address. It needs the packages of `considerate[serve]`.
+    """
+    if (model is None) != serving.demo:
+        raise UsageError("say what to serve: give MODEL, or --demo.")
+    if listening.workers < 1 or not 0 < listening.port < 65_536:
+        raise UsageError(f"--workers is {listening.workers} and --port is {listening.port}; give possible numbers.")
+    for name in ("poll", "timeout", "max_body"):
+        value = getattr(serving if name == "poll" else protection, name)
+        if not value > 0:
+            raise UsageError(f"--{name.replace('_', '-')} is {value}; it must be above 0.")
+    try:
+        import uvicorn
+
+        from considerate.service.settings import ServiceSettings
+    except ImportError as error:
+        raise UsageError(f"serve needs {error.name}; install it: pip install 'considerate[serve]'.") from error
+    with _folder() as folder:
+        path, events = (model, serving.events) if model is not None else _demo(folder, serving.events)
+        settings = ServiceSettings(
+            model=os.path.abspath(path) if "://" not in path else path,
+            events=events,
+            api_key_file=protection.api_key_file,
+            cors_origins=tuple(protection.cors_origin or ()),
+            max_body=protection.max_body,
+            rate=protection.rate_limit,
+            timeout=protection.timeout,
+            poll=serving.poll,
+            access_log=protection.access_log,
+        )
+        _check(settings, listening)
+        settings.to_environment()
+        if listening.workers > 1:
+            os.environ["PROMETHEUS_MULTIPROC_DIR"] = os.path.join(folder, "metrics")
+            os.mkdir(os.environ["PROMETHEUS_MULTIPROC_DIR"])
+        screen.say("note", f"serving at http://{listening.host}:{listening.port}/ until Ctrl-C")
+        uvicorn.run(
+            "considerate.service.app:from_environment",
+            factory=True,
+            host=listening.host,
+            port=listening.port,
+            workers=listening.workers,
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            date_header=False,
+            timeout_graceful_shutdown=30,
+        )
+
+
+def _check(settings: ServiceSettings, listening: Listening) -> None:
+    """Say what is wrong before anything is started."""
+    import resource
+
+    from considerate.model.file import load_model
+
+    load_model(settings.model)
+    if settings.api_key() is None and listening.host not in ("127.0.0.1", "::1", "localhost"):
+        screen.say("warning", f"anyone who reaches {listening.host} can ask and store events; see --api-key-file.")
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    if 0 <= hard < FEW_FILES:
+        screen.say("warning", f"this process may open {hard} files, one a connection; raise `ulimit -n`.")
+
+
+def _demo(folder: str, events: str | None) -> tuple[str, str]:
+    """(model, events) of a catalogue that never was."""
+    from considerate.cli.demo_catalogue import make_catalogue
+    from considerate.recommender import Recommender
+
+    screen.say("note", "making up a catalogue of films and 4,000 people, and fitting it: some seconds")
+    path = os.path.join(folder, "demo.safetensors")
+    catalogue = make_catalogue(4_000)
+    Recommender(factors=8, sweeps=20).fit(catalogue.interactions).save(path)
+    return path, events or os.path.join(folder, "events.db")
+
+
+@contextmanager
+def _folder() -> Iterator[str]:
+    """A folder for what lives as long as the service."""
+    folder = tempfile.mkdtemp(prefix="considerate-serve-")
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

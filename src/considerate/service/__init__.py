@@ -1,0 +1,13 @@
+"""The model behind HTTP: `considerate serve`, with the extra `considerate[serve]`.
+
+app.py        the ASGI application: limits, keys, routes, answers
+schemas.py    what is asked and answered, as msgspec structs; openapi.py makes the document of them
+state.py      the model that is served, and how another takes its place
+scoring.py    one call of the kernel for all requests that wait
+landscape.py  the items that any setting of the knobs can bring up
+events.py     likes as they come, in SQLite
+problems.py   errors (RFC 9457); metrics.py, settings.py
+page/         the page at /
+
+Nothing here is imported before a service is started: the packages of the extra are not needed elsewhere.
+"""

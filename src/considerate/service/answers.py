@@ -1,0 +1,209 @@
+"""The answers that are not one user's list: searches, items, reasons, landscapes and batches. They run in threads."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import numpy as np
+from msgspec import UNSET
+
+from considerate._version import __version__
+from considerate.data.graph import Adjacency
+from considerate.data.vocabulary import Id, integer_id
+from considerate.errors import UsageError
+from considerate.model.considered import considered_probability, inclusion_probabilities
+from considerate.model.explain import explain_item, similar_items
+from considerate.model.find import matching_rows
+from considerate.model.predict import like_interval, like_probability, logit_moments
+from considerate.model.serving import BLOCK, Ranker
+from considerate.model.tables import RecommendationTable
+from considerate.service import schemas
+from considerate.service.landscape import reachable
+from considerate.service.problems import Problem
+from considerate.service.scoring import Person, Question, Scoring, check_explains
+from considerate.service.state import ServedModel
+
+
+def search(served: ServedModel, query: schemas.SearchQuery) -> schemas.ItemsAnswer:
+    """Items by their titles; without a text, the most liked."""
+    degree = served.model.item_degree
+    if query.q.strip():
+        rows = [row for _, row in matching_rows(served.model, query.q)[: query.n]]
+    else:
+        rows = np.argsort(-degree, kind="stable")[: query.n].tolist()
+    items = [schemas.ItemAnswer(*served.named(row), int(degree[row])) for row in rows]
+    return schemas.ItemsAnswer(served.digest, items)
+
+
+def item(served: ServedModel, name: str) -> schemas.ItemDetail:
+    """One item."""
+    (row,) = served.item_rows([name])
+    model = served.model
+    numbers = int(model.item_degree[row]), float(model.log_popularity[row])
+    return schemas.ItemDetail(served.digest, *served.named(row), *numbers)
+
+
+def similar(served: ServedModel, name: str, query: schemas.SimilarQuery) -> schemas.SimilarAnswer:
+    """The items most like one, which is left out."""
+    (row,) = served.item_rows([name])
+    rows, cosines = similar_items(served.model, row, query.n, None, allowed=None, denied=[row], by="row")
+    degree = served.model.item_degree
+    items = [
+        schemas.SimilarItem(rank, *served.named(other), int(degree[other]), cosine)
+        for rank, (other, cosine) in enumerate(zip(rows.tolist(), cosines.tolist()), 1)
+    ]
+    return schemas.SimilarAnswer(served.digest, served.named(row)[0], items)
+
+
+def explanation(scoring: Scoring, request: schemas.ExplanationRequest) -> schemas.ExplanationAnswer:
+    """Why someone would like and consider an item."""
+    served = scoring.served()
+    person = someone(scoring, served, request.user, request.likes)
+    check_explains(served, person)
+    (row,) = served.item_rows([request.item])
+    why = explain_item(served.model, person.posterior, person.liked, row, request.n, served.items)
+    return schemas.ExplanationAnswer(
+        served.digest,
+        request.user,
+        *served.named(row),
+        why.p_like,
+        why.p_considered,
+        **why.to_dict(served.model),
+        ignored=person.ignored if request.likes is not None else UNSET,
+    )
+
+
+def landscape(scoring: Scoring, request: schemas.LandscapeRequest) -> schemas.LandscapeAnswer:
+    """The parts of the scores of all items that the knobs can bring up, and of a sample of the rest."""
+    for name, (first, last) in (("popularity", request.popularity), ("lift", request.lift)):
+        if first > last:
+            raise Problem("invalid", f"The range of {name} is from {first} to {last}; give the lower end first.")
+    served = scoring.served()
+    person, model = someone(scoring, served, request.user, request.likes), served.model
+    if model.plan.tilt != 0.0:
+        raise UsageError("this model was fitted with a tilt, and its scores are no straight lines in the knobs.")
+    may = np.ones(model.item_count, bool)
+    may[person.liked] = False
+    rows = np.flatnonzero(may).astype(np.int32)
+    mean, variance = logit_moments(person.side, model.items, np.full(len(rows), person.row), rows)
+    popularity = model.log_popularity[rows]
+    lift = None
+    if model.consideration is not None and len(person.liked):
+        lift = model.log_lift(user_likes(person))[0][rows]
+    terms = [term.astype(np.float64) for term in (popularity, lift) if term is not None]
+    reached = reachable(mean.astype(np.float64), terms, [request.popularity, request.lift][: len(terms)], request.n)
+    complete = len(reached) <= request.points
+    if not complete:  # those with the highest scores by the model's own knobs
+        own = mean + np.float32(model.plan.popularity_weight) * popularity
+        reached = np.sort(reached[np.argsort(-own[reached], kind="stable")[: request.points]])
+    rest = np.setdiff1d(np.arange(len(rows)), reached, assume_unique=True)
+    sample = rest[np.linspace(0, len(rest) - 1, min(len(rest), request.points - len(reached))).astype(np.int64)]
+    chosen = np.concatenate([reached, sample])
+    mean, scaled = mean[chosen], model.variance_scale * variance[chosen]
+    low, high = like_interval(mean, scaled, model.recalibration)
+    inclusion = np.full(len(chosen), np.nan)
+    if len(person.liked) and (model.users.knows_likes or person.folded):
+        inclusion = inclusion_probabilities(model, user_likes(person), rows[chosen][None, :])
+    considered = considered_probability(inclusion, mean).astype(np.float32).tolist()
+    names = [served.named(row) for row in rows[chosen].tolist()]
+    return schemas.LandscapeAnswer(
+        model=served.digest,
+        user=request.user,
+        events=person.sequence,
+        total=len(rows),
+        reached=len(reached),
+        complete=complete,
+        item=[name for name, _ in names],
+        title=[title for _, title in names],
+        logit=mean.tolist(),
+        log_popularity=popularity[chosen].tolist(),
+        log_lift=None if lift is None else lift[chosen].tolist(),
+        p_like=like_probability(mean, scaled, model.recalibration).astype(np.float32).tolist(),
+        low=low.astype(np.float32).tolist(),
+        high=high.astype(np.float32).tolist(),
+        p_considered=[chance if chance == chance else None for chance in considered],
+        ignored=person.ignored if request.likes is not None else UNSET,
+    )
+
+
+def someone(scoring: Scoring, served: ServedModel, user: Id | None, likes: list[Id] | None) -> Person:
+    """A user by id, or someone new by likes."""
+    if (user is None) == (likes is None):
+        raise Problem("invalid", "Give either `user`, an id, or `likes`, a list of items.")
+    return scoring.person(served, user, likes)
+
+
+def user_likes(person: Person) -> Adjacency:
+    return Adjacency.of_rows([person.liked])
+
+
+def batch(scoring: Scoring, request: schemas.BatchRequest) -> tuple[ServedModel, Ranker, list[schemas.BatchEntry]]:
+    """An entry for each user; all of one model."""
+    served, options = scoring.served(), request.ranking()
+    ranker = served.ranker(options, request.n)
+    questions = [
+        Question(options, request.n, user, cold=request.cold, explain=request.explain) for user in request.users
+    ]
+    entries = []
+    for first in range(0, len(questions), BLOCK):
+        part = questions[first : first + BLOCK]
+        for question, answer in zip(part, scoring.answer(part, served)):
+            assert question.user is not None
+            if isinstance(answer, Problem):
+                entries.append(schemas.BatchEntry(question.user, error=answer.details()))
+            elif isinstance(answer, BaseException):
+                raise answer
+            else:
+                person = answer.person
+                entries.append(schemas.BatchEntry(question.user, not person.warm, person.sequence, answer.items or []))
+    return served, ranker, entries
+
+
+def batch_stream(served: ServedModel, entries: list[schemas.BatchEntry]) -> bytes:
+    """The lists of a batch as an Arrow stream, in the columns of `recommend_table`. The errors are in the metadata of
+    its schema, as JSON: [{user, error}]."""
+    import pyarrow as pa
+
+    errors = [entry for entry in entries if entry.error is not UNSET]
+    table = RecommendationTable(served.model, [entry.user for entry in entries])
+    convert = str if table.user_type == pa.string() else integer_id
+    rows = [(entry, each) for entry in entries if entry.items is not UNSET for each in entry.items]
+    columns: dict[str, list[Any]] = {
+        "user": [convert(entry.user) for entry, _ in rows],
+        "cold": [entry.cold for entry, _ in rows],
+    }
+    arrays = [columns.get(name) or [getattr(each, name) for _, each in rows] for name in table.schema.names]
+    about = {"errors": msgspec.json.encode(errors), "model": served.digest}
+    sink = pa.BufferOutputStream()
+    made = pa.table(arrays, schema=table.schema).replace_schema_metadata(about)
+    with pa.ipc.new_stream(sink, made.schema) as stream:
+        stream.write_table(made)
+    return bytes(sink.getvalue())
+
+
+def model_answer(served: ServedModel, takes_events: bool) -> schemas.ModelAnswer:
+    """The model, in numbers."""
+    model, plan = served.model, served.model.plan
+    line, chosen = model.recalibration, plan.chosen
+    plain = (int, float, str, bool, type(None))
+    return schemas.ModelAnswer(
+        digest=served.digest,
+        version=__version__,
+        since=datetime.fromtimestamp(served.since, UTC).isoformat(timespec="seconds"),
+        users=model.user_count,
+        items=model.item_count,
+        likes=model.users.edges,
+        factors=model.factors,
+        sweeps=max(0, len(model.bounds) - 1),
+        converged=model.converged,
+        has_titles=model.titles is not None,
+        knows_likes=model.users.knows_likes,
+        popularity=plan.popularity_weight,
+        lift=None if model.consideration is None else plan.lift_weight,
+        calibration=schemas.Calibration(line.slope, line.shift),
+        settings={name: value for name, value in model.parameters.items() if isinstance(value, plain)},
+        chosen=None if chosen is None else {name: float(value) for name, value in chosen.settings.items()},
+        takes_events=takes_events,
+    )

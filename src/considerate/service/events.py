@@ -1,0 +1,253 @@
+"""What users do, as they do it: appended to SQLite, and on disk before anyone is told so.
+
+One thread writes, and commits all that wait together (synchronous=FULL in WAL mode: a commit returns when the log has
+been synced). Readers, in this process or in others, see what was committed before they ask. Erasing overwrites
+(secure_delete), empties the log and rewrites the file. Of a key that makes an event idempotent a salted hash is kept,
+also after erasure, so that a retry does not bring an erased event back.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import queue
+import secrets
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from considerate.errors import UsageError
+from considerate.service.metrics import Metrics
+
+logger = logging.getLogger("considerate.service")
+VERSION = 1
+SYNCHRONOUS = "full"
+KINDS = ("like", "unlike", "considered")
+MOST_TOGETHER = 256  # requests in one commit
+BUSY_SECONDS = 5.0  # that a writer waits for another process
+MOST_READ = 100_000  # of one user's events, the latest, that count
+SCHEMA = """
+create table if not exists about (name text primary key, value blob not null) without rowid;
+create table if not exists events (
+    sequence integer primary key autoincrement, user text not null, item text not null, kind integer not null,
+    time integer not null
+);
+create index if not exists events_of_user on events (user, sequence);
+create table if not exists keys (hash blob primary key, sequence integer not null) without rowid;
+"""
+
+
+class NewEvent(NamedTuple):
+    """An event as it is asked to be stored."""
+
+    user: str
+    item: str
+    kind: str
+    key: str | None
+
+
+class EventRow(NamedTuple):
+    """An event as it is stored."""
+
+    sequence: int
+    item: str
+    kind: str
+    seconds: int  # since 1970
+
+
+class EventsUnavailable(Exception):
+    """The events could not be stored or read now: a full disk, say. Nothing was acknowledged."""
+
+
+Done = Callable[[Any, BaseException | None], None]  # called with a result, or with an error
+
+
+class EventStore:
+    """The events of a service. `append` and `erase` return at once; `done` is called from the writer's thread."""
+
+    def __init__(self, path: str, metrics: Metrics) -> None:
+        self.path, self.metrics = path, metrics
+        self.failing = False  # whether the last commit failed
+        self._queue: queue.SimpleQueue[tuple[Any, Done] | None] = queue.SimpleQueue()
+        self._local = threading.local()
+        self._open: list[sqlite3.Connection] = []
+        try:
+            os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))  # what people like is theirs
+            self._salt, version = self._prepare(self._connect())
+        except (sqlite3.Error, OSError) as error:
+            raise UsageError(
+                f"{path}: is no file of events, or cannot be written ({error}); give a new one."
+            ) from error
+        if version != VERSION:
+            raise UsageError(f"{path}: was made by a newer version of considerate; use that one.")
+        self._thread = threading.Thread(target=self._write_all, name="events", daemon=True)
+        self._thread.start()
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+        self._open.append(connection)
+        for pragma in ("journal_mode=wal", f"synchronous={SYNCHRONOUS}", "secure_delete=on"):
+            connection.execute(f"pragma {pragma}")
+        return connection
+
+    def _prepare(self, connection: sqlite3.Connection) -> tuple[bytes, int]:
+        """(salt, version) of the file, which gets its tables if it is new."""
+        connection.executescript(f"begin immediate;{SCHEMA}commit;")
+        connection.execute("insert or ignore into about values ('salt', ?)", (secrets.token_bytes(32),))
+        connection.execute("insert or ignore into about values ('version', ?)", (VERSION,))
+        about = dict(connection.execute("select name, value from about"))
+        return bytes(about["salt"]), int(about["version"])
+
+    # --- Reading: from any thread, each with a connection of its own ---
+
+    def _reader(self) -> sqlite3.Connection:
+        connection = getattr(self._local, "connection", None)
+        if connection is None:
+            connection = self._local.connection = self._connect()
+        return connection
+
+    def of_users(self, users: Iterable[str]) -> dict[str, list[tuple[int, str, int]]]:
+        """user -> (sequence, item, number of the kind), in order; users without events are left out."""
+        sql = "select sequence, item, kind from events where user = ? order by sequence desc limit ?"
+        found = {}
+        try:
+            reader = self._reader()
+            for user in users:
+                rows = reader.execute(sql, (user, MOST_READ)).fetchall()
+                if rows:
+                    found[user] = rows[::-1]
+        except sqlite3.Error as error:
+            raise EventsUnavailable(str(error)) from error
+        return found
+
+    def page(self, user: str, after: int, count: int) -> list[EventRow]:
+        """Some of a user's events, those after a sequence number."""
+        sql = "select sequence, item, kind, time from events where user = ? and sequence > ? order by sequence limit ?"
+        try:
+            rows = self._reader().execute(sql, (user, after, count)).fetchall()
+        except sqlite3.Error as error:
+            raise EventsUnavailable(str(error)) from error
+        return [EventRow(sequence, item, KINDS[kind], seconds) for sequence, item, kind, seconds in rows]
+
+    # --- Writing: in one thread ---
+
+    def append(self, events: Sequence[NewEvent], done: Done) -> None:
+        """Store events; `done` gets (sequence, whether it was there before) of each, when they are on disk."""
+        self._queue.put((list(events), done))
+
+    def erase(self, user: str, done: Done) -> None:
+        """Erase a user's events; `done` gets their number when no byte of them is left in the files."""
+        self._queue.put((user, done))
+
+    def waiting(self) -> int:
+        """Requests that wait for the writer."""
+        return self._queue.qsize()
+
+    def close(self) -> None:
+        """Store what waits, and end."""
+        self._queue.put(None)
+        self._thread.join()
+        for connection in self._open:
+            connection.close()
+
+    def _write_all(self) -> None:
+        connection = self._connect()
+        job = self._queue.get()
+        while job is not None:
+            jobs = [job]
+            while len(jobs) < MOST_TOGETHER and isinstance(jobs[-1][0], list):
+                try:
+                    following = self._queue.get_nowait()
+                except queue.Empty:
+                    break
+                if following is None:
+                    self._queue.put(None)
+                    break
+                jobs.append(following)
+            erasures = [jobs.pop()] if isinstance(jobs[-1][0], str) else []
+            if jobs:
+                self._answer(jobs, partial(self._store, connection, [events for events, _ in jobs]))
+            for erasure in erasures:
+                self._answer([erasure], partial(self._erase, connection, erasure[0]))
+            job = self._queue.get()
+
+    def _answer(self, jobs: list[tuple[Any, Done]], run: Callable[[], list[Any]]) -> None:
+        try:
+            results = run()
+        except (sqlite3.Error, OSError) as error:
+            self.failing = True
+            self.metrics.failures.inc()
+            logger.error("events not stored", extra={"fields": {"reason": str(error)}})
+            failure = EventsUnavailable(str(error))
+            for _, done in jobs:
+                done(None, failure)
+            return
+        self.failing = False
+        for (_, done), result in zip(jobs, results):
+            done(result, None)
+
+    def _store(self, connection: sqlite3.Connection, groups: list[list[NewEvent]]) -> list[list[tuple[int, bool]]]:
+        now, counts, duplicates = int(time.time()), dict.fromkeys(KINDS, 0), 0
+        connection.execute("begin immediate")
+        try:
+            results = []
+            for events in groups:
+                stored = []
+                for event in events:
+                    sequence, is_new = self._insert(connection, event, now)
+                    stored.append((sequence, not is_new))
+                    counts[event.kind] += is_new
+                    duplicates += not is_new
+                results.append(stored)
+            connection.execute("commit")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("rollback")
+            raise
+        self.metrics.commits.inc()
+        self.metrics.duplicates.inc(duplicates)
+        for kind, count in counts.items():
+            self.metrics.events.labels(kind).inc(count)
+        return results
+
+    def _insert(self, connection: sqlite3.Connection, event: NewEvent, now: int) -> tuple[int, bool]:
+        """(sequence, whether it is new)."""
+        hashed = None
+        if event.key is not None:
+            content = f"{len(event.user)} {event.user} {event.key}".encode()
+            hashed = hashlib.blake2b(content, key=self._salt, digest_size=16).digest()
+            known = connection.execute("select sequence from keys where hash = ?", (hashed,)).fetchone()
+            if known is not None:
+                return known[0], False
+        values = event.user, event.item, KINDS.index(event.kind), now
+        sql = "insert into events (user, item, kind, time) values (?, ?, ?, ?)"
+        sequence = int(connection.execute(sql, values).lastrowid or 0)
+        if hashed is not None:
+            connection.execute("insert into keys values (?, ?)", (hashed, sequence))
+        return sequence, True
+
+    def _erase(self, connection: sqlite3.Connection, user: str) -> list[int]:
+        """Delete, and leave no trace. An erasure that did not end is noted in the file, and the next one ends it."""
+        connection.execute("begin immediate")
+        erased = connection.execute("delete from events where user = ?", (user,)).rowcount
+        if erased:
+            connection.execute("insert or replace into about values ('traces', 1)")
+        connection.execute("commit")
+        if connection.execute("select 1 from about where name = 'traces'").fetchone() is not None:
+            self._empty_log(connection)
+            connection.execute("vacuum")
+            connection.execute("delete from about where name = 'traces'")
+            self._empty_log(connection)
+        return [erased]
+
+    def _empty_log(self, connection: sqlite3.Connection) -> None:
+        """Copy the log into the file and truncate it; readers that hold it back are waited for."""
+        until = time.monotonic() + BUSY_SECONDS
+        while connection.execute("pragma wal_checkpoint(truncate)").fetchone()[0]:
+            if time.monotonic() > until:
+                raise sqlite3.OperationalError("a reader holds the log; the old pages are still in it")
+            time.sleep(0.01)

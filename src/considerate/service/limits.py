@@ -1,0 +1,53 @@
+"""Who may ask, and how often."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import time
+from collections import OrderedDict
+
+from considerate.service.problems import Problem
+
+MOST_CLIENTS = 10_000  # whose rate is remembered
+
+
+class ApiKey:
+    """A key that clients send as `Authorization: Bearer KEY` or `X-API-Key: KEY`. Compared in constant time."""
+
+    def __init__(self, key: str | None) -> None:
+        self.is_set = key is not None
+        self._digest = hashlib.sha256((key or "").encode()).digest()
+
+    def check(self, headers: dict[bytes, bytes]) -> None:
+        """A problem where there is a key and the client has another or none."""
+        if not self.is_set:
+            return
+        scheme, _, bearer = headers.get(b"authorization", b"").partition(b" ")
+        given = bearer.strip() if scheme.lower() == b"bearer" else headers.get(b"x-api-key", b"")
+        if not hmac.compare_digest(hashlib.sha256(given).digest(), self._digest):
+            detail = "Send the key of the service as `Authorization: Bearer KEY`."
+            raise Problem("no-key", detail, {"WWW-Authenticate": "Bearer"})
+
+
+class RateLimit:
+    """Requests a second of one client, by address: a bucket that holds one second's requests and fills steadily."""
+
+    def __init__(self, rate: float) -> None:
+        self.rate, self.most = rate, max(1.0, rate)
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # client -> (left, when)
+
+    def check(self, client: str) -> None:
+        """A problem where the client asks too often."""
+        if self.rate <= 0:
+            return
+        now = time.monotonic()
+        left, when = self._buckets.pop(client, (self.most, now))
+        left = min(self.most, left + (now - when) * self.rate)
+        self._buckets[client] = max(0.0, left - 1.0) if left >= 1.0 else left, now
+        if len(self._buckets) > MOST_CLIENTS:
+            self._buckets.popitem(last=False)
+        if left < 1.0:
+            wait = max(1, round((1.0 - left) / self.rate))
+            detail = f"More than {self.rate:g} requests a second came from your address; try again in {wait} s."
+            raise Problem("too-many", detail, {"Retry-After": str(wait)})

@@ -1,0 +1,29 @@
+"""Logs: one JSON object a line on stderr. They have routes, numbers and ids of requests; nothing of users or items."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import time
+
+
+class JsonLines(logging.Formatter):
+    """A record as JSON. Its own fields are in `extra={"fields": {...}}`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        head = {"time": f"{stamp}.{int(record.msecs):03d}Z", "level": record.levelname.lower(), "process": os.getpid()}
+        error = {"error": record.exc_info[0].__name__} if record.exc_info and record.exc_info[0] else {}
+        return json.dumps(head | {"message": record.getMessage()} | getattr(record, "fields", {}) | error)
+
+
+def configure_logs() -> None:
+    """Write the logs of the service, and those of uvicorn, as JSON lines."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines())
+    for name, level in (("considerate.service", logging.INFO), ("uvicorn.error", logging.INFO)):
+        logger = logging.getLogger(name)
+        logger.handlers, logger.propagate = [handler], False
+        logger.setLevel(level)

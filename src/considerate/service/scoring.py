@@ -1,0 +1,345 @@
+"""One call of the kernel for all requests that wait.
+
+A thread takes whatever has come in while it was busy; nobody waits for a timer. A list does not depend on who else is
+in the call: the kernel adds in an order of its own, and everyone is folded in alone. So the answers are those of
+`Recommender.recommend_table` and `recommend_for`, to the last digit.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from considerate._version import __version__
+from considerate.data.graph import Adjacency
+from considerate.data.vocabulary import Id
+from considerate.errors import UsageError
+from considerate.inference.posterior import Side
+from considerate.model.considered import inclusion_probabilities
+from considerate.model.explain import explain_item
+from considerate.model.predict import strangers
+from considerate.model.ranking import RankingOptions
+from considerate.model.serving import BLOCK, Ranker, UserBatch
+from considerate.model.tables import recommendation_columns
+from considerate.model.users import UserRows
+from considerate.service.events import KINDS, EventStore, EventsUnavailable
+from considerate.service.metrics import Metrics
+from considerate.service.problems import Problem, shortened
+from considerate.service.schemas import RecommendedItem, Why
+from considerate.service.state import ModelHolder, ServedModel
+
+LIKE, UNLIKE = KINDS.index("like"), KINDS.index("unlike")
+REASONS = 3  # of an item, where a list is explained
+EventOfUser = tuple[int, str, int]  # sequence, item, number of the kind
+Done = Callable[[Any, BaseException | None], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Who asks, and for what: a user by id, or someone new by likes."""
+
+    options: RankingOptions
+    count: int
+    user: Id | None = None
+    likes: list[Id] | None = None
+    cold: str = "error"
+    explain: bool = False
+    etags: str | None = None  # answers that the client has: If-None-Match
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """What is known of one user at the time of a request."""
+
+    side: Side
+    row: int  # of the side
+    key: int  # the row in the model, or -1
+    liked: NDArray[np.int32]  # rows, ascending
+    warm: bool  # whether anything is known
+    sequence: int  # of the last event; 0: there is none
+    ignored: list[Id]  # likes that the model does not know
+    folded: bool = False
+
+    @property
+    def posterior(self) -> Side:
+        """Of this user alone."""
+        return self.side.take(np.array([self.row]))
+
+
+@dataclass(frozen=True, slots=True)
+class ListAnswer:
+    """The answer to a question; `items` is None where the client has it already."""
+
+    served: ServedModel
+    person: Person
+    ranker: Ranker
+    items: list[RecommendedItem] | None
+
+
+def etag(served: ServedModel, sequence: int) -> str:
+    """What an answer to a given address depends on: the model, the user's events, and this code."""
+    return f'W/"{served.digest[:24]}-{sequence}-{__version__}"'
+
+
+def event_id(given: Id) -> str:
+    """An id as events keep it: a text, without the white space that readers of data remove, too."""
+    return str(given).strip() or str(given)
+
+
+class Scoring:
+    """Answers questions with the model of the moment and the events that are on disk."""
+
+    def __init__(self, holder: ModelHolder, events: EventStore | None, metrics: Metrics) -> None:
+        self.holder, self.events, self.metrics = holder, events, metrics
+        self._queue: queue.SimpleQueue[tuple[Question, Done] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="scoring", daemon=True)
+        self._thread.start()
+
+    def ask(self, question: Question, done: Done) -> None:
+        """`done` is called with a `ListAnswer` or an error, from the thread that scores."""
+        self._queue.put((question, done))
+
+    def waiting(self) -> int:
+        return self._queue.qsize()
+
+    def close(self) -> None:
+        self._queue.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        asked = self._queue.get()
+        while asked is not None:
+            waiting = [asked]
+            while len(waiting) < BLOCK:
+                try:
+                    following = self._queue.get_nowait()
+                except queue.Empty:
+                    break
+                if following is None:
+                    self._queue.put(None)
+                    break
+                waiting.append(following)
+            answers = self.answer([question for question, _ in waiting])
+            for (_, done), answer in zip(waiting, answers):
+                if isinstance(answer, BaseException):
+                    done(None, answer)
+                else:
+                    done(answer, None)
+            asked = self._queue.get()
+
+    # --- Who they are ---
+
+    def served(self) -> ServedModel:
+        """The model in use."""
+        served = self.holder.current
+        if served is None:
+            raise Problem("no-model", "The model is being read; try again in a moment.", {"Retry-After": "1"})
+        return served
+
+    def people(self, served: ServedModel, asked: Sequence[tuple[Id | None, list[Id] | None]]) -> list[Person]:
+        """Users by id, with their events, or by likes."""
+        names = [user for user, _ in asked if user is not None]
+        rows = served.users.rows(np.array(names, object), unknown=True) if names else np.empty(0, np.int64)
+        known = rows >= 0
+        some, local = served.model.users.some(rows[known])
+        places = np.full(len(rows), -1)
+        places[known] = local
+        events = self._events_of(names)
+        of_model = iter(zip(rows.tolist(), places.tolist()))
+        people = []
+        for name, likes in asked:
+            if name is None:
+                found, ignored = served.known_likes(likes or [])
+                people.append(self._folded(served, set(found), ignored=ignored))
+            else:
+                people.append(self._known(served, some, *next(of_model), events.get(event_id(name), [])))
+        return people
+
+    def _known(self, served: ServedModel, users: UserRows, row: int, place: int, events: list[EventOfUser]) -> Person:
+        """A user by the row in the model, which is at a place of `users`, and by events; the row may be -1."""
+        sequence = events[-1][0] if events else 0
+        if row < 0:
+            return self._folded(served, self._with_events(served, set(), events), row, sequence)
+        liked, degree = users.liked.row(place), int(users.degree[place])
+        if events:
+            trained = set(liked.tolist())
+            likes = self._with_events(served, trained, events)
+            if likes != trained and len(liked) == degree:
+                return self._folded(served, likes, row, sequence)
+            liked = _rows(likes)  # a model that was saved without likes keeps its posterior: events alone know less
+        return Person(users.side, place, row, liked, degree > 0, sequence, [])
+
+    def person(self, served: ServedModel, user: Id | None, likes: list[Id] | None) -> Person:
+        """One user; a problem where nothing is known of them."""
+        (person,) = self.people(served, [(user, likes)])
+        if not person.warm:
+            raise unknown_user(user)
+        return person
+
+    def _events_of(self, names: list[Id]) -> dict[str, list[EventOfUser]]:
+        if self.events is None or not names:
+            return {}
+        try:
+            return self.events.of_users({event_id(name) for name in names})
+        except EventsUnavailable as error:
+            raise Problem(
+                "no-events", "The events cannot be read; try again in a moment.", {"Retry-After": "5"}
+            ) from error
+
+    def _with_events(self, served: ServedModel, liked: set[int], events: list[EventOfUser]) -> set[int]:
+        """Likes after all events; a like or unlike of an item that the model does not know changes nothing yet."""
+        if not events:
+            return liked
+        now = set(liked)
+        rows = served.items.rows(np.array([item for _, item, _ in events], object), unknown=True).tolist()
+        for row, (_, _, kind) in zip(rows, events):
+            if row >= 0 and kind == LIKE:
+                now.add(row)
+            elif row >= 0 and kind == UNLIKE:
+                now.discard(row)
+        return now
+
+    def _folded(
+        self, served: ServedModel, likes: set[int], row: int = -1, sequence: int = 0, ignored: Sequence[Id] = ()
+    ) -> Person:
+        """Someone by likes, or where there are none, the prior."""
+        model, liked = served.model, _rows(likes)
+        if likes:
+            self.metrics.folded.inc()
+        side = model.fold_in.users(Adjacency.of_rows([liked])) if likes else strangers(1, model.shared)
+        return Person(side, 0, row, liked, len(liked) > 0, sequence, list(ignored), folded=True)
+
+    # --- What they get ---
+
+    def answer(
+        self, questions: Sequence[Question], served: ServedModel | None = None
+    ) -> list[ListAnswer | BaseException]:
+        """Each question's answer or error; those with the same options are ranked in one call."""
+        try:
+            served = served or self.served()
+            people = self.people(served, [(question.user, question.likes) for question in questions])
+        except Exception as error:
+            if len(questions) == 1:
+                return [error]
+            return [answer for question in questions for answer in self.answer([question], served)]
+        answers: list[ListAnswer | BaseException] = [RuntimeError()] * len(questions)
+        groups: dict[tuple[RankingOptions, int], list[int]] = {}
+        for place, (question, person) in enumerate(zip(questions, people)):
+            if question.cold == "error" and not person.warm:
+                answers[place] = unknown_user(question.user)
+            else:
+                groups.setdefault((question.options, question.count), []).append(place)
+        for (options, count), places in groups.items():
+            try:
+                ranker = served.ranker(options, count)
+                self._rank(served, ranker, questions, people, places, answers)
+            except Exception as error:
+                for place in places:
+                    answers[place] = error
+        return answers
+
+    def _rank(
+        self,
+        served: ServedModel,
+        ranker: Ranker,
+        questions: Sequence[Question],
+        people: list[Person],
+        places: list[int],
+        answers: list[ListAnswer | BaseException],
+    ) -> None:
+        """The answers of those at some places, who ask with the same options."""
+        asked = []
+        for place in places:
+            known = questions[place].etags
+            if known is not None and etag(served, people[place].sequence) in known:
+                answers[place] = ListAnswer(served, people[place], ranker, None)
+            else:
+                asked.append(place)
+        size = BLOCK if ranker.by_logit else 1  # otherwise BLAS adds, in an order that depends on the batch
+        for first in range(0, len(asked), size):
+            some = asked[first : first + size]
+            lists = ranked(served, ranker, [people[place] for place in some], [questions[p].explain for p in some])
+            self.metrics.batch.observe(len(some))
+            for place, items in zip(some, lists):
+                answers[place] = ListAnswer(served, people[place], ranker, items)
+
+
+def ranked(
+    served: ServedModel, ranker: Ranker, people: list[Person], explained: list[bool]
+) -> list[list[RecommendedItem]]:
+    """The lists of some people, by one call of the kernel."""
+    model = served.model
+    knows_likes = model.users.knows_likes
+    if not knows_likes and ranker.options.lift and not all(person.folded for person in people):
+        raise UsageError("lift needs the user's likes, and this model was saved without them; leave lift out.")
+    batch = user_batch(people)
+    lists, inclusion = ranker.rank(batch), None
+    if knows_likes or all(person.folded for person in people):
+        assert batch.liked is not None
+        inclusion = inclusion_probabilities(model, batch.liked, lists[0])
+    columns = recommendation_columns(model, batch, lists, inclusion)
+    ends = np.searchsorted(columns["user"], np.arange(len(people)), side="right").tolist()
+    rows, considered = columns["item"].tolist(), columns["p_considered"].tolist()
+    items = [
+        RecommendedItem(rank, *served.named(row), p_like, low, high, chance if chance == chance else None, score)
+        for rank, row, p_like, low, high, chance, score in zip(
+            columns["rank"].tolist(),
+            rows,
+            *(columns[name].tolist() for name in ("p_like", "low", "high")),
+            considered,
+            columns["score"].tolist(),
+        )
+    ]
+    starts = [0, *ends[:-1]]
+    for person, explain, start, end in zip(people, explained, starts, ends):
+        for place in range(start, end) if explain else ():
+            items[place].why = why(served, person, rows[place])
+    return [items[start:end] for start, end in zip(starts, ends)]
+
+
+def why(served: ServedModel, person: Person, item: int) -> Why | None:
+    """The reasons of one recommendation, as the shell gives them; None of someone of whom nothing is known."""
+    if not person.warm:
+        return None
+    check_explains(served, person)
+    explanation = explain_item(served.model, person.posterior, person.liked, item, REASONS, served.items)
+    return Why(**explanation.to_dict(served.model))
+
+
+def check_explains(served: ServedModel, person: Person) -> None:
+    """UsageError where the likes that would explain are not known."""
+    if not served.model.users.knows_likes and not person.folded:
+        raise UsageError("this model was saved without likes, and cannot explain by them.")
+
+
+def user_batch(people: list[Person]) -> UserBatch:
+    """People as the kernel takes them. Those of the model are read where they are."""
+    side, rows = people[0].side, np.array([person.row for person in people])
+    if any(person.side is not side for person in people):
+        parts = [person.posterior.arrays() for person in people]
+        joined = (None if first is None else np.concatenate(arrays) for first, *arrays in zip(parts[0], *parts))
+        side, rows = Side(side.factors, *joined), np.arange(len(people))  # type: ignore[arg-type]
+    warm = np.array([person.warm for person in people])
+    keys = np.array([person.key for person in people])
+    liked = Adjacency.of_rows([person.liked for person in people])
+    return UserBatch(side, rows, keys, liked, None if warm.all() else warm)
+
+
+def _rows(likes: set[int]) -> NDArray[np.int32]:
+    return np.array(sorted(likes), np.int32)
+
+
+def unknown_user(user: Id | None) -> Problem:
+    if user is None:
+        return Problem("invalid", "None of the likes is an item of the model; give at least one that is.")
+    return Problem(
+        "unknown-user",
+        f"Nothing is known of user {shortened(user)}; ask with cold=popular for popular items, or send likes to "
+        "POST /v1/recommendations or POST /v1/events.",
+    )

@@ -1,0 +1,167 @@
+"""The model that is served, and how another takes its place.
+
+A new file at the path, written beside it and renamed as `Recommender.save` does, is read, verified, warmed, and then
+swapped in by one assignment. Requests that have begun keep the model that they began with: its file stays mapped.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections import OrderedDict
+from typing import Any
+
+import numpy as np
+
+from considerate.data.vocabulary import Id
+from considerate.errors import ConsiderateError, ModelFileError
+from considerate.model.file import open_model, shards_at
+from considerate.model.model import Model
+from considerate.model.ranking import RankingOptions
+from considerate.model.serving import Ranker, UserBatch
+from considerate.model.shards import INDEX_NAME, ShardedUsers
+from considerate.service.metrics import Metrics
+from considerate.service.problems import Problem, shortened
+
+logger = logging.getLogger("considerate.service")
+KEPT_BYTES = 64 << 20  # of items' parts of scores, one array for each setting of the knobs
+KEPT_NAMES = 200_000  # items: of a catalogue up to this, ids and titles are kept as they are sent
+
+
+class ServedModel:
+    """One model, and what is made of it once for all requests."""
+
+    def __init__(self, model: Model, digest: str) -> None:
+        self.model, self.digest, self.since = model, digest, time.time()
+        self.items = model.item_names()
+        self.users = model.user_names()
+        self._rankers: OrderedDict[tuple[RankingOptions, int], Ranker] = OrderedDict()
+        self._most_rankers = max(4, min(256, KEPT_BYTES // (4 * model.item_count + 1)))
+        self._lock = threading.Lock()
+        self._names: list[tuple[Id, str | None]] | None = None
+
+    def warm(self) -> None:
+        """Answer once, so that the first request does not wait for what is made once."""
+        model = self.model
+        if model.item_count <= KEPT_NAMES:
+            self._names = [self._name(row) for row in range(model.item_count)]
+            _ = model.plain_titles
+        row = np.zeros(1, np.int64)
+        liked = self.items.likes([[self.items.name(int(np.argmax(model.item_degree)))]])
+        ranker = self.ranker(RankingOptions(), 10)
+        ranker.rank(UserBatch(model.fold_in.users(liked), row, row, liked))
+        users, local = model.users.some(row)
+        ranker.rank(UserBatch(users.side, local, row, users.liked.take(local)))
+
+    def ranker(self, options: RankingOptions, count: int) -> Ranker:
+        """Those without lists of items are kept, the last in use first: they hold the items' part of the scores."""
+        key = options, count
+        with self._lock:
+            ranker = self._rankers.get(key)
+            if ranker is not None:
+                self._rankers.move_to_end(key)
+                return ranker
+        for named in (options.allow, options.deny):
+            if named is not None:
+                self.item_rows(named)
+        ranker = Ranker(self.model, options, count)
+        if options.allow is None and options.deny is None:
+            with self._lock:
+                self._rankers[key] = ranker
+                if len(self._rankers) > self._most_rankers:
+                    self._rankers.popitem(last=False)
+        return ranker
+
+    def item_rows(self, ids: Any) -> list[int]:
+        """The rows of items; a problem where one is not known."""
+        values = list(ids)
+        rows: list[int] = self.items.rows(values, unknown=True).tolist()
+        if -1 in rows:
+            raise Problem(
+                "unknown-item",
+                f"The model has no item {shortened(values[rows.index(-1)])}; look for one with /v1/items?q=.",
+            )
+        return rows
+
+    def known_likes(self, likes: list[Any]) -> tuple[list[int], list[Any]]:
+        """(rows of the likes that the model knows, those that it does not)."""
+        rows = self.items.rows(likes, unknown=True).tolist() if likes else []
+        return [row for row in rows if row >= 0], [like for like, row in zip(likes, rows) if row < 0]
+
+    def named(self, row: int) -> tuple[Id, str | None]:
+        """(id, title) of an item; None where it has no title."""
+        return self._name(row) if self._names is None else self._names[row]
+
+    def _name(self, row: int) -> tuple[Id, str | None]:
+        titles = self.model.titles
+        return self.items.name(row), None if titles is None else titles.of(row)
+
+
+class ModelHolder:
+    """The served in use, and the path that new ones come from."""
+
+    def __init__(self, path: str, metrics: Metrics) -> None:
+        self.path, self.metrics = path, metrics
+        self.current: ServedModel | None = None
+        self._seen: object = None  # the signature of the file that was read last, served or refused
+        self._lock = threading.Lock()
+
+    def load(self, force: bool = False) -> bool:
+        """Read what is at the path if it is new, or in any case; whether another model is served now.
+
+        ModelFileError where it is refused: then the old model goes on, and the same file is not read again.
+        """
+        with self._lock:
+            signature = self._signature()
+            if not force and (signature is None or signature == self._seen):
+                return False
+            while True:
+                try:
+                    changed = self._swap()
+                    break
+                except (ConsiderateError, OSError, MemoryError) as error:
+                    again, signature = signature, self._signature()
+                    if signature == again:  # else another was written meanwhile, and its parts may be mixed
+                        self._refuse(signature, error)
+            self._seen = signature
+            return changed
+
+    def _swap(self) -> bool:
+        stored, model = open_model(self.path, verify=True)
+        if self.current is not None and stored.header_sha256 == self.current.digest:
+            self.metrics.refused.set(0)
+            return False
+        if isinstance(model.users, ShardedUsers):
+            model.users.keep_open()
+        served = ServedModel(model, stored.header_sha256)
+        served.warm()
+        if self.current is not None:
+            self.metrics.digest.labels(self.current.digest).set(0)
+        self.current = served
+        self.metrics.digest.labels(served.digest).set(1)
+        self.metrics.since.set(served.since)
+        self.metrics.refused.set(0)
+        self.metrics.reloads.labels("swapped").inc()
+        logger.info("model swapped in", extra={"fields": {"model": served.digest}})
+        return True
+
+    def _refuse(self, signature: object, error: BaseException) -> None:
+        self._seen = signature
+        self.metrics.refused.set(1)
+        self.metrics.reloads.labels("refused").inc()
+        logger.error("model refused", extra={"fields": {"reason": str(error)}})
+        raise ModelFileError(str(error)) from error
+
+    def _signature(self) -> object:
+        """What tells a new file from the old; None where the path is not on a disk here, or nothing is there."""
+        try:
+            folder = shards_at(self.path)
+            if folder is not None and folder.local is None:
+                return None
+            path = self.path if folder is None else os.path.join(str(folder.local), INDEX_NAME)
+            status = os.stat(path)
+        except (OSError, ValueError):
+            return None
+        return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns

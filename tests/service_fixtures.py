@@ -1,0 +1,92 @@
+"""A service for tests: a model whose ids have every kind of character, and a uvicorn in a thread of this process."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+
+from considerate import Recommender
+from likes import planted
+
+STRANGE = ["a/b", "a b", "ünï", "%2F", "a?b=c&d#e", "..", "007", "+", "null", "<img onerror=x>", '"', "'", "\\", "日本"]
+USERS, ITEMS = 80, 40
+
+
+def user_name(row: int) -> str:
+    return STRANGE[row] if row < len(STRANGE) else f"u{row}"
+
+
+def item_name(row: int) -> str:
+    return STRANGE[row] if row < len(STRANGE) else f"i{row}"
+
+
+def fitted(seed: int = 0, **settings: Any) -> Recommender:
+    """A small model with texts for ids, titles of all items but one, and lift."""
+    rows, columns = planted(USERS, ITEMS, seed=seed).nonzero()
+    likes = {"user": [user_name(row) for row in rows], "item": [item_name(column) for column in columns]}
+    titles = {item_name(row): f"The {'Quiet' if row % 2 else 'Loud'} Film {row}" for row in range(1, ITEMS)}
+    given = {"factors": 4, "sweeps": 4, "opening": 2, "seed": seed, "threads": 1} | settings
+    return Recommender(**given).fit(likes, titles=titles)
+
+
+class Client(httpx.Client):
+    """Requests to a service that runs."""
+
+    def recommendations(self, user: str, **query: Any) -> Any:
+        response = self.get("/v1/recommendations", params={"user": user, **query})
+        assert response.status_code == 200, response.text
+        return response.json()
+
+    def post_events(self, *events: tuple[Any, ...]) -> Any:
+        names = ("user", "item", "kind", "key")
+        response = self.post("/v1/events", json={"events": [dict(zip(names, event)) for event in events]})
+        assert response.status_code == 200, response.text
+        return response.json()
+
+
+@contextmanager
+def running(model: Path | str, headers: dict[str, str] | None = None, **settings: Any) -> Iterator[Client]:
+    """A service on a free port, until the block ends."""
+    import uvicorn
+
+    from considerate.service.app import create_app
+    from considerate.service.settings import ServiceSettings
+
+    app = create_app(ServiceSettings(model=str(model), **{"poll": 0.02} | settings))
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None, access_log=False, lifespan="on"))
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        assert thread.is_alive(), "the service did not start"
+        time.sleep(0.005)
+    port = server.servers[0].sockets[0].getsockname()[1]
+    try:
+        with Client(base_url=f"http://127.0.0.1:{port}", headers=headers, timeout=60) as client:
+            yield client
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+def wait_for(condition: Any, seconds: float = 60.0) -> Any:
+    """What a condition gives as soon as it is true."""
+    until = time.monotonic() + seconds
+    while not (value := condition()):
+        assert time.monotonic() < until, "it did not happen"
+        time.sleep(0.01)
+    return value
+
+
+def same_items(items: list[dict[str, Any]], table: Any) -> None:
+    """Assert that the items of an answer are the rows of `recommend_table`, to the last digit."""
+    rows = table.to_pylist()
+    names = ("rank", "item", "title", "p_like", "low", "high", "p_considered", "score")
+    assert [[item[name] for name in names] for item in items] == [[row[name] for name in names] for row in rows]
+    assert rows == [] or np.isfinite([row["score"] for row in rows]).all()
