@@ -1,0 +1,153 @@
+"""`considerate serve` as a process: workers, kill -9, and the end."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from typer.testing import CliRunner
+
+from considerate.cli import app
+from randomised import LONG
+from service_fixtures import Client, fitted, wait_for
+
+CALL = [sys.executable, "-c", "from considerate.cli import main; main()", "serve"]
+
+
+class Process:
+    """A service in processes of its own."""
+
+    def __init__(self, log: Path, *arguments: object) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.log, self.arguments = log, [*map(str, arguments), "--port", str(self.port)]
+
+    def start(self) -> None:
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen(
+                [*CALL, *self.arguments], stderr=log, stdout=log, start_new_session=True
+            )  # a group of its own, which is killed as one
+        wait_for(self.is_ready, 120)
+
+    def is_ready(self) -> bool:
+        assert self.process.poll() is None, self.log.read_text()
+        with suppress(httpx.HTTPError):
+            return httpx.get(f"http://127.0.0.1:{self.port}/health/ready").status_code == 200
+        return False
+
+    def workers(self) -> list[int]:
+        """Those that answer, by the log."""
+        lines = [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]
+        return [line["process"] for line in lines if line["message"] == "Application startup complete."]
+
+    def kill(self) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    def client(self) -> Client:
+        return Client(base_url=f"http://127.0.0.1:{self.port}", timeout=60)
+
+
+@contextmanager
+def started(log: Path, *arguments: object) -> Iterator[Process]:
+    service = Process(log, *arguments)
+    try:
+        service.start()
+        yield service
+    finally:
+        service.kill()
+
+
+def insist(service: Process, event: dict[str, Any]) -> int:
+    """Send an event until it is acknowledged, with the same key."""
+    while True:
+        with suppress(httpx.HTTPError):  # the worker was killed, or there is none yet
+            response = httpx.post(f"http://127.0.0.1:{service.port}/v1/events", json={"events": [event]}, timeout=10)
+            if response.status_code == 200:
+                return int(response.json()["events"][0]["sequence"])
+
+
+def test_two_workers_and_what_kill_leaves(tmp_path: Path) -> None:
+    fitted().save(tmp_path / "model")
+    log, database = tmp_path / "log", tmp_path / "events.db"
+    with started(log, tmp_path / "model", "--events", database, "--workers", 2) as service:
+        wait_for(lambda: len(service.workers()) == 2, 120)
+        # The next request of a user counts a like, whichever worker answers.
+        for number in range(10):
+            with service.client() as client:
+                sequence = client.post_events(("ann", f"i{20 + number}"))["events"][0]["sequence"]
+            for _ in range(4):
+                with service.client() as client:  # a connection of its own, to any worker
+                    assert client.recommendations("ann")["events"] == sequence
+        with service.client() as client:
+            metrics = client.get("/metrics").text
+        assert 'considerate_events_total{kind="like"} 10.0' in metrics  # of both together
+        requests = re.search(r'route="/v1/recommendations",status="200"} (\d+)', metrics)
+        assert requests is not None
+        assert int(requests[1]) == 40
+        # Workers, and the whole service, are killed while events come in.
+        events = [{"user": f"user {n % 7}", "item": f"i{n}", "key": f"{n}"} for n in range(3_000 if LONG else 100)]
+        kills = 50 if LONG else 2
+        with ThreadPoolExecutor(4) as pool:
+            answers = [pool.submit(insist, service, event) for event in events]
+            for kill in range(kills):
+                wait_for(lambda share=(kill + 1) / (kills + 1): sum(a.done() for a in answers) >= share * len(answers))
+                if kill % 2:
+                    service.kill()
+                    service.start()
+                else:
+                    before = len(service.workers())
+                    os.kill(service.workers()[-1], signal.SIGKILL)
+                    wait_for(lambda before=before: len(service.workers()) > before, 120)
+            sequences = [answer.result() for answer in answers]
+        assert len(set(sequences)) == len(events)  # none twice
+        with service.client() as client:
+            found = {
+                event["sequence"]: (f"user {user}", event["item"])
+                for user in range(7)
+                for event in client.get(f"/v1/users/user%20{user}/events").json()["events"]
+            }
+        assert found == {
+            sequence: (event["user"], event["item"]) for sequence, event in zip(sequences, events)
+        }  # none lost
+        # The end: what has begun is answered, and no file of the log is left behind.
+        service.process.send_signal(signal.SIGTERM)
+        service.process.wait()
+        assert not database.with_name("events.db-wal").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ([], "give MODEL, or --demo"),
+        (["{}/model", "--demo"], "give MODEL, or --demo"),
+        (["{}/nothing"], "no such file"),
+        (["{}/model", "--api-key-file", "{}/none"], "cannot be read"),
+        (["{}/model", "--api-key-file", "{}/short"], "16 or more"),
+        (["{}/model", "--workers", "0"], "--workers is 0"),
+        (["{}/model", "--timeout", "0"], "--timeout is 0"),
+    ],
+    ids=str,
+)
+def test_what_is_wrong_is_said_before_it_starts(tmp_path: Path, arguments: list[str], reason: str) -> None:
+    fitted().save(tmp_path / "model")
+    (tmp_path / "short").write_text("secret")
+    given = ["serve", *(argument.format(tmp_path) for argument in arguments)]
+    result = CliRunner().invoke(app, given, prog_name="considerate")
+    assert result.exit_code == 2
+    assert reason in result.stderr
+    assert "secret" not in result.stderr
