@@ -1,0 +1,212 @@
+// The page: likes and knobs in, recommendations and their reasons out.
+import * as api from "./api.js";
+import * as code from "./code.js";
+import { byId, make, number } from "./dom.js";
+import * as honest from "./honest.js";
+import * as list from "./list.js";
+import * as plane from "./plane.js";
+import * as search from "./search.js";
+import { read, state, write } from "./state.js";
+import * as why from "./why.js";
+
+const COUNT = 12; // items in the list
+const TASTES = 4;
+const RANGES = { popularity: [0, 1.5], lift: [0, 3] };
+
+const titles = new Map();
+let model = null;
+let items = []; // all that the knobs can bring up, and some more
+let pointed = null;
+let asking = null;
+
+const titleOf = (item) => titles.get(item) ?? String(item);
+const knobs = () => ({
+  popularity: state.popularity ?? model.popularity,
+  lift: model.lift === null ? 0 : (state.lift ?? model.lift),
+});
+
+function fail(error) {
+  byId("problem").textContent = error instanceof api.Problem ? error.message : `The page has a fault: ${error.message}`;
+  byId("problem").hidden = false;
+}
+
+// --- What the service knows of who is asking ---
+
+async function ask() {
+  asking?.abort();
+  asking = new AbortController();
+  const { signal } = asking;
+  write();
+  showLikes();
+  try {
+    await nameLikes(signal);
+    const answer = await api.landscape({ ...who(), ...RANGES, n: COUNT, points: 20000 }, signal);
+    byId("problem").hidden = true;
+    items = unpacked(answer);
+    show();
+    await explain(signal);
+  } catch (error) {
+    if (error.name === "AbortError") return;
+    items = [];
+    show();
+    fail(error);
+  }
+}
+
+function unpacked(answer) {
+  const found = answer.item.map((item, at) => ({
+    item,
+    title: answer.title[at] ?? String(item),
+    logit: answer.logit[at],
+    log_popularity: answer.log_popularity[at],
+    lift: answer.log_lift?.[at] ?? 0,
+    p_like: answer.p_like[at],
+    low: answer.low[at],
+    high: answer.high[at],
+    p_considered: answer.p_considered[at] ?? 0,
+  }));
+  for (const item of found) titles.set(item.item, item.title);
+  const left = answer.total - found.length;
+  found.note = left > 0 ? `${left} more are not drawn: ${answer.complete ? "no setting of the knobs brings them up." : "a sample is."}` : "";
+  if (answer.ignored?.length) fail(new api.Problem(`The model does not know ${answer.ignored.join(", ")}; they are left out.`));
+  return found;
+}
+
+// In the address an id is text; in the model it may be a number.
+const asId = (text) => (model.integers && /^-?\d+$/.test(text) ? Number(text) : text);
+const who = () => (state.user !== null ? { user: asId(state.user) } : { likes: state.likes.map(asId) });
+
+// Titles of likes that came with the address.
+async function nameLikes(signal) {
+  for (const like of state.likes.map(asId)) {
+    if (titles.has(like)) continue;
+    const found = await api.item(like, signal).catch(() => null);
+    titles.set(like, found?.title ?? String(like));
+  }
+  showLikes();
+}
+
+// --- What is on the screen ---
+
+function show() {
+  const { popularity, lift } = knobs();
+  for (const item of items) item.score = item.logit + popularity * item.log_popularity + lift * item.lift;
+  const picked = items.toSorted((a, b) => b.score - a.score).slice(0, COUNT);
+  list.show(picked, state.item === null ? null : asId(state.item), { why: choose, like, point });
+  plane.show(items, picked, { popularity, lift }, pointed);
+  for (const [name, value] of Object.entries({ popularity, lift })) {
+    byId(name).value = value;
+    byId(`${name}-value`).textContent = number(value);
+  }
+  code.show(who(), { popularity, lift }, "model.safetensors", COUNT);
+  byId("status").textContent = picked.length ? "" : "Nothing to recommend.";
+}
+
+function showLikes() {
+  const chip = (item) =>
+    make("li", {}, make("button", { type: "button", click: () => unlike(item), "aria-label": `Remove ${titleOf(asId(item))}` }, titleOf(asId(item))));
+  byId("likes").replaceChildren(...state.likes.map(chip));
+  byId("no-likes").hidden = state.likes.length > 0 || state.user !== null;
+  byId("user").value = state.user ?? "";
+  byId("list-title").textContent = state.user === null ? "Recommendations" : `Recommendations for ${state.user}`;
+}
+
+// --- What people do ---
+
+function like(item) {
+  if (!state.likes.includes(String(item))) state.likes.push(String(item));
+  state.user = null;
+  ask();
+}
+
+function unlike(item) {
+  state.likes = state.likes.filter((other) => other !== String(item));
+  ask();
+}
+
+function point(item) {
+  pointed = item;
+  show();
+}
+
+function choose(item) {
+  state.item = String(item);
+  pointed = item;
+  write();
+  show();
+  explain().catch(fail);
+}
+
+async function explain(signal) {
+  if (state.item === null) return why.clear();
+  const item = asId(state.item);
+  if (state.user === null && state.likes.length === 0) return why.show(titleOf(item), [], null);
+  const answer = await api.explanation({ item, ...who(), n: 10 }, signal);
+  const reasons = answer.because.map((reason) => ({ item: reason.item, title: reason.title, contribution: reason.logit }));
+  why.show(answer.title ?? String(item), reasons, state.user === null ? unlike : null);
+}
+
+// A ready-made taste: a popular item and the two nearest to it, each taste far from those before.
+async function tastes() {
+  const near = new Set();
+  const popular = (await api.search("")).items;
+  for (const start of popular) {
+    if (near.has(start.item) || byId("tastes").children.length === TASTES) continue;
+    const similar = (await api.similar(start.item, 6)).items;
+    for (const item of [start, ...similar]) {
+      near.add(item.item);
+      titles.set(item.item, item.title ?? String(item.item));
+    }
+    const taste = [start, ...similar.slice(0, 2)].map((item) => String(item.item));
+    const take = () => {
+      Object.assign(state, { likes: taste, user: null, item: null });
+      ask();
+    };
+    byId("tastes").append(make("button", { type: "button", click: take }, `Likes ${start.title ?? start.item}`));
+  }
+}
+
+function listen() {
+  search.listen((item) => {
+    titles.set(item.item, item.title ?? String(item.item));
+    like(item.item);
+  }, fail);
+  for (const knob of ["popularity", "lift"])
+    byId(knob).addEventListener("input", (event) => {
+      state[knob] = Number(event.target.value);
+      write();
+      show();
+    });
+  byId("known").addEventListener("submit", (event) => {
+    event.preventDefault();
+    const user = byId("user").value.trim();
+    Object.assign(state, { user: user || null, likes: [], item: null });
+    ask();
+  });
+  byId("clear").addEventListener("click", () => {
+    Object.assign(state, { likes: [], user: null, popularity: null, lift: null, item: null });
+    ask();
+  });
+  addEventListener("hashchange", () => {
+    read();
+    ask();
+  });
+  new ResizeObserver(() => items.length && show()).observe(byId("plane"));
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", show);
+}
+
+async function begin() {
+  read();
+  for (const [knob, [low, high]] of Object.entries(RANGES)) Object.assign(byId(knob), { min: low, max: high });
+  model = await api.model();
+  const first = (await api.search("")).items;
+  model.integers = typeof first[0]?.item === "number";
+  byId("about").textContent = `${model.users} users, ${model.items} items, ${model.likes} likes. What people like, told apart from what they see.`;
+  byId("lift").disabled = model.lift === null;
+  honest.show(model.reliability);
+  listen();
+  await ask();
+  await tastes();
+}
+
+begin().catch(fail);
