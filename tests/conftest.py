@@ -19,7 +19,7 @@ import pytest
 
 from considerate.kernels import compiled
 
-pytest_plugins = ["servers", "study_fixtures"]  # s3_bucket, postgres; one study
+pytest_plugins = ["browsers", "servers", "study_fixtures"]  # browser; s3_bucket, postgres; one study
 GROUPS = {  # files that share what one process makes once
     **dict.fromkeys(("test_page", "test_page_browser", "test_captions", "test_figures"), "figures"),
     **dict.fromkeys(("test_study", "test_study_stages", "test_study_truth", "test_study_report"), "study"),

@@ -2,41 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from browsers import PATIENCE, serious_faults
 from considerate.study.page import write_page
 from considerate.study.results import results_to_json
 from study_results import drawn_once, plausible_results
 
-PATIENCE = 600_000  # milliseconds: a busy machine may be ten times slower
 VIEWS = [(1280, "light"), (1280, "dark"), (390, "light"), (390, "dark")]
-
-
-def missing(what: str) -> None:
-    if os.environ.get("CONSIDERATE_REQUIRE_BROWSER") == "1":
-        pytest.fail(f"{what}, and CONSIDERATE_REQUIRE_BROWSER is 1")
-    pytest.skip(what)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    found = [path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))]
-    if not found:
-        missing("no chromium is installed (apt-get install chromium)")
-    try:
-        from playwright.sync_api import sync_playwright
-    except ImportError:
-        missing("playwright is not installed (pip install playwright axe-playwright-python)")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=found[0], args=["--no-sandbox"], timeout=PATIENCE)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")
@@ -51,8 +27,6 @@ def report() -> str:
 
 @pytest.mark.parametrize(("width", "scheme"), VIEWS)
 def test_the_page_fits_and_has_no_serious_fault(browser: Any, report: str, width: int, scheme: str) -> None:
-    from axe_playwright_python.sync_playwright import Axe
-
     page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
     problems: list[str] = []
     page.on("pageerror", lambda error: problems.append(str(error)))
@@ -74,11 +48,9 @@ def test_the_page_fits_and_has_no_serious_fault(browser: Any, report: str, width
     page.evaluate(
         "document.querySelectorAll('svg').forEach(svg => svg.replaceChildren())"
     )  # images; axe is slow on them
-    faults = Axe().run(page).response["violations"]
+    faults = serious_faults(page)
     page.close()
-    assert [
-        (fault["id"], fault["nodes"][0]["html"]) for fault in faults if fault["impact"] in ("serious", "critical")
-    ] == []
+    assert faults == []
     assert problems == []
 
 

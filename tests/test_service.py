@@ -264,7 +264,7 @@ def test_a_key_is_asked_for_where_one_is_set(path: Path, tmp_path: Path) -> None
             for method, address in (("GET", "/v1/model"), ("GET", "/metrics"), ("POST", "/admin/reload")):
                 response = client.request(method, address, headers=headers)
                 assert (response.status_code, response.json()["type"]) == (401, "/docs#no-key")
-        for address in ("/", "/docs", "/openapi.json", "/health/live", "/health/ready", "/page/app.js"):
+        for address in ("/", "/docs", "/openapi.json", "/health/live", "/health/ready", "/page/main.js"):
             assert client.get(address).status_code == 200
         assert client.get("/v1/model", headers={"X-API-Key": "0123456789abcdef"}).status_code == 200
         reloaded = client.post("/admin/reload", headers={"Authorization": "Bearer 0123456789abcdef"})
@@ -297,10 +297,10 @@ def test_the_page_the_document_and_health(client: Client) -> None:
     page = client.get("/")
     assert "default-src 'none'" in page.headers["content-security-policy"]
     assert client.get("/", headers={"If-None-Match": page.headers["etag"]}).status_code == 304
-    for name in ("app.js", "style.css"):
+    for name in ("main.js", "style.css"):
         assert f'"/page/{name}"' in page.text
         assert client.get(f"/page/{name}").status_code == 200
-    assert "http" not in page.text.replace("http-equiv", "")  # nothing from elsewhere
+    assert "http" not in page.text  # nothing from elsewhere
     docs = client.get("/docs").text
     assert all(f"id='{kind}'" in docs for kind in KINDS)
     document = client.get("/openapi.json").json()

@@ -176,9 +176,9 @@ class Scoring:
         return Person(users.side, place, row, liked, degree > 0, sequence, [])
 
     def person(self, served: ServedModel, user: Id | None, likes: list[Id] | None) -> Person:
-        """One user; a problem where nothing is known of them."""
+        """One user; a problem where nothing is known of them, unless no likes were given: that is anyone."""
         (person,) = self.people(served, [(user, likes)])
-        if not person.warm:
+        if not person.warm and likes != []:
             raise unknown_user(user)
         return person
 

@@ -1,8 +1,16 @@
-// The calls of the service that the page makes. The address of the page is the base of all.
+// The calls of the service that the page makes.
 export class Problem extends Error {}
+export class NoKey extends Problem {}
+
+let key = null;
+
+export function unlock(given) {
+  key = given;
+}
 
 async function ask(path, body, signal) {
   const request = { signal, headers: { accept: "application/json" } };
+  if (key !== null) request.headers["x-api-key"] = key;
   if (body !== undefined) {
     request.method = "POST";
     request.headers["content-type"] = "application/json";
@@ -10,19 +18,20 @@ async function ask(path, body, signal) {
   }
   let response;
   try {
-    response = await fetch(new URL(path, document.baseURI), request);
+    response = await fetch(path, request);
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new Problem("The service does not answer. Is it still running?");
   }
   const answer = await response.json().catch(() => ({}));
+  if (response.status === 401) throw new NoKey(answer.detail);
   if (!response.ok) throw new Problem(answer.detail ?? answer.title ?? `The service answered ${response.status}.`);
   return answer;
 }
 
-export const model = () => ask("v1/model");
-export const search = (q, signal) => ask(`v1/items?${new URLSearchParams({ q, n: 12 })}`, undefined, signal);
-export const item = (item, signal) => ask(`v1/items/${encodeURIComponent(item)}`, undefined, signal);
-export const similar = (item, n) => ask(`v1/items/${encodeURIComponent(item)}/similar?n=${n}`);
-export const landscape = (who, signal) => ask("v1/landscape", who, signal);
-export const explanation = (question, signal) => ask("v1/explanations", question, signal);
+export const model = () => ask("/v1/model");
+export const search = (q, signal) => ask(`/v1/items?${new URLSearchParams({ q, n: 12 })}`, undefined, signal);
+export const item = (item, signal) => ask(`/v1/items/${encodeURIComponent(item)}`, undefined, signal);
+export const similar = (item, n) => ask(`/v1/items/${encodeURIComponent(item)}/similar?n=${n}`);
+export const landscape = (who, signal) => ask("/v1/landscape", who, signal);
+export const explanation = (question, signal) => ask("/v1/explanations", question, signal);

@@ -6,7 +6,7 @@ const quoted = (text) => `'${text.replaceAll("'", `'"'"'`)}'`;
 // `who` has the user, or the likes, as the model names them.
 export function show(who, knobs, path, count) {
   const { popularity, lift } = knobs;
-  const base = new URL(".", document.baseURI).href;
+  const base = `${location.origin}/`;
   if (who.user !== undefined) {
     const query = new URLSearchParams({ n: count, popularity, lift });
     byId("curl").textContent = `curl ${quoted(`${base}v1/users/${encodeURIComponent(who.user)}/recommendations?${query}`)}`;

@@ -26,6 +26,7 @@ const knobs = () => ({
 });
 
 function fail(error) {
+  if (error instanceof api.NoKey) byId("unlock").hidden = false;
   byId("problem").textContent = error instanceof api.Problem ? error.message : `The page has a fault: ${error.message}`;
   byId("problem").hidden = false;
 }
@@ -196,6 +197,7 @@ function listen() {
 }
 
 async function begin() {
+  byId("unlock").hidden = byId("problem").hidden = true;
   read();
   for (const [knob, [low, high]] of Object.entries(RANGES)) Object.assign(byId(knob), { min: low, max: high });
   model = await api.model();
@@ -209,4 +211,9 @@ async function begin() {
   await tastes();
 }
 
+byId("unlock").addEventListener("submit", (event) => {
+  event.preventDefault();
+  api.unlock(byId("key").value);
+  begin().catch(fail);
+});
 begin().catch(fail);

@@ -59,7 +59,8 @@ function points(items, height, scale, box) {
 
 function axes(scale, box) {
   const bottom = box.height - ROOM.bottom;
-  const parts = [draw("text", { x: box.width - ROOM.right, y: box.height - 4, "text-anchor": "end" }, "popularity, log scale \u2192")];
+  const parts = [draw("text", { x: box.width - ROOM.right, y: box.height - 4, "text-anchor": "end" }, "popularity, log scale \u2192"),
+    draw("text", { x: ROOM.left + 4, y: ROOM.top + 4 }, "\u2191 p(like), logit scale")];
   for (const p of P_TICKS) {
     const logit = Math.log(p / (1 - p));
     if (logit < scale.y0 || logit > scale.y1) continue;

@@ -1,0 +1,190 @@
+"""The page of the service in a real browser."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterator
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from browsers import PATIENCE, serious_faults
+from considerate import Recommender
+from likes import planted
+from service_fixtures import Client, running
+
+USERS, ITEMS, EVIL = 120, 60, "<img src=x onerror=alert(1)>"
+COUNT = 12  # items that the page lists
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    rows, columns = planted(USERS, ITEMS, seed=3).nonzero()
+    likes = {"user": [f"u{row}" for row in rows], "item": [f"i{column}" for column in columns]}
+    titles = {
+        f"i{row}": EVIL if row == 5 else f"The {'Quiet' if row % 2 else 'Loud'} Film {row}" for row in range(ITEMS)
+    }
+    path: Path = tmp_path_factory.mktemp("page") / "model"
+    Recommender(factors=4, sweeps=4, opening=2, threads=1).fit(likes, titles=titles).save(path)
+    with running(path) as client:
+        yield client
+
+
+@pytest.fixture
+def opened(browser: Any, client: Client) -> Iterator[Any]:
+    """Opens the page at an address after the #; every request and fault of it is looked at when the test ends."""
+    pages: list[Any] = []
+    problems: list[str] = []
+    asked: list[str] = []
+
+    def open_page(hash: str = "", width: int = 1280, **settings: Any) -> Any:
+        page = browser.new_page(viewport={"width": width, "height": 900}, reduced_motion="reduce", **settings)
+        page.set_default_timeout(PATIENCE)
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
+        page.on("dialog", lambda dialog: problems.append(dialog.message))
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto(f"{client.base_url}/{hash}")
+        page.wait_for_selector("#list li")
+        pages.append(page)
+        return page
+
+    yield open_page
+    for page in pages:
+        page.close()
+    assert problems == []
+    assert {url for url in asked if not url.startswith((str(client.base_url), "data:"))} == set()  # works offline
+
+
+def listed(page: Any) -> list[str]:
+    return list(page.eval_on_selector_all("#list li", "rows => rows.map(row => row.dataset.item)"))
+
+
+def expected(client: Client, likes: list[str], **knobs: float) -> list[str]:
+    answer = client.post("/v1/recommendations", json={"likes": likes, "n": COUNT, **knobs}).json()
+    return [item["item"] for item in answer["items"]]
+
+
+def slide(page: Any, knob: str, value: float) -> None:
+    page.eval_on_selector(
+        f"#{knob}", "(slider, value) => { slider.value = value; slider.dispatchEvent(new Event('input')); }", value
+    )
+
+
+def test_three_likes_and_their_recommendations(opened: Any, client: Client) -> None:
+    page = opened()
+    assert len(listed(page)) == COUNT  # of nobody's likes: a list to begin with
+    for number in (7, 12, 21):
+        page.fill("#query", f"film {number}")
+        page.click(f"#matches li:text-is('The {'Quiet' if number % 2 else 'Loud'} Film {number}')")
+        page.wait_for_selector(f"#likes button[aria-label$='Film {number}']")
+    likes = ["i7", "i12", "i21"]
+    page.wait_for_function(f"document.querySelector('#list li').dataset.item === '{expected(client, likes)[0]}'")
+    assert listed(page) == expected(client, likes)
+    again = opened(page.url[len(f"{client.base_url}/") :])  # the address has it all
+    again.wait_for_selector("#likes button[aria-label='Remove The Quiet Film 7']")
+    assert listed(again) == listed(page)
+    page.click("#likes button[aria-label$='Film 12']")
+    page.wait_for_function("document.querySelectorAll('#likes li').length === 2")
+    page.wait_for_function(
+        f"document.querySelector('#list li').dataset.item === '{expected(client, ['i7', 'i21'])[0]}'"
+    )
+    assert listed(page) == expected(client, ["i7", "i21"])
+
+
+@pytest.mark.parametrize(("popularity", "lift"), [(0.0, 0.0), (1.5, 0.0), (0.0, 3.0), (0.55, 1.3)])
+def test_the_knobs_the_order_and_the_line_agree_with_the_api(
+    opened: Any, client: Client, popularity: float, lift: float
+) -> None:
+    page, likes = opened("#like=i7&like=i12"), ["i7", "i12"]
+    slide(page, "popularity", popularity)
+    slide(page, "lift", lift)
+    assert listed(page) == expected(client, likes, popularity=popularity, lift=lift)
+    land = client.post("/v1/landscape", json={"likes": likes, "popularity": [0, 1.5], "lift": [0, 3]}).json()
+    floor = min(land["log_lift"])
+    line = page.eval_on_selector(".equal", "line => [Number(line.dataset.threshold), Number(line.dataset.slope)]")
+    assert line[1] == -popularity
+    columns = ("item", "logit", "log_popularity", "log_lift")
+    above = {
+        item
+        for item, logit, x, log_lift in zip(*(land[name] for name in columns))
+        if logit + lift * (log_lift - floor) + popularity * x >= line[0] - 1e-9
+    }
+    assert above == set(listed(page))  # those above the line are those that are chosen
+    assert page.eval_on_selector_all(".picked", "dots => dots.map(dot => dot.dataset.item)") == listed(page)
+
+
+def test_why_and_what_a_removed_like_changes(opened: Any, client: Client) -> None:
+    page = opened("#like=i7&like=i12&like=i21")
+    item = listed(page)[1]
+    page.click("#list li:nth-child(2) .title")
+    page.wait_for_selector(".reasons li")
+    reasons = client.post("/v1/explanations", json={"item": item, "likes": ["i7", "i12", "i21"]}).json()["because"]
+    shown = page.eval_on_selector_all(".reasons .number", "cells => cells.map(cell => cell.textContent)")
+    assert [float(text.replace("\u2212", "-")) for text in shown] == [round(reason["logit"], 2) for reason in reasons]
+    page.click(".reasons li:first-child button")
+    page.wait_for_function("document.querySelectorAll('#likes li').length === 2")
+    page.wait_for_function("document.querySelectorAll('.reasons li').length === 2")
+
+
+def test_a_user_of_the_model_and_one_who_is_not(opened: Any, client: Client) -> None:
+    page = opened("#user=u3")
+    assert listed(page) == [item["item"] for item in client.recommendations("u3", n=COUNT)["items"]]
+    assert "v1/users/u3/recommendations" in page.text_content("#curl")
+    assert 'recommend_table(["u3"]' in page.text_content("#python")
+
+
+def test_an_unknown_user_gets_a_sentence(browser: Any, client: Client) -> None:
+    page = browser.new_page()
+    page.goto(f"{client.base_url}/#user=nobody", timeout=PATIENCE)
+    page.wait_for_selector("#problem:not([hidden])", timeout=PATIENCE)
+    assert "Nothing is known of user" in page.text_content("#problem")
+    page.close()
+
+
+def test_by_keyboard_alone(opened: Any, client: Client) -> None:
+    page = opened()
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+    while page.evaluate("document.activeElement.id") != "query":
+        page.keyboard.press("Tab")
+    page.keyboard.type("film 7")
+    page.wait_for_selector("#matches li[aria-selected=true]")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#likes button")
+    page.wait_for_function(f"document.querySelector('#list li').dataset.item === '{expected(client, ['i7'])[0]}'")
+    while page.evaluate("document.activeElement.id") != "popularity":
+        page.keyboard.press("Tab")
+    page.keyboard.press("End")
+    assert listed(page) == expected(client, ["i7"], popularity=1.5)
+    while "title" not in page.evaluate("document.activeElement.className"):
+        page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".reasons li")
+
+
+def test_a_title_is_only_ever_text(opened: Any) -> None:
+    page = opened("#like=i5")
+    page.wait_for_selector("#likes button")
+    assert page.text_content("#likes button") == EVIL
+    page.fill("#query", "onerror")
+    page.wait_for_selector("#matches li")
+    assert page.text_content("#matches li") == EVIL
+    assert page.query_selector_all("img") == []
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
+def test_it_fits_and_has_no_serious_fault(opened: Any, width: int, scheme: str) -> None:
+    page = opened("#like=i7&like=i12", width, color_scheme=scheme)
+    page.click("#list li:nth-child(2) .title")
+    page.wait_for_selector(".reasons li")
+    page.evaluate("document.querySelector('details').open = true")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert serious_faults(page) == []
+
+
+def test_the_page_is_small() -> None:
+    folder = files("considerate.service").joinpath("page")
+    assert sum(len(gzip.compress(path.read_bytes())) for path in folder.iterdir()) < 60_000
