@@ -110,10 +110,13 @@ class FewEdges {
   template <int V>
   void step_rows(int n) {
     edges<V>(n);
-    for (int lane = 0; lane < 8; ++lane) diagonals<V>(n, lane);
+    const bool priors = prior_.mean || prior_.precision;
+    for (int lane = 0; lane < 8; ++lane) priors ? diagonals<V, true>(n, lane) : diagonals<V, false>(n, lane);
     weights<V>(n);
     v8 squares[8], checks[8];
-    for (int lane = 0; lane < 8; ++lane) means<V>(n, lane, squares[lane], checks[lane]);
+    for (int lane = 0; lane < 8; ++lane)
+      priors ? means<V, true>(n, lane, squares[lane], checks[lane])
+             : means<V, false>(n, lane, squares[lane], checks[lane]);
     const v8 square = sum_rows(squares), check = sum_rows(checks);
     for (int lane = 0; lane < rows_; ++lane) {
       out_.moments[0] += static_cast<double>(square[lane]);
@@ -170,7 +173,7 @@ class FewEdges {
   }
 
   // D^-1 r and V D^-1 of a row; its new variances, which it has from the diagonal of P.
-  template <int V>
+  template <int V, bool Priors>
   void diagonals(int n, int lane) {
     const std::int64_t KP = V ? 8 * V : shape_.KP;
     const v8 e = splat(pass_.epsilon), tau = splat(pass_.tau);
@@ -191,17 +194,16 @@ class FewEdges {
       for (int i = 0; i < W; ++i) {
         const std::int64_t k = k0 + 8 * i;
         const i8 real = i8{0, 1, 2, 3, 4, 5, 6, 7} < static_cast<std::int32_t>(least(8, shape_.K - k));
-        const v8 t = prior_.precision ? select8(real, load8(prior_.precision + row_[lane] * KP + k), tau) : tau;
-        v8 diagonal = e * (t + spread[i]);
+        const std::int64_t at = row_[lane] * KP + k;
+        const v8 t = Priors && prior_.precision ? select8(real, load8(prior_.precision + at), tau) : tau;
+        v8 diagonal = e * (t + spread[i]), rest = splat(0.0f);
         if (pass_.epsilon != 1.0f) {
           const v8 old = select8(real, (splat(1.0f) - e) / load8(own_[lane] + KP + k), splat(0.0f));
           diagonal += old;
-          v8 rest = old * load8(own_[lane] + k);
-          if (prior_.mean) rest += e * t * load8(prior_.mean + row_[lane] * KP + k);
-          store8(&rest_[lane * KP + k], rest / diagonal);
-        } else if (prior_.mean) {
-          store8(&rest_[lane * KP + k], e * t * load8(prior_.mean + row_[lane] * KP + k) / diagonal);
+          rest = old * load8(own_[lane] + k);
         }
+        if (Priors && prior_.mean) rest += e * t * load8(prior_.mean + at);
+        if (Priors || pass_.epsilon != 1.0f) store8(&rest_[lane * KP + k], rest / diagonal);
         inverse[i] = splat(1.0f) / diagonal;
         const v8 variance = splat(1.0f) / (diagonal + e * square[i]);
         if (lane >= rows_) continue;
@@ -270,7 +272,7 @@ class FewEdges {
   }
 
   // mu of a row; its square with the variances, and 0 where all is finite and positive, in parts.
-  template <int V>
+  template <int V, bool Priors>
   void means(int n, int lane, v8& square, v8& check) {
     const std::int64_t KP = V ? 8 * V : shape_.KP;
     float* out = out_.rows + row_[lane] * 2 * shape_.row;
@@ -287,10 +289,14 @@ class FewEdges {
       for (int i = 0; i < W; ++i) {
         const v8 variance = load8(out + KP + k0 + 8 * i);
         store8(out + k0 + 8 * i, mean[i]);
-        const std::int64_t at = row_[lane] * KP + k0 + 8 * i;
-        const v8 from = prior_.mean ? mean[i] - load8(prior_.mean + at) : mean[i];
-        const v8 t = prior_.precision ? load8(prior_.precision + at) : splat(1.0f);
-        square += prior_.precision ? t * (from * from + variance) : from * from + variance;
+        if constexpr (Priors) {
+          const std::int64_t at = row_[lane] * KP + k0 + 8 * i;
+          const v8 from = prior_.mean ? mean[i] - load8(prior_.mean + at) : mean[i];
+          const v8 square_of = from * from + variance;
+          square += prior_.precision ? load8(prior_.precision + at) * square_of : square_of;
+        } else {
+          square += mean[i] * mean[i] + variance;
+        }
         check += (mean[i] + variance) * splat(0.0f);
         check += select8(variance >= splat(0.0f), splat(0.0f), splat(__builtin_nanf("")));
       }
