@@ -434,6 +434,22 @@ void bind_sums(nb::module_& m) {
       },
       nb::arg("xi_squared"), "(2 lambda(xi), log sigma(xi) - xi / 2) of the square roots.");
   m.def(
+      "inverse_factor",
+      [](In<double> matrix) {
+        require(matrix.ndim() == 2 && matrix.shape(0) == matrix.shape(1), "a matrix that is not square");
+        const auto n = matrix.shape(0);
+        std::vector<double> upper(matrix.data(), matrix.data() + n * n);
+        auto inverse = new_array<double>({n, n});
+        std::int64_t done;
+        {
+          nb::gil_scoped_release release;
+          done = kernels_in_use()->inverse_factor(static_cast<std::int64_t>(n), upper.data(), inverse.data());
+        }
+        require(done == static_cast<std::int64_t>(n), "the matrix is not positive definite");
+        return inverse;
+      },
+      nb::arg("matrix"), "L^-1, a lower triangle, of a symmetric positive definite matrix L L'.");
+  m.def(
       "fma_loop",
       [](std::int64_t rounds) {
         nb::gil_scoped_release release;

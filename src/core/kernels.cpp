@@ -34,6 +34,7 @@ namespace CONSIDERATE_ISA {
 #include "score.hpp"
 #include "rank.hpp"
 #include "peak.hpp"
+#include "dense.hpp"
 
 }  // namespace CONSIDERATE_ISA
 
@@ -44,7 +45,7 @@ const KernelTable CONSIDERATE_TABLE(CONSIDERATE_ISA) = {
     CONSIDERATE_ISA::group_sums,       CONSIDERATE_ISA::item_group_sums, CONSIDERATE_ISA::top_items,
     CONSIDERATE_ISA::pair_moments,     CONSIDERATE_ISA::fma_loop,        CONSIDERATE_ISA::logistic_of_squares,
     CONSIDERATE_ISA::count_ranks,      CONSIDERATE_ISA::best_of_rows,    CONSIDERATE_ISA::count_weighted_ranks,
-    CONSIDERATE_ISA::walk_lifts,       CONSIDERATE_ISA::logarithms,
+    CONSIDERATE_ISA::walk_lifts,       CONSIDERATE_ISA::logarithms,      CONSIDERATE_ISA::inverse_factor,
 };
 
 }  // namespace considerate

@@ -238,6 +238,7 @@ struct KernelTable {
   void (*walk_lifts)(const LiftTable&, const std::int64_t* liked_starts, const std::int32_t* liked, std::int64_t count,
                      float* out);
   void (*logarithms)(std::int64_t count, const float* x, float* exact, float* below);  // log8, log_below8
+  std::int64_t (*inverse_factor)(std::int64_t n, double* upper, double* inverse);
 };
 
 }  // namespace considerate

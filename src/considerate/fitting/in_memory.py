@@ -12,8 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from considerate.data import Interactions, read_dated_likes, read_likes
+from considerate.data.features import FeatureTable
 from considerate.data.fingerprint import describe_data, digest_ids, digest_likes
-from considerate.data.graph import Graph, Range, part_ranges
+from considerate.data.graph import Graph, Range, leaf_splits, part_ranges, ranges
+from considerate.data.vocabulary import Vocabulary
 from considerate.fitting.checkpoint import Checkpoint, Checkpoints, FileEntry, tensor
 from considerate.fitting.memory import check_memory
 from considerate.fitting.resume import side_tensors
@@ -27,6 +29,7 @@ from considerate.fitting.session import (
     warn_of_factors,
 )
 from considerate.fitting.stopping import FitProgress
+from considerate.inference.features import FitFeatures, SideFeatures
 from considerate.inference.hidden import Expected, Opening, Sampled
 from considerate.inference.posterior import Side
 from considerate.inference.sweep import InMemory, State
@@ -95,11 +98,23 @@ class InMemorySession(FitSession):
         weights = self.histogram.weights
         self.consideration = make_consideration(self.graph, plan, weights, self.threads)
         estimator = self.estimator = make_estimator(self.graph, plan, weights, self.threads, self.consideration)
-        runner = InMemory(self.graph, estimator, plan, self.threads)
+        runner = InMemory(self.graph, estimator, plan, self.threads, features=self._features())
         self.ranges = user_parts(self.graph)
         self.counts, self.part_count = (self.graph.user_count, self.graph.item_count), len(self.ranges)
         self.grouping = estimator.grouping if isinstance(estimator, Expected) else None
         return runner
+
+    def _features(self) -> FitFeatures:
+        """The features of users and items, in the order of their rows."""
+        side, graph = self.request.side, self.graph
+
+        def of(table: FeatureTable | None, ids: Vocabulary, blocks: NDArray[np.int64]) -> SideFeatures | None:
+            if table is None:
+                return None
+            return SideFeatures.of(table.align(ids), ranges(leaf_splits(blocks)), self.threads.map)
+
+        users = of(side.user_features, self.data.user_ids, graph.user_blocks)
+        return FitFeatures(users, of(side.item_features, self.item_ids, graph.item_blocks))
 
     def write_parts(self, checkpoints: Checkpoints, state: State) -> list[FileEntry]:
         def write(number: int) -> FileEntry:

@@ -18,10 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from considerate._version import __version__
+from considerate.data.features import FeatureTable
+from considerate.data.side_information import SideInformation
 from considerate.errors import CheckpointError, UsageError
 from considerate.fitting.checkpoint import Checkpoint, Checkpoints, tensor
 from considerate.fitting.stopping import FitProgress
 from considerate.inference.bound import Bound
+from considerate.inference.features import DENSE, FeatureWeights, Weights
 from considerate.inference.posterior import Gamma, Posterior, Precisions, Side
 from considerate.inference.schedule import StepSize
 from considerate.inference.sweep import State
@@ -29,6 +32,7 @@ from considerate.inference.updates import Moments
 from considerate.kernels import compiled
 from considerate.model.schema import GAMMAS
 from considerate.parameters import Chosen, FitPlan
+from considerate.storage.container import StoredTensors
 from considerate.storage.files import PathLike
 from considerate.storage.filesystems import Folder
 
@@ -150,6 +154,7 @@ def pack_head(
             tensors[f"precisions.{name}"] = np.array([gamma.shape, gamma.rate])
     tensors["moments.user"] = np.array(astuple(state.user_moments))
     tensors["moments.item"] = np.array(astuple(state.item_moments))
+    tensors |= weights_tensors(q)
     tensors["step_size"] = np.array([state.step_size.accumulator, state.step_size.epsilon])
     tensors["bounds"] = np.array([[terms[name] for name in TERMS] for terms in progress.bounds]).reshape(-1, len(TERMS))
     tensors["recent"] = np.array(progress.recent, np.float64)
@@ -200,7 +205,7 @@ def restore(checkpoints: Checkpoints, saved: Checkpoint, plan: FitPlan, session:
     precisions = Precisions(**{name: Gamma(*numbers(f"precisions.{name}", 2)) for name in gammas})
     state = State(
         saved.sweep,
-        Posterior(**sides, precisions=precisions),
+        Posterior(sides["users"], sides["items"], precisions, *read_weights(head, session.request.side)),
         StepSize(plan.step_delay, *numbers("step_size", 2)),
         Moments(*numbers("moments.user", 4)),
         Moments(*numbers("moments.item", 4)),
@@ -215,6 +220,36 @@ def restore(checkpoints: Checkpoints, saved: Checkpoint, plan: FitPlan, session:
         raise CheckpointError(f"{head.path}: its bounds have other terms than this library's.")
     bounds = tensor(head, "bounds", np.float64, [saved.sweep, len(TERMS)])
     return FitProgress(state, tuple(dict(zip(TERMS, row)) for row in bounds.tolist()), tuple(numbers("recent", None)))
+
+
+def weights_tensors(q: Posterior) -> dict[str, NDArray[Any]]:
+    """The weights of features by the names that checkpoints have for them."""
+    tensors: dict[str, NDArray[Any]] = {}
+    for side, weights in (("user", q.user_weights), ("item", q.item_weights)):
+        for name, part in zip(("vectors", "biases"), () if weights is None else weights.parts):
+            numbers = np.array([part.tau.shape, part.tau.rate, part.trace])
+            arrays = {"mean": part.mean, "spread": part.spread, "numbers": numbers}
+            tensors |= {f"weights.{side}.{name}.{field}": array for field, array in arrays.items()}
+    return tensors
+
+
+def read_weights(head: StoredTensors, side: SideInformation) -> list[FeatureWeights | None]:
+    """The weights of users' and of items' features, where a fit is given any."""
+
+    def part(name: str, count: int) -> Weights:
+        spread = [count] if count > DENSE else [count, count]
+        mean = tensor(head, f"{name}.mean", np.float64, [count, None])
+        shape, rate, trace = tensor(head, f"{name}.numbers", np.float64, [3]).tolist()
+        return Weights(mean, tensor(head, f"{name}.spread", np.float64, spread), Gamma(shape, rate), trace)
+
+    def of(name: str, table: FeatureTable | None) -> FeatureWeights | None:
+        if table is None:
+            return None
+        count, name_of = table.features.count, f"weights.{name}"
+        biases = part(f"{name_of}.biases", count) if f"precisions.{name}_bias" in head else None
+        return FeatureWeights(part(f"{name_of}.vectors", count), biases)
+
+    return [of("user", side.user_features), of("item", side.item_features)]
 
 
 def program() -> str:

@@ -7,10 +7,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
 
 from considerate.inference.posterior import Gamma
 from considerate.inference.prior import SHARED, Prior
 from considerate.inference.updates import Moments
+
+if TYPE_CHECKING:
+    from considerate.inference.features import FeatureWeights
 
 
 @dataclass(frozen=True)
@@ -18,7 +22,7 @@ class Bound:
     """L_xi (eq. 12) and its terms: below L (eq. 10), which is below log p(G | H).
 
     `edges` is E[log p_xi(G | H, ...)] at the best xi, times rho; the others are E[log p] + entropy of one factor each,
-    that is, less its Kullback-Leibler divergence from the prior.
+    that is, less its Kullback-Leibler divergence from the prior. Weights of features count with what they predict.
     """
 
     edges: float
@@ -73,3 +77,11 @@ def side_terms(
         return vectors, 0.0
     given = tau_bias if prior.bias_precision is None else GivenPrecisions(prior.bias_log_precision / rows)
     return vectors, gaussian_term(rows, moments.bias_square, moments.bias_log_variance, given)
+
+
+def weights_terms(weights: FeatureWeights | None) -> tuple[float, float]:
+    """The terms of the weights of a side's features, for its vectors and for its biases."""
+    if weights is None:
+        return 0.0, 0.0
+    terms = [gaussian_term(one.mean.size, one.square, one.log_variance, one.tau) for one in weights.parts]
+    return terms[0], sum(terms[1:])

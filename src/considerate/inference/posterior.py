@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from considerate.data.graph import USERS
 from considerate.kernels.arrays import Spare, empty
+
+if TYPE_CHECKING:
+    from considerate.inference.features import FeatureWeights
 
 Floats = NDArray[np.float32]
 
@@ -152,6 +155,8 @@ class Posterior:
     users: Side
     items: Side
     precisions: Precisions
+    user_weights: FeatureWeights | None = None  # of features, where there are any
+    item_weights: FeatureWeights | None = None
 
     @property
     def factors(self) -> int:

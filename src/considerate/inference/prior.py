@@ -8,6 +8,7 @@ Where only means are given, t is E[tau], which is still learned: the squares of 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -52,6 +53,16 @@ class Prior:
     def between(self, first: int, last: int) -> Prior:
         """Those of rows first .. last - 1: views."""
         return self.take(slice(first, last))
+
+    @classmethod
+    def joined(cls, parts: Sequence[Prior]) -> Prior:
+        """Those of consecutive rows."""
+
+        def join(arrays: Sequence[Floats | None]) -> Floats | None:
+            found = [array for array in arrays if array is not None]
+            return np.concatenate(found) if found else None
+
+        return cls(*(join(arrays) for arrays in zip(*(part.arrays().values() for part in parts))))
 
     def arrays(self) -> dict[str, Floats | None]:
         """By name, as the kernels' pass takes them."""

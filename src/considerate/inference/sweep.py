@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from considerate.data.graph import ITEMS, USERS, Graph, Range, leaf_splits, ranges
 from considerate.errors import DivergedError
-from considerate.inference.bound import Bound, gamma_term, side_terms
+from considerate.inference.bound import Bound, gamma_term, side_terms, weights_terms
+from considerate.inference.features import FitFeatures
 from considerate.inference.hidden import Estimator, Opening, Terms
 from considerate.inference.posterior import Gamma, Posterior, Precisions, Side
 from considerate.inference.prior import Priors
@@ -60,6 +61,7 @@ class Start:
 
 BIAS_VARIANCE = 0.1  # of all biases, at first
 SHARED_PRIORS = Priors()
+NO_FEATURES = FitFeatures()
 NEAR_BYTES = 32 << 20  # of users that stay in the caches while items are stepped one after the other
 
 
@@ -150,6 +152,12 @@ def initial_state(graph: Graph, settings: FitPlan, spare: Spare | None = None, p
     return State(0, posterior, StepSize(settings.step_delay), *moments)
 
 
+def begin_features(state: State, q: Posterior) -> State:
+    """The state before the first sweep, with weights of features in q."""
+    moments = state.user_moments.with_spread(q.user_weights), state.item_moments.with_spread(q.item_weights)
+    return State(state.sweep, q, state.step_size, *moments)
+
+
 def bound_of(
     state: State, edges: float, settings: FitPlan, counts: tuple[int, int] | None = None, priors: Priors = SHARED_PRIORS
 ) -> Bound:
@@ -159,8 +167,12 @@ def bound_of(
     users, user_biases = side_terms((m, K), state.user_moments, taus.user, taus.user_bias, priors.users)
     items, item_biases = side_terms((n, K), state.item_moments, taus.item, taus.item_bias, priors.items)
     gammas = [gamma for gamma in (taus.user, taus.item, taus.user_bias, taus.item_bias) if gamma is not None]
+    weights = [one for one in (q.user_weights, q.item_weights) if one is not None]
+    gammas += [part.tau for one in weights for part in one.parts]
     precisions = sum(gamma_term(gamma, settings.prior_shape, settings.prior_rate) for gamma in gammas)
-    return Bound(edges, users, items, user_biases, item_biases, precisions)
+    (users_A, user_beta), (items_A, item_beta) = weights_terms(q.user_weights), weights_terms(q.item_weights)
+    sides = users + users_A, items + items_A, user_biases + user_beta, item_biases + item_beta
+    return Bound(edges, *sides, precisions)
 
 
 def update_precisions(
@@ -201,11 +213,13 @@ def next_state(
     priors: Priors = SHARED_PRIORS,
 ) -> State:
     """The state after both sides were stepped: the precisions (eq. 20) and the next step size."""
-    number, taus = state.sweep + 1, state.posterior.precisions
+    number, q = state.sweep + 1, state.posterior
+    moments = users.moments.with_spread(q.user_weights), items.moments.with_spread(q.item_weights)
+    taus = q.precisions
     if number > settings.precision_delay:
-        taus = update_precisions(taus, (users.moments, items.moments), counts, settings, epsilon, priors)
-    posterior = Posterior(users.side, items.side, taus)
-    return State(number, posterior, state.step_size.after(number), users.moments, items.moments)
+        taus = update_precisions(taus, moments, counts, settings, epsilon, priors)
+    posterior = replace(q, users=users.side, items=items.side, precisions=taus)
+    return State(number, posterior, state.step_size.after(number), *moments)
 
 
 @dataclass(frozen=True)
@@ -217,6 +231,7 @@ class InMemory:
     settings: FitPlan
     backend: Backend
     priors: Priors = SHARED_PRIORS  # of rows that have priors of their own
+    features: FitFeatures = NO_FEATURES
 
     @property
     def deterministic(self) -> bool:
@@ -229,7 +244,7 @@ class InMemory:
     def sweeps(self, state: State | None = None) -> Iterator[Sweep]:
         """One sweep after the other, without end; the caller decides when to stop."""
         spare = Spare()
-        state = state or initial_state(self.graph, self.settings, spare, self.priors)
+        state = state or self.begin(spare)
         classes = self.item_classes()
         while True:
             sweep = self._sweep(state, classes, spare)
@@ -237,21 +252,37 @@ class InMemory:
             state = sweep.state
             del sweep
 
+    def begin(self, spare: Spare | None = None) -> State:
+        """The state before the first sweep."""
+        state = initial_state(self.graph, self.settings, spare, self.priors)
+        return begin_features(state, self.features.begin(state.posterior, self.settings)) if self.features else state
+
     def _sweep(self, state: State, classes: RowClasses, spare: Spare) -> Sweep:
-        number, q, graph = state.sweep + 1, state.posterior, self.graph
+        number, graph, run = state.sweep + 1, self.graph, self.backend.map
         epsilon = 1.0 if self.deterministic else state.step_size.epsilon
         estimator = self.estimator.at(number) if isinstance(self.estimator, Opening) else self.estimator
-        users = self.update_users(estimator.user_terms(number, q, self.backend.map), q, epsilon, spare)
+        q, given = self._with_features(state, epsilon)
+        at = replace(state, posterior=q)
+        users = given.update_users(estimator.user_terms(number, q, run), q, epsilon, spare)
         bound = bound_of(state, users.edge_bound, self.settings, priors=self.priors)
         check_rows(users.bad_row, "user", number, state)
         q = replace(q, users=users.side)
-        terms = estimator.item_terms(number, q, self.backend.map)
-        items = self.items_pass(terms, q, epsilon).update(q.items, classes, self.backend.map, spare)
+        terms = estimator.item_terms(number, q, run)
+        items = given.items_pass(terms, q, epsilon).update(q.items, classes, run, spare)
         check_rows(items.bad_row, "item", number, state)
         counts = graph.user_count, graph.item_count
-        new = next_state(state, users, items, counts, self.settings, epsilon, self.priors)
+        new = next_state(at, users, items, counts, self.settings, epsilon, self.priors)
         check_bound(bound, number, state)
         return Sweep(new, bound, epsilon, self.estimator.settled(number))
+
+    def _with_features(self, state: State, epsilon: float) -> tuple[Posterior, InMemory]:
+        """The posterior with the weights of features stepped, and this with the priors that follow from them."""
+        q, run = state.posterior, self.backend.map
+        if not self.features:
+            return q, self
+        if state.sweep + 1 > self.settings.precision_delay:
+            q = self.features.step(q, self.settings, epsilon, run)
+        return q, replace(self, priors=self.features.priors(q, run))
 
     def users_pass(self, terms: Terms, q: Posterior, epsilon: float = 1.0) -> compiled.Pass:
         """What the users' pass reads: the items, H and the constants."""

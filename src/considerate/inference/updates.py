@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,9 @@ from considerate.inference.prior import SHARED, Prior
 from considerate.inference.sums import CoordinateBlock, EdgeSums, edge_sums, fill_sums
 from considerate.kernels import compiled
 from considerate.kernels.arrays import Spare
+
+if TYPE_CHECKING:
+    from considerate.inference.features import FeatureWeights
 
 CHUNK = 1 << 16  # rows whose moments are taken, or that are drawn, together
 TOGETHER = 2048  # rows that are stepped together, at most
@@ -47,6 +50,14 @@ class Moments:
     def of(cls, side: Side, prior: Prior = SHARED) -> Moments:
         """The moments of these rows."""
         return cls.total([_moments(side.between(*chunk), prior.between(*chunk)) for chunk in _chunks(len(side))])
+
+    def with_spread(self, weights: FeatureWeights | None) -> Moments:
+        """With what the prior means A'f vary by: K tr(F'F Lambda^-1), and the same of the biases."""
+        if weights is None:
+            return self
+        added = [part.mean.shape[1] * part.trace for part in weights.parts]
+        bias_square = self.bias_square + (added[1] if len(added) > 1 else 0.0)
+        return replace(self, square=self.square + added[0], bias_square=bias_square)
 
     @classmethod
     def of_alike(cls, rows: int, make: Callable[[int], Side]) -> Moments:
