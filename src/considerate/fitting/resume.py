@@ -24,7 +24,7 @@ from considerate.errors import CheckpointError, UsageError
 from considerate.fitting.checkpoint import Checkpoint, Checkpoints, tensor
 from considerate.fitting.stopping import FitProgress
 from considerate.inference.bound import Bound
-from considerate.inference.features import DENSE, FeatureWeights, Weights
+from considerate.inference.features import DENSE, FeatureWeights, Regression
 from considerate.inference.posterior import Gamma, Posterior, Precisions, Side
 from considerate.inference.schedule import StepSize
 from considerate.inference.sweep import State
@@ -236,11 +236,11 @@ def weights_tensors(q: Posterior) -> dict[str, NDArray[Any]]:
 def read_weights(head: StoredTensors, side: SideInformation) -> list[FeatureWeights | None]:
     """The weights of users' and of items' features, where a fit is given any."""
 
-    def part(name: str, count: int) -> Weights:
+    def part(name: str, count: int) -> Regression:
         spread = [count] if count > DENSE else [count, count]
         mean = tensor(head, f"{name}.mean", np.float64, [count, None])
         shape, rate, trace = tensor(head, f"{name}.numbers", np.float64, [3]).tolist()
-        return Weights(mean, tensor(head, f"{name}.spread", np.float64, spread), Gamma(shape, rate), trace)
+        return Regression(mean, tensor(head, f"{name}.spread", np.float64, spread), Gamma(shape, rate), trace)
 
     def of(name: str, table: FeatureTable | None) -> FeatureWeights | None:
         if table is None:

@@ -44,7 +44,7 @@ TOLERANCE = 1e-7  # of their residual, relative
 
 
 @dataclass(frozen=True)
-class Weights:
+class Regression:
     """q of the weights of all features for some coordinates: N(mean_c, covariance) for each, and q(tau_A)."""
 
     mean: Doubles  # [F, C]
@@ -79,11 +79,11 @@ class Weights:
 class FeatureWeights:
     """q of a side's feature weights: A of the vectors, beta of the biases where there are any."""
 
-    vectors: Weights
-    biases: Weights | None = None
+    vectors: Regression
+    biases: Regression | None = None
 
     @property
-    def parts(self) -> list[Weights]:
+    def parts(self) -> list[Regression]:
         return [self.vectors, *([] if self.biases is None else [self.biases])]
 
     def prior(self, rows: FeatureRows) -> Prior:
@@ -150,7 +150,7 @@ class Gram:
         """F."""
         return int(self.matrix.shape[0])
 
-    def posterior(self, old: Weights, sums: Doubles, tau: float) -> Weights:
+    def posterior(self, old: Regression, sums: Doubles, tau: float) -> Regression:
         """q(A) from F'E[U] and E[tau], given E[tau_A]."""
         tau_A, target = old.tau.mean, tau * sums
         if isinstance(self.matrix, np.ndarray):
@@ -191,11 +191,11 @@ class Gram:
 def initial_weights(gram: Gram, taus: tuple[float, float | None], plan: FitPlan) -> FeatureWeights:
     """At zero; taus: E[tau] of the side's vectors, and of its biases where it has any."""
 
-    def of(columns: int, tau: float) -> Weights:
+    def of(columns: int, tau: float) -> Regression:
         shape = plan.prior_shape + 0.5 * gram.count * columns
         nothing = np.zeros((gram.count, columns))
         held = Gamma(shape, shape * plan.prior_rate / plan.prior_shape)
-        return gram.posterior(Weights(nothing, np.empty(0), held, 0.0), nothing, tau)
+        return gram.posterior(Regression(nothing, np.empty(0), held, 0.0), nothing, tau)
 
     return FeatureWeights(of(plan.factors, taus[0]), None if taus[1] is None else of(1, taus[1]))
 
@@ -205,7 +205,7 @@ def step_weights(
 ) -> FeatureWeights:
     """q(A) and q(beta) given the side's means, F'E[U], then their precisions (eq. 20)."""
 
-    def step(weights: Weights, columns: Doubles, tau: float) -> Weights:
+    def step(weights: Regression, columns: Doubles, tau: float) -> Regression:
         new = gram.posterior(weights, columns, tau)
         return replace(
             new, tau=update_precision(new.tau, plan.prior_shape, plan.prior_rate, new.mean.size, new.square, epsilon)
