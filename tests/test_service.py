@@ -210,6 +210,7 @@ def test_gzip_request_ids_and_no_cors(client: Client) -> None:
         assert len(json.loads(gzip.decompress(b"".join(raw.iter_raw())))["items"]) == 40
 
 
+TYPE = {"headers": {"Content-Type": "application/json"}}
 WRONG = [
     ("GET", "/v1/nothing", {}, 404, "unknown-route"),
     ("GET", "/v1/users/u20/recommendations/", {}, 404, "unknown-route"),
@@ -226,14 +227,16 @@ WRONG = [
     ("GET", "/v1/users/u20/recommendations?speed=1", {}, 422, "invalid"),
     ("GET", "/v1/users/u20/recommendations?deny=nothing", {}, 404, "unknown-item"),
     ("GET", "/v1/items?q=%2E", {}, 422, "invalid"),
-    ("POST", "/v1/recommendations", {"content": b"{"}, 400, "unreadable"),
-    ("POST", "/v1/recommendations", {"content": b'{"likes": ["\xff"]}'}, 400, "unreadable"),
-    ("POST", "/v1/recommendations", {"content": b"[" * 100_000}, 422, "invalid"),
+    ("POST", "/v1/recommendations", {"content": b"{", **TYPE}, 400, "unreadable"),
+    ("POST", "/v1/recommendations", {"content": b'{"likes": ["\xff"]}', **TYPE}, 400, "unreadable"),
+    ("POST", "/v1/recommendations", {"content": b"[" * 100_000, **TYPE}, 422, "invalid"),
     ("POST", "/v1/recommendations", {"json": {"likes": []}}, 422, "invalid"),
     ("POST", "/v1/recommendations", {"json": {"likes": [1.5]}}, 422, "invalid"),
     ("POST", "/v1/recommendations", {"json": {"likes": ["i20"], "speed": 1}}, 422, "invalid"),
     ("POST", "/v1/recommendations", {"data": {"likes": "i20"}}, 415, "wrong-type"),
-    ("POST", "/v1/recommendations", {"content": b" " * 1_000_001}, 413, "too-large"),
+    ("POST", "/v1/recommendations", {"content": b" " * 1_000_001, **TYPE}, 413, "too-large"),
+    ("POST", "/v1/recommendations", {"content": b'{"likes": ["i20"]}'}, 415, "wrong-type"),
+    ("POST", "/v1/recommendations:batch", {"json": {"users": ["u20"] * 300, "n": 1000}}, 422, "invalid"),
     ("POST", "/v1/landscape", {"json": {"user": "u20", "lift": [2, 1]}}, 422, "invalid"),
     ("POST", "/v1/events", {"json": {"events": []}}, 422, "invalid"),
     ("POST", "/v1/events", {"json": {"events": [{"user": "u", "item": "i", "kind": "hate"}]}}, 422, "invalid"),
@@ -283,7 +286,8 @@ def test_limits_of_rate_and_time_and_other_origins(path: Path) -> None:
 
 
 def test_a_body_that_does_not_come(path: Path) -> None:
-    head = b"POST /v1/recommendations HTTP/1.1\r\nHost: here\r\nContent-Length: 20\r\n\r\n"
+    head = b"POST /v1/recommendations HTTP/1.1\r\nHost: here\r\nContent-Length: 20\r\n"
+    head += b"Content-Type: application/json\r\n\r\n"
     with running(path, timeout=0.1) as client:
         address = client.base_url.host, client.base_url.port or 0
         with socket.create_connection(address) as connection:

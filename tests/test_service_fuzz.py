@@ -52,7 +52,9 @@ def strange_request(choice: random.Random) -> tuple[str, str, dict[str, Any]]:
             body |= {"likes": ["i20", choice.choice(VALUES)], "n": choice.choice([1, 5, 1000])}
         if choice.random() < 0.3:
             body = {"events": [{"user": choice.choice(VALUES), "item": choice.choice(VALUES)}]}
-        sent = {"json": body} if choice.random() < 0.9 else {"content": choice.randbytes(choice.randrange(200))}
+        sent = {"json": body}
+        if choice.random() < 0.1:
+            sent = {"content": choice.randbytes(choice.randrange(200)), "headers": {"Content-Type": "application/json"}}
     if choice.random() < 0.05:
         method = choice.choice(["PUT", "TRACE", "OPTIONS", "HEAD"])
     return method.upper(), address, sent

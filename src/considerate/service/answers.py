@@ -25,6 +25,8 @@ from considerate.service.problems import Problem
 from considerate.service.scoring import Person, Question, Scoring, check_explains
 from considerate.service.state import ServedModel
 
+MOST_ENTRIES = 200_000  # of the lists of a batch
+
 
 def search(served: ServedModel, query: schemas.SearchQuery) -> schemas.ItemsAnswer:
     """Items by their titles; without a text, the most liked."""
@@ -141,6 +143,9 @@ def user_likes(person: Person) -> Adjacency:
 
 def batch(scoring: Scoring, request: schemas.BatchRequest) -> tuple[ServedModel, Ranker, list[schemas.BatchEntry]]:
     """An entry for each user; all of one model."""
+    if len(request.users) * request.n > MOST_ENTRIES:
+        detail = f"{len(request.users)} lists of {request.n} items are too many at once; ask for {MOST_ENTRIES} in all."
+        raise Problem("invalid", detail)
     served, options = scoring.served(), request.ranking()
     ranker = served.ranker(options, request.n)
     questions = [

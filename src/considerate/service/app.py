@@ -111,9 +111,9 @@ class Call:
 
     async def body(self, kind: type[Struct]) -> Struct:
         """The body, read within the limits of size and time, and checked."""
-        media = (self.header("content-type") or JSON).partition(";")[0].strip().lower()
-        if media != JSON:
-            raise Problem("wrong-type", f"The body is {shortened(media)}; send {JSON}.")
+        media = (self.header("content-type") or "").partition(";")[0].strip().lower()
+        if media != JSON:  # also where it is not said: a page of another origin may send that without being asked
+            raise Problem("wrong-type", f"The Content-Type is {shortened(media)}; send {JSON}.")
         try:
             return msgspec.json.decode(await self._read(), type=kind)
         except msgspec.ValidationError as error:
@@ -224,6 +224,7 @@ class Service:
             detail = "The service failed; the log has the reason under the id of the request."
             response = problem_response(Problem("failed", detail), request)
         response.headers["X-Request-ID"] = request
+        response.headers["X-Content-Type-Options"] = "nosniff"
         await response(scope, receive, send)
         self._count(scope["method"], template, response, request, time.perf_counter() - began)
 
@@ -297,10 +298,15 @@ class Service:
         return json_response(_list(answer, None, answer.person.ignored))
 
     async def _asked(self, question: Question) -> ListAnswer:
+        if question.takes_long:
+            (answer,) = await self._in_thread(self.scoring.answer, [question])
+            if isinstance(answer, BaseException):
+                raise answer
+            return answer
         if self.scoring.waiting() >= self.settings.most_waiting:
             raise _busy()
-        answer: ListAnswer = await self._called_back(lambda done: self.scoring.ask(question, done))
-        return answer
+        asked: ListAnswer = await self._called_back(lambda done: self.scoring.ask(question, done))
+        return asked
 
     async def batch(self, call: Call) -> Response:
         request = await call.body(schemas.BatchRequest)

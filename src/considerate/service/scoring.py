@@ -52,6 +52,11 @@ class Question:
     explain: bool = False
     etags: str | None = None  # answers that the client has: If-None-Match
 
+    @property
+    def takes_long(self) -> bool:
+        """Whether others should not wait for it."""
+        return self.explain or len(self.likes or ()) > 500 or (self.options.diversity > 0 and self.count > 50)
+
 
 @dataclass(frozen=True, slots=True)
 class Person:
