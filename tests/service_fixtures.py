@@ -57,10 +57,11 @@ def running(model: Path | str, headers: dict[str, str] | None = None, **settings
     import uvicorn
 
     from considerate.service.app import create_app
+    from considerate.service.protocol import SERVER_OPTIONS
     from considerate.service.settings import ServiceSettings
 
     app = create_app(ServiceSettings(model=str(model), **{"poll": 0.02} | settings))
-    server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None, access_log=False, lifespan="on"))
+    server = uvicorn.Server(uvicorn.Config(app, port=0, **SERVER_OPTIONS))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     while not server.started:

@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 from considerate import Recommender
 from considerate.cli import app as shell
+from considerate.service import protocol
 from considerate.service.landscape import reachable
 from considerate.service.problems import KINDS
 from service_fixtures import ITEMS, STRANGE, USERS, Client, fitted, running, same_items, user_name
@@ -295,6 +296,50 @@ def test_a_body_that_does_not_come(path: Path) -> None:
             answer = b"".join(iter(lambda: connection.recv(65_536), b""))  # until the service closes it
     assert answer.startswith(b"HTTP/1.1 408 ")
     assert b"/docs#slow-body" in answer
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [],
+        [b"G"],
+        [b"GET / HTTP/1.1\r\n", b"X-A: 1\r\n"],
+        [b"\r\n", b"\r\n"],
+        [b"GET / HTTP/1.1\r\nContent-Length: 999\r\n\r\n", b"x"],
+    ],
+    ids=["nothing", "a letter", "headers", "empty lines", "a body"],
+)
+def test_who_dawdles_is_cut_off(path: Path, monkeypatch: pytest.MonkeyPatch, pieces: list[bytes]) -> None:
+    """The first piece is sent once, the last of several again and again."""
+    monkeypatch.setattr(protocol, "SECONDS", 0.3)
+    with running(path) as client:
+        assert client.get("/health/live").status_code == 200
+        with socket.create_connection((client.base_url.host, client.base_url.port or 0)) as connection:
+            connection.settimeout(0.02)
+            for piece in pieces[:1]:
+                connection.sendall(piece)
+            closed = False
+            while not closed:
+                try:
+                    closed = connection.recv(65_536) == b""
+                    connection.sendall(b"".join(pieces[1:]))
+                except TimeoutError:
+                    connection.sendall(b"".join(pieces[1:]))
+                except ConnectionError:
+                    closed = True
+        assert client.get("/health/live").status_code == 200  # by the connection that idled meanwhile, or another
+
+
+def test_headers_without_an_end(client: Client) -> None:
+    with socket.create_connection((client.base_url.host, client.base_url.port or 0)) as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\n")
+        try:
+            for number in range(2_000):
+                connection.sendall(b"X-%d: %s\r\n" % (number, b"x" * 100))
+        except ConnectionError:
+            return
+        answer = connection.recv(65_536)
+    assert answer == b"" or b"The headers are too long." in answer
 
 
 def test_the_page_the_document_and_health(client: Client) -> None:

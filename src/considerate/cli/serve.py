@@ -75,6 +75,7 @@ def serve(
     try:
         import uvicorn
 
+        from considerate.service.protocol import SERVER_OPTIONS
         from considerate.service.settings import ServiceSettings
     except ImportError as error:
         raise UsageError(f"serve needs {error.name}; install it: pip install 'considerate[serve]'.") from error
@@ -103,11 +104,7 @@ def serve(
             host=listening.host,
             port=listening.port,
             workers=listening.workers,
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            date_header=False,
-            timeout_graceful_shutdown=30,
+            **SERVER_OPTIONS,
         )
 
 
