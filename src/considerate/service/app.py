@@ -9,14 +9,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import secrets
 import time
 import traceback
-import uuid
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import count
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, quote
 
@@ -168,6 +169,7 @@ class Service:
         self._slow = ThreadPoolExecutor(SLOW_THREADS, "slow")
         self._slow_waiting = 0
         self._draining = False
+        self._ids, self._numbers = secrets.token_hex(6), count()  # of requests
 
     @asynccontextmanager
     async def lifespan(self, _: Any) -> AsyncIterator[None]:
@@ -201,7 +203,7 @@ class Service:
         began = time.perf_counter()
         headers = dict(scope["headers"])
         given = headers.get(b"x-request-id", b"")
-        request = given.decode() if REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
+        request = given.decode() if REQUEST_ID.fullmatch(given) else f"{self._ids}-{next(self._numbers):x}"
         template = "unknown"
         try:
             raw_path = scope.get("raw_path") or quote(scope["path"]).encode()
