@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+import scipy.sparse as sp
+from sklearn.base import clone
+from typer.testing import CliRunner
 
 import naive
-from considerate.data.graph import Adjacency, Graph, leaf_splits, run_serially, transpose
+from considerate import Recommender, evaluate
+from considerate.cli import app
+from considerate.data import ReaderOptions, read_interactions, read_likes
+from considerate.data.graph import ITEMS, USERS, Adjacency, Graph, leaf_splits, run_serially, transpose
+from considerate.distributed import OutOfCore
+from considerate.distributed.exchange import read_divided
+from considerate.distributed.tasks import LocalTasks
+from considerate.errors import CheckpointError, DataError, UsageError
+from considerate.fitting import in_memory, session
+from considerate.fitting.session import make_graph
 from considerate.inference.hidden import Expected, Sampled, Terms
 from considerate.inference.sums import CoordinateBlock, PassConstants, edge_sums, side_pass
 from considerate.inference.sweep import InMemory, initial_state
@@ -236,3 +251,190 @@ def test_rows_summed_together_have_the_bits_of_rows_summed_alone(kind):
         for far in (False, True)
     )
     np.testing.assert_array_equal(by_parts.side.rows, alone.side.rows)
+
+
+# --- Reading ---
+
+EVENTS = {
+    "user": ["a", "a", "b", "b", "c", "a"],
+    "item": [1, 2, 1, 3, 2, 1],
+    "plays": [3.0, 1.0, 10.0, 2.0, 5.0, 4.0],
+    "event": ["buy", "view", "view", "buy", None, "view"],
+    "time": [0, 86_400, 172_800, 0, 86_400, 172_800],
+}  # the pairs are a1 a2 b1 b3 c2, and a1 comes twice
+
+
+@pytest.mark.parametrize(
+    ("options", "amounts"),
+    [
+        ({"weight_column": "plays"}, [7, 1, 10, 2, 5]),
+        ({"weight_column": "PLAYS", "weight": "log1p"}, np.log1p([7, 1, 10, 2, 5])),
+        ({"weight_column": "plays", "weight": "sqrt"}, np.sqrt([7, 1, 10, 2, 5])),
+        ({"half_life": "1d"}, [1.25, 0.5, 1, 0.25, 0.5]),
+        ({"half_life": 86_400, "time_column": "time"}, [1.25, 0.5, 1, 0.25, 0.5]),
+        ({"half_life": "24 h", "weight_column": "plays"}, [4.75, 0.5, 10, 0.5, 2.5]),
+        ({"signals": {"event = 'buy'": 3, "event = 'view' or event is null": 0.5}}, [3.5, 0.5, 0.5, 3, 0.5]),
+        ({"signals": ["plays > 4 : 2", "time >= 0:1"]}, [2, 1, 2, 1, 2]),
+        ({"signals": {"time >= 0": 2}, "weight_column": "plays"}, [14, 2, 20, 4, 10]),
+    ],
+)
+def test_amounts_of_rows_become_weights_of_pairs(options, amounts):
+    amounts = np.array(amounts, float)
+    weights = make_graph(read_interactions(EVENTS, **options)).by_user.weights
+    np.testing.assert_allclose(weights, amounts / amounts.mean(), rtol=1e-6)
+    weights = make_graph(read_interactions(EVENTS, **options, weight_scale="none")).by_user.weights
+    np.testing.assert_allclose(weights, amounts, rtol=1e-6)
+    weights = make_graph(read_interactions(EVENTS, **options, weight_scale="user")).by_user.weights
+    for mine in (slice(0, 2), slice(2, 4), slice(4, 5)):
+        np.testing.assert_allclose(weights[mine], amounts[mine] / amounts[mine].mean(), rtol=1e-6)
+
+
+def test_rows_of_no_signal_are_no_likes():
+    likes = read_interactions(EVENTS, signals={"event = 'buy'": 3})
+    assert likes.rows_kept == 2
+    likes = read_interactions(EVENTS, signals={"event = 'buy'": 3, "event = 'view'": 1}, where="plays > 2")
+    assert likes.rows_kept == 3
+
+
+def test_a_matrix_has_its_values_for_weights_if_asked():
+    matrix = sp.csr_matrix(np.array([[3.0, 0.0, 1.0], [0.0, 8.0, 0.0]]))
+    with pytest.warns(UserWarning, match="weight='log1p'"):
+        assert read_interactions(matrix).amounts is None
+    weights = make_graph(read_interactions(matrix, weight="log1p")).by_user.weights
+    np.testing.assert_allclose(weights, np.log1p([3, 1, 8]) / np.log1p([3, 1, 8]).mean(), rtol=1e-6)
+    assert make_graph(read_interactions(matrix, weight_scale="none")).by_user.weights.tolist() == [3.0, 1.0, 8.0]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"weight_column": "play"}, "no column 'play'"),
+        ({"weight": "log1p"}, "no column looks like the weights"),
+        ({"weight_column": "plays", "weight": "log2"}, "expected one of raw, log1p, sqrt"),
+        ({"weight_column": "plays", "weight_scale": "max"}, "expected one of mean, user, none"),
+        ({"weight_column": "time"}, r"2 rows have no number above zero in the weight column 'time'.*--where"),
+        ({"half_life": "3 fortnights"}, "expected a time such as 90d"),
+        ({"half_life": 0}, "expected a time such as 90d"),
+        ({"half_life": "1d", "time_column": "plays", "where": "plays > 20"}, "keeps none"),
+        ({"signals": {"event = 'buy'": 0}}, "the weight '0'"),
+        ({"signals": ["event = 'buy'"]}, "expected a rule, a colon"),
+        ({"signals": {"event == ": 1}}, "--where"),
+        ({"signals": "event = 'buy' : 3"}, "expected a mapping"),
+    ],
+)
+def test_what_is_wrong_with_weights_is_said(options, message):
+    with pytest.raises((DataError, UsageError), match=message):
+        read_interactions(EVENTS, **options)
+
+
+def test_times_that_a_half_life_cannot_take_are_refused():
+    later = {**EVENTS, "time": [1.7e12 + when for when in EVENTS["time"]]}
+    with pytest.raises(DataError, match="no seconds; give half_life as a number"):
+        read_interactions(later, half_life="1d")
+    assert read_interactions(later, half_life=1000).amounts is not None
+    with pytest.raises(DataError, match="1 likes have no time"):
+        read_interactions({**EVENTS, "time": [None, *EVENTS["time"][1:]]}, half_life="1d")
+    with pytest.raises(DataError, match="no column looks like the times"):
+        read_interactions({"user": [1, 2], "item": [1, 2]}, half_life="1d")
+
+
+def plays_table(rows: int = 6000) -> pa.Table:
+    random = np.random.default_rng(0)
+    return pa.table(
+        {
+            "user": random.integers(0, 200, rows),
+            "item": (120 * random.random(rows) ** 2).astype(int),
+            "plays": random.integers(1, 50, rows) * 0.37,
+            "time": random.random(rows) * 1e7,
+        }
+    )
+
+
+@kinds
+def test_out_of_core_the_bits_are_those_of_a_fit_in_memory(kind, tmp_path):
+    path = tmp_path / "plays.parquet"
+    pq.write_table(plays_table(), path, row_group_size=700)
+    how: dict[str, Any] = {"weight_column": "plays", "weight": "log1p", "half_life": "30d"}
+    model = Recommender(factors=4, sweeps=6, hidden=kind, threads=1)
+
+    def rows(backend: Any = None, **options: Any) -> list[np.ndarray]:
+        fitted = clone(model).fit(path, backend=backend, **how, **options)
+        return [np.array(fitted.user_factors), np.array(fitted.item_factors)]
+
+    for scale in ("mean", "user"):
+        here = rows(weight_scale=scale)
+        np.testing.assert_array_equal(rows(OutOfCore(folder=tmp_path), weight_scale=scale)[0], here[0])
+    by_items = rows(OutOfCore(folder=tmp_path, division="items"), weight_scale="user")
+    np.testing.assert_allclose(by_items[0], here[0], atol=2e-3)
+    unweighted = clone(model).fit(path)
+    assert not np.allclose(np.array(unweighted.user_factors), here[0], atol=2e-2)
+
+
+def test_pieces_and_shards_do_not_change_a_weight(tmp_path):
+    path = tmp_path / "plays.parquet"
+    pq.write_table(plays_table(), path, row_group_size=500)
+    options = ReaderOptions(weight_column="plays", weight="log1p", half_life="30d")
+    whole = make_graph(read_likes(path, options))
+    for most_bytes, shards in ((1, 5), (10**9, 1)):
+        with LocalTasks(1) as tasks:
+            for side, edges in ((USERS, whole.by_user), (ITEMS, whole.by_item)):
+                data = read_divided(path, tasks, side, options, most_bytes=most_bytes, shards=shards)
+                got = Adjacency.joined([tasks.get(part).likes for part in data.parts])
+                np.testing.assert_array_equal(got.indices, edges.indices)
+                np.testing.assert_array_equal(got.weights, edges.weights)
+
+
+def test_checkpoints_know_the_weights(tmp_path):
+    table, folder = plays_table(), tmp_path / "checkpoint"
+    Recommender(factors=3, sweeps=4).fit(table, weight_column="plays", checkpoint=folder)
+    with pytest.raises(CheckpointError, match="other data: the likes differ"):
+        Recommender(factors=3, sweeps=6).fit(
+            table, weight_column="plays", weight="log1p", checkpoint=folder, resume=True
+        )
+    resumed = Recommender(factors=3, sweeps=6).fit(table, weight_column="plays", checkpoint=folder, resume=True)
+    once = Recommender(factors=3, sweeps=6).fit(table, weight_column="plays")
+    np.testing.assert_array_equal(np.array(resumed.item_factors), np.array(once.item_factors))
+
+
+def test_the_shell_takes_the_same_options(tmp_path):
+    pq.write_table(plays_table(), tmp_path / "plays.parquet")
+    here = Recommender(factors=3, sweeps=3, seed=1).fit(
+        tmp_path / "plays.parquet", weight_column="plays", weight="sqrt", half_life="9d", signals={"plays > 2": 2}
+    )
+    words = "--factors 3 --sweeps 3 --seed 1 --weight-column plays --weight sqrt --half-life 9d --signal"
+    run = ["fit", str(tmp_path / "plays.parquet"), "-o", str(tmp_path / "m"), *words.split(), "plays > 2 : 2"]
+    done = CliRunner().invoke(app, run)
+    assert done.exit_code == 0, done.output
+    np.testing.assert_array_equal(np.array(Recommender.load(tmp_path / "m").item_factors), np.array(here.item_factors))
+
+
+def test_evaluate_fits_with_weights(monkeypatch):
+    seen = []
+    make = session.make_graph
+    monkeypatch.setattr(in_memory, "make_graph", lambda likes: seen.append(make(likes)) or seen[-1])
+    evaluate(Recommender(factors=2, sweeps=2), plays_table(2000), "random", weight_column="plays", resamples=2)
+    (graph,) = seen
+    assert graph.by_user.weights.mean() == pytest.approx(1.0, rel=1e-5)
+    assert graph.by_user.weights.std() > 0.3
+
+
+# --- What weights are for ---
+
+
+def test_recency_follows_a_taste_that_drifts():
+    """Everybody changes from one half of the items to the other: with a half-life the later half is liked more."""
+    random = np.random.default_rng(2)
+    users, when = np.repeat(np.arange(80), 24), np.tile(np.arange(24), 80)
+    own = (users % 2) ^ (when >= 16)  # of two clusters, each user's changes after two thirds of the likes
+    items = own * 30 + random.integers(0, 30, len(users))
+    likes = {"user": users, "item": items, "time": when.astype(float)}
+
+    def lead(**options: Any) -> float:
+        """How much more the cluster of the last likes is liked."""
+        model = Recommender(factors=3, sweeps=15, seed=0, threads=1).fit(likes, **options)
+        score = np.array(model.user_factors) @ np.array(model.item_factors).T
+        now = score[:, :30].mean(axis=1) - score[:, 30:].mean(axis=1)
+        return float(np.where(np.arange(80) % 2 == 1, now, -now).mean())
+
+    assert lead() < 0.0  # most likes are of the former taste
+    assert lead(half_life=3) > 0.5

@@ -83,7 +83,7 @@ def _parameter(setting: Field[Any], kind: Any, panel: str | None) -> inspect.Par
         setting.name,
         inspect.Parameter.KEYWORD_ONLY,
         default=inspect.Parameter.empty if setting.default is MISSING else setting.default,
-        annotation=Annotated[str | None if kind is Any else kind, declared],
+        annotation=Annotated[list[str] | None if meta.get("many") else str | None if kind is Any else kind, declared],
     )
 
 

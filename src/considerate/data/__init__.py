@@ -10,6 +10,7 @@
     rules.py       the small language of `where`
     encode.py      a column of ids -> row numbers of a sorted vocabulary; a time per like
     pieces.py      reading in pieces, which tasks share out, and shards of users made of them
+    weights.py     how much each like counts: amounts of rows, weights of pairs
     graph.py       G, the graph of likes: both orientations, blocks, parts, sizes
     vocabulary.py  sorted ids; cut, joined, merged; titles
     categories.py  categories of items, for caps in lists

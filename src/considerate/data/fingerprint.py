@@ -26,13 +26,16 @@ _ROWS = 1 << 20  # that are hashed at once
 
 
 def digest_likes(likes: Adjacency, first: int = 0, last: int | None = None) -> str:
-    """Of some rows of likes: how many each has, and which."""
+    """Of some rows of likes: how many each has, which, and their weights if they have some."""
     last = likes.rows if last is None else last
     starts = likes.starts
     digest = hashlib.sha256()
     for start in range(first, last, _ROWS):
         digest.update(_bytes(np.diff(starts[start : min(start + _ROWS, last) + 1]), np.int64))
-    digest.update(_bytes(likes.indices[int(starts[first]) : int(starts[last])], np.int32))
+    edges = slice(int(starts[first]), int(starts[last]))
+    digest.update(_bytes(likes.indices[edges], np.int32))
+    if likes.weights is not None:
+        digest.update(_bytes(likes.weights[edges], np.float32))
     return digest.hexdigest()
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, TypeVar
@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from considerate.data.weights import Amounts
 from considerate.errors import DataError
 from considerate.kernels import compiled
 from considerate.kernels.arrays import Spare, empty, take_lists
@@ -59,6 +60,19 @@ class Adjacency:
         starts = np.zeros(len(rows) + 1, np.int64)
         np.cumsum([len(row) for row in rows], out=starts[1:])
         return cls(starts, np.concatenate([np.empty(0, np.int32), *rows]))
+
+    @classmethod
+    def joined(cls, pieces: Sequence[Adjacency]) -> Adjacency:
+        """The rows of one piece after those of another."""
+        if len(pieces) == 1:
+            return pieces[0]
+        degrees = np.concatenate([piece.degrees for piece in pieces])
+        weights = [piece.weights for piece in pieces if piece.weights is not None]
+        return cls(
+            np.concatenate([[0], np.cumsum(degrees)]).astype(np.int64),
+            np.concatenate([piece.indices for piece in pieces]),
+            np.concatenate(weights) if len(weights) == len(pieces) else None,
+        )
 
     @classmethod
     def of_pairs(cls, rows: NDArray[Any], columns: NDArray[Any], count: int, width: int) -> Adjacency:
@@ -236,11 +250,17 @@ class Graph:
         item_count: int,
         *,
         block_edges: int = BLOCK_EDGES,
+        amounts: Amounts | None = None,
     ) -> Graph:
-        """The graph of pairs of row numbers; pairs given more than once are folded and counted."""
+        """The graph of pairs of row numbers; pairs given more than once are folded and counted. Their amounts, where
+        likes have weights, are added."""
         if len(users) == 0:
             raise DataError("There is not a single like in the data; a graph needs at least one edge.")
         by_user = Adjacency.of_pairs(users, items, user_count, item_count)
+        if amounts is not None:
+            summed = compiled.add_to_edges(by_user.starts, by_user.indices, users, items, amounts.values)
+            weighting = amounts.weighting
+            by_user = replace(by_user, weights=weighting.weights(weighting.shaped(summed), by_user.starts))
         return cls.from_adjacency(by_user, item_count, block_edges=block_edges, duplicates=len(users) - by_user.edges)
 
     @classmethod

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypedDict
 
 from considerate.data.rules import parse
+from considerate.data.weights import SCALES, SHAPES, HalfLife, Weighting, any_of, parse_signals
 from considerate.errors import DataError, UsageError
 
 
@@ -31,13 +32,36 @@ class ReaderOptions:
     title_id_column: str | None = _option("Its column of item ids; guessed if not given.")
     title_column: str | None = _option("Its column of titles; guessed if not given.")
     query: str | None = _option("What to ask a database, such as sqlite:///likes.db.")
-    time_column: str | None = _option("Column of the times of the likes: what is held out are then the latest.")
+    time_column: str | None = _option(
+        "Column of the times of the likes: what is held out are then the latest, and --half-life reads it."
+    )
+    weight_column: str | None = _option("Column of how much a like counts: plays, hours, confidence.")
+    weight: str | None = _option(f"What the sum over a pair's rows becomes as its weight: {', '.join(SHAPES)}; raw.")
+    weight_scale: str | None = _option(
+        f"Weights have a mean of 1 over all likes, or over those of each user, or stay: {', '.join(SCALES)}; mean."
+    )
+    half_life: Any = field(
+        default=None,
+        metadata={"text": "The age at which a like counts half, such as 90d; s, m, h, d, w and y are units."},
+    )
+    signals: Any = field(
+        default=None,
+        metadata={
+            "text": "A kind of row that is a like, and its weight, such as \"event = 'buy' : 3\"; may be repeated.",
+            "flags": ("--signal",),
+            "many": True,
+        },
+    )
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "signals", parse_signals(self.signals))
         if self.titles is None and (self.title_id_column is not None or self.title_column is not None):
             raise UsageError("--title-id-column and --title-column go with --titles, a table of items and titles.")
         if self.where is not None:
             parse(self.where)
+        Weighting(self.weight or "raw", self.weight_scale or "mean")
+        if self.half_life is not None:
+            HalfLife.of(self.half_life)
 
     @classmethod
     def of(cls, options: ReaderOptions | Mapping[str, Any] | None) -> ReaderOptions:
@@ -65,9 +89,26 @@ class ReaderOptions:
         return all(value is None for value in vars(self).values())
 
     @property
+    def has_weights(self) -> bool:
+        """Whether likes have weights that come from columns."""
+        return not (self.weight_column is None and self.half_life is None and self.signals is None)
+
+    @property
+    def weighting(self) -> Weighting | None:
+        """How amounts become weights; None where every like counts once."""
+        if not self.has_weights and self.weight is None and self.weight_scale is None:
+            return None
+        return Weighting(self.weight or "raw", self.weight_scale or "mean")
+
+    @property
+    def rule(self) -> str | None:
+        """The rule of the rows that are likes: `where`, and some signal."""
+        return any_of(self.signals, self.where)
+
+    @property
     def headers(self) -> list[str]:
         """The named columns of the likes: the first line of a text file that has one of them is a header."""
-        names = (self.user_column, self.item_column, self.rating_column, self.time_column)
+        names = (self.user_column, self.item_column, self.rating_column, self.time_column, self.weight_column)
         return [name for name in names if isinstance(name, str)]
 
     @property
@@ -92,6 +133,11 @@ class ReaderKeywords(TypedDict, total=False):
     title_column: str | None
     query: str | None
     time_column: str | None
+    weight_column: str | None
+    weight: str | None
+    weight_scale: str | None
+    half_life: str | float | None
+    signals: Mapping[str, float] | Sequence[str] | None
 
 
 # --- Columns by their usual names ---
@@ -186,8 +232,9 @@ def guess_time(types: Mapping[str, Any]) -> str | None:
 
 def unused_weights(names: Sequence[str], options: ReaderOptions) -> list[str]:
     """Columns that look like counts, weights or ratings and that nothing asks for, by resolved options."""
-    rule = [] if options.where is None else [column.lower() for column in parse(options.where).columns]
-    used = {str(name).lower() for name in (options.user_column, options.item_column, options.time_column)} | set(rule)
+    rule = [] if options.rule is None else [column.lower() for column in parse(options.rule).columns]
+    named = (options.user_column, options.item_column, options.time_column, options.weight_column)
+    used = {str(name).lower() for name in named} | set(rule)
     if "rating" in rule:
         used.add(str(options.rating_column).lower())
     return [name for name in names if _is_weight(name) and name.strip().lower() not in used]

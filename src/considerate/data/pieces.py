@@ -21,12 +21,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from considerate.data.encode import TimeColumn
 from considerate.data.graph import Adjacency
 from considerate.data.inputs import translate_errors
 from considerate.data.options import ReaderOptions
 from considerate.data.parquet import Fragment, ParquetInput
-from considerate.data.read import collect
+from considerate.data.read import choose_rule, collect, make_amounts
 from considerate.data.vocabulary import Vocabulary, find_rows, merge_ids, slice_ids
+from considerate.data.weights import Scaling, Weighting
 from considerate.kernels import compiled
 
 PIECE_BYTES = 32 << 20  # of Parquet; more where there would be more than
@@ -57,12 +59,19 @@ class Likes:
     starts: NDArray[np.int64]  # [users + 1]
     items: NDArray[np.int32]
     duplicates: int  # rows that repeat another row
+    amounts: NDArray[np.int64] | None = None  # of each like, where likes have weights
 
     def part(self, first: int, last: int) -> Likes:
         """Users first..last, in memory of their own."""
         starts = self.starts[first : last + 1]
-        items = self.items[int(starts[0]) : int(starts[-1])].copy()
-        return Likes(slice_ids(self.users, first, last), starts - starts[0], items, 0)
+        edges = slice(int(starts[0]), int(starts[-1]))
+        amounts = None if self.amounts is None else self.amounts[edges].copy()
+        return Likes(slice_ids(self.users, first, last), starts - starts[0], self.items[edges].copy(), 0, amounts)
+
+    def adjacency(self, scaling: Scaling | None) -> Adjacency:
+        """The likes by row, with weights where they have some."""
+        weights = None if self.amounts is None or scaling is None else scaling.weights(self.amounts, self.starts)
+        return Adjacency(self.starts, self.items, weights)
 
 
 @dataclass(frozen=True)
@@ -72,6 +81,7 @@ class ShardSize:
     users: int
     edges: int
     duplicates: int
+    shaped: int = 0  # the sum of the likes' shaped amounts, where they have weights
 
 
 def piece_bytes(total: int) -> int:
@@ -101,28 +111,55 @@ def plan_pieces(table: ParquetInput, units: Iterable[Fragment], most: int) -> li
     return [table.part(fragments) for fragments in pieces]
 
 
-def read_piece(table: ParquetInput, options: ReaderOptions) -> tuple[PieceSummary, Vocabulary, Likes]:
-    """(summary, items, likes) of a piece, by resolved options; its items are numbered as they are sorted here."""
+def latest_time(table: ParquetInput, options: ReaderOptions) -> float:
+    """The time of the latest like of a piece, -inf where there is none."""
+    import pyarrow.compute as pc
+
+    times, rule = TimeColumn(str(options.time_column), table.name), choose_rule(table, options)
+    needed = [times.column, *(() if rule is None else rule.columns)]
+    fields, keep = {"time": pc.field(times.column)}, None if rule is None else rule.keep
+    with translate_errors(table.name):
+        for batch in table.scan(list(dict.fromkeys(needed)), [], fields, keep):
+            times.add([batch.column("time")])
+    return max((float(np.nanmax(part)) for part in times.parts if not np.isnan(part).all()), default=-np.inf)
+
+
+def read_piece(
+    table: ParquetInput, options: ReaderOptions, latest: float | None = None
+) -> tuple[PieceSummary, Vocabulary, Likes]:
+    """(summary, items, likes) of a piece, by resolved options; its items are numbered as they are sorted here.
+    `latest` is the time of the latest like of all."""
     scan = collect(table, options)
     missing = (scan.users.missing, scan.items.missing)
     if scan.nan or any(missing) or not scan.kept:  # the head refuses it, or there is nothing
         nobody = Vocabulary.of_integers(np.empty(0, np.int64))
-        nothing = Likes(nobody, np.zeros(1, np.int64), np.empty(0, np.int32), 0)
+        amounts = None if options.weighting is None else np.empty(0, np.int64)
+        nothing = Likes(nobody, np.zeros(1, np.int64), np.empty(0, np.int32), 0, amounts)
         return PieceSummary(scan.rows, scan.kept, scan.nan, missing, []), nobody, nothing
     with translate_errors(table.name):
         users, user_ids = scan.users.finish()
         items, item_ids = scan.items.finish()
-    likes = _sorted_likes(user_ids, users, items, len(item_ids))
+    times = None if scan.times is None else scan.times.finish()
+    made = make_amounts(scan, options, times, table.name, latest)
+    likes = _sorted_likes(user_ids, users, items, len(item_ids), None if made is None else made.values)
     edges = len(likes.items)
     steps = (np.arange(min(SAMPLE, edges)) + 0.5) * edges / min(SAMPLE, edges)
     sample = [user_ids.key_at(int(row)) for row in np.searchsorted(likes.starts, steps, side="right") - 1]
     return PieceSummary(scan.rows, scan.kept, 0, (0, 0), sample), item_ids, likes
 
 
-def _sorted_likes(ids: Vocabulary, users: NDArray[np.int32], items: NDArray[np.int32], item_count: int) -> Likes:
-    """Pairs of row numbers, sorted and folded."""
+def _sorted_likes(
+    ids: Vocabulary,
+    users: NDArray[np.int32],
+    items: NDArray[np.int32],
+    item_count: int,
+    amounts: NDArray[np.int64] | None,
+) -> Likes:
+    """Pairs of row numbers, sorted and folded, their amounts added."""
     likes = Adjacency.of_pairs(users, items, len(ids), item_count)
-    return Likes(ids, likes.starts, likes.indices, len(users) - likes.edges)
+    if amounts is not None:
+        amounts = compiled.add_to_edges(likes.starts, likes.indices, users, items, amounts)
+    return Likes(ids, likes.starts, likes.indices, len(users) - likes.edges, amounts)
 
 
 def merge_items(vocabularies: list[Vocabulary]) -> Vocabulary:
@@ -151,14 +188,19 @@ def split_piece(likes: Likes, items: Vocabulary, item_ids: Vocabulary, cuts: Key
     return [replace(slices[0], duplicates=likes.duplicates), *slices[1:]]
 
 
-def make_shard(slices: list[Likes], item_count: int) -> tuple[ShardSize, NDArray[np.int64], Likes]:
+def make_shard(
+    slices: list[Likes], item_count: int, weighting: Weighting | None = None
+) -> tuple[ShardSize, NDArray[np.int64], Likes]:
     """(size, likes per item, likes) of a shard, from its slices of all pieces."""
     likes = slices[0]
     if len(slices) > 1:
         ids, ranks = merge_ids([part.users for part in slices])
         users = np.concatenate([np.repeat(rank, np.diff(part.starts)) for rank, part in zip(ranks, slices)])
-        likes = _sorted_likes(ids, users, np.concatenate([part.items for part in slices]), item_count)
+        items, given = np.concatenate([part.items for part in slices]), [part.amounts for part in slices]
+        amounts = None if weighting is None else np.concatenate([part for part in given if part is not None])
+        likes = _sorted_likes(ids, users, items, item_count, amounts)
         likes = replace(likes, duplicates=likes.duplicates + sum(part.duplicates for part in slices))
     degree = np.zeros(item_count, np.int64)
     compiled.count_columns(likes.items, degree)
-    return ShardSize(len(likes.users), len(likes.items), likes.duplicates), degree, likes
+    shaped = 0 if weighting is None or likes.amounts is None else int(weighting.shaped(likes.amounts).sum())
+    return ShardSize(len(likes.users), len(likes.items), likes.duplicates, shaped), degree, likes

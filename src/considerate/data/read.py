@@ -32,9 +32,10 @@ from considerate.data.options import (
     unused_weights,
 )
 from considerate.data.parquet import ParquetInput
-from considerate.data.rules import Compiled, compile_rule, parse
+from considerate.data.rules import Compiled, as_number, compile_rule, parse
 from considerate.data.sources import is_database, is_sparse, matrix_pairs, open_input
 from considerate.data.vocabulary import Titles, Vocabulary, string_bytes
+from considerate.data.weights import AmountColumn, Amounts, HalfLife, whole_amounts
 from considerate.errors import DataError, UsageError
 
 logger = logging.getLogger("considerate")
@@ -62,6 +63,7 @@ class Interactions:
     rows_kept: int  #: after the rule
     notes: tuple[str, ...]  #: for the user: which columns were guessed, how many titles were found
     times: NDArray[np.float64] | None = None  #: [likes] seconds since 1970 UTC, or the column's numbers; NaN: not known
+    amounts: Amounts | None = None  #: [likes] where likes have weights: what their rows say of them
 
     def __post_init__(self) -> None:
         pairs = self.rows_kept if len(self.users) else 0
@@ -77,7 +79,7 @@ class Interactions:
 
     def without_pairs(self) -> Interactions:
         """What is known of the likes, without the likes."""
-        return replace(self, users=self.users[:0].copy(), items=self.items[:0].copy(), times=None)
+        return replace(self, users=self.users[:0].copy(), items=self.items[:0].copy(), times=None, amounts=None)
 
 
 def read_interactions(
@@ -92,6 +94,11 @@ def read_interactions(
     title_column: str | None = None,
     query: str | None = None,
     time_column: str | None = None,
+    weight_column: str | None = None,
+    weight: str | None = None,
+    weight_scale: str | None = None,
+    half_life: str | float | None = None,
+    signals: Any = None,
 ) -> Interactions:
     """Likes from any source.
 
@@ -108,12 +115,19 @@ def read_interactions(
     title_column
     query            what to ask a database
     time_column      when each like was: dates, moments or numbers; for splits by time (see encode.py)
+    weight_column    how much a like counts, such as plays; rows of one pair are added (see weights.py)
+    weight           what that sum becomes: "raw", "log1p" or "sqrt". Of a matrix the stored values are taken
+    weight_scale     "mean": weights have a mean of 1; "user": those of each user have; "none": they stay as they are
+    half_life        the age at which a like counts half, such as "90d", or in the unit of the time column
+    signals          {rule: weight}: the rows that are likes, and what one of each counts
 
     Vocabularies are sorted and hold the ids that the rule keeps, so that row numbers do not depend on the
     order of the rows.
     """
-    names = (user_column, item_column, rating_column, where, titles, title_id_column, title_column, query, time_column)
-    return read_likes(source, ReaderOptions(*names))
+    columns = (user_column, item_column, rating_column, where, titles, title_id_column, title_column, query)
+    return read_likes(
+        source, ReaderOptions(*columns, time_column, weight_column, weight, weight_scale, half_life, signals)
+    )
 
 
 def read_likes(source: Any, options: ReaderOptions) -> Interactions:
@@ -124,9 +138,10 @@ def read_likes(source: Any, options: ReaderOptions) -> Interactions:
         return source
     notes: list[str] = []
     if is_sparse(source):
-        if not options.untitled().is_default:
+        if not replace(options.untitled(), weight=None, weight_scale=None).is_default:
             raise UsageError("a matrix has no columns to name and no rows to choose; leave these options out.")
-        users, items = matrix_pairs(source)
+        users, items, values = matrix_pairs(source, options.weighting is not None)
+        amounts = None if options.weighting is None else Amounts(whole_amounts(values), options.weighting)
         user_ids, item_ids = (Vocabulary.range(size) for size in source.shape)
         name, rows, times = "the given matrix", len(users), None
         options = replace(options, item_column="item")
@@ -135,15 +150,31 @@ def read_likes(source: Any, options: ReaderOptions) -> Interactions:
             options, notes = resolve_columns(table, options)
             mention_weights(table, options)
             scan = collect(table, options)
-        check_rows(table.name, options.where, scan.rows, scan.kept, scan.nan)
+        check_rows(table.name, options.rule, scan.rows, scan.kept, scan.nan)
         with translate_errors(table.name), ThreadPoolExecutor(2) as pool:
             (users, user_ids), (items, item_ids) = pool.map(Encoder.finish, (scan.users, scan.items))
         times = None if scan.times is None else scan.times.finish()
+        amounts = make_amounts(scan, options, times, table.name)
         name, rows = table.name, scan.rows
         notes = [*table.notes, *notes, *scan.users.notes, *scan.items.notes, *(scan.times.notes if scan.times else [])]
     titles, more = find_titles(item_ids, options)
     notes += more
-    return Interactions(users, items, user_ids, item_ids, titles, name, rows, len(users), tuple(notes), times)
+    return Interactions(users, items, user_ids, item_ids, titles, name, rows, len(users), tuple(notes), times, amounts)
+
+
+def make_amounts(
+    scan: Collected, options: ReaderOptions, times: NDArray[np.float64] | None, source: str, latest: float | None = None
+) -> Amounts | None:
+    """What the rows of a scan say of the weights of their likes. `latest` is the time of the latest like, where these
+    are only some."""
+    if options.weighting is None:
+        return None
+    values = np.ones(scan.kept) if scan.amounts is None else scan.amounts.finish()
+    if options.half_life is not None:
+        assert times is not None
+        last = float(np.nanmax(times)) if latest is None else latest
+        values *= HalfLife.of(options.half_life).decay(times, last, source, str(options.time_column))
+    return Amounts(whole_amounts(values), options.weighting)
 
 
 def read_dated_likes(source: Any, options: ReaderOptions) -> Interactions:
@@ -168,7 +199,8 @@ def read_judged(
     if liked.rows_kept == liked.rows_read:
         return liked, None
     try:
-        return liked, read_likes(source, replace(options.untitled(), where=f"not ({options.where})"))
+        unliked = replace(options.untitled(), where=f"not ({options.where})", weight_column=None, weight=None)
+        return liked, read_likes(source, replace(unliked, weight_scale=None, half_life=None))
     except NothingKeptError:
         return liked, None
 
@@ -177,13 +209,19 @@ def resolve_columns(table: Input, options: ReaderOptions) -> tuple[ReaderOptions
     """The options with the columns' names as the table has them, and notes on what was guessed."""
     user, item, notes = pick_pair(table.names, options.user_column, options.item_column, table.name)
     rating = _named(table, options.rating_column, "--rating-column")
-    if options.time_column == GUESS and GUESS not in table.names:
+    wanted = GUESS if options.time_column is None and options.half_life is not None else options.time_column
+    if wanted == GUESS and GUESS not in table.names:
         time = guess_time(table.types((user, item)))
         notes += [] if time is None else [f"times are taken from the column {time!r}"]
     else:
-        time = _named(table, options.time_column, "--time-column")
-    options = replace(options, user_column=user, item_column=item, rating_column=rating, time_column=time)
-    return options, notes
+        time = _named(table, wanted, "--time-column")
+    if time is None and options.half_life is not None:
+        raise refuse_column("times", "time", table.names, table.name)
+    weight = _named(table, options.weight_column, "--weight-column")
+    if weight is None and options.weighting is not None and not options.has_weights:
+        raise refuse_column("weights", "weight", table.names, table.name)
+    options = replace(options, user_column=user, item_column=item, rating_column=rating)
+    return replace(options, time_column=time, weight_column=weight), notes
 
 
 def mention_weights(table: Input, options: ReaderOptions) -> None:
@@ -191,10 +229,11 @@ def mention_weights(table: Input, options: ReaderOptions) -> None:
     if unused := unused_weights(table.names, options):
         logger.warning(
             "%s: every row is one like, whatever it has in %s, which is not used as a weight. A rule says which rows "
-            'are likes, such as where="%s >= 2" (--where)',
+            'are likes, such as where="%s >= 2" (--where); weight_column="%s" (--weight-column) makes it their weight',
             table.name,
             listed(unused),
             quoted(unused[0]),
+            unused[0],
             extra={"once": True},
         )
 
@@ -221,8 +260,8 @@ def open_parquet_likes(source: Any, options: ReaderOptions) -> tuple[ParquetInpu
 def choose_rule(table: Input, options: ReaderOptions) -> Compiled | None:
     """The rule over the columns of a table, by resolved options; ratings without a rule are refused."""
     ids, rating = (str(options.user_column), str(options.item_column)), options.rating_column
-    if options.where is None:
-        rating = rating or guess_rating([name for name in table.names if name not in ids])
+    if options.rule is None:
+        rating = rating or guess_rating([name for name in table.names if name not in (*ids, options.weight_column)])
         if rating is None:
             return None
         name = quoted(rating)
@@ -231,8 +270,13 @@ def choose_rule(table: Input, options: ReaderOptions) -> Compiled | None:
             f'rows are likes, e.g. --where "{name} >= 4" (where="{name} >= 4" in Python), or keep all that '
             f'have one: --where "{name} is not null".'
         )
-    rule = parse(options.where)
-    types = table.types(ids)
+    return bind_rule(options.rule, table, options)
+
+
+def bind_rule(text: str, table: Input, options: ReaderOptions) -> Compiled:
+    """A rule over the columns of a table."""
+    rule, rating = parse(text), options.rating_column
+    types = table.types((str(options.user_column), str(options.item_column)))
     used = {}
     for column in rule.columns:
         if rating is not None and column.lower() == "rating" and column not in table.names:
@@ -250,6 +294,7 @@ class Collected:
     users: Encoder
     items: Encoder
     times: TimeColumn | None
+    amounts: AmountColumn | None
     rows: int
     kept: int
     nan: int
@@ -270,11 +315,16 @@ def collect(table: Input, options: ReaderOptions) -> Collected:
     if times is not None:
         fields["time"] = pc.field(times.column)
         needed.append(times.column)
+    amounts = None
+    if options.weight_column is not None or options.signals is not None:
+        amounts = AmountColumn(options.weight_column, table.name)
+        fields["amount"], more = amount_field(table, options)
+        needed += more
     needed = list(dict.fromkeys(needed))
     types = table.types((user, item))
     encoders = [Encoder(kind, column, types[column], table) for kind, column in (("user", user), ("item", item))]
     kept = nan = 0
-    with translate_errors(table.name), _comparing(table.name, rule, options.where), ThreadPoolExecutor(2) as pool:
+    with translate_errors(table.name), _comparing(table.name, rule, options.rule), ThreadPoolExecutor(2) as pool:
         waiting: list[Future[None]] = []
         for group in _groups(table.scan(needed, [user, item], fields, keep)):
             kept += sum(batch.num_rows for batch in group)
@@ -287,9 +337,30 @@ def collect(table: Input, options: ReaderOptions) -> Collected:
             ]
             if times is not None:
                 times.add([batch.column("time") for batch in group])
+            if amounts is not None:
+                amounts.add([batch.column("amount") for batch in group])
         for future in waiting:
             future.result()
-    return Collected(encoders[0], encoders[1], times, table.rows, kept, nan)
+    return Collected(encoders[0], encoders[1], times, amounts, table.rows, kept, nan)
+
+
+def amount_field(table: Input, options: ReaderOptions) -> tuple[Any, list[str]]:
+    """The amount of a row as an expression, and the columns that it reads: the weight of its first signal, times the
+    weight column."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    amount, needed = pc.scalar(1.0), list[str]()
+    for text, weight in reversed(options.signals or ()):
+        rule = bind_rule(text, table, options)
+        amount = pc.if_else(pc.coalesce(rule.keep, pa.scalar(False)), pc.scalar(weight), amount)
+        needed += rule.columns
+    if options.weight_column is not None:
+        column = options.weight_column
+        kind = table.types((str(options.user_column), str(options.item_column)))[column]
+        amount = amount * as_number(pc.field(column), kind)
+        needed.append(column)
+    return amount, needed
 
 
 def check_rows(name: str, where: str | None, rows: int, kept: int, nan: int) -> None:

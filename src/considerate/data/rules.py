@@ -221,10 +221,10 @@ def compile_rule(rule: Rule, types: Mapping[str, tuple[str, Any]]) -> Compiled:
             return _balanced([build(term) for term in node.terms], and_ if node.word == "and" else or_)
         name, kind = types[node.column]
         field, values = _bind(name, kind, node) if node.op != "null" else (pc.field(name), [])
-        as_number = bool(values) and is_floating(values[0].type)
-        if as_number or is_floating(kind):
-            doubtful.append(pc.is_nan(_number(pc.field(name), kind)))
-        if as_number and value_type(kind) in (pa.string(), pa.large_string()):
+        numbers = bool(values) and is_floating(values[0].type)
+        if numbers or is_floating(kind):
+            doubtful.append(pc.is_nan(as_number(pc.field(name), kind)))
+        if numbers and value_type(kind) in (pa.string(), pa.large_string()):
             parsed.setdefault(name, str(node.values[0]))
         if node.op == "null":
             return field.is_null()
@@ -245,7 +245,7 @@ def _balanced(terms: list[Any], join: Callable[[Any, Any], Any]) -> Any:
     return terms[0]
 
 
-def _number(field: Any, kind: Any) -> Any:
+def as_number(field: Any, kind: Any) -> Any:
     """A column as double precision, through its text where it is a dictionary of texts."""
     import pyarrow as pa
     import pyarrow.compute as pc

@@ -5,7 +5,8 @@ Databases answer through ADBC, in Arrow batches:
     sqlite:///likes.db?table=likes           a file, relative; four slashes before an absolute path
     postgresql://user@host/shop              with a query
 
-In scipy's sparse matrices rows are users, columns are items, and every stored value is one like.
+In scipy's sparse matrices rows are users, columns are items, and every stored value is one like; the values are weights
+where these are asked for.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from considerate.data.parquet import (
 )
 from considerate.data.text import open_text
 from considerate.data.vocabulary import MOST_ROWS
+from considerate.data.weights import check_amounts
 from considerate.errors import DataError, UsageError
 
 _TEXT_ENDINGS = (".csv", ".tsv", ".tab", ".txt", ".dat", ".data")
@@ -232,8 +234,11 @@ def is_sparse(source: Any) -> bool:
     return scipy_sparse is not None and bool(scipy_sparse.issparse(source))
 
 
-def matrix_pairs(matrix: Any) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Users and items of the stored values, after a look at these. They may be the matrix's own arrays."""
+def matrix_pairs(
+    matrix: Any, weighted: bool = False
+) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float64]]:
+    """Users, items and the stored values, which may be the matrix's own arrays; a warning where values vary and are
+    not asked for."""
     if len(matrix.shape) != 2:
         raise DataError(f"the matrix has {len(matrix.shape)} dimensions; expected two, users and items.")
     if max(matrix.shape) > MOST_ROWS:
@@ -250,10 +255,13 @@ def matrix_pairs(matrix: Any) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
             f"{wrong} of the {len(values)} stored values of the matrix are zero, negative or NaN; "
             "each stored value is one like: call eliminate_zeros() or drop them."
         )
-    if values.min() != values.max():
+    if weighted:
+        check_amounts("the given matrix", "data", values)
+    elif values.min() != values.max():
         warnings.warn(
-            "the stored values of the matrix vary; they are not used as weights, each is one like",
+            "the stored values of the matrix vary; they are not used as weights, each is one like: weight='log1p' or "
+            "'raw' uses them",
             UserWarning,
             stacklevel=4,
         )
-    return pairs.row.astype(np.int32, copy=False), pairs.col.astype(np.int32, copy=False)
+    return pairs.row.astype(np.int32, copy=False), pairs.col.astype(np.int32, copy=False), values

@@ -85,7 +85,7 @@ def read_divided(
     pieces = cut_pieces(table, watch, most_bytes or piece_bytes(size))
     read = read_pieces(pieces, watch, options.untitled())
     del pieces
-    item_ids, sorted_likes = exchange_likes(read, watch, table.name, shards or shard_count(size))
+    item_ids, sorted_likes = exchange_likes(read, watch, table.name, shards or shard_count(size), options.weighting)
     titles, more = find_titles(item_ids, options)
     outline = make_outline(sorted_likes, watch, len(item_ids))
     check_sizes(table.name, outline.user_count, outline.item_count, outline.duplicates)
@@ -110,7 +110,8 @@ def read_divided(
 
 def from_interactions(likes: Interactions, tasks: Tasks, resident: Resident = USERS) -> DividedData:
     """Likes that were read here, divided; what is odd about them is said."""
-    graph = Graph.from_pairs(likes.users, likes.items, len(likes.user_ids), len(likes.item_ids))
+    sizes = len(likes.user_ids), len(likes.item_ids)
+    graph = Graph.from_pairs(likes.users, likes.items, *sizes, amounts=likes.amounts)
     active = (int((graph.by_user.degrees > 0).sum()), int((graph.by_item.degrees > 0).sum()))
     check_sizes(likes.source, graph.user_count, graph.item_count, graph.duplicates, active)
     return from_graph(graph, likes, tasks, resident)

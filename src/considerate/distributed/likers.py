@@ -49,8 +49,7 @@ class Likers:
         listed.clear()
         by_item = joined.by_item(len(pull), run).between(*items)
         del joined
-        starts = np.concatenate([[0], np.cumsum(np.concatenate([piece.degrees for piece in likes]))])
-        by_user = Adjacency(starts, np.concatenate([piece.indices for piece in likes]))
+        by_user = Adjacency.joined(likes)
         return WalkSteps(by_user, by_item, pull, first_item=items[0], users=users)
 
 

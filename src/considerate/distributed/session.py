@@ -190,7 +190,7 @@ class PartitionedSession(FitSession):
     def _read_here(self) -> Interactions | None:
         """The likes of a source that is not Parquet. Tasks read Parquet: what can be seen of it here is checked."""
         source, options = self.request.source, self.request.reader
-        if options.time_column is not None:
+        if options.time_column is not None and options.half_life is None:
             raise UsageError("time_column is for splits by time; leave it out where the graph is divided.")
         if open_parquet_likes(source, options) is None:
             return read_likes(source, options)

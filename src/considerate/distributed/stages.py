@@ -28,6 +28,7 @@ from considerate.data.graph import (
     part_ranges,
     ranges,
     row_blocks,
+    transpose,
 )
 from considerate.data.options import ReaderOptions
 from considerate.data.parquet import Fragment, ParquetInput
@@ -36,6 +37,7 @@ from considerate.data.pieces import (
     PieceSummary,
     ShardSize,
     choose_cuts,
+    latest_time,
     make_shard,
     merge_items,
     plan_pieces,
@@ -44,6 +46,7 @@ from considerate.data.pieces import (
 )
 from considerate.data.read import check_rows
 from considerate.data.vocabulary import Vocabulary, join_ids
+from considerate.data.weights import Scaling, Weighting
 from considerate.distributed.tasks import Tasks
 from considerate.kernels import compiled
 
@@ -102,6 +105,7 @@ class UserShards:
     likes: list[Ref]  # of Likes
     first_users: list[int]  # [shards + 1]
     first_edges: list[int]  # [shards + 1]
+    scaling: Scaling | None = None  # of likes that have weights
 
 
 def cut_pieces(table: ParquetInput, watch: TaskStages, most: int) -> list[ParquetInput]:
@@ -118,17 +122,22 @@ def cut_pieces(table: ParquetInput, watch: TaskStages, most: int) -> list[Parque
 
 def read_pieces(pieces: list[ParquetInput], watch: TaskStages, options: ReaderOptions) -> ReadPieces:
     """Every piece read by a task; refused here what only all pieces together tell."""
-    refs = [watch.tasks.submit(read_piece, piece, options, returns=3) for piece in pieces]
+    latest = None
+    if options.half_life is not None:
+        latest = max(watch.gather("looking at times", [watch.tasks.submit(latest_time, p, options) for p in pieces]))
+    refs = [watch.tasks.submit(read_piece, piece, options, latest, returns=3) for piece in pieces]
     summaries, items, likes = map(list, zip(*refs))
     read = ReadPieces(watch.gather("reading", summaries), items, likes)
     name = pieces[0].name
-    check_rows(name, options.where, read.rows, read.kept, sum(piece.nan for piece in read.summaries))
+    check_rows(name, options.rule, read.rows, read.kept, sum(piece.nan for piece in read.summaries))
     for at, (what, column) in enumerate((("user", str(options.user_column)), ("item", str(options.item_column)))):
         check_missing(name, what, column, sum(piece.missing[at] for piece in read.summaries))
     return read
 
 
-def exchange_likes(read: ReadPieces, watch: TaskStages, name: str, shards: int) -> tuple[Vocabulary, UserShards]:
+def exchange_likes(
+    read: ReadPieces, watch: TaskStages, name: str, shards: int, weighting: Weighting | None = None
+) -> tuple[Vocabulary, UserShards]:
     """The likes of all pieces, sent to shards of users. The pieces' own are let go."""
     merged = watch.together(merge_items, read.items)
     item_ids: Vocabulary = watch.tasks.get(merged)
@@ -142,14 +151,18 @@ def exchange_likes(read: ReadPieces, watch: TaskStages, name: str, shards: int) 
         del likes, items, sent
     refs = []
     for _ in range(len(cuts) + 1):
-        refs.append(watch.tasks.submit(make_shard, [piece.pop(0) for piece in slices], len(item_ids), returns=3))
+        own = [piece.pop(0) for piece in slices]
+        refs.append(watch.tasks.submit(make_shard, own, len(item_ids), weighting, returns=3))
+        del own
     size_refs, degrees, shard_likes = map(list, zip(*refs))
     sizes: list[ShardSize] = watch.gather("exchanging", size_refs)
     degree = watch.together(partial(np.sum, axis=0), degrees)
     first_users = np.cumsum([0, *(shard.users for shard in sizes)]).tolist()
     first_edges = np.cumsum([0, *(shard.edges for shard in sizes)]).tolist()
     check_size(name, "user", first_users[-1])
-    return item_ids, UserShards(sizes, degree, shard_likes, first_users, first_edges)
+    whole = first_edges[-1], sum(shard.shaped for shard in sizes)
+    scaling = None if weighting is None else Scaling(weighting, whole)
+    return item_ids, UserShards(sizes, degree, shard_likes, first_users, first_edges, scaling)
 
 
 def make_outline(shards: UserShards, watch: TaskStages, item_count: int) -> GraphOutline:
@@ -190,7 +203,10 @@ def parts_by_users(shards: UserShards, outline: GraphOutline, watch: TaskStages)
             for overlap, ref in zip(overlaps, sent if len(rows) > 1 else [sent]):
                 slices[overlap[0]].append(ref)
     shards.likes.clear()
-    refs = [watch.tasks.submit(join_users, number, own, slices[number], returns=3) for number, own in enumerate(blocks)]
+    refs = [
+        watch.tasks.submit(join_users, number, own, slices[number], shards.scaling, returns=3)
+        for number, own in enumerate(blocks)
+    ]
     del slices
     edges, parts, user_ids = map(list, zip(*refs))
     return parts, watch.gather("dividing", edges), None, user_ids
@@ -201,7 +217,7 @@ def parts_by_items(shards: UserShards, outline: GraphOutline, watch: TaskStages)
     blocks = [outline.item_blocks[low : high + 1] for low, high in part_ranges(len(outline.item_blocks) - 1)]
     places = (*(int(own[0]) for own in blocks), outline.item_count)
     sent = [
-        watch.tasks.submit(slice_by_items, likes, first, places, returns=len(blocks))
+        watch.tasks.submit(slice_by_items, likes, first, places, shards.scaling, returns=len(blocks))
         for likes, first in zip(shards.likes, shards.first_users)
     ]
     slices = sent if len(blocks) > 1 else [[ref] for ref in sent]
@@ -209,7 +225,7 @@ def parts_by_items(shards: UserShards, outline: GraphOutline, watch: TaskStages)
         watch.tasks.submit(join_items, number, own, outline.user_count, list(own_slices), returns=2)
         for number, (own, own_slices) in enumerate(zip(blocks, zip(*slices)))
     ]
-    all_user_likes, users = watch.tasks.submit(join_shards, list(shards.likes), returns=2)
+    all_user_likes, users = watch.tasks.submit(join_shards, list(shards.likes), shards.scaling, returns=2)
     shards.likes.clear()
     edges, parts = map(list, zip(*refs))
     return parts, watch.gather("dividing", edges), all_user_likes, [users]
@@ -229,36 +245,36 @@ def slice_shard(likes: Likes, rows: tuple[tuple[int, int], ...]) -> Likes | list
     return slices if len(slices) > 1 else slices[0]
 
 
-def join_shards(slices: list[Likes]) -> tuple[Adjacency, Vocabulary]:
+def join_shards(slices: list[Likes], scaling: Scaling | None = None) -> tuple[Adjacency, Vocabulary]:
     """(likes, users) of consecutive slices of users."""
-    degrees = np.concatenate([np.diff(part.starts) for part in slices])
-    starts = np.concatenate([[0], np.cumsum(degrees)]).astype(np.int64)
-    items = np.concatenate([part.items for part in slices]) if len(slices) > 1 else slices[0].items
-    return Adjacency(starts, items), join_ids([part.users for part in slices])
+    return Adjacency.joined([part.adjacency(scaling) for part in slices]), join_ids([part.users for part in slices])
 
 
-def join_users(number: int, blocks: NDArray[np.int64], slices: list[Likes]) -> tuple[int, GraphPart, Vocabulary]:
+def join_users(
+    number: int, blocks: NDArray[np.int64], slices: list[Likes], scaling: Scaling | None = None
+) -> tuple[int, GraphPart, Vocabulary]:
     """(edges, part, users) of a part by users."""
-    likes, ids = join_shards(slices)
+    likes, ids = join_shards(slices, scaling)
     return likes.edges, GraphPart(number, int(blocks[0]), likes, blocks - blocks[0]), ids
 
 
-def slice_by_items(likes: Likes, first_user: int, places: tuple[int, ...]) -> Adjacency | list[Adjacency]:
+def slice_by_items(
+    likes: Likes, first_user: int, places: tuple[int, ...], scaling: Scaling | None = None
+) -> Adjacency | list[Adjacency]:
     """A shard's users by item, for each range of items; one range alone is not in a list."""
-    users = np.repeat(np.arange(len(likes.users), dtype=np.int32), np.diff(likes.starts))
-    starts, rows, _ = compiled.sort_pairs(likes.items, users, places[-1], len(likes.users))
-    rows = rows + np.int32(first_user)
-    slices = []
+    by_item, slices = transpose(likes.adjacency(scaling), places[-1]), []
     for first, last in ranges(np.array(places)):
-        own = starts[first : last + 1]
-        slices.append(Adjacency(own - own[0], rows[int(own[0]) : int(own[-1])].copy()))
+        own = by_item.between(first, last)
+        weights = None if own.weights is None else own.weights.copy()
+        slices.append(Adjacency(own.starts, own.indices + np.int32(first_user), weights))
     return slices if len(slices) > 1 else slices[0]
 
 
 def join_items(number: int, blocks: NDArray[np.int64], users: int, slices: list[Adjacency]) -> tuple[int, GraphPart]:
     """(edges, part) of a part by items, from what all shards of users have of it."""
     count = int(blocks[-1] - blocks[0])
-    rows = [np.repeat(np.arange(count, dtype=np.int32), part.degrees) for part in slices]
-    columns = [part.indices for part in slices]
-    starts, indices, _ = compiled.sort_pairs(np.concatenate(rows), np.concatenate(columns), count, users)
-    return len(indices), GraphPart(number, int(blocks[0]), Adjacency(starts, indices), blocks - blocks[0])
+    rows = np.concatenate([np.repeat(np.arange(count, dtype=np.int32), part.degrees) for part in slices])
+    both = Adjacency.joined(slices)
+    starts, indices, _ = compiled.sort_pairs(rows, both.indices, count, users)
+    weights = None if both.weights is None else both.weights[np.argsort(rows, kind="stable")]
+    return len(indices), GraphPart(number, int(blocks[0]), Adjacency(starts, indices, weights), blocks - blocks[0])

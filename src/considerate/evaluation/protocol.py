@@ -14,7 +14,7 @@ the latest where there are times, else a random one.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime, time
 from typing import Any
 
@@ -37,6 +37,7 @@ from considerate.evaluation.split import (
     share_per_user,
 )
 from considerate.inference.posterior import Side
+from considerate.kernels import compiled
 from considerate.kernels.arrays import take_lists
 from considerate.model.model import Model
 from considerate.model.users import UserRows
@@ -211,8 +212,9 @@ def joined(a: Interactions, b: Interactions) -> Interactions:
     items = np.concatenate([match_rows(part.item_ids, item_ids)[part.items] for part in (a, b)]).astype(np.int32)
     parts = [np.full(len(part.users), np.nan) if part.times is None else part.times for part in (a, b)]
     times = None if a.times is None and b.times is None else np.concatenate(parts)
+    amounts = a.amounts and a.amounts.followed_by(b.amounts, len(b.users))
     return Interactions(
-        users, items, user_ids, item_ids, None, a.source, len(users), len(users), (*a.notes, *b.notes), times
+        users, items, user_ids, item_ids, None, a.source, len(users), len(users), (*a.notes, *b.notes), times, amounts
     )
 
 
@@ -294,7 +296,15 @@ def some_likes(likes: Interactions, graph: Graph, chosen: Mask, times: NDArray[n
         len(users),
         (),
         None if times is None or np.isnan(times[chosen]).all() else times[chosen],
+        None if likes.amounts is None else replace(likes.amounts, values=edge_amounts(likes, graph)[chosen]),
     )
+
+
+def edge_amounts(likes: Interactions, graph: Graph) -> NDArray[np.int64]:
+    """What the rows of each edge say together of how much it counts."""
+    assert likes.amounts is not None
+    edges = (graph.by_user.starts, graph.by_user.indices)
+    return compiled.add_to_edges(*edges, likes.users, likes.items, likes.amounts.values)
 
 
 def graph_of(likes: Interactions) -> Graph:
@@ -316,9 +326,7 @@ def with_test_users(model: Model, protocol: Protocol) -> Model:
         for own, new in zip(*(side.arrays() for side in sides), strict=True)
     ]
     degree = np.concatenate([some.degree[at], earlier.degrees])[order]
-    liked = some.liked.take(at)
-    starts = np.concatenate([liked.starts, liked.edges + earlier.starts[1:]])
-    likes = Adjacency(starts, np.concatenate([liked.indices, earlier.indices])).take(order)
+    likes = Adjacency.joined([some.liked.take(at), earlier]).take(order)
     return model.with_same_items(users=UserRows(Side(model.factors, *arrays), degree, likes, protocol.user_ids))
 
 

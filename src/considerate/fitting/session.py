@@ -201,9 +201,8 @@ def warn_of_factors(factors: int, users: int, items: int) -> None:
 
 def make_graph(interactions: Interactions) -> Graph:
     """G, with a warning of what is odd about it: duplicates, a single user or item, users and items swapped."""
-    graph = Graph.from_pairs(
-        interactions.users, interactions.items, len(interactions.user_ids), len(interactions.item_ids)
-    )
+    sizes = len(interactions.user_ids), len(interactions.item_ids)
+    graph = Graph.from_pairs(interactions.users, interactions.items, *sizes, amounts=interactions.amounts)
     active = (int((graph.by_user.degrees > 0).sum()), int((graph.by_item.degrees > 0).sum()))
     check_sizes(interactions.source, graph.user_count, graph.item_count, graph.duplicates, active)
     return graph
