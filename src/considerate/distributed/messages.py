@@ -7,6 +7,7 @@ they may arrive read-only, and are never written to.
 
 from __future__ import annotations
 
+import operator
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 from considerate.data.graph import USERS, GraphOutline, part_ranges
 from considerate.distributed.assignment import Place, risen
 from considerate.distributed.light import LightEdges
+from considerate.inference.features import FeatureWeights
 from considerate.inference.hidden import ItemGroups, ItemSums, Masses, Shares, UserGroups
 from considerate.inference.posterior import Side
 from considerate.inference.sums import EdgeSums
@@ -78,6 +80,7 @@ class Broadcast:
     tau_bias: float  # and of their biases
     groups: ItemGroups | None = None  # expected mode, to parts of users
     closed: ClosedForm | None = None  # expected mode, to parts of items
+    weights: FeatureWeights | None = None  # means of the residents' feature weights, to parts of users
     once: SharedCache = field(default_factory=SharedCache, compare=False)
 
 
@@ -118,6 +121,8 @@ class Sums:
     masses: Masses | None = None  # for the correction of pi at the head
     slope: NDArray[np.float32] | None = None  # inner sweeps: [items, K] the sum of 2 lambda(xi) E[u]
     walk: compiled.WalkSums | None = None  # some rows of the walk from item to item
+    features: NDArray[np.float64] | None = None  # F'E[U] of the residents
+    gram: Any = None  # F'F of the residents, sparse
 
     def take_in(self, other: Sums) -> Sums:
         """The sums over both. It may use the memory of either, which are not to be used afterwards."""
@@ -129,6 +134,8 @@ class Sums:
             _both(self.masses, other.masses, Masses.merge),
             _both(self.slope, other.slope, added),
             _both(self.walk, other.walk, lambda mine, theirs: compiled.add_walk_sums(*mine, *theirs)),
+            _both(self.features, other.features, added),
+            _both(self.gram, other.gram, operator.add),
         )
 
 

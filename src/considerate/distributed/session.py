@@ -20,8 +20,18 @@ from typing import Any
 import numpy as np
 
 from considerate.data import Interactions
+from considerate.data.features import FeatureTable
 from considerate.data.fingerprint import describe_data, digest_ids, digest_likes
-from considerate.data.graph import ITEMS, USERS, Adjacency, GraphOutline, GraphPart
+from considerate.data.graph import (
+    ITEMS,
+    USERS,
+    Adjacency,
+    GraphOutline,
+    GraphPart,
+    Run,
+    leaf_splits,
+    ranges,
+)
 from considerate.data.read import open_parquet_likes, read_likes
 from considerate.data.sources import open_input
 from considerate.data.vocabulary import Vocabulary
@@ -33,6 +43,7 @@ from considerate.distributed.messages import PartitionSetup
 from considerate.distributed.partitions import Partition, make_partition
 from considerate.distributed.pools import PerPart, WorkerPool
 from considerate.distributed.runners import (
+    ByUsersRunner,
     PartitionedRunner,
     consideration_over,
     correct_head_over,
@@ -43,6 +54,7 @@ from considerate.errors import OutputError, UsageError
 from considerate.fitting.checkpoint import Checkpoint, Checkpoints, FileEntry
 from considerate.fitting.session import FitRequest, FitSession, Histogram, warn_of_factors
 from considerate.fitting.stopping import FitProgress
+from considerate.inference.features import SideFeatures
 from considerate.inference.posterior import Side
 from considerate.inference.sweep import State
 from considerate.kernels import compiled
@@ -88,11 +100,21 @@ def check_request(backend: PartitionedBackend, request: FitRequest) -> None:
             f"tilt is {plan.tilt}, and tilted draws lean on all items as they are when a sweep starts; divide by "
             "users, with inner_sweeps=1, or set tilt=0."
         )
+    if has_features(request) and (backend.resident == ITEMS or backend.inner_sweeps > 1):
+        raise UsageError(
+            "item_features or user_features are given, and their weights are learned where the items are in one "
+            "place; divide by users, with inner_sweeps=1."
+        )
     if backend.inner_sweeps > 1 and len(compiled.coordinate_blocks(plan.factors)) > 1:
         raise UsageError(
             f"inner_sweeps is {backend.inner_sweeps} and factors is {plan.factors}; "
             "inner sweeps need at most 64 factors."
         )
+
+
+def has_features(request: FitRequest) -> bool:
+    """Whether users or items have features."""
+    return request.side.user_features is not None or request.side.item_features is not None
 
 
 # --- The folder of the model ---
@@ -201,6 +223,8 @@ class PartitionedSession(FitSession):
     def _choose_side(self, outline: GraphOutline) -> str:
         """The side that stays with its parts; how the graph is partitioned is said before the fit starts."""
         plan, resident, checkpoint = self.request.plan, self.backend.resident, self.request.checkpoint
+        if resident is None and has_features(self.request):
+            resident = USERS
         if resident is None and checkpoint is not None and checkpoint.resume:
             saved = Checkpoints(checkpoint.folder, {}).division()  # a checkpoint by items is resumed by items
             resident = saved if saved in (USERS, ITEMS) else None
@@ -253,11 +277,24 @@ class PartitionedSession(FitSession):
             walk_run = run if here else None
             self.consideration = consideration_over(self.pool, outline, plan, weights, block_bytes, walk_run)
         runner = make_runner(outline, setup, weights, self.pool, options, run, self.consideration)
+        if isinstance(runner, ByUsersRunner):
+            runner.use_features(*self._features(run))
         self.resident, self.counts = setup.resident, runner.counts
         self.grouping = runner.grouping if runner.deterministic else None
         self.part_count = self.pool.parts
         self._runner = runner
         return runner
+
+    def _features(self, run: Run[Any, Any]) -> tuple[PerPart | None, SideFeatures | None]:
+        """The features of the users of each part, and of all items."""
+        side, tasks, users, items = self.request.side, self.cluster.tasks, None, None
+        if side.user_features is not None:
+            table = tasks.put(side.user_features)
+            users = PerPart([tasks.submit(FeatureTable.align, table, ids) for ids in self.data.user_ids])
+        if side.item_features is not None:
+            blocks = ranges(leaf_splits(self.data.outline.item_blocks))
+            items = SideFeatures.of(side.item_features.align(self.item_ids), blocks, run)
+        return users, items
 
     def write_parts(self, checkpoints: Checkpoints, state: State) -> list[FileEntry]:
         write, read = (partial(method, state.sweep) for method in (checkpoints.write_part, checkpoints.read_part))

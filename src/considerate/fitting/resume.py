@@ -24,7 +24,7 @@ from considerate.errors import CheckpointError, UsageError
 from considerate.fitting.checkpoint import Checkpoint, Checkpoints, tensor
 from considerate.fitting.stopping import FitProgress
 from considerate.inference.bound import Bound
-from considerate.inference.features import DENSE, FeatureWeights, Regression
+from considerate.inference.features import FeatureWeights, Regression, spread_shape
 from considerate.inference.posterior import Gamma, Posterior, Precisions, Side
 from considerate.inference.schedule import StepSize
 from considerate.inference.sweep import State
@@ -237,7 +237,7 @@ def read_weights(head: StoredTensors, side: SideInformation) -> list[FeatureWeig
     """The weights of users' and of items' features, where a fit is given any."""
 
     def part(name: str, count: int) -> Regression:
-        spread = [count] if count > DENSE else [count, count]
+        spread = spread_shape(count)
         mean = tensor(head, f"{name}.mean", np.float64, [count, None])
         shape, rate, trace = tensor(head, f"{name}.numbers", np.float64, [3]).tolist()
         return Regression(mean, tensor(head, f"{name}.spread", np.float64, spread), Gamma(shape, rate), trace)

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,6 +75,11 @@ class Regression:
         return np.asarray(((rows.matrix @ self.spread.T) ** 2).sum(axis=1))
 
 
+def spread_shape(count: int) -> tuple[int, ...]:
+    """Of the spread of so many features' weights."""
+    return (count, count) if count <= DENSE else (count,)
+
+
 @dataclass(frozen=True)
 class FeatureWeights:
     """q of a side's feature weights: A of the vectors, beta of the biases where there are any."""
@@ -85,6 +90,11 @@ class FeatureWeights:
     @property
     def parts(self) -> list[Regression]:
         return [self.vectors, *([] if self.biases is None else [self.biases])]
+
+    def means(self) -> FeatureWeights:
+        """What priors need, and nothing else."""
+        vectors, *biases = (replace(part, spread=part.spread[:0]) for part in self.parts)
+        return FeatureWeights(vectors, *biases)
 
     def prior(self, rows: FeatureRows) -> Prior:
         """A'f and f'beta of rows of the fit, for which A itself is being inferred; the precision is tau's."""
@@ -143,7 +153,7 @@ class Gram:
 
     @classmethod
     def of(cls, matrix: csr_matrix) -> Gram:
-        return cls(matrix.toarray() if matrix.shape[0] <= DENSE else matrix)
+        return cls(matrix.toarray() if len(spread_shape(matrix.shape[0])) == 2 else matrix)
 
     @property
     def count(self) -> int:
@@ -215,6 +225,15 @@ def step_weights(
     return FeatureWeights(vectors, None if old.biases is None else step(old.biases, sums[:, plan.factors :], taus[1]))
 
 
+class FeatureSide(Protocol):
+    """The features of a side, here or with its parts."""
+
+    @property
+    def gram(self) -> Gram: ...
+
+    def sums(self, side: Side, run: Run[Any, Any]) -> Doubles: ...
+
+
 @dataclass(frozen=True)
 class SideFeatures:
     """The features of all rows of a side, which are here, cut where its parts are."""
@@ -244,8 +263,8 @@ class SideFeatures:
 class FitFeatures:
     """Those of both sides, as far as they are given."""
 
-    users: SideFeatures | None = None
-    items: SideFeatures | None = None
+    users: FeatureSide | None = None
+    items: FeatureSide | None = None
 
     def __bool__(self) -> bool:
         return self.users is not None or self.items is not None
@@ -254,7 +273,7 @@ class FitFeatures:
         """With the weights before the first sweep."""
         taus = q.precisions
 
-        def of(side: SideFeatures | None, tau: Gamma, tau_bias: Gamma | None) -> FeatureWeights | None:
+        def of(side: FeatureSide | None, tau: Gamma, tau_bias: Gamma | None) -> FeatureWeights | None:
             means = tau.mean, None if tau_bias is None else tau_bias.mean
             return None if side is None else initial_weights(side.gram, means, plan)
 
@@ -264,7 +283,7 @@ class FitFeatures:
     def step(self, q: Posterior, plan: FitPlan, epsilon: float, run: Run[Any, Any]) -> Posterior:
         """q(A) of both sides, given all vectors and biases."""
 
-        def of(side: SideFeatures | None, name: str, rows: Side, old: FeatureWeights | None) -> FeatureWeights | None:
+        def of(side: FeatureSide | None, name: str, rows: Side, old: FeatureWeights | None) -> FeatureWeights | None:
             if side is None or old is None:
                 return old
             return step_weights(old, side.gram, side.sums(rows, run), q.precisions.means_of(name), plan, epsilon)
@@ -273,9 +292,9 @@ class FitFeatures:
         return replace(q, user_weights=users, item_weights=of(self.items, ITEMS, q.items, q.item_weights))
 
     def priors(self, q: Posterior, run: Run[Any, Any]) -> Priors:
-        """The priors of all rows, at the weights of q."""
+        """The priors of the rows that are here, at the weights of q."""
 
-        def of(side: SideFeatures | None, weights: FeatureWeights | None) -> Prior:
-            return SHARED if side is None or weights is None else side.prior(weights, run)
+        def of(side: FeatureSide | None, weights: FeatureWeights | None) -> Prior:
+            return side.prior(weights, run) if isinstance(side, SideFeatures) and weights is not None else SHARED
 
         return Priors(of(self.users, q.user_weights), of(self.items, q.item_weights))

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from considerate.data.features import Features
 from considerate.data.graph import Adjacency, GraphPart, Range, ranges, run_serially, transpose
 from considerate.distributed.light import LightEdges
 from considerate.distributed.likers import Likers
@@ -24,9 +25,11 @@ from considerate.distributed.partitions.inner import (
     step_items,
     unpack_message,
 )
+from considerate.inference.features import FeatureRows
 from considerate.inference.hidden import Draws, Inclusion, ItemGroups, ItemSums, Shares, Terms, UserGroups
 from considerate.inference.hidden.consideration import WalkSteps
 from considerate.inference.posterior import Side
+from considerate.inference.prior import SHARED, Prior
 from considerate.inference.sums import CoordinateBlock, EdgeSums, PassConstants, edge_sums, side_pass
 from considerate.inference.updates import RowClasses
 from considerate.kernels import compiled
@@ -61,13 +64,15 @@ class UserPartition(Partition):
         super().go_back(sweep)
         self._message = None
 
-    def visit(self, fixed: Fixed, down: Broadcast, ask: SumsRequest) -> Reply:
+    def visit(self, fixed: Fixed, down: Broadcast, ask: SumsRequest, features: Features | None = None) -> Reply:
         """Step the users, given the items; then, given the users' new rows, the edges of light items and the sums for
-        some of the others."""
+        some of the others. features: of the users here."""
         self._forget()
         terms = self._user_terms(fixed, down)
         new = self._room()
-        blocks = self._step_rows(self._users_pass(self.side, down, terms), new)
+        about = None if features is None else FeatureRows(features)
+        prior = SHARED if about is None or down.weights is None else down.weights.prior(about)
+        blocks = self._step_rows(self._users_pass(self.side, down, terms, prior), new)
         self._step(new, down.sweep)
         users = self._group_sums(new)
         light = None
@@ -75,7 +80,8 @@ class UserPartition(Partition):
             light = LightEdges.of(new, self.graph.likes, terms, self._classes.is_light)
         if terms.unliked is not None:
             self._unliked = self._by_item(terms.unliked, spares.turned)
-        return self._reply(blocks, Sums(self._sums(down, ask, None), users), light)
+        sums = Sums(self._sums(down, ask, None), users, features=None if about is None else about.sums(new))
+        return self._reply(blocks, sums, light)
 
     def sums(self, fixed: Fixed, down: Broadcast, ask: SumsRequest, stepped: Side | None = None) -> Reply:
         """Further sums of the same sweep, for other items or other coordinates. From the second block of coordinates
@@ -90,6 +96,14 @@ class UserPartition(Partition):
         blocks = self._bounds(self._users_pass(self.side, down, self._user_terms(fixed, down)))
         self._forget()
         return self._reply(blocks, Sums())
+
+    def feature_sums(self, features: Features) -> Reply:
+        """F'E[U] of the users here."""
+        return self._reply(None, Sums(features=FeatureRows(features).sums(self.side)))
+
+    def feature_gram(self, features: Features) -> Reply:
+        """F'F of the users here."""
+        return self._reply(None, Sums(gram=FeatureRows(features).gram()))
 
     def masses(self, inclusion: Inclusion) -> Reply:
         """What the users here say of how often items are included: for the correction of pi at the head."""
@@ -116,8 +130,8 @@ class UserPartition(Partition):
         assert self.setup.items is not None
         return self.setup.items
 
-    def _users_pass(self, users: Side, down: Broadcast, terms: Terms) -> compiled.Pass:
-        constants = PassConstants.of(self.setup.plan, (down.tau, down.tau_bias), down.epsilon)
+    def _users_pass(self, users: Side, down: Broadcast, terms: Terms, prior: Prior = SHARED) -> compiled.Pass:
+        constants = PassConstants.of(self.setup.plan, (down.tau, down.tau_bias), down.epsilon, prior)
         return side_pass(users, down.other, self.graph.likes, terms, constants, own_is_user=True)
 
     def _bounds(self, kernel_pass: compiled.Pass) -> NDArray[np.float64]:

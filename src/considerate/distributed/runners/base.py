@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -147,10 +148,14 @@ class PartitionedRunner:
         check_rows(min(bad, default=-1), self.setup.resident.removesuffix("s"), state.sweep + 1, state)
         return SideUpdate(self._nobody(), Moments.total([block[2:] for block in blocks]))
 
-    def _end(self, state: State, users: SideUpdate, items: SideUpdate, bound: Bound) -> Sweep:
-        """The sweep from a state whose bound this is, once both sides are stepped."""
+    def _end(
+        self, state: State, users: SideUpdate, items: SideUpdate, bound: Bound, q: Posterior | None = None
+    ) -> Sweep:
+        """The sweep from a state whose bound this is, once both sides are stepped. q: with the weights of features
+        stepped."""
         number, epsilon = state.sweep + 1, self._epsilon(state)
-        new = next_state(state, users, items, self.counts, self.settings, epsilon)
+        at = state if q is None else replace(state, posterior=q)
+        new = next_state(at, users, items, self.counts, self.settings, epsilon)
         check_bound(bound, number, state)
         return Sweep(new, bound, epsilon, self.grouping is None or not self.grouping.moves(number))
 

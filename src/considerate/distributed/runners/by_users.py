@@ -7,28 +7,79 @@ inner sweeps a part sweeps several times on its own.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from considerate.data.graph import ITEMS, USERS, Range, ranges
-from considerate.distributed.messages import Broadcast, Sums, SumsRequest
+from considerate.data.graph import ITEMS, USERS, Range, Run, ranges
+from considerate.distributed.messages import Broadcast, Sums, SumsRequest, merge_replies
 from considerate.distributed.partitions.inner import InnerBroadcast, InnerReply, step_items
-from considerate.distributed.pools import SinglePartCall
+from considerate.distributed.pools import PerPart, SinglePartCall, WorkerPool
 from considerate.distributed.runners.base import PartitionedRunner
 from considerate.distributed.runners.items_step import ItemsStep
 from considerate.inference.bound import Bound
+from considerate.inference.features import FitFeatures, Gram, SideFeatures
 from considerate.inference.hidden import UserGroups
-from considerate.inference.posterior import Side
+from considerate.inference.posterior import Posterior, Side
+from considerate.inference.prior import SHARED, Prior
 from considerate.inference.sums import PassConstants
-from considerate.inference.sweep import State, Sweep, check_rows, initial_items, initial_side
+from considerate.inference.sweep import (
+    NO_FEATURES,
+    State,
+    Sweep,
+    begin_features,
+    check_rows,
+    initial_items,
+    initial_side,
+)
 from considerate.inference.updates import Moments, SideSolver, SideUpdate
 from considerate.kernels import compiled
 
 
+@dataclass
+class UserFeatures:
+    """The features of users, which are with their parts: F'F comes up once, F'E[U] with every sweep."""
+
+    pool: WorkerPool
+    by_part: PerPart  # of Features
+    sweep: int = 0  # that the users are at
+    known: tuple[int, NDArray[np.float64] | None] = (-1, None)  # F'E[U] after this sweep
+
+    @cached_property
+    def gram(self) -> Gram:
+        return Gram.of(self.pool.call("feature_gram", self.by_part, merge=merge_replies).root().gram)
+
+    def sums(self, side: Side, run: Run[Any, Any]) -> NDArray[np.float64]:
+        """F'E[U] of all users; none of their rows is here."""
+        known_at, sums = self.known
+        if known_at != self.sweep or sums is None:
+            sums = self.pool.call("feature_sums", self.by_part, merge=merge_replies).root().features
+            self.known = self.sweep, sums
+        assert sums is not None
+        return sums
+
+
 class ByUsersRunner(PartitionedRunner):
     """Users live with the parts; the items are here, and travel."""
+
+    features: FitFeatures = NO_FEATURES
+    user_features: UserFeatures | None = None
+
+    def use_features(self, users: PerPart | None, items: SideFeatures | None) -> None:
+        """Features of the users by part, and of all items."""
+        self.user_features = None if users is None else UserFeatures(self.pool, users)
+        self.features = FitFeatures(self.user_features, items)
+
+    def _with_features(self, state: State) -> Posterior:
+        """The posterior with the weights of features stepped."""
+        if not self.features or state.sweep + 1 <= self.settings.precision_delay:
+            return state.posterior
+        if self.user_features is not None:
+            self.user_features.sweep = state.sweep
+        return self.features.step(state.posterior, self.settings, self._epsilon(state), self.run)
 
     @cached_property
     def shards(self) -> list[Range]:
@@ -52,7 +103,8 @@ class ByUsersRunner(PartitionedRunner):
         self.pool.call("begin", changes=True)
         items = initial_items(self.outline.item_count, self.settings, self._spare)
         users = Moments.of_alike(self.outline.user_count, lambda rows: initial_side(rows, self.settings, "users"))
-        return self._first_state(self._nobody(), items, (users, Moments.of(items)))
+        state = self._first_state(self._nobody(), items, (users, Moments.of(items)))
+        return begin_features(state, self.features.begin(state.posterior, self.settings)) if self.features else state
 
     def evaluate_bound(self, state: State) -> Bound:
         """L_xi of a state, on the H of the sweep that would come next."""
@@ -67,16 +119,22 @@ class ByUsersRunner(PartitionedRunner):
             if self.grouping.moves(number):
                 self.grouping.regroup(q.items.mean)
             groups = self.grouping.of(q.items)
-        return Broadcast(number, q.items, epsilon, *q.precisions.means_of(USERS), groups)
+        weights = None if q.user_weights is None else q.user_weights.means()
+        return Broadcast(number, q.items, epsilon, *q.precisions.means_of(USERS), groups, weights=weights)
 
     def _sweep(self, state: State) -> Sweep:
-        down = self._down(state, self._epsilon(state))
+        q = self._with_features(state)
+        down = self._down(replace(state, posterior=q), self._epsilon(state))
         shared = self.pool.share(down)
-        up = self._call("visit", shared, self.asks[0], changes=True)
+        about = () if self.user_features is None else (self.user_features.by_part,)
+        up = self._call("visit", shared, self.asks[0], *about, changes=True)
+        if self.user_features is not None:
+            self.user_features.known = state.sweep + 1, up.root().features
         blocks = up.in_order().tolist()
         bound = self._bound(state, sum(block[0] for block in blocks))
         users = self._residents(blocks, state)
-        step = self._items_step(state, down, up.root().users)
+        prior = self.features.priors(q, self.run).items
+        step = self._items_step(state, down, up.root().users, prior)
         light = up.light_edges()
         if light is not None:
             step.from_edges(light)
@@ -91,15 +149,15 @@ class ByUsersRunner(PartitionedRunner):
             step.from_sums(edges, ask)
         items = step.result()
         check_rows(items.bad_row, "item", state.sweep + 1, state)
-        return self._end(state, users, items, bound)
+        return self._end(state, users, items, bound, q)
 
-    def _items_step(self, state: State, down: Broadcast, users: UserGroups | None) -> ItemsStep:
+    def _items_step(self, state: State, down: Broadcast, users: UserGroups | None, prior: Prior) -> ItemsStep:
         assert self.setup.items is not None
         solver = SideSolver(down.other.empty_like(self._spare), self.setup.items, self.run)
-        return ItemsStep(solver, down, users, self._item_constants(state, down))
+        return ItemsStep(solver, down, users, self._item_constants(state, down, prior))
 
-    def _item_constants(self, state: State, down: Broadcast) -> PassConstants:
-        return PassConstants.of(self.settings, state.posterior.precisions.means_of(ITEMS), down.epsilon)
+    def _item_constants(self, state: State, down: Broadcast, prior: Prior = SHARED) -> PassConstants:
+        return PassConstants.of(self.settings, state.posterior.precisions.means_of(ITEMS), down.epsilon, prior)
 
 
 class InnerSweepsRunner(ByUsersRunner):

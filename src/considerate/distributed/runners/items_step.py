@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -45,7 +45,7 @@ class ItemsStep:
         own, stepped = self.down.other.between(ask.first, ask.last), self.solver.new.between(ask.first, ask.last)
         no_edges = Adjacency(np.zeros(len(own) + 1, np.int64), np.empty(0, np.int32))
         terms = Terms(expected=self._closed_form(ask.rows))
-        kernel_pass = self._pass(own, own.between(0, 0), no_edges, terms)
+        kernel_pass = self._pass(own, own.between(0, 0), no_edges, terms, (ask.first, ask.last))
         if terms.expected is not None:
             rows = self.solver.classes.rows_summed(ask.first, ask.last) - np.int32(ask.first)
             block = CoordinateBlock.of(own.factors, ask.block, stepped)
@@ -63,5 +63,9 @@ class ItemsStep:
         shares = Shares.empty(np.empty(0), groups.groups)
         return shares.read(self.down.other.factors, groups, self.users, items=items, corrections=corrections)
 
-    def _pass(self, own: Side, other: Side, liked: Adjacency, terms: Terms) -> compiled.Pass:
-        return side_pass(own, other, liked, terms, self.constants, own_is_user=False)
+    def _pass(
+        self, own: Side, other: Side, liked: Adjacency, terms: Terms, rows: tuple[int | None, int | None] = (None, None)
+    ) -> compiled.Pass:
+        """Over these items, of which `own` are the rows."""
+        constants = replace(self.constants, prior=self.constants.prior.take(slice(*rows)))
+        return side_pass(own, other, liked, terms, constants, own_is_user=False)
