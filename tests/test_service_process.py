@@ -138,6 +138,7 @@ def test_two_workers_and_what_kill_leaves(tmp_path: Path) -> None:
         (["{}/nothing"], "no such file"),
         (["{}/model", "--api-key-file", "{}/none"], "cannot be read"),
         (["{}/model", "--api-key-file", "{}/short"], "16 or more"),
+        (["{}/model", "--events", "{}/none/events.db"], "cannot be written"),
         (["{}/model", "--workers", "0"], "--workers is 0"),
         (["{}/model", "--timeout", "0"], "--timeout is 0"),
     ],

@@ -113,8 +113,12 @@ def _check(settings: ServiceSettings, listening: Listening) -> None:
     import resource
 
     from considerate.model.file import load_model
+    from considerate.service.events import EventStore
+    from considerate.service.metrics import Metrics
 
     load_model(settings.model)
+    if settings.events is not None:
+        EventStore(settings.events, Metrics()).close()  # workers that start together do not all make it
     if settings.api_key() is None and listening.host not in ("127.0.0.1", "::1", "localhost"):
         screen.say("warning", f"anyone who reaches {listening.host} can ask and store events; see --api-key-file.")
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -262,7 +262,11 @@ class Service:
             else:
                 future.set_exception(error)
 
-        start(lambda result, error: loop.call_soon_threadsafe(settle, result, error))  # type: ignore[arg-type]
+        def tell(result: Any, error: BaseException | None) -> None:
+            with suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(settle, result, error)
+
+        start(tell)
         async with asyncio.timeout(self.settings.timeout):
             return await future
 
@@ -396,7 +400,7 @@ class Service:
         if self._draining:
             raise Problem("busy", "The service is shutting down; ask another one.")
         if self.events is not None and self.events.failing:
-            raise _no_events()
+            await self._called_back(self.events.probe)  # raises what is answered with 503
         return json_response(schemas.Health("ready", served.digest))
 
     async def show_metrics(self, call: Call) -> Response:

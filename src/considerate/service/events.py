@@ -16,8 +16,10 @@ import secrets
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
+from itertools import groupby
 from typing import Any, NamedTuple
 
 from considerate.errors import UsageError
@@ -64,6 +66,7 @@ class EventsUnavailable(Exception):
 
 
 Done = Callable[[Any, BaseException | None], None]  # called with a result, or with an error
+Job = tuple[Any, Done]  # events to store, or a function of the connection that gives a list of one result
 
 
 class EventStore:
@@ -72,7 +75,7 @@ class EventStore:
     def __init__(self, path: str, metrics: Metrics) -> None:
         self.path, self.metrics = path, metrics
         self.failing = False  # whether the last commit failed
-        self._queue: queue.SimpleQueue[tuple[Any, Done] | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._local = threading.local()
         self._open: list[sqlite3.Connection] = []
         try:
@@ -141,7 +144,11 @@ class EventStore:
 
     def erase(self, user: str, done: Done) -> None:
         """Erase a user's events; `done` gets their number when no byte of them is left in the files."""
-        self._queue.put((user, done))
+        self._queue.put((partial(self._erase, user), done))
+
+    def probe(self, done: Done) -> None:
+        """Write something and take it away again, to see whether events can be stored."""
+        self._queue.put((self._probe, done))
 
     def waiting(self) -> int:
         """Requests that wait for the writer."""
@@ -155,36 +162,35 @@ class EventStore:
             connection.close()
 
     def _write_all(self) -> None:
-        connection = self._connect()
-        job = self._queue.get()
-        while job is not None:
-            jobs = [job]
-            while len(jobs) < MOST_TOGETHER and isinstance(jobs[-1][0], list):
-                try:
-                    following = self._queue.get_nowait()
-                except queue.Empty:
-                    break
-                if following is None:
-                    self._queue.put(None)
-                    break
-                jobs.append(following)
-            erasures = [jobs.pop()] if isinstance(jobs[-1][0], str) else []
-            if jobs:
-                self._answer(jobs, partial(self._store, connection, [events for events, _ in jobs]))
-            for erasure in erasures:
-                self._answer([erasure], partial(self._erase, connection, erasure[0]))
-            job = self._queue.get()
+        connection, ended = self._connect(), False
+        while not ended:
+            jobs = [self._queue.get()]
+            while len(jobs) < MOST_TOGETHER and not self._queue.empty():  # this thread alone takes jobs
+                jobs.append(self._queue.get())
+            ended = jobs[-1] is None
+            self._do(connection, [job for job in jobs if job is not None])
 
-    def _answer(self, jobs: list[tuple[Any, Done]], run: Callable[[], list[Any]]) -> None:
+    def _do(self, connection: sqlite3.Connection, jobs: list[Job]) -> None:
+        """Jobs in their order; the events of requests that follow each other are stored by one commit."""
+        for are_events, group in groupby(jobs, lambda job: isinstance(job[0], list)):
+            members = list(group)
+            if are_events:
+                self._answer(members, partial(self._store, connection, [events for events, _ in members]))
+            else:
+                for run, done in members:
+                    self._answer([(run, done)], partial(run, connection))
+
+    def _answer(self, jobs: list[Job], run: Callable[[], list[Any]]) -> None:
+        """Run, and tell each job its result, or all of them that it failed."""
         try:
             results = run()
-        except (sqlite3.Error, OSError) as error:
+        except Exception as error:  # what is not of SQLite must not end this thread either
             self.failing = True
             self.metrics.failures.inc()
-            logger.error("events not stored", extra={"fields": {"reason": str(error)}})
-            failure = EventsUnavailable(str(error))
+            reason = str(error) if isinstance(error, sqlite3.Error) else type(error).__name__
+            logger.error("events not stored", extra={"fields": {"reason": reason}})
             for _, done in jobs:
-                done(None, failure)
+                done(None, EventsUnavailable(reason))
             return
         self.failing = False
         for (_, done), result in zip(jobs, results):
@@ -192,9 +198,8 @@ class EventStore:
 
     def _store(self, connection: sqlite3.Connection, groups: list[list[NewEvent]]) -> list[list[tuple[int, bool]]]:
         now, counts, duplicates = int(time.time()), dict.fromkeys(KINDS, 0), 0
-        connection.execute("begin immediate")
-        try:
-            results = []
+        results = []
+        with _transaction(connection):
             for events in groups:
                 stored = []
                 for event in events:
@@ -203,11 +208,6 @@ class EventStore:
                     counts[event.kind] += is_new
                     duplicates += not is_new
                 results.append(stored)
-            connection.execute("commit")
-        except BaseException:
-            if connection.in_transaction:
-                connection.execute("rollback")
-            raise
         self.metrics.commits.inc()
         self.metrics.duplicates.inc(duplicates)
         for kind, count in counts.items():
@@ -230,13 +230,18 @@ class EventStore:
             connection.execute("insert into keys values (?, ?)", (hashed, sequence))
         return sequence, True
 
-    def _erase(self, connection: sqlite3.Connection, user: str) -> list[int]:
+    def _probe(self, connection: sqlite3.Connection) -> list[None]:
+        with _transaction(connection):
+            connection.execute("insert or replace into about values ('probe', zeroblob(16384))")
+            connection.execute("delete from about where name = 'probe'")
+        return [None]
+
+    def _erase(self, user: str, connection: sqlite3.Connection) -> list[int]:
         """Delete, and leave no trace. An erasure that did not end is noted in the file, and the next one ends it."""
-        connection.execute("begin immediate")
-        erased = connection.execute("delete from events where user = ?", (user,)).rowcount
-        if erased:
-            connection.execute("insert or replace into about values ('traces', 1)")
-        connection.execute("commit")
+        with _transaction(connection):
+            erased = connection.execute("delete from events where user = ?", (user,)).rowcount
+            if erased:
+                connection.execute("insert or replace into about values ('traces', 1)")
         if connection.execute("select 1 from about where name = 'traces'").fetchone() is not None:
             self._empty_log(connection)
             connection.execute("vacuum")
@@ -251,3 +256,15 @@ class EventStore:
             if time.monotonic() > until:
                 raise sqlite3.OperationalError("a reader holds the log; the old pages are still in it")
             time.sleep(0.01)
+
+
+@contextmanager
+def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """Committed at the end, or rolled back."""
+    connection.execute("begin immediate")
+    try:
+        yield
+        connection.execute("commit")
+    finally:
+        if connection.in_transaction:
+            connection.execute("rollback")
