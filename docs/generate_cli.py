@@ -59,6 +59,10 @@ EXAMPLES = {
         "considerate serve model.safetensors --events events.db",
         "considerate serve model.safetensors --events events.db --host 0.0.0.0 --workers 4 --api-key-file key",
     ),
+    "refit": (
+        'considerate refit model.safetensors ratings.parquet --where "rating >= 4" --events events.db',
+        "considerate refit model.safetensors likes.parquet --events events.db --every 3600",
+    ),
     "simulate": (
         "considerate simulate --users 100000 --items 5000 -o likes.parquet",
         "considerate simulate --from-model --genres 8 -o likes.csv",

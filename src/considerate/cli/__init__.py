@@ -3,7 +3,7 @@
 program.py         the program: its commands, its errors as one sentence, its exit codes
 options.py         options that several commands share; those of a fit are made from `Parameters`
 screen.py          what is printed where; bars and sparklines
-fit.py, recommend.py, find.py, index.py, evaluate.py, inspect.py, study.py, serve.py, simulate.py, demo.py: commands
+fit.py, recommend.py, find.py, index.py, evaluate.py, inspect.py, study.py, serve.py, refit.py, simulate.py, demo.py
 describe.py        data, a fit and a model as plain values
 demo_catalogue.py  the made-up catalogue of the demo
 

@@ -12,7 +12,20 @@ import typer
 from typer.core import TyperGroup
 
 from considerate._version import __version__
-from considerate.cli import INTERRUPTED, demo, evaluate, find, fit, index, inspect, recommend, serve, simulate, study
+from considerate.cli import (
+    INTERRUPTED,
+    demo,
+    evaluate,
+    find,
+    fit,
+    index,
+    inspect,
+    recommend,
+    refit,
+    serve,
+    simulate,
+    study,
+)
 from considerate.cli.screen import complain
 from considerate.errors import ConsiderateError
 
@@ -102,6 +115,6 @@ def program(
 
 
 COMMANDS = {"fit": fit, "recommend": recommend, "find": find, "similar": find, "index": index, "evaluate": evaluate}
-COMMANDS |= {"inspect": inspect, "study": study, "serve": serve, "simulate": simulate, "demo": demo}
+COMMANDS |= {"inspect": inspect, "study": study, "serve": serve, "refit": refit, "simulate": simulate, "demo": demo}
 for name, module in COMMANDS.items():
     app.command(name)(getattr(module, name))

@@ -40,6 +40,7 @@ create table if not exists events (
 );
 create index if not exists events_of_user on events (user, sequence);
 create table if not exists keys (hash blob primary key, sequence integer not null) without rowid;
+create table if not exists erased (hash blob primary key) without rowid;
 """
 
 
@@ -59,6 +60,14 @@ class EventRow(NamedTuple):
     item: str
     kind: str
     seconds: int  # since 1970
+
+
+class EventLog(NamedTuple):
+    """All that is stored."""
+
+    rows: list[tuple[int, str, str, int, int]]  # sequence, user, item, number of the kind, seconds since 1970
+    erased: frozenset[bytes]  # salted hashes of users whose events were erased
+    erasures: int  # how many times anyone was
 
 
 class EventsUnavailable(Exception):
@@ -101,9 +110,13 @@ class EventStore:
         """(salt, version) of the file, which gets its tables if it is new."""
         connection.executescript(f"begin immediate;{SCHEMA}commit;")
         connection.execute("insert or ignore into about values ('salt', ?)", (secrets.token_bytes(32),))
-        connection.execute("insert or ignore into about values ('version', ?)", (VERSION,))
+        connection.execute("insert or ignore into about values ('version', ?), ('erasures', 0)", (VERSION,))
         about = dict(connection.execute("select name, value from about"))
         return bytes(about["salt"]), int(about["version"])
+
+    def hashed(self, text: str) -> bytes:
+        """What is kept of a text that must not be: a salted hash."""
+        return hashlib.blake2b(text.encode(), key=self._salt, digest_size=16).digest()
 
     # --- Reading: from any thread, each with a connection of its own ---
 
@@ -135,6 +148,28 @@ class EventStore:
         except sqlite3.Error as error:
             raise EventsUnavailable(str(error)) from error
         return [EventRow(sequence, item, KINDS[kind], seconds) for sequence, item, kind, seconds in rows]
+
+    def everything(self) -> EventLog:
+        """All events and erasures of one moment, for a refit."""
+        connection = self._reader()
+        with _transaction(connection):  # nobody writes meanwhile
+            rows = connection.execute(
+                "select sequence, user, item, kind, time from events order by sequence"
+            ).fetchall()
+            erased = frozenset(row[0] for row in connection.execute("select hash from erased"))
+            return EventLog(rows, erased, self._erasures(connection))
+
+    def unless_erased(self, log: EventLog, act: Callable[[], None]) -> bool:
+        """Act while nobody can erase, unless someone was erased since the log was read; whether it was done."""
+        connection = self._reader()
+        with _transaction(connection):
+            if self._erasures(connection) != log.erasures:
+                return False
+            act()
+            return True
+
+    def _erasures(self, connection: sqlite3.Connection) -> int:
+        return int(connection.execute("select value from about where name = 'erasures'").fetchone()[0])
 
     # --- Writing: in one thread ---
 
@@ -218,8 +253,7 @@ class EventStore:
         """(sequence, whether it is new)."""
         hashed = None
         if event.key is not None:
-            content = f"{len(event.user)} {event.user} {event.key}".encode()
-            hashed = hashlib.blake2b(content, key=self._salt, digest_size=16).digest()
+            hashed = self.hashed(f"{len(event.user)} {event.user} {event.key}")
             known = connection.execute("select sequence from keys where hash = ?", (hashed,)).fetchone()
             if known is not None:
                 return known[0], False
@@ -240,6 +274,8 @@ class EventStore:
         """Delete, and leave no trace. An erasure that did not end is noted in the file, and the next one ends it."""
         with _transaction(connection):
             erased = connection.execute("delete from events where user = ?", (user,)).rowcount
+            connection.execute("insert or ignore into erased values (?)", (self.hashed(user),))
+            connection.execute("update about set value = value + 1 where name = 'erasures'")
             if erased:
                 connection.execute("insert or replace into about values ('traces', 1)")
         if connection.execute("select 1 from about where name = 'traces'").fetchone() is not None:
