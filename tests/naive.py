@@ -49,7 +49,7 @@ class Factor:
 class Prior:
     """Everything that is given: the logit's offset, rho, and the Gamma prior."""
 
-    offset: float = 0.0
+    offset: float | Array = 0.0
     weight: float = 1.0
     shape: float = 0.01
     rate: float = 0.01
@@ -78,13 +78,15 @@ def counted(considered: Array, graph: Graph) -> Array:
     return counted
 
 
-def logit_moments(users: Factor, items: Factor, offset: float) -> tuple[Array, Array]:
-    """E[a] and E[a^2] of every pair, [M, N]: Var(u'v) = sum_k (E[u^2] E[v^2] - E[u]^2 E[v]^2), as in eq. 16."""
+def logit_moments(users: Factor, items: Factor, offset: float | Array) -> tuple[Array, Array]:
+    """E[a] and E[a^2] of every pair, [M, N]: Var(u'v) = sum_k (E[u^2] E[v^2] - E[u]^2 E[v]^2), as in eq. 16. The offset
+    is one for all, or one for each user."""
     mean, square = np.empty((2, len(users.mean), len(items.mean)))
+    offset = np.broadcast_to(offset, len(users.mean))
     for m in range(len(users.mean)):
         for n in range(len(items.mean)):
             u, v = users.mean[m], items.mean[n]
-            mean[m, n] = u @ v + users.bias[m] + items.bias[n] + offset
+            mean[m, n] = u @ v + users.bias[m] + items.bias[n] + offset[m]
             products = (u**2 + users.variance[m]) * (v**2 + items.variance[n]) - (u * v) ** 2
             square[m, n] = mean[m, n] ** 2 + products.sum() + users.bias_variance[m] + items.bias_variance[n]
     return mean, square

@@ -19,7 +19,7 @@ import pyarrow.parquet
 import pytest
 from typer.testing import CliRunner
 
-from considerate import Recommender
+from considerate import Impossible, Recommender
 from considerate.cli import app
 from considerate.inference.hidden.groups import FREEZE_AFTER
 from considerate.storage import container as store
@@ -201,7 +201,16 @@ def test_the_page_on_the_model_file_names_the_tensors_that_there_are(tmp_path: P
     table = text.partition("## What a model holds")[2].partition("\n\nThe description")[0]
     named = {name for row in table.splitlines()[4:] for name in re.findall(r"`([\w.*]+)`", row.split(" | ")[0])}
     likes = skewed(users=40, items=20)
-    Recommender(factors=3, sweeps=1, user_bias=True, consideration="walk").fit(likes).save(tmp_path / "model")
+    both = {"user": range(40), "from": range(40)}, {"user": range(40), "group": ["a"] * 40}
+    impossible = Impossible(
+        likes[::-1],
+        {"item": [3], "until": [5]},
+        both[0],
+        user_groups=both[1],
+        item_groups={"item": [1], "group": ["b"]},
+    )
+    model = Recommender(factors=3, sweeps=1, user_bias=True, consideration="walk").fit(likes, impossible=impossible)
+    model.save(tmp_path / "model")
     stored = open_tensors(tmp_path / "model")
     assert {name for name in stored if not name.startswith("user.bias")} == {
         name for name in named if not name.endswith("*")

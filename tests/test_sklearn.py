@@ -35,6 +35,7 @@ PARAMETERS = (
         "factors",
         "hidden",
         "negatives",
+        "considered_are",
         "rate",
         "gamma",
         "consideration",

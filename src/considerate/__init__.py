@@ -14,6 +14,7 @@ from considerate._moved import MovedModules
 from considerate._version import __version__
 
 __all__ = [
+    "Impossible",
     "Interactions",
     "RankingOptions",
     "Recommender",
@@ -26,7 +27,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from considerate import plot
-    from considerate.data import Interactions, read_interactions
+    from considerate.data import Impossible, Interactions, read_interactions
     from considerate.evaluation.fitted import scorer
     from considerate.model.ranking import RankingOptions
     from considerate.recommender import Recommender
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 
 MODULES = {
+    "Impossible": "data",
     "Interactions": "data",
     "RankingOptions": "model.ranking",
     "Recommender": "recommender",

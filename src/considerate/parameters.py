@@ -126,6 +126,14 @@ class Parameters:
         high=1000,
         words=(AUTO,),
     )
+    considered_are: str = setting(
+        "some",
+        "what the pairs given as considered are: some of what was considered, so that the rest is drawn (some); a "
+        "sample of what was not liked, so that H has no other unliked edges and p(like) stays that of a fair coin "
+        "(sample); all that was considered, so that p(like) is the share of likes in it (all)",
+        "a log rarely has all that a user considered",
+        words=("some", "sample", "all"),
+    )
     rate: float = setting(
         1.0,
         "what the most popular item gets of its share of unliked edges (r)",
@@ -308,6 +316,16 @@ class Parameters:
                 f"opening is {self.opening} and hidden is 'expected', which is in closed form to the end: leave "
                 "opening out, or set hidden='sampled'."
             )
+        if self.considered_are != "some" and (self.hidden, self.opening or 0, self.tilt) != ("sampled", 0, 0):
+            raise UsageError(
+                f"considered_are is {self.considered_are!r}, which leaves nothing of H to draw or to expect; leave "
+                "hidden, opening and tilt out, or set considered_are='some'."
+            )
+        if self.considered_are != "some" and self.negatives == AUTO:
+            raise UsageError(
+                f"negatives is 'auto' and considered_are is {self.considered_are!r}, where the pairs that are given "
+                "decide how many there are to a like; leave negatives out."
+            )
         if self.tilt != 0 and self.hidden == "expected":
             raise UsageError(
                 f"tilt is {self.tilt} and hidden is 'expected'; only draws are tilted: set hidden='sampled'."
@@ -341,7 +359,8 @@ OPENING = 5  # sweeps; docs/quality.md
 def _opening(given: Parameters) -> int:
     if given.opening is not None:
         return int(given.opening)
-    return OPENING if (given.hidden, given.consideration) == ("sampled", "walk") else 0
+    walks = (given.hidden, given.consideration, given.considered_are) == ("sampled", "walk", "some")
+    return OPENING if walks else 0
 
 
 # Defaults that depend on other settings. Algorithm 1 alone averages over many draws, and its bound is noisy; the closed
@@ -415,6 +434,7 @@ class FitPlan:
     factors: int = 20  # K
     hidden: str = "sampled"  # or "expected"
     negatives: float = 1.0  # c
+    considered_are: str = "some"  # or "sample" or "all"
     rate: float = 1.0  # r
     gamma: float | None = None
     consideration: str = "popularity"  # or "walk"
@@ -446,6 +466,11 @@ class FitPlan:
     def offset(self) -> float:
         """-log c, inside the logit."""
         return -math.log(self.negatives)
+
+    @property
+    def observed(self) -> bool:
+        """Whether the pairs that are given as considered are all the unliked edges of H."""
+        return self.considered_are != "some"
 
     @property
     def edges_per_like(self) -> float:

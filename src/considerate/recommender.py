@@ -14,6 +14,7 @@ import numpy as np
 
 from considerate.data import ReaderOptions
 from considerate.data.options import ReaderKeywords
+from considerate.data.side_information import read_side
 from considerate.errors import ModelFileError, UsageError
 from considerate.fitting.driver import run_fit
 from considerate.fitting.in_memory import InMemoryBackend
@@ -82,6 +83,8 @@ class Recommender(Parameters, Answers):
         callback: Callable[[int, float, float], Any] | None = None,
         *,
         reader: Mapping[str, Any] | ReaderOptions | None = None,
+        considered: Any = None,
+        impossible: Any = None,
         backend: FitBackend | None = None,
         model_folder: PathLike | None = None,
         checkpoint: PathLike | None = None,
@@ -96,6 +99,11 @@ class Recommender(Parameters, Answers):
         after each sweep, with the bound of the posterior before it. Ctrl-C raises KeyboardInterrupt, as ever, and
         leaves this fitted to the last finished sweep. Returns self.
 
+        `considered` are pairs that were considered and not liked: anything that likes are read from. Rows of the likes'
+        own source are given by a rule, considered_where="event = 'view'". `considered_are` says what they are.
+        `impossible` are pairs that could not be considered, or `Impossible(...)` with rules: they are never drawn nor
+        recommended.
+
         `reader` are the same options in one object, in place of keywords. `backend` partitions the graph:
         `RayBackend()` over processes or machines, `OutOfCore()` over files of this machine; users then stay where
         they are and are read from the shards in `model_folder`, which all machines must share, when they are asked for
@@ -106,6 +114,7 @@ class Recommender(Parameters, Answers):
         """
         options = ReaderOptions.choose(reader, reading)
         request = self.fit_request(user_items, reader=options, model_folder=model_folder)
+        request = replace(request, side=read_side(user_items, options, considered, impossible))
         request = replace(request, checkpoint=CheckpointOptions.parse(checkpoint, checkpoint_every, resume))
         begun, steps = time.perf_counter(), self.fit_steps(request, backend)
         try:

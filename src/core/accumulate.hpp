@@ -100,6 +100,7 @@ struct Own {
   const float* variance = nullptr;
   Buffer<float> square_plus;  // mean^2 + variance, of the whole row
   float bias = 0, bias_variance = 0;
+  float offset = 0;                // of the row's logits, but for what users at their other ends add
   const float* stepped = nullptr;  // the means, with what the blocks before have made of them
   float stepped_bias = 0;
 
@@ -112,6 +113,7 @@ struct Own {
       store8(&square_plus[k], load8(mean + k) * load8(mean + k) + load8(variance + k));
     bias = side.bias_mean ? side.bias_mean[row] : 0.0f;
     bias_variance = side.bias_variance ? side.bias_variance[row] : 0.0f;
+    offset = pass.own_is_user ? pass.offset + pass.extra(row) : pass.offset;
     stepped = pass.own.rows + row * 2 * shape.row;
     stepped_bias = pass.own.bias_mean ? pass.own.bias_mean[row] : 0.0f;
   }

@@ -162,8 +162,9 @@ void bind_sums(nb::module_& m) {
              Maybe<float> other_bias_variance, In<std::int64_t> liked_starts, In<std::int32_t> liked,
              Maybe<std::int64_t> unliked_starts, Maybe<std::int32_t> unliked, Maybe<std::int64_t> splits, bool bias,
              double offset, double weight, double tau, double tau_bias, double epsilon, nb::object expected,
-             bool own_is_user, bool slope, Maybe<float> prior_mean, Maybe<float> prior_precision,
-             Maybe<float> prior_bias_mean, Maybe<float> prior_bias_precision, Maybe<float> liked_weights) {
+             bool own_is_user, bool slope, Maybe<float> user_offset, Maybe<float> prior_mean,
+             Maybe<float> prior_precision, Maybe<float> prior_bias_mean, Maybe<float> prior_bias_precision,
+             Maybe<float> liked_weights, Maybe<float> unliked_weights) {
             new (self) PyPass();
             Pass& raw = self->raw;
             auto& held = self->held;
@@ -192,6 +193,10 @@ void bind_sums(nb::module_& m) {
               require(unliked.has_value(), "unliked");
               raw.unliked.starts = hold(held, *unliked_starts, rows + 1, "unliked_starts");
               raw.unliked.indices = hold(held, *unliked, raw.unliked.starts[rows], "unliked");
+              if (unliked_weights) {
+                require(!expected.is_none(), "unliked edges have weights where there is a closed form");
+                raw.unliked.weights = hold(held, *unliked_weights, raw.unliked.starts[rows], "unliked_weights");
+              }
             }
             if (splits) {
               raw.leaves = static_cast<std::int64_t>(splits->size()) - 1;
@@ -207,6 +212,7 @@ void bind_sums(nb::module_& m) {
             raw.epsilon = static_cast<float>(epsilon);
             raw.own_is_user = own_is_user;
             raw.slope = slope;
+            if (user_offset) raw.user_offset = hold(held, *user_offset, own_is_user ? rows : others, "user_offset");
             const auto hold_prior = [&](const Maybe<float>& given, std::int64_t size, const char* what) {
               require(!given || static_cast<std::int64_t>(given->size()) == size, what);
               return given ? hold(held, *given, size, what) : nullptr;
@@ -217,9 +223,10 @@ void bind_sums(nb::module_& m) {
             raw.prior.bias_precision = hold_prior(prior_bias_precision, rows, "prior_bias_precision");
             if (!expected.is_none()) {
               const PyExpected& given = nb::cast<PyExpected&>(expected);
-              require(!given.raw.corrections ||
-                          (!own_is_user && !splits && !unliked_starts && given.corrected == raw.liked.starts[rows]),
-                      "corrections are those of the items' liked edges, in one leaf");
+              const std::int64_t edges =
+                  raw.liked.starts[rows] + (raw.unliked.starts ? raw.unliked.starts[rows] : std::int64_t{0});
+              require(!given.raw.corrections || (!own_is_user && !splits && given.corrected == edges),
+                      "corrections are those of the items' edges, in one leaf");
               raw.expected = &given.raw;
               self->expected = expected;
             }
@@ -230,9 +237,10 @@ void bind_sums(nb::module_& m) {
           nb::arg("unliked_starts") = nb::none(), nb::arg("unliked") = nb::none(), nb::arg("splits") = nb::none(),
           nb::arg("bias") = false, nb::arg("offset") = 0.0, nb::arg("weight") = 1.0, nb::arg("tau") = 1.0,
           nb::arg("tau_bias") = 1.0, nb::arg("epsilon") = 1.0, nb::arg("expected") = nb::none(),
-          nb::arg("own_is_user") = true, nb::arg("slope") = false, nb::arg("prior_mean") = nb::none(),
-          nb::arg("prior_precision") = nb::none(), nb::arg("prior_bias_mean") = nb::none(),
-          nb::arg("prior_bias_precision") = nb::none(), nb::arg("liked_weights") = nb::none());
+          nb::arg("own_is_user") = true, nb::arg("slope") = false, nb::arg("user_offset") = nb::none(),
+          nb::arg("prior_mean") = nb::none(), nb::arg("prior_precision") = nb::none(),
+          nb::arg("prior_bias_mean") = nb::none(), nb::arg("prior_bias_precision") = nb::none(),
+          nb::arg("liked_weights") = nb::none(), nb::arg("unliked_weights") = nb::none());
 
   m.def(
       "update_rows",

@@ -5,6 +5,7 @@
 #include <numeric>
 #include <vector>
 
+#include "known.hpp"
 #include "tilt.hpp"
 #include "walk.hpp"
 
@@ -19,19 +20,37 @@ struct DrawSettings {
   const WalkTable* walk;  // personal weights in place of pi, or nullptr
   const Tilt* tilt = nullptr;
   std::int64_t first_user = 0;  // of row 0
+  Known known;
 };
 
-// How many a user gets: c d, its fraction by a coin, never more than there are.
+// Items that a user may draw: those with pi > 0 that are not liked, not known and not impossible.
+inline std::int64_t open_items(const DrawSettings& settings, const std::int32_t* liked, std::int64_t degree,
+                               std::int64_t row) {
+  const Known& known = settings.known;
+  std::int64_t open = settings.support;
+  if (known.rules != nullptr)
+    for (std::int64_t n = 0; n < settings.table.size; ++n)
+      open -= settings.weights[n] > 0 && known.rules->forbid(row, static_cast<std::int32_t>(n));
+  const ItemList lists[3] = {{liked, degree}, known.considered.of(row), known.impossible.of(row)};
+  for (const ItemList& list : lists)
+    for (std::int64_t e = 0; e < list.count; ++e)
+      open -= settings.weights[list.items[e]] > 0 && !(known.rules && known.rules->forbid(row, list.items[e]));
+  return open;
+}
+
+// How many unliked edges a user has: those known to be considered, and as many drawn as there are to c d, the fraction by
+// a coin, never more than there are.
 inline std::int64_t negatives_of(const DrawSettings& settings, const std::int32_t* liked, std::int64_t degree,
                                  std::int64_t row) {
-  const double wanted = settings.rate * static_cast<double>(degree);
+  const std::int64_t known = settings.known.considered.of(row).count;
+  const double wanted = std::max(0.0, settings.rate * static_cast<double>(degree) - static_cast<double>(known));
   std::int64_t available = settings.support;
-  if (wanted + 1.0 > static_cast<double>(available - degree))  // else there are enough, whatever is liked
-    for (std::int64_t e = 0; e < degree; ++e) available -= settings.weights[liked[e]] > 0;
+  if (wanted + 1.0 > static_cast<double>(available - degree - settings.known.most(row)))  // else there are enough
+    available = open_items(settings, liked, degree, row);
   auto count = static_cast<std::int64_t>(wanted);
   Random coin(key64(settings.seed, settings.sweep * 2 + 1, static_cast<std::uint64_t>(settings.first_user + row)));
   count += coin.uniform() < wanted - static_cast<double>(count);
-  return count < available ? count : available;
+  return known + (count < available ? count : available);
 }
 
 class Drawer {
@@ -41,30 +60,35 @@ class Drawer {
     if (settings.tilt != nullptr) patience_ = std::max(patience_, settings.table.size);  // the tree would cost as much
   }
 
-  // `count` items not liked by the user of a row, in the order of drawing; all that there are if count says so.
+  // The unliked edges of the user of a row, `count` of them: those known to be considered, then items that may be drawn,
+  // in the order of drawing; all that there are if count says so.
   void draw(std::int64_t row, const std::int32_t* liked, std::int64_t degree, std::int64_t count, std::int32_t* out) {
     Random random(key64(settings_.seed, settings_.sweep * 2, static_cast<std::uint64_t>(settings_.first_user + row)));
     row_ = row;
-    std::int64_t liked_in_support = 0;
+    const ItemList known = settings_.known.considered.of(row);
+    impossible_ = settings_.known.impossible.of(row);
     for (std::int64_t e = 0; e < degree; ++e) mark(liked[e]);
-    if (count + degree >= settings_.support)
-      for (std::int64_t e = 0; e < degree; ++e) liked_in_support += settings_.weights[liked[e]] > 0;
+    for (std::int64_t e = 0; e < impossible_.count; ++e) mark(impossible_.items[e]);
     std::int64_t drawn = 0;
-    if (count + liked_in_support == settings_.support) {
+    for (; drawn < known.count; ++drawn) mark(out[drawn] = known.items[drawn]);
+    const bool many = count - drawn + degree + settings_.known.most(row) >= settings_.support;
+    if (many && drawn < count && count - drawn == open_items(settings_, liked, degree, row)) {
       for (std::int64_t n = 0; drawn < count; ++n)
-        if (settings_.weights[n] > 0 && !marked(static_cast<std::int32_t>(n)))
+        if (settings_.weights[n] > 0 && !closed(static_cast<std::int32_t>(n)))
           out[drawn++] = static_cast<std::int32_t>(n);
-    } else {
-      if (settings_.walk != nullptr && degree > 0) drawn = draw_by_walk(random, liked, degree, count, out);
+    } else if (drawn < count) {
+      if (settings_.walk != nullptr && degree > 0) drawn = draw_by_walk(random, liked, degree, count, drawn, out);
       drawn =
           draw_while_cheap(random, count, drawn, 4, out, [&](std::int64_t) { return settings_.table.draw(random); });
-      if (drawn < count && settings_.tilt == nullptr) {
+      if (drawn < count && settings_.tilt == nullptr && settings_.known.rules == nullptr) {
         draw_from_tree(random, liked, degree, count, drawn, out);
       } else if (drawn < count) {
         own_weights_.assign(settings_.weights, settings_.weights + settings_.table.size);
         draw_by_own_weights(random, liked, degree, count, drawn, out);
       }
     }
+    for (std::int64_t e = 0; e < impossible_.count; ++e)
+      marks_[static_cast<std::size_t>(impossible_.items[e]) / 64] = 0;
     for (std::int64_t e = 0; e < degree; ++e) marks_[static_cast<std::size_t>(liked[e]) / 64] = 0;
     for (std::int64_t e = 0; e < count; ++e) marks_[static_cast<std::size_t>(out[e]) / 64] = 0;
   }
@@ -88,7 +112,7 @@ class Drawer {
     std::int64_t discarded = 0;
     while (drawn < count && discarded <= times * drawn + patience_) {
       const std::int32_t n = next(count - drawn);
-      if (marked(n) || (settings_.tilt != nullptr && random.uniform() >= settings_.tilt->chance(row_, n))) {
+      if (closed(n) || (settings_.tilt != nullptr && random.uniform() >= settings_.tilt->chance(row_, n))) {
         ++discarded;
       } else {
         mark(n);
@@ -102,12 +126,11 @@ class Drawer {
   // By the user's own weights, while there is an item left that has any: how many were drawn. They are written out where
   // that is not too many; in a large catalogue what the walk leads to is kept apart from pi.
   std::int64_t draw_by_walk(Random& random, const std::int32_t* liked, std::int64_t degree, std::int64_t count,
-                            std::int32_t* out) {
+                            std::int64_t drawn, std::int32_t* out) {
     WalkStream stream(*settings_.walk, settings_.table, random, liked, degree);
-    std::int64_t drawn =
-        draw_while_cheap(random, count, 0, 8, out, [&](std::int64_t wanted) { return stream.next(wanted); });
+    drawn = draw_while_cheap(random, count, drawn, 8, out, [&](std::int64_t wanted) { return stream.next(wanted); });
     if (drawn == count) return count;
-    if (settings_.tilt == nullptr && settings_.table.size >= kLarge) {
+    if (settings_.tilt == nullptr && settings_.known.rules == nullptr && settings_.table.size >= kLarge) {
       drawn = draw_by_parts(random, liked, degree, count, drawn, out);
     } else {
       settings_.walk->weigh(liked, degree, settings_.weights, settings_.table.size, walked_, own_weights_);
@@ -126,6 +149,7 @@ class Drawer {
     double left = total_;  // of pi: that of the items not marked
     for (std::int64_t e = 0; e < degree; ++e) left -= pi[liked[e]];
     for (std::int64_t e = 0; e < drawn; ++e) left -= pi[out[e]];
+    for (std::int64_t e = 0; e < impossible_.count; ++e) left -= pi[impossible_.items[e]];
     std::vector<std::int32_t> items;
     std::vector<double> weights;
     const double background = settings_.walk->lead(liked, degree, items, weights) / total_;
@@ -156,6 +180,12 @@ class Drawer {
                                    std::int64_t drawn, std::int32_t* out) {
     for (std::int64_t e = 0; e < degree; ++e) own_weights_[static_cast<std::size_t>(liked[e])] = 0.0;
     for (std::int64_t e = 0; e < drawn; ++e) own_weights_[static_cast<std::size_t>(out[e])] = 0.0;
+    for (std::int64_t e = 0; e < impossible_.count; ++e)
+      own_weights_[static_cast<std::size_t>(impossible_.items[e])] = 0.0;
+    if (settings_.known.rules != nullptr)
+      for (std::int64_t n = 0; n < settings_.table.size; ++n)
+        if (settings_.known.rules->forbid(row_, static_cast<std::int32_t>(n)))
+          own_weights_[static_cast<std::size_t>(n)] = 0.0;
     if (settings_.tilt != nullptr) settings_.tilt->lean(row_, own_weights_.data(), settings_.table.size);
     WeightedTree tree(own_weights_.data(), settings_.table.size);
     for (; drawn < count && tree.total() > 0.0; ++drawn, ++from_tree_) {
@@ -173,18 +203,27 @@ class Drawer {
     from_tree_ += count - drawn;
     for (std::int64_t e = 0; e < degree; ++e) tree.set(liked[e], 0.0);
     for (std::int64_t e = 0; e < drawn; ++e) tree.set(out[e], 0.0);
+    for (std::int64_t e = 0; e < impossible_.count; ++e) tree.set(impossible_.items[e], 0.0);
     for (; drawn < count; ++drawn) {
       out[drawn] = tree.draw(random);
       tree.set(out[drawn], 0.0);
     }
     for (std::int64_t e = 0; e < degree; ++e) tree.set(liked[e], settings_.weights[liked[e]]);
     for (std::int64_t e = 0; e < count; ++e) tree.set(out[e], settings_.weights[out[e]]);
+    for (std::int64_t e = 0; e < impossible_.count; ++e)
+      tree.set(impossible_.items[e], settings_.weights[impossible_.items[e]]);
   }
 
   void mark(std::int32_t n) { marks_[static_cast<std::size_t>(n) / 64] |= std::uint64_t{1} << (n % 64); }
   bool marked(std::int32_t n) const { return marks_[static_cast<std::size_t>(n) / 64] >> (n % 64) & 1; }
 
+  // Whether an item may not be drawn for the user at work.
+  bool closed(std::int32_t n) const {
+    return marked(n) || (settings_.known.rules != nullptr && settings_.known.rules->forbid(row_, n));
+  }
+
   DrawSettings settings_;
+  ItemList impossible_{};  // of the user at work
   std::vector<std::uint64_t> marks_;
   std::vector<WeightedTree> tree_;  // made when first needed
   std::vector<float> walked_;

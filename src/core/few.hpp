@@ -91,6 +91,7 @@ class FewEdges {
       liked_[lane] = one.liked_count;
       own_bias_[lane] = pass_.own.bias_mean ? pass_.own.bias_mean[one.row] : 0.0f;
       own_bias_variance_[lane] = pass_.own.bias_variance ? pass_.own.bias_variance[one.row] : 0.0f;
+      own_offset_[lane] = pass_.own_is_user ? pass_.offset + pass_.extra(one.row) : pass_.offset;
       for (int e = 0; e < n; ++e) {
         const int at = 8 * e + lane;
         others_[at] = own_[lane];
@@ -99,8 +100,9 @@ class FewEdges {
         if (e >= one.count) continue;
         const std::int64_t index = one.index(e);
         others_[at] = pass_.other.rows + index * 2 * shape_.row;
+        if (!pass_.own_is_user) bias_[at] = pass_.extra(index);
         if (!pass_.other.bias_mean) continue;
-        bias_[at] = pass_.other.bias_mean[index];
+        bias_[at] += pass_.other.bias_mean[index];
         bias_variance_[at] = pass_.other.bias_variance[index];
       }
     }
@@ -129,7 +131,7 @@ class FewEdges {
   template <int V>
   void edges(int n) {
     const std::int64_t KP = V ? 8 * V : shape_.KP;
-    const v8 own_bias = load8(own_bias_), shift = own_bias + splat(pass_.offset), rho = splat(pass_.weight);
+    const v8 own_bias = load8(own_bias_), shift = own_bias + load8(own_offset_), rho = splat(pass_.weight);
     v8 precision_sum = splat(0.0f), pull_sum = splat(0.0f), heights = splat(0.0f);
     for (int e = 0; e < n; ++e) {
       v8 dots[8], spreads[8];
@@ -335,7 +337,7 @@ class FewEdges {
   std::int64_t row_[8];
   const float* own_[8];
   alignas(32) std::int32_t count_[8], liked_[8];
-  alignas(32) float own_bias_[8], own_bias_variance_[8], bias_precision_[8], bias_pull_[8];
+  alignas(32) float own_bias_[8], own_bias_variance_[8], own_offset_[8], bias_precision_[8], bias_pull_[8];
   const float* others_[8 * kMost];
   alignas(32) float bias_[8 * kMost], bias_variance_[8 * kMost], kappa_[8 * kMost],
       precision_[8 * kMost], pull_[8 * kMost], weight_[8 * kMost];

@@ -56,7 +56,8 @@ struct Expected {
   double grid_start = 0, grid_step = 1;
   const double* liked = nullptr;  // [users, groups, 7] what the groups hold of liked items, where those are elsewhere
   bool given = false;             // whether alpha, floor and l were made elsewhere and are only read
-  const float* corrections = nullptr;  // [liked edges, 2] w and w l of each, where alpha is elsewhere (item rows)
+  const float* corrections =
+      nullptr;  // [liked edges and unliked ones, 2] w and w l, where alpha is elsewhere (item rows)
 
   // users: sums over all users, weighted by alpha and by the floor, for every group
   const double* user_second = nullptr;   // [2, groups, triangle] alpha l E[u u'] (off-diagonals as they are)
@@ -84,9 +85,10 @@ struct Pass {
   Adjacency liked, unliked;  // the edges of H with g = 1 and with g = 0
   const std::int64_t* splits = nullptr;  // [leaves + 1] the other side's blocks, the leaves of the tree of sums
   std::int64_t leaves = 0;
-  bool bias = false;  // whether this side has biases
-  float offset = 0;   // -log c, fixed inside the logit
-  float weight = 1;   // rho
+  bool bias = false;                   // whether this side has biases
+  float offset = 0;                    // -log c, fixed inside the logit
+  const float* user_offset = nullptr;  // [users] what is added to it, or null
+  float weight = 1;                    // rho
   float tau = 1, tau_bias = 1;
   RowPriors prior;
   float epsilon = 1;
@@ -96,6 +98,8 @@ struct Pass {
   std::int64_t block_first = 0, block_size = 0;  // the coordinates that are stepped; size 0 means all of them
 
   std::int64_t row(std::int64_t at) const { return which ? which[at] : at; }
+  // What the logits of a user have beside the offset.
+  float extra(std::int64_t user) const { return user_offset ? user_offset[user] : 0.0f; }
 };
 
 // Above 64 factors a row is stepped in blocks of 32 coordinates, one after the other, the rest held (the paper's kappa):

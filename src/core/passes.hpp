@@ -43,6 +43,7 @@ class RowSummer {
     if (pass.liked.starts) liked_end_ = pass.liked.indices + pass.liked.starts[pass.rows];
     if (pass.unliked.starts) unliked_end_ = pass.unliked.indices + pass.unliked.starts[pass.rows];
     panel_.far = far_ = bytes_of_other() > kNear;
+    weighted_ = pass.liked.weights || pass.unliked.weights;
   }
 
   // The sums of a row over its edges to other[low, high), and with the closed-form part where asked for, in exchange
@@ -106,8 +107,10 @@ class RowSummer {
       for (std::int64_t i = 0; i < batch.count; ++i) {
         const Batch::Leaf& leaf = batch.leaves[i];
         const std::int32_t* edges = batch.edges + leaf.start;
-        const float* weights = pass_.liked.weights ? batch.weights + leaf.start : nullptr;
-        sum_one(leaf.row, {edges, edges + leaf.liked_count, leaf.liked_count, leaf.count, weights});
+        const float* weights = batch.weights + leaf.start;
+        sum_one(leaf.row,
+                {edges, edges + leaf.liked_count, leaf.liked_count, leaf.count, pass_.liked.weights ? weights : nullptr,
+                 pass_.unliked.weights ? weights + leaf.liked_count : nullptr});
       }
       liked_end_ = liked_end;
       unliked_end_ = unliked_end;
@@ -144,13 +147,17 @@ class RowSummer {
     const std::int32_t* liked;
     const std::int32_t* unliked;
     std::int64_t liked_count, count;
-    const float* weights;  // of the liked ones, or null
+    const float *weights, *unliked_weights;  // of the liked ones and of the others, or null
   };
 
   // Of consecutive edges, from a row's lists.
   Part part_of(std::int64_t liked, std::int64_t liked_count, std::int64_t unliked, std::int64_t unliked_count) const {
-    return {pass_.liked.indices + liked, pass_.unliked.indices + unliked, liked_count, liked_count + unliked_count,
-            pass_.liked.weights ? pass_.liked.weights + liked : nullptr};
+    return {pass_.liked.indices + liked,
+            pass_.unliked.indices + unliked,
+            liked_count,
+            liked_count + unliked_count,
+            pass_.liked.weights ? pass_.liked.weights + liked : nullptr,
+            pass_.unliked.weights ? pass_.unliked.weights + unliked : nullptr};
   }
 
   std::int64_t bytes_of_other() const {
@@ -173,6 +180,9 @@ class RowSummer {
       leaves[count++] = {row, used, part.liked_count, part.count};
       if (part.weights)
         for (std::int64_t e = 0; e < part.liked_count; ++e) weights[used + e] = part.weights[e];
+      if (part.unliked_weights)
+        for (std::int64_t e = part.liked_count; e < part.count; ++e)
+          weights[used + e] = part.unliked_weights[e - part.liked_count];
       for (std::int64_t e = 0; e < part.liked_count; ++e) edges[used++] = part.liked[e];
       for (std::int64_t e = 0; e < part.count - part.liked_count; ++e) edges[used++] = part.unliked[e];
     }
@@ -318,9 +328,10 @@ class RowSummer {
     if (liked < edges)
       gather_some(part.unliked + (start + liked - part.liked_count), unliked_end_, liked, edges, reads);
     liked_ = liked;
-    if (part.weights && reads != Reads::rows) {
-      for (int e = 0; e < liked; ++e) panel_.kappa[e] = part.weights[start + e];
-      for (int e = liked; e < edges; ++e) panel_.kappa[e] = 1.0f;
+    if (weighted_ && reads != Reads::rows) {
+      const float* unliked_weights = part.unliked_weights ? part.unliked_weights + start - part.liked_count : nullptr;
+      for (int e = 0; e < liked; ++e) panel_.kappa[e] = part.weights ? part.weights[start + e] : 1.0f;
+      for (int e = liked; e < edges; ++e) panel_.kappa[e] = unliked_weights ? unliked_weights[e] : 1.0f;
     }
     for (int e = edges; e % 8 != 0; ++e) {
       panel_.rows[e] = panel_.rows[edges - 1];
@@ -343,9 +354,15 @@ class RowSummer {
         panel_.bias[e] = pass_.other.bias_mean[indices[e - first]];
         panel_.bias_variance[e] = pass_.other.bias_variance[indices[e - first]];
       }
+    if (pass_.user_offset && !pass_.own_is_user && reads != Reads::rows)
+      for (int e = first; e < last; ++e)
+        panel_.bias[e] = (pass_.other.bias_mean ? panel_.bias[e] : 0.0f) + pass_.user_offset[indices[e - first]];
     if (reads != Reads::corrections) return;
     if (pass_.expected->corrections) {
-      const float* given = pass_.expected->corrections + 2 * (indices - pass_.liked.indices);
+      const bool liked = end == liked_end_;
+      const std::int64_t edge =
+          liked ? indices - pass_.liked.indices : pass_.liked.starts[pass_.rows] + (indices - pass_.unliked.indices);
+      const float* given = pass_.expected->corrections + 2 * edge;
       for (int e = first; e < last; ++e, given += 2) {
         panel_.w[e] = given[0];
         panel_.wl[e] = given[1];
@@ -359,7 +376,7 @@ class RowSummer {
   // biases, and what coordinates outside the block add to the logit, and
   //   p = rho (kappa 2 lambda - w l),    y = rho (kappa (g - 1/2) + w / 2)
   void coefficients(int edges, float* bias_sums) {
-    const v8 own_bias = splat(own_.bias), shift = splat(own_.bias + pass_.offset), rho = splat(pass_.weight);
+    const v8 own_bias = splat(own_.bias), shift = splat(own_.bias + own_.offset), rho = splat(pass_.weight);
     const v8 own_variance = splat(own_.bias_variance);
     v8 precision_sum = splat(0.0f), pull_sum = splat(0.0f), heights = splat(0.0f);
     for (int e = 0; e < edges; e += 8) {
@@ -369,7 +386,7 @@ class RowSummer {
       const v8 xi_squared = logit * logit + load8(panel_.variance + e) + load8(panel_.bias_variance + e) + own_variance;
       const v8 xi = sqrt8(xi_squared), t = exp_minus(xi);
       v8 p = curvature8(xi, xi_squared, t), y = half;
-      if (pass_.liked.weights) {
+      if (weighted_) {
         p *= load8(panel_.kappa + e);
         y *= load8(panel_.kappa + e);
       }
@@ -380,7 +397,7 @@ class RowSummer {
       p *= rho;
       y *= rho;
       v8 height = pass_.own_is_user ? height8(xi, t) + half * logit : splat(0.0f);
-      if (pass_.liked.weights) height *= load8(panel_.kappa + e);
+      if (weighted_) height *= load8(panel_.kappa + e);
       if (e + 8 > edges) {
         const i8 live = i8{0, 1, 2, 3, 4, 5, 6, 7} < (edges - e);
         p = select8(live, p, splat(0.0f));
@@ -411,13 +428,22 @@ class RowSummer {
     }
   }
 
-  // What the group sums hold of a user's liked items.
+  // What the group sums hold of a user's liked items, and of those that have unliked edges of their own.
   void sum_liked(std::int64_t row, LikedSums* liked) {
     const Expected& ex = *pass_.expected;
     const std::int64_t begin = pass_.liked.starts[row], end = pass_.liked.starts[row + 1];
     const double T = ex.temperature[row];
-    const Part part{pass_.liked.indices + begin, nullptr, end - begin, end - begin, nullptr};
-    const v8 shift = splat(own_.bias + pass_.offset), own_variance = splat(own_.bias_variance);
+    std::int64_t known = 0;
+    const std::int32_t* unliked = nullptr;
+    if (pass_.unliked.starts) {
+      unliked = pass_.unliked.indices + pass_.unliked.starts[row];
+      known = pass_.unliked.starts[row + 1] - pass_.unliked.starts[row];
+    }
+    const Part part{pass_.liked.indices + begin, unliked, end - begin, end - begin + known, nullptr, nullptr};
+    const auto item_of = [&part](std::int64_t e) {
+      return e < part.liked_count ? part.liked[e] : part.unliked[e - part.liked_count];
+    };
+    const v8 shift = splat(own_.bias + own_.offset), own_variance = splat(own_.bias_variance);
     alignas(32) float beta[kPanel], mass[kPanel], logit[kPanel], square[kPanel];
     const int size = shape_.panel();
     for (std::int64_t start = 0; start < part.count; start += size) {
@@ -443,7 +469,7 @@ class RowSummer {
           panel_.moments<0>(own_, edges);
           break;
       }
-      for (int e = 0; e < edges; ++e) beta[e] = static_cast<float>(T * ex.beta[part.liked[start + e]]);
+      for (int e = 0; e < edges; ++e) beta[e] = static_cast<float>(T * ex.beta[item_of(start + e)]);
       for (int e = edges; e % 8 != 0; ++e) beta[e] = 0.0f;
       for (int e = 0; e < edges; e += 8) {
         const v8 a = load8(panel_.mean + e) + load8(panel_.bias + e) + shift;
@@ -452,7 +478,7 @@ class RowSummer {
         store8(mass + e, one_minus_exp(load8(beta + e)));
       }
       for (int e = 0; e < edges; ++e) {
-        const std::int32_t item = part.liked[start + e];
+        const std::int32_t item = item_of(start + e);
         const double weight = ex.beta[item];
         if (!(weight > 0)) continue;
         LikedSums& of = liked[ex.group_of_item[item]];
@@ -525,8 +551,9 @@ class RowSummer {
   Buffer<double> second_, scratch_;
   const std::int32_t *liked_end_ = nullptr, *unliked_end_ = nullptr;
   std::int64_t row_ = 0;
-  int liked_ = 0;     // of the panel's edges
-  bool far_ = false;  // whether the other side is larger than the second cache
+  int liked_ = 0;          // of the panel's edges
+  bool far_ = false;       // whether the other side is larger than the second cache
+  bool weighted_ = false;  // whether any edges have weights
   double bound_ = 0;
 };
 

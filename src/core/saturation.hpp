@@ -31,7 +31,7 @@ struct SaturationTable {
 // T of one user by Newton's method, which for a concave sum rises to the root from below. `total` is the sum of pi, and
 // `support` how many of it are positive.
 inline double solve_temperature(const SaturationTable& table, const double* weights, double total, std::int64_t support,
-                                const std::int32_t* liked, std::int64_t degree, double negatives) {
+                                const std::int32_t* liked, std::int64_t degree, double wanted) {
   constexpr double least = 1e-300;
   const double most = std::exp(table.start + static_cast<double>(table.grid - 1) * table.step);
   double available = static_cast<double>(support), mass = total;
@@ -39,7 +39,7 @@ inline double solve_temperature(const SaturationTable& table, const double* weig
     available -= weights[liked[e]] > 0;
     mass -= weights[liked[e]];
   }
-  const double target = std::min(negatives * static_cast<double>(degree), available);
+  const double target = std::min(wanted, available);
   if (target <= 0) return least;
   if (target >= available * (1 - 1e-9)) return most;
   double temperature = std::clamp(target / std::max(mass, least), least, most);

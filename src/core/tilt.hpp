@@ -20,7 +20,7 @@ struct Tilt {
   double log_chance(std::int64_t user_row, std::int32_t item) const {
     float mean, variance;
     moments(posterior, 1, &user_row, &item, &mean, &variance);
-    const double a = static_cast<double>(mean) + static_cast<double>(posterior.offset);
+    const double a = static_cast<double>(mean) + static_cast<double>(posterior.offset + posterior.extra(user_row));
     const double xi = std::sqrt(a * a + static_cast<double>(variance));
     return -std::abs(strength) * (std::log1p(std::exp(-xi)) + 0.5 * (xi + (strength < 0 ? -a : a)));
   }

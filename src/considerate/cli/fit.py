@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import typer
 
 from considerate.cli import screen
-from considerate.cli.options import Backend, Cluster, Data, DatedReader, Output, Settings, grouped, option
+from considerate.cli.options import Backend, Cluster, Data, DatedReader, KnownGroup, Output, Settings, grouped, option
 from considerate.errors import UsageError
 
 if TYPE_CHECKING:
@@ -127,6 +127,7 @@ class FitCluster(Cluster):
 def fit(
     data: Data,
     reader: DatedReader,
+    known: KnownGroup,
     settings: Settings,
     output: FitOutput,
     checkpoints: CheckpointFolder,
@@ -150,6 +151,7 @@ def fit(
     recommender = Recommender(**vars(settings))
     request = replace(
         recommender.fit_request(data, reader=reader),
+        side=known.side(data, reader),
         checkpoint=CheckpointOptions.parse(folder, checkpoints.checkpoint_every, checkpoints.resume),
         likes=not output.no_likes,
         keep_unfinished=output.save_interrupted,
@@ -158,7 +160,7 @@ def fit(
     backend = where.choose(path, recommender.threads)
     if output.sharded and backend is None:
         raise UsageError("--sharded is for a divided graph: --backend ray, or --out-of-core.")
-    check_apart(path, data, reader.titles)
+    check_apart(path, data, reader.titles, *vars(known).values())
     if output.sharded:
         room_for_shards(path)
     else:

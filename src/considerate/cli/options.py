@@ -99,14 +99,14 @@ def _number_or_word(text: str | float) -> Any:
 
 Backend = StrEnum("Backend", ["local", "ray"])
 Score = StrEnum("Score", ["like", "popularity", "popularity_x_like"])
-READER = tuple(entry.name for entry in fields(ReaderOptions) if entry.name != "time_column")
+READER = tuple(entry.name for entry in fields(ReaderOptions) if entry.name not in ("time_column", "considered_where"))
 
 Seed = Annotated[int, typer.Option(help="Seed of every draw; a whole number at least 0.")]
 Data = Annotated[
     str, typer.Argument(help="Parquet file or folder, CSV or other delimited text, or the address of a database.")
 ]
 Reader = Annotated[ReaderOptions, Panel("Reading the data", READER)]
-DatedReader = Annotated[ReaderOptions, Panel("Reading the data", (*READER, "time_column"))]
+DatedReader = Annotated[ReaderOptions, Panel("Reading the data", (*READER, "time_column", "considered_where"))]
 UntitledReader = Annotated[
     ReaderOptions, Panel("Reading the data", tuple(name for name in READER if "title" not in name))
 ]
@@ -170,6 +170,37 @@ class RankingGroup:
     score: Score | None = option(
         "One of the paper's scores in place of the knobs: like, popularity or popularity_x_like.", None
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnownGroup:
+    panel: ClassVar[str] = "What is known beside the likes"
+    considered: str | None = option(
+        "Pairs that were considered and not liked, read as the likes are; of their own file unless --considered-where "
+        "says which rows of it they are.",
+        None,
+    )
+    impossible: str | None = option("Pairs that could not be considered: never drawn, never recommended.", None)
+    available: str | None = option(
+        "A file of items with the columns from and until: an item is impossible for users whose time does not meet its "
+        "own.",
+        None,
+    )
+    active: str | None = option(
+        "A file of users with the columns from and until, for --available; their first and last like by --time-column "
+        "if not given.",
+        None,
+    )
+    user_groups: str | None = option("A file of users and the groups that they are in.", None)
+    item_groups: str | None = option("A file of items and the groups of users that alone may have them.", None)
+
+    def side(self, data: str, reader: ReaderOptions) -> Any:
+        """What a fit is given beside the likes."""
+        from considerate.data.known_tables import Impossible
+        from considerate.data.side_information import read_side
+
+        rules = Impossible(self.impossible, self.available, self.active, self.user_groups, self.item_groups)
+        return read_side(data, reader, self.considered, None if rules == Impossible() else rules)
 
 
 def read_ids(values: list[str] | None) -> list[str] | None:

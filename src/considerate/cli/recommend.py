@@ -17,6 +17,7 @@ from considerate.errors import UsageError
 
 if TYPE_CHECKING:
     from considerate.model.ranking import RankingOptions
+    from considerate.model.tables import Recommendations
     from considerate.recommender import Recommender
 
 Cold = StrEnum("Cold", ["error", "popular"])
@@ -27,6 +28,10 @@ class Who:
     panel: ClassVar[str] = "For whom"
     items: list[str] | None = option(
         "Fold in a new user who likes this item, by id or title; repeat it, or @FILE.", None
+    )
+    considered: list[str] | None = option(
+        "With --items: the new user considered this item and did not like it, by id or title; repeat it, or @FILE.",
+        None,
     )
     all_users: bool = option("Everyone in the model; needs --output.", False)
     cold: Cold = option(
@@ -41,6 +46,7 @@ class What(RankingGroup):
     allow: list[str] | None = option("Recommend only this item, id or title; repeat it, or @FILE.", None)
     deny: list[str] | None = option("Never recommend this item, id or title; repeat it, or @FILE.", None)
     include_liked: bool = option("Also what the user liked in training.", False)
+    allow_impossible: bool = option("Also what the fit was told to be impossible for the user.", False)
     explore_kappa: float = option("Add so many standard deviations of the logit.", 0.0)
     thompson_seed: int | None = option("Draw the logits, with this seed.", None)
     index: str | None = option(
@@ -104,7 +110,7 @@ def recommend(
     from considerate.data.output import check_apart
 
     path = output.output
-    given = [value for values in (users, who.items, what.allow, what.deny) for value in values or []]
+    given = [value for values in (users, who.items, who.considered, what.allow, what.deny) for value in values or []]
     for written in (path, output.export_vectors):
         if written is not None:
             check_apart(written, model, what.categories, *(value[1:] for value in given if value.startswith("@")))
@@ -136,16 +142,19 @@ def recommend(
     recommender = Recommender.load(model, verify=output.verify or None)
     if not recommender.model_.users.knows_likes and not what.include_liked and new_user is None:
         screen.say("warning", f"{model} was saved without likes, so what a user liked is not left out.")
-    likes, allowed, denied = (
+    likes, shown, allowed, denied = (
         None if texts is None else [item_called(recommender.model_, text) for text in texts]
-        for texts in (new_user, read_ids(what.allow), read_ids(what.deny))
+        for texts in (new_user, read_ids(who.considered), read_ids(what.allow), read_ids(what.deny))
     )
+    if shown and likes is None:
+        raise UsageError("--considered is of a new user; give what they like with --items.")
     options = RankingOptions(
         popularity=what.popularity,
         lift=what.lift,
         score=None if what.score is None else what.score.value,
         cold=who.cold.value,
         filter_already_liked_items=not what.include_liked,
+        allow_impossible=what.allow_impossible,
         allow=allowed,
         deny=denied,
         explore_kappa=what.explore_kappa,
@@ -155,15 +164,18 @@ def recommend(
         most_per_category=what.most_per_category,
         index=None if what.index is None else recommender.load_index(what.index, what.probes),
     )
+    found = None
+    if likes is not None:
+        found = recommender.recommend_for(likes, what.count, considered=shown or (), options=options)
     if path is not None:
         if into_folder:
             count = _write_folder(recommender, model, what.count, options, path, where, output.quiet)
         else:
-            count = _write_file(recommender, names, likes, what.count, options, path, output.quiet)
+            count = _write_file(recommender, names, found, what.count, options, path, output.quiet)
         output.report({"path": path, "rows": count}, f"{count:,} recommendations written to {path}")
         return
-    if likes is not None:
-        answers = [("the new user", recommender.recommend_for(likes, what.count, options=options).to_pylist())]
+    if found is not None:
+        answers = [("the new user", found.to_pylist())]
     else:
         answers = [
             (f"user {name}", recommender.recommend_table([name], what.count, options=options).to_pylist())
@@ -237,21 +249,21 @@ def _tasks(where: BatchCluster) -> Iterator[Any]:
 def _write_file(
     recommender: Recommender,
     names: list[str] | None,
-    likes: list[int | str] | None,
+    found: Recommendations | None,
     count: int,
     options: RankingOptions,
     path: str,
     quiet: bool,
 ) -> int:
-    """Recommendations into a file, some users at a time; returns the rows written."""
+    """Recommendations into a file, some users at a time, or those found for a new one; returns the rows written."""
     from considerate.data.output import check_output_file, write_batches
     from considerate.distributed.batch import BATCH
     from considerate.model.tables import RecommendationTable
 
     check_output_file(path)
     schema = RecommendationTable(recommender.model_, names or ()).schema
-    if likes is not None:
-        batches = iter(recommender.recommend_for(likes, count, options=options).to_arrow().to_batches())
+    if found is not None:
+        batches = iter(found.to_arrow().to_batches())
     else:
         batches = recommender.recommend_batches(names, count, options=options, batch=BATCH)
     with _bar(recommender.model_.user_count if names is None else len(names), quiet) as advance:

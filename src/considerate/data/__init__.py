@@ -11,6 +11,8 @@
     encode.py      a column of ids -> row numbers of a sorted vocabulary; a time per like
     pieces.py      reading in pieces, which tasks share out, and shards of users made of them
     weights.py     how much each like counts: amounts of rows, weights of pairs
+    known.py       what is known of H beside the likes, by row: considered and impossible pairs, rules
+    known_tables.py  the same by id: read, and matched with the rows of the likes
     graph.py       G, the graph of likes: both orientations, blocks, parts, sizes
     vocabulary.py  sorted ids; cut, joined, merged; titles
     categories.py  categories of items, for caps in lists
@@ -30,11 +32,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from considerate.data.known_tables import Impossible
     from considerate.data.options import ReaderOptions
     from considerate.data.read import Interactions, read_dated_likes, read_interactions, read_judged, read_likes
     from considerate.data.vocabulary import Titles
 
 __all__ = [
+    "Impossible",
     "Interactions",
     "ReaderOptions",
     "Titles",
@@ -48,5 +52,5 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = {"ReaderOptions": "options", "Titles": "vocabulary"}.get(name, "read")
+    module = {"ReaderOptions": "options", "Titles": "vocabulary", "Impossible": "known_tables"}.get(name, "read")
     return getattr(import_module(f"{__name__}.{module}"), name)

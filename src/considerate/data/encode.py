@@ -265,16 +265,7 @@ class TimeColumn:
 
     def add(self, chunks: list[Any]) -> None:
         """Take the next rows: Arrow arrays of one type."""
-        import pyarrow as pa
-
-        for chunk in chunks:
-            try:
-                self.parts.append(read_numbers(chunk))
-            except (pa.ArrowInvalid, TypeError) as error:
-                raise DataError(
-                    f"{self.source}: the times in {self.column!r} cannot be read ({str(error).splitlines()[0][:200]}); "
-                    "expected dates, moments, numbers, or texts such as 2024-05-01T18:30:00."
-                ) from error
+        self.parts += [times_of(chunk, self.source, self.column) for chunk in chunks]
 
     def finish(self) -> NDArray[np.float64]:
         """The time of every like that was added, NaN where it has none."""
@@ -288,6 +279,19 @@ class TimeColumn:
         if missing:
             self.notes.append(f"{missing:,} likes have no time in {self.column!r}; they are never held out by time")
         return times
+
+
+def times_of(chunk: Any, source: str, column: str) -> NDArray[np.float64]:
+    """An Arrow array of times as numbers, null as NaN."""
+    import pyarrow as pa
+
+    try:
+        return read_numbers(chunk)
+    except (pa.ArrowInvalid, TypeError) as error:
+        raise DataError(
+            f"{source}: the times in {column!r} cannot be read ({str(error).splitlines()[0][:200]}); "
+            "expected dates, moments, numbers, or texts such as 2024-05-01T18:30:00."
+        ) from error
 
 
 def read_numbers(chunk: Any) -> NDArray[np.float64]:

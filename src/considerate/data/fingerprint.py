@@ -20,6 +20,8 @@ DIGESTS = {
     "item_ids": "the items' ids",
     "item_features": "the items' features",
     "user_features": "the users' features",
+    "considered": "the considered pairs",
+    "impossible": "the impossible pairs and rules",
 }
 FREE = ("threads", "sweeps", "tolerance")  # settings that may differ between a fit and its resumption
 _ROWS = 1 << 20  # that are hashed at once

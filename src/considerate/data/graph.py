@@ -12,15 +12,18 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from considerate.data.weights import Amounts
-from considerate.errors import DataError
+from considerate.errors import DataError, UsageError
 from considerate.kernels import compiled
 from considerate.kernels.arrays import Spare, empty, take_lists
+
+if TYPE_CHECKING:
+    from considerate.data.known import Known
 
 logger = logging.getLogger("considerate")
 BLOCK_EDGES = 32_768  # of a block, at least
@@ -111,6 +114,15 @@ class Adjacency:
         """Some of the edges."""
         starts = np.concatenate([[0], np.cumsum(kept)])[self.starts].astype(np.int64)
         return Adjacency(starts, self.indices[kept], None if self.weights is None else self.weights[kept])
+
+    def without(self, other: Adjacency, width: int) -> Adjacency:
+        """The edges that another one of as many rows does not have; indices are below `width`."""
+        if self.rows != other.rows:
+            raise UsageError(f"{self.rows} rows of considered items for {other.rows} rows of likes; give one for each.")
+        rows = np.repeat(np.arange(self.rows), self.degrees)
+        theirs = np.repeat(np.arange(other.rows), other.degrees) * width + other.indices
+        kept = ~np.isin(rows * width + self.indices, theirs)
+        return Adjacency.of_pairs(rows[kept], self.indices[kept], self.rows, width)
 
     def row(self, row: int) -> NDArray[np.int32]:
         return self.indices[self.starts[row] : self.starts[row + 1]]
@@ -325,6 +337,7 @@ class GraphPart:
     likes: Adjacency  # by its own rows, from 0; the other side's rows by their numbers among all
     blocks: NDArray[np.int64]  # boundaries of its blocks, in its own rows
     all_user_likes: Adjacency | None = None  # where items are resident: what each user liked, to redraw from the key
+    known: Known | None = None  # where users are resident: what is known of them beside the likes
 
     @property
     def rows(self) -> int:

@@ -52,13 +52,17 @@ class ReaderOptions:
             "many": True,
         },
     )
+    considered_where: str | None = _option(
+        'Which rows are pairs that were considered and not liked, such as "event = \'view\'" or "rating <= 2".'
+    )
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "signals", parse_signals(self.signals))
         if self.titles is None and (self.title_id_column is not None or self.title_column is not None):
             raise UsageError("--title-id-column and --title-column go with --titles, a table of items and titles.")
-        if self.where is not None:
-            parse(self.where)
+        for rule in (self.where, self.considered_where):
+            if rule is not None:
+                parse(rule)
         Weighting(self.weight or "raw", self.weight_scale or "mean")
         if self.half_life is not None:
             HalfLife.of(self.half_life)
@@ -138,6 +142,7 @@ class ReaderKeywords(TypedDict, total=False):
     weight_scale: str | None
     half_life: str | float | None
     signals: Mapping[str, float] | Sequence[str] | None
+    considered_where: str | None
 
 
 # --- Columns by their usual names ---
@@ -232,7 +237,8 @@ def guess_time(types: Mapping[str, Any]) -> str | None:
 
 def unused_weights(names: Sequence[str], options: ReaderOptions) -> list[str]:
     """Columns that look like counts, weights or ratings and that nothing asks for, by resolved options."""
-    rule = [] if options.rule is None else [column.lower() for column in parse(options.rule).columns]
+    rules = [rule for rule in (options.rule, options.considered_where) if rule is not None]
+    rule = [column.lower() for each in rules for column in parse(each).columns]
     named = (options.user_column, options.item_column, options.time_column, options.weight_column)
     used = {str(name).lower() for name in named} | set(rule)
     if "rating" in rule:

@@ -136,30 +136,35 @@ def read_likes(source: Any, options: ReaderOptions) -> Interactions:
         if not options.is_default:
             raise UsageError("these likes have been read already; give the options to the first reading.")
         return source
-    notes: list[str] = []
     if is_sparse(source):
         if not replace(options.untitled(), weight=None, weight_scale=None).is_default:
             raise UsageError("a matrix has no columns to name and no rows to choose; leave these options out.")
         users, items, values = matrix_pairs(source, options.weighting is not None)
         amounts = None if options.weighting is None else Amounts(whole_amounts(values), options.weighting)
         user_ids, item_ids = (Vocabulary.range(size) for size in source.shape)
-        name, rows, times = "the given matrix", len(users), None
-        options = replace(options, item_column="item")
-    else:
-        with closing(open_input(source, options.query, options.headers)) as table:
-            options, notes = resolve_columns(table, options)
-            mention_weights(table, options)
-            scan = collect(table, options)
-        check_rows(table.name, options.rule, scan.rows, scan.kept, scan.nan)
-        with translate_errors(table.name), ThreadPoolExecutor(2) as pool:
-            (users, user_ids), (items, item_ids) = pool.map(Encoder.finish, (scan.users, scan.items))
-        times = None if scan.times is None else scan.times.finish()
-        amounts = make_amounts(scan, options, times, table.name)
-        name, rows = table.name, scan.rows
-        notes = [*table.notes, *notes, *scan.users.notes, *scan.items.notes, *(scan.times.notes if scan.times else [])]
-    titles, more = find_titles(item_ids, options)
-    notes += more
-    return Interactions(users, items, user_ids, item_ids, titles, name, rows, len(users), tuple(notes), times, amounts)
+        titles, notes = find_titles(item_ids, replace(options, item_column="item"))
+        source_name, rows = "the given matrix", len(users)
+        return Interactions(
+            users, items, user_ids, item_ids, titles, source_name, rows, rows, tuple(notes), None, amounts
+        )
+    with closing(open_input(source, options.query, options.headers)) as table:
+        options, notes = resolve_columns(table, options)
+        mention_weights(table, options)
+        scan = collect(table, options)
+    likes = finish_pairs(table, options, scan)
+    amounts = make_amounts(scan, options, likes.times, table.name)
+    titles, more = find_titles(likes.item_ids, options)
+    return replace(likes, titles=titles, amounts=amounts, notes=(*table.notes, *notes, *likes.notes, *more))
+
+
+def finish_pairs(table: Input, options: ReaderOptions, scan: Collected) -> Interactions:
+    """What a scan has collected, as row numbers and vocabularies, without titles."""
+    check_rows(table.name, options.rule, scan.rows, scan.kept, scan.nan)
+    with translate_errors(table.name), ThreadPoolExecutor(2) as pool:
+        (users, user_ids), (items, item_ids) = pool.map(Encoder.finish, (scan.users, scan.items))
+    times = None if scan.times is None else scan.times.finish()
+    notes = (*scan.users.notes, *scan.items.notes, *(scan.times.notes if scan.times else []))
+    return Interactions(users, items, user_ids, item_ids, None, table.name, scan.rows, len(users), notes, times)
 
 
 def make_amounts(

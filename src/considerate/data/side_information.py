@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 from considerate.data.features import FeatureTable
+from considerate.data.known_tables import ImpossibleTables, KnownTables, PairTable, read_impossible, read_pairs
+from considerate.data.options import ReaderOptions
 
 
 @dataclass(frozen=True)
@@ -13,8 +16,33 @@ class SideInformation:
 
     item_features: FeatureTable | None = None
     user_features: FeatureTable | None = None
+    considered: PairTable | None = None
+    impossible: ImpossibleTables | None = None
+
+    @property
+    def known(self) -> KnownTables | None:
+        """What is known of H."""
+        if self.considered is None and self.impossible is None:
+            return None
+        return KnownTables(self.considered, self.impossible)
+
+    @property
+    def pair_count(self) -> int:
+        """Considered and impossible pairs, as they were read."""
+        pairs = (self.considered, None if self.impossible is None else self.impossible.pairs)
+        return sum(len(table.left) for table in pairs if table is not None)
 
     def describe(self) -> dict[str, str]:
         """A digest of each, for the fingerprint of a fit; nothing of what is not given."""
-        tables = {"item_features": self.item_features, "user_features": self.user_features}
+        tables = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: table.digest() for name, table in tables.items() if table is not None}
+
+
+def read_side(likes: Any, options: ReaderOptions, considered: Any = None, impossible: Any = None) -> SideInformation:
+    """What is known beside these likes. The considered pairs are all rows of a source, or those that `considered_where`
+    keeps; without a source, those of the likes' own."""
+    pairs = None
+    if considered is not None or options.considered_where is not None:
+        source = likes if considered is None else considered
+        pairs = read_pairs(source, options, options.considered_where)
+    return SideInformation(considered=pairs, impossible=read_impossible(impossible, options))

@@ -43,6 +43,7 @@ class Division:
     item_shards: int = 1  # by users: the items' sums come in so many calls
     light_items: int = 0  # by users: items whose edges travel in place of sums
     light_likes: int = 0  # and their likes
+    known: int = 0  # considered and impossible pairs, which are with their users
 
     @classmethod
     def of(cls, plan: FitPlan, outline: GraphOutline, workers: int = 1, threads: int = 1, **options: Any) -> Division:
@@ -65,8 +66,8 @@ class Division:
 
     @property
     def drawn(self) -> float:
-        """Unliked edges of H that are drawn."""
-        return 0.0 if self.expected else self.plan.negatives * self.edges
+        """Unliked edges of H that are drawn, or known."""
+        return float(self.known) if self.expected else self.plan.negatives * self.edges + self.known
 
     @property
     def coordinate_blocks(self) -> list[int]:
@@ -216,7 +217,8 @@ class Division:
     def _graph_bytes(self) -> float:
         """The likes of the parts in memory, both ways."""
         held = self.most_parts
-        graph = 8 * self.edges * held / self.parts + 8 * self._held_rows + 8 * self.travelling_rows * held
+        graph = (8 * self.edges + 4 * self.known) * held / self.parts
+        graph += 8 * self._held_rows + 8 * self.travelling_rows * held
         if not self.by_users:
             graph += 4 * self.edges + 8 * self.users  # the likes of all users
         return graph
@@ -321,9 +323,10 @@ def plan_division(
     resident: str | None,
     item_shards: int | None,
     kind: type[Division] = Division,
+    known: int = 0,
 ) -> Division:
     """The division of a fit: by users unless items are asked for, in as many item shards as memory needs."""
-    division = kind.of(plan, outline, session.workers, session.threads, resident=resident or USERS)
+    division = kind.of(plan, outline, session.workers, session.threads, resident=resident or USERS, known=known)
     division = (
         division.with_shards(session.memory) if item_shards is None else replace(division, item_shards=item_shards)
     )

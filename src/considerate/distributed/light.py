@@ -8,7 +8,7 @@ edges; the head puts those of all parts together and makes the same pass as a fi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,12 @@ class ItemLists:
     counts: NDArray[np.int32]  # [users]
     items: NDArray[np.int32]  # [edges]
     weights: NDArray[np.float32] | None = None  # [edges] of likes that have some
+
+    @classmethod
+    def among(cls, edges: Adjacency, items: NDArray[np.bool_]) -> ItemLists:
+        """The edges to some items."""
+        weights = None if edges.weights is None else edges.weights[items[edges.indices]]
+        return cls(*compiled.keep_columns(edges.starts, edges.indices, items), weights)
 
     @classmethod
     def joined(cls, pieces: Sequence[ItemLists]) -> ItemLists:
@@ -56,21 +62,33 @@ class LightEdges:
 
     users: Side  # those with such an edge, in order
     liked: ItemLists
-    unliked: ItemLists | None = None  # sampled mode
+    unliked: ItemLists | None = None  # sampled mode, and where pairs are known
     corrections: NDArray[np.float32] | None = None  # expected mode: [liked edges, 2], as compiled.edge_corrections
+    unliked_corrections: NDArray[np.float32] | None = None  # and of the unliked ones
+    user_offset: NDArray[np.float32] | None = None  # [users] what their logits have beside -log c
 
     @classmethod
-    def of(cls, users: Side, likes: Adjacency, terms: Terms, light: NDArray[np.bool_]) -> LightEdges:
+    def of(
+        cls,
+        users: Side,
+        likes: Adjacency,
+        terms: Terms,
+        light: NDArray[np.bool_],
+        user_offset: NDArray[np.float32] | None = None,
+    ) -> LightEdges:
         """Those of these users, after a pass over them by these terms."""
-        counts, items = compiled.keep_columns(likes.starts, likes.indices, light)
-        weights = None if likes.weights is None else likes.weights[light[likes.indices]]
-        if terms.expected is not None:
-            some, corrections = np.flatnonzero(counts), compiled.edge_corrections(terms.expected, counts, items)
-            return cls(users.take(some), ItemLists(counts[some], items, weights), corrections=corrections)
-        assert terms.unliked is not None
-        drawn, drawn_items = compiled.keep_columns(terms.unliked.starts, terms.unliked.indices, light)
-        some = np.flatnonzero(counts + drawn)
-        return cls(users.take(some), ItemLists(counts[some], items, weights), ItemLists(drawn[some], drawn_items))
+        lists = [None if edges is None else ItemLists.among(edges, light) for edges in (likes, terms.unliked)]
+        some = np.flatnonzero(sum(part.counts for part in lists if part is not None))
+        liked, unliked = (None if part is None else replace(part, counts=part.counts[some]) for part in lists)
+        assert liked is not None
+        extra = None if user_offset is None else user_offset[some]
+        if terms.expected is None:
+            return cls(users.take(some), liked, unliked, user_offset=extra)
+        closed, more = (
+            None if part is None else compiled.edge_corrections(terms.expected, part.counts, part.items)
+            for part in lists
+        )
+        return cls(users.take(some), liked, unliked, closed, more, extra)
 
     @classmethod
     def joined(cls, pieces: Sequence[LightEdges]) -> LightEdges:
@@ -81,10 +99,21 @@ class LightEdges:
             np.concatenate(each) for each in zip(*(piece.users.arrays()[1:] for piece in pieces)) if each[0] is not None
         ]
         unliked = [piece.unliked for piece in pieces if piece.unliked is not None]
-        corrections = [piece.corrections for piece in pieces if piece.corrections is not None]
+        offsets = None
+        if any(piece.user_offset is not None for piece in pieces):
+            nothing = [np.zeros(len(piece.users), np.float32) for piece in pieces]
+            given = [none if piece.user_offset is None else piece.user_offset for none, piece in zip(nothing, pieces)]
+            offsets = np.concatenate(given)
         return cls(
             Side(pieces[0].users.factors, rows, *biases),
             ItemLists.joined([piece.liked for piece in pieces]),
             ItemLists.joined(unliked) if unliked else None,
-            np.concatenate(corrections) if corrections else None,
+            _joined([piece.corrections for piece in pieces]),
+            _joined([piece.unliked_corrections for piece in pieces]),
+            offsets,
         )
+
+
+def _joined(pieces: Sequence[NDArray[np.float32] | None]) -> NDArray[np.float32] | None:
+    given = [piece for piece in pieces if piece is not None]
+    return np.concatenate(given) if given else None

@@ -32,6 +32,8 @@ from considerate.data.graph import (
     leaf_splits,
     ranges,
 )
+from considerate.data.known import Known
+from considerate.data.known_tables import KnownTables
 from considerate.data.read import open_parquet_likes, read_likes
 from considerate.data.sources import open_input
 from considerate.data.vocabulary import Vocabulary
@@ -94,6 +96,11 @@ def check_request(backend: PartitionedBackend, request: FitRequest) -> None:
         raise UsageError(
             f"{' and '.join(sorted(plan.tuned))} can be chosen on likes held out only where the graph is in memory; "
             "give numbers, such as those that a fit to a sample of the users chooses."
+        )
+    if request.side.known is not None and (backend.resident == ITEMS or backend.inner_sweeps > 1):
+        raise UsageError(
+            "considered and impossible pairs stay with their users; divide by users, with inner_sweeps=1, or leave "
+            "them out."
         )
     if plan.tilt != 0 and (backend.resident == ITEMS or backend.inner_sweeps > 1):
         raise UsageError(
@@ -208,6 +215,18 @@ class PartitionedSession(FitSession):
         self.item_ids, self.titles, self.item_degree = data.item_ids, data.titles, data.outline.item_degree
         for note in data.notes:
             request.say(note)
+        if request.side.known is not None:
+            self._add_known(request.side.known)
+
+    def _add_known(self, tables: KnownTables) -> None:
+        """What is known beside the likes, given to the parts whose users it is of."""
+        data, tasks = self.data, self.cluster.tasks
+        given = tasks.put(tables), tasks.put(data.item_ids)
+        refs = [tasks.submit(with_known, part, ids, *given, returns=3) for part, ids in zip(data.parts, data.user_ids)]
+        parts, counts, limits = zip(*refs)
+        self.data = replace(data, parts=list(parts))
+        self.known_per_like = sum(tasks.get(list(counts))) / data.outline.edges
+        self.limits = Known.joined(tasks.get(list(limits))).limits()
 
     def _read_here(self) -> Interactions | None:
         """The likes of a source that is not Parquet. Tasks read Parquet: what can be seen of it here is checked."""
@@ -223,15 +242,16 @@ class PartitionedSession(FitSession):
     def _choose_side(self, outline: GraphOutline) -> str:
         """The side that stays with its parts; how the graph is partitioned is said before the fit starts."""
         plan, resident, checkpoint = self.request.plan, self.backend.resident, self.request.checkpoint
-        if resident is None and has_features(self.request):
-            resident = USERS
+        if resident is None and (has_features(self.request) or self.request.side.known is not None):
+            resident = USERS  # what is known of users stays with them
         if resident is None and checkpoint is not None and checkpoint.resume:
             saved = Checkpoints(checkpoint.folder, {}).division()  # a checkpoint by items is resumed by items
             resident = saved if saved in (USERS, ITEMS) else None
         warn_of_factors(plan.factors, outline.user_count, outline.item_count)
         item_shards = 1 if self.backend.inner_sweeps > 1 else self.backend.item_shards
         kind = DiskDivision if self.cluster.out_of_core else Division
-        self.division = plan_division(plan, outline, self.cluster, resident, item_shards, kind)
+        known = self.request.side.pair_count
+        self.division = plan_division(plan, outline, self.cluster, resident, item_shards, kind, known)
         self.request.say(self.division.text())
         return self.division.resident
 
@@ -344,6 +364,15 @@ class PartitionedSession(FitSession):
         """Remove a temporary folder that holds no model."""
         if not self.written:
             shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def with_known(
+    part: GraphPart, ids: Vocabulary, tables: KnownTables, item_ids: Vocabulary
+) -> tuple[GraphPart, int, Known]:
+    """(the part with what is known of its users, how many of its pairs were considered, what is impossible)."""
+    known = tables.rows(ids, item_ids, part.likes)
+    count = 0 if known.considered is None else known.considered.edges
+    return replace(part, known=known), count, replace(known, considered=None)
 
 
 def digest_part(part: GraphPart) -> str:

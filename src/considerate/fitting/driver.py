@@ -50,6 +50,7 @@ def run_fit(request: FitRequest, backend: FitBackend, publish: Publish) -> Gener
             plan = chosen_settings(checkpoints.saved, plan)
         elif plan.tuned:
             plan = session.tune(plan)
+        plan = session.resolve(plan)
         runner = session.runner(plan)
         progress = FitProgress() if checkpoints is None else checkpoints.restore(plan, session)
         progress.converged = has_converged(progress.recent, window_of(plan), plan.tolerance)

@@ -25,7 +25,9 @@ from considerate.fitting.session import (
     make_consideration,
     make_estimator,
     make_graph,
+    make_known,
     make_popularity,
+    user_offset,
     warn_of_factors,
 )
 from considerate.fitting.stopping import FitProgress
@@ -67,10 +69,14 @@ class InMemorySession(FitSession):
         self.item_ids, self.titles = data.item_ids, data.titles
         self.graph = make_graph(data)
         self.times = likes_times(self.graph, data) if request.plan.tuned else None
+        self.known = make_known(request.side, data, self.graph, request.say)
+        self.limits = None if self.known is None else self.known.limits()
+        if self.known is not None and self.known.considered is not None:
+            self.known_per_like = self.known.considered.edges / self.graph.edges
         self.data: Interactions = data.without_pairs()
         del data
         self.item_degree = self.graph.by_item.degrees
-        check_memory(self.graph, request.plan)
+        check_memory(self.graph, request.plan, known=self.known)
         warn_of_factors(request.plan.factors, self.graph.user_count, self.graph.item_count)
 
     def fingerprint(self) -> dict[str, Any]:
@@ -87,7 +93,7 @@ class InMemorySession(FitSession):
     def tune(self, plan: FitPlan) -> FitPlan:
         from considerate.fitting.tuning import tune  # what evaluates is slow to import
 
-        plan = tune(self.graph, plan, self.threads, self.times)
+        plan = tune(self.graph, self.resolve(plan), self.threads, self.times, self.known)
         self.times = None
         if plan.chosen is not None and plan.chosen.likes:
             self.request.say(plan.chosen.told())
@@ -97,8 +103,11 @@ class InMemorySession(FitSession):
         self.histogram = make_popularity(self.graph, plan, self.threads)
         weights = self.histogram.weights
         self.consideration = make_consideration(self.graph, plan, weights, self.threads)
-        estimator = self.estimator = make_estimator(self.graph, plan, weights, self.threads, self.consideration)
-        runner = InMemory(self.graph, estimator, plan, self.threads, features=self._features())
+        known = self.known
+        estimator = make_estimator(self.graph, plan, weights, self.threads, self.consideration, known)
+        self.estimator = estimator
+        extra = user_offset(self.graph, plan, known)
+        runner = InMemory(self.graph, estimator, plan, self.threads, features=self._features(), user_offset=extra)
         self.ranges = user_parts(self.graph)
         self.counts, self.part_count = (self.graph.user_count, self.graph.item_count), len(self.ranges)
         self.grouping = estimator.grouping if isinstance(estimator, Expected) else None

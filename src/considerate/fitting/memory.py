@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from considerate.data import Interactions
 from considerate.data.graph import FEW_COLUMNS, LEAF_EDGES, LIGHT_SHARE, Graph, block_ends, part_ranges, ranges
+from considerate.data.known import Known
 from considerate.data.sources import is_sparse
 from considerate.errors import MemoryLimitError, UsageError
 from considerate.fitting.session import closed_form_groups
@@ -121,11 +122,22 @@ class WalkSize:
         return int(8 * self.entries * min(1.0, WAVE * BLOCK_STEPS / max(1, self.steps)))
 
 
-def check_memory(source: Any, plan: FitPlan, available: int | None = None) -> None:
+def known_memory(edges: int, known: Known | None, plan: FitPlan) -> int:
+    """Bytes that what is known beside so many likes takes in a fit: the considered pairs in H, by user and by item; in
+    closed form all pairs with their weights, both ways, and once together with the likes."""
+    if known is None:
+        return 0
+    considered, impossible = (0 if pairs is None else pairs.edges for pairs in (known.considered, known.impossible))
+    closed = 16 * (considered + impossible) + 12 * (edges + considered + impossible) if plan.opens_closed else 0
+    return 10 * considered + closed
+
+
+def check_memory(source: Any, plan: FitPlan, available: int | None = None, known: Known | None = None) -> None:
     """Refuse a fit that needs more memory than there is, and say what would fit.
 
     The source is a sparse matrix, Interactions or the graph itself; the memory that these hold already is not
-    needed again. The size of other sources is not known before they are read.
+    needed again. The size of other sources is not known before they are read. `known` is what is known beside the
+    likes.
     """
     held, walk = 0, None
     if isinstance(source, Graph):
@@ -140,6 +152,8 @@ def check_memory(source: Any, plan: FitPlan, available: int | None = None) -> No
     else:
         return
     available = available_memory() if available is None else available
+    if available is not None:
+        available -= known_memory(sizes[2], known, plan)
     needed = needed_memory(*sizes, plan, walk)
     if available is None or needed - held <= available:
         return

@@ -16,8 +16,11 @@ from numpy.typing import NDArray
 from considerate.data import Interactions, ReaderOptions, Titles
 from considerate.data.fingerprint import describe_settings
 from considerate.data.graph import Graph, check_sizes
+from considerate.data.known import Known
+from considerate.data.known_tables import likes_span
 from considerate.data.side_information import SideInformation
 from considerate.data.vocabulary import Vocabulary
+from considerate.errors import UsageError
 from considerate.fitting.checkpoint import Checkpoint, Checkpoints, FileEntry
 from considerate.fitting.resume import CheckpointOptions
 from considerate.fitting.stopping import FitProgress
@@ -26,6 +29,7 @@ from considerate.inference.hidden import (
     Draws,
     Estimator,
     Expected,
+    Observed,
     Opening,
     Sampled,
     correct_head,
@@ -73,6 +77,7 @@ class FitRequest:
         settings = describe_settings(self.parameters, **resolved)
         unused = [*(["lift"] if self.parameters.get("lift") is None else []), *([] if plan.tilt else ["tilt"])]
         unused += [] if plan.opening else ["opening"]
+        unused += [] if plan.observed else ["considered_are"]
         if plan.consideration == "popularity":
             unused += ["consideration", "neighbours", "mixing", "sharpness"]
         return {name: value for name, value in settings.items() if name not in unused}
@@ -115,6 +120,8 @@ class FitSession(ABC):
     counts: tuple[int, int]  # of users and items; this and the following once there is a runner
     part_count: int
     grouping: Grouping | None  # of *expected* mode
+    known_per_like: float = 0.0  # pairs known to be considered
+    limits: Known | None = None  # what is impossible, by the rows of all users, where the model is made
 
     @abstractmethod
     def fingerprint(self) -> dict[str, Any]:
@@ -135,6 +142,18 @@ class FitSession(ABC):
     def tune(self, plan: FitPlan) -> FitPlan:
         """The plan with the settings chosen that are to be."""
         raise NotImplementedError
+
+    def resolve(self, plan: FitPlan) -> FitPlan:
+        """The plan with the c that the data decides: where all unliked edges are given, there are as many to a like as
+        were given, and with all that was considered the logit has no offset."""
+        if not plan.observed:
+            return plan
+        if not self.known_per_like:
+            raise UsageError(
+                f"considered_are is {plan.considered_are!r}, and there is no considered pair among the users and items "
+                "of the likes; give some as considered=, or leave considered_are out."
+            )
+        return replace(plan, negatives=1.0 if plan.considered_are == "all" else self.known_per_like)
 
     @abstractmethod
     def runner(self, plan: FitPlan) -> Runner:
@@ -183,6 +202,7 @@ class FitSession(ABC):
             converged=progress.converged,
             parameters=self.request.parameters,
             consideration=self.consideration,
+            limits=self.limits,
         )
 
 
@@ -206,6 +226,27 @@ def make_graph(interactions: Interactions) -> Graph:
     active = (int((graph.by_user.degrees > 0).sum()), int((graph.by_item.degrees > 0).sum()))
     check_sizes(interactions.source, graph.user_count, graph.item_count, graph.duplicates, active)
     return graph
+
+
+def make_known(
+    side: SideInformation, data: Interactions, graph: Graph, say: Callable[[str], None] = lambda text: None
+) -> Known | None:
+    """What is known of H beside the likes, by the rows of the graph."""
+    if (tables := side.known) is None:
+        return None
+    times = None
+    if side.impossible is not None and side.impossible.needs_times and data.times is not None:
+        times = likes_span(data.users, data.times, graph.user_count)
+    known = tables.rows(data.user_ids, data.item_ids, graph.by_user, times)
+    for name, pairs in (("considered", known.considered), ("impossible", known.impossible)):
+        if pairs is not None:
+            say(f"{pairs.edges:,} {name} pairs of users and items of the likes; others are left out")
+    return known
+
+
+def user_offset(graph: Graph, plan: FitPlan, known: Known | None) -> NDArray[np.float32] | None:
+    """What the users' logits have beside -log c; None where it is that of all."""
+    return None if known is None or plan.observed else known.user_offset(graph.by_user.degrees, plan.negatives)
 
 
 def make_popularity(graph: Graph, plan: FitPlan, backend: Backend) -> Histogram:
@@ -232,6 +273,7 @@ def make_estimator(
     weights: NDArray[np.float64],
     backend: Backend,
     consideration: Consideration | None = None,
+    known: Known | None = None,
 ) -> Estimator:
     """The estimator of the expectation over q(H). The closed form stays with pi, whatever the walk says."""
 
@@ -239,11 +281,17 @@ def make_estimator(
 
     def expected() -> Expected:
         groups, freeze_after = closed_form_groups(plan, graph.item_count)
-        return Expected(*likes, weights, plan.negatives, plan.offset, groups, backend.map, freeze_after)
+        expanded = None if known is None else known.expanded(graph.by_user)
+        return Expected(*likes, weights, plan.negatives, plan.offset, groups, backend.map, freeze_after, expanded)
+
+    if plan.observed:
+        assert known is not None
+        assert known.considered is not None
+        return Observed(known.considered, graph.item_count, backend.map)
 
     if plan.hidden == "expected":
         return expected()
-    sampled = Sampled(*likes, Draws.of(weights, consideration, plan.tilt), plan.negatives, plan.seed)
+    sampled = Sampled(*likes, Draws.of(weights, consideration, plan.tilt), plan.negatives, plan.seed, known=known)
     return Opening(plan.opening, expected(), sampled) if plan.opening else sampled
 
 

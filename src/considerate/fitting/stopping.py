@@ -70,7 +70,7 @@ class FitProgress:
 
 def window_of(plan: FitPlan) -> int:
     """Sweeps that are averaged: one where the bound is exact, several where it is that of a drawn H."""
-    return 1 if plan.hidden == "expected" else SHORT_WINDOW if plan.opening else WINDOW
+    return 1 if plan.hidden == "expected" or plan.observed else SHORT_WINDOW if plan.opening else WINDOW
 
 
 def has_converged(history: Sequence[float], window: int, tolerance: float) -> bool:

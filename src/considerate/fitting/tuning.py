@@ -19,12 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from considerate.data.graph import Adjacency, Graph
+from considerate.data.known import Known
 from considerate.errors import DivergedError, MemoryLimitError
 from considerate.evaluation.metrics import ndcg, rank_scores
 from considerate.evaluation.ranks import Ranks, weighted_ranks
 from considerate.evaluation.split import HeldOut, last_per_user, one_per_user
 from considerate.fitting.memory import check_memory
-from considerate.fitting.session import make_consideration, make_estimator, make_popularity
+from considerate.fitting.session import make_consideration, make_estimator, make_popularity, user_offset
 from considerate.fitting.stopping import FitProgress, sweep_until_settled
 from considerate.inference.hidden import Consideration, popularity_exponent
 from considerate.inference.posterior import Posterior
@@ -89,7 +90,13 @@ class Trial:
     score: float
 
 
-def tune(graph: Graph, plan: FitPlan, backend: Backend, times: NDArray[np.float64] | None = None) -> FitPlan:
+def tune(
+    graph: Graph,
+    plan: FitPlan,
+    backend: Backend,
+    times: NDArray[np.float64] | None = None,
+    known: Known | None = None,
+) -> FitPlan:
     """The plan with the settings chosen that are to be, and what they were chosen from; the others stay. `times` are
     those of the graph's edges."""
     if "gamma" in plan.tuned:
@@ -98,7 +105,7 @@ def tune(graph: Graph, plan: FitPlan, backend: Backend, times: NDArray[np.float6
     held = held_out(graph, plan.seed, times)
     if held is None:
         return fall_back(plan)
-    search = Search(plan, held, backend)
+    search = Search(plan, held, backend, known)
     best, trials = search.climb()
     if search.fitted and search.weighed and plan.criterion == AUTO:
         best = search.weigh(best.plan, best.parts, mean_rank)
@@ -115,8 +122,8 @@ def tune(graph: Graph, plan: FitPlan, backend: Backend, times: NDArray[np.float6
 class Search:
     """Short fits, one setting changed at a time from the best so far, each as far as it helps: at most eight."""
 
-    def __init__(self, plan: FitPlan, held: HeldOut, backend: Backend) -> None:
-        self.plan, self.held, self.backend = plan, held, backend
+    def __init__(self, plan: FitPlan, held: HeldOut, backend: Backend, known: Known | None = None) -> None:
+        self.plan, self.held, self.backend, self.known = plan, held, backend, known
         self.names = [name for name in TUNED if name in plan.tuned]
         self.weighed = [name for name in self.names if name in Weights._fields]
         ladders: dict[str, tuple[float, ...]] = {
@@ -135,13 +142,13 @@ class Search:
         """The best trial, and all."""
         criterion = self.criterion_of([*self.fitted, *self.names][0])
         start = _with(self.plan, {name: ladder[0] for name, ladder in self.fitted.items()})
-        trials = [best := self.weigh(start, short_fit(self.held.train, start, self.backend), criterion)]
+        trials = [best := self.weigh(start, short_fit(self.held.train, start, self.backend, self.known), criterion)]
         for name, (_, *ladder) in self.fitted.items():
             for value in ladder:
                 plan = _with(best.plan, {name: value})
                 try:
                     check_memory(self.held.train, plan)
-                    parts = short_fit(self.held.train, plan, self.backend)
+                    parts = short_fit(self.held.train, plan, self.backend, self.known)
                 except (MemoryLimitError, DivergedError) as error:
                     logger.info("%s %g is not tried: %s", name, value, error)
                     break
@@ -202,13 +209,14 @@ def held_out(graph: Graph, seed: int, times: NDArray[np.float64] | None = None) 
     return HeldOut(held.train, held.users[some], held.items[some])
 
 
-def short_fit(graph: Graph, plan: FitPlan, backend: Backend) -> ScoreParts:
+def short_fit(graph: Graph, plan: FitPlan, backend: Backend, known: Known | None = None) -> ScoreParts:
     """What scores are made of after a few sweeps, all of it from this graph."""
     popularity = make_popularity(graph, plan, backend)
     consideration = make_consideration(graph, plan, popularity.weights, backend)
-    estimator = make_estimator(graph, plan, popularity.weights, backend, consideration)
+    estimator = make_estimator(graph, plan, popularity.weights, backend, consideration, known)
     plan = replace(plan, sweeps=SWEEPS, tolerance=0.0)
-    *_, last = sweep_until_settled(InMemory(graph, estimator, plan, backend), plan, FitProgress())
+    runner = InMemory(graph, estimator, plan, backend, user_offset=user_offset(graph, plan, known))
+    *_, last = sweep_until_settled(runner, plan, FitProgress())
     log_pi = log_popularity(popularity.weights, popularity.gamma)
     return ScoreParts(last.state.posterior, log_pi, consideration, plan.sharpness)
 

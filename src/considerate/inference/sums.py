@@ -72,14 +72,20 @@ class PassConstants:
     tau_bias: float = 1.0  # E[tau] of the biases
     epsilon: float = 1.0
     prior: Prior = SHARED  # of rows that have priors of their own
+    user_offset: NDArray[np.float32] | None = None  # [users] what the logit has beside the offset
     slope: bool = False  # the sum `first` is that of 2 lambda(xi) E[v]: how it falls as the row's own bias grows
 
     @classmethod
     def of(
-        cls, plan: FitPlan, taus: tuple[float, float] = (1.0, 1.0), epsilon: float = 1.0, prior: Prior = SHARED
+        cls,
+        plan: FitPlan,
+        taus: tuple[float, float] = (1.0, 1.0),
+        epsilon: float = 1.0,
+        prior: Prior = SHARED,
+        user_offset: NDArray[np.float32] | None = None,
     ) -> PassConstants:
         """Those of a fit, with E[tau] of the side's vectors and biases."""
-        return cls(plan.offset, plan.weight, *taus, epsilon, prior)
+        return cls(plan.offset, plan.weight, *taus, epsilon, prior, user_offset)
 
     def arguments(self) -> dict[str, Any]:
         """As the kernels' pass takes them."""
@@ -113,6 +119,7 @@ def side_pass(
         liked_weights=liked.weights,
         unliked_starts=None if unliked is None else unliked.starts,
         unliked=None if unliked is None else unliked.indices,
+        unliked_weights=None if unliked is None else unliked.weights,
         bias=own.has_bias,
         expected=terms.expected,
         own_is_user=own_is_user,

@@ -51,9 +51,9 @@ class Start:
 
     @classmethod
     def of(cls, settings: FitPlan) -> Start:
-        """Near zero; but an opening begins where data that holds up its vectors ends, with u'v of a prior standard
-        deviation of sqrt(2), which saves it two sweeps of five."""
-        if not settings.opening:
+        """Near zero; but an opening, or a fit to a given H, begins where data that holds up its vectors ends, with u'v
+        of a prior standard deviation of sqrt(2), which saves an opening two sweeps of five."""
+        if not settings.opening and not settings.observed:
             return cls(10.0, 0.1, 0.1)
         precision = math.sqrt(settings.factors / 2)
         return cls(precision, 0.6 / math.sqrt(precision), 0.125 / precision)
@@ -232,6 +232,7 @@ class InMemory:
     backend: Backend
     priors: Priors = SHARED_PRIORS  # of rows that have priors of their own
     features: FitFeatures = NO_FEATURES
+    user_offset: NDArray[np.float32] | None = None  # what the users' logits have beside -log c
 
     @property
     def deterministic(self) -> bool:
@@ -286,7 +287,8 @@ class InMemory:
 
     def users_pass(self, terms: Terms, q: Posterior, epsilon: float = 1.0) -> compiled.Pass:
         """What the users' pass reads: the items, H and the constants."""
-        constants = PassConstants.of(self.settings, q.precisions.means_of(USERS), epsilon, self.priors.users)
+        priors, taus = self.priors.users, q.precisions.means_of(USERS)
+        constants = PassConstants.of(self.settings, taus, epsilon, priors, self.user_offset)
         return side_pass(q.users, q.items, self.graph.by_user, terms, constants, own_is_user=True)
 
     def update_users(self, terms: Terms, q: Posterior, epsilon: float = 1.0, spare: Spare | None = None) -> SideUpdate:
@@ -300,7 +302,8 @@ class InMemory:
 
     def items_pass(self, terms: Terms, q: Posterior, epsilon: float = 1.0) -> TreePass:
         """What the items' pass reads: the users, H and the constants."""
-        constants = PassConstants.of(self.settings, q.precisions.means_of(ITEMS), epsilon, self.priors.items)
+        priors, taus = self.priors.items, q.precisions.means_of(ITEMS)
+        constants = PassConstants.of(self.settings, taus, epsilon, priors, self.user_offset)
         leaves = leaf_splits(self.graph.user_blocks)
 
         def reading(splits: NDArray[np.int64] | None) -> compiled.Pass:

@@ -32,7 +32,11 @@ class Tilt:
         items: NDArray[np.float32],
         item_bias_mean: NDArray[np.float32] | None,
         item_bias_variance: NDArray[np.float32] | None,
+        user_offset: NDArray[np.float32] | None = None,
     ) -> None: ...
+
+class Known:
+    def __init__(self, **arguments: Any) -> None: ...
 
 class LiftTable:
     def __init__(
@@ -94,6 +98,7 @@ def count_negatives(
     last: int,
     counts: NDArray[np.int64],
     first_user: int = 0,
+    known: Known | None = None,
 ) -> None: ...
 def draw_negatives(
     seed: int,
@@ -111,6 +116,7 @@ def draw_negatives(
     first_user: int = 0,
     walk: WalkTable | None = None,
     tilt: Tilt | None = None,
+    known: Known | None = None,
 ) -> tuple[int, int, int]: ...
 def own_inclusion(
     table: WalkTable,
@@ -135,6 +141,7 @@ def solve_temperatures(
     last: int,
     negatives: float,
     out: NDArray[np.float64],
+    wanted: NDArray[np.float64] | None = None,
 ) -> None: ...
 def update_rows(
     pass_: Pass,

@@ -118,6 +118,7 @@ class Answers(Learned):
         diversity: float = 0.0,
         categories: Any = None,
         most_per_category: int | None = None,
+        allow_impossible: bool = False,
         by: By = "id",
     ) -> Ranked:
         """The N best items: (ids, scores), implicit's way.
@@ -130,8 +131,9 @@ class Answers(Learned):
         of the logit, `thompson_seed` draws the logits. With an `index` of `build_index` only items near the user are
         looked at: some that belong in the list may be missed. `diversity`, from 0 to 1, chooses items unlike each other
         from the best few hundred, and of each of the `categories`, a dict or a table by item, at most
-        `most_per_category`. One user gets a list that may be shorter than N; of several, a short row ends in id -1
-        (None where ids are texts) and score NaN. `by="row"` names users and items by row number.
+        `most_per_category`. What the fit was told to be impossible for a user is left out unless `allow_impossible`.
+        One user gets a list that may be shorter than N; of several, a short row ends in id -1 (None where ids are
+        texts) and score NaN. `by="row"` names users and items by row number.
         """
         options = RankingOptions(
             popularity=popularity,
@@ -146,6 +148,7 @@ class Answers(Learned):
             diversity=diversity,
             categories=categories,
             most_per_category=most_per_category,
+            allow_impossible=allow_impossible,
         )
         ranker = Ranker(self.model_, options, N, by)
         return recommend_lists(ranker, userid, user_items, N, recalculate_user, self.threads)
@@ -163,10 +166,10 @@ class Answers(Learned):
         interval), p_considered, score, cold. `to_pandas()`, `to_polars()` and `to_arrow()` make it a data frame.
 
         `users` is one, several, or None for all. How they are ranked: keywords popularity, lift, score, cold,
-        filter_already_liked_items, allow, deny (items), explore_kappa, thompson_seed, index, diversity, categories,
-        most_per_category, or RankingOptions with them as `options`. A user who is unknown, or liked nothing, is an
-        error (of all, those who liked nothing are left out), or with `cold="popular"` gets popular items and a true
-        value in `cold`.
+        filter_already_liked_items, allow_impossible, allow, deny (items), explore_kappa, thompson_seed, index,
+        diversity, categories, most_per_category, or RankingOptions with them as `options`. A user who is unknown, or
+        liked nothing, is an error (of all, those who liked nothing are left out), or with `cold="popular"` gets popular
+        items and a true value in `cold`.
         """
         import pyarrow as pa
 
@@ -193,17 +196,22 @@ class Answers(Learned):
         likes: Any,
         N: int = 10,
         *,
+        considered: Any = (),
         options: RankingOptions | None = None,
         by: By = "id",
         **ranking: Unpack[RankingKeywords],
     ) -> Recommendations:
-        """`recommend_table` for someone who was not in training, from what they like; `user` is null."""
-        return recommendations_for_likes(Ranker(self.model_, RankingOptions.choose(options, **ranking), N, by), likes)
+        """`recommend_table` for someone who was not in training, from what they like and from what they considered and
+        did not like; `user` is null."""
+        ranker = Ranker(self.model_, RankingOptions.choose(options, **ranking), N, by)
+        return recommendations_for_likes(ranker, likes, considered)
 
-    def fold_in(self, items: Any, *, by: By = "id") -> Side:
-        """The posterior of users who were not in training, from what they like."""
-        model = self.model_
-        return model.fold_in.users(model.item_names(by).likes(items))
+    def fold_in(self, items: Any, *, considered: Any = None, by: By = "id") -> Side:
+        """The posterior of users who were not in training, from what they like, and what they considered and did not
+        like where that is given, in the same form."""
+        model, names = self.model_, self.model_.item_names(by)
+        shown = None if considered is None else names.likes(considered)
+        return model.fold_in.users(names.likes(items), considered=shown)
 
     # --- What is like what, and why ---
 

@@ -34,7 +34,8 @@ def with_users(model: Model, userids: Any, user_items: Any, by: By = "id") -> Mo
     users = np.concatenate([fans[stay], np.repeat(grown.rows, liked.degrees)])
     items = np.concatenate([old.liked.indices[stay], liked.indices])
     likes = Adjacency.of_pairs(users, items, len(side), model.item_count)
-    return model.with_same_items(users=UserRows(side, degree, likes, grown.ids))
+    limits = None if model.limits is None else model.limits.spread(len(side), model.item_count, grown.kept)
+    return model.with_same_items(users=UserRows(side, degree, likes, grown.ids), limits=limits)
 
 
 def folded_items(model: Model, liked_by: Adjacency) -> tuple[Side, NDArray[np.float64]]:
@@ -89,6 +90,7 @@ def with_items(model: Model, itemids: Any, item_users: Any, by: By = "id") -> Mo
         consideration=_grown_walk(model, liked, weights, grown.kept),
         titles=titles,
         item_ids=grown.ids,
+        limits=None if model.limits is None else model.limits.spread(len(users), len(items), kept_items=grown.kept),
     )
 
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from considerate.data import Titles
 from considerate.data.graph import Adjacency
+from considerate.data.known import Known
 from considerate.data.vocabulary import Ids, Vocabulary, plain_text
 from considerate.errors import UsageError
 from considerate.inference.hidden import Consideration
@@ -48,6 +49,7 @@ class Model:
     # Who considers what; None: popular items, the same for everyone. (By a factory: a field that is read later, see
     # tensors.MappedModel, must not be found on the class.)
     consideration: Consideration | None = field(default_factory=lambda: None)
+    limits: Known | None = field(default_factory=lambda: None)  # what is impossible, by the rows of all users
 
     @property
     def user_count(self) -> int:
@@ -164,7 +166,9 @@ class Model:
         return self.fold_in.user_temperatures(self.users.whole())
 
     def with_same_items(self, **changes: Any) -> Model:
-        """The model with other users, say; what was made of its items is kept, as that takes longer than a fold-in."""
+        """The model with other users, say; what was made of its items is kept, as that takes longer than a fold-in.
+        What is impossible for its users is not that of others."""
+        changes = {"limits": None, **changes} if "users" in changes else changes
         changed = object.__new__(type(self))
         made_of_users = ("user_temperatures",)
         vars(changed).update({name: value for name, value in vars(self).items() if name not in made_of_users} | changes)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from considerate.data.graph import ITEMS, USERS, Adjacency, row_blocks, run_serially
+from considerate.data.known import Known
 from considerate.errors import UsageError
 from considerate.inference.hidden import Terms
 from considerate.inference.hidden.expected import Shares
@@ -201,14 +202,15 @@ class FoldIn:
         grouping.regroup(self.posterior.items.mean)
         return grouping.of(self.posterior.items)
 
-    def users(self, liked: Adjacency, prior: Prior = SHARED) -> Side:
-        """q(u) and q(b) of users who liked these items; one who liked nothing gets the prior."""
+    def users(self, liked: Adjacency, prior: Prior = SHARED, considered: Adjacency | None = None) -> Side:
+        """q(u) and q(b) of users who liked these items, and considered others that they did not like; one of whom
+        nothing is known gets the prior."""
         users = strangers(liked.rows, self.posterior, prior)
         blocks = row_blocks(liked.starts)
-        temperature = self.saturation.inclusion.temperatures(liked, blocks, self.plan.negatives, run_serially)
-        shares = Shares.zeros(temperature, self.item_groups.groups)
-        terms = Terms(expected=shares.read(users.factors, self.item_groups))
-        constants = PassConstants.of(self.plan, self.posterior.precisions.means_of(USERS), prior=prior)
+        known = None if considered is None else Known(considered.without(liked, len(self.weights)))
+        terms, extra = self._user_terms(liked, blocks, known)
+        means = self.posterior.precisions.means_of(USERS)
+        constants = PassConstants.of(self.plan, means, prior=prior, user_offset=extra)
         for _ in range(self.rounds):
             kernel_pass = side_pass(users, self.posterior.items, liked, terms, constants, own_is_user=True)
             new = update_side(kernel_pass, users, blocks, run_serially).side
@@ -217,6 +219,21 @@ class FoldIn:
             if moved < 1e-4:
                 break
         return users
+
+    def _user_terms(
+        self, liked: Adjacency, blocks: NDArray[np.int64], known: Known | None
+    ) -> tuple[Terms, NDArray[np.float32] | None]:
+        """What q(H) adds to the likes of new users, and what their logits have beside -log c. Where the fit was given
+        all unliked edges, those given of a new user are all, too; one of whom none are given has expected ones."""
+        if self.plan.observed and known is not None:
+            return Terms(unliked=known.considered), None
+        c = self.plan.negatives
+        temperature = self.saturation.inclusion.temperatures(liked, blocks, c, run_serially, known)
+        shares = Shares.zeros(temperature, self.item_groups.groups)
+        closed = shares.read(self.posterior.factors, self.item_groups)
+        if known is None:
+            return Terms(expected=closed), None
+        return Terms(known.considered, closed), known.user_offset(liked.degrees, c)
 
     def items(
         self,

@@ -39,6 +39,7 @@ class RankingOptions:
     score: str | None = None  #: one of SCORES in place of the logit
     cold: str = "error"  #: for users who are unknown or liked nothing: "error", or "popular" items
     filter_already_liked_items: bool = True
+    allow_impossible: bool = False  #: whether what the fit was told to be impossible for a user may be recommended
     allow: Sequence[Any] | None = None  #: ids of the only items that may be recommended
     deny: Sequence[Any] | None = None  #: ids of items that may not
     explore_kappa: float = 0.0  #: standard deviations of the logit that are added to it
@@ -98,6 +99,7 @@ class RankingKeywords(TypedDict, total=False):
     score: str | None
     cold: str
     filter_already_liked_items: bool
+    allow_impossible: bool
     allow: Sequence[Any] | None
     deny: Sequence[Any] | None
     explore_kappa: float

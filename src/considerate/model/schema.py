@@ -80,7 +80,15 @@ SHARED = (
     Tensor("bounds", np.float64, (None, "terms")),
     *_ids_tensors("item_ids", "items"),
     *_texts("titles", "items", "titles"),
+    Tensor("impossible.starts", np.int64, (None,), "impossible"),
+    Tensor("impossible.items", np.int32, (None,), "impossible"),
+    Tensor("rules.user_class", np.int32, (None,), "classes"),
+    Tensor("rules.item_class", np.int32, ("items",), "classes"),
+    Tensor("rules.allowed", np.uint64, (None, None), "classes"),
+    Tensor("rules.user_times", np.float64, (None, 2), "times"),
+    Tensor("rules.item_times", np.float64, ("items", 2), "times"),
 )
+LIMITS = ("impossible", "classes", "times")  # flags of what is impossible
 SHARD_NUMBERS = ("number", "first", "rows", "edges", "bytes")
 SHARDS = (
     *(Tensor(f"shards.{name}", np.int64, ("shards",)) for name in SHARD_NUMBERS),
@@ -159,6 +167,12 @@ def _all_liked(items: NDArray[Any], pi: NDArray[Any], _: Sizes) -> bool:
     return all((pi[items[first : first + _ROWS]] > 0).all() for first in range(0, len(items), _ROWS))
 
 
+def _of_all_users(*more: int) -> Callable[..., bool]:
+    """A rule of how many there are: one for each user, and so many more."""
+    return lambda array, n: len(array) == n["users"] + sum(more)
+
+
+_spans = _each(lambda part, _: (part[:, 0] <= part[:, 1]).all())
 _finite = _each(lambda part, _: np.isfinite(part).all())
 _positive = _each(lambda part, _: ((part > 0) & np.isfinite(part)).all())
 _shares = _each(lambda part, _: ((part > 0) & (part <= 1)).all())
@@ -207,6 +221,7 @@ def _id_rules(name: str) -> tuple[Check, ...]:
 
 
 _LIKES, _WALK = ("likes.starts", "likes.items"), ("walk.starts", "walk.items")
+_IMPOSSIBLE, SIDES = ("impossible.starts", "impossible.items"), ("user", "item")
 RULES = (
     *_side_rules("user"),
     *_side_rules("item"),
@@ -228,6 +243,25 @@ RULES = (
         ("walk.starts", "walk.shares", "walk.rest"), "a row of the walk's table does not add up to 1", _adds_up, True
     ),
     Check(("walk.items", "popularity"), "the table of the walk leads to an item that nobody liked", _all_liked, True),
+    Check(_IMPOSSIBLE[:1], "the impossible pairs are not those of all users", _of_all_users(1)),
+    Check(_IMPOSSIBLE, "the impossible pairs are not divided into users", _divides),
+    Check(_IMPOSSIBLE[1:], "the impossible pairs name an item that is not there", _below("items")),
+    Check(_IMPOSSIBLE, "the impossible pairs of a user are not distinct and in ascending order", _rising, deep=True),
+    *(
+        Check((f"rules.user_{name}",), f"the rules do not have a {name} for each user", _of_all_users())
+        for name in ("class", "times")
+    ),
+    Check(
+        ("rules.user_class", "rules.allowed"),
+        "the rules name a class of users that is not there",
+        lambda classes, allowed, n: _below(len(allowed))(classes, n),
+    ),
+    Check(
+        ("rules.item_class", "rules.allowed"),
+        "the rules name a class of items that is not there",
+        lambda classes, allowed, n: _below(64 * allowed.shape[1])(classes, n),
+    ),
+    *(Check((f"rules.{side}_times",), "the rules have a time that ends before it begins", _spans) for side in SIDES),
     *(
         Check((f"shards.{name}",), "its list of shards has a number out of range", _below(_MOST))
         for name in SHARD_NUMBERS
@@ -335,6 +369,11 @@ def _ids(name: str) -> Callable[[Any], dict[str, Any]]:
     return parse
 
 
+def _flag(given: Any) -> bool:
+    """Whether there is something that older files have nothing of."""
+    return False if given is MISSING else bool(_parse("flag", bool, given, ""))
+
+
 def _terms(given: Any) -> list[str]:
     if not isinstance(given, list) or not all(isinstance(term, str) for term in given):
         raise ValueError("the history of the bound is not one of terms, 'bound_terms' of the bounds")
@@ -367,6 +406,7 @@ SHARED_FIELDS: Fields = {
     "bound_terms": _terms,
     "item_ids": _ids("item_ids"),
     "titles": bool,
+    **dict.fromkeys(LIMITS, _flag),
 }
 SHARD_FIELDS: Fields = USERS_FIELDS | {"first": _COUNT, "factors": _SOME}
 INDEX_FIELDS: Fields = SHARED_FIELDS | USERS_FIELDS | {"shards": _SOME, "users": _SOME}
@@ -389,7 +429,7 @@ class Form:
         sizes = counted | {f"{name}+1": size + 1 for name, size in counted.items()}
         sizes |= {"row": 2 * padded(about["factors"]), "terms": len(about.get("bound_terms", ()))}
         flags = {f"{name}={about[name]['kind']}" for name in ("user_ids", "item_ids", "shards.ids") if name in about}
-        flags |= {name for name in ("likes", "titles", "walk") if about.get(name)}
+        flags |= {name for name in ("likes", "titles", "walk", *LIMITS) if about.get(name)}
         flags |= {name for name, there in (("user_bias", user_bias), ("item_bias", item_bias)) if there}
         return cls(sizes, {None, *flags})
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from considerate.data.graph import Adjacency
+from considerate.data.known import Known
 from considerate.errors import UsageError
 from considerate.inference.posterior import Side
 from considerate.kernels import compiled
@@ -37,12 +38,14 @@ class UserBatch:
     keys: NDArray[np.int64]  # [users] tell users apart in Thompson draws
     liked: Adjacency | None = None  # row i is what user i liked, for the filter and for lift; None: nobody asks
     warm: NDArray[np.bool_] | None = None  # [users] the others get popular items; None: all are warm
+    limits: Known | None = None  # row i is what is impossible for user i
 
     def part(self, first: int, last: int) -> UserBatch:
         cut = slice(first, last)
         liked = None if self.liked is None else self.liked.between(first, min(last, len(self.rows)))
         warm = None if self.warm is None else self.warm[cut]
-        return UserBatch(self.side, self.rows[cut], self.keys[cut], liked, warm)
+        limits = None if self.limits is None else self.limits.between(first, min(last, len(self.rows)))
+        return UserBatch(self.side, self.rows[cut], self.keys[cut], liked, warm, limits)
 
 
 class Ranker:
@@ -112,11 +115,35 @@ class Ranker:
             nobody = np.empty((0, self.count), np.int32), np.empty((0, self.count), np.float32)
             ids, scores = map(np.concatenate, zip(nobody, *lists))
         if users.warm is not None and not users.warm.all():
-            popular = self._fill(self.model.log_popularity, self._excluded_mask())
-            if self.diversity is not None:
-                popular = self.diversity.choose(popular[0][None], popular[1][None], self.count)
-            ids[~users.warm], scores[~users.warm] = popular
+            cold = ~users.warm
+            if users.limits is None:
+                ids[cold], scores[cold] = self._popular(self._excluded_mask())
+            else:
+                for user in np.flatnonzero(cold).tolist():
+                    ids[user], scores[user] = self._popular(self._excluded_mask(users, user))
         return ids, scores
+
+    def limits_of(self, rows: NDArray[np.int64]) -> Known | None:
+        """What may not be recommended to the users of these rows of the model, whatever their scores."""
+        limits = None if self.options.allow_impossible else self.model.limits
+        return None if limits is None else limits.take(rows)
+
+    def _popular(self, excluded: NDArray[np.bool_]) -> Lists:
+        ids, scores = self._fill(self.model.log_popularity, excluded)
+        return (ids, scores) if self.diversity is None else self.diversity.choose(ids[None], scores[None], self.count)
+
+    def _seen(self, users: UserBatch) -> Adjacency | None:
+        """What is not recommended to each of these users: likes, unless asked for, and what is impossible."""
+        liked = users.liked if self.options.filter_already_liked_items else None
+        if users.limits is None:
+            return liked
+        items, rows = self.model.item_count, []
+        for user in range(len(users.rows)):
+            mask = users.limits.impossible_items(user, items)
+            if liked is not None:
+                mask[liked.row(user)] = True
+            rows.append(np.flatnonzero(mask).astype(np.int32))
+        return Adjacency.of_rows(rows)
 
     def _diverse(self, rank_block: Callable[[UserBatch], Lists]) -> Callable[[UserBatch], Lists]:
         """Lists chosen from the candidates that `rank_block` ranks."""
@@ -127,7 +154,7 @@ class Ranker:
     def _best_by_logit(self, users: UserBatch) -> Lists:
         """By the mean logit + popularity * log pi + lift * log(w / pi): scored and chosen in one pass."""
         side, liked = users.side, users.liked
-        seen = liked if self.options.filter_already_liked_items else None
+        seen = self._seen(users)
         walk = None if self.lift == 0.0 else self.model.consideration
         table = None if walk is None or liked is None else walk.lift_table(liked.indices, self.model.plan.sharpness)
         ids, scores = compiled.top_items(
@@ -163,7 +190,8 @@ class Ranker:
         walk = None if self.lift == 0.0 or user.liked is None else model.consideration
         rows = [] if walk is None else [walk.row(int(item)) for item in liked]
         led = np.concatenate([liked[:0], *(items for items, _ in rows)])
-        seen = liked if self.options.filter_already_liked_items else liked[:0]
+        unseen = self._seen(user)
+        seen = liked[:0] if unseen is None else unseen.indices
         found = index.near(side.mean[user.rows[0]], self.popularity, self.candidates + len(seen) + SPARE)
         allowed = found if self.excluded is None else found[~self.excluded[found]]
         too_few = np.isin(allowed, seen, invert=True).sum() < self.candidates
@@ -173,7 +201,7 @@ class Ranker:
         strips = strips_of(model.items.mean[candidates])
         base = np.full(len(strips) * STRIP, -np.inf, np.float32)
         base[: len(candidates)] = self._base_of(candidates)
-        seen = np.searchsorted(candidates, seen).astype(np.int32)
+        seen = np.searchsorted(candidates, np.intersect1d(candidates, seen)).astype(np.int32)
         lift: tuple[Any, ...] = ()
         if walk is not None:  # row i is of like i
             lengths, rest = np.zeros(len(candidates), np.int64), np.ones(len(candidates), np.float32)
@@ -206,17 +234,16 @@ class Ranker:
             values = explore(values, variance, options.explore_kappa, options.thompson_seed, users.keys)
         else:
             values = paper_score(options.score, mean, variance, model.popularity)
-        lists = []
-        for row in range(len(values)):
-            excluded = self._excluded_mask()
-            if users.liked is not None and options.filter_already_liked_items:
-                excluded[users.liked.row(row)] = True
-            lists.append(self._fill(values[row], excluded))
+        lists = [self._fill(values[row], self._excluded_mask(users, row)) for row in range(len(values))]
         ids, scores = map(np.stack, zip(*lists))
         return ids, scores
 
-    def _excluded_mask(self) -> NDArray[np.bool_]:
-        return np.zeros(self.model.item_count, bool) if self.excluded is None else self.excluded.copy()
+    def _excluded_mask(self, users: UserBatch | None = None, row: int = 0) -> NDArray[np.bool_]:
+        """[items] what nobody is recommended, or what one of these users is not."""
+        mask = np.zeros(self.model.item_count, bool) if self.excluded is None else self.excluded.copy()
+        if users is not None and (seen := self._seen(users.part(row, row + 1))) is not None:
+            mask[seen.indices] = True
+        return mask
 
     def _fill(self, values: NDArray[Any], excluded: NDArray[np.bool_]) -> Lists:
         """One row of (ids, scores)."""
@@ -253,7 +280,8 @@ def recommend_lists(
                     stacklevel=3,
                 )
             liked = users.liked.take(local) if ranker.lift or ranker.options.filter_already_liked_items else None
-    ids, scores = ranker.rank(UserBatch(side, local, keys, liked), threads)
+    limits = None if model.limits is None else ranker.limits_of(ranker.users.rows(userid, unknown=True).reshape(-1))
+    ids, scores = ranker.rank(UserBatch(side, local, keys, liked, limits=limits), threads)
     if rows.ndim == 0:
         length = int((ids[0] >= 0).sum())
         return ranker.items.ranked((ids[0, :length], scores[0, :length]))

@@ -235,7 +235,8 @@ def _batches(
         if all_users:
             names = pa.array(rows) if ranker.users.are_rows else id_array(some.ids, local)
         side = some.side if len(some) else strangers(1, model.shared)  # the kernels want a row, though nobody reads it
-        all_of_batch = UserBatch(side, np.maximum(local, 0), rows, some.liked.take(local), warm)
+        limits = ranker.limits_of(rows)
+        all_of_batch = UserBatch(side, np.maximum(local, 0), rows, some.liked.take(local), warm, limits)
         for first in range(0, max(1, len(rows)), at_once):
             last = min(first + at_once, len(rows))
             batch_part = all_of_batch.part(first, last)
@@ -245,8 +246,9 @@ def _batches(
             yield table.batch(names[first:last], batch_part, lists, inclusion)
 
 
-def recommendations_for_likes(ranker: Ranker, likes: Sequence[Any]) -> Recommendations:
-    """The best items of someone who was not in training, from the ids of what they like; `user` is null."""
+def recommendations_for_likes(ranker: Ranker, likes: Sequence[Any], considered: Sequence[Any] = ()) -> Recommendations:
+    """The best items of someone who was not in training, from the ids of what they like, and of what they considered
+    and did not like; `user` is null."""
     import pyarrow as pa
 
     model = ranker.model
@@ -254,7 +256,9 @@ def recommendations_for_likes(ranker: Ranker, likes: Sequence[Any]) -> Recommend
     if liked.edges == 0:
         raise UsageError("a new user is folded in from at least one liked item; none was given.")
     row = np.zeros(1, np.int64)
-    user = UserBatch(model.fold_in.users(liked), row, row, liked)
+    shown = id_list(considered, "considered")
+    folded = model.fold_in.users(liked, considered=ranker.items.likes([shown]) if shown else None)
+    user = UserBatch(folded, row, row, liked)
     lists = ranker.rank(user)
     inclusion = inclusion_probabilities(model, liked, lists[0])
     batch = RecommendationTable(model, by=ranker.by).batch([None], user, lists, inclusion)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from considerate.data import Titles
 from considerate.data.graph import Adjacency
+from considerate.data.known import Known, Rules
 from considerate.data.vocabulary import Vocabulary
 from considerate.errors import UsageError
 from considerate.inference.hidden.consideration import Consideration, Rows
@@ -81,8 +82,34 @@ def shared_tensors(model: Model) -> tuple[dict[str, Writable], dict[str, Any]]:
     if model.consideration is not None:
         about["walk"], of_walk = _walk_tensors(model.consideration, model.plan)
         tensors |= of_walk
+    tensors |= limit_tensors(model.limits)
+    about |= {flag: True for flag, name in LIMIT_FLAGS.items() if name in tensors}
     form = Form.of(about, user_bias=model.users.has_bias, item_bias=model.items.has_bias)
     return form.select(SHARED, tensors), about
+
+
+LIMIT_FLAGS = {"impossible": "impossible.starts", "classes": "rules.allowed", "times": "rules.item_times"}
+
+
+def limit_tensors(limits: Known | None) -> Arrays:
+    """What is impossible, as tensors; none where nothing is."""
+    tensors: Arrays = {}
+    if limits is not None and limits.impossible is not None:
+        tensors |= {"impossible.starts": limits.impossible.starts, "impossible.items": limits.impossible.indices}
+    if limits is not None and limits.rules is not None:
+        tensors |= {f"rules.{name}": array for name, array in vars(limits.rules).items() if array is not None}
+    return tensors
+
+
+def limits_in(arrays: Arrays) -> Known | None:
+    """What is impossible, from its tensors."""
+    pairs = (
+        Adjacency(*(arrays[f"impossible.{name}"] for name in ("starts", "items")))
+        if "impossible.starts" in arrays
+        else None
+    )
+    rules = {name.removeprefix("rules."): array for name, array in arrays.items() if name.startswith("rules.")}
+    return Known(impossible=pairs, rules=Rules(**rules) if rules else None).limits()
 
 
 def _walk_tensors(walk: Consideration, plan: FitPlan) -> tuple[dict[str, Any], Arrays]:
@@ -192,6 +219,7 @@ def read_model(
         "item_ids": lambda: vocabulary("item_ids", about["item_ids"], part("item_ids.")),
         "titles": lambda: Titles(*part("titles.").values()) if about["titles"] else None,
         "consideration": consideration,
+        "limits": lambda: limits_in(part("impossible.") | part("rules.")),
     }
     fields = {
         "users": users,

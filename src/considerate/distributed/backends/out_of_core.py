@@ -121,7 +121,7 @@ class DiskPool(ClosedAtEnd, WorkerPool):
             if part.all_user_likes is not None and all_user_likes is None:
                 all_user_likes = self._write_edges("all-user-likes", part.all_user_likes)[0]
             likes, blocks = self._write_edges(f"graph-{part.number:04}", part.likes, part.blocks)
-            self._graphs.append(GraphPart(part.number, part.first, likes, blocks, all_user_likes))
+            self._graphs.append(GraphPart(part.number, part.first, likes, blocks, all_user_likes, part.known))
         self.parts = len(self._graphs)
         self._versions = [0] * self.parts  # changes that each part has seen
         self._seconds = np.zeros(self.parts)  # of each part's calls since the last report

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from considerate.data.graph import Adjacency, GraphPart, ranges
+from considerate.data.known import Known
 from considerate.distributed.light import LightEdges
 from considerate.distributed.messages import PartitionSetup, Reply, Sums
 from considerate.inference.hidden import Draws, Inclusion, Sampled
@@ -23,7 +24,7 @@ from considerate.inference.sweep import initial_side
 from considerate.kernels import compiled
 from considerate.kernels.arrays import Spare
 
-Fixed = Draws | Inclusion  # what q(H) makes of pi, once for a fit
+Fixed = Draws | Inclusion | None  # what q(H) makes of pi, once for a fit; None where H is given
 
 
 class _Spares(threading.local):
@@ -116,11 +117,19 @@ class Partition:
         return np.array([[bound, bad if bad < 0 else first + bad, *moments] for bound, bad, moments in steps])
 
     def _draw_for(
-        self, likes: Adjacency, first: int, draws: Draws, sweep: int, sides: tuple[Side, Side] | None = None
+        self,
+        likes: Adjacency,
+        first: int,
+        draws: Draws,
+        sweep: int,
+        sides: tuple[Side, Side] | None = None,
+        known: Known | None = None,
     ) -> Adjacency:
         """The unliked edges of H^(sweep) of the users whose likes these are, `first` and on; the reply counts them."""
         plan, blocks = self.setup.plan, np.array([0, likes.rows])
-        sampled = Sampled(likes, blocks, draws, plan.negatives, plan.seed, first_user=first, spare=spares.drawn)
+        sampled = Sampled(
+            likes, blocks, draws, plan.negatives, plan.seed, first_user=first, known=known, spare=spares.drawn
+        )
         edges = sampled.draw(sweep, sides=sides)
         self._counts += (sampled.drawn, sampled.fallbacks)
         return edges

@@ -128,8 +128,9 @@ class ItemPartition(Partition):
             return Terms(unliked=self._drawn(fixed, down.once, down.sweep))
         return self._closed(fixed, down)
 
-    def _closed(self, fixed: Inclusion, down: Broadcast) -> Terms:
+    def _closed(self, fixed: Fixed, down: Broadcast) -> Terms:
         assert down.closed is not None
+        assert isinstance(fixed, Inclusion)
         closed = down.closed
         shares = closed.shares or down.once.get("no shares", lambda: Shares.zeros(closed.temperature, closed.groups))
         mine, beta = closed.group_of_item[self._items], fixed.weights[self._items]

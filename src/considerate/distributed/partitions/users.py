@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from considerate.data.features import Features
 from considerate.data.graph import Adjacency, GraphPart, Range, ranges, run_serially, transpose
+from considerate.data.known import Known
 from considerate.distributed.light import LightEdges
 from considerate.distributed.likers import Likers
 from considerate.distributed.messages import Broadcast, PartitionSetup, Reply, Sums, SumsRequest
@@ -77,7 +78,7 @@ class UserPartition(Partition):
         users = self._group_sums(new)
         light = None
         if self._classes.light:
-            light = LightEdges.of(new, self.graph.likes, terms, self._classes.is_light)
+            light = LightEdges.of(new, self.graph.likes, terms, self._classes.is_light, self._user_offset)
         if terms.unliked is not None:
             self._unliked = self._by_item(terms.unliked, spares.turned)
         sums = Sums(self._sums(down, ask, None), users, features=None if about is None else about.sums(new))
@@ -86,8 +87,8 @@ class UserPartition(Partition):
     def sums(self, fixed: Fixed, down: Broadcast, ask: SumsRequest, stepped: Side | None = None) -> Reply:
         """Further sums of the same sweep, for other items or other coordinates. From the second block of coordinates
         on, they read what the blocks before have `stepped` of the items asked for."""
-        if self._unliked is None and isinstance(fixed, Draws):
-            self._unliked = self._by_item(self._draw(fixed, down), spares.turned)
+        if self._unliked is None and (edges := self._edges(fixed, down)) is not None:
+            self._unliked = self._by_item(edges, spares.turned)
         return self._reply(None, Sums(self._sums(down, ask, stepped)))
 
     def bound(self, fixed: Fixed, down: Broadcast) -> Reply:
@@ -131,7 +132,8 @@ class UserPartition(Partition):
         return self.setup.items
 
     def _users_pass(self, users: Side, down: Broadcast, terms: Terms, prior: Prior = SHARED) -> compiled.Pass:
-        constants = PassConstants.of(self.setup.plan, (down.tau, down.tau_bias), down.epsilon, prior)
+        taus = (down.tau, down.tau_bias)
+        constants = PassConstants.of(self.setup.plan, taus, down.epsilon, prior, self._user_offset)
         return side_pass(users, down.other, self.graph.likes, terms, constants, own_is_user=True)
 
     def _bounds(self, kernel_pass: compiled.Pass) -> NDArray[np.float64]:
@@ -141,18 +143,40 @@ class UserPartition(Partition):
         return blocks
 
     def _user_terms(self, fixed: Fixed, down: Broadcast) -> Terms:
-        if isinstance(fixed, Draws):
-            return Terms(unliked=self._draw(fixed, down))
+        edges = self._edges(fixed, down)
+        if not isinstance(fixed, Inclusion):
+            return Terms(unliked=edges)
         assert down.groups is not None
         if self.temperature is None:
-            self.temperature = fixed.temperatures(self.graph.likes, self.graph.blocks, self.setup.plan.negatives)
+            graph, c = self.graph, self.setup.plan.negatives
+            self.temperature = fixed.temperatures(graph.likes, graph.blocks, c, run_serially, self._expanded)
         self._shares = Shares.empty(self.temperature, down.groups.groups, spares.drawn)
-        return Terms(expected=self._shares.read(self.side.factors, down.groups))
+        return Terms(edges, self._shares.read(self.side.factors, down.groups))
+
+    def _edges(self, fixed: Fixed, down: Broadcast) -> Adjacency | None:
+        """The unliked edges of H^(sweep), by user; or, where there is a closed form, those that are known."""
+        if isinstance(fixed, Draws):
+            return self._draw(fixed, down)
+        if isinstance(fixed, Inclusion):
+            return None if self._expanded is None else self._expanded.edges()
+        assert self.graph.known is not None
+        return self.graph.known.considered
+
+    @property
+    def _expanded(self) -> Known | None:
+        """What is known of the users here, with the rules written out."""
+        return None if self.graph.known is None else self.graph.known.expanded(self.graph.likes)
+
+    @property
+    def _user_offset(self) -> NDArray[np.float32] | None:
+        plan, known = self.setup.plan, self.graph.known
+        return None if known is None or plan.observed else known.user_offset(self.graph.likes.degrees, plan.negatives)
 
     def _draw(self, draws: Draws, down: Broadcast) -> Adjacency:
         """The unliked edges of H^(sweep), by user. Tilted ones lean on the users as they are before their step."""
         users = self.side if self.sweep < down.sweep or self._before is None else self._before
-        return self._draw_for(self.graph.likes, self.graph.first, draws, down.sweep, (users, down.other))
+        graph, sides = self.graph, (users, down.other)
+        return self._draw_for(graph.likes, graph.first, draws, down.sweep, sides, graph.known)
 
     def _by_item(self, edges: Adjacency, spare: Spare | None = None) -> Adjacency:
         return transpose(edges, self.setup.item_count, spare=spare)
@@ -174,16 +198,17 @@ class UserPartition(Partition):
         return self._shares.add_up(users, self.graph.likes, self.graph.blocks, run_serially)
 
     def _item_terms(self, groups: ItemGroups | None, ask: SumsRequest) -> Terms:
-        if self._unliked is not None:
-            return Terms(unliked=self._unliked.between(ask.first, ask.last))
-        assert self._shares is not None
+        unliked = None if self._unliked is None else self._unliked.between(ask.first, ask.last)
+        if self._shares is None:
+            return Terms(unliked=unliked)
         assert groups is not None
-        return Terms(expected=self._shares.read(self.side.factors, groups, items=ask.rows))
+        return Terms(unliked, self._shares.read(self.side.factors, groups, items=ask.rows))
 
     def _items_pass(
         self, items: Side, users: Side, terms: Terms, epsilon: float, ask: SumsRequest, slope: bool = False
     ) -> compiled.Pass:
-        constants = replace(PassConstants.of(self.setup.plan, epsilon=epsilon), slope=slope)
+        constants = PassConstants.of(self.setup.plan, epsilon=epsilon, user_offset=self._user_offset)
+        constants = replace(constants, slope=slope)
         liked = self._likers().between(ask.first, ask.last)
         return side_pass(items, users, liked, terms, constants, own_is_user=False)
 

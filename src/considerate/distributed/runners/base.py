@@ -58,8 +58,9 @@ class PartitionedRunner:
             groups, freeze_after = closed_form_groups(plan, outline.item_count)
             self._groups = Grouping(weights, plan.offset, groups, freeze_after=freeze_after)
             self._inclusion = pool.share(self._groups.saturation.inclusion, keep=True)
-        if not self.deterministic:
-            self._draws = pool.share(Draws.of(weights, consideration, plan.tilt), keep=True)
+        draws = None if plan.observed else Draws.of(weights, consideration, plan.tilt)
+        if plan.hidden == "sampled":
+            self._draws = pool.share(draws, keep=True)
         self._spare = Spare()
         self.fallen_back = 0.0  # the share of the draws made last for which the walk had no item left
         self._swept = 0  # the sweep that the parts are at, as far as they were called from here
@@ -70,12 +71,13 @@ class PartitionedRunner:
 
     @property
     def deterministic(self) -> bool:
-        return self.settings.hidden == "expected"
+        return self.settings.hidden == "expected" or self.settings.observed
 
     @property
     def grouping(self) -> Grouping | None:
         """The groups of the sweep under way, where that is in closed form."""
-        return self._groups if self.deterministic or self._swept < self.settings.opening else None
+        closed = self.settings.hidden == "expected" or self._swept < self.settings.opening
+        return self._groups if closed else None
 
     @property
     def _fixed(self) -> Any:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from considerate.data.graph import Adjacency
-from considerate.distributed.light import LightEdges
+from considerate.distributed.light import ItemLists, LightEdges
 from considerate.distributed.messages import Broadcast, SumsRequest
 from considerate.inference.hidden import Shares, Terms, UserGroups
-from considerate.inference.posterior import Side
 from considerate.inference.sums import CoordinateBlock, EdgeSums, PassConstants, edge_sums, side_pass
 from considerate.inference.updates import SideSolver, SideUpdate
 from considerate.kernels import compiled
+
+Floats = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -28,16 +31,19 @@ class ItemsStep:
     def from_edges(self, light: LightEdges) -> None:
         """Step the light items from their edges to all users."""
         count, run = len(self.down.other), self.solver.run
-        terms = Terms()
+        unliked, closed = None, None
         if light.corrections is not None:
-            edges = light.liked.edges_by_item(count, run)
-            users = np.repeat(np.arange(len(light.users), dtype=np.int32), light.liked.counts)
-            liked = Adjacency(edges.starts, users[edges.indices], edges.weights)
-            terms = Terms(expected=self._closed_form(slice(None), light.corrections[edges.indices]))
+            liked, corrections = _turned(light.liked, light.corrections, count, run)
+            if light.unliked is not None and light.unliked_corrections is not None:
+                unliked, more = _turned(light.unliked, light.unliked_corrections, count, run)
+                corrections = np.concatenate([corrections, more])
+            closed = self._closed_form(slice(None), corrections)
         else:
             assert light.unliked is not None
-            liked, terms = light.liked.by_item(count, run), Terms(unliked=light.unliked.by_item(count, run))
-        kernel_pass = self._pass(self.down.other, light.users, liked, terms)
+            liked, unliked = light.liked.by_item(count, run), light.unliked.by_item(count, run)
+        constants = replace(self.constants, user_offset=light.user_offset)
+        terms = Terms(unliked, closed)
+        kernel_pass = side_pass(self.down.other, light.users, liked, terms, constants, own_is_user=False)
         self.solver.update([(kernel_pass, rows) for rows in self.solver.classes.light])
 
     def from_sums(self, edges: EdgeSums, ask: SumsRequest) -> None:
@@ -45,7 +51,8 @@ class ItemsStep:
         own, stepped = self.down.other.between(ask.first, ask.last), self.solver.new.between(ask.first, ask.last)
         no_edges = Adjacency(np.zeros(len(own) + 1, np.int64), np.empty(0, np.int32))
         terms = Terms(expected=self._closed_form(ask.rows))
-        kernel_pass = self._pass(own, own.between(0, 0), no_edges, terms, (ask.first, ask.last))
+        constants = replace(self.constants, prior=self.constants.prior.take(slice(ask.first, ask.last)))
+        kernel_pass = side_pass(own, own.between(0, 0), no_edges, terms, constants, own_is_user=False)
         if terms.expected is not None:
             rows = self.solver.classes.rows_summed(ask.first, ask.last) - np.int32(ask.first)
             block = CoordinateBlock.of(own.factors, ask.block, stepped)
@@ -63,9 +70,9 @@ class ItemsStep:
         shares = Shares.empty(np.empty(0), groups.groups)
         return shares.read(self.down.other.factors, groups, self.users, items=items, corrections=corrections)
 
-    def _pass(
-        self, own: Side, other: Side, liked: Adjacency, terms: Terms, rows: tuple[int | None, int | None] = (None, None)
-    ) -> compiled.Pass:
-        """Over these items, of which `own` are the rows."""
-        constants = replace(self.constants, prior=self.constants.prior.take(slice(*rows)))
-        return side_pass(own, other, liked, terms, constants, own_is_user=False)
+
+def _turned(lists: ItemLists, corrections: Floats, count: int, run: Any) -> tuple[Adjacency, Floats]:
+    """(the users of each item, the corrections of these edges) in the order of the items."""
+    edges = lists.edges_by_item(count, run)
+    users = np.repeat(np.arange(len(lists.counts), dtype=np.int32), lists.counts)
+    return Adjacency(edges.starts, users[edges.indices], edges.weights), corrections[edges.indices]

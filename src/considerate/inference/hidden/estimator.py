@@ -15,7 +15,7 @@ class Terms:
     """What q(H) adds to the liked edges in a pass over the rows of one side."""
 
     unliked: Adjacency | None = None  # the edges of H with g = 0
-    expected: compiled.Expected | None = None  # or their sums in closed form
+    expected: compiled.Expected | None = None  # or their sums in closed form, but for the edges that are given
 
 
 class Estimator(Protocol):

@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from considerate.data.graph import Adjacency, Range, map_along_tree, ranges
+from considerate.data.graph import Adjacency, Range, map_along_tree, ranges, transpose
+from considerate.data.known import Known
 from considerate.inference.hidden.estimator import Terms
 from considerate.inference.hidden.groups import FREEZE_AFTER, Grouping, ItemGroups, ItemSums, UserGroups
 from considerate.inference.hidden.saturation import GRID_STEP
@@ -117,7 +118,8 @@ class Shares:
 
 
 class Expected:
-    """E[h_mn] in place of draws."""
+    """E[h_mn] in place of draws. Pairs that are known have edges of their own, which take back what the sums over
+    groups hold of them, as likes do."""
 
     deterministic = True
 
@@ -131,10 +133,12 @@ class Expected:
         groups: int,
         run: Any,
         freeze_after: int = FREEZE_AFTER,
+        known: Known | None = None,
     ) -> None:
         self.by_user, self.user_blocks, self.weights = by_user, user_blocks, weights
         self.grouping = Grouping(weights, offset, groups, freeze_after=freeze_after)
-        temperature = self.grouping.saturation.inclusion.temperatures(by_user, user_blocks, negatives, run)
+        temperature = self.grouping.saturation.inclusion.temperatures(by_user, user_blocks, negatives, run, known)
+        self.known_edges = None if known is None else known.edges()
         self.shares = Shares.zeros(temperature, self.grouping.groups)
         self._items: ItemGroups | None = None
 
@@ -142,13 +146,14 @@ class Expected:
         if self.grouping.moves(sweep):
             self.grouping.regroup(posterior.items.mean)
         self._items = self.grouping.of(posterior.items)
-        return Terms(expected=self.shares.read(posterior.factors, self._items))
+        return Terms(self.known_edges, self.shares.read(posterior.factors, self._items))
 
     def item_terms(self, sweep: int, posterior: Posterior, run: Any) -> Terms:
         assert self._items is not None
         adder = self.shares.adder(posterior.users, self.by_user)
         users = map_along_tree(adder, ranges(self.user_blocks), run, UserGroups.merge)
-        return Terms(expected=self.shares.read(posterior.factors, self._items, users))
+        known = None if self.known_edges is None else transpose(self.known_edges, len(self.weights), run)
+        return Terms(known, self.shares.read(posterior.factors, self._items, users))
 
     def settled(self, sweep: int) -> bool:
         return sweep > self.grouping.freeze_after

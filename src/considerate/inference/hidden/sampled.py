@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from considerate.data.graph import Adjacency, Graph, Range, ranges, run_serially, transpose
+from considerate.data.known import Known
 from considerate.inference.hidden.consideration import Consideration
 from considerate.inference.hidden.estimator import Terms
 from considerate.inference.posterior import Posterior, Side
@@ -37,7 +38,8 @@ class Sampled:
     and tilted ones of the posterior that the sweep starts from too.
 
     A sum over all items weighted by E[h] is the average, over draws of H, of a sum over the edges drawn (eq. 14): one
-    draw gives an unbiased step. Row 0 is user `first_user`: some users draw what they would draw among all.
+    draw gives an unbiased step. Row 0 is user `first_user`: some users draw what they would draw among all. Pairs that
+    are known to be considered are edges of every H and count against c d_m; what is impossible is never drawn.
     """
 
     deterministic = False
@@ -51,11 +53,14 @@ class Sampled:
         seed: int,
         *,
         first_user: int = 0,
+        known: Known | None = None,
         spare: Spare | None = None,
     ) -> None:
         self.by_user, self.user_blocks, self.first_user = by_user, user_blocks, first_user
         self.draws = weights if isinstance(weights, Draws) else Draws.of(weights)
         self.weights, self.negatives, self.seed = self.draws.weights, negatives, seed
+        self._known = None if known is None else known.for_draws(by_user.rows, self.weights)
+        self._user_offset = None if known is None else known.user_offset(by_user.degrees, negatives)
         self._unliked: Adjacency | None = None
         self._spare = Spare() if spare is None else spare
         self.rejections = 0  # draws of the last sweep that hit an item liked or drawn already
@@ -71,7 +76,7 @@ class Sampled:
         edges = (self.by_user.starts, self.by_user.indices)
 
         def count(block: Range) -> None:
-            compiled.count_negatives(*key, *edges, *block, starts[1:], self.first_user)
+            compiled.count_negatives(*key, *edges, *block, starts[1:], self.first_user, self._known)
 
         run(count, ranges(self.user_blocks))
         np.cumsum(starts, out=starts)
@@ -82,7 +87,7 @@ class Sampled:
         tilt = self._tilt(sides)
 
         def fill(block: Range) -> tuple[int, int, int]:
-            return compiled.draw_negatives(*key, *edges, *block, starts, out, self.first_user, walk, tilt)
+            return compiled.draw_negatives(*key, *edges, *block, starts, out, self.first_user, walk, tilt, self._known)
 
         self.rejections, self.tree_draws, self.fallbacks = map(sum, zip(*run(fill, ranges(self.user_blocks))))
         return Adjacency(starts, out)
@@ -93,7 +98,8 @@ class Sampled:
         assert sides is not None, "tilted draws lean on the posterior"
         users, items = sides
         offset = -math.log(self.negatives)  # as in the bound that q(H) is to raise
-        return compiled.Tilt(self.draws.tilt, offset, users.factors, *users.arrays(), *items.arrays())
+        rows = (*users.arrays(), *items.arrays())
+        return compiled.Tilt(self.draws.tilt, offset, users.factors, *rows, self._user_offset)
 
     def user_terms(self, sweep: int, posterior: Posterior, run: Any) -> Terms:
         self._unliked = self.draw(sweep, run, (posterior.users, posterior.items))

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from considerate.data.graph import Adjacency, Range, map_along_tree, ranges, run_serially
+from considerate.data.known import Known
 from considerate.kernels import compiled
 from considerate.kernels.arrays import Additive
 
@@ -33,15 +34,22 @@ class Inclusion:
     grid_start: float
 
     def temperatures(
-        self, by_user: Adjacency, user_blocks: NDArray[np.int64], negatives: float, run: Any = run_serially
+        self,
+        by_user: Adjacency,
+        user_blocks: NDArray[np.int64],
+        negatives: float,
+        run: Any = run_serially,
+        known: Known | None = None,
     ) -> NDArray[np.float64]:
-        """T_m of every user, who gets c d_m unliked items, or all that there are."""
+        """T_m of every user, who gets c d_m unliked items, or all that there are; those known are among them."""
+        wanted = None if known is None else known.wanted(by_user.degrees, negatives)
+        by_user = by_user if known is None else known.closed(by_user, len(self.weights))
         temperature = np.zeros(by_user.rows)
         edges = (by_user.starts, by_user.indices)
 
         def solve(block: Range) -> None:
             compiled.solve_temperatures(
-                self.table, self.grid_start, GRID_STEP, self.weights, *edges, *block, negatives, temperature
+                self.table, self.grid_start, GRID_STEP, self.weights, *edges, *block, negatives, temperature, wanted
             )
 
         run(solve, ranges(user_blocks))
