@@ -11,13 +11,10 @@ import numpy as np
 import pytest
 
 import naive
-from considerate import Recommender
-from considerate.data.features import Features, FeatureTable
 from considerate.data.graph import Graph, leaf_splits, ranges, run_serially
 from considerate.data.side_information import SideInformation
 from considerate.distributed.backends.out_of_core import OutOfCore
 from considerate.errors import UsageError
-from considerate.fitting.resume import CheckpointOptions
 from considerate.fitting.session import make_estimator, make_popularity
 from considerate.inference import features as module
 from considerate.inference.features import (
@@ -34,25 +31,11 @@ from considerate.inference.sweep import InMemory, State, begin_features
 from considerate.kernels import compiled
 from considerate.kernels.threads import LocalBackend
 from considerate.parameters import FitPlan
-from divided_fits import Here, assert_same, made, several_parts, write_likes
+from divided_fits import Here, assert_same, several_parts, write_likes
+from feature_fits import features_of, fitted, random_features, side_of
 from test_inference import Problem, kinds, numeric_argmax, planted, problem, start, states
 
 dense_or_not = pytest.mark.parametrize("dense", [1024, 1], ids=["full", "factorised"])
-
-
-def features_of(matrix: np.ndarray) -> Features:
-    starts = np.concatenate([[0], np.cumsum((matrix != 0).sum(axis=1))]).astype(np.int64)
-    rows, columns = np.nonzero(matrix)
-    names = tuple(f"feature {i}" for i in range(matrix.shape[1]))
-    return Features(starts, columns.astype(np.int32), matrix[rows, columns].astype(np.float32), names)
-
-
-def random_features(rows: int, count: int, seed: int = 0) -> np.ndarray:
-    """The first tells the two halves of the rows apart."""
-    random = np.random.default_rng(seed)
-    matrix = (random.random((rows, count)) < 0.4) * random.uniform(0.5, 2.0, (rows, count))
-    matrix[:, 0] = np.where(np.arange(rows) < rows // 2, -1.0, 1.0)
-    return matrix
 
 
 class WithFeatures(Problem):
@@ -303,21 +286,7 @@ def likes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def side(likes: Path) -> SideInformation:
-    plain = made(sweeps=1).fit(likes)
-    ids = plain.model_.users.whole().ids, plain.model_.item_ids
-    tables = [FeatureTable(features_of(random_features(len(one), 4, seed)), one) for seed, one in enumerate(ids)]
-    return SideInformation(item_features=tables[1], user_features=tables[0])
-
-
-def fitted(likes: Path, side: SideInformation, backend: Any = None, **options: Any) -> Recommender:
-    kept = options.pop("checkpoint", None)
-    recommender = made(**{"user_bias": True, "precision_delay": 1} | options)
-    request = replace(recommender.fit_request(likes), side=side)
-    if kept is not None:
-        request = replace(request, checkpoint=CheckpointOptions.parse(kept, 1, True))
-    for _ in recommender.fit_steps(request, backend):
-        pass
-    return recommender
+    return side_of(likes)
 
 
 @pytest.mark.usefixtures("full_up_to")

@@ -18,9 +18,11 @@ import scipy.sparse
 
 from considerate import Recommender
 from considerate.data import read_interactions
+from considerate.data.features import Features, FeatureTable
 from considerate.data.graph import Graph
+from considerate.data.side_information import SideInformation
 from considerate.errors import MemoryLimitError, UsageError
-from considerate.fitting.memory import WalkSize, available_memory, check_memory, needed_memory
+from considerate.fitting.memory import WalkSize, available_memory, check_memory, feature_memory, needed_memory
 from considerate.fitting.session import make_graph
 from considerate.parameters import FitPlan
 from likes import planted
@@ -66,6 +68,24 @@ CASES = {
     "expected": (60_000, 20_000, 600_000, 16, "expected", 2.0),
     "walk": (20_000, 30_000, 300_000, 8, "walk", 2.0),
 }
+
+
+def test_features_count() -> None:
+    """Above 1,024 there is no matrix of F x F."""
+    plan = FitPlan(factors=20)
+
+    def of(rows: int, count: int) -> SideInformation:
+        table = Features(np.arange(rows + 1), np.zeros(rows, np.int32), np.ones(rows, np.float32), ("",) * count)
+        return SideInformation(item_features=FeatureTable(table, None))
+
+    base = feature_memory(of(1000, 100), 10**6, 10**5, plan)
+    assert feature_memory(SideInformation(), 10**6, 10**5, plan) == 0
+    assert base < feature_memory(of(1000, 100), 10**6, 10**6, plan)
+    full, factorised = (feature_memory(of(1000, count), 10**6, 10**5, plan) for count in (1024, 1025))
+    assert full > factorised + 20e6
+    check_memory(scipy.sparse.csr_matrix(np.eye(3)), plan, available=10**9)
+    with pytest.raises(MemoryLimitError, match="This fit needs about"):
+        check_memory(scipy.sparse.csr_matrix(np.eye(3)), plan, 10**9, of(3, 10**7))
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the memory of a process is Linux's to say")

@@ -23,6 +23,7 @@ from considerate.distributed.backends.out_of_core import OutOfCore
 from considerate.distributed.backends.ray import RayBackend
 from considerate.fitting.checkpoint import INDEX, Checkpoints, part_file, sweep_folder
 from divided_fits import SETTINGS, assert_same, made, write_likes
+from feature_fits import fitted, side_of
 from likes import fit_steps
 from ray_cluster import kill_worker, start_shared_ray
 
@@ -70,6 +71,13 @@ def test_by_users_with_item_shards_the_bits_of_one_machine(likes: Path, tmp_path
     assert said[0] == f"Running on Ray {ray.__version__} on 1 node: 2 workers of 1 thread."
     assert said[1].startswith("Divided by users over 2 workers (3 parts): a sweep sends")
     assert "The items' sums come in 3 shards" in said[1]
+
+
+@pytest.mark.usefixtures("running")
+def test_weights_of_features_have_the_bits_of_one_machine(likes: Path) -> None:
+    side = side_of(likes)
+    found = fitted(likes, side, RayBackend(workers=2, threads=1), opening=2)
+    assert_same(found, fitted(likes, side, opening=2))
 
 
 @pytest.mark.usefixtures("running")

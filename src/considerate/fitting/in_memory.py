@@ -60,10 +60,10 @@ class InMemorySession(FitSession):
 
     def __init__(self, request: FitRequest, threads: LocalBackend) -> None:
         self.request, self.threads = request, threads
-        check_memory(request.source, request.plan)
+        check_memory(request.source, request.plan, side=request.side)
         read = read_dated_likes if request.plan.tuned else read_likes  # settings are chosen on the latest likes
         data = read(request.source, request.reader)
-        check_memory(data, request.plan)
+        check_memory(data, request.plan, side=request.side)
         for note in data.notes:
             request.say(note)
         self.item_ids, self.titles = data.item_ids, data.titles
@@ -76,7 +76,7 @@ class InMemorySession(FitSession):
         self.data: Interactions = data.without_pairs()
         del data
         self.item_degree = self.graph.by_item.degrees
-        check_memory(self.graph, request.plan, known=self.known)
+        check_memory(self.graph, request.plan, known=self.known, side=request.side)
         warn_of_factors(request.plan.factors, self.graph.user_count, self.graph.item_count)
 
     def fingerprint(self) -> dict[str, Any]:

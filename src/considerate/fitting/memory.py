@@ -18,11 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from considerate.data import Interactions
+from considerate.data.features import FeatureTable
 from considerate.data.graph import FEW_COLUMNS, LEAF_EDGES, LIGHT_SHARE, Graph, block_ends, part_ranges, ranges
 from considerate.data.known import Known
+from considerate.data.side_information import SideInformation
 from considerate.data.sources import is_sparse
 from considerate.errors import MemoryLimitError, UsageError
 from considerate.fitting.session import closed_form_groups
+from considerate.inference.features import spread_shape
 from considerate.inference.hidden.consideration import (
     BLOCK_STEPS,
     ENTRIES_A_LIKE,
@@ -72,6 +75,21 @@ def needed_memory(users: int, items: int, edges: int, plan: FitPlan, walk: WalkS
         sweep += walk.table + (12 * (walk.entries + items) if plan.hidden == "sampled" else 0)  # alias tables of rows
         phases.append(graph + walk.table + walk.waiting)
     return int(SLACK * max(*phases, sweep) + PROCESS)
+
+
+def feature_memory(side: SideInformation, users: int, items: int, plan: FitPlan) -> int:
+    """Bytes that features take at their peak: their rows, twice; the rows' prior means and what they are made from; the
+    weights and, where q of them has a full covariance, three matrices of F x F."""
+
+    def of(table: FeatureTable | None, rows: int) -> float:
+        if table is None:
+            return 0.0
+        features, K = table.features, plan.factors
+        full = 24 * features.count**2 if len(spread_shape(features.count)) == 2 else 0
+        entries = 24 * len(features.indices) * rows / max(1, features.rows)
+        return entries + rows * (4 * padded(K) + 16 * (K + 1)) + 40 * features.count * (K + 1) + full
+
+    return int(of(side.user_features, users) + of(side.item_features, items))
 
 
 def _sums_memory(users: int, items: int, edges: int, plan: FitPlan) -> float:
@@ -132,7 +150,13 @@ def known_memory(edges: int, known: Known | None, plan: FitPlan) -> int:
     return 10 * considered + closed
 
 
-def check_memory(source: Any, plan: FitPlan, available: int | None = None, known: Known | None = None) -> None:
+def check_memory(
+    source: Any,
+    plan: FitPlan,
+    available: int | None = None,
+    known: Known | None = None,
+    side: SideInformation | None = None,
+) -> None:
     """Refuse a fit that needs more memory than there is, and say what would fit.
 
     The source is a sparse matrix, Interactions or the graph itself; the memory that these hold already is not
@@ -154,13 +178,18 @@ def check_memory(source: Any, plan: FitPlan, available: int | None = None, known
     available = available_memory() if available is None else available
     if available is not None:
         available -= known_memory(sizes[2], known, plan)
-    needed = needed_memory(*sizes, plan, walk)
+    side = side or SideInformation()
+
+    def needs(plan: FitPlan) -> int:
+        return needed_memory(*sizes, plan, walk) + feature_memory(side, *sizes[:2], plan)
+
+    needed = needs(plan)
     if available is None or needed - held <= available:
         return
     room = available + held
 
     def fits(**changes: Any) -> bool:
-        return needed_memory(*sizes, replace(plan, **changes), walk) <= room
+        return needs(replace(plan, **changes)) <= room
 
     factors = [k for k in range(8, plan.factors, 8) if fits(factors=k)]
     advice = "a fit out of core or a machine with more memory is needed"
