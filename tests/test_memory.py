@@ -85,7 +85,7 @@ def test_features_count() -> None:
     assert full > factorised + 20e6
     check_memory(scipy.sparse.csr_matrix(np.eye(3)), plan, available=10**9)
     with pytest.raises(MemoryLimitError, match="This fit needs about"):
-        check_memory(scipy.sparse.csr_matrix(np.eye(3)), plan, 10**9, of(3, 10**7))
+        check_memory(scipy.sparse.csr_matrix(np.eye(3)), plan, 10**9, side=of(3, 10**7))
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the memory of a process is Linux's to say")
