@@ -378,6 +378,13 @@ def test_models_of_other_kinds(tmp_path: Path) -> None:
         assert client.get("/v1/model").json()["lift"] is None
         assert client.post("/v1/landscape", json={"user": 7}).json()["log_lift"] is None
         assert client.post("/v1/events", json={"events": [{"user": 7, "item": 1}]}).status_code == 503
+    best = plain.recommend_table([7], 3)["item"].to_pylist()
+    limited = Recommender(factors=3, sweeps=3, threads=1).fit(planted(), impossible={"user": [7, 7, 8], "item": best})
+    limited.save(tmp_path / "limited")
+    with running(tmp_path / "limited") as client:
+        ids = [item["item"] for item in client.recommendations("7", n=40)["items"]]
+        assert ids == limited.recommend_table([7], 40)["item"].to_pylist()
+        assert not set(best[:2]) & {*ids, *client.post("/v1/landscape", json={"user": 7}).json()["item"]}
     model = fitted()
     model.save(tmp_path / "bare", likes=False)
     with running(tmp_path / "bare", events=str(tmp_path / "events.db")) as client:

@@ -63,9 +63,19 @@ def test_the_next_request_counts_a_like(client: Client, model: Recommender) -> N
     same_items(client.recommendations("u20")["items"], model.recommend_for(liked(model, "u20")[1:]))
 
 
-def test_what_was_shown_and_not_taken_changes_no_list(client: Client, model: Recommender) -> None:
-    client.post_events(("u20", "i21", "considered"), ("u20", "nothing that is known"))
-    same_items(client.recommendations("u20")["items"], model.recommend_table(["u20"]))
+def test_what_was_shown_and_not_taken_counts_too(client: Client, model: Recommender) -> None:
+    likes = liked(model, "u20")
+    shown = [item for item in ("i21", "i22", "i23", "i24") if item not in likes][:2]
+    client.post_events(*[("u20", item, "considered") for item in [*shown, likes[0]]], ("u20", "nothing that is known"))
+    expected = model.recommend_for(likes, considered=shown)
+    same_items(client.recommendations("u20")["items"], expected)
+    assert expected != model.recommend_for(likes)
+    body = {"likes": likes, "considered": [*shown, likes[0], "zzz"]}
+    answer = client.post("/v1/recommendations", json=body).json()
+    assert answer["ignored"] == ["zzz"]
+    same_items(answer["items"], expected)
+    client.post_events(("u20", shown[0], "like"))
+    same_items(client.recommendations("u20")["items"], model.recommend_for([*likes, shown[0]], considered=shown[1:]))
 
 
 def test_someone_new_by_events_alone(client: Client, model: Recommender) -> None:

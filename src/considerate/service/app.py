@@ -299,7 +299,9 @@ class Service:
 
     async def recommend_for(self, call: Call) -> Response:
         request = await call.body(schemas.LikesRequest)
-        question = Question(request.ranking(), request.n, likes=request.likes, explain=request.explain)
+        question = Question(
+            request.ranking(), request.n, likes=request.likes, considered=request.considered, explain=request.explain
+        )
         answer = await self._asked(question)
         return json_response(_list(answer, None, answer.person.ignored))
 

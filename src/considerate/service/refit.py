@@ -62,6 +62,8 @@ class Pairs:
 def refit(model_path: str, data: Any, reader: ReaderOptions, store: EventStore) -> RefitResult:
     """Fit anew with the settings of the model at the path, judge, and replace it unless the new one is worse."""
     old = Recommender.load(model_path)
+    if old.model_.limits is not None or old.model_.plan.observed:
+        raise UsageError("the model was told what is impossible or considered, which a refit does not know; use fit.")
     log = store.everything()
     likes = read_likes(data, reader)
     if likes.amounts is not None:

@@ -62,6 +62,7 @@ class LikesRequest(ListOptions, kw_only=True):
     """For someone who is not in the model, from what they like."""
 
     likes: Likes
+    considered: Likes | None = None  # and did not like
 
 
 class BatchRequest(ListOptions, kw_only=True):

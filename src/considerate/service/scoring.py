@@ -11,7 +11,7 @@ import queue
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +35,7 @@ from considerate.service.schemas import RecommendedItem, Why
 from considerate.service.state import ModelHolder, ServedModel
 
 LIKE, UNLIKE = KINDS.index("like"), KINDS.index("unlike")
+MOST_CONSIDERED = 500  # items that a user considered and did not like, the latest, that count
 REASONS = 3  # of an item, where a list is explained
 EventOfUser = tuple[int, str, int]  # sequence, item, number of the kind
 Done = Callable[[Any, BaseException | None], None]
@@ -48,6 +49,7 @@ class Question:
     count: int
     user: Id | None = None
     likes: list[Id] | None = None
+    considered: list[Id] | None = None
     cold: str = "error"
     explain: bool = False
     etags: str | None = None  # answers that the client has: If-None-Match
@@ -55,7 +57,26 @@ class Question:
     @property
     def takes_long(self) -> bool:
         """Whether others should not wait for it."""
-        return self.explain or len(self.likes or ()) > 500 or (self.options.diversity > 0 and self.count > 50)
+        return (
+            self.explain
+            or len(self.likes or ()) + len(self.considered or ()) > 500
+            or (self.options.diversity > 0 and self.count > 50)
+        )
+
+
+class Asker(NamedTuple):
+    """Who asks: a user of the model or of the events, or someone new by likes, and by what they did not like."""
+
+    user: Id | None
+    likes: list[Id] | None = None
+    considered: list[Id] | None = None
+
+
+class Taste(NamedTuple):
+    """What someone likes, and what they considered and did not like, the latest last; by rows."""
+
+    likes: set[int]
+    considered: list[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,9 +168,9 @@ class Scoring:
             raise Problem("no-model", "The model is being read; try again in a moment.", {"Retry-After": "1"})
         return served
 
-    def people(self, served: ServedModel, asked: Sequence[tuple[Id | None, list[Id] | None]]) -> list[Person]:
+    def people(self, served: ServedModel, askers: Sequence[Asker]) -> list[Person]:
         """Users by id, with their events, or by likes."""
-        names = [user for user, _ in asked if user is not None]
+        names = [asker.user for asker in askers if asker.user is not None]
         rows = served.users.rows(np.array(names, object), unknown=True) if names else np.empty(0, np.int64)
         known = rows >= 0
         some, local = served.model.users.some(rows[known])
@@ -158,31 +179,33 @@ class Scoring:
         events = self._events_of(names)
         of_model = iter(zip(rows.tolist(), places.tolist()))
         people = []
-        for name, likes in asked:
-            if name is None:
-                found, ignored = served.known_likes(likes or [])
-                people.append(self._folded(served, set(found), ignored=ignored))
+        for asker in askers:
+            if asker.user is None:
+                likes, unknown = served.known_likes(asker.likes or [])
+                shown, others = served.known_likes(asker.considered or [])
+                taste = Taste(set(likes), [row for row in dict.fromkeys(shown) if row not in likes])
+                people.append(self._folded(served, taste, ignored=unknown + others))
             else:
-                people.append(self._known(served, some, *next(of_model), events.get(event_id(name), [])))
+                people.append(self._known(served, some, *next(of_model), events.get(event_id(asker.user), [])))
         return people
 
     def _known(self, served: ServedModel, users: UserRows, row: int, place: int, events: list[EventOfUser]) -> Person:
         """A user by the row in the model, which is at a place of `users`, and by events; the row may be -1."""
         sequence = events[-1][0] if events else 0
         if row < 0:
-            return self._folded(served, self._with_events(served, set(), events), row, sequence)
+            return self._folded(served, _after(served, set(), events), row, sequence)
         liked, degree = users.liked.row(place), int(users.degree[place])
         if events:
             trained = set(liked.tolist())
-            likes = self._with_events(served, trained, events)
-            if likes != trained and len(liked) == degree:
-                return self._folded(served, likes, row, sequence)
-            liked = _rows(likes)  # a model that was saved without likes keeps its posterior: events alone know less
+            taste = _after(served, trained, events)
+            if taste != (trained, []) and len(liked) == degree:
+                return self._folded(served, taste, row, sequence)
+            liked = _rows(taste.likes)  # a model saved without likes keeps its posterior: events alone know less
         return Person(users.side, place, row, liked, degree > 0, sequence, [])
 
     def person(self, served: ServedModel, user: Id | None, likes: list[Id] | None) -> Person:
         """One user; a problem where nothing is known of them, unless no likes were given: that is anyone."""
-        (person,) = self.people(served, [(user, likes)])
+        (person,) = self.people(served, [Asker(user, likes)])
         if not person.warm and likes != []:
             raise unknown_user(user)
         return person
@@ -197,27 +220,16 @@ class Scoring:
                 "no-events", "The events cannot be read; try again in a moment.", {"Retry-After": "5"}
             ) from error
 
-    def _with_events(self, served: ServedModel, liked: set[int], events: list[EventOfUser]) -> set[int]:
-        """Likes after all events; a like or unlike of an item that the model does not know changes nothing yet."""
-        if not events:
-            return liked
-        now = set(liked)
-        rows = served.items.rows(np.array([item for _, item, _ in events], object), unknown=True).tolist()
-        for row, (_, _, kind) in zip(rows, events):
-            if row >= 0 and kind == LIKE:
-                now.add(row)
-            elif row >= 0 and kind == UNLIKE:
-                now.discard(row)
-        return now
-
     def _folded(
-        self, served: ServedModel, likes: set[int], row: int = -1, sequence: int = 0, ignored: Sequence[Id] = ()
+        self, served: ServedModel, taste: Taste, row: int = -1, sequence: int = 0, ignored: Sequence[Id] = ()
     ) -> Person:
-        """Someone by likes, or where there are none, the prior."""
-        model, liked = served.model, _rows(likes)
-        if likes:
+        """Someone by likes and by what was considered, or where there are no likes, the prior."""
+        model, liked = served.model, _rows(taste.likes)
+        side = strangers(1, model.shared)
+        if taste.likes:
             self.metrics.folded.inc()
-        side = model.fold_in.users(Adjacency.of_rows([liked])) if likes else strangers(1, model.shared)
+            shown = Adjacency.of_rows([_rows(set(taste.considered))]) if taste.considered else None
+            side = model.fold_in.users(Adjacency.of_rows([liked]), considered=shown)
         return Person(side, 0, row, liked, len(liked) > 0, sequence, list(ignored), folded=True)
 
     # --- What they get ---
@@ -228,7 +240,7 @@ class Scoring:
         """Each question's answer or error; those with the same options are ranked in one call."""
         try:
             served = served or self.served()
-            people = self.people(served, [(question.user, question.likes) for question in questions])
+            people = self.people(served, [Asker(each.user, each.likes, each.considered) for each in questions])
         except Exception as error:
             if len(questions) == 1:
                 return [error]
@@ -283,7 +295,7 @@ def ranked(
     knows_likes = model.users.knows_likes
     if not knows_likes and ranker.options.lift and not all(person.folded for person in people):
         raise UsageError("lift needs the user's likes, and this model was saved without them; leave lift out.")
-    batch = user_batch(people)
+    batch = user_batch(people, ranker)
     lists, inclusion = ranker.rank(batch), None
     if knows_likes or all(person.folded for person in people):
         assert batch.liked is not None
@@ -323,7 +335,7 @@ def check_explains(served: ServedModel, person: Person) -> None:
         raise UsageError("this model was saved without likes, and cannot explain by them.")
 
 
-def user_batch(people: list[Person]) -> UserBatch:
+def user_batch(people: list[Person], ranker: Ranker) -> UserBatch:
     """People as the kernel takes them. Those of the model are read where they are."""
     side, rows = people[0].side, np.array([person.row for person in people])
     if any(person.side is not side for person in people):
@@ -333,7 +345,26 @@ def user_batch(people: list[Person]) -> UserBatch:
     warm = np.array([person.warm for person in people])
     keys = np.array([person.key for person in people])
     liked = Adjacency.of_rows([person.liked for person in people])
-    return UserBatch(side, rows, keys, liked, None if warm.all() else warm)
+    return UserBatch(side, rows, keys, liked, None if warm.all() else warm, ranker.limits_of(keys))
+
+
+def _after(served: ServedModel, liked: set[int], events: list[EventOfUser]) -> Taste:
+    """Likes after all events, and what was considered; items that the model does not know change nothing yet."""
+    if not events:
+        return Taste(liked, [])
+    likes, shown = set(liked), dict[int, None]()
+    rows = served.items.rows(np.array([item for _, item, _ in events], object), unknown=True).tolist()
+    for row, (_, _, kind) in zip(rows, events):
+        if row < 0:
+            continue
+        if kind == LIKE:
+            likes.add(row)
+        elif kind == UNLIKE:
+            likes.discard(row)
+        else:
+            shown.pop(row, None)
+            shown[row] = None
+    return Taste(likes, [row for row in shown if row not in likes][-MOST_CONSIDERED:])
 
 
 def _rows(likes: set[int]) -> NDArray[np.int32]:
