@@ -14,10 +14,11 @@ import pytest
 import scipy.sparse as sp
 from typer.testing import CliRunner
 
+import considerate
 from considerate import Impossible, Recommender
 from considerate.cli import app
 from considerate.data import known
-from considerate.data.graph import Adjacency, Graph, divide
+from considerate.data.graph import Adjacency, Graph, divide, run_serially
 from considerate.data.known import Known
 from considerate.data.known_tables import read_impossible, read_pairs, read_times
 from considerate.data.options import ReaderOptions
@@ -29,6 +30,8 @@ from considerate.fitting.memory import WalkSize, check_memory, known_memory, nee
 from considerate.model.file import load_model
 from considerate.parameters import FitPlan
 from considerate.simulation.simulate import simulate_from_model
+from considerate.study.fits import Compute, fit_ours
+from considerate.study.material import read_material
 from divided_fits import assert_same, made, several_parts
 from test_known import rows_of
 
@@ -479,6 +482,63 @@ def test_the_shell_takes_them_too(tmp_path):
     refused = run("fit", tmp_path / "events.parquet", *rules, "--user-groups", tmp_path / "x.csv", "-o", path)
     assert refused.exit_code == 2
     assert "go together" in refused.output
+
+
+def test_evaluate_gives_them_to_the_fits_but_no_like_that_is_held_out(tmp_path, monkeypatch):
+    """The views of bought items are no considered pairs of a fit that must not know that they are bought."""
+    given: list[Any] = []
+    fit = Recommender.fit
+
+    def noted(self: Recommender, likes: Any, **beside: Any) -> Recommender:
+        given.append((likes, beside.get("considered"), beside.get("impossible")))
+        return fit(self, likes, **beside)
+
+    monkeypatch.setattr(Recommender, "fit", noted)
+    likes, considered, impossible = world()
+    rules = {"where": "event = 'buy'", "considered_where": "event = 'view'"}
+    beside = {"impossible": table(impossible), **rules}
+    considerate.evaluate(small(sweeps=2), events(), "random", resamples=5, **beside)
+    train, pairs, closed = given[0]
+    assert len(train.users) == likes.sum() - USERS
+    assert pairs.digest() == read_pairs(table(considered), ReaderOptions()).digest()
+    assert closed is not None
+    with pytest.raises(UsageError, match="fitted here"):
+        considerate.evaluate("popularity", events(), "random", where="event = 'buy'", impossible=table(impossible))
+    pq.write_table(events(), tmp_path / "events.parquet")
+    arguments = "evaluate", "considerate", tmp_path / "events.parquet", "--where", "event = 'buy'", "--resamples", 5
+    done = run(*arguments, "--considered-where", "event = 'view'", "--json")
+    assert done.exit_code == 0, done.output
+    assert given[-1][1].digest() == pairs.digest()
+    path = saved(small(sweeps=1).fit(table(likes)))
+    refused = run("evaluate", path, *arguments[2:], "--considered-where", "event = 'view'")
+    assert refused.exit_code == 2
+    assert "--refit" in refused.output
+
+
+def test_a_study_gives_them_to_our_fits_and_does_not_judge_them():
+    likes, considered, _ = world()
+    rated = pa.concat_tables(
+        [
+            pa.table(table(pairs, rating=rating))
+            for pairs, rating in ((likes, 5), (considered, 1), (world(1)[1] & ~likes & ~considered, 3))
+        ]
+    )
+    plain, given = (
+        read_material(rated, ReaderOptions(where="rating >= 4", considered_where=rule))
+        for rule in (None, "rating <= 2")
+    )
+    assert plain.considered is None
+    assert plain.fingerprint() != given.fingerprint()
+    np.testing.assert_array_equal(given.considered.toarray() > 0, considered)
+    assert len(given.judged.users) == len(plain.judged.users) - considered.sum()
+    settings = {"factors": 4, "sweeps": 3, "tolerance": 0.0}
+    fits = [
+        fit_ours(material.graph, settings, Compute(2, 1, run_serially, material.considered))[0].items.rows
+        for material in (plain, given)
+    ]
+    assert not np.array_equal(*fits)
+    wanted = Recommender(**settings, seed=2, popularity=0.0, threads=1).fit(matrix(likes), considered=given.considered)
+    np.testing.assert_array_equal(fits[1], wanted.posterior_.items.rows)
 
 
 def test_the_shell_refuses_considered_items_without_a_new_user(tmp_path):

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar
 import typer
 
 from considerate.cli import screen
-from considerate.cli.options import DatedUntitledReader, ModelOutput, RankingGroup, Seed, grouped, option
+from considerate.cli.options import DatedUntitledReader, KnownGroup, ModelOutput, RankingGroup, Seed, grouped, option
 from considerate.data.options import GUESS, ReaderOptions
 from considerate.errors import UsageError
 
@@ -83,6 +83,7 @@ def evaluate(
         typer.Argument(help="Likes: a file, folder or database as for `fit`; not those that a file was fitted to."),
     ],
     reader: DatedUntitledReader,
+    known: KnownGroup,
     options: EvaluateOptions,
     output: EvaluateOutput,
     seed: Seed = 0,
@@ -103,16 +104,21 @@ def evaluate(
         raise UsageError("-k and --resamples are whole numbers at least 1, --seed one at least 0.")
     is_file = len(models) == 1 and models[0].lower() != OURS and peer_named(models[0]) is None
     if is_file and options.split is None and not options.refit:
+        if known != KnownGroup() or reader.considered_where is not None:
+            raise UsageError(
+                "what is known beside the likes is for models that are fitted here: --refit, or considerate"
+            )
         return _report(models[0], data, reader, options, output, seed)
     if options.ranked_otherwise or output.recalibrate is not None:
         raise UsageError("--popularity, --lift, --score and --recalibrate are for one model file, without --split.")
-    _compare(models, data, reader, options, output, seed)
+    _compare(models, data, reader, known, options, output, seed)
 
 
 def _compare(
     models: list[str],
     data: str,
     reader: ReaderOptions,
+    known: KnownGroup,
     options: EvaluateOptions,
     output: EvaluateOutput,
     seed: int,
@@ -130,7 +136,7 @@ def _compare(
     split: Any = options.split
     with suppress(TypeError, ValueError):
         split = float(split)
-    keywords = {name: value for name, value in vars(reader).items() if value is not None}
+    keywords = {name: value for name, value in vars(reader).items() if value is not None} | known.beside()
     with screen.library_messages(output.quiet):
         result = evaluate(given, data, split, k=options.cuts, seed=seed, resamples=options.resamples, **keywords)
     if output.json:

@@ -140,6 +140,7 @@ def fit(
     """
     from considerate.cli.describe import describe_fit
     from considerate.data.output import check_apart
+    from considerate.data.side_information import read_side
     from considerate.distributed.session import room_for_shards
     from considerate.fitting.checkpoint import Checkpoints
     from considerate.fitting.memory import memory_override
@@ -151,7 +152,7 @@ def fit(
     recommender = Recommender(**vars(settings))
     request = replace(
         recommender.fit_request(data, reader=reader),
-        side=known.side(data, reader),
+        side=read_side(data, reader, **known.beside()),
         checkpoint=CheckpointOptions.parse(folder, checkpoints.checkpoint_every, checkpoints.resume),
         likes=not output.no_likes,
         keep_unfinished=output.save_interrupted,

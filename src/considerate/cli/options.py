@@ -99,19 +99,21 @@ def _number_or_word(text: str | float) -> Any:
 
 Backend = StrEnum("Backend", ["local", "ray"])
 Score = StrEnum("Score", ["like", "popularity", "popularity_x_like"])
-READER = tuple(entry.name for entry in fields(ReaderOptions) if entry.name not in ("time_column", "considered_where"))
+OF_FITS = ("time_column", "considered_where")
+READER = tuple(entry.name for entry in fields(ReaderOptions) if entry.name not in OF_FITS)
 
 Seed = Annotated[int, typer.Option(help="Seed of every draw; a whole number at least 0.")]
 Data = Annotated[
     str, typer.Argument(help="Parquet file or folder, CSV or other delimited text, or the address of a database.")
 ]
 Reader = Annotated[ReaderOptions, Panel("Reading the data", READER)]
-DatedReader = Annotated[ReaderOptions, Panel("Reading the data", (*READER, "time_column", "considered_where"))]
+StudyReader = Annotated[ReaderOptions, Panel("Reading the data", (*READER, "considered_where"))]
+DatedReader = Annotated[ReaderOptions, Panel("Reading the data", (*READER, *OF_FITS))]
 UntitledReader = Annotated[
     ReaderOptions, Panel("Reading the data", tuple(name for name in READER if "title" not in name))
 ]
 DatedUntitledReader = Annotated[
-    ReaderOptions, Panel("Reading the data", tuple(name for name in (*READER, "time_column") if "title" not in name))
+    ReaderOptions, Panel("Reading the data", tuple(name for name in (*READER, *OF_FITS) if "title" not in name))
 ]
 SETTINGS = tuple(entry.name for entry in fields(Parameters))
 Settings = Annotated[Parameters, Panel("The model", SETTINGS)]
@@ -194,13 +196,12 @@ class KnownGroup:
     user_groups: str | None = option("A file of users and the groups that they are in.", None)
     item_groups: str | None = option("A file of items and the groups of users that alone may have them.", None)
 
-    def side(self, data: str, reader: ReaderOptions) -> Any:
-        """What a fit is given beside the likes."""
+    def beside(self) -> dict[str, Any]:
+        """What a fit is given beside the likes, by the names of its arguments."""
         from considerate.data.known_tables import Impossible
-        from considerate.data.side_information import read_side
 
         rules = Impossible(self.impossible, self.available, self.active, self.user_groups, self.item_groups)
-        return read_side(data, reader, self.considered, None if rules == Impossible() else rules)
+        return {"considered": self.considered, "impossible": None if rules == Impossible() else rules}
 
 
 def read_ids(values: list[str] | None) -> list[str] | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from considerate.cli import screen
-from considerate.cli.options import Data, Output, Reader, StudySettings, grouped, option
+from considerate.cli.options import Data, Output, StudyReader, StudySettings, grouped, option
 from considerate.parameters import Parameters
 from considerate.study.names import plain_name
 from considerate.study.results import Results, duration, results_to_json, took
@@ -30,6 +30,11 @@ class StudyChoices:
     splits: int = option("How many splits, each with its own seed.", 5)
     no_peers: bool = option("Leave out BPR, ALS, EASE, the walk and GF-CF; popularity stays.", False)
     title: str | None = option("What to call the data; from its path if not given.", None)
+    considered: str | None = option(
+        "Pairs that were considered and not liked, which our fits are given; or --considered-where on DATA. They are "
+        "not judged.",
+        None,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +45,7 @@ class StudyOutput(Output):
 @grouped
 def study(
     data: Data,
-    reader: Reader,
+    reader: StudyReader,
     settings: StudySettings,
     options: StudyChoices,
     output: StudyOutput,
@@ -61,10 +66,12 @@ def study(
     studied = StudyOptions(changed, options.splits, seed, not options.no_peers, threads)
     quiet, begun = output.quiet, time.perf_counter()
     with open_report(output.output) as folder:
-        check_apart(str(folder / "results.json"), data, options.test, options.judged, reader.titles)
+        sources = data, options.test, options.judged, options.considered, reader.titles
+        check_apart(str(folder / "results.json"), *sources)
         with screen.library_messages(quiet):
             judged = {"judged": options.judged, "judged_where": options.judged_where, "test": options.test}
-            material = read_material(data, reader, **judged, title=options.title)
+            known = options.considered
+            material = read_material(data, reader, **judged, title=options.title, considered=known)
             work = Study(material, studied, folder=folder / CACHE)
             for part, package in missing_parts().items():
                 advice = f"{package} is not installed (pip install considerate[study])"

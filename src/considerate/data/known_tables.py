@@ -86,6 +86,20 @@ class PairTable:
     def of(cls, pairs: Interactions) -> PairTable:
         return cls(pairs.users, pairs.items, pairs.user_ids, pairs.item_ids, pairs.source)
 
+    def interactions(self) -> Interactions:
+        """The pairs in the form of likes."""
+        count = len(self.left)
+        return Interactions(self.left, self.right, self.left_ids, self.right_ids, None, self.source, count, count, ())
+
+    def without(self, likes: Interactions) -> PairTable:
+        """The pairs that are no likes, by their ids."""
+        users, items = match_rows(self.left_ids, likes.user_ids), match_rows(self.right_ids, likes.item_ids)
+        width = len(likes.item_ids)
+        keys = users[self.left] * width + items[self.right]
+        known = (users[self.left] >= 0) & (items[self.right] >= 0)
+        kept = ~(known & np.isin(keys, likes.users.astype(np.int64) * width + likes.items))
+        return replace(self, left=self.left[kept], right=self.right[kept])
+
     def by_left(self) -> Adjacency:
         return Adjacency.of_pairs(self.left, self.right, len(self.left_ids), len(self.right_ids))
 
@@ -130,8 +144,8 @@ class ImpossibleTables:
 def read_pairs(source: Any, options: ReaderOptions, where: str | None = None) -> PairTable:
     """Pairs of users and items from any source that likes are read from, by the likes' columns where the source has
     them. Each row is a pair, or each that the rule keeps. A database is (address, query)."""
-    if isinstance(source, Interactions):
-        return PairTable.of(source)
+    if isinstance(source, PairTable | Interactions):
+        return source if isinstance(source, PairTable) else PairTable.of(source)
     if is_sparse(source):
         return PairTable.of(read_likes(source, ReaderOptions()))
     if isinstance(source, tuple) and len(source) == 2 and all(isinstance(part, str) for part in source):

@@ -13,7 +13,9 @@ from typing import Any, Unpack
 import numpy as np
 
 from considerate.data import Interactions, ReaderOptions, read_dated_likes
+from considerate.data.known_tables import ImpossibleTables, PairTable
 from considerate.data.options import ReaderKeywords
+from considerate.data.side_information import read_side
 from considerate.data.vocabulary import Vocabulary, match_rows
 from considerate.errors import UsageError
 from considerate.evaluation.bootstrap import RESAMPLES
@@ -72,6 +74,8 @@ def evaluate(
     k: int | Sequence[int] = (10, 20),
     seed: int = 0,
     resamples: int = RESAMPLES,
+    considered: Any = None,
+    impossible: Any = None,
     **reader: Unpack[ReaderKeywords],
 ) -> Evaluation:
     """Rank likes that are held out, by one recommender or several, with popularity beside them.
@@ -94,7 +98,9 @@ def evaluate(
     k          lengths of the lists
     seed       of splits, fits of peers, and intervals
     resamples  of the bootstrap over users
-    reader     options of `read_interactions`, such as where="rating >= 4" and time_column="timestamp"
+    considered, impossible   what `Recommender.fit` is given beside the likes, for those of ours that are fitted here;
+               likes that are held out are not among the considered pairs
+    reader     options of `Recommender.fit`, such as where="rating >= 4" and time_column="timestamp"
 
     Rankings are full, over all items that the user did not like before. A user who is not in training is folded in
     from their earlier likes; the result says how many were. Differences are paired by user against the first model.
@@ -116,7 +122,15 @@ def evaluate(
     if split == "test" and not all_fitted:
         raise UsageError("split='test' leaves nothing to fit to; give fitted Recommenders alone, or another split.")
     protocol = make_protocol(likes, split, seed, fitted, test)
-    return Evaluator(protocol, likes, cuts, Bootstrap(seed, resamples)).run(entries)
+    side = read_side(data, options, considered, impossible)
+    if side.known is not None and not any(isinstance(entry.model, Recommender) for entry in entries):
+        raise UsageError("considered and impossible are for a Recommender that is fitted here; there is none.")
+    evaluator = Evaluator(protocol, likes, cuts, Bootstrap(seed, resamples))
+    evaluator.considered, evaluator.impossible = side.considered, side.impossible
+    for known in (likes, test):
+        if known is not None and evaluator.considered is not None:
+            evaluator.considered = evaluator.considered.without(known)
+    return evaluator.run(entries)
 
 
 @dataclass(frozen=True)
@@ -209,6 +223,8 @@ class Evaluator:
     def __init__(self, protocol: Protocol, likes: Interactions, k: tuple[int, ...], bootstrap: Bootstrap) -> None:
         self.protocol, self.likes, self.k, self.bootstrap = protocol, likes, k, bootstrap
         self.notes: list[str] = []
+        self.considered: PairTable | None = None  # what our fits are given beside the likes
+        self.impossible: ImpossibleTables | None = None
         self.item_count = len(protocol.item_ids)
         most = most_users(self.item_count)
         if len(np.unique(protocol.held.users)) > most:
@@ -267,7 +283,7 @@ class Evaluator:
         if isinstance(model, Recommender):
             model, watch = copy.deepcopy(model), Stopwatch()
             with watch:
-                model.fit(self.protocol.train)
+                model.fit(self.protocol.train, considered=self.considered, impossible=self.impossible)
             return self.ours(entry.name, model.model_, model, watch.seconds)
         if isinstance(model, Model):
             return self.ours(entry.name, model, entry.given, None)

@@ -217,7 +217,7 @@ class Study:
         **about: Any,
     ) -> Stage:
         """A stage that computes `work(settings, compute)`; its result depends on `about` too."""
-        compute = Compute(self.options.seed + split, self._backend.threads, self._backend.map)
+        compute = Compute(self.options.seed + split, self._backend.threads, self._backend.map, self.material.considered)
         version: str | None = code_version(*fits.OUR_CODE, *fits.CODE)
         about |= {"settings": dict(settings), "seed": self.options.seed, "split": split}
         if peer is not None:

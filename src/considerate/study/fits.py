@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from considerate.data import ReaderOptions
 from considerate.data.graph import Graph, Run, run_serially
+from considerate.data.side_information import read_side
 from considerate.evaluation.considered import considered_aucs, judged_split
 from considerate.evaluation.fitted import p_like
 from considerate.evaluation.metrics import coverage, gini, mean_popularity, novelty, rank_scores, recall
@@ -69,10 +71,11 @@ class Compute:
     seed: int
     threads: int
     run: Run[Any, Any]
+    considered: Any = None  # pairs that our fits are given beside the likes, a scipy matrix
 
     def seeded(self, peer: Peer) -> Compute:
         """The same for a seeded fit of a peer, which may take one thread only."""
-        return Compute(self.seed, 1, run_serially) if peer.one_thread else self
+        return replace(self, threads=1, run=run_serially) if peer.one_thread else self
 
 
 @dataclass(frozen=True)
@@ -133,7 +136,8 @@ def our_sweeps(train: Graph, settings: Settings, compute: Compute) -> Iterator[t
     knob itself, on the likes that it chooses all else on."""
     chosen = dict(settings) | {"popularity": 0.0, "seed": compute.seed, "threads": compute.threads}
     recommender, matrix, watch = Recommender(**chosen), training_matrix(train), Stopwatch()
-    steps = recommender.fit_steps(matrix)
+    side = read_side(matrix, ReaderOptions(), compute.considered)
+    steps = recommender.fit_steps(replace(recommender.fit_request(matrix), side=side))
     while True:
         with watch:
             step = next(steps, None)

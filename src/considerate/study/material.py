@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from considerate.data import Interactions, ReaderOptions, read_interactions, read_judged, read_likes
 from considerate.data.graph import Graph
 from considerate.data.inputs import scheme_of
+from considerate.data.side_information import read_side
 from considerate.data.vocabulary import Titles, Vocabulary
 from considerate.errors import UsageError
 from considerate.evaluation.split import HeldOut, edge_keys, given_likes, pair_keys, rows_in
@@ -61,6 +62,7 @@ class Material:
     user_ids: Vocabulary | None = None
     item_ids: Vocabulary | None = None
     titles: Titles | None = None
+    considered: Any = None  # pairs that our fits are given beside the likes, a scipy matrix
 
     def item(self, row: int) -> str:
         """The title of an item, or its id."""
@@ -77,6 +79,7 @@ class Material:
         shape = np.array([self.graph.item_count, judged is None, test is None])
         pairs = [] if judged is None else [judged.users, judged.items, judged.liked_users, judged.liked_items]
         pairs += [] if test is None else [test.users, test.items]
+        pairs += [] if self.considered is None else [self.considered.indptr, self.considered.indices]
         return fingerprint(likes.starts, likes.indices, shape, *pairs)
 
 
@@ -88,9 +91,12 @@ def read_material(
     judged_where: str | None = None,
     test: Any = None,
     title: str | None = None,
+    considered: Any = None,
 ) -> Material:
     """The likes of a source; with a rule, the rows that fail it are pairs considered and not liked.
 
+    considered      pairs that our fits are given beside the likes, or rows by the reader's rule of them; they are not
+                    judged
     judged          another source of such truth: its rows that satisfy the rule are likes, those that fail it are not
     judged_where    its rule, if it is not the same
     test            likes to rank, if the split is given
@@ -115,7 +121,9 @@ def read_material(
         path = Path(urlsplit(data).path if scheme_of(data) else data)  # of an address neither passwords nor options
         title = path.stem if path.stem not in ("ratings", "train", "likes", "data") else None
         title = title or path.resolve().parent.name or path.stem
-    return make_material(likes, rule=rule, not_liked=others, judged=truth, test=tested, title=title)
+    given = read_side(data, reader, considered).considered
+    pairs = None if given is None else given.interactions()
+    return make_material(likes, rule=rule, not_liked=others, judged=truth, test=tested, title=title, considered=pairs)
 
 
 def make_material(
@@ -126,8 +134,10 @@ def make_material(
     judged: tuple[Interactions, Interactions | None] | None = None,
     test: Interactions | None = None,
     title: str | None = None,
+    considered: Interactions | None = None,
 ) -> Material:
-    """Material from likes that were read; `not_liked` and `judged` (likes, others) are the truth about p(like)."""
+    """Material from likes that were read; `not_liked` and `judged` (likes, others) are the truth about p(like), and
+    `considered` what our fits are given beside the likes."""
     likes = read_interactions(likes)
     notes = [*likes.notes]
     graph = make_graph(likes)
@@ -142,14 +152,21 @@ def make_material(
         if not len(truth.users) or not len(truth.liked_users):
             notes.append("the judged pairs are all of one kind: p(like) cannot be checked against them")
             truth = None
-    elif not_liked is not None:
+    given = None
+    if considered is not None:
+        from scipy.sparse import csr_matrix
+
+        rows = _pairs(likes, considered, known, "the considered pairs", notes)
+        given = csr_matrix((np.ones(len(rows[0]), np.float32), rows), shape=(graph.user_count, graph.item_count))
+        known = np.append(known, pair_keys(*rows, graph.item_count))
+    if judged is None and not_liked is not None:
         users, items = _pairs(likes, not_liked, known, "pairs that fail the rule", notes)
         truth = Judged(users, items, empty, empty) if len(users) else None
     held = None if test is None else given_likes(likes, test)
     if held is not None and held.left_out:
         notes.append(f"{held.left_out:,} likes of the test are of users or items without training, and are left out")
     names = (likes.user_ids, likes.item_ids, likes.titles)
-    return Material(title or likes.source, likes.source, rule, graph, tuple(notes), truth, held, *names)
+    return Material(title or likes.source, likes.source, rule, graph, tuple(notes), truth, held, *names, given)
 
 
 def _pairs(
