@@ -192,6 +192,7 @@ def test_every_setting_reaches_the_model(folder: Path, tmp_path: Path) -> None:
         "factors": 2,
         "hidden": "expected",
         "negatives": 1.5,
+        "considered_are": "some",
         "rate": 0.9,
         "gamma": 0.7,
         "consideration": "walk",

@@ -41,11 +41,11 @@ class Impossible:
     is for nobody else.
     """
 
-    pairs: Any = None
-    available: Any = None
-    active: Any = None
-    user_groups: Any = None
-    item_groups: Any = None
+    pairs: Any = None  #: of users and items
+    available: Any = None  #: item, from, until
+    active: Any = None  #: user, from, until
+    user_groups: Any = None  #: user, group
+    item_groups: Any = None  #: item, group
 
     def __post_init__(self) -> None:
         if (self.user_groups is None) != (self.item_groups is None):
