@@ -33,6 +33,12 @@ def parsed(arguments: list[str]) -> dict[str, Any]:
     return options
 
 
+def test_the_page_of_serving_names_the_files() -> None:
+    page = (FOLDER.parents[1] / "docs" / "serving.md").read_text()
+    named = set(re.findall(r"\]\(\.\./deploy/serve/([\w.]+)\)", page))
+    assert named == {path.name for path in FOLDER.iterdir()}
+
+
 def test_the_commands_are_taken() -> None:
     image = json.loads(re.search(r"^CMD (.*)$", DOCKERFILE, re.M)[1])  # type: ignore[index]
     for arguments in (image, COMPOSE["services"]["serve"]["command"], CONTAINER["args"]):
