@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from typer.testing import CliRunner
 import considerate
 from considerate import Impossible, Recommender
 from considerate.cli import app
-from considerate.data import known
+from considerate.data import known, read_interactions
 from considerate.data.graph import Adjacency, Graph, divide, run_serially
 from considerate.data.known import Known
 from considerate.data.known_tables import read_impossible, read_pairs, read_times
@@ -27,12 +28,14 @@ from considerate.distributed.division import Division
 from considerate.errors import CheckpointError, DataError, MemoryLimitError, ModelFileError, UsageError
 from considerate.evaluation.calibration import recovery
 from considerate.fitting.memory import WalkSize, check_memory, known_memory, needed_memory
+from considerate.fitting.session import make_graph
+from considerate.inference.updates import RowClasses
 from considerate.model.file import load_model
 from considerate.parameters import FitPlan
 from considerate.simulation.simulate import simulate_from_model
 from considerate.study.fits import Compute, fit_ours
 from considerate.study.material import read_material
-from divided_fits import assert_same, made, several_parts
+from divided_fits import assert_same, made, several_parts, small_leaves
 from test_known import rows_of
 
 USERS, ITEMS = 60, 40
@@ -240,8 +243,18 @@ def large() -> tuple[sp.csr_matrix, dict[str, Any]]:
     return likes, {"considered": pairs[0], "impossible": Impossible(pairs[1], until, active)}
 
 
+@pytest.fixture(params=[None, 40], ids=["no light items", "light items"])
+def leaves(request):
+    """Items of few likes are summed from their edges, which travel; so small a graph has some if a leaf has many."""
+    with nullcontext() if request.param is None else small_leaves(request.param):
+        classes = RowClasses.of_items(make_graph(read_interactions(large()[0])), 1.7)
+        assert bool(classes.light) == (request.param is not None)
+        assert not classes.is_light.all()
+        yield
+
+
 @pytest.mark.parametrize("kind", SETTINGS)
-def test_the_same_bits_for_any_threads_and_out_of_core(kind, tmp_path):
+def test_the_same_bits_for_any_threads_and_out_of_core(kind, leaves, tmp_path):
     likes, beside = large()
     plain = made(**SETTINGS[kind]).fit(likes, **beside)
     assert_same(made(**SETTINGS[kind] | {"threads": 2}).fit(likes, **beside), plain)

@@ -26,6 +26,7 @@ from divided_fits import SETTINGS, assert_same, made, write_likes
 from feature_fits import fitted, side_of
 from likes import fit_steps
 from ray_cluster import kill_worker, start_shared_ray
+from test_known_fits import large
 
 ray = pytest.importorskip("ray")
 
@@ -78,6 +79,18 @@ def test_weights_of_features_have_the_bits_of_one_machine(likes: Path) -> None:
     side = side_of(likes)
     found = fitted(likes, side, RayBackend(workers=2, threads=1), opening=2)
     assert_same(found, fitted(likes, side, opening=2))
+
+
+@pytest.mark.usefixtures("running")
+def test_known_pairs_and_rules_have_the_bits_of_one_machine() -> None:
+    likes, beside = large()
+    settings = {"opening": 2, "negatives": 0.7}
+    found = made(**settings).fit(likes, **beside, backend=RayBackend(workers=2, threads=1))
+    wanted = made(**settings).fit(likes, **beside)
+    assert_same(found, wanted)
+    ids = found.recommend([3, 1700], N=300)[0]
+    assert np.array_equal(ids, wanted.recommend([3, 1700], N=300)[0])
+    assert (ids < 0).any(), "what is impossible is left out"
 
 
 @pytest.mark.usefixtures("running")
