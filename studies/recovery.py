@@ -29,10 +29,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from considerate import Recommender
-from considerate.data.graph import Adjacency, Graph, transpose
+from considerate.data.graph import Adjacency, Graph
 from considerate.evaluation.calibration import EQUAL, fit_recalibration, reliability
-from considerate.inference.hidden import Terms
-from considerate.inference.posterior import Posterior
+from considerate.inference.hidden import Observed
 from considerate.inference.sweep import InMemory
 from considerate.kernels.threads import LocalBackend
 from considerate.model.predict import INTERVAL, like_probability, logit_moments, sigmoid
@@ -147,34 +146,17 @@ def fit_drawn(sample: ModelSample, **settings: Any) -> Figures:
     return figures(sample, mean.astype(np.float64), deviation.astype(np.float64))
 
 
-class KnownH:
-    """The true H in every sweep: what q(H) would have to know."""
-
-    deterministic = True
-
-    def __init__(self, graph: Graph, sample: ModelSample) -> None:
-        counts = np.bincount(sample.hidden_users[~sample.liked], minlength=sample.user_count)
-        starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-        self.by_user = Adjacency(starts, sample.hidden_items[~sample.liked].astype(np.int32))
-        self.by_item = transpose(self.by_user, graph.item_count)
-
-    def user_terms(self, sweep: int, posterior: Posterior, run: Any) -> Terms:
-        return Terms(unliked=self.by_user)
-
-    def item_terms(self, sweep: int, posterior: Posterior, run: Any) -> Terms:
-        return Terms(unliked=self.by_item)
-
-    def settled(self, sweep: int) -> bool:
-        return True
-
-
 def fit_known(sample: ModelSample, count: int = 40) -> Figures:
     """The likes and the true negatives."""
     users, items = sample.users.astype(np.int32), sample.items.astype(np.int32)
     graph = Graph.from_pairs(users, items, sample.user_count, sample.item_count)
     settings = FitPlan(factors=sample.user_vectors.shape[1])
     with LocalBackend() as backend:
-        for done in InMemory(graph, KnownH(graph, sample), settings, backend).sweeps():
+        unliked = sample.hidden_users[~sample.liked], sample.hidden_items[~sample.liked]
+        given = Observed(
+            Adjacency.of_pairs(*unliked, graph.user_count, graph.item_count), graph.item_count, backend.map
+        )
+        for done in InMemory(graph, given, settings, backend).sweeps():
             if done.state.sweep == count:
                 break
     q = done.state.posterior

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -162,7 +163,7 @@ class UserPartition(Partition):
         assert self.graph.known is not None
         return self.graph.known.considered
 
-    @property
+    @cached_property
     def _expanded(self) -> Known | None:
         """What is known of the users here, with the rules written out."""
         return None if self.graph.known is None else self.graph.known.expanded(self.graph.likes)
