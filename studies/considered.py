@@ -25,6 +25,7 @@ from considerate.evaluation.considered import considered_report, judged_split
 from considerate.evaluation.fitted import p_like
 from considerate.evaluation.split import HeldOut, edge_keys, is_among, pair_keys, rows_in, share_per_user
 from considerate.kernels.threads import LocalBackend
+from considerate.model.model import Model
 from considerate.model.predict import UNCHANGED
 from considerate.study.peers import training_matrix
 from studies.movielens import default_folder
@@ -51,7 +52,7 @@ def load(folder: Path, name: str, seed: int) -> tuple[HeldOut, np.ndarray[Any, A
     return share_per_user(graph, seed, 0.1), keys // sizes[1], keys % sizes[1]
 
 
-def run(label: str, settings: dict[str, Any], held: HeldOut, users: Any, items: Any, seed: int) -> None:
+def run(label: str, settings: dict[str, Any], held: HeldOut, users: Any, items: Any, seed: int) -> Model:
     model = Recommender(seed=seed, **settings).fit(training_matrix(held.train)).model_
     p = p_like(model, np.append(held.users, users), np.append(held.items, items), UNCHANGED)
     liked = np.arange(len(p)) < len(held.users)
@@ -60,11 +61,12 @@ def run(label: str, settings: dict[str, Any], held: HeldOut, users: Any, items: 
     print(f"{label:16} p(like): ECE {table.calibration_error:.4f}, AUC {table.auc:.4f}, slope {slope:.3f}", flush=True)
     judged = judged_split(held, users, items, seed)
     if judged is None:
-        return
+        return model
     with LocalBackend() as backend:
         found = considered_report(model, judged, seed=seed, run=backend.map)
     for name, row in found["auc"].items():
         print(f"{'':16}   {name:9} {row['mean']:.4f} ({row['low']:.4f}, {row['high']:.4f})", flush=True)
+    return model
 
 
 def main() -> None:

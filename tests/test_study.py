@@ -113,6 +113,8 @@ def test_every_figure_has_its_data(results: Results) -> None:
         "r = 1, head corrected",
         "r = 1/2",
         "r = 1/2, head corrected",
+        "r = 1, closed form",
+        "r = 1, half-edges",
     ]
     models = ["default", "the paper's, r = 1", "the paper's, r = 1/2"]
     assert [one.name for one in results.errors] == models

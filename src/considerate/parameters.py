@@ -114,9 +114,10 @@ class Parameters:
     )
     hidden: str = setting(
         "sampled",
-        "how to average over the hidden graph: draw it (sampled, the paper's way) or in closed form (expected)",
+        "how to average over the hidden graph: draw it (sampled, the paper's way), in closed form (expected), or, for "
+        "study, draw it by the paper's other scheme, from degrees of users and items (half-edges)",
         "draws rank better, and their p(like) is better calibrated; expected takes less time",
-        words=("sampled", "expected"),
+        words=("sampled", "expected", "half-edges"),
     )
     negatives: float | str = setting(
         5.0,
@@ -189,8 +190,7 @@ class Parameters:
     )
     opening: int | None = setting(
         None,
-        "sweeps in closed form before H is drawn, where hidden is sampled; 0 is the paper's way. If not given 5 with "
-        "the walk, else 0",
+        "sweeps in closed form before H is drawn; 0 is the paper's way. If not given 5 with the walk, else 0",
         "a sweep in closed form is cheap and free of noise: five of them come near the final ranking",
         low=0,
         high=100_000,
@@ -326,9 +326,9 @@ class Parameters:
                 f"negatives is 'auto' and considered_are is {self.considered_are!r}, where the pairs that are given "
                 "decide how many there are to a like; leave negatives out."
             )
-        if self.tilt != 0 and self.hidden == "expected":
+        if self.tilt != 0 and self.hidden != "sampled":
             raise UsageError(
-                f"tilt is {self.tilt} and hidden is 'expected'; only draws are tilted: set hidden='sampled'."
+                f"tilt is {self.tilt} and hidden is {self.hidden!r}; only draws are tilted: set hidden='sampled'."
             )
 
     def plan(self) -> FitPlan:
@@ -367,9 +367,9 @@ def _opening(given: Parameters) -> int:
 # form ends when its bound does, and what it opens is nearly there when the draws begin.
 _DEFAULTS: dict[str, Callable[[Parameters], float]] = {
     "opening": _opening,
-    "tolerance": lambda given: 5e-4 if given.hidden == "sampled" and not _opening(given) else 2e-3,
+    "tolerance": lambda given: 5e-4 if given.hidden != "expected" and not _opening(given) else 2e-3,
     "step_delay": lambda given: _opening(given) or 10,
-    "precision_delay": lambda given: 5 if given.hidden == "sampled" else 2,
+    "precision_delay": lambda given: 2 if given.hidden == "expected" else 5,
     "likelihood_weight": lambda given: 1.5,
     "popularity": lambda given: RANKING_WEIGHTS[given.consideration][0],
 }
@@ -432,7 +432,7 @@ class FitPlan:
     that is still to be chosen stands here with the number that it has if it cannot be."""
 
     factors: int = 20  # K
-    hidden: str = "sampled"  # or "expected"
+    hidden: str = "sampled"  # or "expected", "half-edges"
     negatives: float = 1.0  # c
     considered_are: str = "some"  # or "sample" or "all"
     rate: float = 1.0  # r

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "half_edges.hpp"
 #include "simulate.hpp"
 
 namespace nb = nanobind;
@@ -120,6 +121,33 @@ auto consider(Input<std::int32_t> counts, Input<double> weights, std::uint64_t s
   return std::make_tuple(hand_over(std::move(users), edges), hand_over(std::move(items), edges));
 }
 
+auto join_around_likes(Input<std::int32_t> user_counts, Input<std::int32_t> item_counts,
+                       Input<std::int64_t> liked_starts, Input<std::int32_t> liked, std::uint64_t seed,
+                       std::uint64_t sweep, int tries) {
+  const auto users = static_cast<std::int64_t>(user_counts.size()),
+             items = static_cast<std::int64_t>(item_counts.size());
+  require(within(user_counts, item_counts.size()) && within(item_counts, user_counts.size()),
+          "a count exceeds the other side");
+  require(static_cast<std::int64_t>(liked_starts.size()) == users + 1 && liked_starts.data()[0] == 0 &&
+              liked_starts.data()[users] == static_cast<std::int64_t>(liked.size()),
+          "starts");
+  for (std::size_t e = 0; e < liked.size(); ++e)
+    require(liked.data()[e] >= 0 && liked.data()[e] < items, "an item is out of range");
+  JoinedAround done;
+  std::unique_ptr<std::int32_t[]> of_users, of_items;
+  {
+    nb::gil_scoped_release release;
+    done = join_around(user_counts.data(), users, item_counts.data(), items, liked_starts.data(), liked.data(), seed,
+                       sweep, tries);
+    of_users.reset(new std::int32_t[done.users.size()]);
+    of_items.reset(new std::int32_t[done.items.size()]);
+    std::copy(done.users.begin(), done.users.end(), of_users.get());
+    std::copy(done.items.begin(), done.items.end(), of_items.get());
+  }
+  return std::make_tuple(hand_over(std::move(of_users), done.users.size()),
+                         hand_over(std::move(of_items), done.items.size()), done.redraws, done.left_out);
+}
+
 }  // namespace
 
 void bind_simulate(nb::module_& m) {
@@ -129,6 +157,9 @@ void bind_simulate(nb::module_& m) {
         "Redraw one user and one item at a time until the sums agree; see simulate_reference.equalise_degrees.");
   m.def("join_half_edges", &join, "user_degrees"_a, "item_degrees"_a, "seed"_a, "attempt"_a,
         "A random graph with these degrees and no double edge; see simulate_reference.join_half_edges.");
+  m.def("join_around", &join_around_likes, "user_counts"_a, "item_counts"_a, "liked_starts"_a, "liked"_a, "seed"_a,
+        "sweep"_a, "tries"_a,
+        "Half-edges joined at random, no pair twice and none that is liked: (users, items, redraws, left out).");
   m.def("draw_considered", &consider, "counts"_a, "weights"_a, "seed"_a,
         "Items by popularity without replacement; see simulate_reference.draw_considered.");
 }

@@ -102,6 +102,11 @@ def check_request(backend: PartitionedBackend, request: FitRequest) -> None:
             "considered and impossible pairs stay with their users; divide by users, with inner_sweeps=1, or leave "
             "them out."
         )
+    if plan.hidden == "half-edges":
+        raise UsageError(
+            "hidden is 'half-edges', which are joined over the whole graph, and the graph is divided; fit in memory, "
+            "or set hidden to 'sampled' or 'expected'."
+        )
     if plan.tilt != 0 and (backend.resident == ITEMS or backend.inner_sweeps > 1):
         raise UsageError(
             f"tilt is {plan.tilt}, and tilted draws lean on all items as they are when a sweep starts; divide by "

@@ -63,9 +63,10 @@ def needed_memory(users: int, items: int, edges: int, plan: FitPlan, walk: WalkS
     hidden = 0.0
     if plan.opens_closed:
         hidden = 12 * closed_form_groups(plan, items)[0] * users + 8 * users  # alpha, floor, l; T
-    if plan.hidden == "sampled":
+    if plan.hidden != "expected":
         drawn = min(plan.negatives * edges, users * items - edges)
         hidden += (8 + low) * drawn + 8 * (users + items)  # H by user and by item; an opening keeps its own
+        hidden += 64 * (drawn + edges) * (plan.hidden == "half-edges")  # the set of pairs, at most
     sweep += hidden
     if users * rows > NEAR_BYTES:
         sweep += _sums_memory(users, items, edges, plan)
@@ -195,7 +196,7 @@ def check_memory(
     advice = "a fit out of core or a machine with more memory is needed"
     if factors:
         advice = f"factors={factors[-1]} would fit"
-    elif plan.hidden == "sampled" and fits(hidden="expected"):
+    elif plan.hidden != "expected" and fits(hidden="expected"):
         advice = "hidden='expected' would fit"
     raise MemoryLimitError(
         f"This fit needs about {needed / 1e9:.1f} GB and {room / 1e9:.1f} GB are free; {advice} "

@@ -29,6 +29,7 @@ from considerate.inference.hidden import (
     Draws,
     Estimator,
     Expected,
+    HalfEdges,
     Observed,
     Opening,
     Sampled,
@@ -291,7 +292,10 @@ def make_estimator(
 
     if plan.hidden == "expected":
         return expected()
-    sampled = Sampled(*likes, Draws.of(weights, consideration, plan.tilt), plan.negatives, plan.seed, known=known)
+    if plan.hidden == "half-edges" and known is not None:
+        raise UsageError("hidden is 'half-edges', which knows the likes alone; leave considered and impossible out.")
+    sampler = HalfEdges if plan.hidden == "half-edges" else Sampled
+    sampled = sampler(*likes, Draws.of(weights, consideration, plan.tilt), plan.negatives, plan.seed, known=known)
     return Opening(plan.opening, expected(), sampled) if plan.opening else sampled
 
 

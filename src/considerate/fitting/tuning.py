@@ -41,7 +41,7 @@ KNOBS = tuple(0.25 * step for step in range(7))  # of log pi, tried first; on a 
 LIFTS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0)  # of log lift; at the end the walk is alone
 FINER = (0.1, 0.05)  # steps around the best, on the same scale
 RHOS = (1.0, 2.0, 4.0, 8.0)
-NEGATIVES = {"sampled": (5.0, 10.0, 20.0), "expected": (5.0, 15.0, 45.0)}  # in closed form, more of them cost nothing
+NEGATIVES, NEGATIVES_CLOSED = (5.0, 10.0, 20.0), (5.0, 15.0, 45.0)  # in closed form, more of them cost nothing
 FLATTER = (0.0, 0.25, 0.5)  # what is taken off gamma
 SWEEPS = 12  # of a trial: past the start, before the steps shrink
 LEAST_USERS = 100  # held-out likes that a choice can be made on
@@ -128,7 +128,7 @@ class Search:
         self.weighed = [name for name in self.names if name in Weights._fields]
         ladders: dict[str, tuple[float, ...]] = {
             "likelihood_weight": RHOS,
-            "negatives": NEGATIVES[plan.hidden],
+            "negatives": NEGATIVES_CLOSED if plan.hidden == "expected" else NEGATIVES,
             "gamma": tuple((plan.gamma or 0.0) - less for less in FLATTER),
         }
         self.fitted = {name: ladder for name, ladder in ladders.items() if name in plan.tuned}

@@ -296,3 +296,12 @@ def walk_slots(
     mix: float,
 ) -> NDArray[np.int32]: ...
 def inverse_factor(matrix: NDArray[np.float64]) -> NDArray[np.float64]: ...
+def join_around(
+    user_counts: NDArray[np.int32],
+    item_counts: NDArray[np.int32],
+    liked_starts: NDArray[np.int64],
+    liked: NDArray[np.int32],
+    seed: int,
+    sweep: int,
+    tries: int,
+) -> tuple[NDArray[np.int32], NDArray[np.int32], int, int]: ...

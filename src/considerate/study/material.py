@@ -20,7 +20,8 @@ from considerate.data.vocabulary import Titles, Vocabulary
 from considerate.errors import UsageError
 from considerate.evaluation.split import HeldOut, edge_keys, given_likes, pair_keys, rows_in
 from considerate.fitting.session import make_graph, make_popularity
-from considerate.inference.hidden import Sampled, positives_to_negatives
+from considerate.inference.hidden import HalfEdges, Sampled, positives_to_negatives
+from considerate.inference.hidden.saturation import Saturation
 from considerate.kernels.threads import Backend
 from considerate.parameters import FitPlan
 from considerate.simulation.degrees import degree_histogram, fit_power_law, fit_power_law_cutoff
@@ -190,8 +191,8 @@ def _pairs(
 
 def drawn_hidden(graph: Graph, plan: FitPlan, backend: Backend) -> Any:
     """The unliked edges of one drawn H, by user."""
-    popularity = make_popularity(graph, plan, backend)
-    sampled = Sampled(graph.by_user, graph.user_blocks, popularity.weights, plan.negatives, plan.seed)
+    popularity, sampler = make_popularity(graph, plan, backend), HalfEdges if plan.hidden == "half-edges" else Sampled
+    sampled = sampler(graph.by_user, graph.user_blocks, popularity.weights, plan.negatives, plan.seed)
     return sampled.draw(1, backend.map)
 
 
@@ -224,12 +225,19 @@ def degree_law(side: str, graph: str, degrees: NDArray[Any]) -> Degrees:
 
 
 def study_balance(graph: Graph, seed: int, backend: Backend) -> Iterator[Balance]:
-    """Positives to negatives for two rates, with and without the correction of the head."""
+    """Positives to negatives: for two rates, with and without the correction of the head; in closed form; and where
+    half-edges of users and items are joined."""
     for name, rate in RATES.items():
         for corrected in (False, True):
             unliked = drawn_hidden(graph, FitPlan(rate=rate, head_correction=corrected, seed=seed), backend)
             liked, others = positives_to_negatives(graph, unliked)
             yield _balance(f"{name}, head corrected" if corrected else name, liked, others)
+    degree, plan = graph.by_item.degrees, FitPlan(seed=seed)
+    inclusion = Saturation(make_popularity(graph, plan, backend).weights).inclusion
+    masses = inclusion.masses(graph.by_user, graph.user_blocks, plan.negatives, backend.map)
+    yield _balance("r = 1, closed form", degree, inclusion.expected_per_item(masses))
+    unliked = drawn_hidden(graph, replace(plan, hidden="half-edges"), backend)
+    yield _balance("r = 1, half-edges", *positives_to_negatives(graph, unliked))
 
 
 def _balance(name: str, liked: NDArray[Any], others: NDArray[Any]) -> Balance:

@@ -61,9 +61,9 @@ class Degrees:
 class Balance:
     """Positives to negatives of every item in one draw of H (fig. 3)."""
 
-    name: str  # "r = 1", "r = 1/2, head corrected"
+    name: str  # "r = 1", "r = 1/2, head corrected", "r = 1, half-edges"
     degree: list[int]  # [items] of at least one like
-    negatives: list[int]  # [items] drawn
+    negatives: list[float]  # [items] drawn, or expected
     bin_centre: list[float]  # [bins] of degree
     bin_ratio: list[float]  # [bins] positives / negatives, summed over the bin
 

@@ -1,15 +1,16 @@
 """q(H), the hidden graph of what was considered: its popularity histogram, and how to average over it.
 
-`Sampled` draws H and sums over its edges (the paper's Algorithm 1); `Expected` takes the expectation in closed
-form; `Opening` does the one after the other. They give a pass over the rows of one side its `Terms`. What is *known* of
-h beside the likes (data/known.py) they keep: pairs that were considered are edges of every H, and what is impossible is
-never drawn. `Observed` has no other edges than those known.
+`Sampled` draws H and sums over its edges (the paper's Algorithm 1), `HalfEdges` draws it from degrees of both sides;
+`Expected` takes the expectation in closed form; `Opening` does the one after the other. They give a pass over the rows
+of one side its `Terms`. What is *known* of h beside the likes (data/known.py) they keep: pairs that were considered are
+edges of every H, and what is impossible is never drawn. `Observed` has no other edges than those known.
 """
 
 from considerate.inference.hidden.consideration import Consideration
 from considerate.inference.hidden.estimator import Estimator, Terms
 from considerate.inference.hidden.expected import Expected, Shares
 from considerate.inference.hidden.groups import Grouping, ItemGroups, ItemSums, UserGroups
+from considerate.inference.hidden.half_edges import HalfEdges
 from considerate.inference.hidden.observed import Observed
 from considerate.inference.hidden.opening import Opening
 from considerate.inference.hidden.popularity import (
@@ -27,6 +28,7 @@ __all__ = [
     "Estimator",
     "Expected",
     "Grouping",
+    "HalfEdges",
     "Inclusion",
     "ItemGroups",
     "ItemSums",

@@ -1,0 +1,50 @@
+"""HalfEdges: the first scheme for H of the paper's section 4.1, for study.
+
+A user of d_m likes gets Poisson(c d_m) half-edges, an item Poisson(c |G| pi_n / sum of pi), which with pi_n = d_n is
+Poisson(c d_n): in H both have (1 + c) d edges on average, as far as there are others whom they are not joined to. The
+half-edges are joined at random, no pair twice and none that is in G; those that cannot be are exchanged with others.
+
+Draws from pi without replacement (`Sampled`) give a user exactly c d_m edges, and an item fewer than c d_n the more
+popular it is. Here an item keeps its degree, and a user's varies.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from considerate.data.graph import Adjacency, run_serially
+from considerate.inference.hidden.sampled import Sampled
+from considerate.inference.posterior import Side
+from considerate.kernels import compiled
+
+STREAM = 41  # of the degrees
+TRIES = 50  # exchanges that are tried for a pair
+
+
+class HalfEdges(Sampled):
+    """Unliked edges that half-edges of users and items make; a function of (seed, sweep)."""
+
+    redraws = 0  # pairs of the last sweep that were exchanged
+    left_out = 0  # half-edges of the last sweep without a partner
+
+    def draw(self, sweep: int, run: Any = run_serially, sides: tuple[Side, Side] | None = None) -> Adjacency:
+        """The unliked edges of H^(sweep), by user. One thread joins them."""
+        likes, items = self.by_user, len(self.weights)
+        random = np.random.Generator(np.random.Philox(key=[self.seed, STREAM], counter=[0, 0, 0, sweep]))
+        of_item = np.bincount(likes.indices, minlength=items)
+        share = self.weights / self.weights.sum()
+
+        def half_edges(mean: NDArray[Any], room: NDArray[np.int64]) -> NDArray[np.int32]:
+            return np.minimum(random.poisson(mean), room).astype(np.int32)
+
+        counts = (
+            half_edges(self.negatives * likes.degrees, items - likes.degrees),
+            half_edges(self.negatives * likes.edges * share, likes.rows - of_item),
+        )
+        made = compiled.join_around(*counts, likes.starts, likes.indices, self.seed, sweep, TRIES)
+        users_of, items_of, self.redraws, self.left_out = made
+        self.drawn = len(users_of)
+        return Adjacency.of_pairs(users_of, items_of, likes.rows, items)
