@@ -37,6 +37,7 @@ NAMES = (
     "hundred_million",
     "recommend",
     "ann",
+    "serve",
     "evaluation",
     "load",
     "startup",
