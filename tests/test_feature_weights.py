@@ -145,10 +145,11 @@ def test_wrong_updates_are_caught(wrong, monkeypatch):
 
 @pytest.mark.usefixtures("full_up_to")
 @dense_or_not
-def test_the_weights_update_is_the_argmax_of_the_bound(dense):
+def test_the_weights_update_is_the_argmax_of_the_bound(dense, monkeypatch):
     p = with_features("sampled", planted(8, 6))
     q = states(p, 6, state=begin(p))[-1].posterior
     side, old, taus = p.runner.features.items, q.item_weights, q.precisions.means_of("items")
+    monkeypatch.setattr(module, "RELAXATION", 1.0)
     new = step_weights(old, side.gram, side.sums(q.items, run_serially), taus, p.settings, 1.0)
     for name in ("vectors", "biases"):
         part, updated = getattr(old, name), getattr(new, name)

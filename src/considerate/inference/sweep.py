@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from considerate.data.graph import ITEMS, USERS, Graph, Range, leaf_splits, ranges
 from considerate.errors import DivergedError
 from considerate.inference.bound import Bound, gamma_term, side_terms, weights_terms
-from considerate.inference.features import FitFeatures
+from considerate.inference.features import DELAY, FitFeatures
 from considerate.inference.hidden import Estimator, Opening, Terms
 from considerate.inference.posterior import Gamma, Posterior, Precisions, Side
 from considerate.inference.prior import Priors
@@ -281,7 +281,7 @@ class InMemory:
         q, run = state.posterior, self.backend.map
         if not self.features:
             return q, self
-        if state.sweep + 1 > self.settings.precision_delay:
+        if state.sweep >= DELAY:
             q = self.features.step(q, self.settings, epsilon, run)
         return q, replace(self, priors=self.features.priors(q, run))
 

@@ -21,7 +21,7 @@ from considerate.distributed.pools import PerPart, SinglePartCall, WorkerPool
 from considerate.distributed.runners.base import PartitionedRunner
 from considerate.distributed.runners.items_step import ItemsStep
 from considerate.inference.bound import Bound
-from considerate.inference.features import FitFeatures, Gram, SideFeatures
+from considerate.inference.features import DELAY, FitFeatures, Gram, SideFeatures
 from considerate.inference.hidden import UserGroups
 from considerate.inference.posterior import Posterior, Side
 from considerate.inference.prior import SHARED, Prior
@@ -75,7 +75,7 @@ class ByUsersRunner(PartitionedRunner):
 
     def _with_features(self, state: State) -> Posterior:
         """The posterior with the weights of features stepped."""
-        if not self.features or state.sweep + 1 <= self.settings.precision_delay:
+        if not self.features or state.sweep < DELAY:
             return state.posterior
         if self.user_features is not None:
             self.user_features.sweep = state.sweep
