@@ -88,9 +88,10 @@ def _with_last_bound(progress: FitProgress, runner: Runner) -> FitProgress:
 
 
 def warn_of_collapse(posterior: Posterior, weight: float) -> None:
-    """Mean-field VB prunes what sparse data cannot hold up; where nearly all is pruned, say so and what to do."""
-    spread = posterior.prior_spread()
-    if spread < COLLAPSED:
+    """Mean-field VB prunes what sparse data cannot hold up; where nearly all is pruned, say so and what to do. Where
+    features say where vectors are, the precisions are those of the rest, which may be little."""
+    spread, featured = posterior.prior_spread(), posterior.user_weights or posterior.item_weights
+    if spread < COLLAPSED and not featured:
         logger.warning(
             "the vectors have all but collapsed: the logits' part that is personal has a spread of %.2f. A larger "
             "likelihood_weight (it is %g), 'auto' among them, with the walk more mixing, or fewer factors would keep "

@@ -41,7 +41,7 @@ DENSE = 1024  # features up to which q(A) has a full covariance: F^3 / 3 multipl
 MOST_PAIRS = 1 << 29  # of features of one row, over all rows: what F'F may take to make, and to hold
 DELAY = 2  # sweeps before q(A) is stepped first: vectors are near their random start
 RELAXATION = 1.5  # how far the means go, where 1 is the argmax and 2 leaves the bound as it was
-ITERATIONS = 20  # of conjugate gradients, at most, in a sweep
+ITERATIONS = 10  # of conjugate gradients, at most, in a sweep
 TOLERANCE = 1e-7  # of their residual, relative
 
 
