@@ -142,6 +142,26 @@ def test_what_is_drawn_follows_pi_among_what_is_open(rules):
     assert ((found - expected)[expected > 0] ** 2 / expected[expected > 0]).sum() < 25  # of 4 degrees of freedom
 
 
+def test_in_a_large_catalogue_the_walk_leaves_out_what_is_impossible():
+    """Where what the walk leads to is kept apart from pi: the walk leads to likes and impossible items as a rule."""
+    items, users = 70_000, 30
+    likes = np.zeros((users, 60), bool)
+    likes[:, :40] = np.random.default_rng(0).random((users, 40)) < 0.7
+    graph = Graph.from_adjacency(rows_of(likes), items)
+    pi = np.where(np.arange(items) < 40, 1e6, 1.0)
+    table = Consideration.of_graph(graph.by_user, graph.by_item, pi, 50, 0.01)
+    unliked = [np.flatnonzero(~row[:40]).astype(np.int32) for row in likes]
+    known = Known(Adjacency.of_rows([row[:2] for row in unliked]), Adjacency.of_rows([row[2:] for row in unliked]))
+    sampled = Sampled(graph.by_user, graph.user_blocks, Draws.of(pi, table), 1.0, 3, known=known)
+    drawn = sampled.draw(1)
+    assert sampled.tree_draws > users, "many draws are discarded"
+    for user in range(users):
+        row = drawn.row(user)
+        np.testing.assert_array_equal(row[:2], unliked[user][:2])
+        assert (row[2:] >= 40).all()
+        assert len(set(row)) == len(row) == likes[user].sum()
+
+
 def test_temperatures_leave_out_what_is_known():
     random = np.random.default_rng(1)
     likes = random.random((20, 30)) < 0.2

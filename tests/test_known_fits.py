@@ -27,6 +27,7 @@ from considerate.distributed.backends.out_of_core import OutOfCore
 from considerate.distributed.division import Division
 from considerate.errors import CheckpointError, DataError, MemoryLimitError, ModelFileError, UsageError
 from considerate.evaluation.calibration import recovery
+from considerate.fitting import session
 from considerate.fitting.memory import WalkSize, check_memory, known_memory, needed_memory
 from considerate.fitting.session import make_graph
 from considerate.inference.updates import RowClasses
@@ -153,6 +154,13 @@ def test_considered_are_needs_considered_pairs():
     for wrong in ({"hidden": "expected"}, {"opening": 3}, {"tilt": 0.5}, {"negatives": "auto"}):
         with pytest.raises(UsageError, match="considered_are"):
             small(considered_are="sample", **wrong).fit(matrix(likes), considered=matrix(considered))
+
+
+def test_more_pairs_than_a_sample_may_have_are_refused(monkeypatch):
+    likes, considered, _ = world()
+    monkeypatch.setattr(session, "MOST_NEGATIVES", 0.1)
+    with pytest.raises(UsageError, match="give fewer"):
+        small(considered_are="sample").fit(matrix(likes), considered=matrix(considered))
 
 
 # --- Rules ---

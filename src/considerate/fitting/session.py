@@ -43,12 +43,13 @@ from considerate.inference.sweep import Runner, State
 from considerate.kernels.threads import Backend
 from considerate.model.model import Model
 from considerate.model.users import Users
-from considerate.parameters import FitPlan
+from considerate.parameters import FitPlan, Parameters
 
 logger = logging.getLogger("considerate")
 
 
 OPENING_GROUPS = 8  # of items, in an opening
+MOST_NEGATIVES = Parameters.__dataclass_fields__["negatives"].metadata["high"]
 # Settings whose default depends on others.
 RESOLVED = ("opening", "step_delay", "precision_delay", "popularity", "likelihood_weight")
 
@@ -154,7 +155,13 @@ class FitSession(ABC):
                 f"considered_are is {plan.considered_are!r}, and there is no considered pair among the users and items "
                 "of the likes; give some as considered=, or leave considered_are out."
             )
-        return replace(plan, negatives=1.0 if plan.considered_are == "all" else self.known_per_like)
+        negatives = 1.0 if plan.considered_are == "all" else self.known_per_like
+        if negatives > MOST_NEGATIVES:
+            raise UsageError(
+                f"there are {negatives:,.0f} considered pairs to a like, and a sample has at most {MOST_NEGATIVES:,}; "
+                "give fewer of them."
+            )
+        return replace(plan, negatives=negatives)
 
     @abstractmethod
     def runner(self, plan: FitPlan) -> Runner:
