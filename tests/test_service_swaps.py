@@ -15,7 +15,7 @@ from considerate import Recommender
 from considerate.errors import ModelFileError
 from considerate.model.file import open_model
 from considerate.service.metrics import Metrics
-from considerate.service.state import ModelHolder
+from considerate.service.state import ModelHolder, ServedModel
 from randomised import count
 from service_fixtures import Client, fitted, running, wait_for
 
@@ -143,3 +143,16 @@ def test_a_file_that_changes_while_it_is_read_is_read_again(tmp_path: Path, monk
     assert holder.current.digest == models.digests[1]
     assert not holder.load()  # the same file is not read again
     assert len(tried) == 2
+
+
+def test_a_model_that_cannot_answer_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    models, path = Models(tmp_path, None), tmp_path / "served"
+    replace(models.paths[0], path)
+    with running(path) as client:
+        with monkeypatch.context() as patch:
+            patch.setattr(ServedModel, "warm", lambda self: [][0])
+            replace(models.paths[1], path)
+            wait_for(lambda: "considerate_model_refused 1.0" in client.get("/metrics").text)
+            assert served(client) == models.digests[0]
+        replace(models.paths[1], path)  # the watcher goes on
+        wait_for(lambda: served(client) == models.digests[1])

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from considerate.data.vocabulary import Id
-from considerate.errors import ConsiderateError, ModelFileError
+from considerate.errors import ModelFileError
 from considerate.model.file import open_model, shards_at
 from considerate.model.model import Model
 from considerate.model.ranking import RankingOptions
@@ -121,7 +121,7 @@ class ModelHolder:
                 try:
                     changed = self._swap()
                     break
-                except (ConsiderateError, OSError, MemoryError) as error:
+                except Exception as error:  # whatever is wrong with it, the old one goes on
                     again, signature = signature, self._signature()
                     if signature == again:  # else another was written meanwhile, and its parts may be mixed
                         self._refuse(signature, error)
