@@ -45,6 +45,12 @@ EXAMPLES = {
         'considerate evaluate model.safetensors test.parquet --where "rating >= 4" -k 20 --popularity 1 --json',
         'considerate evaluate model.safetensors test.parquet --where "rating >= 4" --recalibrate better.safetensors',
     ),
+    "fit-graph": (
+        "considerate fit-graph friends.parquet -o graph.safetensors",
+        "considerate fit-graph links.csv --user-column page --item-column links_to --popularity auto -o g.safetensors",
+        "considerate recommend graph.safetensors ann",
+    ),
+    "evaluate-graph": ("considerate evaluate-graph graph.safetensors later.parquet --json",),
     "inspect": (
         "considerate inspect likes.parquet --hidden",
         "considerate inspect model.safetensors --json",

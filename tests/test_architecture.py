@@ -32,6 +32,7 @@ ROOMS = [
     "fitting",
     "distributed",
     "recommender",
+    "graph_recommender",
     "study",
     "plot",
     "service",

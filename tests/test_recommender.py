@@ -42,6 +42,7 @@ def same_posterior(one: Recommender, other: Recommender) -> bool:
 
 def test_the_public_names() -> None:
     assert set(considerate.__all__) == {
+        "GraphRecommender",
         "Impossible",
         "Interactions",
         "RankingOptions",

@@ -14,6 +14,7 @@ from considerate._moved import MovedModules
 from considerate._version import __version__
 
 __all__ = [
+    "GraphRecommender",
     "Impossible",
     "Interactions",
     "RankingOptions",
@@ -29,12 +30,14 @@ if TYPE_CHECKING:
     from considerate import plot
     from considerate.data import Impossible, Interactions, read_interactions
     from considerate.evaluation.fitted import scorer
+    from considerate.graph_recommender import GraphRecommender
     from considerate.model.ranking import RankingOptions
     from considerate.recommender import Recommender
     from considerate.study.evaluate import evaluate
 
 
 MODULES = {
+    "GraphRecommender": "graph_recommender",
     "Impossible": "data",
     "Interactions": "data",
     "RankingOptions": "model.ranking",

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields, replace
 from textwrap import fill
 from typing import Any
 
@@ -61,7 +61,7 @@ def _shown(limit: float) -> str:
     return f"{limit}" if isinstance(limit, int) else f"{limit:g}"
 
 
-def described_parameters(cls: type[Parameters]) -> str:
+def described_parameters(cls: type[Parameters] | type[GraphParameters]) -> str:
     """The section "Parameters" of a docstring: every setting with its meaning, its range and its default's reason."""
     entries = ["Parameters\n----------"]
     for parameter in fields(cls):
@@ -350,6 +350,105 @@ class Parameters:
         return FitPlan(**values | {"tuned": frozenset(words) | both, "criterion": criterion})
 
 
+def _like(name: str, default: Any, reason: str, text: str | None = None, **changes: Any) -> Any:
+    """A setting of `Parameters` with another default, or other words."""
+    meta = {**Parameters.__dataclass_fields__[name].metadata, "reason": reason, "optional": default is None}
+    return field(default=default, metadata=meta | ({} if text is None else {"text": text}) | changes)
+
+
+@dataclass(eq=False)
+class GraphParameters:
+    """What a fit to a graph of vertices of one kind can be told; `GraphRecommender` inherits these fields. Figures in
+    the reasons are of validation edges (docs/graphs.md)."""
+
+    factors: int = _like(
+        "factors", 32, "64 ranked hidden edges about as well in twice the time", "length of the vectors (K)"
+    )
+    negatives: float = _like(
+        "negatives",
+        10.0,
+        "fewer ranked hidden edges worse on three graphs of four, more take longer",
+        "pairs that were considered and not linked, for each edge (c); each end draws half of them",
+        words=(),
+    )
+    signed: bool = setting(
+        False,
+        "let half of the coordinates repel, u'S u with signs: for graphs whose links are between unlike vertices",
+        "in most graphs links are between like vertices",
+    )
+    consideration: str = _like(
+        "consideration",
+        "walk",
+        "hidden edges are ranked far better with the walk's lift where vertices have few edges",
+        "whom the edges without a link lead to: vertices that a walk of two to four steps meets (walk), or vertices of "
+        "many edges, the same for everyone (popularity)",
+    )
+    neighbours: int = _like("neighbours", 500, "as for likes", "entries kept of each vertex's row of the walk")
+    mixing: float | None = _like(
+        "mixing",
+        None,
+        "as for likes",
+        "share of popularity that is mixed into the walk. If not given 0.05, or more where the walk tells much more "
+        "than popularity does",
+    )
+    likelihood_weight: float = _like(
+        "likelihood_weight",
+        3.0,
+        "the vectors of sparse graphs collapse at 1.5; dense ones want no more than 3",
+        "the power that the likelihood is raised to (rho); 1 is Bayes",
+        words=(),
+    )
+    popularity: float | str = _like(
+        "popularity",
+        0.3,
+        "0 to 0.6 were best, by graph",
+        "the weight of log popularity in the score. auto chooses it and lift by the AUC of a tenth of the edges held "
+        "out, auto-top by their hits@50",
+    )
+    lift: float = _like(
+        "lift",
+        1.2,
+        "0.6 to 3 were best, by graph: more where vertices have few edges",
+        "the weight of log lift: how much more likely than by popularity one end considers the other. It is chosen "
+        "where popularity is",
+        words=(),
+    )
+    sharpness: int = _like(
+        "sharpness", 2, "1 was better on Cora, 2 on USAir", "the power that the walk's rows are raised to in log lift"
+    )
+    sweeps: int = _like("sweeps", 30, "fits stop by themselves")
+    tolerance: float = _like(
+        "tolerance",
+        0.002,
+        "smaller ones did not rank better",
+        "stop when the bound's relative change per sweep is below this; 0 never stops",
+    )
+    step_delay: int = _like(
+        "step_delay", 5, "10 ranked no better", "sweeps at full step before steps shrink (t_epsilon)"
+    )
+    precision_delay: int = _like(
+        "precision_delay", 3, "5 ranked no better", "sweeps before the precisions are learned (t_tau)"
+    )
+    prior_shape: float = _like("prior_shape", 0.01, "nearly flat: the data decides")
+    prior_rate: float = _like("prior_rate", 0.01, "nearly flat: the data decides")
+    seed: int = _like("seed", 0, "the same seed and data give the same bits")
+    threads: int | None = _like("threads", None, "the result does not depend on it")
+
+    def check(self) -> None:
+        """One clear sentence for the first setting outside its range."""
+        for parameter in fields(self):
+            check_setting(parameter, getattr(self, parameter.name))
+
+    def plan(self) -> FitPlan:
+        """The settings of one fit, checked. Vertices have biases, and H is drawn from the first sweep on."""
+        self.check()
+        given = {parameter.name: getattr(self, parameter.name) for parameter in fields(self)}
+        signed, walk = given.pop("signed"), given["consideration"] == "walk"
+        if isinstance(given["popularity"], str) or not walk:
+            given["lift"] = given["popularity"] if walk else None
+        return replace(Parameters(**given, user_bias=True, opening=0).plan(), signed=signed)
+
+
 # The weights of log pi and of log lift, by what is considered; docs/quality.md says how they were chosen.
 RANKING_WEIGHTS = {"walk": (0.3, 1.2), "popularity": (0.5, 0.0)}
 
@@ -458,6 +557,7 @@ class FitPlan:
     prior_rate: float = 0.01  # beta
     seed: int = 0
     threads: int | None = None
+    signed: bool | None = None  # of vertices of one kind: whether half of the coordinates repel; None: users and items
     tuned: frozenset[str] = frozenset()  # names of the settings that are to be chosen on held-out likes
     criterion: str = field(default=AUTO, compare=False)  # what the ranking's weights are chosen by
     chosen: Chosen | None = field(default=None, compare=False)  # how those were that are
@@ -505,6 +605,7 @@ __all__ = [
     "TUNED",
     "Chosen",
     "FitPlan",
+    "GraphParameters",
     "Parameters",
     "check_setting",
     "described_parameters",

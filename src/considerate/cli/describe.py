@@ -69,6 +69,7 @@ def describe_model(path: PathLike, *, verify: bool | None = None) -> dict[str, A
         "item_ids": model.item_ids.kind,
         "titles": model.titles is not None,
         "likes": model.users.knows_likes,
+        "signed": model.plan.signed,
         "popularity_weight": model.plan.popularity_weight,
         "lift_weight": model.plan.lift_weight,
         "consideration": _consideration(model),

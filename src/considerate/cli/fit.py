@@ -19,6 +19,7 @@ from considerate.errors import UsageError
 if TYPE_CHECKING:
     from considerate.fitting.session import FitBackend, FitRequest
     from considerate.fitting.stopping import FitStep
+    from considerate.graph_recommender import GraphRecommender
     from considerate.recommender import Recommender
 
 INTERRUPTED = 130
@@ -199,7 +200,7 @@ def fit(
 
 @contextmanager
 def steps_on_screen(
-    recommender: Recommender, request: FitRequest, backend: FitBackend | None, quiet: bool
+    recommender: Recommender | GraphRecommender, request: FitRequest, backend: FitBackend | None, quiet: bool
 ) -> Iterator[Iterator[FitStep]]:
     """The steps of a fit, with a bar on stderr. After Ctrl-C the recommender is as the last finished sweep left it."""
     from considerate.fitting.progress import progress, reading_progress

@@ -130,6 +130,8 @@ def _show_model(values: dict[str, Any]) -> None:
         "users": "{users:,}, ids: {user_ids}",
         "items": "{items:,}, ids: {item_ids}",
         "likes": "{edges:,} in the data" + ("" if values["likes"] else ", left out of the file"),
+        "graph": "vertices of one kind, which are users and items; each edge is a like of both its ends"
+        + (". Half of the factors repel" if values["signed"] else ""),
         "titles": "yes" if values["titles"] else "no",
         "factors": "{factors}",
         "E[tau]": "{taus}",
@@ -145,6 +147,8 @@ def _show_model(values: dict[str, Any]) -> None:
         "its terms": "{terms}",
         "settings": "{settings}",
     }
+    if values["signed"] is None:
+        del facts["graph"]
     if values["recalibration"] == {"slope": 1.0, "shift": 0.0}:
         del facts["recalibration"]
     if values["chosen"] is None:

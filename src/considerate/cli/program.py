@@ -18,6 +18,7 @@ from considerate.cli import (
     evaluate,
     find,
     fit,
+    graph,
     index,
     inspect,
     recommend,
@@ -116,5 +117,6 @@ def program(
 
 COMMANDS = {"fit": fit, "recommend": recommend, "find": find, "similar": find, "index": index, "evaluate": evaluate}
 COMMANDS |= {"inspect": inspect, "study": study, "serve": serve, "refit": refit, "simulate": simulate, "demo": demo}
+COMMANDS |= {"fit-graph": graph, "evaluate-graph": graph}
 for name, module in COMMANDS.items():
-    app.command(name)(getattr(module, name))
+    app.command(name)(getattr(module, name.replace("-", "_")))

@@ -46,6 +46,11 @@ class ModelScorer:
         lift: float | None = None,
         liked: Adjacency | None = None,
     ) -> None:
+        if model.one_kind:
+            raise UsageError(
+                "this model is of a graph of vertices, whose hidden edges are scored as pairs: "
+                "GraphRecommender.evaluate(edges), or considerate evaluate-graph."
+            )
         options = RankingOptions(popularity, score, lift=lift)
         self.model, self.score, self.options = model, score, options
         self.knob = model.plan.popularity_weight if options.popularity is None else options.popularity

@@ -76,6 +76,15 @@ class Side:
         """Some rows, by their numbers."""
         return Side(self.factors, *(None if array is None else array[rows] for array in self.arrays()))  # type: ignore[arg-type]
 
+    def copy(self) -> Side:
+        return Side(self.factors, *(None if array is None else array.copy() for array in self.arrays()))  # type: ignore[arg-type]
+
+    def put(self, rows: NDArray[Any], values: Side) -> None:
+        """Write these rows."""
+        for mine, theirs in zip(self.arrays(), values.arrays()):
+            if mine is not None and theirs is not None:
+                mine[rows] = theirs
+
     @classmethod
     def of(
         cls, mean: NDArray[Any], variance: NDArray[Any], bias: tuple[NDArray[Any], NDArray[Any]] | None = None
@@ -108,6 +117,16 @@ class Side:
         if self.bias_mean is None:
             return Side(self.factors, rows)
         return Side(self.factors, rows, np.empty_like(self.bias_mean), np.empty_like(self.bias_mean))
+
+
+def mirrored(side: Side, signed: bool) -> Side:
+    """Vertices as the other end of an edge sees them: as they are, or with `signed` the means of the second half of the
+    coordinates turned, so that u'S v is an inner product."""
+    if not signed:
+        return side
+    rows = side.rows.copy()
+    rows[:, (side.factors + 1) // 2 : side.factors] *= -1.0
+    return Side(side.factors, rows, side.bias_mean, side.bias_variance)
 
 
 @dataclass(frozen=True)

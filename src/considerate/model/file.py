@@ -50,8 +50,10 @@ def save_model(model: Model, path: PathLike, *, likes: bool = True) -> None:
     Users in shards are copied a shard at a time.
     """
     likes = likes and model.users.knows_likes
+    if model.one_kind and not likes:
+        raise UsageError("the links of a graph are what its model is asked about; save it with them.")
     shared, about = shared_tensors(model)
-    of_users, about_users = user_tensors(model.users, model.factors, likes)
+    of_users, about_users = user_tensors(model.users, model.factors, likes, model.plan.signed)
     tensors, metadata = shared | of_users, about | about_users
     folder, name = _remote(path)
     if folder is None:
@@ -64,6 +66,8 @@ def save_sharded(model: Model, path: PathLike, shards: int, *, likes: bool = Tru
     """Write a model to a folder, its users in so many files. A model of ours that is there is replaced in one step."""
     if isinstance(shards, bool) or not isinstance(shards, int | np.integer) or not 1 <= shards <= model.user_count:
         raise UsageError(f"shards is {shards!r}; it must be a whole number from 1 to the {model.user_count} users.")
+    if model.one_kind:
+        raise UsageError("a model of a graph of vertices is one file; leave shards out.")
     likes = likes and model.users.knows_likes
     folder = Folder.at(path)
     check_folder(folder)

@@ -64,6 +64,11 @@ class Model:
         return self.items.factors
 
     @property
+    def one_kind(self) -> bool:
+        """Whether users and items are the same vertices, of a graph."""
+        return self.plan.signed is not None
+
+    @property
     def user_ids(self) -> Ids:
         return self.users.ids
 

@@ -43,13 +43,13 @@ class Tensor:
     flag: str | None = None
 
 
-def _side(name: str, rows: str) -> tuple[Tensor, ...]:
+def _side(name: str, rows: str, flag: str | None = None) -> tuple[Tensor, ...]:
     bias = f"{name}_bias"
     return (
-        Tensor(f"{name}.rows", np.float32, (rows, "row")),
+        Tensor(f"{name}.rows", np.float32, (rows, "row"), flag),
         Tensor(f"{name}.bias_mean", np.float32, (rows,), bias),
         Tensor(f"{name}.bias_variance", np.float32, (rows,), bias),
-        Tensor(f"{name}_degree", np.int64, (rows,)),
+        Tensor(f"{name}_degree", np.int64, (rows,), flag),
     )
 
 
@@ -65,7 +65,7 @@ def _ids_tensors(name: str, rows: str) -> tuple[Tensor, ...]:
 
 
 USERS = (
-    *_side("user", "users"),
+    *_side("user", "users", "two_kinds"),
     Tensor("likes.starts", np.int64, ("users+1",), "likes"),
     Tensor("likes.items", np.int32, ("edges",), "likes"),
     *_ids_tensors("user_ids", "users"),
@@ -358,6 +358,11 @@ def _walk(given: Any) -> dict[str, Any] | None:
     return {name: _parse(name, spec, given[name], f"its {name!r} of the walk") for name, spec in WALK_FIELDS.items()}
 
 
+def _signed(given: Any) -> bool | None:
+    """Of vertices of one kind: whether half of the coordinates repel. None of users and items."""
+    return None if given is MISSING else bool(_parse("signed", bool, given, ""))
+
+
 def _ids(name: str) -> Callable[[Any], dict[str, Any]]:
     def parse(value: Any) -> dict[str, Any]:
         if not isinstance(value, dict) or value.keys() != {"kind", "size"}:
@@ -397,6 +402,7 @@ SHARED_FIELDS: Fields = {
     "groups": PARAMETERS["groups"],
     "popularity_weight": _WEIGHT,
     "walk": _walk,
+    "signed": _signed,
     "chosen": lambda given: Chosen.parse(None if given is MISSING else given),
     "converged": bool,
     "recalibration": _recalibration,
@@ -428,9 +434,12 @@ class Form:
             counted["walk"] = about["walk"]["entries"]
         sizes = counted | {f"{name}+1": size + 1 for name, size in counted.items()}
         sizes |= {"row": 2 * padded(about["factors"]), "terms": len(about.get("bound_terms", ()))}
-        flags = {f"{name}={about[name]['kind']}" for name in ("user_ids", "item_ids", "shards.ids") if name in about}
+        two_kinds = about.get("signed") is None  # else users are the items, and their rows are not in the file
+        ids = [*(["user_ids"] if two_kinds else []), "item_ids", "shards.ids"]
+        flags = {f"{name}={about[name]['kind']}" for name in ids if name in about}
         flags |= {name for name in ("likes", "titles", "walk", *LIMITS) if about.get(name)}
-        flags |= {name for name, there in (("user_bias", user_bias), ("item_bias", item_bias)) if there}
+        there = {"user_bias": user_bias and two_kinds, "item_bias": item_bias, "two_kinds": two_kinds}
+        flags |= {name for name, yes in there.items() if yes}
         return cls(sizes, {None, *flags})
 
     def select(self, tensors: Sequence[Tensor], values: Mapping[str, Writable]) -> dict[str, Writable]:

@@ -16,7 +16,7 @@ from considerate.data.known import Known, Rules
 from considerate.data.vocabulary import Vocabulary
 from considerate.errors import UsageError
 from considerate.inference.hidden.consideration import Consideration, Rows
-from considerate.inference.posterior import Side, padded
+from considerate.inference.posterior import Side, mirrored, padded
 from considerate.model.model import Model
 from considerate.model.schema import (
     GAMMAS,
@@ -79,6 +79,8 @@ def shared_tensors(model: Model) -> tuple[dict[str, Writable], dict[str, Any]]:
     }
     if model.titles is not None:
         tensors |= {f"titles.{name}": array for name, array in model.titles.tensors().items()}
+    if model.one_kind:
+        about["signed"] = model.plan.signed
     if model.consideration is not None:
         about["walk"], of_walk = _walk_tensors(model.consideration, model.plan)
         tensors |= of_walk
@@ -123,8 +125,11 @@ def _walk_tensors(walk: Consideration, plan: FitPlan) -> tuple[dict[str, Any], A
     return about, {f"walk.{name}": getattr(walk, name) for name in WALK}
 
 
-def user_tensors(users: Users, factors: int, likes: bool) -> tuple[dict[str, Writable], dict[str, Any]]:
-    """The tensors of all users, which are read a piece at a time, and what the description says of them."""
+def user_tensors(
+    users: Users, factors: int, likes: bool, signed: bool | None = None
+) -> tuple[dict[str, Writable], dict[str, Any]]:
+    """The tensors of all users, which are read a piece at a time, and what the description says of them. Vertices that
+    are items too (`signed` is not None) have their likes here, and nothing else."""
     count, edges, kind = len(users), users.edges, users.ids.kind
 
     def column(of: Callable[[UserRows], NDArray[Any]], dtype: Any, *shape: int) -> InParts:
@@ -156,7 +161,7 @@ def user_tensors(users: Users, factors: int, likes: bool) -> tuple[dict[str, Wri
         "user_ids.text": column(ids("text"), np.uint8, text),
     }
     about = {"users": count, "edges": edges, "user_ids": {"kind": kind, "size": count}, "likes": likes}
-    form = Form.of(about | {"factors": factors}, user_bias=users.has_bias, item_bias=True)
+    form = Form.of(about | {"factors": factors, "signed": signed}, user_bias=users.has_bias, item_bias=True)
     return form.select(USERS, tensors), about
 
 
@@ -173,6 +178,19 @@ def users_in(stored: StoredTensors, about: Mapping[str, Any], form: Form, ids: V
     ids = vocabulary("user_ids", about["user_ids"], arrays) if ids is None else ids
     rows = UserRows(_side(arrays, "user", form.sizes["factors"]), arrays["user_degree"], liked, ids)
     return rows if stored.thorough else LazyUsers(rows, MappedRows(stored, form, arrays, "user"), about["edges"])
+
+
+def vertices_in(stored: StoredTensors, about: Mapping[str, Any], form: Form) -> UserRows:
+    """The vertices of a graph as users, verified whole: the items, and what each is linked to."""
+    items = [tensor for tensor in SHARED if tensor.name.startswith("item")]
+    arrays = form.read(stored, [*USERS, *items])
+    counts = {about["users"], about["items"], about["item_ids"]["size"]}
+    settings = about["settings"]
+    if len(counts) > 1 or not (about["likes"] and settings["user_bias"] and settings["item_bias"]):
+        raise stored.refusal("the vertices of a graph are not described by one side with biases and links")
+    side = mirrored(_side(arrays, "item", form.sizes["factors"]), about["signed"])
+    links = Adjacency(arrays["likes.starts"], arrays["likes.items"])
+    return UserRows(side, arrays["item_degree"], links, vocabulary("item_ids", about["item_ids"], arrays))
 
 
 def read_model(
@@ -192,7 +210,7 @@ def read_model(
         if settings[name] != (getattr(precisions, name) is not None):
             raise stored.refusal(f"its setting {name!r} says one thing and its precisions another")
     form = Form.of(about, user_bias=settings["user_bias"], item_bias=settings["item_bias"])
-    users = read_users(stored, about, form)
+    users = read_users(stored, about, form) if about["signed"] is None else vertices_in(stored, about, form)
     whole = form.read(stored, SHARED) if stored.thorough else form.views(stored, SHARED)
     if about["item_ids"]["size"] != about["items"]:
         raise stored.refusal("the vocabularies are of another size than the posterior")
@@ -247,6 +265,7 @@ def _plan(stored: StoredTensors, about: Mapping[str, Any]) -> FitPlan:
     if "sharpness" not in about["parameters"]:  # a file from before it
         values["sharpness"] = 1
     values |= {"likelihood_weight": about["settings"]["weight"], "tuned": frozenset(), "chosen": about["chosen"]}
+    values |= {"signed": about["signed"]} | ({} if about["signed"] is None else {"opening": 0})
     if about["chosen"] is not None:
         values = about["chosen"].settings | values
     known = {name: value for name, value in about["parameters"].items() if name in PARAMETERS}

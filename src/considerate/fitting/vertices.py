@@ -1,0 +1,104 @@
+"""A fit to a graph whose vertices are of one kind, in this process's memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from considerate.data import Interactions
+from considerate.data.edges import read_edges, symmetric_graph
+from considerate.data.graph import Adjacency, Graph
+from considerate.data.known import Known
+from considerate.errors import UsageError
+from considerate.fitting.in_memory import InMemorySession, user_parts
+from considerate.fitting.memory import check_memory
+from considerate.fitting.session import FitRequest, Histogram, warn_of_factors
+from considerate.fitting.stopping import FitProgress, sweep_until_settled
+from considerate.inference.hidden import Draws, Sampled
+from considerate.inference.hidden.paths import vertex_consideration
+from considerate.inference.vertices import VertexSweeps
+from considerate.kernels.threads import LocalBackend
+from considerate.model.model import Model
+from considerate.parameters import AUTO_TOP, Chosen, FitPlan
+
+HELD_OUT = 0.1  # of the edges, to choose weights on
+PAIRS = 100_000  # without an edge, to compare them with
+POPULARITIES, LIFTS = (0.0, 0.15, 0.3, 0.6, 1.0), (0.0, 0.3, 0.6, 1.2, 2.0, 3.0, 5.0)  # that are tried
+
+
+class VertexBackend:
+    """Threads of this process."""
+
+    @contextmanager
+    def start(self, request: FitRequest) -> Iterator[VertexSession]:
+        with LocalBackend(request.plan.threads) as threads:
+            edges = read_edges(request.source, request.reader)
+            for note in edges.notes:
+                request.say(note)
+            yield VertexSession(request, threads, edges, symmetric_graph(edges))
+
+
+class VertexSession(InMemorySession):
+    """A fit in memory whose users and items are the same vertices. A checkpoint holds both, as that of likes does."""
+
+    def __init__(self, request: FitRequest, threads: LocalBackend, edges: Interactions, graph: Graph) -> None:
+        self.request, self.threads, self.graph = request, threads, graph
+        self.item_ids, self.titles, self.data = edges.item_ids, edges.titles, edges.without_pairs()
+        self.item_degree, vertices = graph.by_item.degrees, graph.item_count
+        itself = Adjacency(np.arange(vertices + 1), np.arange(vertices, dtype=np.int32))
+        self.known = self.limits = Known(impossible=itself)  # never drawn, never recommended
+        check_memory(graph, request.plan)
+        warn_of_factors(request.plan.factors, graph.user_count, graph.item_count)
+
+    def runner(self, plan: FitPlan) -> VertexSweeps:  # type: ignore[override]
+        edges = self.graph.by_item
+        self.histogram = Histogram(edges.degrees.astype(float), 1.0)
+        self.consideration = None
+        if plan.consideration == "walk":
+            self.consideration = vertex_consideration(edges, plan.neighbours, plan.mixing, self.threads.map)
+        draws = Draws.of(self.histogram.weights, self.consideration)
+        self.estimator = Sampled(edges, self.graph.user_blocks, draws, plan.negatives / 2, plan.seed, known=self.known)
+        self.ranges, self.grouping = user_parts(self.graph), None
+        self.counts, self.part_count = (self.graph.user_count, self.graph.item_count), len(self.ranges)
+        return VertexSweeps(self.graph, self.estimator, plan, self.threads)
+
+    def tune(self, plan: FitPlan) -> FitPlan:
+        """The weights of the score that rank a tenth of the edges best, by a fit to the others."""
+        from considerate.evaluation.links import LinkTest, hide_edges  # what evaluates is slow to import
+        from considerate.model.links import link_parts
+
+        whole, metric = self.graph.by_item, "hits@50" if plan.criterion == AUTO_TOP else "auc"
+        if self.graph.edges < 40:
+            raise UsageError(
+                f"there are {self.graph.edges // 2} edges, too few to hold some out; give popularity as a number."
+            )
+        kept, hidden = hide_edges(whole, HELD_OUT, plan.seed)
+        edges = replace(self.data, users=kept[0].astype("int32"), items=kept[1].astype("int32"), rows_kept=len(kept[0]))
+        short = replace(plan, tuned=frozenset())
+        model = VertexSession(self.request, self.threads, edges, symmetric_graph(edges)).fitted(short)
+        test = LinkTest.of(hidden, whole, plan.seed, PAIRS)
+        logit, log_pi, log_lift = link_parts(model, test.first, test.second)
+        trials: list[dict[str, float]] = []
+        for popularity, lift in product(POPULARITIES, LIFTS if "lift" in plan.tuned else (0.0,)):
+            value = test.value(logit + popularity * log_pi + lift * log_lift, metric)
+            trials.append({"popularity": popularity, "lift": lift, metric: value})
+        best = max(trials, key=lambda trial: trial[metric])  # the first of those that tie
+        settings: dict[str, Any] = {name: best[name] for name in sorted(plan.tuned)}
+        chosen = Chosen(settings, dict.fromkeys(settings, metric), len(hidden[0]), False, (best,))
+        self.request.say(
+            f"{', '.join(f'{name} {value:g}' for name, value in settings.items())}, chosen by {metric} "
+            f"{best[metric]:.4f} of {len(hidden[0]):,} edges held out"
+        )
+        return replace(short, **settings, chosen=chosen)
+
+    def fitted(self, plan: FitPlan) -> Model:
+        """The model of a whole fit."""
+        runner, progress = self.runner(plan), FitProgress()
+        for step in sweep_until_settled(runner, plan, progress):
+            progress.add(step)
+        return self.finish(plan, progress)

@@ -1,0 +1,198 @@
+"""Sweeps over a graph whose vertices are of one kind (section 7): a_mn = u_m'S u_n + b_m + b_n - log c, g symmetric.
+
+A step of both ends of an edge at once may lower the bound. So each sweep puts the vertices into blocks of equal size at
+random and steps one block after the other, given all others, on the edges between blocks. Such an edge has the weight
+1 / p(a pair is in two blocks), so that sums over them are right on average. A block's step is that of one side of a
+bipartite graph: it never lowers the bound on the weighted edges between blocks. The next sweep has other blocks, and
+its bound may be lower.
+
+S is the identity, or with `signed` +1 for the first half of the coordinates and -1 for the others, which model links
+between unlike vertices. The kernels know nothing of it: they are given the other ends with these means turned.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from considerate.data.edges import each_once, symmetric
+from considerate.data.graph import BLOCK_EDGES, ITEMS, Adjacency, Graph, Range, ranges
+from considerate.inference.bound import Bound, gamma_term, side_terms
+from considerate.inference.hidden import Sampled, Terms
+from considerate.inference.posterior import Gamma, Posterior, Precisions, Side, mirrored
+from considerate.inference.schedule import StepSize
+from considerate.inference.sums import PassConstants, side_pass
+from considerate.inference.sweep import BIAS_VARIANCE, State, Sweep, check_bound, check_rows
+from considerate.inference.updates import Moments, Step, update_precision
+from considerate.kernels import compiled
+from considerate.kernels.threads import Backend
+from considerate.parameters import FitPlan
+
+BLOCKS = 16  # of vertices in a sweep; docs/graphs.md
+
+
+@dataclass(frozen=True)
+class VertexBlocks:
+    """The vertices in blocks of equal size."""
+
+    block_of: NDArray[np.int32]  # [vertices]
+    count: int  # of blocks
+
+    @classmethod
+    def draw(cls, vertices: int, seed: int, sweep: int, blocks: int = BLOCKS) -> VertexBlocks:
+        """At random: a function of (seed, sweep)."""
+        blocks = min(blocks, vertices)
+        random = np.random.Generator(np.random.Philox(key=[seed, sweep]))
+        block_of = np.empty(vertices, np.int32)
+        block_of[random.permutation(vertices)] = np.arange(vertices) * blocks // vertices
+        return cls(block_of, blocks)
+
+    @property
+    def weight(self) -> float:
+        """Of an edge between blocks: 1 / the chance that a pair is in two of them."""
+        sizes, vertices = np.bincount(self.block_of), len(self.block_of)
+        pairs = vertices * (vertices - 1)
+        return float(pairs / (pairs - (sizes * (sizes - 1)).sum()))
+
+    def between_blocks(self, edges: Adjacency) -> Adjacency:
+        """The edges whose ends are in two blocks."""
+        return edges.keep(np.repeat(self.block_of, edges.degrees) != self.block_of[edges.indices])
+
+    def pieces(self, block: int, edges: NDArray[np.int64]) -> list[NDArray[np.int32]]:
+        """The vertices of a block in pieces of about as many edges each, which threads share out: data decides."""
+        rows = np.flatnonzero(self.block_of == block).astype(np.int32)
+        ends = np.cumsum(edges[rows])
+        count = max(1, -(-int(ends[-1]) // BLOCK_EDGES))
+        pieces = np.split(rows, np.searchsorted(ends, np.arange(1, count) * (ends[-1] / count)))
+        return [piece for piece in pieces if len(piece)]
+
+
+def initial_vertices(vertices: int, settings: FitPlan) -> State:
+    """Vectors around zero with u'u of a prior standard deviation of sqrt(2), as an opening begins."""
+    factors, precision = settings.factors, math.sqrt(settings.factors / 2)
+    random = np.random.Generator(np.random.Philox(key=settings.seed))
+    side = Side.constant(vertices, factors, 0.125 / precision, BIAS_VARIANCE)
+    side.mean[:] = np.float32(0.6 / math.sqrt(precision)) * random.standard_normal((vertices, factors), np.float32)
+
+    def held(coordinates: int, mean: float) -> Gamma:
+        shape = settings.prior_shape + 0.5 * coordinates
+        return Gamma(shape, shape / mean)
+
+    vectors, biases = held(vertices * factors, precision), held(vertices, settings.prior_shape / settings.prior_rate)
+    return _state(0, side, (vectors, biases), Moments.of(side), StepSize(settings.step_delay), settings)
+
+
+def _state(
+    sweep: int, side: Side, taus: tuple[Gamma, Gamma], moments: Moments, step_size: StepSize, settings: FitPlan
+) -> State:
+    """Users and items of the posterior are the same vertices; as users they are what the other end of an edge sees."""
+    (vectors, biases), seen = taus, mirrored(side, bool(settings.signed))
+    posterior = Posterior(seen, side, Precisions(vectors, vectors, biases, biases))
+    return State(sweep, posterior, step_size, moments, moments)
+
+
+@dataclass(frozen=True)
+class VertexSweeps:
+    """Sweeps over a symmetric graph in memory: a `Runner`."""
+
+    graph: Graph  # its two sides are the same
+    sampled: Sampled  # of c / 2 for each edge, as both its ends draw
+    settings: FitPlan
+    backend: Backend
+
+    deterministic = False
+
+    @property
+    def edges(self) -> int:
+        return self.graph.edges // 2
+
+    def sweeps(self, state: State | None = None) -> Iterator[Sweep]:
+        """One sweep after the other, without end; the caller decides when to stop."""
+        state = state or initial_vertices(self.graph.item_count, self.settings)
+        while True:
+            sweep = self._sweep(state)
+            yield sweep
+            state = sweep.state
+            del sweep
+
+    def _sweep(self, state: State) -> Sweep:
+        number, q, epsilon = state.sweep + 1, state.posterior, state.step_size.epsilon
+        hidden = self.draw(number)
+        bound = self._bound(state, hidden)
+        side, bad_row = self.step_blocks(
+            q, hidden, VertexBlocks.draw(len(q.items), self.settings.seed, number), epsilon
+        )
+        check_rows(bad_row, "vertex", number, state)
+        check_bound(bound, number, state)
+        moments, taus = Moments.of(side), _taus(q)
+        if number > self.settings.precision_delay:
+            taus = self.update_precisions(taus, moments, epsilon)
+        return Sweep(
+            _state(number, side, taus, moments, state.step_size.after(number), self.settings), bound, epsilon, True
+        )
+
+    def draw(self, sweep: int) -> Adjacency:
+        """The edges of H^(sweep) without a link, by either end: each vertex draws c d / 2 others, and a pair that both
+        ends drew is one edge."""
+        drawn = self.sampled.draw(sweep, self.backend.map)
+        return symmetric(np.repeat(np.arange(drawn.rows, dtype=np.int32), drawn.degrees), drawn.indices, drawn.rows)
+
+    def step_blocks(
+        self, q: Posterior, hidden: Adjacency, partition: VertexBlocks, epsilon: float = 1.0
+    ) -> tuple[Side, int]:
+        """All vertices after their steps (eq. 15-19), one block after the other; a row that is not finite, or -1."""
+        signed = bool(self.settings.signed)
+        linked, unlinked = partition.between_blocks(self.graph.by_item), partition.between_blocks(hidden)
+        constants = PassConstants.of(self.settings, q.precisions.means_of(ITEMS), epsilon)
+        constants = replace(constants, weight=constants.weight * partition.weight)
+        side, edges, bad = q.items.copy(), linked.degrees + unlinked.degrees, list[int]()
+        seen = mirrored(side, signed)
+        kernel_pass = side_pass(side, seen, linked, Terms(unliked=unlinked), constants, own_is_user=False)
+        new = side.empty_like()
+
+        def step(piece: NDArray[np.int32]) -> Step:
+            return compiled.update_rows(kernel_pass, 0, len(piece), *new.arrays(), which=piece)
+
+        for block in range(partition.count):
+            pieces = partition.pieces(block, edges)
+            bad += [row for _, row, _ in self.backend.map(step, pieces) if row >= 0]
+            rows = np.concatenate(pieces)
+            stepped = new.take(rows)
+            side.put(rows, stepped)
+            if signed:
+                seen.put(rows, mirrored(stepped, signed))
+        return side, min(bad, default=-1)
+
+    def update_precisions(self, taus: tuple[Gamma, Gamma], moments: Moments, epsilon: float) -> tuple[Gamma, Gamma]:
+        """One Gamma posterior of all vectors and one of all biases (eq. 20)."""
+        prior, vertices = (self.settings.prior_shape, self.settings.prior_rate), self.graph.item_count
+        vectors = update_precision(taus[0], *prior, vertices * self.settings.factors, moments.square, epsilon)
+        return vectors, update_precision(taus[1], *prior, vertices, moments.bias_square, epsilon)
+
+    def evaluate_bound(self, state: State) -> Bound:
+        """L_xi of a state, on the H of the sweep that would come next."""
+        return self._bound(state, self.draw(state.sweep + 1))
+
+    def _bound(self, state: State, hidden: Adjacency) -> Bound:
+        """L_xi (eq. 12): every edge of H once, each vertex once."""
+        q, constants = state.posterior, PassConstants.of(self.settings)
+        linked, unlinked = each_once(self.graph.by_item), Terms(unliked=each_once(hidden))
+        kernel_pass = side_pass(q.users, q.items, linked, unlinked, constants, own_is_user=True)
+
+        def edge_bound(block: Range) -> float:
+            return compiled.edge_bound(kernel_pass, *block)
+
+        edges = sum(self.backend.map(edge_bound, ranges(self.graph.user_blocks)))
+        vectors, biases = side_terms((len(q.items), q.factors), state.item_moments, *_taus(q))
+        prior = self.settings.prior_shape, self.settings.prior_rate
+        return Bound(edges, 0.0, vectors, 0.0, biases, sum(gamma_term(gamma, *prior) for gamma in _taus(q)))
+
+
+def _taus(q: Posterior) -> tuple[Gamma, Gamma]:
+    """The precisions of vectors and biases."""
+    assert q.precisions.item_bias is not None
+    return q.precisions.item, q.precisions.item_bias
