@@ -150,7 +150,7 @@ def test_the_weights_update_is_the_argmax_of_the_bound(dense, monkeypatch):
     q = states(p, 6, state=begin(p))[-1].posterior
     side, old, taus = p.runner.features.items, q.item_weights, q.precisions.means_of("items")
     monkeypatch.setattr(module, "RELAXATION", 1.0)
-    new = step_weights(old, side.gram, side.sums(q.items, run_serially), taus, p.settings, 1.0)
+    new = step_weights(old, side.gram, side.sums(q.items, run_serially), taus, p.settings)
     for name in ("vectors", "biases"):
         part, updated = getattr(old, name), getattr(new, name)
         F, C = part.mean.shape

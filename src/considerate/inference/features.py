@@ -213,7 +213,7 @@ def initial_weights(gram: Gram, taus: tuple[float, float | None], plan: FitPlan)
 
 
 def step_weights(
-    old: FeatureWeights, gram: Gram, sums: Doubles, taus: tuple[float, float], plan: FitPlan, epsilon: float
+    old: FeatureWeights, gram: Gram, sums: Doubles, taus: tuple[float, float], plan: FitPlan
 ) -> FeatureWeights:
     """q(A) and q(beta) given the side's means, F'E[U], then their precisions (eq. 20).
 
@@ -226,7 +226,7 @@ def step_weights(
         if weights.mean.any():
             new = replace(new, mean=weights.mean + RELAXATION * (new.mean - weights.mean))
         return replace(
-            new, tau=update_precision(new.tau, plan.prior_shape, plan.prior_rate, new.mean.size, new.square, epsilon)
+            new, tau=update_precision(new.tau, plan.prior_shape, plan.prior_rate, new.mean.size, new.square, 1.0)
         )
 
     vectors = step(old.vectors, sums[:, : plan.factors], taus[0])
@@ -288,13 +288,13 @@ class FitFeatures:
         users, items = of(self.users, taus.user, taus.user_bias), of(self.items, taus.item, taus.item_bias)
         return replace(q, user_weights=users, item_weights=items)
 
-    def step(self, q: Posterior, plan: FitPlan, epsilon: float, run: Run[Any, Any]) -> Posterior:
+    def step(self, q: Posterior, plan: FitPlan, run: Run[Any, Any]) -> Posterior:
         """q(A) of both sides, given all vectors and biases."""
 
         def of(side: FeatureSide | None, name: str, rows: Side, old: FeatureWeights | None) -> FeatureWeights | None:
             if side is None or old is None:
                 return old
-            return step_weights(old, side.gram, side.sums(rows, run), q.precisions.means_of(name), plan, epsilon)
+            return step_weights(old, side.gram, side.sums(rows, run), q.precisions.means_of(name), plan)
 
         users = of(self.users, USERS, q.users, q.user_weights)
         return replace(q, user_weights=users, item_weights=of(self.items, ITEMS, q.items, q.item_weights))

@@ -262,7 +262,7 @@ class InMemory:
         number, graph, run = state.sweep + 1, self.graph, self.backend.map
         epsilon = 1.0 if self.deterministic else state.step_size.epsilon
         estimator = self.estimator.at(number) if isinstance(self.estimator, Opening) else self.estimator
-        q, given = self._with_features(state, epsilon)
+        q, given = self._with_features(state)
         at = replace(state, posterior=q)
         users = given.update_users(estimator.user_terms(number, q, run), q, epsilon, spare)
         bound = bound_of(state, users.edge_bound, self.settings, priors=self.priors)
@@ -276,13 +276,13 @@ class InMemory:
         check_bound(bound, number, state)
         return Sweep(new, bound, epsilon, self.estimator.settled(number))
 
-    def _with_features(self, state: State, epsilon: float) -> tuple[Posterior, InMemory]:
+    def _with_features(self, state: State) -> tuple[Posterior, InMemory]:
         """The posterior with the weights of features stepped, and this with the priors that follow from them."""
         q, run = state.posterior, self.backend.map
         if not self.features:
             return q, self
         if state.sweep >= DELAY:
-            q = self.features.step(q, self.settings, epsilon, run)
+            q = self.features.step(q, self.settings, run)
         return q, replace(self, priors=self.features.priors(q, run))
 
     def users_pass(self, terms: Terms, q: Posterior, epsilon: float = 1.0) -> compiled.Pass:

@@ -79,7 +79,7 @@ class ByUsersRunner(PartitionedRunner):
             return state.posterior
         if self.user_features is not None:
             self.user_features.sweep = state.sweep
-        return self.features.step(state.posterior, self.settings, self._epsilon(state), self.run)
+        return self.features.step(state.posterior, self.settings, self.run)
 
     @cached_property
     def shards(self) -> list[Range]:
