@@ -241,6 +241,7 @@ WRONG = [
     ("POST", "/v1/landscape", {"json": {"user": "u20", "lift": [2, 1]}}, 422, "invalid"),
     ("POST", "/v1/events", {"json": {"events": []}}, 422, "invalid"),
     ("POST", "/v1/events", {"json": {"events": [{"user": "u", "item": "i", "kind": "hate"}]}}, 422, "invalid"),
+    ("GET", "/v1/users/u20/events?after=18446744073709551616", {}, 422, "invalid"),
     ("POST", "/admin/reload", {}, 403, "no-admin"),
 ]
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from considerate.service.openapi import document
-from randomised import LONG, count
+from randomised import LONG
 from service_fixtures import STRANGE, Client, fitted, running
 
 SEED = 7
@@ -140,7 +140,12 @@ def test_the_service_keeps_to_its_document(client: Client) -> None:
             continue
 
         @given(case=operation.as_strategy())
-        @settings(max_examples=count(50, 4), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+        @settings(
+            max_examples=300 if LONG else 10,
+            deadline=None,
+            derandomize=not LONG,
+            suppress_health_check=list(HealthCheck),
+        )
         def keeps_to_it(case: Any) -> None:
             case.call_and_validate(base_url=str(client.base_url), checks=checks)
 

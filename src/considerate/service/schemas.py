@@ -317,7 +317,7 @@ class EventsAnswer(msgspec.Struct):
 
 
 class EventsQuery(Asked, kw_only=True):
-    after: Annotated[int, Meta(ge=0)] = 0  # events of a higher sequence number
+    after: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0  # events of a higher sequence number
     n: Annotated[int, Meta(ge=1, le=10_000)] = 1_000
     user: Text | None = None
 
