@@ -14,6 +14,7 @@ import asyncio
 import json
 import os
 import re
+import resource
 import shutil
 import signal
 import socket
@@ -161,6 +162,34 @@ async def open_loop(port: int, request: Request, rate: float, seconds: float) ->
     return latency, wrong
 
 
+async def dawdlers(port: int, request: Request, many: int, seconds: float) -> Row:
+    """Connections that send a byte every ten seconds, and what others wait meanwhile."""
+    content = request(np.random.default_rng(0))
+    closed: list[float] = []
+
+    async def dawdle() -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        begun, number = time.perf_counter(), 0
+        ended = asyncio.create_task(reader.read(1))
+        while not ended.done() and time.perf_counter() - begun < 60:
+            writer.write(content[number : number + 1])
+            number += 1
+            await asyncio.wait([ended], timeout=10.0)
+        if ended.done():
+            ended.exception()
+            closed.append(time.perf_counter() - begun)
+        else:
+            ended.cancel()
+        writer.close()
+
+    tasks = [asyncio.create_task(dawdle()) for _ in range(many)]
+    await asyncio.sleep(1.0)  # they are there
+    found, wrong = await open_loop(port, request, 100.0, seconds)
+    await asyncio.gather(*tasks)
+    row: Row = {"slow connections": many, "closed": len(closed), "the last after s": max(closed, default=None)}
+    return row | {"others: p99 ms": 1e3 * float(np.quantile(found, 0.99)), "others failed": wrong}
+
+
 def throughput(server: Server, request: Request, users: int, seconds: float, folder: Path) -> Row:
     """Requests a second, and CPU of the server for each: by wrk where there is one, else by a generator of our own."""
     before = server.cpu()
@@ -229,6 +258,8 @@ def with_implicit() -> Any:
 
 
 def run(quick: bool = False) -> Section:
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # a file handle a connection
     users, items, seconds = (2_000, 1_000, 1.0) if quick else (100_000, 12_000, 10.0)
     section = Section("The HTTP service")
     with tempfile.TemporaryDirectory() as name:
@@ -253,12 +284,17 @@ def run(quick: bool = False) -> Section:
                         {"request": what} | latency(server, request, rates[what], seconds)
                         for what, request in requests.items()
                     ]
+                    slow = asyncio.run(dawdlers(server.port, of_user, 200 if quick else 10_000, seconds))
     section.tables["As many as it can answer"] = rows
     section.tables["At a fixed rate, from the scheduled time"] = timed
+    section.tables["A byte every ten seconds, and others at 100 a second"] = [slow]
     least = 5_000.0 if rows[0]["requests a second"] >= 12_000 else 0.4 * rows[0]["requests a second"]
     section.must("requests a second, two workers", rows[1]["requests a second"], least=least)
     section.must("p99 in ms at 1,000 a second", None if quick else timed[0]["p99 ms"], most=5)
     section.must("p99 in ms of fold-in", timed[1]["p99 ms"], most=10)
+    section.must("p99 in ms beside 10,000 slow connections", None if quick else slow["others: p99 ms"], most=50)
+    section.must("seconds until the last of them is closed", slow["the last after s"], most=30)
+    section.must("slow connections that are closed, share", slow["closed"] / slow["slow connections"], least=1)
     section.notes.append("by wrk" if shutil.which("wrk") else "by a generator of ours, in Python: wrk is not installed")
     return section
 
