@@ -51,6 +51,15 @@ EXAMPLES = {
         "considerate recommend graph.safetensors ann",
     ),
     "evaluate-graph": ("considerate evaluate-graph graph.safetensors later.parquet --json",),
+    "update": (
+        "considerate update model.safetensors today.parquet -o model.safetensors",
+        'considerate update model.safetensors ratings.csv --where "rating >= 4" --days 7 -o next.safetensors',
+        "considerate update model.safetensors today.parquet --removed withdrawn.parquet -o next.safetensors",
+    ),
+    "forget": (
+        "considerate forget model.safetensors 42 -o model.safetensors",
+        "considerate forget shards/ @leavers.txt -o shards/",
+    ),
     "inspect": (
         "considerate inspect likes.parquet --hidden",
         "considerate inspect model.safetensors --json",

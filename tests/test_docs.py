@@ -39,6 +39,7 @@ PAGES = [
     "docs/scaling.md",
     "docs/serving.md",
     "docs/diversity.md",
+    "docs/update.md",
 ]
 EVERY_PAGE = sorted(
     str(path.relative_to(ROOT))
@@ -90,6 +91,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     tested = pa.array(random.random(len(users)) < 0.3)
     pyarrow.parquet.write_table(ratings.filter(pa.compute.invert(tested)), tmp_path / "train.parquet")
     pyarrow.parquet.write_table(ratings.filter(tested), tmp_path / "test.parquet")
+    pairs = ratings.select(["user", "item"])
+    pyarrow.parquet.write_table(pairs.slice(40), tmp_path / "likes.parquet")
+    pyarrow.parquet.write_table(pairs.slice(0, 40), tmp_path / "today.parquet")
+    pyarrow.parquet.write_table(pairs.slice(100, 2), tmp_path / "withdrawn.parquet")
+    (tmp_path / "leavers.txt").write_text("bob\nuser 7\n")
     users, items = np.nonzero(likes.toarray() == 0)
     names = {"user": [people[m] for m in users], "item": [f"item {n}" for n in items]}
     pyarrow.parquet.write_table(
@@ -210,6 +216,7 @@ def test_the_page_on_the_model_file_names_the_tensors_that_there_are(tmp_path: P
         item_groups={"item": [1], "group": ["b"]},
     )
     model = Recommender(factors=3, sweeps=1, user_bias=True, consideration="walk").fit(likes, impossible=impossible)
+    model.update(pa.table({"user": [0, 40], "item": [19, 1]}))
     model.save(tmp_path / "model")
     stored = open_tensors(tmp_path / "model")
     assert {name for name in stored if not name.startswith("user.bias")} == {

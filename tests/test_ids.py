@@ -187,10 +187,23 @@ def ask_partial_fit_items(model: Recommender, n: Names) -> Answer:
     return [*ask_similar_items(model, n), *ask_recommend_table(model, n), *ask_explain(model, n)]
 
 
+def ask_update(model: Recommender, n: Names) -> Answer:
+    """It reads data, which speaks ids: likes of users and items that are known, and of one each that is not."""
+    new = pa.table({"user": n.u([3, 9, USERS, USERS, 9]), "item": n.i([20, ITEMS, 4, 7, 21])})
+    model.update(new, removed=pa.table({"user": n.u([5, 6]), "item": n.i([5, 6])}))
+    return [*ranked("item", model.recommend(n.u([3, 5, 9, 40, USERS]), N=5)), *ask_similar_users(model, n)]
+
+
+def ask_forget(model: Recommender, n: Names) -> Answer:
+    """The last ones: where ids are row numbers, rows stay."""
+    model.forget(n.u([USERS - 2, USERS - 1]), **n.by)
+    return [*ask_recommend_batches(model, n), *ask_predict_proba(model, n), *ask_explain(model, n)]
+
+
 ASK: dict[str, Callable[[Recommender, Names], Answer]] = {
     name.removeprefix("ask_"): value for name, value in globals().copy().items() if name.startswith("ask_")
 }
-NO_BY = {"score"}
+NO_BY = {"score", "update"}
 ROWS_AND_IDS = {"item_ids", "item_rows", "user_ids", "user_rows"}  # tested by themselves
 NO_NAMES = {  # neither take nor give some users or items
     *("build_index", "check", "export_vectors", "fit", "fit_request", "fit_steps"),
@@ -354,6 +367,7 @@ QUESTIONS: dict[str, list[Callable[[Recommender, Names, Any], object]]] = {
         lambda m, n, bad: m.partial_fit_items(n.i([1]), [[bad]]),
         lambda m, n, bad: m.recalibrate([bad], n.i([1]), [1]),
         lambda m, n, bad: m.user_rows(bad),
+        lambda m, n, bad: m.forget([n.u(1), bad]),
     ],
     "item": [
         lambda m, n, bad: m.recommend(n.u(1), items=[bad]),

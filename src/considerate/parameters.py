@@ -12,6 +12,7 @@ from typing import Any
 from considerate.errors import UsageError
 
 AUTO, AUTO_TOP = "auto", "auto-top"  # settings that are chosen on likes held out
+DRIFT = 1e-3  # variance that a coordinate of a vector, or a bias, gains a day, in an update
 TUNED = ("negatives", "gamma", "likelihood_weight", "popularity", "lift")  # those that can be
 
 

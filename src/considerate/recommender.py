@@ -12,7 +12,7 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from considerate.data import ReaderOptions
+from considerate.data import ReaderOptions, read_likes
 from considerate.data.options import ReaderKeywords
 from considerate.data.side_information import read_side
 from considerate.errors import ModelFileError, UsageError
@@ -22,11 +22,13 @@ from considerate.fitting.progress import progress
 from considerate.fitting.resume import CheckpointOptions
 from considerate.fitting.session import FitBackend, FitRequest, FitSession
 from considerate.fitting.stopping import FitStep
+from considerate.fitting.update import UpdateOptions, updated
 from considerate.model.answers import Answers, Named
 from considerate.model.file import load_model, model_path, save_model, save_sharded
 from considerate.model.model import Model
 from considerate.model.names import By
-from considerate.parameters import Parameters, described_parameters
+from considerate.model.removal import without_users
+from considerate.parameters import DRIFT, Parameters, described_parameters
 
 logger = logging.getLogger("considerate")
 PathLike = str | os.PathLike[str]
@@ -157,6 +159,45 @@ class Recommender(Parameters, Answers):
                 self._model = model
 
         return run_fit(request, backend or InMemoryBackend(), publish)
+
+    def update(
+        self,
+        new_likes: Any,
+        *,
+        days: float = 1.0,
+        drift: float = DRIFT,
+        removed: Any = None,
+        reader: Mapping[str, Any] | ReaderOptions | None = None,
+        **reading: Unpack[ReaderKeywords],
+    ) -> Recommender:
+        """Bring the model up to date from likes that came since the fit, or since the last update: anything that `fit`
+        reads, or None. Returns self.
+
+        The posterior of before is the prior of each user and item that a new like touches, with `drift` x `days` added
+        to its variances. New ids are added, likes are merged, and those that are known already change nothing. The
+        weights of the ranking and the recalibration stay. Only new likes and the unliked edges drawn for them are
+        summed, in memory, whatever the model was fitted on: users in shards are read whole.
+
+        `removed` are likes to take out, read by the same options: their users are folded in again from what they have
+        left. The items' vectors keep a trace of them until the next fit.
+        """
+        options = ReaderOptions.choose(reader, reading)
+        likes = None if new_likes is None else read_likes(new_likes, options)
+        gone = None if removed is None else read_likes(removed, options.untitled())
+        self._model = updated(self.model_, likes, gone, UpdateOptions(days, drift), self.threads)
+        return self
+
+    def forget(self, users: Named, *, by: By = "id") -> Recommender:
+        """Take users out of the model: vectors, likes and ids, and what their likes added to degrees, to pi and to the
+        walk's table. Returns self; `save` then writes a file without them.
+
+        The items' vectors keep a trace of their likes until the next fit. Where ids are the row numbers of a matrix,
+        the rows of others stay, and those of these users are empty.
+        """
+        model = self.model_
+        self._model = without_users(model, model.user_names(by).rows(users).reshape(-1))
+        self.__dict__.pop("data_", None)  # what the fit read has their ids
+        return self
 
     # --- Beside what it answers (model/answers.py): how good its answers are ---
 

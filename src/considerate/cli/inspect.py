@@ -122,6 +122,7 @@ def _show_model(values: dict[str, Any]) -> None:
         "taus": screen.precisions(values["precisions"]),
         "considered": _considered(values),
         "biases": _biases(values["bias_popularity_correlation"]),
+        "updated": _updated(values["updates"]),
     }
     facts = {
         "file": "{megabytes:,.1f} MB"
@@ -143,6 +144,7 @@ def _show_model(values: dict[str, Any]) -> None:
         "biases": "{biases}",
         "recalibration": "logit of p(like) times {recalibration[slope]:.4g}, plus {recalibration[shift]:.4g}",
         "sweeps": "{sweeps}, " + ("converged" if values["converged"] else "not converged"),
+        "updated": "{updated}",
         "bound": screen.styled((screen.sparkline(bound), "cyan"), f" … {last}") if bound else None,
         "its terms": "{terms}",
         "settings": "{settings}",
@@ -153,8 +155,16 @@ def _show_model(values: dict[str, Any]) -> None:
         del facts["recalibration"]
     if values["chosen"] is None:
         del facts["chosen"], facts["trials"]
+    if not any(values["updates"].values()):
+        del facts["updated"]
     screen.show_facts(facts, values | texts, values["path"])
     _show_draws(values)
+
+
+def _updated(updates: dict[str, Any]) -> str:
+    text = "{count:,} times since the fit, in {days:g} days: {likes:,} new likes, {passes:,} passes".format_map(updates)
+    text += ", {removed:,} likes removed".format_map(updates) if updates["removed"] else ""
+    return text + (", {forgotten:,} users forgotten".format_map(updates) if updates["forgotten"] else "")
 
 
 def _considered(values: dict[str, Any]) -> str:

@@ -18,6 +18,7 @@ from considerate.cli import (
     evaluate,
     find,
     fit,
+    forget,
     graph,
     index,
     inspect,
@@ -26,6 +27,7 @@ from considerate.cli import (
     serve,
     simulate,
     study,
+    update,
 )
 from considerate.cli.screen import complain
 from considerate.errors import ConsiderateError
@@ -116,6 +118,7 @@ def program(
 
 
 COMMANDS = {"fit": fit, "recommend": recommend, "find": find, "similar": find, "index": index, "evaluate": evaluate}
+COMMANDS |= {"update": update, "forget": forget}
 COMMANDS |= {"inspect": inspect, "study": study, "serve": serve, "refit": refit, "simulate": simulate, "demo": demo}
 COMMANDS |= {"fit-graph": graph, "evaluate-graph": graph}
 for name, module in COMMANDS.items():

@@ -124,6 +124,18 @@ class Adjacency:
         kept = ~np.isin(rows * width + self.indices, theirs)
         return Adjacency.of_pairs(rows[kept], self.indices[kept], self.rows, width)
 
+    def find(self, rows: NDArray[Any], columns: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Where the edges of some pairs are, or would be put, in `indices`, and whether they are there. Columns ascend
+        within a row, and only rows that are asked for are read."""
+        touched, which = np.unique(rows, return_inverse=True)
+        some = self.take(touched)
+        width = 1 + max(int(some.indices.max(initial=0)), int(columns.max(initial=0)))
+        known = np.repeat(np.arange(len(touched)), some.degrees) * width + some.indices
+        keys = which * width + columns
+        at = np.searchsorted(known, keys)
+        found = np.append(known, -1)[at] == keys
+        return at + (self.starts[touched] - some.starts[:-1])[which], found
+
     def row(self, row: int) -> NDArray[np.int32]:
         return self.indices[self.starts[row] : self.starts[row + 1]]
 

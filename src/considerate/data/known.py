@@ -130,6 +130,20 @@ class Known:
             mask[self.impossible.row(user)] = True
         return mask
 
+    def are_impossible(self, users: NDArray[Any], items: NDArray[Any]) -> NDArray[np.bool_]:
+        """[pairs] whether each is impossible."""
+        found = np.zeros(len(users), np.bool_)
+        if self.impossible is not None:
+            found |= self.impossible.find(users, items)[1]
+        rules = self.rules or Rules()
+        if rules.allowed is not None and rules.user_class is not None and rules.item_class is not None:
+            word, bit = np.divmod(rules.item_class[items], 64)
+            found |= (rules.allowed[rules.user_class[users], word] >> bit.astype(np.uint64)) & np.uint64(1) == 0
+        if rules.user_times is not None and rules.item_times is not None:
+            (first, last), (begin, end) = rules.user_times[users].T, rules.item_times[items].T
+            found |= (begin > last) | (end < first)
+        return found
+
     def spread(
         self, users: int, items: int, kept_users: NDArray[Any] | None = None, kept_items: NDArray[Any] | None = None
     ) -> Known:

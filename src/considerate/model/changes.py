@@ -49,11 +49,11 @@ def folded_items(model: Model, liked_by: Adjacency) -> tuple[Side, NDArray[np.fl
     """q and pi of items liked by these users."""
     weights = popularity_weights(liked_by.degrees, model.gamma)
     if model.parameters.get("head_correction", False):
-        weights *= _head_correction(model, liked_by.degrees)
+        weights *= head_correction(model, liked_by.degrees)
     return model.fold_in.items(liked_by, model.users.whole().side, model.user_temperatures, weights), weights
 
 
-def _head_correction(model: Model, degree: NDArray[np.int64]) -> NDArray[np.float64]:
+def head_correction(model: Model, degree: NDArray[np.int64]) -> NDArray[np.float64]:
     """pi'_n / pi_n of items of these degrees, interpolated between the model's items, for which the fit solved it.
 
     It depends on the degree above all: draws that hit likes are discarded, and popular items have more of them.
@@ -96,6 +96,7 @@ def with_items(model: Model, itemids: Any, item_users: Any, by: By = "id") -> Mo
         item_degree=grown.spread(model.item_degree, liked_by.degrees),
         popularity=weights,
         consideration=_grown_walk(model, liked, weights, grown.kept),
+        walk_degree=None,
         titles=titles,
         item_ids=grown.ids,
         limits=None if model.limits is None else model.limits.spread(len(users), len(items), kept_items=grown.kept),

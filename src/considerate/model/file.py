@@ -5,18 +5,22 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
 from considerate.data.vocabulary import Vocabulary
 from considerate.errors import ModelFileError, UsageError
 from considerate.model.model import Model
+from considerate.model.removal import without_users
 from considerate.model.shards import (
     INDEX_NAME,
+    ShardedUsers,
     ShardEntry,
     check_folder,
     read_sharded_users,
     read_stored,
+    rewrite_shards,
     write_index,
     write_user_shard,
 )
@@ -87,6 +91,21 @@ def save_sharded(model: Model, path: PathLike, shards: int, *, likes: bool = Tru
             if entry.name not in before:
                 folder.remove(entry.name)
         raise
+
+
+def forget_users(path: PathLike, userids: Any, output: PathLike, *, verify: bool | None = None) -> Model:
+    """Write the model of a file or a folder without these users. A folder that is its own output has only those shards
+    written anew that held them. All users are read."""
+    model = load_model(path, verify=verify)
+    rows = np.unique(model.user_names().rows(userids))
+    left = without_users(model, rows)
+    if not isinstance(model.users, ShardedUsers):
+        save_model(left, output)
+    elif (target := shards_at(output)) is not None and target.address == model.users.folder.address:
+        rewrite_shards(model.users, left, rows)
+    else:
+        save_sharded(left, output, min(len(model.users.first) - 1, left.user_count))
+    return left
 
 
 def load_model(path: PathLike, *, verify: bool | None = None) -> Model:

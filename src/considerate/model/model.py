@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,25 @@ from considerate.model.predict import UNCHANGED, FoldIn, ItemColumns, Recalibrat
 from considerate.model.ranking import log_popularity
 from considerate.model.users import Users
 from considerate.parameters import FitPlan
+
+
+@dataclass(frozen=True)
+class Updates:
+    """What a model has learned since it was fitted (fitting/update.py)."""
+
+    count: int = 0
+    likes: int = 0  # that were new
+    days: float = 0.0
+    passes: int = 0  # over the new likes, in all
+    removed: int = 0  # likes that were taken out
+    forgotten: int = 0  # users who were
+
+    def after(self, **more: float) -> Updates:
+        """With what one more has added."""
+        return replace(self, **{name: getattr(self, name) + value for name, value in more.items()})
+
+
+NO_UPDATES = Updates()
 
 
 @dataclass(frozen=True)
@@ -50,6 +69,9 @@ class Model:
     # tensors.MappedModel, must not be found on the class.)
     consideration: Consideration | None = field(default_factory=lambda: None)
     limits: Known | None = field(default_factory=lambda: None)  # what is impossible, by the rows of all users
+    # [items] the likes that each had when its row of the walk's table was made; None: those that it has.
+    walk_degree: NDArray[np.int64] | None = field(default_factory=lambda: None)
+    updates: Updates = NO_UPDATES  # since the fit
 
     @property
     def user_count(self) -> int:

@@ -256,8 +256,14 @@ class Grown(NamedTuple):
 
     def spread(self, old: NDArray[Any], new: NDArray[Any]) -> NDArray[Any]:
         """A number for each row, the old ones with the new ones in their place."""
-        values = np.zeros(len(self.ids), old.dtype)
-        values[self.kept], values[self.rows] = old, new
+        values = self.moved(old)
+        values[self.rows] = new
+        return values
+
+    def moved(self, old: NDArray[Any], fill: float = 0) -> NDArray[Any]:
+        """A number for each row, those of before where they are now."""
+        values = np.full(len(self.ids), fill, old.dtype)
+        values[self.kept] = old
         return values
 
 

@@ -157,10 +157,11 @@ def like_interval(
 
 def strangers(rows: int, posterior: Posterior, prior: Prior = SHARED) -> Side:
     """Users of whom nothing is known: the prior, at the precisions learned or those of their own."""
-    return _prior(rows, posterior, "user", prior)
+    return prior_rows(rows, posterior, "user", prior)
 
 
-def _prior(rows: int, posterior: Posterior, side: str, own: Prior) -> Side:
+def prior_rows(rows: int, posterior: Posterior, side: str, own: Prior = SHARED) -> Side:
+    """Users, or items, of whom nothing is known."""
     means, factors = posterior.precisions.means(), posterior.factors
     bias = f"{side}_bias"
     new = Side.constant(rows, factors, 1.0 / means[side], 1.0 / means[bias] if bias in means else None)
@@ -244,7 +245,7 @@ class FoldIn:
         prior: Prior = SHARED,
     ) -> Side:
         """q(v) and q(b) of items liked by some of these users, of whom T_m are given; weights are the items' pi."""
-        items = _prior(liked_by.rows, self.posterior, "item", prior)
+        items = prior_rows(liked_by.rows, self.posterior, "item", prior)
         random = np.random.Generator(np.random.Philox(key=self.plan.seed))
         step_size = StepSize(delay=4)
         for sweep in range(1, self.rounds + 1):

@@ -18,6 +18,7 @@ from numpy.typing import DTypeLike, NDArray
 from considerate.data.vocabulary import Vocabulary
 from considerate.errors import UsageError
 from considerate.inference.posterior import Gamma, Precisions, padded
+from considerate.model.model import NO_UPDATES, Updates
 from considerate.model.predict import UNCHANGED, Recalibration
 from considerate.parameters import Chosen, Parameters, check_setting
 from considerate.storage.container import StoredTensors, Writable, shown
@@ -77,6 +78,7 @@ SHARED = (
     Tensor("walk.items", np.int32, ("walk",), "walk"),
     Tensor("walk.shares", np.float32, ("walk",), "walk"),
     Tensor("walk.rest", np.float32, ("items",), "walk"),
+    Tensor("walk_degree", np.int64, ("items",), "walk_degree"),
     Tensor("bounds", np.float64, (None, "terms")),
     *_ids_tensors("item_ids", "items"),
     *_texts("titles", "items", "titles"),
@@ -238,6 +240,7 @@ RULES = (
     Check(_WALK[1:], "the table of the walk names an item that is not there", _below("items")),
     Check(("walk.shares",), "the table of the walk has a share that is not above 0 and at most 1", _shares),
     Check(("walk.rest",), "the table of the walk has a rest that is not from 0 to 1", _fractions),
+    Check(("walk_degree",), "the tensor 'walk_degree' does not hold degrees", _below(2**31)),
     Check(_WALK, "a row of the walk's table does not have distinct items in ascending order", _rising),
     Check(
         ("walk.starts", "walk.shares", "walk.rest"), "a row of the walk's table does not add up to 1", _adds_up, True
@@ -363,6 +366,17 @@ def _signed(given: Any) -> bool | None:
     return None if given is MISSING else bool(_parse("signed", bool, given, ""))
 
 
+def _updates(given: Any) -> Updates:
+    if given is MISSING:
+        return NO_UPDATES
+    numbers = (
+        isinstance(given, dict) and given.keys() == vars(NO_UPDATES).keys() and all(map(_is_number, given.values()))
+    )
+    if not numbers or min(given.values()) < 0:
+        raise ValueError(f"its updates are not described by {', '.join(vars(NO_UPDATES))}")
+    return Updates(**{name: type(default)(given[name]) for name, default in vars(NO_UPDATES).items()})
+
+
 def _ids(name: str) -> Callable[[Any], dict[str, Any]]:
     def parse(value: Any) -> dict[str, Any]:
         if not isinstance(value, dict) or value.keys() != {"kind", "size"}:
@@ -413,6 +427,8 @@ SHARED_FIELDS: Fields = {
     "item_ids": _ids("item_ids"),
     "titles": bool,
     **dict.fromkeys(LIMITS, _flag),
+    "walk_degree": lambda given: given is True,
+    "updates": _updates,
 }
 SHARD_FIELDS: Fields = USERS_FIELDS | {"first": _COUNT, "factors": _SOME}
 INDEX_FIELDS: Fields = SHARED_FIELDS | USERS_FIELDS | {"shards": _SOME, "users": _SOME}
@@ -437,7 +453,7 @@ class Form:
         two_kinds = about.get("signed") is None  # else users are the items, and their rows are not in the file
         ids = [*(["user_ids"] if two_kinds else []), "item_ids", "shards.ids"]
         flags = {f"{name}={about[name]['kind']}" for name in ids if name in about}
-        flags |= {name for name in ("likes", "titles", "walk", *LIMITS) if about.get(name)}
+        flags |= {name for name in ("likes", "titles", "walk", "walk_degree", *LIMITS) if about.get(name)}
         there = {"user_bias": user_bias and two_kinds, "item_bias": item_bias, "two_kinds": two_kinds}
         flags |= {name for name, yes in there.items() if yes}
         return cls(sizes, {None, *flags})

@@ -130,6 +130,26 @@ def write_index(folder: str | Folder, model: Model, entries: Sequence[ShardEntry
             folder.remove(name)
 
 
+def rewrite_shards(users: ShardedUsers, left: Model, gone: NDArray[np.int64]) -> None:
+    """Replace a model in shards by `left`, which is without the users of these rows. The shards that held them are
+    written anew and the old ones removed; the others stay as they are."""
+    folder, entries, first = users.folder, list[ShardEntry](), 0
+    shards = np.searchsorted(users.first, gone, side="right") - 1
+    whole = left.users.whole()
+    for number in range(len(users.first) - 1):
+        entry = users.entry(number)
+        lost = int((shards == number).sum()) if users.kind != "range" else 0
+        rows = slice(first, first + entry.rows - lost)
+        if number not in shards:
+            entries.append(replace(entry, first=first))
+        elif entry.rows > lost:
+            mine = whole.take(np.arange(rows.start, rows.stop))
+            mine = replace(mine, ids=Vocabulary.range(len(mine))) if users.kind == "range" else mine
+            entries.append(write_user_shard(folder, entry.number, first, mine, likes=entry.likes))
+        first = rows.stop
+    write_index(folder, left, entries)
+
+
 def _form(about: dict[str, Any], user_bias: bool) -> Form:
     """The form of the list of shards, which has the first id of each."""
     return Form.of(about | {"shards.ids": about["user_ids"]}, user_bias=user_bias, item_bias=True)
@@ -207,6 +227,18 @@ class ShardedUsers:
     def ids(self) -> ShardedIds:
         return ShardedIds(self)
 
+    def entry(self, number: int) -> ShardEntry:
+        """One shard as the index has it."""
+        about, (first, last) = self.about, self.first[number : number + 2].tolist()
+        low, high = first, last - 1
+        if self.kind != "range":
+            some, rows = self.shard(number).some(np.array([0, last - first - 1]))
+            low, high = some.ids.ids_of(rows)
+        own, edges, size = (int(self.arrays[f"shards.{name}"][number]) for name in ("number", "edges", "bytes"))
+        form = self.factors, about["likes"], self.has_bias, self.kind
+        sha256 = self.arrays["shards.sha256"][number].tobytes().hex()
+        return ShardEntry(own, first, last - first, edges, *form, (low, high), size, sha256)
+
     def shard(self, number: int) -> Users:
         """The users of one shard, which stays open for a while."""
         with self._lock:
@@ -241,7 +273,9 @@ class ShardedUsers:
         about = parse(stored, SHARD_FIELDS)
         first, last = int(self.first[shard]), int(self.first[shard + 1])
         edges = self.arrays["shards.edges"][shard]
-        if (about["first"], about["users"], about["edges"]) != (first, last - first, edges):
+        moved = about["first"] - first  # where users of a shard before it were forgotten
+        said = (about["users"], about["edges"]) == (last - first, edges)
+        if not (said and 0 <= moved <= self.about["updates"].forgotten):
             raise stored.refusal("its users are not those that the index says")
         form = about["likes"], about["user_ids"]["kind"], about["factors"]
         if form != (self.about["likes"], self.kind, self.factors):

@@ -17,7 +17,7 @@ from considerate.data.vocabulary import Vocabulary
 from considerate.errors import UsageError
 from considerate.inference.hidden.consideration import Consideration, Rows
 from considerate.inference.posterior import Side, mirrored, padded
-from considerate.model.model import Model
+from considerate.model.model import NO_UPDATES, Model
 from considerate.model.schema import (
     GAMMAS,
     PARAMETERS,
@@ -86,6 +86,10 @@ def shared_tensors(model: Model) -> tuple[dict[str, Writable], dict[str, Any]]:
         tensors |= of_walk
     tensors |= limit_tensors(model.limits)
     about |= {flag: True for flag, name in LIMIT_FLAGS.items() if name in tensors}
+    if model.walk_degree is not None:
+        about["walk_degree"], tensors["walk_degree"] = True, model.walk_degree
+    if model.updates != NO_UPDATES:
+        about["updates"] = asdict(model.updates)
     form = Form.of(about, user_bias=model.users.has_bias, item_bias=model.items.has_bias)
     return form.select(SHARED, tensors), about
 
@@ -238,6 +242,7 @@ def read_model(
         "titles": lambda: Titles(*part("titles.").values()) if about["titles"] else None,
         "consideration": consideration,
         "limits": lambda: limits_in(part("impossible.") | part("rules.")),
+        "walk_degree": lambda: part("walk_degree").get("walk_degree"),
     }
     fields = {
         "users": users,
@@ -248,6 +253,7 @@ def read_model(
         "converged": about["converged"],
         "parameters": about["parameters"],
         "recalibration": about["recalibration"],
+        "updates": about["updates"],
     }
     if stored.thorough:
         return Model(**fields, **{name: make() for name, make in later.items()})

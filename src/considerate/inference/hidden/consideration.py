@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from considerate.data.graph import Adjacency, Range, ranges, run_serially, transpose
 from considerate.kernels import compiled
+from considerate.kernels.arrays import take_lists
 from considerate.kernels.threads import locked_cached_property
 
 MOST_LIKES = 4096  # of a user with more, each step takes a window of so many: the cost of a user is linear beyond
@@ -86,6 +87,31 @@ class Consideration:
                 told.append(nats_of(starts, block_items, block_shares, p))
         mix = mixing_of(np.concatenate(told), p) if mix is None else mix
         return cls(np.cumsum(np.concatenate(lengths)), items[:end], shares[:end], np.concatenate(rest), weights, mix)
+
+    def with_weights(self, weights: NDArray[np.float64]) -> Consideration:
+        """The same rows with another pi."""
+        return Consideration(self.starts, self.items, self.shares, self.rest, weights, self.mix)
+
+    def with_rows_of(
+        self, by_user: Adjacency, rows: NDArray[Any], degree: NDArray[Any], neighbours: int, run: Any = run_serially
+    ) -> Consideration:
+        """The table with some rows made again from the likes of a graph that has changed; the others stay. `degree` is
+        that of all items."""
+        renewed = np.zeros(self.item_count, np.bool_)
+        renewed[rows] = True
+        counts, items = compiled.keep_columns(by_user.starts, by_user.indices, renewed)
+        fans = np.repeat(np.arange(by_user.rows, dtype=np.int32), counts)
+        by_item = Adjacency.of_pairs(items, fans, self.item_count, by_user.rows)
+        steps = WalkSteps(by_user, by_item, pull_of(self.weights, degree))
+        room = max(ROOM, ENTRIES_A_LIKE * by_user.edges)
+        length = neighbours if neighbours * self.item_count <= room else int(np.diff(self.starts).max(initial=1))
+        most = int(np.minimum(steps.work(), length).sum())
+        new = Consideration.of_rows(steps.rows(self.weights, length, run), most, self.weights, self.mix)
+        which = np.arange(self.item_count) + self.item_count * renewed
+        both = np.concatenate([self.starts, self.starts[-1] + new.starts[1:]])
+        starts, places = take_lists(both, np.arange(both[-1]), which)
+        to, shares = np.append(self.items, new.items)[places], np.append(self.shares, new.shares)[places]
+        return Consideration(starts, to, shares, np.where(renewed, new.rest, self.rest), self.weights, self.mix)
 
     @property
     def item_count(self) -> int:

@@ -39,7 +39,8 @@ class Sampled:
 
     A sum over all items weighted by E[h] is the average, over draws of H, of a sum over the edges drawn (eq. 14): one
     draw gives an unbiased step. Row 0 is user `first_user`: some users draw what they would draw among all. Pairs that
-    are known to be considered are edges of every H and count against c d_m; what is impossible is never drawn.
+    are known to be considered are edges of every H and count against c d_m; what is impossible is never drawn. `counts`
+    says how many edges each draws, where that is not c to a like.
     """
 
     deterministic = False
@@ -54,8 +55,10 @@ class Sampled:
         *,
         first_user: int = 0,
         known: Known | None = None,
+        counts: NDArray[np.int64] | None = None,
         spare: Spare | None = None,
     ) -> None:
+        self._counts = counts
         self.by_user, self.user_blocks, self.first_user = by_user, user_blocks, first_user
         self.draws = weights if isinstance(weights, Draws) else Draws.of(weights)
         self.weights, self.negatives, self.seed = self.draws.weights, negatives, seed
@@ -68,17 +71,25 @@ class Sampled:
         self.fallbacks = 0  # draws of the last sweep from pi, as the walk had no item left
         self.drawn = 0  # edges of the last sweep
 
+    def _key(self, sweep: int) -> tuple[int, int, float, NDArray[np.float64], NDArray[np.uint64], NDArray[np.int32]]:
+        return self.seed, sweep, self.negatives, self.weights, self.draws.thresholds, self.draws.aliases
+
+    def counts(self, sweep: int, run: Any = run_serially) -> NDArray[np.int64]:
+        """[users] how many edges each draws: c to a like, or all items that are left."""
+        counts = empty((self.by_user.rows,), np.int64, self._spare)
+
+        def count(block: Range) -> None:
+            edges = self.by_user.starts, self.by_user.indices
+            compiled.count_negatives(*self._key(sweep), *edges, *block, counts, self.first_user, self._known)
+
+        run(count, ranges(self.user_blocks))
+        return counts
+
     def draw(self, sweep: int, run: Any = run_serially, sides: tuple[Side, Side] | None = None) -> Adjacency:
         """The unliked edges of H^(sweep), by user. A tilt needs the users and items at the start of the sweep."""
         starts = empty((self.by_user.rows + 1,), np.int64, self._spare)
-        starts[0] = 0
-        key = (self.seed, sweep, self.negatives, self.weights, self.draws.thresholds, self.draws.aliases)
-        edges = (self.by_user.starts, self.by_user.indices)
-
-        def count(block: Range) -> None:
-            compiled.count_negatives(*key, *edges, *block, starts[1:], self.first_user, self._known)
-
-        run(count, ranges(self.user_blocks))
+        starts[0], starts[1:] = 0, self.counts(sweep, run) if self._counts is None else self._counts
+        key, edges = self._key(sweep), (self.by_user.starts, self.by_user.indices)
         np.cumsum(starts, out=starts)
         self.drawn = int(starts[-1])
         out = empty((self.drawn,), np.int32, self._spare)

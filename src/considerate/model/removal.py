@@ -1,0 +1,105 @@
+"""Likes and users taken out of a fitted model: of its likes, degrees, pi and the walk's table, of vectors and ids.
+
+An item's vector keeps a trace of a like that was taken out, until the model is fitted again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from considerate.data import Interactions
+from considerate.data.graph import Adjacency, run_serially
+from considerate.data.vocabulary import match_rows
+from considerate.errors import DataError
+from considerate.inference.posterior import Side
+from considerate.model.merge import known_likes, popularity_at, walk_degree
+from considerate.model.model import Model
+from considerate.model.predict import strangers
+from considerate.model.users import UserRows
+
+
+def without_likes(model: Model, removed: Interactions, run: Any = run_serially) -> Model:
+    """The model without these likes. Their users are folded in again from the likes that they have left."""
+    users = known_likes(model, "taking likes out")
+    fans = match_rows(removed.user_ids, users.ids)[removed.users]
+    items = match_rows(removed.item_ids, model.item_ids)[removed.items]
+    known = (fans >= 0) & (items >= 0)
+    places, found = users.liked.find(fans[known], items[known])
+    keep = np.ones(users.liked.edges, np.bool_)
+    keep[places[found]] = False
+    if keep.all():
+        return model
+    changed = np.unique(_owners(users.liked)[~keep])
+    left = _only(model, users, keep, run)
+    liked = left.users.whole().liked
+    folded = left.fold_in.users(liked.take(changed))
+    side = with_rows(users.side, changed, folded)
+    updates = model.updates.after(removed=len(keep) - int(keep.sum()))
+    return replace(left, users=replace(left.users.whole(), side=side), updates=updates)
+
+
+def without_users(model: Model, rows: NDArray[np.int64], run: Any = run_serially) -> Model:
+    """The model without these users. Where ids are row numbers the rows of others stay: these are then empty."""
+    users = known_likes(model, "forgetting a user")
+    gone = np.zeros(len(users), np.bool_)
+    gone[rows] = True
+    left = _only(model, users, ~gone[_owners(users.liked)], run)
+    others, updates = left.users.whole(), model.updates.after(forgotten=int(gone.sum()))
+    if users.ids.kind == "range":
+        empty = strangers(int(gone.sum()), model.shared)
+        others, kept = replace(others, side=with_rows(users.side, np.flatnonzero(gone), empty)), np.arange(len(users))
+        kept[gone] = -1
+    else:
+        kept = np.flatnonzero(~gone)
+        others = others.take(kept)
+    limits = None if model.limits is None else model.limits.take(kept)
+    return replace(left, users=others, updates=updates, limits=limits)
+
+
+def renewed_walk(model: Model, rows: NDArray[np.int64], run: Any = run_serially) -> Model:
+    """The model with these rows of the walk's table made again from the likes as they are."""
+    walk, degree = model.consideration, model.item_degree
+    if walk is None or not len(rows):
+        return model
+    walk = walk.with_rows_of(model.users.whole().liked, rows, degree, model.plan.neighbours, run)
+    made = walk_degree(model).copy()
+    made[rows] = degree[rows]
+    return replace(model, consideration=walk, walk_degree=made)
+
+
+def with_rows(side: Side, rows: NDArray[np.int64], new: Side) -> Side:
+    """A side with some rows replaced."""
+    changed = Side(side.factors, *(None if array is None else array.copy() for array in side.arrays()))  # type: ignore[arg-type]
+    for values, updated in zip(changed.arrays(), new.arrays()):
+        if values is not None:
+            values[rows] = updated
+    return changed
+
+
+def _owners(liked: Adjacency) -> NDArray[np.int64]:
+    """[likes] whose each is."""
+    return np.repeat(np.arange(liked.rows), liked.degrees)
+
+
+def _only(model: Model, users: UserRows, keep: NDArray[np.bool_], run: Any) -> Model:
+    """The model with some of its likes: degrees and pi without the others, and the rows of the walk's table that led
+    through a user who lost one made again. No vector is changed."""
+    losing = np.unique(_owners(users.liked)[~keep])
+    liked = users.liked.keep(keep)
+    degree = model.item_degree - np.bincount(users.liked.indices[~keep], minlength=model.item_count)
+    if not degree.any():
+        raise DataError("no like would be left in the model; a model needs at least one.")
+    weights = popularity_at(model, model.popularity, model.item_degree, degree)
+    walk = None if model.consideration is None else model.consideration.with_weights(weights)
+    left = replace(
+        model,
+        users=replace(users, liked=liked, degree=liked.degrees),
+        item_degree=degree,
+        popularity=weights,
+        consideration=walk,
+    )
+    return renewed_walk(left, np.unique(users.liked.take(losing).indices), run)
