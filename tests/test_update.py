@@ -415,6 +415,14 @@ def test_what_an_update_is_refused(base: Recommender, tmp_path: Path) -> None:
             ask(Recommender.load(tmp_path / "bare"))
 
 
+def test_a_model_of_a_graph_is_refused(base: Recommender) -> None:
+    model = again(base)
+    model._model = replace(base.model_, plan=replace(base.model_.plan, signed=False))
+    for ask in (lambda: model.update(NEW), lambda: model.forget("u001")):
+        with pytest.raises(UsageError, match="this model is of a graph of vertices; to change it, fit again"):
+            ask()
+
+
 @pytest.mark.parametrize("shards", [None, 3])
 def test_a_loaded_model_is_updated_to_the_same_bits_and_the_file_says_how_often(
     base: Recommender, tmp_path: Path, shards: int | None
