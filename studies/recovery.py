@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 from considerate import Recommender
 from considerate.data.graph import Adjacency, Graph
 from considerate.evaluation.calibration import EQUAL, fit_recalibration, reliability
+from considerate.inference.full import FullInMemory
 from considerate.inference.hidden import Observed
 from considerate.inference.sweep import InMemory
 from considerate.kernels.threads import LocalBackend
@@ -146,22 +147,23 @@ def fit_drawn(sample: ModelSample, **settings: Any) -> Figures:
     return figures(sample, mean.astype(np.float64), deviation.astype(np.float64))
 
 
-def fit_known(sample: ModelSample, count: int = 40) -> Figures:
+def fit_known(sample: ModelSample, count: int = 40, **given: Any) -> Figures:
     """The likes and the true negatives."""
     users, items = sample.users.astype(np.int32), sample.items.astype(np.int32)
     graph = Graph.from_pairs(users, items, sample.user_count, sample.item_count)
-    settings = FitPlan(factors=sample.user_vectors.shape[1])
+    settings = FitPlan(factors=sample.user_vectors.shape[1], **given)
+    runner = FullInMemory if settings.is_full else InMemory
     with LocalBackend() as backend:
         unliked = sample.hidden_users[~sample.liked], sample.hidden_items[~sample.liked]
-        given = Observed(
+        true_h = Observed(
             Adjacency.of_pairs(*unliked, graph.user_count, graph.item_count), graph.item_count, backend.map
         )
-        for done in InMemory(graph, given, settings, backend).sweeps():
+        for done in runner(graph, true_h, settings, backend).sweeps():
             if done.state.sweep == count:
                 break
     q = done.state.posterior
     mean, variance = logit_moments(q.users, q.items, sample.hidden_users, sample.hidden_items)
-    return figures(sample, mean.astype(np.float64), np.sqrt(variance.astype(np.float64)))
+    return figures(sample, mean.astype(np.float64), np.sqrt(settings.weight * variance.astype(np.float64)))
 
 
 COLUMNS = ("case", "H", *Figures.__dataclass_fields__)
@@ -214,6 +216,7 @@ def main() -> None:
         print(line(case.name, "drawn", fit_drawn(sample)))
         print(line(case.name, "expected", fit_drawn(sample, hidden="expected")))
         print(line(case.name, "known", fit_known(sample)), flush=True)
+    print("\n`python -m studies.full` has the same with covariances, and without the logistic bound.")
 
 
 if __name__ == "__main__":

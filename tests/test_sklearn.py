@@ -52,6 +52,9 @@ PARAMETERS = (
     ),
     *(
         "user_bias",
+        "posterior",
+        "prior",
+        "logistic",
         "sweeps",
         "tolerance",
         "step_delay",

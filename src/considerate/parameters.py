@@ -248,6 +248,29 @@ class Parameters:
         "whether users have biases; the paper clamps them at zero",
         "a user's bias changes no order within that user's list",
     )
+    posterior: str = setting(
+        "factorised",
+        "the shape of a vector's posterior: independent coordinates (factorised, the paper's), or with covariances of "
+        "items (full-items) or of items and users (full), which take K / 4 times the memory of such a row. hidden must "
+        "be sampled with these",
+        "covariances widen intervals by a few percent; what makes them hold what they say is logistic='quadrature'",
+        words=("factorised", "full-items", "full"),
+    )
+    prior: str = setting(
+        "gamma",
+        "the hyperprior of the vectors: one learned precision for each side around zero (gamma), or a learned mean and "
+        "a full precision matrix (wishart). hidden must be sampled with the latter",
+        "gamma is the paper's, faster, and the one that fits out of core and on Ray have",
+        words=("gamma", "wishart"),
+    )
+    logistic: str | None = setting(
+        None,
+        "how the likelihood of a coin is averaged over the posterior: by the paper's lower bound (bound), which makes "
+        "intervals too narrow, or by quadrature, whose intervals hold what they say where H is known. If not given "
+        "bound where the posterior is factorised, else quadrature. hidden must be sampled with the latter",
+        "the bound is faster, has a closed form, and never falls",
+        words=("bound", "quadrature"),
+    )
     sweeps: int = setting(
         30,
         "at most so many sweeps",
@@ -330,6 +353,13 @@ class Parameters:
         if self.tilt != 0 and self.hidden != "sampled":
             raise UsageError(
                 f"tilt is {self.tilt} and hidden is {self.hidden!r}; only draws are tilted: set hidden='sampled'."
+            )
+        full = {"posterior": "factorised", "prior": "gamma", "logistic": "bound"}
+        given = [name for name, usual in full.items() if getattr(self, name) not in (usual, None)]
+        if given and self.hidden == "expected":
+            raise UsageError(
+                f"{given[0]} is {getattr(self, given[0])!r} and hidden is 'expected', whose closed form has the "
+                "logistic bound of a factorised posterior in it: set hidden='sampled'."
             )
 
     def plan(self) -> FitPlan:
@@ -465,12 +495,13 @@ def _opening(given: Parameters) -> int:
 
 # Defaults that depend on other settings. Algorithm 1 alone averages over many draws, and its bound is noisy; the closed
 # form ends when its bound does, and what it opens is nearly there when the draws begin.
-_DEFAULTS: dict[str, Callable[[Parameters], float]] = {
+_DEFAULTS: dict[str, Callable[[Parameters], Any]] = {
     "opening": _opening,
     "tolerance": lambda given: 5e-4 if given.hidden != "expected" and not _opening(given) else 2e-3,
     "step_delay": lambda given: _opening(given) or 10,
     "precision_delay": lambda given: 2 if given.hidden == "expected" else 5,
     "likelihood_weight": lambda given: 1.5,
+    "logistic": lambda given: "bound" if given.posterior == "factorised" else "quadrature",
     "popularity": lambda given: RANKING_WEIGHTS[given.consideration][0],
 }
 
@@ -550,6 +581,9 @@ class FitPlan:
     sharpness: int = 1  # of the ranking's lift
     user_bias: bool = False
     item_bias: bool = True
+    posterior: str = "factorised"  # or "full-items", "full"
+    prior: str = "gamma"  # or "wishart"
+    logistic: str = "bound"  # or "quadrature"
     sweeps: int = 30
     tolerance: float = 5e-4
     step_delay: int = 10  # t_eps
@@ -577,6 +611,16 @@ class FitPlan:
     def edges_per_like(self) -> float:
         """Edges that a pass visits for each like: the like itself, and where H is drawn c more."""
         return 1.0 if self.hidden == "expected" else 1.0 + self.negatives
+
+    @property
+    def is_full(self) -> bool:
+        """Whether rows are stepped with covariances, a full prior or quadrature."""
+        return (self.posterior, self.prior, self.logistic) != ("factorised", "gamma", "bound")
+
+    def keeps_covariance(self, side: str, sweep: int | None = None) -> bool:
+        """Whether the rows of a side ("users" or "items") have covariances after a sweep, or at the end."""
+        opened = sweep is None or sweep > self.opening
+        return opened and (self.posterior == "full" or (self.posterior == "full-items" and side == "items"))
 
     @property
     def opens_closed(self) -> bool:

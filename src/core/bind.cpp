@@ -5,6 +5,7 @@ namespace considerate {
 void bind_graph(nanobind::module_& m);
 void bind_draws(nanobind::module_& m);
 void bind_sums(nanobind::module_& m);
+void bind_full(nanobind::module_& m);
 void bind_score(nanobind::module_& m);
 void bind_rank(nanobind::module_& m);
 void bind_simulate(nanobind::module_& m);
@@ -16,6 +17,7 @@ NB_MODULE(compiled, m) {
   considerate::bind_graph(m);
   considerate::bind_draws(m);
   considerate::bind_sums(m);
+  considerate::bind_full(m);
   considerate::bind_score(m);
   considerate::bind_rank(m);
   considerate::bind_simulate(m);

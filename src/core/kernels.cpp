@@ -30,6 +30,7 @@ namespace CONSIDERATE_ISA {
 #include "few.hpp"
 #include "groups.hpp"
 #include "passes.hpp"
+#include "full.hpp"
 #include "lift.hpp"
 #include "score.hpp"
 #include "rank.hpp"
@@ -46,6 +47,7 @@ const KernelTable CONSIDERATE_TABLE(CONSIDERATE_ISA) = {
     CONSIDERATE_ISA::pair_moments,     CONSIDERATE_ISA::fma_loop,        CONSIDERATE_ISA::logistic_of_squares,
     CONSIDERATE_ISA::count_ranks,      CONSIDERATE_ISA::best_of_rows,    CONSIDERATE_ISA::count_weighted_ranks,
     CONSIDERATE_ISA::walk_lifts,       CONSIDERATE_ISA::logarithms,      CONSIDERATE_ISA::inverse_factor,
+    CONSIDERATE_ISA::update_full_rows,
 };
 
 }  // namespace considerate

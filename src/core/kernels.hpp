@@ -146,6 +146,25 @@ struct RowsOut {
   double moments[4] = {0, 0, 0, 0};
 };
 
+// One pass over rows of a side where covariances are kept, of its own rows or of the other's; see full.hpp.
+struct FullPass {
+  std::int64_t factors = 0;
+  Side own, other;
+  const float* own_covariance = nullptr;    // [rows, triangle], null where the own rows are factorised
+  const float* other_covariance = nullptr;  // the same of the other side
+  Adjacency liked, unliked;
+  const float* prior_precision = nullptr;  // [triangle] E[Lambda]
+  const float* prior_pull = nullptr;       // [K] E[Lambda mu]
+  bool bias = false, quadrature = false;   // whether E[log sigma] is by quadrature, or by the logistic bound
+  float offset = 0, weight = 1, tau_bias = 1, epsilon = 1;
+  const float* own_offset = nullptr;    // [rows] what the logit has beside the offset, where the rows are users
+  const float* other_offset = nullptr;  // the same where the others are
+};
+
+struct FullOut : RowsOut {
+  float* covariance = nullptr;  // [rows, triangle], null where the factorised q is recovered (eq. 18)
+};
+
 // Sums of rows, for blocks that only send messages and for rows split over threads.
 struct SumsOut {
   float* second = nullptr;  // [rows, triangle]
@@ -243,6 +262,7 @@ struct KernelTable {
                      float* out);
   void (*logarithms)(std::int64_t count, const float* x, float* exact, float* below);  // log8, log_below8
   std::int64_t (*inverse_factor)(std::int64_t n, double* upper, double* inverse);
+  void (*update_full_rows)(const FullPass&, std::int64_t first, std::int64_t last, FullOut&);
 };
 
 }  // namespace considerate

@@ -107,6 +107,12 @@ def check_request(backend: PartitionedBackend, request: FitRequest) -> None:
             "hidden is 'half-edges', which are joined over the whole graph, and the graph is divided; fit in memory, "
             "or set hidden to 'sampled' or 'expected'."
         )
+    if plan.is_full:
+        raise UsageError(
+            f"posterior is {plan.posterior!r}, prior {plan.prior!r} and logistic {plan.logistic!r}; all but "
+            "'factorised', 'gamma' and 'bound' are fitted in memory alone, as parts send the sums of a factorised "
+            "posterior. Leave them out, or fit in memory."
+        )
     if plan.tilt != 0 and (backend.resident == ITEMS or backend.inner_sweeps > 1):
         raise UsageError(
             f"tilt is {plan.tilt}, and tilted draws lean on all items as they are when a sweep starts; divide by "

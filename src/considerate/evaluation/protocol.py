@@ -321,9 +321,11 @@ def with_test_users(model: Model, protocol: Protocol) -> Model:
     earlier = renumbered(protocol.held.seen.take(others), match_rows(protocol.item_ids, model.item_ids))
     order = np.argsort(np.concatenate([known, others]))
     sides = (some.side.take(at), model.fold_in.users(earlier))
+    if sides[0].covariance is not None:
+        sides = (sides[0], sides[1].with_covariance())
     arrays: list[Any] = [
         None if own is None or new is None else np.concatenate([own, new])[order]
-        for own, new in zip(*(side.arrays() for side in sides), strict=True)
+        for own, new in zip(*((*side.arrays(), side.covariance) for side in sides), strict=True)
     ]
     degree = np.concatenate([some.degree[at], earlier.degrees])[order]
     likes = Adjacency.joined([some.liked.take(at), earlier]).take(order)

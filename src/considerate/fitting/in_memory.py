@@ -16,6 +16,7 @@ from considerate.data.features import FeatureTable
 from considerate.data.fingerprint import describe_data, digest_ids, digest_likes
 from considerate.data.graph import Graph, Range, leaf_splits, part_ranges, ranges
 from considerate.data.vocabulary import Vocabulary
+from considerate.errors import UsageError
 from considerate.fitting.checkpoint import Checkpoint, Checkpoints, FileEntry, tensor
 from considerate.fitting.memory import check_memory
 from considerate.fitting.resume import side_tensors
@@ -32,6 +33,7 @@ from considerate.fitting.session import (
 )
 from considerate.fitting.stopping import FitProgress
 from considerate.inference.features import FitFeatures, SideFeatures
+from considerate.inference.full import FullInMemory
 from considerate.inference.hidden import Expected, Opening, Sampled
 from considerate.inference.posterior import Side
 from considerate.inference.sweep import InMemory, State
@@ -106,8 +108,14 @@ class InMemorySession(FitSession):
         known = self.known
         estimator = make_estimator(self.graph, plan, weights, self.threads, self.consideration, known)
         self.estimator = estimator
-        extra = user_offset(self.graph, plan, known)
-        runner = InMemory(self.graph, estimator, plan, self.threads, features=self._features(), user_offset=extra)
+        features, extra = self._features(), user_offset(self.graph, plan, known)
+        if plan.is_full and features:
+            raise UsageError(
+                f"posterior is {plan.posterior!r}, prior {plan.prior!r}, logistic {plan.logistic!r}, and features are "
+                "given; features go with 'factorised', 'gamma' and 'bound' alone: leave out either."
+            )
+        runs = FullInMemory if plan.is_full else InMemory
+        runner = runs(self.graph, estimator, plan, self.threads, features=features, user_offset=extra)
         self.ranges = user_parts(self.graph)
         self.counts, self.part_count = (self.graph.user_count, self.graph.item_count), len(self.ranges)
         self.grouping = estimator.grouping if isinstance(estimator, Expected) else None
@@ -137,6 +145,7 @@ class InMemorySession(FitSession):
     def read_parts(self, checkpoints: Checkpoints, saved: Checkpoint, state: State) -> State:
         q = state.posterior
         users = Side.constant(self.counts[0], q.factors, 0.0, 0.0 if q.users.has_bias else None)
+        users = users if q.users.covariance is None else users.with_covariance()
         for number, (first, last) in enumerate(self.ranges):
             stored = saved.part(number)
             for name, rows in side_tensors(users, first, last).items():

@@ -59,6 +59,8 @@ def needed_memory(users: int, items: int, edges: int, plan: FitPlan, walk: WalkS
     graph = 8 * edges + 16 * (users + items)  # both ways, and degrees
     rows = 8 * padded(plan.factors)  # of a row: means and variances
     sides = users * (rows + 8 * plan.user_bias) + items * (rows + 8 * plan.item_bias)
+    covariances = sum(rows for side, rows in (("users", users), ("items", items)) if plan.keeps_covariance(side))
+    sides += 2 * plan.factors * (plan.factors + 1) * covariances
     sweep: float = graph + 2 * sides + 48 * items  # before and after a step; pi, its alias table, classes of items
     hidden = 0.0
     if plan.opens_closed:

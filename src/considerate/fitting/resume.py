@@ -29,6 +29,7 @@ from considerate.inference.posterior import Gamma, Posterior, Precisions, Side
 from considerate.inference.schedule import StepSize
 from considerate.inference.sweep import State
 from considerate.inference.updates import Moments
+from considerate.inference.wishart import NormalWishart
 from considerate.kernels import compiled
 from considerate.model.schema import GAMMAS
 from considerate.parameters import Chosen, FitPlan
@@ -135,7 +136,7 @@ class CheckpointWriter:
 
 def side_tensors(side: Side, first: int = 0, last: int | None = None) -> dict[str, NDArray[Any]]:
     """Some rows of a side by the names that checkpoints have for them."""
-    named = zip(("rows", "bias_mean", "bias_variance"), side.arrays())
+    named = zip(("rows", "bias_mean", "bias_variance", "covariance"), (*side.arrays(), side.covariance))
     return {name: array[first:last] for name, array in named if array is not None}
 
 
@@ -152,6 +153,8 @@ def pack_head(
         gamma = getattr(q.precisions, name)
         if gamma is not None:
             tensors[f"precisions.{name}"] = np.array([gamma.shape, gamma.rate])
+    for name, hyperprior in zip(("user", "item"), q.hyperpriors or ()):
+        tensors |= {f"hyperprior.{name}.first": hyperprior.first, f"hyperprior.{name}.second": hyperprior.second}
     tensors["moments.user"] = np.array(astuple(state.user_moments))
     tensors["moments.item"] = np.array(astuple(state.item_moments))
     tensors |= weights_tensors(q)
@@ -198,6 +201,8 @@ def restore(checkpoints: Checkpoints, saved: Checkpoint, plan: FitPlan, session:
     for name, rows, bias in (("user", users, plan.user_bias), ("item", items, plan.item_bias)):
         travels = session.resident != f"{name}s"
         sides[f"{name}s"] = Side.constant(rows if travels else 0, plan.factors, 0.0, 0.0 if bias else None)
+        if plan.keeps_covariance(f"{name}s", saved.sweep):
+            sides[f"{name}s"] = sides[f"{name}s"].with_covariance()
         if travels:
             for field, values in side_tensors(sides[f"{name}s"]).items():
                 values[:] = tensor(head, f"{name}.{field}", np.float32, values.shape)
@@ -205,7 +210,13 @@ def restore(checkpoints: Checkpoints, saved: Checkpoint, plan: FitPlan, session:
     precisions = Precisions(**{name: Gamma(*numbers(f"precisions.{name}", 2)) for name in gammas})
     state = State(
         saved.sweep,
-        Posterior(sides["users"], sides["items"], precisions, *read_weights(head, session.request.side)),
+        Posterior(
+            sides["users"],
+            sides["items"],
+            precisions,
+            *read_weights(head, session.request.side),
+            _hyperpriors(saved, plan, session.counts),
+        ),
         StepSize(plan.step_delay, *numbers("step_size", 2)),
         Moments(*numbers("moments.user", 4)),
         Moments(*numbers("moments.item", 4)),
@@ -233,7 +244,7 @@ def weights_tensors(q: Posterior) -> dict[str, NDArray[Any]]:
     return tensors
 
 
-def read_weights(head: StoredTensors, side: SideInformation) -> list[FeatureWeights | None]:
+def read_weights(head: StoredTensors, side: SideInformation) -> tuple[FeatureWeights | None, FeatureWeights | None]:
     """The weights of users' and of items' features, where a fit is given any."""
 
     def part(name: str, count: int) -> Regression:
@@ -249,7 +260,21 @@ def read_weights(head: StoredTensors, side: SideInformation) -> list[FeatureWeig
         biases = part(f"{name_of}.biases", count) if f"precisions.{name}_bias" in head else None
         return FeatureWeights(part(f"{name_of}.vectors", count), biases)
 
-    return [of("user", side.user_features), of("item", side.item_features)]
+    return of("user", side.user_features), of("item", side.item_features)
+
+
+def _hyperpriors(
+    saved: Checkpoint, plan: FitPlan, counts: tuple[int, int]
+) -> tuple[NormalWishart, NormalWishart] | None:
+    if plan.prior != "wishart" or saved.sweep <= max(plan.opening, plan.precision_delay):
+        return None
+
+    def read(name: str, count: int) -> NormalWishart:
+        first = tensor(saved.head, f"hyperprior.{name}.first", np.float64, [plan.factors])
+        second = tensor(saved.head, f"hyperprior.{name}.second", np.float64, [plan.factors, plan.factors])
+        return NormalWishart(count, np.array(first), np.array(second), plan.prior_rate)
+
+    return read("user", counts[0]), read("item", counts[1])
 
 
 def program() -> str:

@@ -51,7 +51,10 @@ logger = logging.getLogger("considerate")
 OPENING_GROUPS = 8  # of items, in an opening
 MOST_NEGATIVES = Parameters.__dataclass_fields__["negatives"].metadata["high"]
 # Settings whose default depends on others.
-RESOLVED = ("opening", "step_delay", "precision_delay", "popularity", "likelihood_weight")
+RESOLVED = ("opening", "step_delay", "precision_delay", "popularity", "likelihood_weight", "logistic")
+
+
+USUAL = {"posterior": "factorised", "prior": "gamma", "logistic": "bound"}  # as in a fingerprint from before them
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,7 @@ class FitRequest:
         unused = [*(["lift"] if self.parameters.get("lift") is None else []), *([] if plan.tilt else ["tilt"])]
         unused += [] if plan.opening else ["opening"]
         unused += [] if plan.observed else ["considered_are"]
+        unused += [name for name, usual in USUAL.items() if getattr(plan, name) == usual]
         if plan.consideration == "popularity":
             unused += ["consideration", "neighbours", "mixing", "sharpness"]
         return {name: value for name, value in settings.items() if name not in unused}

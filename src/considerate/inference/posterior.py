@@ -7,7 +7,7 @@ eight floats; `mean` and `variance` are views of it. A precision omega is 1 / va
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from considerate.kernels.arrays import Spare, empty
 
 if TYPE_CHECKING:
     from considerate.inference.features import FeatureWeights
+    from considerate.inference.wishart import NormalWishart
 
 Floats = NDArray[np.float32]
 
@@ -35,6 +36,9 @@ class Side:
     rows: Floats  # [rows, 2 * padded(factors)]
     bias_mean: Floats | None = None  # [rows]
     bias_variance: Floats | None = None  # [rows]
+    covariance: Floats | None = (
+        None  # [rows, K (K + 1) / 2] Sigma, where q is not factorised; `variance` is its diagonal
+    )
 
     def __post_init__(self) -> None:
         assert self.rows.ndim == 2
@@ -74,7 +78,17 @@ class Side:
 
     def take(self, rows: NDArray[Any] | slice) -> Side:
         """Some rows, by their numbers."""
-        return Side(self.factors, *(None if array is None else array[rows] for array in self.arrays()))  # type: ignore[arg-type]
+        arrays = (*self.arrays(), self.covariance)
+        return Side(self.factors, *(None if array is None else array[rows] for array in arrays))  # type: ignore[arg-type]
+
+    def with_covariance(self) -> Side:
+        """The side itself if it has covariances, else with those that its variances make: diagonal ones."""
+        if self.covariance is not None:
+            return self
+        size = self.factors * (self.factors + 1) // 2
+        covariance = np.zeros((len(self), size), np.float32)
+        covariance[:, np.cumsum(np.arange(1, self.factors + 1)) - 1] = self.variance
+        return replace(self, covariance=covariance)
 
     def copy(self) -> Side:
         return Side(self.factors, *(None if array is None else array.copy() for array in self.arrays()))  # type: ignore[arg-type]
@@ -114,9 +128,10 @@ class Side:
     def empty_like(self, spare: Spare | None = None) -> Side:
         """A side that a pass will fill, padding too; in spare memory where there is some."""
         rows = empty(self.rows.shape, np.float32, spare)
+        covariance = None if self.covariance is None else np.empty_like(self.covariance)
         if self.bias_mean is None:
-            return Side(self.factors, rows)
-        return Side(self.factors, rows, np.empty_like(self.bias_mean), np.empty_like(self.bias_mean))
+            return Side(self.factors, rows, covariance=covariance)
+        return Side(self.factors, rows, np.empty_like(self.bias_mean), np.empty_like(self.bias_mean), covariance)
 
 
 def mirrored(side: Side, signed: bool) -> Side:
@@ -176,6 +191,7 @@ class Posterior:
     precisions: Precisions
     user_weights: FeatureWeights | None = None  # of features, where there are any
     item_weights: FeatureWeights | None = None
+    hyperpriors: tuple[NormalWishart, NormalWishart] | None = None  # of users and items; None: the precisions alone
 
     @property
     def factors(self) -> int:

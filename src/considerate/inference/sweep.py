@@ -268,8 +268,7 @@ class InMemory:
         bound = bound_of(state, users.edge_bound, self.settings, priors=self.priors)
         check_rows(users.bad_row, "user", number, state)
         q = replace(q, users=users.side)
-        terms = estimator.item_terms(number, q, run)
-        items = given.items_pass(terms, q, epsilon).update(q.items, classes, run, spare)
+        items = given.update_items(estimator.item_terms(number, q, run), q, epsilon, classes, spare)
         check_rows(items.bad_row, "item", number, state)
         counts = graph.user_count, graph.item_count
         new = next_state(at, users, items, counts, self.settings, epsilon, self.priors)
@@ -295,6 +294,12 @@ class InMemory:
         """The users' pass: q(u_m) and q(b_m) of all users, given the items."""
         kernel_pass = self.users_pass(terms, q, epsilon)
         return update_side(kernel_pass, q.users, self.graph.user_blocks, self.backend.map, spare)
+
+    def update_items(
+        self, terms: Terms, q: Posterior, epsilon: float, classes: RowClasses, spare: Spare | None = None
+    ) -> SideUpdate:
+        """The items' pass, given the users."""
+        return self.items_pass(terms, q, epsilon).update(q.items, classes, self.backend.map, spare)
 
     def item_classes(self) -> RowClasses:
         """The items by how they are summed."""

@@ -9,6 +9,9 @@ class Expected:
 class Pass:
     def __init__(self, **arguments: Any) -> None: ...
 
+class FullPass:
+    def __init__(self, **arguments: Any) -> None: ...
+
 class WalkTable:
     def __init__(
         self,
@@ -151,6 +154,15 @@ def update_rows(
     bias_mean: NDArray[np.float32] | None = None,
     bias_variance: NDArray[np.float32] | None = None,
     which: NDArray[np.int32] | None = None,
+) -> tuple[float, int, Moments]: ...
+def update_full_rows(
+    pass_: FullPass,
+    first: int,
+    last: int,
+    rows: NDArray[np.float32] | None = None,
+    bias_mean: NDArray[np.float32] | None = None,
+    bias_variance: NDArray[np.float32] | None = None,
+    covariance: NDArray[np.float32] | None = None,
 ) -> tuple[float, int, Moments]: ...
 def edge_bound(pass_: Pass, first: int, last: int) -> float: ...
 def sum_rows(

@@ -58,6 +58,14 @@ def logit_moments(
     return mean, mean**2 + spread + bias_variance
 
 
+def logistic_expectations(mean: Array, variance: Array, nodes: int = 10) -> tuple[Array, Array, Array]:
+    """E[log sigma(a)], E[sigma(a)] and E[sigma'(a)] under a ~ N(mean, variance), by Gauss-Hermite quadrature."""
+    x, weights = np.polynomial.hermite_e.hermegauss(nodes)
+    a = np.asarray(mean)[..., None] + np.sqrt(variance)[..., None] * x
+    sigma, weights = np.exp(-np.logaddexp(0.0, -a)), weights / weights.sum()
+    return -np.logaddexp(0.0, -a) @ weights, sigma @ weights, (sigma * (1.0 - sigma)) @ weights
+
+
 @dataclass(frozen=True)
 class Row:
     """q of one vertex: vector and bias."""
@@ -112,6 +120,74 @@ def row_sums(
         bias_z += h * (half - curvature * (float(a) - own.bias))
         bound += h * float(log_logistic_bound(a, a_squared, float(like), at))
     return RowSums(P, z, bias_P, bias_z, bound)
+
+
+@dataclass(frozen=True)
+class FullRow:
+    """q of one vertex whose covariance is kept."""
+
+    mean: Array  # [K]
+    covariance: Array  # [K, K] Sigma
+    bias: float = 0.0
+    bias_variance: float = 0.0
+
+
+def full_logit_moments(own: FullRow, other: FullRow, offset: float = 0.0) -> tuple[float, float]:
+    """E[a] and var[a] of a = u'v + b (eq. 16 with covariances).
+
+    var a = u'Sigma_v u + v'Sigma_u v + tr(Sigma_u Sigma_v) + var b
+    """
+    mean = own.mean @ other.mean + own.bias + other.bias + offset
+    spread = own.mean @ other.covariance @ own.mean + other.mean @ own.covariance @ other.mean
+    spread += np.trace(own.covariance @ other.covariance)
+    return float(mean), float(spread + own.bias_variance + other.bias_variance)
+
+
+def full_row_sums(
+    own: FullRow,
+    others: Sequence[FullRow],
+    liked: Sequence[bool],
+    *,
+    offset: float = 0.0,
+    weight: float = 1.0,
+    quadrature: bool = False,
+) -> RowSums:
+    """`row_sums` with E[v v'] = eta eta' + Sigma, by the logistic bound or by quadrature over a ~ N(E[a], var[a]).
+
+    p = 2 lambda(xi), y = g - 1/2                                  by the bound
+    p = E[sigma'(a)], y = g - E[sigma(a)] + p E[a]                 by quadrature
+    P = sum p E[v v'],    z = sum (y - p E[b]) E[v]
+    """
+    factors = len(own.mean)
+    P, z, bias_P, bias_z, bound = np.zeros((factors, factors)), np.zeros(factors), 0.0, 0.0, 0.0
+    for other, like in zip(others, liked):
+        a, variance = full_logit_moments(own, other, offset)
+        if quadrature:
+            log_sigma, sigma, slope = (float(part) for part in logistic_expectations(np.array(a), np.array(variance)))
+            p, y, height = slope, float(like) - sigma + slope * a, log_sigma + (float(like) - 1.0) * a
+        else:
+            xi = math.sqrt(a**2 + variance)
+            p, y = 2.0 * float(logistic_curvature(xi)), float(like) - 0.5
+            height = float(log_logistic_bound(np.array(a), np.array(xi**2), float(like), xi))
+        P += weight * p * (np.outer(other.mean, other.mean) + other.covariance)
+        z += weight * (y - p * (own.bias + other.bias + offset)) * other.mean
+        bias_P += weight * p
+        bias_z += weight * (y - p * (a - own.bias))
+        bound += weight * height
+    return RowSums(P, z, bias_P, bias_z, bound)
+
+
+def full_step(
+    own: FullRow, sums: RowSums, prior_precision: Array, prior_pull: Array, epsilon: float
+) -> tuple[Array, Array]:
+    """P and z after a step (eq. 17), the old ones those of the full q; then eta = P^-1 z, Sigma = P^-1.
+
+    P_t = epsilon (P + E[Lambda]) + (1 - epsilon) Sigma^-1
+    z_t = epsilon (z + E[Lambda mu]) + (1 - epsilon) Sigma^-1 eta
+    """
+    old = np.linalg.inv(own.covariance)
+    P = epsilon * (sums.P + prior_precision) + (1.0 - epsilon) * old
+    return P, epsilon * (sums.z + prior_pull) + (1.0 - epsilon) * old @ own.mean
 
 
 def natural_step(

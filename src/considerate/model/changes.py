@@ -128,7 +128,10 @@ def _merged(side: Side, grown: Grown, new: Side, what: str) -> Side:
     if len(grown.rows) != len(new):
         raise UsageError(f"{what} has {len(grown.rows)} entries for {len(new)} rows of likes; give one row for each.")
     merged = Side.constant(len(grown.ids), side.factors, 0.0, 0.0 if side.has_bias else None)
-    for values, old, updated in zip(merged.arrays(), side.arrays(), new.arrays()):
+    if side.covariance is not None:
+        merged, new = merged.with_covariance(), new.with_covariance()
+    arrays = [(*each.arrays(), each.covariance) for each in (merged, side, new)]
+    for values, old, updated in zip(*arrays):
         if values is not None:
             values[grown.kept], values[grown.rows] = old, updated
     return merged

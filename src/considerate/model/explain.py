@@ -14,7 +14,8 @@ from considerate.data.vocabulary import Id
 from considerate.errors import UsageError
 from considerate.inference.hidden import Consideration
 from considerate.inference.posterior import Posterior, Side
-from considerate.kernels.reference import logistic_curvature
+from considerate.inference.wishart import unpack
+from considerate.kernels.reference import logistic_curvature, logistic_expectations
 from considerate.model.changes import folded_items
 from considerate.model.considered import considered_probability, inclusion_probabilities
 from considerate.model.model import Model
@@ -122,17 +123,26 @@ def share_of_update(
     """How much each liked item moves the logit of `item`, by its share of the user's update (eq. 15).
 
     The user's mean is P^-1 z, and z is a sum over items; so u'v_item = sum over n of v_item' P^-1 z_n. Given are the
-    shares of the liked items, with P's diagonal that of the posterior and off it the liked items' part alone.
+    shares of the liked items, with P's diagonal that of the posterior and off it the liked items' part alone; where
+    covariances of users are kept, P is the posterior's.
     """
     v, vs = posterior.items.mean[liked].astype(np.float64), posterior.items.variance[liked].astype(np.float64)
     bias = posterior.items.biases[0][liked].astype(np.float64) + float(users.biases[0][0]) + plan.offset
     rows = np.zeros(len(liked), np.int64)
     mean, variance = logit_moments(users, posterior.items, rows, liked)
-    xi = np.sqrt((mean.astype(np.float64) + plan.offset) ** 2 + variance)
-    curvature = 2.0 * plan.weight * logistic_curvature(xi)
-    P = np.einsum("n,nk,nl->kl", curvature, v, v) + np.diag((curvature[:, None] * vs).sum(axis=0))
-    P += np.diag(1.0 / users.variance[0].astype(np.float64) - np.diag(P)).clip(min=0.0)
-    pull = (plan.weight * 0.5 - curvature * bias)[:, None] * v
+    logit = mean.astype(np.float64) + plan.offset
+    if plan.logistic == "quadrature":
+        _, sigma, curvature = logistic_expectations(logit, variance.astype(np.float64))
+        pull = 1.0 - sigma + curvature * logit
+    else:
+        curvature, pull = 2.0 * logistic_curvature(np.sqrt(logit**2 + variance)), np.full(len(liked), 0.5)
+    curvature, pull = plan.weight * curvature, plan.weight * pull
+    if users.covariance is not None:
+        P = np.linalg.inv(unpack(users.covariance[0], users.factors))
+    else:
+        P = np.einsum("n,nk,nl->kl", curvature, v, v) + np.diag((curvature[:, None] * vs).sum(axis=0))
+        P += np.diag(1.0 / users.variance[0].astype(np.float64) - np.diag(P)).clip(min=0.0)
+    pull = (pull - curvature * bias)[:, None] * v
     return np.asarray(pull @ np.linalg.solve(P, posterior.items.mean[item].astype(np.float64)))
 
 

@@ -27,6 +27,7 @@ from considerate.model.users import UserRows
 from considerate.parameters import FitPlan
 
 INTERVAL = 1.6448536269514722  # standard deviations on either side that hold 90 %
+PAIRS = 1 << 14  # whose covariances are read together
 STRIP = 16  # items that the kernel scores side by side
 
 
@@ -36,8 +37,10 @@ def logit_moments(
     """Mean and variance of a = u'v + b for pairs, on the fair-coin scale.
 
     mu = eta_u'eta_v + b,    sigma^2 = sum_k (eta_u^2 s_v + eta_v^2 s_u + s_u s_v) + var b
+
+    Where covariances are kept, sigma^2 = eta_u'S_v eta_u + eta_v'S_u eta_v + tr(S_u S_v) + var b.
     """
-    return compiled.pair_moments(
+    mean, variance = compiled.pair_moments(
         users.factors,
         users.rows,
         users.bias_mean,
@@ -47,6 +50,33 @@ def logit_moments(
         items.bias_variance,
         np.ascontiguousarray(user_rows, np.int64),
         np.ascontiguousarray(item_rows, np.int32),
+    )
+    if users.covariance is not None or items.covariance is not None:
+        for first in range(0, len(mean), PAIRS):
+            m, n = user_rows[first : first + PAIRS], item_rows[first : first + PAIRS]
+            variance[first : first + PAIRS] += (user_products(users.take(m)) * item_products(items.take(n))).sum(axis=1)
+    return mean, variance
+
+
+def item_products(items: Side) -> NDArray[np.float32]:
+    """[items, K (K - 1)]: what the coordinates i > j of items have in sigma^2: covariances, and products of means."""
+    mean, (i, j) = items.mean, np.tril_indices(items.factors, -1)
+    return np.concatenate([covariances(items), mean[:, i] * mean[:, j]], axis=1)
+
+
+def user_products(users: Side) -> NDArray[np.float32]:
+    """[users, K (K - 1)]: the same of users; the product of both is sigma^2 less what the variances make of it."""
+    mean, (i, j), covariance = users.mean, np.tril_indices(users.factors, -1), covariances(users)
+    return np.float32(2.0) * np.concatenate([mean[:, i] * mean[:, j] + covariance, covariance], axis=1)
+
+
+def covariances(side: Side) -> NDArray[np.float32]:
+    """[rows, K (K - 1) / 2]: of the coordinates i > j of each row."""
+    i, j = np.tril_indices(side.factors, -1)
+    return (
+        np.zeros((len(side), len(i)), np.float32)
+        if side.covariance is None
+        else side.covariance[:, i * (i + 1) // 2 + j]
     )
 
 
@@ -77,6 +107,11 @@ class ItemColumns:
         return np.ascontiguousarray(np.concatenate(parts), np.float32)
 
     @locked_cached_property
+    def products(self) -> NDArray[np.float32]:
+        """[K (K - 1), N]: what pairs of coordinates have in sigma^2."""
+        return np.ascontiguousarray(item_products(self.items).T)
+
+    @locked_cached_property
     def strips(self) -> NDArray[np.float32]:
         return strips_of(self.items.mean)
 
@@ -95,6 +130,8 @@ class ItemColumns:
         answer = left @ self.variance
         if users.has_bias:
             answer += users.biases[1][rows, None]
+        if users.covariance is not None or self.items.covariance is not None:
+            answer += user_products(users.take(rows)) @ self.products
         return np.asarray(answer, np.float32)
 
 

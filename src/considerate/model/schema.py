@@ -50,6 +50,7 @@ def _side(name: str, rows: str, flag: str | None = None) -> tuple[Tensor, ...]:
         Tensor(f"{name}.rows", np.float32, (rows, "row"), flag),
         Tensor(f"{name}.bias_mean", np.float32, (rows,), bias),
         Tensor(f"{name}.bias_variance", np.float32, (rows,), bias),
+        Tensor(f"{name}.covariance", np.float32, (rows, "triangle"), f"{name}_covariance"),
         Tensor(f"{name}_degree", np.int64, (rows,), flag),
     )
 
@@ -195,12 +196,14 @@ def _below(limit: int | str) -> Callable[..., bool]:
 
 def _side_rules(side: str) -> tuple[Check, ...]:
     rows, mean, variance, degree = f"{side}.rows", f"{side}.bias_mean", f"{side}.bias_variance", f"{side}_degree"
+    covariance = f"{side}.covariance"
     return (
         Check((rows,), f"the tensor {rows!r} holds a value that is not finite", _finite, deep=True),
         Check((rows,), f"the tensor {rows!r} holds a variance that is not positive", _positive_variances, deep=True),
         Check((rows,), f"the tensor {rows!r} is not padded with zeros", _padded, deep=True),
         Check((mean,), f"the tensor {mean!r} holds a value that is not finite", _finite),
         Check((variance,), f"the tensor {variance!r} holds a variance that is not positive and finite", _positive),
+        Check((covariance,), f"the tensor {covariance!r} holds a value that is not finite", _finite, deep=True),
         Check((degree,), f"the tensor {degree!r} does not hold degrees", _below(2**31)),
     )
 
@@ -408,6 +411,7 @@ WALK_FIELDS: Fields = {
     "lift_weight": _WEIGHT,
 }
 USERS_FIELDS: Fields = {"users": _COUNT, "edges": _COUNT, "likes": bool, "user_ids": _ids("user_ids")}
+USERS_FIELDS["user_covariance"] = _flag
 SHARED_FIELDS: Fields = {
     "factors": _SOME,
     "items": _COUNT,
@@ -429,6 +433,7 @@ SHARED_FIELDS: Fields = {
     **dict.fromkeys(LIMITS, _flag),
     "walk_degree": lambda given: given is True,
     "updates": _updates,
+    "item_covariance": _flag,
 }
 SHARD_FIELDS: Fields = USERS_FIELDS | {"first": _COUNT, "factors": _SOME}
 INDEX_FIELDS: Fields = SHARED_FIELDS | USERS_FIELDS | {"shards": _SOME, "users": _SOME}
@@ -449,11 +454,13 @@ class Form:
         if about.get("walk"):
             counted["walk"] = about["walk"]["entries"]
         sizes = counted | {f"{name}+1": size + 1 for name, size in counted.items()}
+        sizes |= {"triangle": about["factors"] * (about["factors"] + 1) // 2}
         sizes |= {"row": 2 * padded(about["factors"]), "terms": len(about.get("bound_terms", ()))}
         two_kinds = about.get("signed") is None  # else users are the items, and their rows are not in the file
         ids = [*(["user_ids"] if two_kinds else []), "item_ids", "shards.ids"]
         flags = {f"{name}={about[name]['kind']}" for name in ids if name in about}
-        flags |= {name for name in ("likes", "titles", "walk", "walk_degree", *LIMITS) if about.get(name)}
+        told = ("likes", "titles", "walk", "walk_degree", "user_covariance", "item_covariance", *LIMITS)
+        flags |= {name for name in told if about.get(name)}
         there = {"user_bias": user_bias and two_kinds, "item_bias": item_bias, "two_kinds": two_kinds}
         flags |= {name for name, yes in there.items() if yes}
         return cls(sizes, {None, *flags})

@@ -85,6 +85,8 @@ def write_user_shard(
     side, degree, ids, count = users.side, users.degree, users.ids, len(users)
     if not 0 < count == len(degree) == len(ids):
         raise UsageError(f"shard {number} has {count} users, {len(degree)} degrees and {len(ids)} ids; give as many.")
+    if users.has_covariance:
+        raise UsageError("posterior is 'full', and covariances of users are kept in one file; save without shards.")
     if likes and not np.array_equal(users.liked.degrees, degree):
         raise UsageError(f"shard {number}: the likes of a user are not as many as its degree says.")
     tensors, about = user_tensors(users, side.factors, likes)
@@ -204,6 +206,7 @@ class ShardedUsers:
         about = self.about
         self.kind, self.edges, self.factors = about["user_ids"]["kind"], about["edges"], about["factors"]
         self.knows_likes, self.has_bias = about["likes"] or not self.edges, "user_bias" in self.form.flags
+        self.has_covariance = False
         self.first = np.append(self.arrays["shards.first"], about["users"])  # [shards + 1]
         size = about["users" if self.kind == "range" else "shards"]
         self.first_ids = vocabulary("shards.ids", {"kind": self.kind, "size": size}, self.arrays)

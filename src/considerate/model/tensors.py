@@ -75,8 +75,11 @@ def shared_tensors(model: Model) -> tuple[dict[str, Writable], dict[str, Any]]:
         "item.rows": model.items.rows,
         "item.bias_mean": model.items.bias_mean,
         "item.bias_variance": model.items.bias_variance,
+        "item.covariance": model.items.covariance,
         **vocabulary_tensors("item_ids", model.item_ids),
     }
+    if model.items.covariance is not None:
+        about["item_covariance"] = True
     if model.titles is not None:
         tensors |= {f"titles.{name}": array for name, array in model.titles.tensors().items()}
     if model.one_kind:
@@ -157,6 +160,7 @@ def user_tensors(
         "user.rows": column(lambda piece: piece.side.rows, np.float32, count, 2 * padded(factors)),
         "user.bias_mean": column(lambda piece: piece.side.biases[0], np.float32, count),
         "user.bias_variance": column(lambda piece: piece.side.biases[1], np.float32, count),
+        "user.covariance": column(_covariance, np.float32, count, factors * (factors + 1) // 2),
         "user_degree": column(lambda piece: piece.degree, np.int64, count),
         "likes.starts": starts(lambda piece: piece.liked.starts),
         "likes.items": column(lambda piece: piece.liked.indices, np.int32, edges),
@@ -165,8 +169,15 @@ def user_tensors(
         "user_ids.text": column(ids("text"), np.uint8, text),
     }
     about = {"users": count, "edges": edges, "user_ids": {"kind": kind, "size": count}, "likes": likes}
+    if users.has_covariance:
+        about["user_covariance"] = True
     form = Form.of(about | {"factors": factors, "signed": signed}, user_bias=users.has_bias, item_bias=True)
     return form.select(USERS, tensors), about
+
+
+def _covariance(users: UserRows) -> NDArray[np.float32]:
+    assert users.side.covariance is not None
+    return users.side.covariance
 
 
 # --- Reading ---
@@ -282,7 +293,8 @@ def _plan(stored: StoredTensors, about: Mapping[str, Any]) -> FitPlan:
 
 
 def _side(arrays: Arrays, name: str, factors: int) -> Side:
-    return Side(factors, arrays[f"{name}.rows"], arrays.get(f"{name}.bias_mean"), arrays.get(f"{name}.bias_variance"))
+    parts = (arrays.get(f"{name}.{part}") for part in ("bias_mean", "bias_variance", "covariance"))
+    return Side(factors, arrays[f"{name}.rows"], *parts)
 
 
 class MappedModel(Model):
@@ -390,6 +402,7 @@ class LazyUsers:
     def __init__(self, users: UserRows, rows: MappedRows, edges: int) -> None:
         self._users, self._rows = users, rows
         self.edges, self.knows_likes, self.has_bias = edges, users.liked.edges == edges, users.has_bias
+        self.has_covariance = users.has_covariance
         self._ids_verified = False
 
     def __len__(self) -> int:

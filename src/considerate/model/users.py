@@ -28,6 +28,8 @@ class Users(Protocol):
     @property
     def has_bias(self) -> bool: ...
     @property
+    def has_covariance(self) -> bool: ...  # whether q of a user is not factorised
+    @property
     def ids(self) -> Ids: ...
     def some(self, rows: Rows) -> tuple[UserRows, Rows]:
         """Users among whom these are, and the row of each among them."""
@@ -62,6 +64,10 @@ class UserRows:
     @property
     def has_bias(self) -> bool:
         return self.side.has_bias
+
+    @property
+    def has_covariance(self) -> bool:
+        return self.side.covariance is not None
 
     def some(self, rows: Rows) -> tuple[UserRows, Rows]:
         return self, rows
