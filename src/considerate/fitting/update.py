@@ -126,7 +126,8 @@ class NewEdges:
 
     def inferred(self, model: Model, variance: float, backend: Backend) -> Posterior:
         """q of these rows after the passes, each with what it was before as its prior."""
-        users, items = model.users.whole().side.take(self.users), model.items.take(self.items)
+        taken = model.users.whole().side.take(self.users), model.items.take(self.items)
+        users, items = (replace(side, covariance=None) for side in taken)  # an update is of a factorised posterior
         moves = np.where(np.arange(len(users)) < self.active, variance, 0.0)
         priors = Priors(prior_of(users, moves), prior_of(items, np.full(len(items), variance)))
         runner = InMemory(self.graph, Redrawn(self.drawn, self.active), model.plan, backend, priors)
