@@ -36,6 +36,9 @@ EXAMPLES = {
         "considerate similar model.safetensors 1193",
         'considerate similar model.safetensors "blade runner" --count 5 --json',
     ),
+    "add-items": [
+        "considerate add-items model.safetensors arrivals.csv --titles arrivals.csv -o model2.safetensors",
+    ],
     "index": (
         "considerate index model.safetensors -o items.index",
         "considerate recommend model.safetensors 42 --index items.index --probes 64",

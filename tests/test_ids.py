@@ -20,8 +20,12 @@ import pytest
 import scipy.sparse as sp
 
 from considerate import Recommender, read_interactions
+from considerate.data.read_features import read_features
 from considerate.data.vocabulary import Titles, Vocabulary
 from considerate.errors import UnknownIdError, UsageError
+from considerate.inference.features import FeatureWeights, Regression
+from considerate.inference.posterior import Gamma
+from considerate.model.features import LearnedFeatures
 from likes import skewed
 
 USERS, ITEMS = 60, 25
@@ -200,13 +204,25 @@ def ask_forget(model: Recommender, n: Names) -> Answer:
     return [*ask_recommend_batches(model, n), *ask_predict_proba(model, n), *ask_explain(model, n)]
 
 
+def ask_add_items(model: Recommender, n: Names) -> Answer:
+    """An item that is cold, by its id; one that is not stays as it is."""
+    features = read_features({"item": n.i(range(ITEMS)), "half": [str(row % 2) for row in range(ITEMS)]})
+    matrix = np.ones((features.features.count, model.model_.factors))
+    weights = [Regression(mean, np.eye(len(mean)), Gamma(1.0, 1.0), 0.0) for mean in (matrix, matrix[:, :1])]
+    learned = LearnedFeatures(features.align(model.model_.item_ids), FeatureWeights(*weights))
+    model._model = replace(model.model_, item_features=learned)
+    model.add_items({"item": n.i([2, ITEMS]), "half": ["0", "1"]})
+    assert model.cold_items_.tolist() == n.i([ITEMS])
+    return [*ranked("item", model.recommend(n.u([2, 4]), N=ITEMS + 1)), *ask_similar_items(model, replace(n, by={}))]
+
+
 ASK: dict[str, Callable[[Recommender, Names], Answer]] = {
     name.removeprefix("ask_"): value for name, value in globals().copy().items() if name.startswith("ask_")
 }
-NO_BY = {"score", "update"}
+NO_BY = {"score", "update", "add_items"}
 ROWS_AND_IDS = {"item_ids", "item_rows", "user_ids", "user_rows"}  # tested by themselves
 NO_NAMES = {  # neither take nor give some users or items
-    *("build_index", "check", "export_vectors", "fit", "fit_request", "fit_steps"),
+    *("build_index", "check", "export_vectors", "feature_importance", "fit", "fit_request", "fit_steps"),
     *("get_params", "load", "load_index", "plan", "save", "set_params"),
 }
 

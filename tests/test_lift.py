@@ -112,12 +112,24 @@ def test_what_no_walk_meets_is_lifted_like_anything_else_in_the_background() -> 
 
 
 @pytest.mark.usefixtures("each_instruction_set")
+def test_the_lift_of_an_item_of_which_no_walk_can_tell_is_zero() -> None:
+    table, liked = table_of(50, 6, 0.25), likes_of(11, 50, 20)
+    unknown = np.array([0, 3, 17, 49], np.int32)
+    with_unknown, known = replace(table, unknown=unknown), np.setdiff1d(np.arange(50), unknown)
+    lifts = with_unknown.log_ratios(liked)
+    np.testing.assert_array_equal(lifts[:, unknown], 0.0)
+    np.testing.assert_array_equal(lifts[:, known], table.log_ratios(liked)[:, known])
+    np.testing.assert_allclose(lifts, lifts_of(with_unknown, liked), rtol=1e-6, atol=2e-6)
+
+
+@pytest.mark.usefixtures("each_instruction_set")
 @pytest.mark.parametrize("lift", [1.0, 7.5, -2.0])
 @pytest.mark.parametrize(("items", "mix", "k"), [(37, 0.1, 4), (203, 0.0, 203), (9001, 0.3, 20)])
 def test_the_kernels_best_with_lift(items: int, mix: float, k: int, lift: float) -> None:
-    """In the order of base + u'v + lift * log(w / p), over more than one range of items, some of them excluded."""
+    """In the order of base + u'v + lift * log(w / p), over more than one range of items, some of them excluded; the
+    lift of some is 0."""
     random = np.random.default_rng(items)
-    users, table = 16, table_of(items, 30, mix)
+    users, table = 16, replace(table_of(items, 30, mix), unknown=np.arange(5, items, 7, dtype=np.int32))
     liked = likes_of(users, items, 12)
     side = Side.constant(items, 3, 1.0, None)
     side.rows[:, :3] = random.standard_normal((items, 3))

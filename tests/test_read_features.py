@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from considerate.data.features import FeatureTable
+from considerate.data.features import INTERCEPT, FeatureTable
 from considerate.data.read_features import read_features, read_more
 from considerate.errors import DataError, UsageError
 from test_features import dense
@@ -25,18 +25,21 @@ ITEMS = {
 
 
 def values(table: FeatureTable) -> dict[str, list[float]]:
-    """The column of each feature."""
-    return {name: column.tolist() for name, column in zip(table.features.names, dense(table.features).T)}
+    """The column of each feature; the last is 1 in every row."""
+    names, columns = table.features.names, dense(table.features).T
+    assert names[-1] == INTERCEPT
+    assert (columns[-1] == 1.0).all()
+    return {name: column.tolist() for name, column in zip(names[:-1], columns)}
 
 
 def test_categories_tags_numbers_and_flags_of_a_table() -> None:
     table = read_features(ITEMS, "item")
-    half, deviation = float(np.float32(np.sqrt(0.5))), np.std([1990, 1994, 1998])
+    deviation = np.std([1990, 1994, 1998])
     assert table.ids is not None
     assert table.ids.ids_of(range(4)) == ["a", "b", "c", "d"]
     assert values(table) == {
-        "genres: Comedy": [half, 1, 0, 0],
-        "genres: Drama": [half, 0, 0, 1],  # of one row, War is left out; the length of a row's tags is 1
+        "genres: Comedy": [1, 1, 0, 0],
+        "genres: Drama": [1, 0, 0, 1],  # War, of one row, is left out
         "kind: film": [1, 1, 0, 0],
         "kind: show": [0, 0, 1, 1],
         "year": pytest.approx([-4 / deviation, 0, 0, 4 / deviation]),
@@ -50,8 +53,7 @@ def test_categories_tags_numbers_and_flags_of_a_table() -> None:
 def test_a_table_may_have_a_row_for_each_tag_and_ids_in_any_order() -> None:
     tags = {"itemId": [7, 3, 7, 3, 7], "tagID": [11, 12, 12, 12, 13]}
     table = read_features(tags, "item", min_rows=1)
-    third = float(np.float32(np.sqrt(1 / 3)))
-    assert values(table) == {"tagID: 11": [0, third], "tagID: 12": [1, third], "tagID: 13": [0, third]}
+    assert values(table) == {"tagID: 11": [0, 1], "tagID: 12": [1, 1], "tagID: 13": [0, 1]}
 
 
 def test_a_bar_parts_tags_in_any_column_and_a_comma_only_where_the_name_says_so() -> None:
@@ -61,9 +63,8 @@ def test_a_bar_parts_tags_in_any_column_and_a_comma_only_where_the_name_says_so(
 
 def test_lists_and_embeddings() -> None:
     table = pa.table({"user": [1, 2], "likes": [["x", "y"], ["x"]], "text": [[0.0, 5.0], [2.0, 5.0]]})
-    half = float(np.float32(np.sqrt(0.5)))
     read = values(read_features(table, "user", min_rows=1))
-    assert read == {"likes: x": [half, 1], "likes: y": [half, 0], "text[0]": [-1, 1]}  # text[1] never varies
+    assert read == {"likes: x": [1, 1], "likes: y": [1, 0], "text[0]": [-1, 1]}  # text[1] never varies
 
 
 def test_a_column_is_read_as_one_says() -> None:
@@ -103,8 +104,8 @@ def test_matrices_are_used_as_they_are() -> None:
     for source in (matrix, csr_matrix(matrix)):
         table = read_features(source)
         assert table.ids is None
-        assert np.array_equal(dense(table.features), matrix)
-    with pytest.raises(DataError, match="2 features; those of the model's items are 3"):
+        assert np.array_equal(dense(table.features), np.hstack([matrix, np.ones((2, 1))]))
+    with pytest.raises(DataError, match="2 features; the model's items have 3"):
         read_more(np.ones((1, 2)), "item", table.features)
     with pytest.raises(DataError, match="not finite"):
         read_features(np.array([[np.nan]]))

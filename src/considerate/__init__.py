@@ -22,6 +22,7 @@ __all__ = [
     "__version__",
     "evaluate",
     "plot",
+    "read_features",
     "read_interactions",
     "scorer",
 ]
@@ -29,6 +30,7 @@ __all__ = [
 if TYPE_CHECKING:
     from considerate import plot
     from considerate.data import Impossible, Interactions, read_interactions
+    from considerate.data.read_features import read_features
     from considerate.evaluation.fitted import scorer
     from considerate.graph_recommender import GraphRecommender
     from considerate.model.ranking import RankingOptions
@@ -43,6 +45,7 @@ MODULES = {
     "RankingOptions": "model.ranking",
     "Recommender": "recommender",
     "evaluate": "study.evaluate",
+    "read_features": "data.read_features",
     "read_interactions": "data",
     "scorer": "evaluation.fitted",
 }

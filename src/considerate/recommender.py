@@ -84,6 +84,8 @@ class Recommender(Parameters, Answers):
         show_progress: bool = False,
         callback: Callable[[int, float, float], Any] | None = None,
         *,
+        item_features: Any = None,
+        user_features: Any = None,
         reader: Mapping[str, Any] | ReaderOptions | None = None,
         considered: Any = None,
         impossible: Any = None,
@@ -101,6 +103,10 @@ class Recommender(Parameters, Answers):
         after each sweep, with the bound of the posterior before it. Ctrl-C raises KeyboardInterrupt, as ever, and
         leaves this fitted to the last finished sweep. Returns self.
 
+        `item_features` and `user_features` are tables by id, of categories, tags and numbers, or matrices: vectors and
+        biases then lean on what is known of a row, and items and users without likes are predicted from it. Anything
+        that `read_features` reads, or what it returns (docs/features.md).
+
         `considered` are pairs that were considered and not liked: anything that likes are read from. Rows of the likes'
         own source are given by a rule, considered_where="event = 'view'". `considered_are` says what they are.
         `impossible` are pairs that could not be considered, or `Impossible(...)` with rules: they are never drawn nor
@@ -115,8 +121,8 @@ class Recommender(Parameters, Answers):
         `checkpoint_every` sweeps; with `resume` the fit goes on from the last one there, to the same bits.
         """
         options = ReaderOptions.choose(reader, reading)
-        request = self.fit_request(user_items, reader=options, model_folder=model_folder)
-        request = replace(request, side=read_side(user_items, options, considered, impossible))
+        side = read_side(user_items, options, considered, impossible).with_features(item_features, user_features)
+        request = replace(self.fit_request(user_items, reader=options, model_folder=model_folder), side=side)
         request = replace(request, checkpoint=CheckpointOptions.parse(checkpoint, checkpoint_every, resume))
         begun, steps = time.perf_counter(), self.fit_steps(request, backend)
         try:

@@ -19,7 +19,7 @@ void bind_score(nb::module_& m) {
       .def(
           "__init__",
           [](PyLiftTable* self, In<std::int64_t> starts, In<std::int32_t> items, In<float> shares, In<float> rest,
-             In<float> inverse, double mix, int sharpness) {
+             In<float> inverse, double mix, int sharpness, std::optional<In<std::int32_t>> unknown) {
             const auto count = static_cast<std::int64_t>(rest.size());
             require(shares.size() == items.size() && starts.size() == rest.size() + 1, "shares");
             require(inverse.size() == (rest.size() + 15) / 16 * 16, "inverse");
@@ -28,9 +28,18 @@ void bind_score(nb::module_& m) {
             new (self) PyLiftTable{
                 {count, starts.data(), items.data(), shares.data(), rest.data(), inverse.data(), mix, sharpness},
                 {nb::cast(starts), nb::cast(items), nb::cast(shares), nb::cast(rest), nb::cast(inverse)}};
+            if (unknown) {
+              for (std::size_t i = 0; i < unknown->size(); ++i)
+                require(unknown->data()[i] >= (i ? unknown->data()[i - 1] : 0) && unknown->data()[i] < count,
+                        "unknown");
+              self->raw.unknown = unknown->data();
+              self->raw.unknown_count = static_cast<std::int64_t>(unknown->size());
+              self->held.push_back(nb::cast(*unknown));
+            }
           },
           nb::arg("starts"), nb::arg("items"), nb::arg("shares"), nb::arg("rest"), nb::arg("inverse"), nb::arg("mix"),
-          nb::arg("sharpness") = 1, "The rows are trusted: `Consideration.read` says when those of a file are checked.")
+          nb::arg("sharpness") = 1, nb::arg("unknown") = nb::none(),
+          "The rows are trusted: `Consideration.read` says when those of a file are checked.")
       .def(
           "log_ratios",
           [](const PyLiftTable& self, In<std::int64_t> liked_starts, In<std::int32_t> liked) {

@@ -184,13 +184,15 @@ struct SumsIn {
 // its mass and its entries are in proportion to the powers of W.
 struct LiftTable {
   std::int64_t items_count = 0;
-  const std::int64_t* starts = nullptr;  // [items + 1]
-  const std::int32_t* items = nullptr;   // [entries]
-  const float* shares = nullptr;         // [entries] W
-  const float* rest = nullptr;           // [items] mass of a row that goes to p
-  const float* inverse = nullptr;        // [items, padded to a multiple of 16] 1 / p, 0 where p is
-  double mix = 0;                        // eps
-  int sharpness = 1;                     // the power
+  const std::int64_t* starts = nullptr;   // [items + 1]
+  const std::int32_t* items = nullptr;    // [entries]
+  const float* shares = nullptr;          // [entries] W
+  const float* rest = nullptr;            // [items] mass of a row that goes to p
+  const float* inverse = nullptr;         // [items, padded to a multiple of 16] 1 / p, 0 where p is, -1 of `unknown`
+  double mix = 0;                         // eps
+  int sharpness = 1;                      // the power
+  const std::int32_t* unknown = nullptr;  // ascending: items of which no walk can tell; their ratio is 1
+  std::int64_t unknown_count = 0;
 };
 
 // The best items of some users by base_n + u'v_n, and lift * log(w_mn / p_n) where there is a table. Items lie in strips

@@ -39,6 +39,7 @@ class UserRatios {
       rest += static_cast<double>(table.rest[liked[i]]);
     }
     const double share = count == 0 ? 0.0 : (1.0 - table.mix) / static_cast<double>(count);
+    unknown_ = 0;
     background_ = count == 0 ? 1.0f : static_cast<float>(table.mix + share * rest);  // who likes nothing: w = p
     share_ = static_cast<float>(share);
   }
@@ -55,11 +56,15 @@ class UserRatios {
       }
       rows_[i].next = at;
     }
+    for (; unknown_ < table_->unknown_count && table_->unknown[unknown_] < last; ++unknown_)
+      met[(table_->unknown[unknown_] - first) / kStrip] = 1;
   }
 
   // Of eight items from `first` on.
   v8 ratios(v8 sums, std::int64_t first) const {
-    return at_least(splat(background_) + splat(share_) * (sums * load8(table_->inverse + first)));
+    const v8 inverse = load8(table_->inverse + first);
+    const v8 ratio = at_least(splat(background_) + splat(share_) * (sums * inverse));
+    return select8(inverse < splat(0.0f), splat(1.0f), ratio);
   }
 
   // Of items that no like leads to.
@@ -79,7 +84,7 @@ class UserRatios {
   static v8 at_least(v8 ratio) { return select8(ratio > splat(kLeastRatio), ratio, splat(kLeastRatio)); }
 
   const LiftTable* table_ = nullptr;
-  std::int64_t count_ = 0;
+  std::int64_t count_ = 0, unknown_ = 0;
   RowRest* rows_ = nullptr;  // [count]
   float background_ = 0, share_ = 0;
 };

@@ -1,9 +1,10 @@
-"""The shell: `considerate fit | recommend | find | similar | index | evaluate | inspect | study | serve | ...`.
+"""The shell: `considerate fit | recommend | find | similar | index | add-items | evaluate | inspect | study | ...`.
 
 program.py         the program: its commands, its errors as one sentence, its exit codes
 options.py         options that several commands share; those of a fit are made from `Parameters`
 screen.py          what is printed where; bars and sparklines
 fit.py, recommend.py, find.py, index.py, evaluate.py, inspect.py, study.py, serve.py, refit.py, simulate.py, demo.py
+features.py        add-items, and where features are
 describe.py        data, a fit and a model as plain values
 demo_catalogue.py  the made-up catalogue of the demo
 

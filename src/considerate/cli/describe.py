@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 QUANTILES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
 BINS_PER_DECADE = 3
 DEGREES = (1, 5, 10, 32, 100, 316, 1000)  # where the bins begin by which a model's draws are shown
+FEATURES = 15  # of a side, those that move vectors most
 MOST_LIKES = 20_000_000  # that a model's draws are shown for
 PathLike = str | os.PathLike[str]
 
@@ -106,7 +107,7 @@ def _draws_per_like(model: Model) -> dict[str, Any] | None:
     likes were left out of the file. Without the tilt. Of very many likes those of the first users are taken."""
     if not model.users.knows_likes:
         return None
-    pi, plan = model.popularity, model.plan
+    pi, plan = model.fold_in.weights, model.plan
     draws = {"popularity": Draws.of(pi)}
     if model.consideration is not None:
         draws["walk"] = Draws.of(pi, model.consideration)
@@ -141,6 +142,19 @@ def _per_like(degree: NDArray[Any], likes: NDArray[Any], **drawn: NDArray[Any]) 
     return rows
 
 
+def _features(model: Model) -> dict[str, Any] | None:
+    """Which features matter most, of items and of users. None where there are none."""
+    sides = {"item": model.item_features, "user": model.user_features}
+    if not any(sides.values()):
+        return None
+    found: dict[str, Any] = {"cold_items": len(model.cold_items)}
+    for side, learned in sides.items():
+        if learned is not None:
+            importance = learned.importance()
+            found[side] = {"count": len(importance), "first": [one._asdict() for one in importance[:FEATURES]]}
+    return found
+
+
 def _learned(model: Model) -> dict[str, Any]:
     return {
         "users": model.user_count,
@@ -152,6 +166,7 @@ def _learned(model: Model) -> dict[str, Any]:
         "precisions": model.precisions.means(),
         "prior_spread": model.shared.prior_spread(),
         "popularity_exponent": model.gamma,
+        "features": _features(model),
         "chosen": None if model.plan.chosen is None else asdict(model.plan.chosen) | {"told": model.plan.chosen.told()},
     }
 

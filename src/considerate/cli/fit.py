@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import typer
 
 from considerate.cli import screen
+from considerate.cli.features import FeatureFiles
 from considerate.cli.options import Backend, Cluster, Data, DatedReader, KnownGroup, Output, Settings, grouped, option
 from considerate.errors import UsageError
 
@@ -129,6 +130,7 @@ def fit(
     data: Data,
     reader: DatedReader,
     known: KnownGroup,
+    features: FeatureFiles,
     settings: Settings,
     output: FitOutput,
     checkpoints: CheckpointFolder,
@@ -153,7 +155,7 @@ def fit(
     recommender = Recommender(**vars(settings))
     request = replace(
         recommender.fit_request(data, reader=reader),
-        side=read_side(data, reader, **known.beside()),
+        side=features.read(read_side(data, reader, **known.beside())),
         checkpoint=CheckpointOptions.parse(folder, checkpoints.checkpoint_every, checkpoints.resume),
         likes=not output.no_likes,
         keep_unfinished=output.save_interrupted,
@@ -162,7 +164,7 @@ def fit(
     backend = where.choose(path, recommender.threads)
     if output.sharded and backend is None:
         raise UsageError("--sharded is for a divided graph: --backend ray, or --out-of-core.")
-    check_apart(path, data, reader.titles, *vars(known).values())
+    check_apart(path, data, reader.titles, features.item_features, features.user_features, *vars(known).values())
     if output.sharded:
         room_for_shards(path)
     else:

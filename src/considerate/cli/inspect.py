@@ -159,6 +159,7 @@ def _show_model(values: dict[str, Any]) -> None:
         del facts["updated"]
     screen.show_facts(facts, values | texts, values["path"])
     _show_draws(values)
+    _show_features(values["features"])
 
 
 def _updated(updates: dict[str, Any]) -> str:
@@ -181,6 +182,20 @@ def _biases(correlation: float | None) -> str:
     if correlation is None:
         return "the same for all items, or all degrees are"
     return f"correlation {correlation:.2f} with log degree: what p(like) keeps of popularity"
+
+
+def _show_features(features: dict[str, Any] | None) -> None:
+    """Which features matter most."""
+    columns = {"feature": "{name}", ">rows": "{rows:,}", ">effect": "{effect:.3f}"}
+    columns |= {">deviations": "{deviations:.1f}", ">bias": "{bias:+.3f}"}
+    for side in ("item", "user"):
+        if features is not None and side in features:
+            said, cold = features[side], f"; {features['cold_items']:,} items have no likes" if side == "item" else ""
+            title = f"features of {side}s: the first of {said['count']:,} by how far they move a vector{cold}"
+            note = "effect: |A_f|; deviations: in what it would be where the likes say nothing, about 1"
+            rows = {name: text for name, text in columns.items() if side == "item" or name != ">rows"}
+            screen.show()
+            screen.show_table(rows, said["first"], title, note)
 
 
 def _show_draws(values: dict[str, Any]) -> None:

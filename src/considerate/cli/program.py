@@ -16,6 +16,7 @@ from considerate.cli import (
     INTERRUPTED,
     demo,
     evaluate,
+    features,
     find,
     fit,
     forget,
@@ -118,8 +119,8 @@ def program(
 
 
 COMMANDS = {"fit": fit, "recommend": recommend, "find": find, "similar": find, "index": index, "evaluate": evaluate}
-COMMANDS |= {"update": update, "forget": forget}
-COMMANDS |= {"inspect": inspect, "study": study, "serve": serve, "refit": refit, "simulate": simulate, "demo": demo}
+COMMANDS |= {"update": update, "forget": forget, "add-items": features, "inspect": inspect, "study": study}
+COMMANDS |= {"serve": serve, "refit": refit, "simulate": simulate, "demo": demo}
 COMMANDS |= {"fit-graph": graph, "evaluate-graph": graph}
 for name, module in COMMANDS.items():
     app.command(name)(getattr(module, name.replace("-", "_")))

@@ -321,6 +321,7 @@ def _texts(row: dict[str, Any]) -> dict[str, Any]:
     """A row with what is not always there as texts: its title and its reasons, and p(considered)."""
     lines = [row["title"]] if row.get("title") else []
     lines += [f"{liked['logit']:+.2f} {liked['title']}" for liked in row.get("because", [])]
+    lines += [f"{reason['logit']:+.2f} {reason['feature']}" for reason in row.get("because_of", [])]
     lines += [f"{liked['share']:.0%} {liked['title']}" for liked in row.get("considered_because", [])]
     lines += [f"{row['by_popularity']:.0%} popularity"] if "by_popularity" in row else []
     chance = row["p_considered"]

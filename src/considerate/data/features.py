@@ -9,9 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from considerate.data.fingerprint import digest_ids, together
-from considerate.data.vocabulary import Ids, Vocabulary, match_rows
+from considerate.data.vocabulary import Vocabulary, match_rows
 from considerate.errors import DataError, UsageError
 from considerate.kernels.arrays import take_lists
+
+INTERCEPT = "(every row)"  # the last feature: biases and vectors have a mean, which the others would stand in for
 
 
 @dataclass(frozen=True)
@@ -44,10 +46,39 @@ class Features:
         """F."""
         return len(self.names)
 
+    @property
+    def has_intercept(self) -> bool:
+        return self.names[-1:] == (INTERCEPT,)
+
+    @property
+    def are_known(self) -> NDArray[np.bool_]:
+        """[rows] whether a row has a feature of its own."""
+        return np.asarray(np.diff(self.starts) > self.has_intercept)
+
+    def with_intercept(self) -> Features:
+        """With one more feature, which is 1 in every row."""
+        at = self.starts[1:]
+        return replace(
+            self,
+            starts=self.starts + np.arange(self.rows + 1),
+            indices=np.insert(self.indices, at, self.count).astype(np.int32),
+            values=np.insert(self.values, at, 1.0).astype(np.float32),
+            names=(*self.names, INTERCEPT),
+        )
+
     def take(self, rows: NDArray[np.int64]) -> Features:
         """Some rows, in the order of their numbers here; row -1 has no features."""
         starts, indices = take_lists(self.starts, self.indices, rows)
         return replace(self, starts=starts, indices=indices, values=take_lists(self.starts, self.values, rows)[1])
+
+    def joined(self, other: Features) -> Features:
+        """The rows of both, those of the other after these; the features are the same."""
+        return replace(
+            self,
+            starts=np.concatenate([self.starts, self.starts[-1] + other.starts[1:]]),
+            indices=np.concatenate([self.indices, other.indices]),
+            values=np.concatenate([self.values, other.values]),
+        )
 
     def digest(self) -> str:
         """What tells two apart."""
@@ -66,20 +97,37 @@ class FeatureTable:
     source: str = "the features"  # for messages
     notes: tuple[str, ...] = ()  # for the user
 
-    def align(self, ids: Ids) -> Features:
-        """The features of these ids, in their order; an id that is not in the table has none."""
+    def align(self, ids: Vocabulary) -> Features:
+        """The features of these ids, in their order; an id that is not in the table has the intercept alone."""
+        features = self.features
         if self.ids is not None:
-            return self.features.take(match_rows(ids, self.ids))
+            rows = match_rows(ids, self.ids)
+            if not features.has_intercept:
+                return features.take(rows)
+            last = np.array([features.count - 1], np.int32)
+            unknown = replace(features, starts=np.arange(2), indices=last, values=np.ones(1, np.float32))
+            return features.joined(unknown).take(np.where(rows < 0, features.rows, rows))
         if ids.kind != "range":
             raise UsageError(f"{self.source}: a matrix of features goes with a matrix of likes; give a table with ids.")
-        if len(ids) != self.features.rows:
-            raise DataError(f"{self.source}: {self.features.rows} rows of features for {len(ids)} rows of the matrix.")
-        return self.features
+        end = ids.first + len(ids)
+        if end > features.rows:
+            raise DataError(f"{self.source}: {features.rows} rows of features for {end} rows of the matrix.")
+        return features.take(np.arange(ids.first, end))
 
-    def of_liked(self, ids: Ids, degree: NDArray[np.int64]) -> Features:
-        """What a fit reads: the features of these ids, none of those without likes. A row without likes says nothing of
-        A, but would be counted as if it did; it gets its posterior from A when the fit is done."""
+    def of_liked(self, ids: Vocabulary, degree: NDArray[np.int64]) -> Features:
+        """What a fit reads: the features of these ids, nothing of those without likes. A row without likes says nothing
+        of A, but would be counted as if it did; it gets its posterior from A when the fit is done."""
         return self.align(ids).take(np.where(degree > 0, np.arange(len(ids)), -1))
+
+    def only(self, ids: Vocabulary) -> FeatureTable:
+        """The rows of these ids, of a table that has ids."""
+        assert self.ids is not None
+        rows = np.flatnonzero(match_rows(self.ids, ids) >= 0)
+        return replace(self, features=self.features.take(rows), ids=self.ids.take(rows))
+
+    def by_id(self) -> FeatureTable:
+        """With the row numbers as ids, where there are none."""
+        return self if self.ids is not None else replace(self, ids=Vocabulary.range(self.features.rows))
 
     def digest(self) -> str:
         """What tells two tables apart."""

@@ -1,7 +1,7 @@
 """read_features: a table about items or users -> features by id.
 
     texts; integers in a column called ...id     a category: a feature for each value
-    lists of texts or integers; texts of several tags: a feature for each, of value 1 / sqrt(tags of the row)
+    lists of texts or integers; texts of several tags: a feature for each
     numbers, dates                               a number: standardised; 0, the mean, where it is missing
     lists of floating-point numbers              an embedding: such a number for each place
     booleans                                     a flag: 1 or 0
@@ -61,7 +61,7 @@ def read_features(
     if side not in SIDES:
         raise UsageError(f"side is {side!r}; features are those of an 'item' or of a 'user'.")
     if is_matrix(source):
-        return FeatureTable(_of_matrix(source), None, "the matrix of features")
+        return FeatureTable(_of_matrix(source).with_intercept(), None, "the matrix of features")
     with closing(open_input(source, query, [id_column] if id_column else ())) as table:
         id_column = _pick_id(table, side, id_column)
         chosen = _choose(table, id_column, columns)
@@ -77,20 +77,22 @@ def read_features(
     note = f"{len(names):,} features of {len(ids):,} {side}s from {listed([column.name for column in used])}"
     rare = sum(entry.dropped for entry in entries)
     note += f"; {rare:,} values of fewer than {min_rows} rows are left out" if rare else ""
-    return FeatureTable(_joined(entries, len(ids), names, used), ids, table.name, (note,))
+    return FeatureTable(_joined(entries, len(ids), names, used).with_intercept(), ids, table.name, (note,))
 
 
-def read_more(source: Any, side: str, known: Features, id_column: str | None = None) -> FeatureTable:
-    """The same features of other items or users, read as `known` ones were. What is new in a column is left out."""
+def read_more(
+    source: Any, side: str, known: Features, id_column: str | None = None, in_order: bool = False
+) -> FeatureTable:
+    """The same features of other items or users, read as `known` ones were. What is new in a column is left out. With
+    `in_order` a row of the table is one of the answer, whatever its id, and the answer has none."""
     if is_matrix(source):
-        features = _of_matrix(source)
+        features = _of_matrix(source).with_intercept()
         if features.count != known.count:
-            raise DataError(
-                f"the matrix has {features.count} features; those of the model's {side}s are {known.count}."
-            )
+            count = features.count - 1
+            raise DataError(f"the matrix has {count} features; the model's {side}s have {known.count - 1}.")
         return FeatureTable(replace(features, names=known.names), None, "the matrix of features")
     with closing(open_input(source, None, [id_column] if id_column else ())) as table:
-        id_column = _pick_id(table, side, id_column)
+        id_column = None if in_order else _pick_id(table, side, id_column)
         there = {plain(name): name for name in reversed(table.names)}
         columns = [column for column in known.columns if plain(column.name) in there]
         if not columns:
@@ -99,10 +101,12 @@ def read_more(source: Any, side: str, known: Features, id_column: str | None = N
         ids, rows, arrays = _collect(table, side, id_column, [there[plain(column.name)] for column in columns])
     with translate_errors(table.name):
         entries = [_entries(column, array, rows) for column, array in zip(columns, arrays)]
-    entries = [entry.of_names(known.names) for entry in entries]
+    names = known.names[:-1]
+    entries = [entry.of_names(names) for entry in entries]
     new = sum(entry.dropped for entry in entries)
     notes = (f"{new:,} values in {table.name} are not features of the model; they are left out",) if new else ()
-    return FeatureTable(_joined(entries, len(ids), known.names, known.columns), ids, table.name, notes)
+    features = _joined(entries, len(rows) if in_order else len(ids), names, known.columns)
+    return FeatureTable(features.with_intercept(), None if in_order else ids, table.name, notes)
 
 
 # --- Matrices ---
@@ -194,25 +198,28 @@ def _is_text(kind: Any) -> bool:
 
 
 def _collect(
-    table: Input, side: str, id_column: str, names: Sequence[str]
+    table: Input, side: str, id_column: str | None, names: Sequence[str]
 ) -> tuple[Vocabulary, NDArray[np.int32], list[Any]]:
-    """(ids, the row among them of every row of the table, its columns)."""
+    """(ids, the row among them of every row of the table, its columns); without a column of ids, they are numbers."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    needed = list(dict.fromkeys([id_column, *names]))
-    encoder = Encoder(side, id_column, table.types([id_column])[id_column], table)
-    fields = {str(at): pc.field(name) for at, name in enumerate([id_column, *names])}
+    own = [] if id_column is None else [id_column]
+    encoder = None if id_column is None else Encoder(side, id_column, table.types(own)[id_column], table)
+    fields = {str(at): pc.field(name) for at, name in enumerate([*names, *own])}
+    keep = None if id_column is None else pc.field(id_column).is_valid()
     batches = []
     with translate_errors(table.name):
-        for batch in table.scan(needed, [id_column], fields, pc.field(id_column).is_valid()):
+        for batch in table.scan(list(dict.fromkeys([*names, *own])), own, fields, keep):
             if batch.num_rows:
-                encoder.add([batch.column(0)])
                 batches.append(batch)
+                if encoder is not None:
+                    encoder.add([batch.column(len(names))])
         if not batches:
             raise DataError(f"{table.name}: no rows; expected the features of at least one {side}.")
-        rows, ids = encoder.finish()
-        columns = [pa.chunked_array([batch.column(at + 1) for batch in batches]) for at in range(len(names))]
+        count = sum(batch.num_rows for batch in batches)
+        rows, ids = (np.arange(count, dtype=np.int32), Vocabulary.range(count)) if encoder is None else encoder.finish()
+        columns = [pa.chunked_array([batch.column(at) for batch in batches]) for at in range(len(names))]
         return ids, rows, [column.combine_chunks() if column.num_chunks > 1 else column.chunk(0) for column in columns]
 
 
@@ -227,12 +234,12 @@ class _Entries:
     codes: NDArray[np.int64]
     values: NDArray[np.float64]
     names: list[str]
-    shared: bool = False  # the values of a row share a length of 1
+    are_values: bool = False  # not numbers
     dropped: int = 0
 
     def of_at_least(self, rows: int) -> _Entries:
         """Without the values of fewer rows; a number is not one of them."""
-        return self if not self.shared else self._only(np.bincount(self.codes, minlength=len(self.names)) >= rows)
+        return self if not self.are_values else self._only(np.bincount(self.codes, minlength=len(self.names)) >= rows)
 
     def of_names(self, names: Sequence[str]) -> _Entries:
         """Without the features that are not among these."""
@@ -300,7 +307,7 @@ def _value_entries(column: FeatureColumn, array: Any, rows: NDArray[np.int32]) -
     pairs = np.unique(owners * max(len(order), 1) + rank[encoded.indices.to_numpy(zero_copy_only=False)])
     own, codes = np.divmod(pairs, max(len(order), 1))
     names = [f"{column.name}: {text}" for text in encoded.dictionary.take(pa.array(order)).to_pylist()]
-    return _Entries(own, codes, np.ones(len(pairs)), names, shared=True)
+    return _Entries(own, codes, np.ones(len(pairs)), names, are_values=True)
 
 
 def _number_entries(column: FeatureColumn, array: Any, rows: NDArray[np.int32]) -> _Entries:
@@ -351,10 +358,9 @@ def _joined(
     place = {name: at for at, name in enumerate(names)}
     rows, indices, values = [], [], []
     for entry in entries:
-        own = np.bincount(entry.rows, minlength=count)
         rows.append(entry.rows)
         indices.append(np.array([place[name] for name in entry.names], np.int64)[entry.codes])
-        values.append(entry.values / np.sqrt(own[entry.rows]) if entry.shared else entry.values)
+        values.append(entry.values)
     row, index = np.concatenate(rows), np.concatenate(indices)
     order = np.lexsort((index, row))
     starts = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=count))]).astype(np.int64)

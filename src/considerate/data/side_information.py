@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from considerate.data.features import FeatureTable
 from considerate.data.known_tables import ImpossibleTables, KnownTables, PairTable, read_impossible, read_pairs
 from considerate.data.options import ReaderOptions
+from considerate.data.read_features import read_features
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,18 @@ class SideInformation:
         """Considered and impossible pairs, as they were read."""
         pairs = (self.considered, None if self.impossible is None else self.impossible.pairs)
         return sum(len(table.left) for table in pairs if table is not None)
+
+    def with_features(self, item_features: Any = None, user_features: Any = None) -> SideInformation:
+        """With features of items and users, from anything that `read_features` reads."""
+        items = None if item_features is None else read_features(item_features, "item")
+        users = None if user_features is None else read_features(user_features, "user")
+        return replace(self, item_features=items, user_features=users)
+
+    @property
+    def notes(self) -> list[str]:
+        """For the user."""
+        tables = (self.item_features, self.user_features)
+        return [note for table in tables if table is not None for note in table.notes]
 
     def describe(self) -> dict[str, str]:
         """A digest of each, for the fingerprint of a fit; nothing of what is not given."""

@@ -224,7 +224,7 @@ class PartitionedSession(FitSession):
             data = read_divided(request.source, tasks, self._choose_side, request.reader, progress=progress)
         self.data: DividedData = data
         self.item_ids, self.titles, self.item_degree = data.item_ids, data.titles, data.outline.item_degree
-        for note in data.notes:
+        for note in (*data.notes, *request.side.notes):
             request.say(note)
         if request.side.known is not None:
             self._add_known(request.side.known)
@@ -324,7 +324,7 @@ class PartitionedSession(FitSession):
             users = PerPart([tasks.submit(FeatureTable.align, table, ids) for ids in self.data.user_ids])
         if side.item_features is not None:
             blocks = ranges(leaf_splits(self.data.outline.item_blocks))
-            items = SideFeatures.of(side.item_features.align(self.item_ids), blocks, run)
+            items = SideFeatures.of(side.item_features.of_liked(self.item_ids, self.item_degree), blocks, run)
         return users, items
 
     def write_parts(self, checkpoints: Checkpoints, state: State) -> list[FileEntry]:
@@ -362,7 +362,7 @@ class PartitionedSession(FitSession):
             items = gather(self.pool, q.factors)
             args = (self.folder, tasks.put(q.users), data.all_user_likes, data.user_ids[0], likes)
             entries = [tasks.get(tasks.submit(write_all_users, *args))]
-        model = self._model(plan, progress, nobody(q.users), items)
+        model = self.with_cold_rows(self._model(plan, progress, nobody(q.users), items), grow=False)
         write_index(self.folder, model, [entry for entry in entries if entry is not None])
         self.written = True
         self.data = replace(data, all_user_likes=None, user_ids=[])  # what tasks hold goes with them

@@ -12,10 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from considerate.data import Interactions, read_dated_likes, read_likes
-from considerate.data.features import FeatureTable
+from considerate.data.features import Features
 from considerate.data.fingerprint import describe_data, digest_ids, digest_likes
 from considerate.data.graph import Graph, Range, leaf_splits, part_ranges, ranges
-from considerate.data.vocabulary import Vocabulary
 from considerate.errors import UsageError
 from considerate.fitting.checkpoint import Checkpoint, Checkpoints, FileEntry, tensor
 from considerate.fitting.memory import check_memory
@@ -66,7 +65,7 @@ class InMemorySession(FitSession):
         read = read_dated_likes if request.plan.tuned else read_likes  # settings are chosen on the latest likes
         data = read(request.source, request.reader)
         check_memory(data, request.plan, side=request.side)
-        for note in data.notes:
+        for note in (*data.notes, *request.side.notes):
             request.say(note)
         self.item_ids, self.titles = data.item_ids, data.titles
         self.graph = make_graph(data)
@@ -125,13 +124,14 @@ class InMemorySession(FitSession):
         """The features of users and items, in the order of their rows."""
         side, graph = self.request.side, self.graph
 
-        def of(table: FeatureTable | None, ids: Vocabulary, blocks: NDArray[np.int64]) -> SideFeatures | None:
-            if table is None:
-                return None
-            return SideFeatures.of(table.align(ids), ranges(leaf_splits(blocks)), self.threads.map)
+        def of(features: Features, blocks: NDArray[np.int64]) -> SideFeatures:
+            return SideFeatures.of(features, ranges(leaf_splits(blocks)), self.threads.map)
 
-        users = of(side.user_features, self.data.user_ids, graph.user_blocks)
-        return FitFeatures(users, of(side.item_features, self.item_ids, graph.item_blocks))
+        users, items = side.user_features, side.item_features
+        return FitFeatures(
+            None if users is None else of(users.align(self.data.user_ids), graph.user_blocks),
+            None if items is None else of(items.of_liked(self.item_ids, self.item_degree), graph.item_blocks),
+        )
 
     def write_parts(self, checkpoints: Checkpoints, state: State) -> list[FileEntry]:
         def write(number: int) -> FileEntry:
@@ -161,7 +161,8 @@ class InMemorySession(FitSession):
         q, likes = progress.state.posterior, self.graph.by_user
         return self._model(plan, progress, UserRows(q.users, likes.degrees, likes, self.data.user_ids), q.items)
 
-    finish = snapshot
+    def finish(self, plan: FitPlan, progress: FitProgress) -> Model:
+        return self.with_cold_rows(self.snapshot(plan, progress))
 
 
 def likes_times(graph: Graph, data: Interactions) -> NDArray[np.float64] | None:

@@ -8,12 +8,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from considerate.data import Interactions, ReaderOptions, Titles
+from considerate.data.features import Features, FeatureTable
 from considerate.data.fingerprint import describe_settings
 from considerate.data.graph import Graph, check_sizes
 from considerate.data.known import Known
@@ -24,6 +26,7 @@ from considerate.errors import UsageError
 from considerate.fitting.checkpoint import Checkpoint, Checkpoints, FileEntry
 from considerate.fitting.resume import CheckpointOptions
 from considerate.fitting.stopping import FitProgress
+from considerate.inference.features import FeatureWeights
 from considerate.inference.hidden import (
     Consideration,
     Draws,
@@ -41,6 +44,8 @@ from considerate.inference.hidden.groups import FREEZE_AFTER, Grouping
 from considerate.inference.posterior import Side
 from considerate.inference.sweep import Runner, State
 from considerate.kernels.threads import Backend
+from considerate.model.changes import with_cold_items, with_cold_users
+from considerate.model.features import LearnedFeatures
 from considerate.model.model import Model
 from considerate.model.users import Users
 from considerate.parameters import FitPlan, Parameters
@@ -215,7 +220,46 @@ class FitSession(ABC):
             parameters=self.request.parameters,
             consideration=self.consideration,
             limits=self.limits,
+            item_features=self._learned(progress.state.posterior.item_weights, self.request.side.item_features, True),
+            user_features=self._learned(progress.state.posterior.user_weights, self.request.side.user_features, False),
         )
+
+    def _learned(
+        self, weights: FeatureWeights | None, table: FeatureTable | None, of_items: bool
+    ) -> LearnedFeatures | None:
+        """What features say of a side, with those of its rows, if they are items."""
+        if weights is None or table is None:
+            return None
+        if not of_items:
+            return LearnedFeatures(table.features.take(np.empty(0, np.int64)), weights)
+        return LearnedFeatures(self._item_features, weights)
+
+    @cached_property
+    def _item_features(self) -> Features:
+        """In the order of the rows; says how many have none."""
+        table = self.request.side.item_features
+        assert table is not None
+        features = table.align(self.item_ids)
+        without = int(np.count_nonzero(~features.are_known & (self.item_degree > 0)))
+        if without:
+            logger.warning("%s: %d items have likes and no features", table.source, without)
+        return features
+
+    def with_cold_rows(self, model: Model, grow: bool = True) -> Model:
+        """The model with the items and users of which only features are known. Where the users are elsewhere, rows
+        cannot be added, as what they liked is by row; and no user is predicted."""
+        side, options = self.request.side, replace(self.request.reader, item_column="item")
+        if side.item_features is not None:
+            table = side.item_features.by_id()
+            if not grow:
+                rows, table = table.features.rows, table.only(model.item_ids)
+                if table.features.rows < rows:
+                    text = "items of the features have no likes; `considerate add-items`, or add_items, adds them"
+                    self.request.say(f"{rows - table.features.rows:,} {text}")
+            model = with_cold_items(model, table, options)
+        if side.user_features is None or not grow:
+            return model
+        return with_cold_users(model, side.user_features.by_id())
 
 
 def warn_of_factors(factors: int, users: int, items: int) -> None:

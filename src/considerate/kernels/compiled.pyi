@@ -51,6 +51,7 @@ class LiftTable:
         inverse: NDArray[np.float32],
         mix: float,
         sharpness: int = 1,
+        unknown: NDArray[np.int32] | None = None,
     ) -> None: ...
     def log_ratios(self, liked_starts: NDArray[np.int64], liked: NDArray[np.int32]) -> NDArray[np.float32]: ...
 

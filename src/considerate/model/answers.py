@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any, Unpack, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from considerate.data import ReaderOptions
+from considerate.data.read_features import read_more
 from considerate.errors import UsageError
 from considerate.inference.posterior import Side
-from considerate.model.changes import with_items, with_users
+from considerate.model.changes import folded_users, with_cold_items, with_items, with_users
 from considerate.model.explain import Explanation, explain, similar_items, similar_users
 from considerate.model.find import FoundItem, find_items
 from considerate.model.index import PROBES, ItemIndex
@@ -197,21 +199,25 @@ class Answers(Learned):
         N: int = 10,
         *,
         considered: Any = (),
+        user_features: Any = None,
         options: RankingOptions | None = None,
         by: By = "id",
         **ranking: Unpack[RankingKeywords],
     ) -> Recommendations:
         """`recommend_table` for someone who was not in training, from what they like and from what they considered and
-        did not like; `user` is null."""
-        ranker = Ranker(self.model_, RankingOptions.choose(options, **ranking), N, by)
-        return recommendations_for_likes(ranker, likes, considered)
+        did not like; `user` is null.
 
-    def fold_in(self, items: Any, *, considered: Any = None, by: By = "id") -> Side:
-        """The posterior of users who were not in training, from what they like, and what they considered and did not
-        like where that is given, in the same form."""
+        `user_features` is a table of one row with the columns of the fit's, or a matrix; the likes may then be [].
+        """
+        ranker = Ranker(self.model_, RankingOptions.choose(options, **ranking), N, by)
+        return recommendations_for_likes(ranker, likes, considered, user_features)
+
+    def fold_in(self, items: Any, *, considered: Any = None, user_features: Any = None, by: By = "id") -> Side:
+        """The posterior of users who were not in training, from what they like, from what they considered and did not
+        like where that is given, in the same form, and from features, a row for each."""
         model, names = self.model_, self.model_.item_names(by)
         shown = None if considered is None else names.likes(considered)
-        return model.fold_in.users(names.likes(items), considered=shown)
+        return folded_users(model, names.likes(items), shown, user_features)
 
     # --- What is like what, and why ---
 
@@ -274,6 +280,18 @@ class Answers(Learned):
         return ItemIndex.load(path, self.model_, probes)
 
     # --- Users and items updated or added ---
+
+    def add_items(self, features: Any, *, titles: Any = None, id_column: str | None = None) -> Self:
+        """Add items that nobody has liked yet, by their features alone: a table with the columns of the fit's.
+
+        Their vectors are those that such features have on average, with an honest variance; how popular they will be
+        is predicted, too. Items that have likes stay as they are. `titles` is a table of ids and titles, or a dict. Of
+        a model fitted on matrices `features` is a matrix of the new rows.
+        """
+        weights = self.model_.item_features
+        table = features if weights is None else read_more(features, "item", weights.features, id_column)
+        self._model = with_cold_items(self.model_, table, ReaderOptions(titles=titles, item_column="item"))
+        return self
 
     def partial_fit_users(self, userids: Named, user_items: Any, *, by: By = "id") -> Self:
         """Update or add users from their likes, the items held fixed; row i of user_items is of userids[i].

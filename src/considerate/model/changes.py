@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from considerate.data import Titles
+from considerate.data import ReaderOptions, Titles
+from considerate.data.features import FeatureTable
 from considerate.data.graph import Adjacency, transpose
+from considerate.data.known import Known
+from considerate.data.read import find_titles
+from considerate.data.read_features import read_more
 from considerate.data.vocabulary import Vocabulary
-from considerate.errors import UsageError
+from considerate.errors import DataError, UsageError
 from considerate.inference.hidden import Consideration, popularity_weights
 from considerate.inference.posterior import Side
+from considerate.inference.prior import SHARED, Prior
+from considerate.kernels.arrays import take_lists
 from considerate.kernels.threads import LocalBackend
-from considerate.model.model import Model
+from considerate.model.features import predicted_degree
+from considerate.model.model import Model, without_cold
 from considerate.model.names import By, Grown, Names
 from considerate.model.users import UserRows
+
+logger = logging.getLogger("considerate")
 
 
 def with_users(model: Model, userids: Any, user_items: Any, by: By = "id") -> Model:
@@ -45,15 +55,57 @@ def refuse_vertices(model: Model) -> None:
         raise UsageError("this model is of a graph of vertices; to change it, fit again with the edges added.")
 
 
-def folded_items(model: Model, liked_by: Adjacency) -> tuple[Side, NDArray[np.float64]]:
+def folded_users(
+    model: Model, liked: Adjacency, considered: Adjacency | None = None, user_features: Any = None
+) -> Side:
+    """q of users from what they like and considered, and from features: a table or a matrix with a row for each."""
+    if user_features is None:
+        return model.fold_in.users(liked, considered=considered)
+    weights = model.user_features
+    if weights is None:
+        raise UsageError("this model was fitted without features of users; leave user_features out.")
+    table = read_more(user_features, "user", weights.features, in_order=True)
+    if table.features.rows != liked.rows:
+        raise UsageError(f"user_features has {table.features.rows} rows for {liked.rows} users; give one row for each.")
+    side = model.fold_in.users(liked, weights.prior(table.features), considered)
+    nothing = np.flatnonzero((liked.degrees == 0) & (considered is None or considered.degrees == 0))
+    cold = weights.cold_rows(table.features.take(nothing), model.precisions, "user", model.plan.weight)
+    for values, new in zip(side.arrays(), cold.arrays()):
+        if values is not None:
+            values[nothing] = new
+    return side
+
+
+def with_cold_users(model: Model, table: FeatureTable) -> Model:
+    """The model with the users of a table of features, all users in memory. Those that have likes stay as they are."""
+    weights, old = model.user_features, model.users.whole()
+    if weights is None:
+        raise UsageError("this model was fitted without features of users; fit it with user_features= to add users.")
+    names, rows = model.user_names(), np.arange(table.features.rows)
+    given = _ids_of(table, old.ids, "users")
+    at = names.rows(given, unknown=True)
+    rows = rows[((at < 0) | (old.degree[at] == 0)) & table.features.are_known]
+    if not len(rows):
+        return model
+    grown = names.grown(given[rows])
+    new = weights.cold_rows(table.features.take(rows), model.precisions, "user", model.plan.weight)
+    liked = old.liked.take(grown.before)
+    users = UserRows(_merged(old.side, grown, new, "the table"), np.zeros(0, np.int64), liked, grown.ids)
+    limits = None if model.limits is None else model.limits.spread(len(users), model.item_count, grown.kept)
+    degree = grown.spread(old.degree, np.zeros(len(rows), np.int64))
+    return model.with_same_items(users=replace(users, degree=degree), limits=limits)
+
+
+def folded_items(model: Model, liked_by: Adjacency, prior: Prior = SHARED) -> tuple[Side, NDArray[np.float64]]:
     """q and pi of items liked by these users."""
     weights = popularity_weights(liked_by.degrees, model.gamma)
     if model.parameters.get("head_correction", False):
         weights *= head_correction(model, liked_by.degrees)
-    return model.fold_in.items(liked_by, model.users.whole().side, model.user_temperatures, weights), weights
+    users = model.users.whole().side
+    return model.fold_in.items(liked_by, users, model.user_temperatures, weights, prior), weights
 
 
-def head_correction(model: Model, degree: NDArray[np.int64]) -> NDArray[np.float64]:
+def head_correction(model: Model, degree: NDArray[Any]) -> NDArray[np.float64]:
     """pi'_n / pi_n of items of these degrees, interpolated between the model's items, for which the fit solved it.
 
     It depends on the degree above all: draws that hit likes are discarded, and popular items have more of them.
@@ -74,53 +126,132 @@ def with_items(model: Model, itemids: Any, item_users: Any, by: By = "id") -> Mo
     refuse_vertices(model)
     users, liked_by = model.users.whole(), model.user_names(by).likes(item_users)
     grown = _grown(model.item_names(by), itemids, model.item_ids)
-    new, new_weights = folded_items(model, liked_by)
-    items = _merged(model.items, grown, new, "itemids")
-    weights = grown.spread(model.popularity, new_weights)
+    features, prior = model.item_features, SHARED
+    if features is not None:  # an item that is new has none
+        features = features.with_rows(features.features.take(grown.before))
+        prior = features.prior(features.features.take(grown.rows))
+    new, new_weights = folded_items(model, liked_by, prior)
     liked = users.liked
     if users.knows_likes:  # a new like is filtered out as an old one is
         renumbered = grown.kept[liked.indices]
         old = ~np.isin(renumbered, grown.rows)
         fans = np.concatenate([np.repeat(np.arange(liked.rows), liked.degrees)[old], liked_by.indices])
         columns = np.concatenate([renumbered[old], np.repeat(grown.rows, liked_by.degrees)])
-        liked = Adjacency.of_pairs(fans, columns, len(users), len(items))
-    titles = model.titles
-    if titles is not None:
-        lengths = np.zeros(len(items), np.int64)
-        lengths[grown.kept] = np.diff(titles.offsets)
-        titles = Titles(np.append(0, np.cumsum(lengths)), titles.text)
-    return replace(
+        liked = Adjacency.of_pairs(fans, columns, len(users), len(grown.ids))
+    changed = replace(
         model,
         users=replace(users, liked=liked, degree=users.degree + liked.degrees - users.liked.degrees),
-        items=items,
+        items=_merged(model.items, grown, new, "itemids"),
         item_degree=grown.spread(model.item_degree, liked_by.degrees),
-        popularity=weights,
-        consideration=_grown_walk(model, liked, weights, grown.kept),
+        popularity=grown.spread(model.popularity, new_weights),
         walk_degree=None,
-        titles=titles,
+        titles=_grown_titles(model.titles, grown),
         item_ids=grown.ids,
-        limits=None if model.limits is None else model.limits.spread(len(users), len(items), kept_items=grown.kept),
+        item_features=features,
+        limits=_grown_limits(model, grown),
     )
+    return replace(changed, consideration=_grown_walk(model, changed, grown.kept, again=users.knows_likes))
 
 
-def _grown_walk(
-    model: Model, liked: Adjacency, weights: NDArray[np.float64], kept: NDArray[Any]
-) -> Consideration | None:
-    """Who considers what by these likes; where none are known, the rows of before, without items that lost theirs."""
-    old = model.consideration
+def with_cold_items(model: Model, table: FeatureTable, titles: ReaderOptions) -> Model:
+    """The model with the items of a table of features, and with titles by these options. Items that have likes, and
+    rows without features, stay as they are.
+
+    q is their prior, pi is predicted from the degrees of the items liked, and lift is 0.
+    """
+    weights = model.item_features
+    if weights is None:
+        raise UsageError("this model was fitted without features of items; fit it with item_features= to add items.")
+    names, rows = model.item_names(), np.arange(table.features.rows)
+    given = _ids_of(table, model.item_ids, "items")
+    at = names.rows(given, unknown=True)
+    rows = rows[((at < 0) | (model.item_degree[at] == 0)) & table.features.are_known]
+    if not len(rows):
+        return model
+    grown, features, nothing = names.grown(given[rows]), table.features.take(rows), np.zeros(len(rows), np.int64)
+    new = weights.cold_rows(features, model.precisions, "item", model.plan.weight)
+    degree = predicted_degree(weights.features, model.item_degree, features)
+    pi = popularity_weights(degree, model.gamma)
+    if model.parameters.get("head_correction", False):
+        pi *= head_correction(model, degree)
+    users = model.users
+    if not np.array_equal(grown.kept, np.arange(model.item_count)):
+        users = users.whole()
+        users = replace(users, liked=Adjacency(users.liked.starts, grown.kept[users.liked.indices].astype(np.int32)))
+    ascending = grown._replace(rows=np.sort(grown.rows))
+    found = _titles_of(grown.ids.take(ascending.rows), titles)
+    changed = replace(
+        model,
+        users=users,
+        items=_merged(model.items, grown, new, "the table"),
+        item_degree=grown.spread(model.item_degree, nothing),
+        popularity=grown.spread(model.popularity, pi),
+        titles=_grown_titles(model.titles, ascending, found),
+        item_ids=grown.ids,
+        item_features=weights.with_rows(weights.features.joined(features).take(grown.sources)),
+        limits=_grown_limits(model, grown),
+        walk_degree=None
+        if model.walk_degree is None
+        else grown.spread(model.walk_degree, np.zeros(len(rows), np.int64)),
+    )
+    return replace(changed, consideration=_grown_walk(model, changed, grown.kept, again=False))
+
+
+def _grown_limits(model: Model, grown: Grown) -> Known | None:
+    """What is impossible, by the rows of the items as they are now."""
+    limits = model.limits
+    return None if limits is None else limits.spread(model.user_count, len(grown.ids), kept_items=grown.kept)
+
+
+def _ids_of(table: FeatureTable, known: Vocabulary, what: str) -> NDArray[Any]:
+    """The ids of a table as the model has them; the rows of a matrix come after the model's."""
+    rows = np.arange(table.features.rows)
+    if table.ids is None:
+        if known.kind != "range":
+            raise UsageError(f"a matrix of features has no ids, and the {what} of this model have; give a table.")
+        return rows + len(known)
+    ids = table.ids.ids_of(rows)
+    return np.array([str(own) for own in ids] if known.kind == "string" else ids, object)
+
+
+def _titles_of(ids: Vocabulary, options: ReaderOptions) -> Titles | None:
+    """Titles of new items; None where the source has none of them."""
+    try:
+        return find_titles(ids, options)[0]
+    except DataError:
+        logger.warning("no title is found for the items that have features and no likes")
+        return None
+
+
+def _grown_titles(old: Titles | None, grown: Grown, new: Titles | None = None) -> Titles | None:
+    """The titles of before, and those of the new rows where there are any."""
+    if old is None and new is None:
+        return None
+    old = old or Titles.of_strings([""] * len(grown.kept))
+    new = new or Titles.of_strings([""] * len(grown.rows))
+    offsets = np.concatenate([old.offsets, old.offsets[-1] + new.offsets[1:]])
+    return Titles(*take_lists(offsets, np.concatenate([old.text, new.text]), grown.sources))
+
+
+def _grown_walk(model: Model, changed: Model, kept: NDArray[Any], again: bool) -> Consideration | None:
+    """Who considers what by the likes of the changed model; or the rows of before, without items that lost theirs."""
+    old, cold = model.consideration, changed.cold_items
     if old is None:
         return None
-    if model.users.knows_likes:
+    weights, unknown = without_cold(changed.popularity, cold), cold.astype(np.int32) if len(cold) else None
+    if again:
+        liked = changed.users.whole().liked
         by_item = transpose(liked, len(weights))
         with LocalBackend(model.plan.threads) as threads:
-            return Consideration.of_graph(liked, by_item, weights, model.plan.neighbours, old.mix, threads.map)
+            walk = Consideration.of_graph(liked, by_item, weights, model.plan.neighbours, old.mix, threads.map)
+        return replace(walk, unknown=unknown)
     items, rows = kept[old.items].astype(np.int32), np.repeat(kept, np.diff(old.starts))
     liked_by_some = weights[items] > 0
     rest = np.ones(len(weights), np.float32)
     cut = np.bincount(rows[~liked_by_some], old.shares[~liked_by_some], len(weights))
     rest[kept] = np.minimum(old.rest + cut[kept], 1.0)
     starts = np.append(0, np.cumsum(np.bincount(rows[liked_by_some], minlength=len(weights))))
-    return Consideration(starts, items[liked_by_some], old.shares[liked_by_some], rest, weights, old.mix)
+    return Consideration(starts, items[liked_by_some], old.shares[liked_by_some], rest, weights, old.mix, unknown)
 
 
 def _merged(side: Side, grown: Grown, new: Side, what: str) -> Side:

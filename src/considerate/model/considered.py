@@ -39,7 +39,7 @@ def inclusion_probabilities(
         w_mn = 1 - exp(-T_m w_n),    T_m such that those of the items not liked add up to d_m, or all that there are
 
     with w_n the user's own weights, or pi where the model has no walk. It is 1 of a like, which is always considered,
-    and NaN where a user likes nothing: nothing says how much they consider.
+    and NaN where a user likes nothing, or nobody could like the item: nothing says how much is considered.
     """
     filled = ids >= 0
     pairs = Adjacency(np.concatenate([[0], np.cumsum(filled.sum(axis=1))]), ids[filled])
@@ -52,6 +52,7 @@ def inclusion_probabilities(
             parts = backend.map(lambda block: chances_of(model, liked.between(*block), pairs.between(*block)), blocks)
         chances = np.concatenate(parts)
     chances[_are_likes(liked, _rows_of(pairs), pairs.indices)] = 1.0
+    chances[np.isin(pairs.indices, model.cold_items)] = np.nan
     return chances
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from considerate.data.features import INTERCEPT
 from considerate.data.graph import Adjacency
 from considerate.data.vocabulary import Id
 from considerate.errors import UsageError
@@ -25,6 +26,7 @@ from considerate.model.ranking import best
 from considerate.parameters import FitPlan
 
 Reasons = list[tuple[Id, float]]  # (item, share), the largest first
+FeatureReasons = list[tuple[str, float]]  # (feature, share of the logit), the largest first
 
 
 class Explanation(tuple[float, Reasons]):
@@ -33,6 +35,7 @@ class Explanation(tuple[float, Reasons]):
     p_considered: float | None  # None: the user likes nothing
     considered_because: Reasons  # liked items with their shares of w, the chance to meet the item
     by_popularity: float  # the share of w that is popularity's; all shares add up to 1
+    because_of: FeatureReasons  # features of the item with what they add to the logit, such as ("genre: sport", 0.4)
 
     def __new__(
         cls,
@@ -41,13 +44,15 @@ class Explanation(tuple[float, Reasons]):
         p_considered: float | None,
         considered_because: Reasons,
         by_popularity: float,
+        because_of: FeatureReasons | None = None,
     ) -> Explanation:
         self = super().__new__(cls, (p_like, liked_because))
         self.p_considered, self.considered_because, self.by_popularity = p_considered, considered_because, by_popularity
+        self.because_of = because_of or []
         return self
 
     def __getnewargs__(self) -> tuple[Any, ...]:
-        return *self, self.p_considered, self.considered_because, self.by_popularity
+        return *self, self.p_considered, self.considered_because, self.by_popularity, self.because_of
 
     def to_dict(self, model: Model) -> dict[str, Any]:
         """The reasons as plain values, with the titles of the items; ids are those of the data."""
@@ -56,10 +61,12 @@ class Explanation(tuple[float, Reasons]):
         def listed(kind: str, reasons: Reasons) -> list[dict[str, Any]]:
             return [{"item": item, "title": model.title(names.row(item)), kind: share} for item, share in reasons]
 
+        features = [{"feature": name, "logit": share} for name, share in self.because_of]
         return {
             "because": listed("logit", self.liked_because),
             "considered_because": listed("share", self.considered_because),
             "by_popularity": self.by_popularity,
+            **({"because_of": features} if features else {}),
         }
 
     @property
@@ -92,7 +99,8 @@ def explain_item(model: Model, user: Side, liked: NDArray[Any], item: int, N: in
     shares = share_of_update(liked.astype(np.int64), user, model.shared, item, model.plan)
     probability = like_probability(mean, model.variance_scale * variance, model.recalibration)
     inclusion = inclusion_probabilities(model, Adjacency.of_rows([liked]), np.array([[item]], np.int32))
-    considered = float(considered_probability(inclusion, mean)[0]) if len(liked) else None
+    known = len(liked) and not np.isnan(inclusion[0])
+    considered = float(considered_probability(inclusion, mean)[0]) if known else None
     led = share_of_walk(liked, model.consideration, item)
 
     def largest(shares: NDArray[np.float64]) -> Reasons:
@@ -101,7 +109,21 @@ def explain_item(model: Model, user: Side, liked: NDArray[Any], item: int, N: in
         return [(names.name(liked[i]), float(shares[i])) for i in order]
 
     because = [(name, share) for name, share in largest(led) if share > 0.0]
-    return Explanation(float(probability[0]), largest(shares), considered, because, 1.0 - float(led.sum()))
+    features = share_of_features(model, user, item)[:N]
+    return Explanation(float(probability[0]), largest(shares), considered, because, 1.0 - float(led.sum()), features)
+
+
+def share_of_features(model: Model, users: Side, item: int) -> FeatureReasons:
+    """What each feature of an item adds to the logit of the first of these users: f_j (A_j'u + beta_j). Of an item
+    without likes that is the logit, but for the user's bias and what is common to all items."""
+    learned = model.item_features
+    if learned is None:
+        return []
+    features = learned.features.take(np.array([item]))
+    which, vectors = features.indices, learned.weights.vectors.mean
+    shares = features.values * (vectors[which] @ users.mean[0].astype(np.float64) + learned.bias_mean[which])
+    order = np.lexsort((which, -np.abs(shares)))
+    return [(learned.names[which[i]], float(shares[i])) for i in order if learned.names[which[i]] != INTERCEPT]
 
 
 def share_of_walk(liked: NDArray[Any], table: Consideration | None, item: int) -> NDArray[np.float64]:

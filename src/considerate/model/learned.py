@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from considerate.errors import NotFittedError
 from considerate.inference.posterior import Posterior
+from considerate.model.features import Importance
 from considerate.model.model import Model
+from considerate.model.names import IdArray
 from considerate.model.predict import Recalibration
 from considerate.parameters import Chosen
 
@@ -64,6 +67,17 @@ class Learned:
     def item_factors(self) -> NDArray[np.float32]:
         """Posterior means of the item vectors, [items, factors]."""
         return self.model_.items.mean
+
+    @property
+    def cold_items_(self) -> IdArray:
+        """The ids of items that nobody has liked yet and that are known by their features alone."""
+        return self.model_.item_names().at(self.model_.cold_items)
+
+    def feature_importance(self, side: Literal["item", "user"] = "item") -> list[Importance]:
+        """What each feature of items, or of users, does to their vectors: (name, rows, effect, deviations, bias), the
+        one that moves them most first."""
+        learned = self.model_.item_features if side == "item" else self.model_.user_features
+        return [] if learned is None else learned.importance()
 
     @property
     def recalibration_(self) -> Recalibration:

@@ -18,6 +18,7 @@ from considerate.errors import UsageError
 from considerate.inference.hidden import Consideration
 from considerate.inference.posterior import Posterior, Precisions, Side
 from considerate.kernels.threads import locked_cached_property
+from considerate.model.features import LearnedFeatures
 from considerate.model.names import By, Names
 from considerate.model.predict import UNCHANGED, FoldIn, ItemColumns, Recalibration, like_probability, logit_moments
 from considerate.model.ranking import log_popularity
@@ -72,6 +73,9 @@ class Model:
     # [items] the likes that each had when its row of the walk's table was made; None: those that it has.
     walk_degree: NDArray[np.int64] | None = field(default_factory=lambda: None)
     updates: Updates = NO_UPDATES  # since the fit
+    # What features say of items, with the features of each; and of users.
+    item_features: LearnedFeatures | None = field(default_factory=lambda: None)
+    user_features: LearnedFeatures | None = field(default_factory=lambda: None)
 
     @property
     def user_count(self) -> int:
@@ -183,9 +187,17 @@ class Model:
     def columns(self) -> ItemColumns:
         return ItemColumns(self.items)
 
+    @property
+    def cold_items(self) -> NDArray[np.int64]:
+        """The rows of items that nobody liked and that are known by their features: pi is predicted."""
+        if self.item_features is None:
+            return np.empty(0, np.int64)
+        return np.flatnonzero((self.item_degree == 0) & (self.popularity > 0))
+
     @locked_cached_property
     def fold_in(self) -> FoldIn:
-        return FoldIn(self.shared, self.popularity, self.plan)
+        """By the items that were liked: the others could not be passed over."""
+        return FoldIn(self.shared, without_cold(self.popularity, self.cold_items), self.plan)
 
     @locked_cached_property
     def user_temperatures(self) -> NDArray[np.float64]:
@@ -210,3 +222,12 @@ class Model:
         """An item's title, or its id where there is none."""
         title = self.titles.of(item) if self.titles is not None else None
         return title or str(self.item_ids.id_of(item))
+
+
+def without_cold(popularity: NDArray[np.float64], cold: NDArray[np.int64]) -> NDArray[np.float64]:
+    """pi of the items that were liked; 0 of those that it is predicted of."""
+    if not len(cold):
+        return popularity
+    weights = popularity.copy()
+    weights[cold] = 0.0
+    return weights

@@ -266,6 +266,20 @@ class Grown(NamedTuple):
         values[self.kept] = old
         return values
 
+    @property
+    def before(self) -> NDArray[np.int64]:
+        """The row that each had before, -1 of a new one."""
+        places = np.full(len(self.ids), -1, np.int64)
+        places[self.kept] = np.arange(len(self.kept))
+        return places
+
+    @property
+    def sources(self) -> NDArray[np.int64]:
+        """Where each row comes from: its row before, or after all of these the place of the new one."""
+        places = self.before
+        places[self.rows] = len(self.kept) + np.arange(len(self.rows))
+        return places
+
 
 def _is_list(value: object) -> bool:
     return isinstance(value, Iterable) and not isinstance(value, str | bytes) and getattr(value, "ndim", 1) == 1

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from considerate.data.features import FeatureColumn
 from considerate.data.vocabulary import Vocabulary
 from considerate.errors import UsageError
 from considerate.inference.posterior import Gamma, Precisions, padded
@@ -66,6 +67,26 @@ def _ids_tensors(name: str, rows: str) -> tuple[Tensor, ...]:
     return (Tensor(f"{name}.integers", np.int64, (rows,), f"{name}=integer"), *_texts(name, rows, f"{name}=string"))
 
 
+def _features(side: str, rows: str | None) -> tuple[Tensor, ...]:
+    """What features say of a side; and those of its rows, where they are in this file."""
+    flag = name = f"{side}_features"
+    said = (
+        Tensor(f"{name}.mean", np.float64, (name, "factors"), flag),
+        Tensor(f"{name}.spread", np.float64, (name, None), flag),
+        Tensor(f"{name}.bias_mean", np.float64, (name, 1), f"{name}, {side}_bias"),
+        Tensor(f"{name}.bias_spread", np.float64, (name, None), f"{name}, {side}_bias"),
+        *_texts(f"{name}.names", name, flag),
+    )
+    if rows is None:
+        return said
+    return (
+        *said,
+        Tensor(f"{name}.starts", np.int64, (f"{rows}+1",), flag),
+        Tensor(f"{name}.indices", np.int32, (f"{name}.entries",), flag),
+        Tensor(f"{name}.values", np.float32, (f"{name}.entries",), flag),
+    )
+
+
 USERS = (
     *_side("user", "users", "two_kinds"),
     Tensor("likes.starts", np.int64, ("users+1",), "likes"),
@@ -90,6 +111,8 @@ SHARED = (
     Tensor("rules.allowed", np.uint64, (None, None), "classes"),
     Tensor("rules.user_times", np.float64, (None, 2), "times"),
     Tensor("rules.item_times", np.float64, ("items", 2), "times"),
+    *_features("item", "items"),
+    *_features("user", None),
 )
 LIMITS = ("impossible", "classes", "times")  # flags of what is impossible
 SHARD_NUMBERS = ("number", "first", "rows", "edges", "bytes")
@@ -225,6 +248,15 @@ def _id_rules(name: str) -> tuple[Check, ...]:
     )
 
 
+def _feature_rules(name: str) -> tuple[Check, ...]:
+    numbers = (f"{name}.{part}" for part in ("mean", "spread", "bias_mean", "bias_spread"))
+    return (
+        *(Check((tensor,), f"the tensor {tensor!r} holds a value that is not finite", _finite) for tensor in numbers),
+        *_text_rules(f"{name}.names"),
+    )
+
+
+_ENTRIES = "item_features.starts", "item_features.indices"
 _LIKES, _WALK = ("likes.starts", "likes.items"), ("walk.starts", "walk.items")
 _IMPOSSIBLE, SIDES = ("impossible.starts", "impossible.items"), ("user", "item")
 RULES = (
@@ -232,6 +264,11 @@ RULES = (
     *_side_rules("item"),
     *(rule for name in ("user_ids", "item_ids", "shards.ids") for rule in _id_rules(name)),
     *_text_rules("titles"),
+    *_feature_rules("item_features"),
+    *_feature_rules("user_features"),
+    Check(_ENTRIES, "the features of items are not divided into rows", _divides),
+    Check(_ENTRIES[1:], "an item has a feature that is not there", _below("item_features")),
+    Check(("item_features.values",), "the tensor 'item_features.values' holds a value that is not finite", _finite),
     Check(("popularity",), "the popularities are not those of a model: zero, or from 1e-100 to 1e+100", _popularities),
     Check(("bounds",), "the history of the bound is not finite", lambda bounds, _: (np.abs(bounds) < 1e300).all()),
     Check(_LIKES, "the likes are not divided into users", _divides),
@@ -380,6 +417,50 @@ def _updates(given: Any) -> Updates:
     return Updates(**{name: type(default)(given[name]) for name, default in vars(NO_UPDATES).items()})
 
 
+def _features_field(name: str) -> Callable[[Any], dict[str, Any] | None]:
+    """What is said of features; None where there are none, as in a file from before them."""
+
+    def parse(given: Any) -> dict[str, Any] | None:
+        if given is MISSING:
+            return None
+        if not isinstance(given, dict) or given.keys() != FEATURE_FIELDS.keys():
+            raise ValueError(f"the {name!r} are not described by {', '.join(FEATURE_FIELDS)}")
+        return {
+            part: _parse(part, spec, given[part], f"its {part!r} of {name!r}") for part, spec in FEATURE_FIELDS.items()
+        }
+
+    return parse
+
+
+def _feature_precisions(given: Any) -> tuple[Gamma, ...]:
+    try:
+        gammas = tuple(Gamma(float(shape), float(rate)) for shape, rate in given)
+    except (TypeError, ValueError) as error:
+        raise ValueError("the precisions of features are not shapes and rates") from error
+    numbers = [number for gamma in gammas for number in (gamma.shape, gamma.rate)]
+    if not 1 <= len(gammas) <= 2 or not all(_is_number(number) and number > 0 for number in numbers):
+        raise ValueError("the precisions of features are not shapes and rates")
+    return gammas
+
+
+def _columns(given: Any) -> tuple[FeatureColumn, ...]:
+    """How columns of a table became features."""
+    try:
+        columns = tuple(
+            FeatureColumn(**column | {part: tuple(map(float, column[part])) for part in ("means", "deviations")})
+            for column in given
+        )
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        raise ValueError("the columns of features are not described as they should be") from error
+    for column in columns:
+        numbers, texts = (*column.means, *column.deviations), (column.name, column.kind, column.mark)
+        if not all(map(_is_number, numbers)) or not all(isinstance(text, str) for text in texts):
+            raise ValueError("the columns of features are not described as they should be")
+        if len(column.means) != len(column.deviations):
+            raise ValueError("a column of features has not as many means as deviations")
+    return columns
+
+
 def _ids(name: str) -> Callable[[Any], dict[str, Any]]:
     def parse(value: Any) -> dict[str, Any]:
         if not isinstance(value, dict) or value.keys() != {"kind", "size"}:
@@ -410,6 +491,7 @@ WALK_FIELDS: Fields = {
     "mix": PARAMETERS["mixing"],
     "lift_weight": _WEIGHT,
 }
+FEATURE_FIELDS: Fields = {"count": _COUNT, "entries": _COUNT, "precisions": _feature_precisions, "columns": _columns}
 USERS_FIELDS: Fields = {"users": _COUNT, "edges": _COUNT, "likes": bool, "user_ids": _ids("user_ids")}
 USERS_FIELDS["user_covariance"] = _flag
 SHARED_FIELDS: Fields = {
@@ -434,6 +516,8 @@ SHARED_FIELDS: Fields = {
     "walk_degree": lambda given: given is True,
     "updates": _updates,
     "item_covariance": _flag,
+    "item_features": _features_field("item_features"),
+    "user_features": _features_field("user_features"),
 }
 SHARD_FIELDS: Fields = USERS_FIELDS | {"first": _COUNT, "factors": _SOME}
 INDEX_FIELDS: Fields = SHARED_FIELDS | USERS_FIELDS | {"shards": _SOME, "users": _SOME}
@@ -453,6 +537,9 @@ class Form:
         counted = {name: about[name] for name in ("users", "items", "edges", "shards", "factors") if name in about}
         if about.get("walk"):
             counted["walk"] = about["walk"]["entries"]
+        for name in ("item_features", "user_features"):
+            if about.get(name):
+                counted |= {name: about[name]["count"], f"{name}.entries": about[name]["entries"]}
         sizes = counted | {f"{name}+1": size + 1 for name, size in counted.items()}
         sizes |= {"triangle": about["factors"] * (about["factors"] + 1) // 2}
         sizes |= {"row": 2 * padded(about["factors"]), "terms": len(about.get("bound_terms", ()))}
@@ -460,9 +547,12 @@ class Form:
         ids = [*(["user_ids"] if two_kinds else []), "item_ids", "shards.ids"]
         flags = {f"{name}={about[name]['kind']}" for name in ids if name in about}
         told = ("likes", "titles", "walk", "walk_degree", "user_covariance", "item_covariance", *LIMITS)
-        flags |= {name for name in told if about.get(name)}
+        flags |= {name for name in (*told, "item_features", "user_features") if about.get(name)}
         there = {"user_bias": user_bias and two_kinds, "item_bias": item_bias, "two_kinds": two_kinds}
         flags |= {name for name, yes in there.items() if yes}
+        for side in ("user", "item"):
+            both = f"{side}_features", f"{side}_bias"
+            flags |= {", ".join(both)} if flags >= {*both} else set()
         return cls(sizes, {None, *flags})
 
     def select(self, tensors: Sequence[Tensor], values: Mapping[str, Writable]) -> dict[str, Writable]:

@@ -211,7 +211,8 @@ class Ranker:
             shares = np.concatenate([rest[:0], *(shares for _, shares in rows)])
             places = np.searchsorted(candidates, led).astype(np.int32)
             starts = np.append(0, np.cumsum(lengths))
-            table = compiled.LiftTable(starts, places, shares, rest, inverse, walk.mix, model.plan.sharpness)
+            unknown = np.flatnonzero(inverse < 0).astype(np.int32)
+            table = compiled.LiftTable(starts, places, shares, rest, inverse, walk.mix, model.plan.sharpness, unknown)
             lift = table, self.lift, np.array([0, len(liked)]), np.arange(len(liked), dtype=np.int32)
         seen_starts = np.array([0, len(seen)])
         scoring = side.factors, side.rows, side.rows.shape[1], user.rows, strips, base, self.candidates

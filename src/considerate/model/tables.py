@@ -12,11 +12,13 @@ from considerate.data.result import TableResult
 from considerate.data.vocabulary import Id, id_array, integer_id, string_array
 from considerate.errors import UnknownIdError, UsageError
 from considerate.model import serving
+from considerate.model.changes import folded_users
 from considerate.model.considered import considered_probability, inclusion_probabilities
 from considerate.model.model import Model
 from considerate.model.names import By, Lists, id_list
 from considerate.model.predict import like_interval, like_probability, logit_moments, strangers
 from considerate.model.serving import Ranker, UserBatch
+from considerate.model.users import UserRows
 
 if TYPE_CHECKING:
     import pyarrow
@@ -222,7 +224,7 @@ def _batches(
         known = rows >= 0
         some, local_rows = model.users.some(rows[known])
         warm, local = known.copy(), np.full(len(rows), -1)
-        warm[known], local[known] = some.degree[local_rows] > 0, local_rows
+        warm[known], local[known] = _is_warm(model, some, local_rows), local_rows
         if all_users and options.cold == "error":
             rows, local, warm = rows[warm], local[warm], warm[warm]
         elif options.cold == "error" and not warm.all():
@@ -246,18 +248,28 @@ def _batches(
             yield table.batch(names[first:last], batch_part, lists, inclusion)
 
 
-def recommendations_for_likes(ranker: Ranker, likes: Sequence[Any], considered: Sequence[Any] = ()) -> Recommendations:
-    """The best items of someone who was not in training, from the ids of what they like, and of what they considered
-    and did not like; `user` is null."""
+def _is_warm(model: Model, users: UserRows, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Whether something is known of users: likes, or features, which move the vector of a user off zero."""
+    liked: NDArray[np.bool_] = users.degree[rows] > 0
+    if model.user_features is None or liked.all():
+        return liked
+    return np.asarray(liked | users.side.mean[rows].any(axis=1))
+
+
+def recommendations_for_likes(
+    ranker: Ranker, likes: Sequence[Any], considered: Sequence[Any] = (), user_features: Any = None
+) -> Recommendations:
+    """The best items of someone who was not in training, from the ids of what they like, of what they considered and
+    did not like, and from features; `user` is null."""
     import pyarrow as pa
 
     model = ranker.model
     liked = ranker.items.likes([id_list(likes, "likes")])
-    if liked.edges == 0:
-        raise UsageError("a new user is folded in from at least one liked item; none was given.")
+    if liked.edges == 0 and user_features is None:
+        raise UsageError("a new user is folded in from at least one liked item, or from features; none was given.")
     row = np.zeros(1, np.int64)
     shown = id_list(considered, "considered")
-    folded = model.fold_in.users(liked, considered=ranker.items.likes([shown]) if shown else None)
+    folded = folded_users(model, liked, ranker.items.likes([shown]) if shown else None, user_features)
     user = UserBatch(folded, row, row, liked)
     lists = ranker.rank(user)
     inclusion = inclusion_probabilities(model, liked, lists[0])

@@ -11,13 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from considerate.data import Titles
+from considerate.data.features import Features
 from considerate.data.graph import Adjacency
 from considerate.data.known import Known, Rules
 from considerate.data.vocabulary import Vocabulary
 from considerate.errors import UsageError
+from considerate.inference.features import FeatureWeights, Regression
 from considerate.inference.hidden.consideration import Consideration, Rows
 from considerate.inference.posterior import Side, mirrored, padded
-from considerate.model.model import NO_UPDATES, Model
+from considerate.model.features import LearnedFeatures
+from considerate.model.model import NO_UPDATES, Model, without_cold
 from considerate.model.schema import (
     GAMMAS,
     PARAMETERS,
@@ -93,6 +96,10 @@ def shared_tensors(model: Model) -> tuple[dict[str, Writable], dict[str, Any]]:
         about["walk_degree"], tensors["walk_degree"] = True, model.walk_degree
     if model.updates != NO_UPDATES:
         about["updates"] = asdict(model.updates)
+    for name, weights in (("item_features", model.item_features), ("user_features", model.user_features)):
+        if weights is not None:
+            about[name], of_features = _feature_tensors(name, weights)
+            tensors |= of_features
     form = Form.of(about, user_bias=model.users.has_bias, item_bias=model.items.has_bias)
     return form.select(SHARED, tensors), about
 
@@ -119,6 +126,24 @@ def limits_in(arrays: Arrays) -> Known | None:
     )
     rules = {name.removeprefix("rules."): array for name, array in arrays.items() if name.startswith("rules.")}
     return Known(impossible=pairs, rules=Rules(**rules) if rules else None).limits()
+
+
+def _feature_tensors(name: str, learned: LearnedFeatures) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What features say of a side, as the description has it and as tensors."""
+    features, names, count = learned.features, Titles.of_strings(learned.names), learned.features.count
+    parts = learned.weights.parts
+    about = {
+        "count": count,
+        "entries": len(features.indices),
+        "precisions": [[part.tau.shape, part.tau.rate] for part in parts],
+        "columns": [asdict(column) for column in features.columns],
+    }
+    rows = {part: getattr(features, part) for part in ("starts", "indices", "values")}
+    said: dict[str, Any] = {}
+    for prefix, weights in zip(("", "bias_"), parts):
+        said |= {f"{prefix}mean": weights.mean, f"{prefix}spread": weights.spread.reshape(count, -1)}
+    texts = {f"names.{part}": array for part, array in names.tensors().items()}
+    return about, {f"{name}.{part}": array for part, array in (rows | said | texts).items()}
 
 
 def _walk_tensors(walk: Consideration, plan: FitPlan) -> tuple[dict[str, Any], Arrays]:
@@ -240,10 +265,24 @@ def read_model(
         walk, pi = about["walk"], part("popularity")["popularity"]
         if walk is None:
             return None
+        unknown = None
+        if about["item_features"] is not None:
+            cold = np.flatnonzero((part("item_degree")["item_degree"] == 0) & (pi > 0))
+            pi, unknown = without_cold(pi, cold), cold.astype(np.int32) if len(cold) else None
         if stored.thorough:
-            return Consideration(**{name: whole[f"walk.{name}"] for name in WALK}, weights=pi, mix=float(walk["mix"]))
+            rows = {name: whole[f"walk.{name}"] for name in WALK}
+            return Consideration(**rows, weights=pi, mix=float(walk["mix"]), unknown=unknown)
         rows = {name: array for name, array in whole.items() if name.startswith("walk.")}
-        return MappedConsideration(MappedRows(stored, form, rows, "walk"), pi, float(walk["mix"]))
+        return MappedConsideration(MappedRows(stored, form, rows, "walk"), pi, float(walk["mix"]), unknown)
+
+    def features(side: str) -> LearnedFeatures | None:
+        name = f"{side}_features"
+        return None if about[name] is None else _features(about[name], part(f"{name}."), name)
+
+    for side in ("user", "item"):
+        said = about[f"{side}_features"]
+        if said is not None and len(said["precisions"]) != 1 + settings[f"{side}_bias"]:
+            raise stored.refusal(f"the precisions of features of {side}s are not one for vectors and one for biases")
 
     later: dict[str, Callable[[], Any]] = {
         "items": lambda: _side(part("item."), "item", factors),
@@ -254,6 +293,8 @@ def read_model(
         "consideration": consideration,
         "limits": lambda: limits_in(part("impossible.") | part("rules.")),
         "walk_degree": lambda: part("walk_degree").get("walk_degree"),
+        "item_features": lambda: features("item"),
+        "user_features": lambda: features("user"),
     }
     fields = {
         "users": users,
@@ -295,6 +336,21 @@ def _plan(stored: StoredTensors, about: Mapping[str, Any]) -> FitPlan:
 def _side(arrays: Arrays, name: str, factors: int) -> Side:
     parts = (arrays.get(f"{name}.{part}") for part in ("bias_mean", "bias_variance", "covariance"))
     return Side(factors, arrays[f"{name}.rows"], *parts)
+
+
+def _features(about: Mapping[str, Any], arrays: Arrays, name: str) -> LearnedFeatures:
+    """What features say of a side, from its tensors."""
+    texts = Titles(arrays[f"{name}.names.offsets"], arrays[f"{name}.names.text"])
+    names = tuple(texts.of(row) or "" for row in range(len(texts)))
+    starts = arrays.get(f"{name}.starts", np.zeros(1, np.int64))
+    indices = arrays.get(f"{name}.indices", np.empty(0, np.int32))
+    values = arrays.get(f"{name}.values", np.empty(0, np.float32))
+    parts = []
+    for prefix, tau in zip(("", "bias_"), about["precisions"]):
+        spread = arrays[f"{name}.{prefix}spread"]
+        spread = spread if spread.shape[1] == len(names) else spread[:, 0]
+        parts.append(Regression(arrays[f"{name}.{prefix}mean"], spread, tau, trace=0.0))  # which only a fit reads
+    return LearnedFeatures(Features(starts, indices, values, names, about["columns"]), FeatureWeights(*parts))
 
 
 class MappedModel(Model):
@@ -375,12 +431,14 @@ class MappedRows:
 class MappedConsideration(Consideration):
     """The walk's table in a large file: a row is verified when it is first read, all of them where the arrays are."""
 
-    def __init__(self, rows: MappedRows, weights: NDArray[np.float64], mix: float) -> None:
+    def __init__(
+        self, rows: MappedRows, weights: NDArray[np.float64], mix: float, unknown: NDArray[np.int32] | None
+    ) -> None:
         small = {name: rows.arrays[f"walk.{name}"] for name in ("starts", "rest")}
         for name in small:
             rows.stored.verify_rows(f"walk.{name}")
         rows.form.check(rows.stored, {"walk.rest": small["rest"]})
-        vars(self).update(small, weights=weights, mix=mix, _rows=rows)
+        vars(self).update(small, weights=weights, mix=mix, unknown=unknown, _rows=rows)
 
     def __getattr__(self, name: str) -> Any:
         if name not in ("items", "shares"):

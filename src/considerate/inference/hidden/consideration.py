@@ -47,6 +47,7 @@ class Consideration:
     rest: NDArray[np.float32]  # [items] mass of a row that was cut and goes to pi; 1 where nobody liked the item
     weights: NDArray[np.float64]  # [items] pi
     mix: float  # eps
+    unknown: NDArray[np.int32] | None = None  # ascending: items that nobody could have liked; the lift of these is 0
 
     @classmethod
     def of_graph(
@@ -124,10 +125,13 @@ class Consideration:
 
     @locked_cached_property
     def inverse(self) -> NDArray[np.float32]:
-        """1 / p, by which sums of W become sums of W / p: 0 where nobody liked an item, and up to a multiple of 16."""
+        """1 / p, by which sums of W become sums of W / p: 0 where nobody liked an item, and up to a multiple of 16; -1
+        of items of which the walk cannot tell."""
         inverse = np.zeros(-(-self.item_count // 16) * 16, np.float32)
         liked = np.flatnonzero(self.p > 0)
         inverse[liked] = np.minimum(1.0 / self.p[liked], np.finfo(np.float32).max)
+        if self.unknown is not None:
+            inverse[self.unknown] = -1.0
         return inverse
 
     def arrays(self, rows: NDArray[Any]) -> Rows:
@@ -146,7 +150,7 @@ class Consideration:
 
     def lift_table(self, liked: NDArray[Any], sharpness: int = 1) -> compiled.LiftTable:
         """The rows as scores read them, for who likes these items."""
-        return compiled.LiftTable(*self.arrays(liked), self.inverse, self.mix, sharpness)
+        return compiled.LiftTable(*self.arrays(liked), self.inverse, self.mix, sharpness, self.unknown)
 
     @locked_cached_property
     def draw_table(self) -> compiled.WalkTable:
@@ -156,7 +160,7 @@ class Consideration:
 
     def __reduce__(self) -> tuple[Any, ...]:
         rows = (self.starts, self.items, self.shares, self.rest)
-        return Consideration, (*rows, self.weights, self.mix)  # what follows from them is made again
+        return Consideration, (*rows, self.weights, self.mix, self.unknown)  # what follows from them is made again
 
     def ratios(self, liked: NDArray[Any], sharpness: int = 1) -> NDArray[np.float64]:
         """w_mn / p_n of one user, from the likes alone: what the kernels are held to. A sharpened row keeps its mass;
@@ -172,7 +176,10 @@ class Consideration:
             p = self.p[items]
             walked[items] += np.divide(shares, p, out=np.zeros(len(p)), where=p > 0)
         background = self.mix + (1.0 - self.mix) * float(self.rest[liked].mean(dtype=np.float64))
-        return background + (1.0 - self.mix) / len(liked) * walked
+        ratios = background + (1.0 - self.mix) / len(liked) * walked
+        if self.unknown is not None:
+            ratios[self.unknown] = 1.0
+        return ratios
 
     def log_ratios(self, liked: Adjacency, sharpness: int = 1) -> NDArray[np.float32]:
         """The lift log(w_mn / p_n) of users against all items: [users, items]. A ratio below 2^-60 counts as that."""
