@@ -39,8 +39,8 @@ def with_likes(model: Model, likes: Interactions) -> Merged:
     item_ids = _grown("item", model.item_ids, likes.item_ids)
     if model.item_features is not None and (len(item_ids.ids) > model.item_count or len(model.cold_items)):
         raise UsageError(
-            "an update does not know of items without likes, nor of the features of new ones; fit this model again with "
-            "all likes and features."
+            "an update does not know of items without likes, nor of the features of new ones; fit again with all likes "
+            "and features."
         )
     fans, items = user_ids.rows[likes.users].astype(np.int32), item_ids.rows[likes.items].astype(np.int32)
     given = Graph.from_pairs(fans, items, len(user_ids.ids), len(item_ids.ids), amounts=likes.amounts).by_user
