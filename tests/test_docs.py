@@ -215,13 +215,16 @@ def test_the_page_on_the_model_file_names_the_tensors_that_there_are(tmp_path: P
         user_groups=both[1],
         item_groups={"item": [1], "group": ["b"]},
     )
-    model = Recommender(factors=3, sweeps=1, user_bias=True, consideration="walk")
-    model.fit(likes, impossible=impossible, item_features=np.eye(20))
+    model = Recommender(factors=3, sweeps=1, user_bias=True, consideration="walk").fit(likes, impossible=impossible)
     model.update(pa.table({"user": [0, 40], "item": [19, 1]}))
     model.save(tmp_path / "model")
     stored = open_tensors(tmp_path / "model")
+    names = {*stored}
+    for settings, given in (({"posterior": "full-items"}, {}), ({}, {"item_features": np.eye(20)})):  # not both at once
+        Recommender(factors=3, sweeps=1, **settings).fit(likes, **given).save(tmp_path / "other")
+        names |= {*open_tensors(tmp_path / "other")}
     alike = ("user.bias", "item_features.bias", "item_features.names")  # of which the page says so
-    assert {name for name in stored if not name.startswith(alike)} == {name for name in named if not name.endswith("*")}
+    assert {name for name in names if not name.startswith(alike)} == {name for name in named if not name.endswith("*")}
     for example in re.findall(r'^ +\{?"([a-z_.]+)": \{"dtype"', text, re.M):
         assert example in stored, f"the page shows a tensor {example!r}"
     assert f"up to {store.VERIFY_WHOLE / 1e6:g} MB" in text
