@@ -7,8 +7,9 @@ fit as considered. Tested are the held-out likes against the other half. coat: i
 to rate are given, and tested are the ratings of items that were assigned to them at random.
 
 For each setting: the expected calibration error of p(like), classes weighed equally and not recalibrated; the AUC, and
-that within users (mean over those with both kinds); the slope of the calibration line; on ml-1m the mean S_rank of the
-held-out likes among all items that a user has not liked in training.
+that within users (mean over those with both kinds); the slope of the calibration line; the prior standard deviation of
+u'v, which says whether the vectors have collapsed and biases alone are left; on ml-1m the mean S_rank of the held-out
+likes among all items that a user has not liked in training.
 """
 
 from __future__ import annotations
@@ -108,7 +109,8 @@ def run(label: str, settings: dict[str, Any], data: Data, seed: int) -> None:
     table, line = reliability(p, data.liked), fit_recalibration(p, data.liked)
     ranked = "" if data.held is None else f"{mean_rank(model, data.held):.4f}"
     figures = f"{table.calibration_error:.4f} | {table.auc:.4f} | {within_users(data, p):.4f} | {line.slope:.3f}"
-    print(f"| {label} | {figures} | {ranked} | {len(model.bounds) - 1} |", flush=True)
+    spread = model.posterior.prior_spread()
+    print(f"| {label} | {figures} | {spread:.2f} | {ranked} | {len(model.bounds) - 1} |", flush=True)
 
 
 def main() -> None:
@@ -122,7 +124,8 @@ def main() -> None:
         data = (movielens if name == "ml-1m" else coat)(options.data, options.seed)
         counts = f"{data.likes.nnz} likes, {data.considered.nnz} considered, tested on {data.liked.sum()} likes"
         print(f"\n{name}: {counts} and {(~data.liked).sum()} others\n")
-        print("| setting | ECE | AUC | AUC within users | slope | S_rank | sweeps |\n|---|---|---|---|---|---|---|")
+        print("| setting | ECE | AUC | AUC within users | slope | spread | S_rank | sweeps |")
+        print("|---|---|---|---|---|---|---|---|")
         for label in options.only or SETTINGS:
             run(label, COMMON[name] | SETTINGS[label], data, options.seed)
 
