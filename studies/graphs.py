@@ -159,13 +159,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m studies.graphs", description=__doc__.splitlines()[0])
     parser.add_argument("--graphs", nargs="+", choices=GRAPHS, default=list(GRAPHS))
     parser.add_argument("--data", type=Path, default=default_folder(), help="the folder of the data sets")
-    parser.add_argument("--splits", type=int, help="5 if not given, 3 of graphs of over 100,000 edges")
+    parser.add_argument("--splits", type=int, help="5 if not given, 3 of graphs of over 50,000 edges")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     for name in arguments.graphs:
         data = read_edges(arguments.data / GRAPHS[name], ReaderOptions())
         whole = symmetric(data.users, data.items, len(data.item_ids))
-        count = arguments.splits or (3 if len(data.users) > 100_000 else 5)
+        count = arguments.splits or (3 if len(data.users) > 50_000 else 5)
         show(name, whole, [one_split(whole, seed) for seed in range(count)])
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import considerate
-from considerate import Recommender
+from considerate import GraphRecommender, Recommender
 from considerate.parameters import described_range
 
 ROOT = Path(__file__).parents[1]
@@ -43,7 +43,9 @@ def public_names() -> Iterator[str]:
         if inspect.isclass(value):
             own = [cls for cls in value.__mro__ if cls.__module__.startswith("considerate")]
             members = {member for cls in own for member in vars(cls) if not member.startswith("_")}
-            settings = {field.name for field in fields(value)} if value is Recommender else set()  # in its docstring
+            settings = (
+                {field.name for field in fields(value)} if value in (Recommender, GraphRecommender) else set()
+            )  # in its docstring
             yield from (f"considerate.{name}.{member}" for member in sorted(members - settings))
 
 
@@ -71,9 +73,10 @@ def test_the_site_loads_nothing_from_elsewhere(site: Path) -> None:
         assert not loaded, f"{page.relative_to(site)} loads {loaded}"
 
 
-def test_help_lists_every_parameter_with_its_range_and_reason() -> None:
-    text = " ".join((Recommender.__doc__ or "").split())
-    for parameter in fields(Recommender):
+@pytest.mark.parametrize("kind", [Recommender, GraphRecommender])
+def test_help_lists_every_parameter_with_its_range_and_reason(kind: type[Recommender | GraphRecommender]) -> None:
+    text = " ".join((kind.__doc__ or "").split())
+    for parameter in fields(kind):
         assert f"{parameter.name} : {parameter.type}, default {parameter.default!r}" in text
         assert f"Range: {' '.join(described_range(parameter).split())}." in text
         assert f"Default: {parameter.metadata['reason']}." in text

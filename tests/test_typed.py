@@ -96,6 +96,7 @@ def test_it_prints_well(model: Recommender) -> None:
 
 ANSWERS_ANY = {
     "Recommender.get_params": "scikit-learn's: Recommender(**model.get_params()) must pass",
+    "GraphRecommender.get_params": "the same",
 }
 FOREIGN = ("pandas", "polars", "pyarrow", "matplotlib")  # their classes are typed where their stubs are installed
 
@@ -108,7 +109,13 @@ def public_functions() -> dict[str, Any]:
         if inspect.isfunction(value):
             found[name] = value
     results = (considerate.model.names.Ranked, Recommendations, considerate.model.find.FoundItem)
-    for kind in (Recommender, considerate.Interactions, considerate.RankingOptions, *results):
+    for kind in (
+        Recommender,
+        considerate.GraphRecommender,
+        considerate.Interactions,
+        considerate.RankingOptions,
+        *results,
+    ):
         for name, value in inspect.getmembers(kind):
             if not name.startswith("_") and getattr(value, "__module__", "").startswith("considerate"):
                 found[f"{kind.__name__}.{name}"] = inspect.unwrap(getattr(value, "__func__", value))
