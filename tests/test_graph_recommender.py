@@ -260,6 +260,10 @@ def test_what_a_graph_has_not_is_refused(model: GraphRecommender, tmp_path: Path
         likes.save(tmp_path / "s", likes=False)
     with pytest.raises(UsageError, match="evaluate-graph"):
         likes.score(FRIENDS)
+    with pytest.raises(UsageError, match="graph of vertices"):
+        likes.update({"user": ["v07"], "item": ["v08"]})
+    with pytest.raises(UsageError, match="graph of vertices"):
+        likes.forget(["v07"])
     for change in (likes.partial_fit_users, likes.partial_fit_items):
         with pytest.raises(UsageError, match="graph of vertices"):
             change(["v07"], [["v08"]])

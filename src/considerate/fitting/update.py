@@ -61,6 +61,7 @@ def updated(
     model: Model, likes: Interactions | None, removed: Interactions | None, options: UpdateOptions, threads: int | None
 ) -> Model:
     """The model with new likes merged and learned from, and with others taken out. Without either it is the same."""
+    model.check_two_kinds()
     with LocalBackend(model.plan.threads if threads is None else threads) as backend:
         if removed is not None:
             model = without_likes(model, removed, backend.map)

@@ -35,7 +35,7 @@ def with_users(model: Model, userids: Any, user_items: Any, by: By = "id") -> Mo
 
     pi and the walk's table stay those of the fit: what a user considers follows from their own likes by them.
     """
-    refuse_vertices(model)
+    model.check_two_kinds()
     old, liked = model.users.whole(), model.item_names(by).likes(user_items)
     grown = _grown(Names.of("user", len(old), old.ids, by), userids, old.ids)
     side = _merged(old.side, grown, model.fold_in.users(liked), "userids")
@@ -47,12 +47,6 @@ def with_users(model: Model, userids: Any, user_items: Any, by: By = "id") -> Mo
     likes = Adjacency.of_pairs(users, items, len(side), model.item_count)
     limits = None if model.limits is None else model.limits.spread(len(side), model.item_count, grown.kept)
     return model.with_same_items(users=UserRows(side, degree, likes, grown.ids), limits=limits)
-
-
-def refuse_vertices(model: Model) -> None:
-    """A change of one side alone would make two kinds of the vertices of a graph."""
-    if model.one_kind:
-        raise UsageError("this model is of a graph of vertices; to change it, fit again with the edges added.")
 
 
 def folded_users(
@@ -123,7 +117,7 @@ def with_items(model: Model, itemids: Any, item_users: Any, by: By = "id") -> Mo
     The walk's table is made again from all likes. A model without likes keeps the rows that it has: nothing leads to a
     new item but pi, and a new item leads to nothing else.
     """
-    refuse_vertices(model)
+    model.check_two_kinds()
     users, liked_by = model.users.whole(), model.user_names(by).likes(item_users)
     grown = _grown(model.item_names(by), itemids, model.item_ids)
     features, prior = model.item_features, SHARED

@@ -94,6 +94,11 @@ class Model:
         """Whether users and items are the same vertices, of a graph."""
         return self.plan.signed is not None
 
+    def check_two_kinds(self) -> None:
+        """UsageError of a graph of vertices: a change of users or items alone would make two kinds of them."""
+        if self.one_kind:
+            raise UsageError("this model is of a graph of vertices; to change it, fit again to the changed edges.")
+
     @property
     def user_ids(self) -> Ids:
         return self.users.ids

@@ -44,6 +44,7 @@ def without_likes(model: Model, removed: Interactions, run: Any = run_serially) 
 
 def without_users(model: Model, rows: NDArray[np.int64], run: Any = run_serially) -> Model:
     """The model without these users. Where ids are row numbers the rows of others stay: these are then empty."""
+    model.check_two_kinds()
     users = known_likes(model, "forgetting a user")
     gone = np.zeros(len(users), np.bool_)
     gone[rows] = True
