@@ -17,7 +17,7 @@ from considerate.errors import UsageError
 from considerate.inference.hidden import Consideration, popularity_weights
 from considerate.inference.posterior import Side
 from considerate.kernels.arrays import take_lists
-from considerate.model.changes import head_correction, refuse_vertices
+from considerate.model.changes import head_correction
 from considerate.model.model import Model
 from considerate.model.names import Grown
 from considerate.model.predict import prior_rows
@@ -70,7 +70,7 @@ def with_likes(model: Model, likes: Interactions) -> Merged:
 
 def known_likes(model: Model, what: str) -> UserRows:
     """All users with their likes; a UsageError where those were left out of the file."""
-    refuse_vertices(model)
+    model.check_two_kinds()
     users = model.users.whole()
     if not users.knows_likes:
         raise UsageError(
