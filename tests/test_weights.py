@@ -30,6 +30,7 @@ from considerate.inference.sweep import InMemory, initial_state
 from considerate.inference.updates import RowClasses, TreePass
 from considerate.kernels import compiled, reference
 from considerate.kernels.threads import LocalBackend
+from considerate.model.explain import share_of_update
 from considerate.parameters import FitPlan
 from test_inference import (
     Problem,
@@ -394,6 +395,45 @@ def test_checkpoints_know_the_weights(tmp_path):
     resumed = Recommender(factors=3, sweeps=6).fit(table, weight_column="plays", checkpoint=folder, resume=True)
     once = Recommender(factors=3, sweeps=6).fit(table, weight_column="plays")
     np.testing.assert_array_equal(np.array(resumed.item_factors), np.array(once.item_factors))
+
+
+def test_models_keep_the_weights_of_their_likes(tmp_path):
+    table = plays_table()
+    model = Recommender(factors=3, sweeps=3).fit(table, weight_column="plays", weight="log1p")
+    kept = model.model_.users.liked.weights
+    model.save(tmp_path / "whole")
+    pq.write_table(table, tmp_path / "plays.parquet")
+    divided = Recommender(factors=3, sweeps=3).fit(
+        tmp_path / "plays.parquet", backend=OutOfCore(folder=tmp_path), weight_column="plays", weight="log1p"
+    )
+    divided.save(tmp_path / "shards")
+    for path in ("whole", "shards"):
+        loaded = Recommender.load(tmp_path / path)
+        np.testing.assert_array_equal(loaded.model_.users.whole().liked.weights, kept)
+        assert loaded.explain(3, 7) == model.explain(3, 7)
+    model.save(tmp_path / "without", likes=False)
+    assert Recommender.load(tmp_path / "without").model_.users.whole().liked.weights is None
+    plain = Recommender(factors=3, sweeps=3).fit(table)
+    plain.save(tmp_path / "plain")
+    assert b"likes.weights" not in (tmp_path / "plain").read_bytes()
+
+
+def test_reasons_follow_the_weights():
+    """A like that is all the weight there is moves the logit; one of weight 0 does not."""
+    graph = planted(30, 20, 2)
+    users, items = graph.pairs()
+    kappa = np.where(items == items[0], 4.0, 0.0).astype(np.float32)[: graph.by_user.degrees[0]]
+    side = Recommender(factors=2, sweeps=5).fit((users, items)).model_
+    liked = graph.by_user.row(0).astype(np.int64)
+    posterior, plan = side.shared, side.plan
+    user = side.users.side.take(np.array([0]))
+    shares = share_of_update(liked, user, posterior, 1, plan, kappa)
+    assert (shares[kappa == 0] == 0).all()
+    assert shares[kappa > 0] != 0
+    np.testing.assert_array_equal(
+        share_of_update(liked, user, posterior, 1, plan, np.ones(len(liked), np.float32)),
+        share_of_update(liked, user, posterior, 1, plan),
+    )
 
 
 def test_the_shell_takes_the_same_options(tmp_path):

@@ -367,6 +367,7 @@ class GraphOutline:
     item_degree: NDArray[np.int64]  # [items]
     user_blocks: NDArray[np.int64]
     item_blocks: NDArray[np.int64]
+    weighted: bool = False  # whether likes have weights
 
     def blocks_of(self, side: str) -> NDArray[np.int64]:
         return self.user_blocks if side == USERS else self.item_blocks
@@ -375,7 +376,8 @@ class GraphOutline:
 def divide(graph: Graph, resident: str = USERS) -> tuple[GraphOutline, list[GraphPart]]:
     """The graph in parts by its users, or by its items. The parts' edges are views of the graph's."""
     counts = graph.user_count, graph.item_count, graph.edges, graph.duplicates
-    outline = GraphOutline(*counts, graph.by_item.degrees, graph.user_blocks, graph.item_blocks)
+    weighted = graph.by_user.weights is not None
+    outline = GraphOutline(*counts, graph.by_item.degrees, graph.user_blocks, graph.item_blocks, weighted)
     edges = graph.by_user if resident == USERS else graph.by_item
     all_user_likes = None if resident == USERS else graph.by_user
     parts = []

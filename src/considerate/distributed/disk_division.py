@@ -52,7 +52,7 @@ class DiskDivision(Division):
         rows = (self.users if self.by_users else self.items) / self.parts
         low = 2 * (self.travelling_rows > FEW_COLUMNS)  # bytes an edge while it is transposed
         likes, drawn = self.edges / self.parts, self.drawn / self.parts
-        turned = (4 + low) * likes + 8 * self.travelling_rows
+        turned = (4 + low + 4 * self.weighted) * likes + 8 * self.travelling_rows
         hidden = (8 + low) * drawn + 8 * rows + 8 * self.travelling_rows if drawn else 0.0
         closed = 0.0
         if self.plan.opens_closed:

@@ -43,12 +43,14 @@ class Division:
     item_shards: int = 1  # by users: the items' sums come in so many calls
     light_items: int = 0  # by users: items whose edges travel in place of sums
     light_likes: int = 0  # and their likes
+    weighted: bool = False  # whether likes have weights, 4 bytes each way
     known: int = 0  # considered and impossible pairs, which are with their users
 
     @classmethod
     def of(cls, plan: FitPlan, outline: GraphOutline, workers: int = 1, threads: int = 1, **options: Any) -> Division:
         """That of a graph, with its light items. options: further fields."""
         light = RowClasses.of_items(outline, plan.edges_per_like).is_light
+        options["weighted"] = outline.weighted
         options |= {"light_items": int(light.sum()), "light_likes": int(outline.item_degree[light].sum())}
         return cls(plan, outline.user_count, outline.item_count, outline.edges, workers, threads, **options)
 
@@ -217,7 +219,7 @@ class Division:
     def _graph_bytes(self) -> float:
         """The likes of the parts in memory, both ways."""
         held = self.most_parts
-        graph = (8 * self.edges + 4 * self.known) * held / self.parts
+        graph = ((16 if self.weighted else 8) * self.edges + 4 * self.known) * held / self.parts
         graph += 8 * self._held_rows + 8 * self.travelling_rows * held
         if not self.by_users:
             graph += 4 * self.edges + 8 * self.users  # the likes of all users

@@ -180,7 +180,8 @@ def make_outline(shards: UserShards, watch: TaskStages, item_count: int) -> Grap
     degree = watch.tasks.get(shards.degree)
     item_blocks = row_blocks(np.concatenate([[0], np.cumsum(degree)]), most=MOST_ITEM_BLOCKS)
     duplicates = sum(shard.duplicates for shard in shards.sizes)
-    return GraphOutline(users, item_count, edges, duplicates, degree, user_blocks, item_blocks)
+    weighted = shards.scaling is not None
+    return GraphOutline(users, item_count, edges, duplicates, degree, user_blocks, item_blocks, weighted)
 
 
 DividedParts = tuple[list[Ref], list[int], Ref | None, list[Ref]]

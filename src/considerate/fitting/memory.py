@@ -173,7 +173,7 @@ def check_memory(
         walk = WalkSize.of(source, plan) if plan.consideration == "walk" else None
     elif isinstance(source, Interactions):
         sizes = len(source.user_ids), len(source.item_ids), len(source.users)
-        held = 8 * sizes[2]
+        held = (8 if source.amounts is None else 0) * sizes[2]  # weights are 8 bytes a like, both ways
     elif is_sparse(source) and len(source.shape) == 2:
         sizes = *source.shape, source.nnz
     else:

@@ -81,22 +81,26 @@ class Explanation(tuple[float, Reasons]):
 def explain(model: Model, userid: Any, itemid: Any, user_items: Any, N: int, by: By = "id") -> Explanation:
     """p(like), and the N liked items that moved the logit most, each with its share. Beside it, p(considered) and the
     N that lead to the item most."""
-    names = model.item_names(by)
+    names, weights = model.item_names(by), None
     if user_items is None:
         users, rows = model.users.some(np.array([model.user_names(by).row(userid)]))
-        liked, user = users.liked.row(int(rows[0])), users.side.take(rows)
+        mine, user = users.liked.take(rows), users.side.take(rows)
+        liked, weights = mine.indices, mine.weights
         if len(liked) < users.degree[rows[0]]:
             raise UsageError("this model was saved without the likes; give the user's as user_items.")
     else:
         adjacency = names.likes(user_items)
         liked, user = adjacency.row(0), model.fold_in.users(adjacency)
-    return explain_item(model, user, liked, names.row(itemid), N, names)
+    return explain_item(model, user, liked, names.row(itemid), N, names, weights)
 
 
-def explain_item(model: Model, user: Side, liked: NDArray[Any], item: int, N: int, names: Names) -> Explanation:
-    """The same of one user's posterior, the rows that they like and the row of an item."""
+def explain_item(
+    model: Model, user: Side, liked: NDArray[Any], item: int, N: int, names: Names, weights: NDArray[Any] | None = None
+) -> Explanation:
+    """The same of one user's posterior, the rows that they like, their weights if they have some, and the row of an
+    item."""
     mean, variance = logit_moments(user, model.items, np.zeros(1, np.int64), np.array([item]))
-    shares = share_of_update(liked.astype(np.int64), user, model.shared, item, model.plan)
+    shares = share_of_update(liked.astype(np.int64), user, model.shared, item, model.plan, weights)
     probability = like_probability(mean, model.variance_scale * variance, model.recalibration)
     inclusion = inclusion_probabilities(model, Adjacency.of_rows([liked]), np.array([[item]], np.int32))
     known = len(liked) and not np.isnan(inclusion[0])
@@ -140,7 +144,12 @@ def share_of_walk(liked: NDArray[Any], table: Consideration | None, item: int) -
 
 
 def share_of_update(
-    liked: NDArray[Any], users: Side, posterior: Posterior, item: int, plan: FitPlan
+    liked: NDArray[Any],
+    users: Side,
+    posterior: Posterior,
+    item: int,
+    plan: FitPlan,
+    weights: NDArray[Any] | None = None,
 ) -> NDArray[np.float64]:
     """How much each liked item moves the logit of `item`, by its share of the user's update (eq. 15).
 
@@ -158,7 +167,8 @@ def share_of_update(
         pull = 1.0 - sigma + curvature * logit
     else:
         curvature, pull = 2.0 * logistic_curvature(np.sqrt(logit**2 + variance)), np.full(len(liked), 0.5)
-    curvature, pull = plan.weight * curvature, plan.weight * pull
+    weight = plan.weight * (1.0 if weights is None else weights.astype(np.float64))  # rho kappa
+    curvature, pull = weight * curvature, weight * pull
     if users.covariance is not None:
         P = np.linalg.inv(unpack(users.covariance[0], users.factors))
     else:

@@ -91,6 +91,7 @@ USERS = (
     *_side("user", "users", "two_kinds"),
     Tensor("likes.starts", np.int64, ("users+1",), "likes"),
     Tensor("likes.items", np.int32, ("edges",), "likes"),
+    Tensor("likes.weights", np.float32, ("edges",), "weights"),
     *_ids_tensors("user_ids", "users"),
 )
 SHARED = (
@@ -202,6 +203,7 @@ _spans = _each(lambda part, _: (part[:, 0] <= part[:, 1]).all())
 _finite = _each(lambda part, _: np.isfinite(part).all())
 _positive = _each(lambda part, _: ((part > 0) & np.isfinite(part)).all())
 _shares = _each(lambda part, _: ((part > 0) & (part <= 1)).all())
+_weights = _each(lambda part, _: ((part >= 0) & (part <= 1e30)).all())
 _fractions = _each(lambda part, _: ((part >= 0) & (part <= 1)).all())
 _positive_variances = _each(lambda part, n: (part[:, n["row"] // 2 :][:, : n["factors"]] > 0).all())
 _padded = _each(lambda part, n: not part.reshape(len(part), 2, -1)[:, :, n["factors"] :].any())
@@ -273,6 +275,7 @@ RULES = (
     Check(("bounds",), "the history of the bound is not finite", lambda bounds, _: (np.abs(bounds) < 1e300).all()),
     Check(_LIKES, "the likes are not divided into users", _divides),
     Check(_LIKES[1:], "the likes name an item that is not there", _below("items")),
+    Check(("likes.weights",), "the likes have a weight that is not from 0 to 1e30", _weights),
     Check(("likes.starts", "user_degree"), "the likes of a user are not as many as 'user_degree' says", _as_many),
     Check(("user_degree",), "the degrees do not add up to 'edges'", lambda degree, n: degree.sum() == n["edges"], True),
     Check(_LIKES, "the likes of a user are not distinct and in ascending order", _rising, deep=True),
@@ -493,7 +496,7 @@ WALK_FIELDS: Fields = {
 }
 FEATURE_FIELDS: Fields = {"count": _COUNT, "entries": _COUNT, "precisions": _feature_precisions, "columns": _columns}
 USERS_FIELDS: Fields = {"users": _COUNT, "edges": _COUNT, "likes": bool, "user_ids": _ids("user_ids")}
-USERS_FIELDS["user_covariance"] = _flag
+USERS_FIELDS |= {"weights": _flag, "user_covariance": _flag}
 SHARED_FIELDS: Fields = {
     "factors": _SOME,
     "items": _COUNT,
@@ -546,7 +549,7 @@ class Form:
         two_kinds = about.get("signed") is None  # else users are the items, and their rows are not in the file
         ids = [*(["user_ids"] if two_kinds else []), "item_ids", "shards.ids"]
         flags = {f"{name}={about[name]['kind']}" for name in ids if name in about}
-        told = ("likes", "titles", "walk", "walk_degree", "user_covariance", "item_covariance", *LIMITS)
+        told = ("likes", "weights", "titles", "walk", "walk_degree", "user_covariance", "item_covariance", *LIMITS)
         flags |= {name for name in (*told, "item_features", "user_features") if about.get(name)}
         there = {"user_bias": user_bias and two_kinds, "item_bias": item_bias, "two_kinds": two_kinds}
         flags |= {name for name, yes in there.items() if yes}

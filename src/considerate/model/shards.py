@@ -332,6 +332,7 @@ class ShardedUsers:
         biases = np.empty((2, count), np.float32) if self.has_bias else ()
         side = Side(self.factors, empty((count, 2 * padded(self.factors)), np.float32), *biases)
         degree, starts, liked = np.empty(count, np.int64), np.zeros(count + 1, np.int64), np.empty(edges, np.int32)
+        weights: list[NDArray[np.float32]] = []
         ids, end = [Vocabulary.of_strings([]) if self.kind == "string" else Vocabulary.of_integers(degree[:0])], 0
         for piece in pieces:
             part = slice(end, end + len(piece))
@@ -341,9 +342,11 @@ class ShardedUsers:
                     values[:] = rows
             starts[part.start + 1 : part.stop + 1] = piece.liked.starts[1:] + starts[end]
             liked[starts[part.start] : starts[part.stop]] = piece.liked.indices
+            weights += [] if piece.liked.weights is None else [piece.liked.weights]
             ids.append(piece.ids.take(np.arange(len(piece))))  # a copy: the shard need not stay open
             end = part.stop
-        return UserRows(side, degree, Adjacency(starts, liked), join_ids(ids))
+        kappa = np.concatenate(weights) if weights else None
+        return UserRows(side, degree, Adjacency(starts, liked, kappa), join_ids(ids))
 
 
 class ShardedIds:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, replace
 from dataclasses import fields as fields_of
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -189,6 +190,7 @@ def user_tensors(
         "user_degree": column(lambda piece: piece.degree, np.int64, count),
         "likes.starts": starts(lambda piece: piece.liked.starts),
         "likes.items": column(lambda piece: piece.liked.indices, np.int32, edges),
+        "likes.weights": column(lambda piece: np.asarray(piece.liked.weights), np.float32, edges),
         "user_ids.integers": column(ids("integers"), np.int64, count),
         "user_ids.offsets": starts(ids("offsets")),
         "user_ids.text": column(ids("text"), np.uint8, text),
@@ -196,6 +198,8 @@ def user_tensors(
     about = {"users": count, "edges": edges, "user_ids": {"kind": kind, "size": count}, "likes": likes}
     if users.has_covariance:
         about["user_covariance"] = True
+    if likes and any(piece.liked.weights is not None for _, piece in islice(users.pieces(), 1)):
+        about["weights"] = True
     form = Form.of(about | {"factors": factors, "signed": signed}, user_bias=users.has_bias, item_bias=True)
     return form.select(USERS, tensors), about
 
@@ -214,7 +218,9 @@ def users_in(stored: StoredTensors, about: Mapping[str, Any], form: Form, ids: V
     if about["user_ids"]["size"] != about["users"]:
         raise stored.refusal("the vocabularies are of another size than the posterior")
     nothing = np.zeros(about["users"] + 1, np.int64), np.empty(0, np.int32)
-    liked = Adjacency(arrays["likes.starts"], arrays["likes.items"]) if about["likes"] else Adjacency(*nothing)
+    liked = Adjacency(*nothing)
+    if about["likes"]:
+        liked = Adjacency(arrays["likes.starts"], arrays["likes.items"], arrays.get("likes.weights"))
     ids = vocabulary("user_ids", about["user_ids"], arrays) if ids is None else ids
     rows = UserRows(_side(arrays, "user", form.sizes["factors"]), arrays["user_degree"], liked, ids)
     return rows if stored.thorough else LazyUsers(rows, MappedRows(stored, form, arrays, "user"), about["edges"])
@@ -385,7 +391,7 @@ class MappedRows:
     """The tensors of users, or of the walk, in a large file: rows are verified and held against the rules, `at_once` of
     them together, when one of them is first read."""
 
-    DIVIDED = {"likes.items": "likes.starts", "user_ids.text": "user_ids.offsets"} | {
+    DIVIDED = {"likes.items": "likes.starts", "likes.weights": "likes.starts", "user_ids.text": "user_ids.offsets"} | {
         f"walk.{name}": "walk.starts" for name in ("items", "shares")
     }
 
