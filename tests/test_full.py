@@ -265,7 +265,9 @@ def stepped(p: Any, q: Posterior, side: str, times: int) -> Side:
         if side == USERS:
             q = replace(q, users=runner(p).update_users(terms, q).side)
         else:
-            q = replace(q, items=runner(p).update_items(terms, q, 1.0, runner(p).item_classes()).side)
+            q = replace(
+                q, items=runner(p).items_pass(terms, q).update(q.items, runner(p).item_classes(), run_serially).side
+            )
     return q.users if side == USERS else q.items
 
 
@@ -327,21 +329,21 @@ def test_wrong_updates_are_caught(wrong, monkeypatch):
             arrays["other_covariance"] = np.zeros_like(arrays["other_covariance"])
         return arrays
 
-    right, once = full_module.side_arrays, FullInMemory.update_items
+    right, once = full_module.side_arrays, FullInMemory.items_pass
     before: list[Posterior] = []
 
     def update_users(self: FullInMemory, terms: Any, q: Posterior, *rest: Any) -> Any:
         before[:] = [q]
         return at_once(self, terms, q, *rest)
 
-    def update_items(self: FullInMemory, terms: Any, q: Posterior, *rest: Any) -> Any:
+    def items_pass(self: FullInMemory, terms: Any, q: Posterior, *rest: Any) -> Any:
         return once(self, terms, before[0], *rest)
 
     at_once = FullInMemory.update_users
     monkeypatch.setattr(full_module, "side_arrays", side_arrays)
     if wrong == "both sides at once":
         monkeypatch.setattr(FullInMemory, "update_users", update_users)
-        monkeypatch.setattr(FullInMemory, "update_items", update_items)
+        monkeypatch.setattr(FullInMemory, "items_pass", items_pass)
     states = swept(p, 40)
     monkeypatch.undo()
     bounds = [runner(p).evaluate_bound(state).total for state in states]

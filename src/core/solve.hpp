@@ -134,10 +134,9 @@ class Solver {
   }
 
   // eq. 17: P = e (sums + tau I) + (1 - e) diag(omega), z = e z + (1 - e) omega eta; with priors N(m, 1 / t) of rows,
-  // t stands for tau, and z has e t m more.
-  void blend() {
-    const bool priors = has_priors();
-    if (priors) load_priors();
+  // t stands for tau, and z has e t m more. Not inlined, as `write`: copies of it could round differently.
+  [[gnu::noinline]] void blend() {
+    if (has_priors()) load_priors();
     const std::int64_t K = shape_.K;
     const v8 e = splat(pass_.epsilon), rest = splat(1.0f - pass_.epsilon), tau = splat(pass_.tau);
     if (pass_.epsilon != 1.0f)
@@ -155,13 +154,13 @@ class Solver {
       }
       for (std::int64_t i = k; i < least(k + 8, K); ++i) {
         float* at = P_ + (triangle(i) + i) * 8;
-        v8 diagonal = load8(at) + e * (priors ? load8(prior_precision_ + i * 8) : tau);
+        v8 diagonal = load8(at) + e * (has_priors() ? load8(prior_precision_ + i * 8) : tau);
         if (pass_.epsilon != 1.0f) {
           const v8 old = rest / variance[i - k];
           diagonal += old;
           store8(z_ + i * 8, e * load8(z_ + i * 8) + old * mean[i - k]);
         }
-        if (priors)
+        if (has_priors())
           store8(z_ + i * 8, load8(z_ + i * 8) + e * load8(prior_precision_ + i * 8) * load8(prior_mean_ + i * 8));
         store8(at, diagonal);
         store8(diagonal_ + i * 8, diagonal);
@@ -257,9 +256,8 @@ class Solver {
   }
 
   // eq. 18: the means of q~, the diagonal of its precision
-  void write() {
+  [[gnu::noinline]] void write() {
     const std::int64_t K = shape_.K, KP = shape_.KP;
-    const bool priors = has_priors(), weighted = pass_.prior.precision;
     v8 square = splat(0.0f), check = splat(0.0f);
     // idle lanes repeat the first row: they are taken out of the products
     const i8 live = i8{0, 1, 2, 3, 4, 5, 6, 7} < lane_;
@@ -269,9 +267,9 @@ class Solver {
         const bool real = k + c < K;
         mean[c] = real ? load8(z_ + (k + c) * 8) : splat(0.0f);
         variance[c] = real ? splat(1.0f) / load8(diagonal_ + (k + c) * 8) : splat(0.0f);
-        if (priors) {
+        if (has_priors()) {
           const v8 from = mean[c] - load8(prior_mean_ + (k + c) * 8), square_of = from * from + variance[c];
-          if (real) square += weighted ? load8(prior_precision_ + (k + c) * 8) * square_of : square_of;
+          if (real) square += pass_.prior.precision ? load8(prior_precision_ + (k + c) * 8) * square_of : square_of;
         } else {
           square += mean[c] * mean[c] + variance[c];
         }

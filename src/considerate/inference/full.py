@@ -16,12 +16,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from considerate.data.graph import ITEMS, USERS, Range, ranges
 from considerate.inference.bound import Bound, gamma_term
 from considerate.inference.hidden import Terms
 from considerate.inference.posterior import Floats, Posterior, Side
-from considerate.inference.sweep import InMemory, State, Sweep, bound_of
+from considerate.inference.sweep import InMemory, ItemsPass, State, Sweep, bound_of
 from considerate.inference.updates import Moments, RowClasses, SideUpdate
 from considerate.inference.wishart import NormalWishart, messages
 from considerate.kernels import compiled
@@ -80,14 +81,10 @@ class FullInMemory(InMemory):
             self.full_pass(USERS, terms, q, epsilon), q.users, self.graph.user_blocks, self.backend.map
         )
 
-    def update_items(
-        self, terms: Terms, q: Posterior, epsilon: float, classes: RowClasses, spare: Spare | None = None
-    ) -> SideUpdate:
+    def items_pass(self, terms: Terms, q: Posterior, epsilon: float = 1.0) -> ItemsPass:
         if terms.expected is not None:
-            return super().update_items(terms, q, epsilon, classes, spare)
-        return update_full_side(
-            self.full_pass(ITEMS, terms, q, epsilon), q.items, self.graph.item_blocks, self.backend.map
-        )
+            return super().items_pass(terms, q, epsilon)
+        return FullItemsPass(self.full_pass(ITEMS, terms, q, epsilon), self.graph.item_blocks)
 
     def full_pass(self, side: str, terms: Terms, q: Posterior, epsilon: float = 1.0) -> compiled.FullPass:
         """What a pass over one side reads."""
@@ -129,6 +126,17 @@ class FullInMemory(InMemory):
 
         total = sum(self.backend.map(edges, ranges(self.graph.user_blocks)))
         return self.with_hyperpriors(bound_of(state, total, self.settings), state)
+
+
+@dataclass(frozen=True)
+class FullItemsPass:
+    """A pass over items with covariances; each is summed in one go."""
+
+    kernel_pass: compiled.FullPass
+    blocks: NDArray[np.int64]
+
+    def update(self, own: Side, classes: RowClasses, run: Any, spare: Spare | None = None) -> SideUpdate:
+        return update_full_side(self.kernel_pass, own, self.blocks, run)
 
 
 def side_arrays(name: str, side: Side) -> dict[str, Floats | None]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -222,6 +222,12 @@ def next_state(
     return State(number, posterior, state.step_size.after(number), *moments)
 
 
+class ItemsPass(Protocol):
+    """What steps the items of a graph in memory."""
+
+    def update(self, own: Side, classes: RowClasses, run: Any, spare: Spare | None = None) -> SideUpdate: ...
+
+
 @dataclass(frozen=True)
 class InMemory:
     """Sweeps over a graph that is in memory whole."""
@@ -268,7 +274,8 @@ class InMemory:
         bound = bound_of(state, users.edge_bound, self.settings, priors=self.priors)
         check_rows(users.bad_row, "user", number, state)
         q = replace(q, users=users.side)
-        items = given.update_items(estimator.item_terms(number, q, run), q, epsilon, classes, spare)
+        items_pass = given.items_pass(estimator.item_terms(number, q, run), q, epsilon)
+        items = items_pass.update(q.items, classes, run, spare)
         check_rows(items.bad_row, "item", number, state)
         counts = graph.user_count, graph.item_count
         new = next_state(at, users, items, counts, self.settings, epsilon, self.priors)
@@ -295,17 +302,11 @@ class InMemory:
         kernel_pass = self.users_pass(terms, q, epsilon)
         return update_side(kernel_pass, q.users, self.graph.user_blocks, self.backend.map, spare)
 
-    def update_items(
-        self, terms: Terms, q: Posterior, epsilon: float, classes: RowClasses, spare: Spare | None = None
-    ) -> SideUpdate:
-        """The items' pass, given the users."""
-        return self.items_pass(terms, q, epsilon).update(q.items, classes, self.backend.map, spare)
-
     def item_classes(self) -> RowClasses:
         """The items by how they are summed."""
         return RowClasses.of_items(self.graph, self.settings.edges_per_like)
 
-    def items_pass(self, terms: Terms, q: Posterior, epsilon: float = 1.0) -> TreePass:
+    def items_pass(self, terms: Terms, q: Posterior, epsilon: float = 1.0) -> ItemsPass:
         """What the items' pass reads: the users, H and the constants."""
         priors, taus = self.priors.items, q.precisions.means_of(ITEMS)
         constants = PassConstants.of(self.settings, taus, epsilon, priors, self.user_offset)

@@ -135,24 +135,16 @@ class RecommendationTable:
         keys = [("user", self.user_type), ("rank", pa.int32()), ("item", item_type)]
         self.schema = pa.schema([*keys, *titles, *numbers, ("cold", pa.bool_())])
 
-    def batch(
-        self,
-        names: Sequence[Any] | pyarrow.Array,
-        users: UserBatch,
-        lists: Lists,
-        inclusion: NDArray[np.float64] | None,
-    ) -> pyarrow.RecordBatch:
-        """One batch: the users' names as they were given or as Arrow has them, the lists of `Ranker.rank`, and the
-        `inclusion_probabilities` of the items in them, where likes are known."""
+    def batch(self, names: Sequence[Any] | pyarrow.Array, columns: dict[str, Any]) -> pyarrow.RecordBatch:
+        """One batch: the users' names as they were given or as Arrow has them, and their `recommendation_columns`."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        model, columns = self.model, recommendation_columns(self.model, users, lists, inclusion)
-        user, items = columns.pop("user"), columns.pop("item")
+        model, user, items = self.model, columns["user"], columns["item"]
         if not isinstance(names, pa.Array):
             convert = str if self.user_type == pa.string() else integer_id
             names = pa.array([None if name is None else convert(name) for name in names], self.user_type)
-        columns |= {
+        columns = columns | {
             "user": names.take(pa.array(user)),
             "item": id_array(self.items.ids, items),
             "p_considered": pa.array(columns["p_considered"], from_pandas=True),
@@ -166,8 +158,8 @@ class RecommendationTable:
 def recommendation_columns(
     model: Model, users: UserBatch, lists: Lists, inclusion: NDArray[np.float64] | None
 ) -> dict[str, Any]:
-    """What is said of each recommended item, an array each, one user after the other: `user` is a place in the batch,
-    `item` a row number; p_considered is NaN where it is not known. See `RecommendationTable`."""
+    """What is said of each item of the lists of `Ranker.rank`, an array each, one user after the other: `user` is a place
+    in the batch, `item` a row number; p_considered is NaN where `inclusion`, of these items, is not known."""
     ids, scores = lists
     filled = ids >= 0
     items = ids[filled]
@@ -245,7 +237,7 @@ def _batches(
             lists, inclusion = ranker.rank(batch_part, threads), None
             if batch_part.liked is not None and model.users.knows_likes:
                 inclusion = inclusion_probabilities(model, batch_part.liked, lists[0], threads)
-            yield table.batch(names[first:last], batch_part, lists, inclusion)
+            yield table.batch(names[first:last], recommendation_columns(model, batch_part, lists, inclusion))
 
 
 def _is_warm(model: Model, users: UserRows, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -273,5 +265,6 @@ def recommendations_for_likes(
     user = UserBatch(folded, row, row, liked)
     lists = ranker.rank(user)
     inclusion = inclusion_probabilities(model, liked, lists[0])
-    batch = RecommendationTable(model, by=ranker.by).batch([None], user, lists, inclusion)
+    columns = recommendation_columns(model, user, lists, inclusion)
+    batch = RecommendationTable(model, by=ranker.by).batch([None], columns)
     return Recommendations(pa.Table.from_batches([batch]))
