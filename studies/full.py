@@ -1,6 +1,6 @@
 """What covariances, a Normal-Wishart hyperprior and quadrature buy: the tables of docs/full-posterior.md.
 
-    python -m studies.full [--set ml-100k] [--splits 2] [--data FOLDER]
+    python -m studies.full [--set ml-100k] [--splits 2] [--only NAME] [--data FOLDER]
 
 First, on data simulated from the model (studies/recovery.py): the share of true logits that 90 % intervals hold, with
 the true H given and with H drawn, and the RMSE of the logit. Then, on real likes: the figures of studies/quality.py on
@@ -96,6 +96,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=default_folder())
     parser.add_argument("--set", choices=SETS, action="append", help="real likes alone, of these")
     parser.add_argument("--splits", type=int, default=2)
+    parser.add_argument("--only", choices=list(REAL), action="append", help="of real likes, these settings alone")
     options = parser.parse_args()
     if not options.set:
         coverage()
@@ -106,8 +107,8 @@ def main() -> None:
         print(f"\n{name}: {graph.user_count} users, {graph.item_count} items, {graph.edges} likes\n")
         print("| setting | S_rank | NDCG@20 | tail, by liking | sweeps | CPU s | MB of posterior |")
         print("|---|---|---|---|---|---|---|")
-        for setting, given in REAL.items():
-            ranking(setting, given, splits)
+        for setting in options.only or REAL:
+            ranking(setting, REAL[setting], splits)
 
 
 if __name__ == "__main__":

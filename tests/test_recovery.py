@@ -57,6 +57,18 @@ def test_with_the_true_h_inference_is_calibrated_on_sparse_data_too(samples, cap
     assert found.auc > 0.8
 
 
+def test_with_the_true_h_intervals_of_a_full_posterior_hold_what_they_say(samples, capsys):
+    """The logistic bound makes them too narrow, whether q is factorised or full; quadrature does not."""
+    factorised = recovery.fit_known(samples["sparse"])
+    bound = recovery.fit_known(samples["sparse"], posterior="full")
+    full = recovery.fit_known(samples["sparse"], posterior="full", logistic="quadrature")
+    show(capsys, "sparse, full", "known", full)
+    assert factorised.coverage < 0.82
+    assert bound.coverage < 0.82
+    assert 0.85 < full.coverage < 0.93
+    assert full.rmse < 0.95 * factorised.rmse
+
+
 def test_without_the_true_h_it_is_not(samples, capsys):
     """q(H) knows nothing of taste: pi_n = d_n cannot tell a liked item from a much-considered one."""
     found = recovery.fit_drawn(samples["sparse"])
