@@ -5,8 +5,9 @@
 A tenth of the items that have features is hidden: none of their likes is in training. Each user's likes among them are
 then ranked among the hidden items alone, and among all items. Beside ours: how many likes the items that share features
 have on average; content cosine (a user is the mean of the features of what they like); and LightFM, where it is
-installed (`pip install rectools-lightfm`; WARP, features beside an item's own vector, 100 epochs). The intervals are of the paired differences, by bootstrap over users. The last table is about the other items:
-one like of each user held out, with features and without.
+installed (`pip install rectools-lightfm`; WARP, features beside an item's own vector, 100 epochs). The intervals are of
+the paired differences, by bootstrap over users. The last lines are about the other items: one like of each user held
+out, with features and without. `--set coat` has these lines alone, for features of items, of users and of both.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, csr_matrix, diags_array, hstack
 
@@ -37,6 +40,7 @@ from considerate.evaluation.split import one_per_user
 from considerate.kernels import compiled
 from considerate.model.model import Model
 from considerate.study.fits import some_users
+from considerate.study.peers import ALS, BPR, fit_peer
 from studies.movielens import default_folder
 
 SHARE, STREAM = 0.1, 0xC01D  # of the items, hidden
@@ -210,13 +214,43 @@ def compare_warm(graph: Graph, features: Features, seed: int) -> None:
         print(f"other items, {name}: {given.mean():.4f} with features, {without.mean():.4f} without{gain}")
 
 
+def compare_coat(folder: Path, splits: int = 5) -> None:
+    """Coat's likes, one of each user held out, with the features of both sides; beside ALS with its usual settings."""
+    likes = read_interactions(folder / "coat" / "train.parquet", where="rating >= 4")
+    graph = Graph.from_pairs(likes.users, likes.items, len(likes.user_ids), len(likes.item_ids))
+    tables = {}
+    for side, ids in (("item", likes.item_ids), ("user", likes.user_ids)):
+        table = pq.read_table(folder / "coat" / f"{side}_features.parquet")
+        table = table.append_column(side, pa.array(range(table.num_rows)))
+        tables[f"{side}_features"] = matrix_of(read_features(table, side).align(ids))
+    given = {"none": {}, "items": {"item_features": tables["item_features"]}, "both": tables}
+    values: dict[str, list[float]] = {}
+    for seed in range(splits):
+        held = one_per_user(graph, seed)
+        matrix = likes_matrix(held.train.by_user, graph.item_count)
+        for name, features in given.items():
+            model = Recommender(likelihood_weight=3.0, seed=seed).fit(matrix, **features).model_
+            ranks = held_ranks(ModelScorer(model), held)
+            values.setdefault(f"ours, features of {name}", []).append(float(rank_scores(ranks).mean()))
+        for peer in (ALS(factors=20), BPR("BPR-uniform", 20)):
+            scorer = fit_peer(peer, held.train, peer.usual, seed).scorer
+            values.setdefault(peer.name, []).append(float(rank_scores(held_ranks(scorer, held)).mean()))
+    for name, scores in values.items():
+        print(
+            f"coat, {name}: S_rank {np.mean(scores):.4f} (of {splits} splits, {min(scores):.4f} to {max(scores):.4f})"
+        )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--data", type=Path, default=default_folder())
-    parser.add_argument("--set", choices=list(SETS), action="append")
+    parser.add_argument("--set", choices=[*SETS, "coat"], action="append")
     parser.add_argument("--split", type=int, default=0)
     options = parser.parse_args()
-    for name in options.set or SETS:
+    for name in options.set or [*SETS, "coat"]:
+        if name == "coat":
+            compare_coat(options.data)
+            continue
         graph, features = load(options.data, name)
         split = Hidden.of(graph, features, options.split)
         print(f"\n{name}: {len(split.hidden):,} of {graph.item_count:,} items hidden, {features.count - 1:,} features,")
