@@ -158,8 +158,8 @@ class RecommendationTable:
 def recommendation_columns(
     model: Model, users: UserBatch, lists: Lists, inclusion: NDArray[np.float64] | None
 ) -> dict[str, Any]:
-    """What is said of each item of the lists of `Ranker.rank`, an array each, one user after the other: `user` is a place
-    in the batch, `item` a row number; p_considered is NaN where `inclusion`, of these items, is not known."""
+    """What is said of each item of the lists of `Ranker.rank`, an array each, one user after the other: `user` is a
+    place in the batch, `item` a row number; p_considered is NaN where `inclusion`, of these items, is not known."""
     ids, scores = lists
     filled = ids >= 0
     items = ids[filled]
