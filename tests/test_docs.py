@@ -220,7 +220,11 @@ def test_the_page_on_the_model_file_names_the_tensors_that_there_are(tmp_path: P
     model.save(tmp_path / "model")
     stored = open_tensors(tmp_path / "model")
     names = {*stored}
-    for settings, given in (({"posterior": "full", "opening": 0}, {}), ({}, {"item_features": np.eye(20)})):
+    for settings, given in (
+        ({"posterior": "full", "opening": 0}, {}),
+        ({}, {"item_features": np.eye(20)}),
+        ({}, {"weight": "log1p"}),
+    ):
         Recommender(factors=3, sweeps=1, **settings).fit(likes, **given).save(tmp_path / "other")
         names |= {*open_tensors(tmp_path / "other")}
     alike = ("user.bias", "item_features.bias", "item_features.names")  # of which the page says so
