@@ -64,6 +64,8 @@ def refit(model_path: str, data: Any, reader: ReaderOptions, store: EventStore) 
     old = Recommender.load(model_path)
     if old.model_.limits is not None or old.model_.plan.observed:
         raise UsageError("the model was told what is impossible or considered, which a refit does not know; use fit.")
+    if old.model_.item_features is not None or old.model_.user_features is not None:
+        raise UsageError("the model was fitted with features, which a refit does not read; use fit.")
     log = store.everything()
     likes = read_likes(data, reader)
     if likes.amounts is not None:
