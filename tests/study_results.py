@@ -152,7 +152,7 @@ def _balance(random: np.random.Generator, items: int) -> list[Balance]:
             ratio = [float(degree[each].sum() / max(negatives[each].sum(), 1)) for each in inside]
             name = words + (", head corrected" if corrected else "")
             centre = np.sqrt(edges[1:] * edges[:-1]).tolist()
-            balances.append(Balance(name, degree.tolist(), negatives.tolist(), centre, ratio))
+            balances.append(Balance(name, degree.tolist(), negatives.astype(float).tolist(), centre, ratio))
     return balances
 
 

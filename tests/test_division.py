@@ -206,6 +206,7 @@ def planned(
         user_count=division.users,
         item_count=division.items,
         edges=division.edges,
+        weighted=division.weighted,
         item_degree=np.full(division.items, division.edges // division.items),
         user_blocks=np.arange(division.blocks(USERS) + 1),
         item_blocks=np.linspace(0, division.items, division.blocks(ITEMS) + 1).astype(np.int64),

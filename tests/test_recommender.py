@@ -50,6 +50,7 @@ def test_the_public_names() -> None:
         "__version__",
         "evaluate",
         "plot",
+        "read_features",
         "read_interactions",
         "scorer",
     }
@@ -309,7 +310,7 @@ def outside(name: str) -> list[Any]:
     one = next(one for one in fields(Recommender) if one.name == name)
     meta = one.metadata
     if meta["choices"]:
-        return ["none", 1, None, [], b"sampled"]
+        return ["none", 1, [], b"sampled", *([] if meta["optional"] else [None])]
     if isinstance(one.default, bool):
         return [1, 0, "yes", None, np.nan]
     wrong: list[Any] = ["3", True, [1], np.nan, np.inf, -np.inf, 1 + 2j, {}, 10**400, object()]
@@ -342,7 +343,8 @@ def test_ranges_are_in_words() -> None:
     assert words["factors"] == "a whole number at least 1 and at most 4096"
     assert words["negatives"] == "a number above 0 and at most 1000 or 'auto'"
     assert words["gamma"] == "None or a number at least -2 and at most 2 or 'auto'"
-    assert words["hidden"] == "one of sampled, expected"
+    assert words["hidden"] == "one of sampled, expected, half-edges"
+    assert words["logistic"] == "None or one of bound, quadrature"
     assert words["user_bias"] == "True or False"
 
 

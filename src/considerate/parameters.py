@@ -38,7 +38,7 @@ def described_range(parameter: Field[Any]) -> str:
     """The range of a setting in words."""
     meta = parameter.metadata
     if meta["choices"]:
-        return "one of " + ", ".join(meta["choices"])
+        return ("None or " if meta["optional"] else "") + "one of " + ", ".join(meta["choices"])
     if isinstance(parameter.default, bool):
         return "True or False"
     kind = "a whole number" if meta["integer"] else "a number"

@@ -247,4 +247,4 @@ def _balance(name: str, liked: NDArray[Any], others: NDArray[Any]) -> Balance:
     sums, drawn = (np.bincount(bins, side[some], len(filled))[filled] for side in (liked, others))
     ratio = np.divide(sums, drawn, out=np.full(len(sums), np.nan), where=drawn > 0)
     centre = histogram.centre[filled].tolist()
-    return Balance(name, liked[some].tolist(), others[some].tolist(), centre, ratio.tolist())
+    return Balance(name, liked[some].tolist(), others[some].astype(np.float64).tolist(), centre, ratio.tolist())
