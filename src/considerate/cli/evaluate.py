@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar
 import typer
 
 from considerate.cli import screen
+from considerate.cli.features import FeatureFiles
 from considerate.cli.options import DatedUntitledReader, KnownGroup, ModelOutput, RankingGroup, Seed, grouped, option
 from considerate.data.options import GUESS, ReaderOptions
 from considerate.errors import UsageError
@@ -84,6 +85,7 @@ def evaluate(
     ],
     reader: DatedUntitledReader,
     known: KnownGroup,
+    features: FeatureFiles,
     options: EvaluateOptions,
     output: EvaluateOutput,
     seed: Seed = 0,
@@ -104,26 +106,26 @@ def evaluate(
         raise UsageError("-k and --resamples are whole numbers at least 1, --seed one at least 0.")
     is_file = len(models) == 1 and models[0].lower() != OURS and peer_named(models[0]) is None
     if is_file and options.split is None and not options.refit:
-        if known != KnownGroup() or reader.considered_where is not None:
+        if (known, features) != (KnownGroup(), FeatureFiles()) or reader.considered_where is not None:
             raise UsageError(
                 "what is known beside the likes is for models that are fitted here: --refit, or considerate"
             )
         return _report(models[0], data, reader, options, output, seed)
     if options.ranked_otherwise or output.recalibrate is not None:
         raise UsageError("--popularity, --lift, --score and --recalibrate are for one model file, without --split.")
-    _compare(models, data, reader, known, options, output, seed)
+    _compare(models, data, reader, known.beside() | features.tables(), options, output, seed)
 
 
 def _compare(
     models: list[str],
     data: str,
     reader: ReaderOptions,
-    known: KnownGroup,
+    beside: dict[str, Any],
     options: EvaluateOptions,
     output: EvaluateOutput,
     seed: int,
 ) -> None:
-    """Several recommenders on one split."""
+    """Several recommenders on one split; `beside` the likes is what our fits are given."""
     from considerate.recommender import Recommender
     from considerate.study.evaluate import evaluate, peer_named
 
@@ -136,7 +138,7 @@ def _compare(
     split: Any = options.split
     with suppress(TypeError, ValueError):
         split = float(split)
-    keywords = {name: value for name, value in vars(reader).items() if value is not None} | known.beside()
+    keywords = {name: value for name, value in vars(reader).items() if value is not None} | beside
     with screen.library_messages(output.quiet):
         result = evaluate(given, data, split, k=options.cuts, seed=seed, resamples=options.resamples, **keywords)
     if output.json:

@@ -12,7 +12,6 @@ from considerate.cli.options import ModelOutput, grouped, option
 
 if TYPE_CHECKING:
     from considerate.data.features import FeatureTable
-    from considerate.data.side_information import SideInformation
 
 _COLUMNS = "Its columns to use, with commas between them, such as genres,year or age:category; all if not given."
 
@@ -27,9 +26,9 @@ class FeatureFiles:
     user_feature_columns: str | None = option("Its columns to use; all if not given.", None)
     user_feature_id_column: str | None = option("Its column of user ids; guessed if not given.", None)
 
-    def read(self, side: SideInformation) -> SideInformation:
-        """With the tables; UsageError of a column that is named without one."""
-        return side.with_features(self._table("item"), self._table("user"))
+    def tables(self) -> dict[str, FeatureTable | None]:
+        """By the names of a fit's arguments; UsageError of a column that is named without a table."""
+        return {"item_features": self._table("item"), "user_features": self._table("user")}
 
     def _table(self, side: str) -> FeatureTable | None:
         from considerate.data.read_features import read_features

@@ -155,7 +155,7 @@ def fit(
     recommender = Recommender(**vars(settings))
     request = replace(
         recommender.fit_request(data, reader=reader),
-        side=features.read(read_side(data, reader, **known.beside())),
+        side=read_side(data, reader, **known.beside()).with_features(**features.tables()),
         checkpoint=CheckpointOptions.parse(folder, checkpoints.checkpoint_every, checkpoints.resume),
         likes=not output.no_likes,
         keep_unfinished=output.save_interrupted,

@@ -13,9 +13,8 @@ from typing import Any, Unpack
 import numpy as np
 
 from considerate.data import Interactions, ReaderOptions, read_dated_likes
-from considerate.data.known_tables import ImpossibleTables, PairTable
 from considerate.data.options import ReaderKeywords
-from considerate.data.side_information import read_side
+from considerate.data.side_information import SideInformation, read_side
 from considerate.data.vocabulary import Vocabulary, match_rows
 from considerate.errors import UsageError
 from considerate.evaluation.bootstrap import RESAMPLES
@@ -76,6 +75,8 @@ def evaluate(
     resamples: int = RESAMPLES,
     considered: Any = None,
     impossible: Any = None,
+    item_features: Any = None,
+    user_features: Any = None,
     **reader: Unpack[ReaderKeywords],
 ) -> Evaluation:
     """Rank likes that are held out, by one recommender or several, with popularity beside them.
@@ -98,8 +99,8 @@ def evaluate(
     k          lengths of the lists
     seed       of splits, fits of peers, and intervals
     resamples  of the bootstrap over users
-    considered, impossible   what `Recommender.fit` is given beside the likes, for those of ours that are fitted here;
-               likes that are held out are not among the considered pairs
+    considered, impossible, item_features, user_features   what `Recommender.fit` is given beside the likes, for those
+               of ours that are fitted here; likes that are held out are not among the considered pairs
     reader     options of `Recommender.fit`, such as where="rating >= 4" and time_column="timestamp"
 
     Rankings are full, over all items that the user did not like before. A user who is not in training is folded in
@@ -122,15 +123,13 @@ def evaluate(
     if split == "test" and not all_fitted:
         raise UsageError("split='test' leaves nothing to fit to; give fitted Recommenders alone, or another split.")
     protocol = make_protocol(likes, split, seed, fitted, test)
-    side = read_side(data, options, considered, impossible)
-    if side.known is not None and not any(isinstance(entry.model, Recommender) for entry in entries):
-        raise UsageError("considered and impossible are for a Recommender that is fitted here; there is none.")
-    evaluator = Evaluator(protocol, likes, cuts, Bootstrap(seed, resamples))
-    evaluator.considered, evaluator.impossible = side.considered, side.impossible
+    side = read_side(data, options, considered, impossible).with_features(item_features, user_features)
+    if side != SideInformation() and not any(isinstance(entry.model, Recommender) for entry in entries):
+        raise UsageError("what is known beside the likes is for a Recommender that is fitted here; there is none.")
     for known in (likes, test):
-        if known is not None and evaluator.considered is not None:
-            evaluator.considered = evaluator.considered.without(known)
-    return evaluator.run(entries)
+        if known is not None and side.considered is not None:
+            side = replace(side, considered=side.considered.without(known))
+    return Evaluator(protocol, likes, cuts, Bootstrap(seed, resamples), side).run(entries)
 
 
 @dataclass(frozen=True)
@@ -220,11 +219,17 @@ class MappedIds:
 class Evaluator:
     """One protocol, and everything on it."""
 
-    def __init__(self, protocol: Protocol, likes: Interactions, k: tuple[int, ...], bootstrap: Bootstrap) -> None:
+    def __init__(
+        self,
+        protocol: Protocol,
+        likes: Interactions,
+        k: tuple[int, ...],
+        bootstrap: Bootstrap,
+        side: SideInformation | None = None,
+    ) -> None:
         self.protocol, self.likes, self.k, self.bootstrap = protocol, likes, k, bootstrap
         self.notes: list[str] = []
-        self.considered: PairTable | None = None  # what our fits are given beside the likes
-        self.impossible: ImpossibleTables | None = None
+        self.beside = {} if side is None else vars(side)  # what our fits are given beside the likes
         self.item_count = len(protocol.item_ids)
         most = most_users(self.item_count)
         if len(np.unique(protocol.held.users)) > most:
@@ -283,7 +288,7 @@ class Evaluator:
         if isinstance(model, Recommender):
             model, watch = copy.deepcopy(model), Stopwatch()
             with watch:
-                model.fit(self.protocol.train, considered=self.considered, impossible=self.impossible)
+                model.fit(self.protocol.train, **self.beside)
             return self.ours(entry.name, model.model_, model, watch.seconds)
         if isinstance(model, Model):
             return self.ours(entry.name, model, entry.given, None)
