@@ -82,6 +82,15 @@ def test_weights_of_features_have_the_bits_of_one_machine(likes: Path) -> None:
 
 
 @pytest.mark.usefixtures("running")
+def test_weights_of_likes_have_the_bits_of_one_machine() -> None:
+    likes = large()[0].copy()
+    likes.data = np.random.default_rng(0).integers(1, 50, likes.nnz).astype(np.float64)
+    found = made(opening=2).fit(likes, weight="log1p", backend=RayBackend(workers=2, threads=1))
+    assert_same(found, made(opening=2).fit(likes, weight="log1p"))
+    assert not np.array_equal(found.item_factors, made(opening=2).fit(likes).item_factors)
+
+
+@pytest.mark.usefixtures("running")
 def test_known_pairs_and_rules_have_the_bits_of_one_machine() -> None:
     likes, beside = large()
     settings = {"opening": 2, "negatives": 0.7}
