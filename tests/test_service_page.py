@@ -62,6 +62,15 @@ def listed(page: Any) -> list[str]:
     return list(page.eval_on_selector_all("#list li", "rows => rows.map(row => row.dataset.item)"))
 
 
+def wait_until(page: Any, expression: str) -> None:
+    """Until an expression is true. Playwright's own wait evaluates a text in the page, which its policy forbids."""
+    for _ in range(PATIENCE // 20):
+        if page.evaluate(expression):
+            return
+        page.wait_for_timeout(20)
+    pytest.fail(f"{expression} was not true in time")
+
+
 def expected(client: Client, likes: list[str], **knobs: float) -> list[str]:
     answer = client.post("/v1/recommendations", json={"likes": likes, "n": COUNT, **knobs}).json()
     return [item["item"] for item in answer["items"]]
@@ -81,16 +90,14 @@ def test_three_likes_and_their_recommendations(opened: Any, client: Client) -> N
         page.click(f"#matches li:text-is('The {'Quiet' if number % 2 else 'Loud'} Film {number}')")
         page.wait_for_selector(f"#likes button[aria-label$='Film {number}']")
     likes = ["i7", "i12", "i21"]
-    page.wait_for_function(f"document.querySelector('#list li').dataset.item === '{expected(client, likes)[0]}'")
+    wait_until(page, f"document.querySelector('#list li').dataset.item === '{expected(client, likes)[0]}'")
     assert listed(page) == expected(client, likes)
     again = opened(page.url[len(f"{client.base_url}/") :])  # the address has it all
     again.wait_for_selector("#likes button[aria-label='Remove The Quiet Film 7']")
     assert listed(again) == listed(page)
     page.click("#likes button[aria-label$='Film 12']")
-    page.wait_for_function("document.querySelectorAll('#likes li').length === 2")
-    page.wait_for_function(
-        f"document.querySelector('#list li').dataset.item === '{expected(client, ['i7', 'i21'])[0]}'"
-    )
+    wait_until(page, "document.querySelectorAll('#likes li').length === 2")
+    wait_until(page, f"document.querySelector('#list li').dataset.item === '{expected(client, ['i7', 'i21'])[0]}'")
     assert listed(page) == expected(client, ["i7", "i21"])
 
 
@@ -125,8 +132,8 @@ def test_why_and_what_a_removed_like_changes(opened: Any, client: Client) -> Non
     shown = page.eval_on_selector_all(".reasons .number", "cells => cells.map(cell => cell.textContent)")
     assert [float(text.replace("\u2212", "-")) for text in shown] == [round(reason["logit"], 2) for reason in reasons]
     page.click(".reasons li:first-child button")
-    page.wait_for_function("document.querySelectorAll('#likes li').length === 2")
-    page.wait_for_function("document.querySelectorAll('.reasons li').length === 2")
+    wait_until(page, "document.querySelectorAll('#likes li').length === 2")
+    wait_until(page, "document.querySelectorAll('.reasons li').length === 2")
 
 
 def test_a_user_of_the_model_and_one_who_is_not(opened: Any, client: Client) -> None:
@@ -154,7 +161,7 @@ def test_by_keyboard_alone(opened: Any, client: Client) -> None:
     page.wait_for_selector("#matches li[aria-selected=true]")
     page.keyboard.press("Enter")
     page.wait_for_selector("#likes button")
-    page.wait_for_function(f"document.querySelector('#list li').dataset.item === '{expected(client, ['i7'])[0]}'")
+    wait_until(page, f"document.querySelector('#list li').dataset.item === '{expected(client, ['i7'])[0]}'")
     while page.evaluate("document.activeElement.id") != "popularity":
         page.keyboard.press("Tab")
     page.keyboard.press("End")

@@ -23,7 +23,10 @@ async function ask(path, body, signal) {
     if (error.name === "AbortError") throw error;
     throw new Problem("The service does not answer. Is it still running?");
   }
-  const answer = await response.json().catch(() => ({}));
+  const answer = await response.json().catch((error) => {
+    if (error.name === "AbortError") throw error;
+    return {}; // an error of a proxy, say, is no JSON
+  });
   if (response.status === 401) throw new NoKey(answer.detail);
   if (!response.ok) throw new Problem(answer.detail ?? answer.title ?? `The service answered ${response.status}.`);
   return answer;
