@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +128,42 @@ def test_two_workers_and_what_kill_leaves(tmp_path: Path) -> None:
         service.process.send_signal(signal.SIGTERM)
         service.process.wait()
         assert not database.with_name("events.db-wal").exists()
+
+
+def sockets(process: int) -> int:
+    """Those that a process has open."""
+    found = 0
+    for handle in Path(f"/proc/{process}/fd").iterdir():
+        with suppress(FileNotFoundError):
+            found += os.readlink(handle).startswith("socket:")
+    return found
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel of Linux divides connections among workers")
+def test_no_worker_takes_all_connections(tmp_path: Path) -> None:
+    fitted().save(tmp_path / "model")
+    with started(tmp_path / "log", tmp_path / "model", "--workers", 2) as service, ExitStack() as clients:
+        wait_for(lambda: len(service.workers()) == 2, 120)
+        before = {worker: sockets(worker) for worker in service.workers()}
+        for _ in range(64):
+            client = clients.enter_context(service.client())
+            assert client.get("/health/live").status_code == 200
+        taken = [sockets(worker) - count for worker, count in before.items()]
+        assert sum(taken) >= 64 - 2  # the connection of the last look may have been closed since
+        assert min(taken) >= 8  # by chance alone once in 10^11 times
+
+
+def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
+    fitted().save(tmp_path / "model")
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = str(other.getsockname()[1])
+        for workers in ("1", "2"):
+            given = ["serve", str(tmp_path / "model"), "--port", port, "--workers", workers]
+            result = CliRunner().invoke(app, given, prog_name="considerate")
+            assert result.exit_code == 2
+            assert f"cannot listen at 127.0.0.1:{port} (Address already in use)" in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -73,10 +73,8 @@ def serve(
         if not value > 0:
             raise UsageError(f"--{name.replace('_', '-')} is {value}; it must be above 0.")
     try:
-        import uvicorn
-
-        from considerate.service.protocol import SERVER_OPTIONS
         from considerate.service.settings import ServiceSettings
+        from considerate.service.workers import run_workers
     except ImportError as error:
         raise UsageError(f"serve needs {error.name}; install it: pip install 'considerate[serve]'.") from error
     with _folder() as folder:
@@ -98,14 +96,7 @@ def serve(
             os.environ["PROMETHEUS_MULTIPROC_DIR"] = os.path.join(folder, "metrics")
             os.mkdir(os.environ["PROMETHEUS_MULTIPROC_DIR"])
         screen.say("note", f"serving at http://{listening.host}:{listening.port}/ until Ctrl-C")
-        uvicorn.run(
-            "considerate.service.app:from_environment",
-            factory=True,
-            host=listening.host,
-            port=listening.port,
-            workers=listening.workers,
-            **SERVER_OPTIONS,
-        )
+        run_workers(listening.host, listening.port, listening.workers)
 
 
 def _check(settings: ServiceSettings, listening: Listening) -> None:
@@ -115,7 +106,9 @@ def _check(settings: ServiceSettings, listening: Listening) -> None:
     from considerate.model.file import load_model
     from considerate.service.events import EventStore
     from considerate.service.metrics import Metrics
+    from considerate.service.workers import check_address
 
+    check_address(listening.host, listening.port)
     load_model(settings.model)
     if settings.events is not None:
         EventStore(settings.events, Metrics()).close()  # workers that start together do not all make it

@@ -1,0 +1,48 @@
+"""The processes that answer, by uvicorn's supervisor.
+
+On Linux each worker listens with a socket of its own at the same port (SO_REUSEPORT), and the kernel divides
+connections among them. With one socket for all, whoever wakes first takes a connection: at times one worker gets all.
+"""
+
+from __future__ import annotations
+
+import socket
+import sys
+from typing import Any
+
+import uvicorn
+import uvloop
+from uvicorn.supervisors import Multiprocess
+
+from considerate.errors import UsageError
+from considerate.service.protocol import SERVER_OPTIONS
+
+APPLICATION = "considerate.service.app:from_environment"
+
+
+class SharingLoop(uvloop.Loop):
+    """An event loop whose servers let others listen at their port."""
+
+    async def create_server(self, *arguments: Any, **options: Any) -> Any:
+        return await super().create_server(*arguments, **options | {"reuse_port": True})
+
+
+def run_workers(host: str, port: int, count: int) -> None:
+    """Answer until SIGINT or SIGTERM. A worker that dies is started again."""
+    options = {"factory": True, "host": host, "port": port, "workers": count, **SERVER_OPTIONS}
+    if count == 1 or sys.platform != "linux":
+        uvicorn.run(APPLICATION, **options)
+    else:
+        config = uvicorn.Config(APPLICATION, loop=f"{__name__}:{SharingLoop.__name__}", **options)
+        Multiprocess(config, sockets=None).run()  # type: ignore[arg-type]  # each worker makes its own
+
+
+def check_address(host: str, port: int) -> None:
+    """UsageError where nobody can listen there, or another does."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((host, port))
+        except OSError as error:
+            reason = error.strerror or error
+            raise UsageError(f"cannot listen at {host}:{port} ({reason}); give another --host or --port.") from error
