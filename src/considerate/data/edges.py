@@ -97,7 +97,7 @@ def symmetric(rows: NDArray[Any], others: NDArray[Any], count: int) -> Adjacency
 
 def each_once(edges: Adjacency) -> Adjacency:
     """The edges of a symmetric adjacency by their lower end alone."""
-    return edges.keep(np.repeat(np.arange(edges.rows), edges.degrees) < edges.indices)
+    return edges.keep(edges.edge_rows < edges.indices)
 
 
 def symmetric_graph(edges: Interactions) -> Graph:

@@ -97,6 +97,11 @@ class Adjacency:
     def degrees(self) -> NDArray[np.int64]:
         return np.diff(self.starts)
 
+    @property
+    def edge_rows(self) -> NDArray[np.int64]:
+        """[edges] the row of each edge."""
+        return np.repeat(np.arange(self.rows), self.degrees)
+
     def between(self, first: int, last: int) -> Adjacency:
         """Rows first .. last - 1; their edges are a view."""
         starts = self.starts[first : last + 1]
@@ -119,8 +124,7 @@ class Adjacency:
         """The edges that another one of as many rows does not have; indices are below `width`."""
         if self.rows != other.rows:
             raise UsageError(f"{self.rows} rows of considered items for {other.rows} rows of likes; give one for each.")
-        rows = np.repeat(np.arange(self.rows), self.degrees)
-        theirs = np.repeat(np.arange(other.rows), other.degrees) * width + other.indices
+        rows, theirs = self.edge_rows, other.edge_rows * width + other.indices
         kept = ~np.isin(rows * width + self.indices, theirs)
         return Adjacency.of_pairs(rows[kept], self.indices[kept], self.rows, width)
 
@@ -130,7 +134,7 @@ class Adjacency:
         touched, which = np.unique(rows, return_inverse=True)
         some = self.take(touched)
         width = 1 + max(int(some.indices.max(initial=0)), int(columns.max(initial=0)))
-        known = np.repeat(np.arange(len(touched)), some.degrees) * width + some.indices
+        known = some.edge_rows * width + some.indices
         keys = which * width + columns
         at = np.searchsorted(known, keys)
         found = np.append(known, -1)[at] == keys

@@ -150,8 +150,7 @@ class Known:
         """The same among more users and items, where old rows are now at `kept`; of new ones nothing is impossible."""
         impossible, rules = self.impossible, self.rules
         if impossible is not None:
-            rows = np.repeat(np.arange(impossible.rows), impossible.degrees)
-            rows = rows if kept_users is None else kept_users[rows]
+            rows = impossible.edge_rows if kept_users is None else kept_users[impossible.edge_rows]
             columns = impossible.indices if kept_items is None else kept_items[impossible.indices]
             impossible = Adjacency.of_pairs(rows, columns, users, items)
         return Known(
@@ -185,7 +184,7 @@ class Known:
         if self.considered is None:
             return replace(self.impossible, weights=weights)
         lists = self.considered, self.impossible
-        rows = np.concatenate([np.repeat(np.arange(pairs.rows), pairs.degrees) for pairs in lists])
+        rows = np.concatenate([pairs.edge_rows for pairs in lists])
         items = np.concatenate([pairs.indices for pairs in lists])
         weights = np.concatenate([np.ones(self.considered.edges, np.float32), weights])
         order = np.lexsort((items, rows))

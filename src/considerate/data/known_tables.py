@@ -247,7 +247,7 @@ class KnownTables:
         """What is known of these users, whose likes are given: a like is a like whatever else is said of its pair, and
         what was considered is possible. Pairs of users and items without rows are left out."""
         items, tables = len(item_ids), self.impossible
-        closed = np.repeat(np.arange(likes.rows), likes.degrees) * items + likes.indices
+        closed = likes.edge_rows * items + likes.indices
         lists: dict[str, Adjacency] = {}
         for name, table in (("considered", self.considered), ("impossible", None if tables is None else tables.pairs)):
             if table is not None:

@@ -23,7 +23,7 @@ Pairs = tuple[Rows, Rows]
 def edge_pairs(edges: Adjacency) -> Pairs:
     """Each edge of a symmetric adjacency once, its lower end first."""
     once = each_once(edges)
-    return np.repeat(np.arange(once.rows), once.degrees), once.indices.astype(np.int64)
+    return once.edge_rows, once.indices.astype(np.int64)
 
 
 def hide_edges(edges: Adjacency, share: float, seed: int) -> tuple[Pairs, Pairs]:

@@ -335,5 +335,5 @@ def with_test_users(model: Model, protocol: Protocol) -> Model:
 def renumbered(rows: Adjacency, columns: Rows) -> Adjacency:
     """Rows whose index n is columns[n] there; those of -1 are left out."""
     there = columns[rows.indices]
-    owners = np.repeat(np.arange(rows.rows), rows.degrees)
+    owners = rows.edge_rows
     return Adjacency.of_pairs(owners[there >= 0], there[there >= 0], rows.rows, int(columns.max(initial=0)) + 1)

@@ -115,7 +115,7 @@ def last_per_user(graph: Graph, times: NDArray[Any], seed: int = 0) -> HeldOut:
     times = _edge_values(graph, times)
     degrees = graph.by_user.degrees
     random = np.random.Generator(np.random.Philox(key=[seed, LAST])).random(graph.edges)
-    users = np.repeat(np.arange(graph.user_count), degrees)
+    users = graph.by_user.edge_rows
     known = np.where(np.isnan(times), -np.inf, times)
     order = np.lexsort((random, known, users))  # the last of a row is its latest
     last = order[graph.by_user.starts[1:][degrees >= 2] - 1]
@@ -132,7 +132,7 @@ def by_date(graph: Graph, times: NDArray[Any], date: float | str | datetime) -> 
     """
     times = _edge_values(graph, times)
     chosen = times >= moment(date)
-    users = np.repeat(np.arange(graph.user_count), graph.by_user.degrees)
+    users = graph.by_user.edge_rows
     known = np.bincount(users[~chosen], minlength=graph.user_count) > 0
     return without(graph, chosen, dropped=chosen & ~known[users])
 
@@ -235,7 +235,7 @@ def without(graph: Graph, chosen: NDArray[np.bool_], dropped: NDArray[np.bool_] 
         raise DataError("nothing is left to train on; hold out less.")
     train = Graph.from_adjacency(graph.by_user.keep(~chosen), graph.item_count)
     tested = chosen if dropped is None else chosen & ~dropped
-    users = np.repeat(np.arange(graph.user_count, dtype=np.int64), graph.by_user.degrees)[tested]
+    users = graph.by_user.edge_rows[tested]
     return HeldOut(train, users, graph.by_user.indices[tested].astype(np.int64), int((chosen & ~tested).sum()))
 
 
@@ -247,7 +247,7 @@ def only_users(graph: Graph, rows: NDArray[Any]) -> Graph:
 def _random_places(rows: Adjacency, seed: int, stream: int) -> NDArray[np.int64]:
     """The place of each edge in a random order of its row."""
     random = np.random.Generator(np.random.Philox(key=[seed, stream])).random(rows.edges)
-    order = np.lexsort((random, np.repeat(np.arange(rows.rows), rows.degrees)))
+    order = np.lexsort((random, rows.edge_rows))
     places = np.empty(rows.edges, np.int64)
     places[order] = np.arange(rows.edges)
     return places - np.repeat(rows.starts[:-1], rows.degrees)
@@ -255,8 +255,7 @@ def _random_places(rows: Adjacency, seed: int, stream: int) -> NDArray[np.int64]
 
 def edge_keys(graph: Graph) -> NDArray[np.int64]:
     """One number per edge, ascending."""
-    users = np.repeat(np.arange(graph.user_count, dtype=np.int64), graph.by_user.degrees)
-    return pair_keys(users, graph.by_user.indices, graph.item_count)
+    return pair_keys(graph.by_user.edge_rows, graph.by_user.indices, graph.item_count)
 
 
 def pair_keys(users: NDArray[Any], items: NDArray[Any], item_count: int) -> NDArray[np.int64]:

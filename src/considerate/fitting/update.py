@@ -117,7 +117,7 @@ class NewEdges:
         number, items = np.cumsum(touched) - 1, np.flatnonzero(touched)
 
         def local(edges: Adjacency, more: tuple[Any, Any]) -> Adjacency:
-            fans = np.concatenate([np.repeat(np.arange(len(active)), edges.degrees), place[more[0]]])
+            fans = np.concatenate([edges.edge_rows, place[more[0]]])
             return Adjacency.of_pairs(fans, number[np.append(edges.indices, more[1])], len(rows), len(items))
 
         starts = np.append(new.starts, np.full(len(rows) - len(active), new.edges))

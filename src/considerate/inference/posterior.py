@@ -36,9 +36,7 @@ class Side:
     rows: Floats  # [rows, 2 * padded(factors)]
     bias_mean: Floats | None = None  # [rows]
     bias_variance: Floats | None = None  # [rows]
-    covariance: Floats | None = (
-        None  # [rows, K (K + 1) / 2] Sigma, where q is not factorised; `variance` is its diagonal
-    )
+    covariance: Floats | None = None  # [rows, K (K + 1) / 2] Sigma by rows of its lower triangle; None: diagonal
 
     def __post_init__(self) -> None:
         assert self.rows.ndim == 2
@@ -91,10 +89,11 @@ class Side:
         return replace(self, covariance=covariance)
 
     def copy(self) -> Side:
+        """A copy, without covariances."""
         return Side(self.factors, *(None if array is None else array.copy() for array in self.arrays()))  # type: ignore[arg-type]
 
     def put(self, rows: NDArray[Any], values: Side) -> None:
-        """Write these rows."""
+        """Write these rows, but for covariances."""
         for mine, theirs in zip(self.arrays(), values.arrays()):
             if mine is not None and theirs is not None:
                 mine[rows] = theirs

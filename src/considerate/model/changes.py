@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from considerate.data import ReaderOptions, Titles
-from considerate.data.features import FeatureTable
+from considerate.data.features import Features, FeatureTable
 from considerate.data.graph import Adjacency, transpose
 from considerate.data.known import Known
 from considerate.data.read import find_titles
@@ -42,11 +42,11 @@ def with_users(model: Model, userids: Any, user_items: Any, by: By = "id") -> Mo
     degree = grown.spread(old.degree, liked.degrees)
     fans = np.repeat(grown.kept, old.liked.degrees)
     stay = ~np.isin(fans, grown.rows)
-    users = np.concatenate([fans[stay], np.repeat(grown.rows, liked.degrees)])
+    fans = np.concatenate([fans[stay], np.repeat(grown.rows, liked.degrees)])
     items = np.concatenate([old.liked.indices[stay], liked.indices])
-    likes = Adjacency.of_pairs(users, items, len(side), model.item_count)
-    limits = None if model.limits is None else model.limits.spread(len(side), model.item_count, grown.kept)
-    return model.with_same_items(users=UserRows(side, degree, likes, grown.ids), limits=limits)
+    likes = Adjacency.of_pairs(fans, items, len(side), model.item_count)
+    users = UserRows(side, degree, likes, grown.ids)
+    return model.with_same_items(users=users, limits=_grown_limits(model, users=grown))
 
 
 def folded_users(
@@ -64,9 +64,7 @@ def folded_users(
     side = model.fold_in.users(liked, weights.prior(table.features), considered)
     nothing = np.flatnonzero((liked.degrees == 0) & (considered is None or considered.degrees == 0))
     cold = weights.cold_rows(table.features.take(nothing), model.precisions, "user", model.plan.weight)
-    for values, new in zip(side.arrays(), cold.arrays()):
-        if values is not None:
-            values[nothing] = new
+    side.put(nothing, cold)
     return side
 
 
@@ -75,19 +73,25 @@ def with_cold_users(model: Model, table: FeatureTable) -> Model:
     weights, old = model.user_features, model.users.whole()
     if weights is None:
         raise UsageError("this model was fitted without features of users; fit it with user_features= to add users.")
-    names, rows = model.user_names(), np.arange(table.features.rows)
-    given = _ids_of(table, old.ids, "users")
-    at = names.rows(given, unknown=True)
-    rows = rows[((at < 0) | (old.degree[at] == 0)) & table.features.are_known]
-    if not len(rows):
+    cold = _cold(table, model.user_names(), old.ids, old.degree)
+    if cold is None:
         return model
-    grown = names.grown(given[rows])
-    new = weights.cold_rows(table.features.take(rows), model.precisions, "user", model.plan.weight)
-    liked = old.liked.take(grown.before)
-    users = UserRows(_merged(old.side, grown, new, "the table"), np.zeros(0, np.int64), liked, grown.ids)
-    limits = None if model.limits is None else model.limits.spread(len(users), model.item_count, grown.kept)
-    degree = grown.spread(old.degree, np.zeros(len(rows), np.int64))
-    return model.with_same_items(users=replace(users, degree=degree), limits=limits)
+    grown, features = cold
+    new = weights.cold_rows(features, model.precisions, "user", model.plan.weight)
+    side, liked = _merged(old.side, grown, new, "the table"), old.liked.take(grown.before)
+    users = UserRows(side, grown.moved(old.degree), liked, grown.ids)
+    return model.with_same_items(users=users, limits=_grown_limits(model, users=grown))
+
+
+def _cold(
+    table: FeatureTable, names: Names, ids: Vocabulary, degree: NDArray[np.int64]
+) -> tuple[Grown, Features] | None:
+    """The rows of a table that have features and no likes, among those of the model, and their features; None where
+    there are none."""
+    given = _ids_of(table, ids, f"{names.what}s")
+    at = names.rows(given, unknown=True)
+    rows = np.flatnonzero(((at < 0) | (degree[at] == 0)) & table.features.are_known)
+    return (names.grown(given[rows]), table.features.take(rows)) if len(rows) else None
 
 
 def folded_items(model: Model, liked_by: Adjacency, prior: Prior = SHARED) -> tuple[Side, NDArray[np.float64]]:
@@ -129,7 +133,7 @@ def with_items(model: Model, itemids: Any, item_users: Any, by: By = "id") -> Mo
     if users.knows_likes:  # a new like is filtered out as an old one is
         renumbered = grown.kept[liked.indices]
         old = ~np.isin(renumbered, grown.rows)
-        fans = np.concatenate([np.repeat(np.arange(liked.rows), liked.degrees)[old], liked_by.indices])
+        fans = np.concatenate([liked.edge_rows[old], liked_by.indices])
         columns = np.concatenate([renumbered[old], np.repeat(grown.rows, liked_by.degrees)])
         liked = Adjacency.of_pairs(fans, columns, len(users), len(grown.ids))
     changed = replace(
@@ -142,7 +146,7 @@ def with_items(model: Model, itemids: Any, item_users: Any, by: By = "id") -> Mo
         titles=_grown_titles(model.titles, grown),
         item_ids=grown.ids,
         item_features=features,
-        limits=_grown_limits(model, grown),
+        limits=_grown_limits(model, items=grown),
     )
     return replace(changed, consideration=_grown_walk(model, changed, grown.kept, again=users.knows_likes))
 
@@ -156,13 +160,10 @@ def with_cold_items(model: Model, table: FeatureTable, titles: ReaderOptions) ->
     weights = model.item_features
     if weights is None:
         raise UsageError("this model was fitted without features of items; fit it with item_features= to add items.")
-    names, rows = model.item_names(), np.arange(table.features.rows)
-    given = _ids_of(table, model.item_ids, "items")
-    at = names.rows(given, unknown=True)
-    rows = rows[((at < 0) | (model.item_degree[at] == 0)) & table.features.are_known]
-    if not len(rows):
+    cold = _cold(table, model.item_names(), model.item_ids, model.item_degree)
+    if cold is None:
         return model
-    grown, features, nothing = names.grown(given[rows]), table.features.take(rows), np.zeros(len(rows), np.int64)
+    grown, features = cold
     new = weights.cold_rows(features, model.precisions, "item", model.plan.weight)
     degree = predicted_degree(weights.features, model.item_degree, features)
     pi = popularity_weights(degree, model.gamma)
@@ -178,23 +179,26 @@ def with_cold_items(model: Model, table: FeatureTable, titles: ReaderOptions) ->
         model,
         users=users,
         items=_merged(model.items, grown, new, "the table"),
-        item_degree=grown.spread(model.item_degree, nothing),
+        item_degree=grown.moved(model.item_degree),
         popularity=grown.spread(model.popularity, pi),
         titles=_grown_titles(model.titles, ascending, found),
         item_ids=grown.ids,
         item_features=weights.with_rows(weights.features.joined(features).take(grown.sources)),
-        limits=_grown_limits(model, grown),
-        walk_degree=None
-        if model.walk_degree is None
-        else grown.spread(model.walk_degree, np.zeros(len(rows), np.int64)),
+        limits=_grown_limits(model, items=grown),
+        walk_degree=None if model.walk_degree is None else grown.moved(model.walk_degree),
     )
     return replace(changed, consideration=_grown_walk(model, changed, grown.kept, again=False))
 
 
-def _grown_limits(model: Model, grown: Grown) -> Known | None:
-    """What is impossible, by the rows of the items as they are now."""
-    limits = model.limits
-    return None if limits is None else limits.spread(model.user_count, len(grown.ids), kept_items=grown.kept)
+def _grown_limits(model: Model, users: Grown | None = None, items: Grown | None = None) -> Known | None:
+    """What is impossible, by the rows of users and items as they are now."""
+    if model.limits is None:
+        return None
+    counts = (
+        model.user_count if users is None else len(users.ids),
+        model.item_count if items is None else len(items.ids),
+    )
+    return model.limits.spread(*counts, *(None if grown is None else grown.kept for grown in (users, items)))
 
 
 def _ids_of(table: FeatureTable, known: Vocabulary, what: str) -> NDArray[Any]:

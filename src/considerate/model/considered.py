@@ -51,7 +51,7 @@ def inclusion_probabilities(
         with LocalBackend(threads) as backend:
             parts = backend.map(lambda block: chances_of(model, liked.between(*block), pairs.between(*block)), blocks)
         chances = np.concatenate(parts)
-    chances[_are_likes(liked, _rows_of(pairs), pairs.indices)] = 1.0
+    chances[liked.find(pairs.edge_rows, pairs.indices)[1]] = 1.0
     chances[np.isin(pairs.indices, model.cold_items)] = np.nan
     return chances
 
@@ -70,15 +70,4 @@ def _by_popularity(model: Model, liked: Adjacency, pairs: Adjacency) -> NDArray[
     edges = (liked.starts, liked.indices, 0, liked.rows)
     compiled.solve_temperatures(sums.table, sums.grid_start, GRID_STEP, sums.weights, *edges, 1.0, temperature)
     temperature[liked.degrees == 0] = np.nan
-    return np.asarray(-np.expm1(-temperature[_rows_of(pairs)] * sums.weights[pairs.indices]))
-
-
-def _rows_of(pairs: Adjacency) -> NDArray[np.int64]:
-    return np.repeat(np.arange(pairs.rows), pairs.degrees)
-
-
-def _are_likes(liked: Adjacency, users: NDArray[np.int64], items: NDArray[np.int32]) -> NDArray[np.bool_]:
-    """Whether each pair of a row and an item is in the adjacency, whose rows ascend."""
-    known, asked = (rows << 32 | columns for rows, columns in ((_rows_of(liked), liked.indices), (users, items)))
-    at = np.searchsorted(known, asked)
-    return np.asarray(np.append(known, -1)[at] == asked)
+    return np.asarray(-np.expm1(-temperature[pairs.edge_rows] * sums.weights[pairs.indices]))

@@ -136,9 +136,7 @@ def _spread(model: Model, side: Side, grown: Grown, what: str) -> Side:
     if len(grown.ids) == len(side):
         return side
     spread = prior_rows(len(grown.ids), model.shared, what)
-    for values, old in zip(spread.arrays(), side.arrays()):
-        if values is not None:
-            values[grown.kept] = old
+    spread.put(grown.kept, side)
     return spread
 
 
@@ -154,7 +152,7 @@ def _moved(liked: Adjacency, users: Grown, items: Grown) -> Adjacency:
 
 def _insert(liked: Adjacency, given: Adjacency) -> tuple[Adjacency, Adjacency]:
     """(the likes with those that are given among them, those that are new, with their weights)."""
-    places, known = liked.find(np.repeat(np.arange(liked.rows), given.degrees), given.indices)
+    places, known = liked.find(given.edge_rows, given.indices)
     new = given.keep(~known)
     return Adjacency(liked.starts + new.starts, np.insert(liked.indices, places[~known], new.indices)), new
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from considerate.data import Interactions
-from considerate.data.graph import Adjacency, run_serially
+from considerate.data.graph import run_serially
 from considerate.data.vocabulary import match_rows
 from considerate.errors import DataError
 from considerate.inference.posterior import Side
@@ -33,7 +33,7 @@ def without_likes(model: Model, removed: Interactions, run: Any = run_serially) 
     keep[places[found]] = False
     if keep.all():
         return model
-    changed = np.unique(_owners(users.liked)[~keep])
+    changed = np.unique(users.liked.edge_rows[~keep])
     left = _only(model, users, keep, run)
     liked = left.users.whole().liked
     folded = left.fold_in.users(liked.take(changed))
@@ -44,11 +44,10 @@ def without_likes(model: Model, removed: Interactions, run: Any = run_serially) 
 
 def without_users(model: Model, rows: NDArray[np.int64], run: Any = run_serially) -> Model:
     """The model without these users. Where ids are row numbers the rows of others stay: these are then empty."""
-    model.check_two_kinds()
     users = known_likes(model, "forgetting a user")
     gone = np.zeros(len(users), np.bool_)
     gone[rows] = True
-    left = _only(model, users, ~gone[_owners(users.liked)], run)
+    left = _only(model, users, ~gone[users.liked.edge_rows], run)
     others, updates = left.users.whole(), model.updates.after(forgotten=int(gone.sum()))
     if users.ids.kind == "range":
         empty = strangers(int(gone.sum()), model.shared)
@@ -73,23 +72,16 @@ def renewed_walk(model: Model, rows: NDArray[np.int64], run: Any = run_serially)
 
 
 def with_rows(side: Side, rows: NDArray[np.int64], new: Side) -> Side:
-    """A side with some rows replaced."""
-    changed = Side(side.factors, *(None if array is None else array.copy() for array in side.arrays()))  # type: ignore[arg-type]
-    for values, updated in zip(changed.arrays(), new.arrays()):
-        if values is not None:
-            values[rows] = updated
+    """A side with some rows replaced, and variances alone."""
+    changed = side.copy()
+    changed.put(rows, new)
     return changed
-
-
-def _owners(liked: Adjacency) -> NDArray[np.int64]:
-    """[likes] whose each is."""
-    return np.repeat(np.arange(liked.rows), liked.degrees)
 
 
 def _only(model: Model, users: UserRows, keep: NDArray[np.bool_], run: Any) -> Model:
     """The model with some of its likes: degrees and pi without the others, and the rows of the walk's table that led
     through a user who lost one made again. No vector is changed."""
-    losing = np.unique(_owners(users.liked)[~keep])
+    losing = np.unique(users.liked.edge_rows[~keep])
     liked = users.liked.keep(keep)
     degree = model.item_degree - np.bincount(users.liked.indices[~keep], minlength=model.item_count)
     if not degree.any():

@@ -75,7 +75,7 @@ class ItemPartition(Partition):
     def liked_masses(self, inclusion: Inclusion, temperature: NDArray[np.float64]) -> NDArray[np.float64]:
         """Of each item here, the sum of -w_mn over who liked it: for the correction of pi at the head."""
         likes = self.graph.likes
-        items = np.repeat(np.arange(likes.rows), likes.degrees)
+        items = likes.edge_rows
         product = temperature[likes.indices] * inclusion.weights[self._items][items]
         masses: NDArray[Any] = np.bincount(items, np.expm1(-product), minlength=likes.rows)
         return masses
