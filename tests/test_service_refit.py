@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,13 @@ from typer.testing import CliRunner
 
 from considerate import Recommender
 from considerate.cli import app
-from considerate.service import refit as module
+from considerate.model.file import save_model, save_sharded
+from considerate.model.model import LearnedEvents
 from considerate.service.events import EventStore, NewEvent
 from considerate.service.metrics import Metrics
 from considerate.service.refit import served_list
 from likes import planted
-from service_fixtures import running
+from service_fixtures import running, same_items
 
 SETTINGS: dict[str, Any] = {"factors": 4, "sweeps": 4, "opening": 2, "threads": 1}
 
@@ -131,7 +133,7 @@ def test_a_worse_model_is_not_swapped_in(folder: Path, store: EventStore, monkey
 
     def worse(self: Recommender, likes: Any, **options: Any) -> Recommender:
         shuffled = np.random.default_rng(0).permutation(likes.items)
-        return fit(self, module.replace(likes, items=shuffled), **options)
+        return fit(self, replace(likes, items=shuffled), **options)
 
     with monkeypatch.context() as patch:
         patch.setattr(Recommender, "fit", worse)
@@ -140,7 +142,9 @@ def test_a_worse_model_is_not_swapped_in(folder: Path, store: EventStore, monkey
     assert not result["swapped"]
     assert (folder / "model").read_bytes() == before
     assert run(folder)["swapped"]  # the same without the damage
-    assert (folder / "model").read_bytes() == before  # all new likes are held out: the data of the old, and its bits
+    new = Recommender.load(folder / "model").model_  # all new likes are held out: the data of the old, and its bits
+    assert np.array_equal(new.items.rows, old.model_.items.rows)
+    assert new.events == LearnedEvents(60, store.identity)
     assert sorted(file.name for file in folder.iterdir() if "refit" in file.name) == []
 
 
@@ -171,8 +175,46 @@ def test_a_service_swaps_the_refitted_model_in(folder: Path, store: EventStore) 
         assert run(folder)["swapped"]
         after = wait_for(lambda: (m := client.get("/v1/model").json())["digest"] != before["digest"] and m)
         assert after["users"] == before["users"] + 1
+        assert (before["event_sequence"], after["event_sequence"]) == (0, 3)
         answer = client.recommendations("new")
         assert not {"i1", "i3", "i5"} & {item["item"] for item in answer["items"]}
+
+
+def test_the_model_file_says_which_events_it_has_learned(folder: Path, store: EventStore) -> None:
+    fitted = Recommender.load(folder / "model")
+    assert b'"events"' not in (folder / "model").read_bytes()
+    learned = LearnedEvents(7, store.identity, considered=True)
+    save_model(replace(fitted.model_, events=learned), folder / "one")
+    save_sharded(replace(fitted.model_, events=learned), folder / "shards", 2)
+    for name in ("one", "shards"):
+        loaded = Recommender.load(folder / name)
+        assert loaded.model_.events == learned
+        loaded.update({"user": ["u1", "new"], "item": ["i39x", "i1"]}).forget(["u2"])
+        loaded.partial_fit_users(["newer"], [["i1", "i2"]])
+        assert loaded.model_.events == learned  # a change that is not of events leaves it
+        shown = CliRunner().invoke(app, ["inspect", str(folder / name)], prog_name="considerate").stdout
+        assert "of a service, up to 7, what was considered" in shown
+    with running(folder / "one", events=str(folder / "others.db")) as client:
+        assert (
+            client.get("/v1/model").json()["event_sequence"] == 0
+        )  # a number of another file says nothing of this one
+
+
+def test_what_a_model_has_learned_is_not_folded_in_again(folder: Path, store: EventStore) -> None:
+    model = Recommender.load(folder / "model")
+    likes = sorted(item for user, item in pairs(model) if user == "u1")
+    shown, other = [f"i{item}" for item in range(40) if f"i{item}" not in likes][:2]
+    post(store, ("u1", shown, "considered"))
+    learned = [LearnedEvents(1, store.identity, considered) for considered in (False, True)]
+    for events, expected in zip(
+        learned, (model.recommend_for(likes, considered=[shown]), model.recommend_table(["u1"]))
+    ):
+        save_model(replace(model.model_, events=events), folder / "model")
+        with running(folder / "model", events=str(folder / "events.db")) as client:
+            same_items(client.recommendations("u1")["items"], expected)
+    with running(folder / "model", events=str(folder / "events.db")) as client:
+        client.post_events(("u1", other, "considered"))  # after what it has learned
+        same_items(client.recommendations("u1")["items"], model.recommend_for(likes, considered=[shown, other]))
 
 
 @pytest.mark.parametrize(

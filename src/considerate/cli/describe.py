@@ -78,6 +78,7 @@ def describe_model(path: PathLike, *, verify: bool | None = None) -> dict[str, A
         "draws_per_like": _draws_per_like(model),
         "recalibration": asdict(model.recalibration),
         "updates": asdict(model.updates),
+        "events": asdict(model.events),
         "bound": [math.fsum(terms.values()) for terms in model.bounds],
         "bound_terms": model.bounds[-1] if model.bounds else {},
         "parameters": model.parameters,

@@ -145,6 +145,8 @@ def _show_model(values: dict[str, Any]) -> None:
         "recalibration": "logit of p(like) times {recalibration[slope]:.4g}, plus {recalibration[shift]:.4g}",
         "sweeps": "{sweeps}, " + ("converged" if values["converged"] else "not converged"),
         "updated": "{updated}",
+        "events": "of a service, up to {events[sequence]:,}"
+        + (", what was considered and not liked among them" if values["events"]["considered"] else ""),
         "bound": screen.styled((screen.sparkline(bound), "cyan"), f" … {last}") if bound else None,
         "its terms": "{terms}",
         "settings": "{settings}",
@@ -157,6 +159,8 @@ def _show_model(values: dict[str, Any]) -> None:
         del facts["chosen"], facts["trials"]
     if not any(values["updates"].values()):
         del facts["updated"]
+    if not values["events"]["sequence"]:
+        del facts["events"]
     screen.show_facts(facts, values | texts, values["path"])
     _show_draws(values)
     _show_features(values["features"])

@@ -46,6 +46,22 @@ NO_UPDATES = Updates()
 
 
 @dataclass(frozen=True)
+class LearnedEvents:
+    """Which events of a service a refit has put into a model (service/refit.py): those up to a sequence number."""
+
+    sequence: int = 0
+    log: str = ""  # the identity of the file of events that the number is of
+    considered: bool = False  # whether those that say what was considered and not liked are among them
+
+    def up_to(self, log: str | None) -> int:
+        """The sequence number, if it is of this file of events; else 0."""
+        return self.sequence if log == self.log else 0
+
+
+NO_EVENTS = LearnedEvents()
+
+
+@dataclass(frozen=True)
 class Model:
     """The posterior, with the popularity, the ids and the likes that go with it. It speaks row numbers.
 
@@ -73,6 +89,7 @@ class Model:
     # [items] the likes that each had when its row of the walk's table was made; None: those that it has.
     walk_degree: NDArray[np.int64] | None = field(default_factory=lambda: None)
     updates: Updates = NO_UPDATES  # since the fit
+    events: LearnedEvents = NO_EVENTS  # of a service
     # What features say of items, with the features of each; and of users.
     item_features: LearnedFeatures | None = field(default_factory=lambda: None)
     user_features: LearnedFeatures | None = field(default_factory=lambda: None)

@@ -19,7 +19,7 @@ from considerate.data.features import FeatureColumn
 from considerate.data.vocabulary import Vocabulary
 from considerate.errors import UsageError
 from considerate.inference.posterior import Gamma, Precisions, padded
-from considerate.model.model import NO_UPDATES, Updates
+from considerate.model.model import NO_EVENTS, NO_UPDATES, LearnedEvents, Updates
 from considerate.model.predict import UNCHANGED, Recalibration
 from considerate.parameters import Chosen, Parameters, check_setting
 from considerate.storage.container import StoredTensors, Writable, shown
@@ -395,13 +395,16 @@ def _recalibration(given: Any) -> Recalibration:
     return Recalibration(float(given["slope"]), float(given["shift"]))
 
 
+def _described(given: Any, expected: Fields, what: str) -> dict[str, Any]:
+    """The fields of a part of the description."""
+    if not isinstance(given, dict) or given.keys() != expected.keys():
+        raise ValueError(f"{what} is not described by {', '.join(expected)}")
+    return {name: _parse(name, spec, given[name], f"its {name!r} of {what}") for name, spec in expected.items()}
+
+
 def _walk(given: Any) -> dict[str, Any] | None:
     """What is said of the walk's table; None where there is none, as in a file from before it."""
-    if given is MISSING or given is None:
-        return None
-    if not isinstance(given, dict) or given.keys() != WALK_FIELDS.keys():
-        raise ValueError(f"the table of the walk is not described by {', '.join(WALK_FIELDS)}")
-    return {name: _parse(name, spec, given[name], f"its {name!r} of the walk") for name, spec in WALK_FIELDS.items()}
+    return None if given is MISSING or given is None else _described(given, WALK_FIELDS, "the walk")
 
 
 def _signed(given: Any) -> bool | None:
@@ -420,17 +423,16 @@ def _updates(given: Any) -> Updates:
     return Updates(**{name: type(default)(given[name]) for name, default in vars(NO_UPDATES).items()})
 
 
+def _events(given: Any) -> LearnedEvents:
+    """Which events the model has learned; none in a file that is not of a refit."""
+    return NO_EVENTS if given is MISSING else LearnedEvents(**_described(given, EVENT_FIELDS, "the field 'events'"))
+
+
 def _features_field(name: str) -> Callable[[Any], dict[str, Any] | None]:
     """What is said of features; None where there are none, as in a file from before them."""
 
     def parse(given: Any) -> dict[str, Any] | None:
-        if given is MISSING:
-            return None
-        if not isinstance(given, dict) or given.keys() != FEATURE_FIELDS.keys():
-            raise ValueError(f"the {name!r} are not described by {', '.join(FEATURE_FIELDS)}")
-        return {
-            part: _parse(part, spec, given[part], f"its {part!r} of {name!r}") for part, spec in FEATURE_FIELDS.items()
-        }
+        return None if given is MISSING else _described(given, FEATURE_FIELDS, f"the field {name!r}")
 
     return parse
 
@@ -494,6 +496,7 @@ WALK_FIELDS: Fields = {
     "mix": PARAMETERS["mixing"],
     "lift_weight": _WEIGHT,
 }
+EVENT_FIELDS: Fields = {"sequence": (int, 1, 2**63 - 1), "log": str, "considered": bool}
 FEATURE_FIELDS: Fields = {"count": _COUNT, "entries": _COUNT, "precisions": _feature_precisions, "columns": _columns}
 USERS_FIELDS: Fields = {"users": _COUNT, "edges": _COUNT, "likes": bool, "user_ids": _ids("user_ids")}
 USERS_FIELDS |= {"weights": _flag, "user_covariance": _flag}
@@ -518,6 +521,7 @@ SHARED_FIELDS: Fields = {
     **dict.fromkeys(LIMITS, _flag),
     "walk_degree": lambda given: given is True,
     "updates": _updates,
+    "events": _events,
     "item_covariance": _flag,
     "item_features": _features_field("item_features"),
     "user_features": _features_field("user_features"),

@@ -21,7 +21,7 @@ from considerate.inference.features import FeatureWeights, Regression
 from considerate.inference.hidden.consideration import Consideration, Rows
 from considerate.inference.posterior import Side, mirrored, padded
 from considerate.model.features import LearnedFeatures
-from considerate.model.model import NO_UPDATES, Model, without_cold
+from considerate.model.model import NO_EVENTS, NO_UPDATES, Model, without_cold
 from considerate.model.schema import (
     GAMMAS,
     PARAMETERS,
@@ -97,6 +97,8 @@ def shared_tensors(model: Model) -> tuple[dict[str, Writable], dict[str, Any]]:
         about["walk_degree"], tensors["walk_degree"] = True, model.walk_degree
     if model.updates != NO_UPDATES:
         about["updates"] = asdict(model.updates)
+    if model.events != NO_EVENTS:
+        about["events"] = asdict(model.events)
     for name, weights in (("item_features", model.item_features), ("user_features", model.user_features)):
         if weights is not None:
             about[name], of_features = _feature_tensors(name, weights)
@@ -312,6 +314,7 @@ def read_model(
         "parameters": about["parameters"],
         "recalibration": about["recalibration"],
         "updates": about["updates"],
+        "events": about["events"],
     }
     if stored.thorough:
         return Model(**fields, **{name: make() for name, make in later.items()})

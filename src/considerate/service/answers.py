@@ -20,6 +20,7 @@ from considerate.model.predict import like_interval, like_probability, logit_mom
 from considerate.model.serving import BLOCK, Ranker
 from considerate.model.tables import RecommendationTable
 from considerate.service import schemas
+from considerate.service.events import EventStore
 from considerate.service.landscape import reachable
 from considerate.service.problems import Problem
 from considerate.service.scoring import Person, Question, Scoring, check_explains
@@ -190,7 +191,7 @@ def batch_stream(served: ServedModel, entries: list[schemas.BatchEntry]) -> byte
     return bytes(sink.getvalue())
 
 
-def model_answer(served: ServedModel, takes_events: bool) -> schemas.ModelAnswer:
+def model_answer(served: ServedModel, events: EventStore | None) -> schemas.ModelAnswer:
     """The model, in numbers."""
     model, plan = served.model, served.model.plan
     line, chosen = model.recalibration, plan.chosen
@@ -212,5 +213,6 @@ def model_answer(served: ServedModel, takes_events: bool) -> schemas.ModelAnswer
         calibration=schemas.Calibration(line.slope, line.shift),
         settings={name: value for name, value in model.parameters.items() if isinstance(value, plain)},
         chosen=None if chosen is None else {name: float(value) for name, value in chosen.settings.items()},
-        takes_events=takes_events,
+        takes_events=events is not None,
+        event_sequence=0 if events is None else model.events.up_to(events.identity),
     )

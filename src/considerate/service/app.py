@@ -348,7 +348,7 @@ class Service:
         return json_response(await self._in_thread(answers.similar, served, call.path["item"], query))
 
     async def model(self, call: Call) -> Response:
-        return json_response(answers.model_answer(self.scoring.served(), self.events is not None))
+        return json_response(answers.model_answer(self.scoring.served(), self.events))
 
     async def reload(self, call: Call) -> Response:
         try:

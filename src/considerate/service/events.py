@@ -94,6 +94,7 @@ class EventStore:
             raise UsageError(
                 f"{path}: is no file of events, or cannot be written ({error}); give a new one."
             ) from error
+        self.identity = self.hashed("").hex()[:16]  # of this file: a model records it beside a sequence number
         if version != VERSION:
             raise UsageError(f"{path}: was made by a newer version of considerate; use that one.")
         self._thread = threading.Thread(target=self._write_all, name="events", daemon=True)

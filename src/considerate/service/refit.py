@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 from considerate.data import Interactions, ReaderOptions, Titles, read_likes
 from considerate.data.vocabulary import Vocabulary, integer_id, merge_ids
 from considerate.errors import ConsiderateError, UsageError
+from considerate.model.file import save_model
+from considerate.model.model import NO_EVENTS, LearnedEvents
 from considerate.recommender import Recommender
 from considerate.service.events import KINDS, EventLog, EventStore
 
@@ -77,11 +79,13 @@ def refit(model_path: str, data: Any, reader: ReaderOptions, store: EventStore) 
     gains = judged(old, new, pairs, kept, held)
     differences = gains[1] - gains[0]
     error = float(differences.std(ddof=1)) / math.sqrt(len(differences)) if len(differences) > 1 else 0.0
+    sequence = log.rows[-1][0] if log.rows else 0
     swapped = len(differences) == 0 or float(differences.mean()) + ERRORS * error >= 0.0
     if swapped:
         beside = f"{model_path}.refit"
         try:
-            new.save(beside, likes=old.model_.users.knows_likes)
+            events = LearnedEvents(sequence, store.identity) if sequence else NO_EVENTS
+            save_model(replace(new.model_, events=events), beside, likes=old.model_.users.knows_likes)
             if not store.unless_erased(log, lambda: os.replace(beside, model_path)):
                 raise RefitDiscarded("someone was erased while the refit ran, so its model is discarded; run it again.")
         finally:
@@ -89,7 +93,7 @@ def refit(model_path: str, data: Any, reader: ReaderOptions, store: EventStore) 
                 os.remove(beside)
     means = [float(gain.mean()) if len(gain) else None for gain in gains]
     return RefitResult(
-        sequence=log.rows[-1][0] if log.rows else 0,
+        sequence=sequence,
         likes=len(kept),
         added=pairs.added - len(held),
         removed=pairs.removed,

@@ -281,6 +281,7 @@ class ModelAnswer(msgspec.Struct):
     settings: dict[str, float | int | str | bool | None]
     chosen: dict[str, float] | None  # settings that were "auto"
     takes_events: bool
+    event_sequence: int  # of the last event that a refit has put into the model; 0: there was none
 
 
 class ReloadAnswer(msgspec.Struct):

@@ -34,7 +34,7 @@ from considerate.service.problems import Problem, shortened
 from considerate.service.schemas import RecommendedItem, Why
 from considerate.service.state import ModelHolder, ServedModel
 
-LIKE, UNLIKE = KINDS.index("like"), KINDS.index("unlike")
+LIKE, UNLIKE, CONSIDERED = map(KINDS.index, ("like", "unlike", "considered"))
 MOST_CONSIDERED = 500  # items that a user considered and did not like, the latest, that count
 REASONS = 3  # of an item, where a list is explained
 EventOfUser = tuple[int, str, int]  # sequence, item, number of the kind
@@ -198,10 +198,19 @@ class Scoring:
         if events:
             trained = set(liked.tolist())
             taste = _after(served, trained, events)
-            if taste != (trained, []) and len(liked) == degree:
+            if len(liked) == degree and not self._is_learned(served, taste, trained, events):
                 return self._folded(served, taste, row, sequence)
             liked = _rows(taste.likes)  # a model saved without likes keeps its posterior: events alone know less
         return Person(users.side, place, row, liked, degree > 0, sequence, [])
+
+    def _is_learned(self, served: ServedModel, taste: Taste, trained: set[int], events: list[EventOfUser]) -> bool:
+        """Whether the posterior of training knows a user's taste: the likes are the same, and what was considered since
+        then is nothing that counts."""
+        learned = served.model.events
+        assert self.events is not None
+        until = learned.up_to(self.events.identity) if learned.considered else 0
+        shown = taste.considered and any(sequence > until for sequence, _, kind in events if kind == CONSIDERED)
+        return taste.likes == trained and not shown
 
     def person(self, served: ServedModel, user: Id | None, likes: list[Id] | None) -> Person:
         """One user; a problem where nothing is known of them, unless no likes were given: that is anyone."""
