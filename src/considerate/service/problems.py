@@ -57,3 +57,7 @@ def shortened(value: Any, most: int = 80) -> str:
     """What a client sent, to be shown to it again."""
     text = repr(value)
     return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def busy() -> Problem:
+    return Problem("busy", "Too many requests wait; try again in a moment.", {"Retry-After": "1"})

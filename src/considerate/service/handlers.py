@@ -1,0 +1,189 @@
+"""What each route answers. `routes.py` names the handler of a route."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from msgspec import UNSET
+from starlette.responses import Response
+
+from considerate.errors import ModelFileError
+from considerate.service import answers, schemas
+from considerate.service.call import JSON, Call
+from considerate.service.events import EventStore, NewEvent
+from considerate.service.metrics import Metrics
+from considerate.service.openapi import docs_page, document
+from considerate.service.page_files import PAGE_HEADERS, page_files
+from considerate.service.problems import Problem, busy
+from considerate.service.scoring import ListAnswer, Question, Scoring, etag, event_id
+from considerate.service.settings import ServiceSettings
+from considerate.service.state import ModelHolder
+from considerate.service.threads import Threads
+
+ARROW = "application/vnd.apache.arrow.stream"
+
+
+@dataclass
+class Handlers:
+    """A method for each route, and what they share."""
+
+    settings: ServiceSettings
+    metrics: Metrics
+    holder: ModelHolder
+    events: EventStore | None
+    scoring: Scoring
+    threads: Threads
+    draining: bool = False  # the service shuts down
+
+    # --- Recommendations ---
+
+    async def recommend(self, call: Call) -> Response:
+        query = call.query(schemas.UserQuery)
+        user, etags = call.user(query), call.header("if-none-match")
+        question = Question(query.ranking(), query.n, user, cold=query.cold, explain=query.explain, etags=etags)
+        answer = await self._asked(question)
+        headers = {"ETag": etag(answer.served, answer.person.sequence), "Cache-Control": "private, no-cache"}
+        if answer.items is None:
+            return Response(status_code=304, headers=headers)
+        return json_response(_list(answer, user), headers)
+
+    async def recommend_for(self, call: Call) -> Response:
+        request = await call.body(schemas.LikesRequest)
+        question = Question(
+            request.ranking(), request.n, likes=request.likes, considered=request.considered, explain=request.explain
+        )
+        answer = await self._asked(question)
+        return json_response(_list(answer, None, answer.person.ignored))
+
+    async def _asked(self, question: Question) -> ListAnswer:
+        if question.takes_long:
+            (answer,) = await self.threads.in_thread(self.scoring.answer, [question])
+            if isinstance(answer, BaseException):
+                raise answer
+            return answer
+        if self.scoring.waiting() >= self.settings.most_waiting:
+            raise busy()
+        asked: ListAnswer = await self.threads.called_back(lambda done: self.scoring.ask(question, done))
+        return asked
+
+    async def batch(self, call: Call) -> Response:
+        request = await call.body(schemas.BatchRequest)
+        wants_arrow = ARROW in (call.header("accept") or "")
+        if wants_arrow and request.explain:
+            raise Problem("invalid", "An Arrow stream has no reasons; leave explain out, or ask for JSON.")
+        served, ranker, entries = await self.threads.in_thread(answers.batch, self.scoring, request)
+        if wants_arrow:
+            return Response(await self.threads.in_thread(answers.batch_stream, served, entries), media_type=ARROW)
+        return json_response(schemas.BatchAnswer(served.digest, ranker.popularity, ranker.lift, entries))
+
+    async def landscape(self, call: Call) -> Response:
+        request = await call.body(schemas.LandscapeRequest)
+        return json_response(await self.threads.in_thread(answers.landscape, self.scoring, request))
+
+    async def explain(self, call: Call) -> Response:
+        request = await call.body(schemas.ExplanationRequest)
+        return json_response(await self.threads.in_thread(answers.explanation, self.scoring, request))
+
+    # --- Items and the model ---
+
+    async def search(self, call: Call) -> Response:
+        query, served = call.query(schemas.SearchQuery), self.scoring.served()
+        return json_response(await self.threads.in_thread(answers.search, served, query))
+
+    async def item(self, call: Call) -> Response:
+        return json_response(answers.item(self.scoring.served(), call.path["item"]))
+
+    async def similar(self, call: Call) -> Response:
+        query, served = call.query(schemas.SimilarQuery), self.scoring.served()
+        return json_response(await self.threads.in_thread(answers.similar, served, call.path["item"], query))
+
+    async def model(self, call: Call) -> Response:
+        return json_response(answers.model_answer(self.scoring.served(), self.events))
+
+    async def reload(self, call: Call) -> Response:
+        try:
+            changed = await asyncio.to_thread(self.holder.load, force=True)
+        except ModelFileError:
+            detail = "What is at the configured path is no whole model; the log has the reason. Write it again."
+            raise Problem("refused-model", detail) from None
+        return json_response(schemas.ReloadAnswer(self.scoring.served().digest, changed))
+
+    # --- Events ---
+
+    def _store(self) -> EventStore:
+        if self.events is None:
+            raise Problem("no-events", "This service keeps no events; start it with --events FILE.")
+        if self.events.waiting() >= self.settings.most_waiting:
+            raise busy()
+        return self.events
+
+    async def store_events(self, call: Call) -> Response:
+        store, request = self._store(), await call.body(schemas.EventsRequest)
+        events = [
+            NewEvent(event_id(event.user), event_id(event.item), event.kind, event.key) for event in request.events
+        ]
+        stored = await self.threads.called_back(lambda done: store.append(events, done))
+        _, unknown = self.scoring.served().known_likes([event.item for event in request.events])
+        entries = [schemas.StoredEvent(sequence, duplicate) for sequence, duplicate in stored]
+        return json_response(schemas.EventsAnswer(entries, list(dict.fromkeys(unknown))))
+
+    async def list_events(self, call: Call) -> Response:
+        store, query = self._store(), call.query(schemas.EventsQuery)
+        user = event_id(call.user(query))
+        rows = await self.threads.in_thread(store.page, user, query.after, query.n + 1)
+        events = [
+            schemas.UserEvent(row.sequence, datetime.fromtimestamp(row.seconds, UTC).isoformat(), row.kind, row.item)
+            for row in rows[: query.n]
+        ]
+        return json_response(schemas.UserEventsAnswer(user, events, len(rows) > query.n), {"Cache-Control": "no-store"})
+
+    async def erase_events(self, call: Call) -> Response:
+        store, user = self._store(), event_id(call.user(call.query(schemas.EraseQuery)))
+        erased = await self.threads.called_back(lambda done: store.erase(user, done))
+        return json_response(schemas.ErasedAnswer(user, erased))
+
+    # --- The service itself ---
+
+    async def live(self, call: Call) -> Response:
+        return json_response(schemas.Health("live"))
+
+    async def ready(self, call: Call) -> Response:
+        served = self.scoring.served()
+        if self.draining:
+            raise Problem("busy", "The service is shutting down; ask another one.")
+        if self.events is not None and self.events.failing:
+            await self.threads.called_back(self.events.probe)  # raises what is answered with 503
+        return json_response(schemas.Health("ready", served.digest))
+
+    async def show_metrics(self, call: Call) -> Response:
+        content, media_type = await self.threads.in_thread(self.metrics.text)
+        return Response(content, media_type=media_type)
+
+    async def openapi(self, call: Call) -> Response:
+        return json_response(document())
+
+    async def docs(self, call: Call) -> Response:
+        return Response(docs_page(), headers=PAGE_HEADERS, media_type="text/html")
+
+    async def page(self, call: Call) -> Response:
+        file = page_files().get(call.path.get("name", "index.html"))
+        if file is None:
+            raise Problem("unknown-route", "There is no such file; / is the page.")
+        headers = PAGE_HEADERS | {"ETag": file.etag}
+        if file.etag in (call.header("if-none-match") or ""):
+            return Response(status_code=304, headers=headers)
+        return Response(file.content, headers=headers, media_type=file.media_type)
+
+
+def _list(answer: ListAnswer, user: str | None, ignored: Any = UNSET) -> schemas.RecommendedList:
+    person, ranker = answer.person, answer.ranker
+    head = answer.served.digest, user, ranker.popularity, ranker.lift, not person.warm, person.sequence
+    return schemas.RecommendedList(*head, answer.items or [], ignored)
+
+
+def json_response(value: Any, headers: dict[str, str] | None = None) -> Response:
+    return Response(msgspec.json.encode(value), headers=headers, media_type=JSON)
