@@ -38,6 +38,8 @@ NAMES = (
     "recommend",
     "ann",
     "serve",
+    "serve_faults",
+    "soak",
     "evaluation",
     "load",
     "startup",

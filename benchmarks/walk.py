@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.report import THREADS, Row, Section, command, in_a_process, peak_bytes
+from benchmarks.report import THREADS, Row, Section, command, in_a_process
 
 WAYS = ("in memory", "parts of users", "parts of items", "out of core")
 BLOCK_BYTES = 1e8  # of the sums of parts of users that come at a time
@@ -21,7 +21,7 @@ BLOCK_BYTES = 1e8  # of the sums of parts of users that come at a time
 
 def table(graph_name: str, share: float, way: str) -> Row:
     """In a fresh process: the table of a graph, made in one of the ways."""
-    from benchmarks.memory import resident_bytes
+    from benchmarks.memory import watched
     from considerate.inference.hidden.consideration import WalkSteps, pull_of
     from considerate.parameters import FitPlan
 
@@ -29,9 +29,10 @@ def table(graph_name: str, share: float, way: str) -> Row:
     degree = graph.by_item.degrees
     weights = degree.astype("float64")
     steps = int(WalkSteps(graph.by_user, graph.by_item, pull_of(weights, degree)).work().sum())
-    before, begun, at_work = resident_bytes(), time.perf_counter(), time.process_time()
-    made = in_memory(graph, plan, weights) if way == "in memory" else over_parts(graph, plan, weights, way)
-    seconds, at_work = time.perf_counter() - begun, time.process_time() - at_work
+    with watched() as found:
+        begun, at_work = time.perf_counter(), time.process_time()
+        made = in_memory(graph, plan, weights) if way == "in memory" else over_parts(graph, plan, weights, way)
+        seconds, at_work = time.perf_counter() - begun, time.process_time() - at_work
     return {
         "graph": graph_name if share == 1 else f"{share:g} of the {graph_name}",
         "likes": graph.edges,
@@ -42,7 +43,7 @@ def table(graph_name: str, share: float, way: str) -> Row:
         "steps of the walk": steps,
         "ns of processor a step": 1e9 * at_work / steps,
         "entries": len(made.items),
-        "peak MB": (peak_bytes() - before) / 1e6,
+        "peak MB": found["peak"] / 1e6,
     }
 
 

@@ -6,6 +6,8 @@ import ast
 import re
 import subprocess
 import sys
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -172,3 +174,16 @@ def test_an_old_module_name_is_the_new_module(old: str, new: str) -> None:
     code = f"import importlib, {new}; assert importlib.import_module({old!r}) is importlib.import_module({new!r})"
     found = subprocess.run([sys.executable, "-W", "always", "-c", code], capture_output=True, text=True, check=True)
     assert "DeprecationWarning" in found.stderr
+
+
+@pytest.mark.parametrize("folder", ["benchmarks", "studies"])
+def test_scripts_import_what_there_is(folder: str) -> None:
+    """Also inside functions, which nothing runs until a benchmark does."""
+    for path in (ROOT / folder).glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            module = node.module if isinstance(node, ast.ImportFrom) else None
+            if module is None or module.partition(".")[0] not in ("benchmarks", "considerate", "studies"):
+                continue
+            for name in (alias.name for alias in node.names):
+                found = hasattr(import_module(module), name) or find_spec(f"{module}.{name}") is not None
+                assert found, f"{path.name} imports {name} from {module}"

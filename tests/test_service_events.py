@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import shutil
 import sqlite3
 import subprocess
@@ -256,37 +257,40 @@ def test_what_waits_is_stored_at_the_end(tmp_path: Path) -> None:
     assert [result[0][0] for result in answers] == list(range(1, 51))
 
 
-WRITER = """
-import os, sys
+SERVICE = """
+import sys
 from considerate.service import events
-from considerate.service.metrics import Metrics
+from service_fixtures import running
 
-events.SYNCHRONOUS = sys.argv[2]
-store = events.EventStore(sys.argv[1], Metrics())
-for number in range(3):
-    done = __import__("threading").Event()
-    store.append([events.NewEvent("ann", "i1", "like", None)], lambda *_: (os.write(1, b"stored\\n"), done.set()))
-    done.wait()
-store.close()
+events.SYNCHRONOUS = sys.argv[3]
+with running(sys.argv[1], events=sys.argv[2]) as client:
+    for number in range(3):
+        client.post_events(("ann", "i1"))
 """
 
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
 @pytest.mark.parametrize("synchronous", ["full", "off"])
-def test_the_log_is_synced_before_anyone_is_told(tmp_path: Path, synchronous: str) -> None:
+def test_the_log_is_synced_before_200_is_written(path: Path, tmp_path: Path, synchronous: str) -> None:
     """What the kernel saw, in order; with synchronous=off the same test finds an answer without a sync before it."""
     trace = tmp_path / "trace"
-    command = ["strace", "-f", "-y", "-e", "trace=fsync,fdatasync,write,pwrite64", "-o", str(trace)]
-    command += [sys.executable, "-c", WRITER, str(tmp_path / "events.db"), synchronous]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    calls = "trace=fsync,fdatasync,write,writev,pwrite64,sendto,sendmsg"
+    command = ["strace", "-f", "-y", "--seccomp-bpf", "-s", "64", "-e", calls, "-o", str(trace)]
+    command += [sys.executable, "-c", SERVICE, str(path), str(tmp_path / "events.db"), synchronous]
+    paths = {"PYTHONPATH": os.pathsep.join(sys.path)}
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | paths)
     if "ptrace" in ran.stderr and ran.returncode:
         pytest.skip("strace may not trace here")
-    assert ran.stdout == "stored\n" * 3, ran.stderr
-    unsynced, answers = False, []
-    for line in trace.read_text().splitlines():
-        if "events.db-wal>" in line:
-            unsynced = "sync(" not in line and (unsynced or "write" in line)
-        elif '"stored' in line:
+    assert ran.returncode == 0, ran.stderr
+    unsynced, syncing, answers = False, "", []
+    for thread, line in (line.split(maxsplit=1) for line in trace.read_text().splitlines()):
+        if "sync(" in line and "events.db-wal>" in line and "unfinished" in line:
+            syncing = thread
+        elif ("sync(" in line and "events.db-wal>" in line) or ("sync resumed>" in line and thread == syncing):
+            unsynced = False  # it has returned
+        elif "write" in line and "events.db-wal>" in line:
+            unsynced = True
+        elif '"HTTP/1.1 200 OK' in line:
             answers.append(unsynced)
     assert answers == [synchronous == "off"] * 3
 

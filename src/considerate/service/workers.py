@@ -27,13 +27,13 @@ class SharingLoop(uvloop.Loop):
         return await super().create_server(*arguments, **options | {"reuse_port": True})
 
 
-def run_workers(host: str, port: int, count: int) -> None:
+def run_workers(host: str, port: int, count: int, application: str = APPLICATION) -> None:
     """Answer until SIGINT or SIGTERM. A worker that dies is started again."""
     options = {"factory": True, "host": host, "port": port, "workers": count, **SERVER_OPTIONS}
     if count == 1 or sys.platform != "linux":
-        uvicorn.run(APPLICATION, **options)
+        uvicorn.run(application, **options)
     else:
-        config = uvicorn.Config(APPLICATION, loop=f"{__name__}:{SharingLoop.__name__}", **options)
+        config = uvicorn.Config(application, loop=f"{__name__}:{SharingLoop.__name__}", **options)
         Multiprocess(config, sockets=None).run()  # type: ignore[arg-type]  # each worker makes its own
 
 
