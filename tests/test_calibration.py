@@ -11,8 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import optimize, special
 from sklearn import metrics as sklearn_metrics
+from typer.testing import CliRunner
 
 from considerate import Recommender
+from considerate.cli import app
 from considerate.errors import DataError, ModelFileError, UsageError
 from considerate.evaluation.calibration import (
     EQUAL,
@@ -23,6 +25,8 @@ from considerate.evaluation.calibration import (
     fit_recalibration,
     recalibrated_by_others,
     reliability,
+    reliability_bins,
+    wilson_interval,
 )
 from considerate.model.predict import like_interval, like_probability, logit
 from considerate.storage.container import open_tensors, write_tensors
@@ -313,6 +317,98 @@ def test_a_file_with_another_line_is_refused(fresh: Recommender, tmp_path: Path,
     write_tensors(tmp_path / "bent", {name: np.array(stored[name]) for name in stored}, metadata)
     with pytest.raises(ModelFileError, match="recalibration"):
         Recommender.load(tmp_path / "bent")
+
+
+# --- What is stored of it ---
+
+
+def test_bins_for_readers_have_the_numbers_of_the_table() -> None:
+    random = np.random.default_rng(3)
+    p = random.random(4000) ** 2
+    liked = random.random(4000) < p
+    for weights in (None, "equal classes"):
+        table, told = reliability(p, liked, weights), reliability_bins(p, liked, weights)
+        assert (told.pairs, told.error) == (4000, table.calibration_error)
+        for name, values in (("predicted", table.predicted), ("liked", table.observed), ("pairs", table.count)):
+            assert [getattr(bin, name) for bin in told.bins] == pytest.approx(values[table.count > 0].tolist())
+    few = reliability_bins(np.array([0.11, 0.12, 0.95]), np.array([False, False, True]), None)
+    assert [bin.pairs for bin in few.bins] == [2, 1]
+
+
+def test_the_interval_of_a_share_is_wilson_s() -> None:
+    """Its ends are where the score test just does not reject: |s - q| = z sqrt(q (1 - q) / n)."""
+    for likes, pairs in ((0, 7), (3, 7), (7, 7), (40, 200)):
+        for end in wilson_interval(likes, pairs):
+            expected = 1.6448536 * np.sqrt(end * (1 - end) / pairs)
+            assert abs(likes / pairs - end) == pytest.approx(expected, abs=1e-7)
+    weighed = reliability_bins(np.full(40, 0.5), np.arange(40) < 10).bins[0]
+    assert weighed.liked == pytest.approx(0.5)
+    odds = np.array([end / (1 - end) for end in wilson_interval(10, 40)]) * 3  # as a like weighs three times as much
+    assert (weighed.low, weighed.high) == pytest.approx(tuple(odds / (1 + odds)))
+
+
+def test_reliability_is_stored_with_the_recalibration(fresh: Recommender, tmp_path: Path) -> None:
+    users, items, random = pairs(3000)
+    raw = fresh.predict_proba(users, items, by="row")
+    liked = random.random(len(raw)) < special.expit(0.5 * special.logit(raw) - 0.4)
+    fresh.save(tmp_path / "raw")
+    assert fresh.reliability_ is None
+    assert "reliability" not in open_tensors(tmp_path / "raw").metadata
+    for equal in (True, False):
+        fresh.recalibrate(users, items, liked, equal, by="row")
+        weights = "equal classes" if equal else None
+        crossed = recalibrated_by_others(raw, liked, users, weights=weights)
+        assert fresh.reliability_ == reliability_bins(crossed, liked, weights)
+        assert fresh.reliability_ != reliability_bins(fresh.recalibration_.apply(raw), liked, weights), "out of fold"
+        assert fresh.reliability_.error < 0.05
+    for shards, path in ((None, tmp_path / "model"), (2, tmp_path / "shards")):
+        fresh.save(path, shards=shards)
+        loaded = Recommender.load(path)
+        assert loaded.reliability_ == fresh.reliability_
+    result = CliRunner().invoke(app, ["inspect", str(tmp_path / "model")], env={"COLUMNS": "80"})
+    assert f"{fresh.reliability_.bins[0].liked:.1%}" in result.output
+    assert max(map(len, result.output.splitlines())) <= 80
+    fresh.recalibrate(np.zeros(len(items), int), items, liked, by="row")
+    assert fresh.reliability_ is None, "one user cannot be judged by others"
+
+
+BIN = {"predicted": 0.2, "liked": 0.3, "low": 0.1, "high": 0.5, "pairs": 9}
+TABLE = {"weights": "each pair", "error": 0.1, "bins": [BIN]}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        None,
+        [],
+        {"weights": "each pair", "error": 0.1},
+        TABLE | {"weights": "none"},
+        TABLE | {"weights": ["each pair"]},
+        TABLE | {"error": 1.5},
+        TABLE | {"error": True},
+        TABLE | {"bins": []},
+        TABLE | {"bins": [BIN] * 101},
+        TABLE | {"bins": {}},
+        TABLE | {"bins": [BIN | {"more": 1}]},
+        TABLE | {"bins": [BIN | {"predicted": -0.1}]},
+        TABLE | {"bins": [BIN | {"high": "1"}]},
+        TABLE | {"bins": [BIN | {"low": 0.4}]},
+        TABLE | {"bins": [BIN | {"pairs": 0}]},
+        TABLE | {"bins": [BIN | {"pairs": 9.0}]},
+        TABLE | {"bins": [BIN | {"pairs": 2**60}]},
+        TABLE | {"bins": [[0.2, 0.3, 0.1, 0.5, 9]]},
+    ],
+    ids=str,
+)
+def test_a_file_with_an_impossible_reliability_is_refused(fresh: Recommender, tmp_path: Path, given) -> None:
+    fresh.save(tmp_path / "model")
+    stored = open_tensors(tmp_path / "model")
+    arrays, metadata = {name: np.array(stored[name]) for name in stored}, json.loads(json.dumps(stored.metadata))
+    write_tensors(tmp_path / "right", arrays, metadata | {"reliability": TABLE})
+    assert Recommender.load(tmp_path / "right").reliability_.to_dict() == TABLE
+    write_tensors(tmp_path / "wrong", arrays, metadata | {"reliability": given})
+    with pytest.raises(ModelFileError, match="reliability"):
+        Recommender.load(tmp_path / "wrong")
 
 
 def test_a_file_from_before_there_was_any_is_read(fresh: Recommender, tmp_path: Path) -> None:

@@ -214,14 +214,16 @@ class Recommender(Parameters, Answers):
 
         With `equal_classes` liked pairs weigh as much as the others, as the model's fair coin has it. It replaces an
         earlier recalibration, is saved with the model, and changes p(like) and its interval, but no ranking.
+        `reliability_` then has p' against what was seen, each pair by a line that was fitted to other users.
         """
-        from considerate.evaluation.calibration import EQUAL, fit_recalibration
+        from considerate.evaluation.calibration import recalibration_of
 
         model = self.model_
         rows = model.user_names(by).rows(users), model.item_names(by).rows(items)
         p = np.atleast_1d(model.pair_probabilities(*rows, recalibrated=False))
-        line = fit_recalibration(p, np.atleast_1d(np.asarray(liked)), EQUAL if equal_classes else None)
-        self._model = model.with_same_items(recalibration=line)
+        people, truth = np.broadcast_to(rows[0], p.shape), np.atleast_1d(np.asarray(liked))
+        line, reliability = recalibration_of(p, truth, people, equal_classes, int(self.seed))
+        self._model = model.with_same_items(recalibration=line, reliability=reliability)
         return self
 
     def score(self, data: Any, y: Any = None, *, metric: str = "s_rank", **reading: Unpack[ReaderKeywords]) -> float:

@@ -162,6 +162,7 @@ def _show_model(values: dict[str, Any]) -> None:
     if not values["events"]["sequence"]:
         del facts["events"]
     screen.show_facts(facts, values | texts, values["path"])
+    _show_reliability(values["reliability"])
     _show_draws(values)
     _show_features(values["features"])
 
@@ -186,6 +187,18 @@ def _biases(correlation: float | None) -> str:
     if correlation is None:
         return "the same for all items, or all degrees are"
     return f"correlation {correlation:.2f} with log degree: what p(like) keeps of popularity"
+
+
+def _show_reliability(reliability: dict[str, Any] | None) -> None:
+    """p(like) against what was seen, where the model was recalibrated."""
+    if reliability is None:
+        return
+    columns = {">p(like)": "{predicted:.1%}", ">liked": "{liked:.1%}", ">90 % interval": "{low:.1%} – {high:.1%}"}
+    note = "off by {error:.1%} on average ({weights})".format_map(reliability)
+    screen.show()
+    screen.show_table(
+        columns | {">pairs": "{pairs:,}"}, reliability["bins"], "p(like), and the share that was liked", note
+    )
 
 
 def _show_features(features: dict[str, Any] | None) -> None:

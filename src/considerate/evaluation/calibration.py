@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from considerate.errors import DataError, UsageError
+from considerate.errors import ConsiderateError, DataError, UsageError
 from considerate.evaluation.bootstrap import Stratum, strata
 from considerate.model.predict import INTERVAL, Recalibration, logit, sigmoid
+from considerate.model.reliability import EACH, EQUAL, Reliability, ReliabilityBin
 
-EQUAL = "equal classes"
 STEPS = 100  # of Newton, at most
 STREAM = 0xCA1B  # which users are in which fold
 Floats = NDArray[np.float64]
@@ -68,6 +69,37 @@ def reliability(
         float(-(w * np.log(seen)).sum() / total),
         auc(p, liked),
     )
+
+
+def reliability_bins(p: NDArray[Any], liked: NDArray[Any], weights: str | None = EQUAL, bins: int = 10) -> Reliability:
+    """The same for readers: bins that have pairs, each share with its 90 % interval.
+
+    The interval is Wilson's of the pairs of the bin as they were seen. Where classes weigh the same, its ends are moved
+    as the share is: weights multiply the odds of a like.
+    """
+    p, liked = _checked(p, liked)
+    table, w = reliability(p, liked, weights, bins), class_weights(liked, weights)
+    bin = np.minimum((p * bins).astype(np.int64), bins - 1)
+    factor = 1.0 if weights is None else float(w[liked][0] / w[~liked][0])
+    found = []
+    for k in np.flatnonzero(table.count).tolist():
+        low, high = (
+            end * factor / (end * factor + 1.0 - end)
+            for end in wilson_interval(int(liked[bin == k].sum()), int(table.count[k]))
+        )
+        share = float(np.clip(table.observed[k], low, high))  # to the last digit
+        predicted = float(np.clip(table.predicted[k], 0.0, 1.0))
+        found.append(ReliabilityBin(predicted, share, low, high, int(table.count[k])))
+    return Reliability(EACH if weights is None else EQUAL, table.calibration_error, tuple(found))
+
+
+def wilson_interval(successes: int, trials: int) -> tuple[float, float]:
+    """The 90 % interval of a share: all q that the normal approximation at q does not reject, |s - q| <= z sqrt(q (1 -
+    q) / n)."""
+    n, s, z = trials, successes / trials, INTERVAL
+    centre = (s + z * z / (2 * n)) / (1 + z * z / n)
+    half = z / (1 + z * z / n) * np.sqrt(s * (1 - s) / n + z * z / (4 * n * n))
+    return max(0.0, float(centre - half)), min(1.0, float(centre + half))
 
 
 def auc(p: NDArray[Any], liked: NDArray[Any]) -> float:
@@ -167,6 +199,17 @@ def recalibrated_by_others(
     random = np.random.Generator(np.random.Philox(key=[seed, STREAM]))
     fold = (random.permutation(len(people)) % folds)[user]
     return recalibrate_by_fold(p, liked, fold, weights)
+
+
+def recalibration_of(
+    p: NDArray[Any], liked: NDArray[Any], users: NDArray[Any], equal_classes: bool, seed: int
+) -> tuple[Recalibration, Reliability | None]:
+    """The line of all pairs, and how honest p' is where each pair has it from other users; None: too few of them."""
+    weights, reliability = EQUAL if equal_classes else None, None
+    line = fit_recalibration(p, liked, weights)
+    with suppress(ConsiderateError):
+        reliability = reliability_bins(recalibrated_by_others(p, liked, users, seed, weights=weights), liked, weights)
+    return line, reliability
 
 
 def recalibrate_by_fold(

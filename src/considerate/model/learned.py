@@ -14,6 +14,7 @@ from considerate.model.features import Importance
 from considerate.model.model import Model
 from considerate.model.names import IdArray
 from considerate.model.predict import Recalibration
+from considerate.model.reliability import Reliability
 from considerate.parameters import Chosen
 
 
@@ -83,6 +84,12 @@ class Learned:
     def recalibration_(self) -> Recalibration:
         """The slope and shift on the logit of p(like); 1 and 0 where none was fitted."""
         return self.model_.recalibration
+
+    @property
+    def reliability_(self) -> Reliability | None:
+        """p(like) against what was seen of the pairs that it was recalibrated on, by other users' recalibration; None
+        where there was none, or too few pairs."""
+        return self.model_.reliability
 
     @property
     def chosen_(self) -> Chosen | None:

@@ -95,6 +95,8 @@ def shared_tensors(model: Model) -> tuple[dict[str, Writable], dict[str, Any]]:
     about |= {flag: True for flag, name in LIMIT_FLAGS.items() if name in tensors}
     if model.walk_degree is not None:
         about["walk_degree"], tensors["walk_degree"] = True, model.walk_degree
+    if model.reliability is not None:
+        about["reliability"] = model.reliability.to_dict()
     if model.updates != NO_UPDATES:
         about["updates"] = asdict(model.updates)
     if model.events != NO_EVENTS:
@@ -313,6 +315,7 @@ def read_model(
         "converged": about["converged"],
         "parameters": about["parameters"],
         "recalibration": about["recalibration"],
+        "reliability": about["reliability"],
         "updates": about["updates"],
         "events": about["events"],
     }
