@@ -8,10 +8,12 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from browsers import PATIENCE, serious_faults
 from considerate import Recommender
+from considerate.service import honesty
 from likes import planted
 from service_fixtures import Client, running
 
@@ -20,7 +22,7 @@ COUNT = 12  # items that the page lists
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+def model_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows, columns = planted(USERS, ITEMS, seed=3).nonzero()
     likes = {"user": [f"u{row}" for row in rows], "item": [f"i{column}" for column in columns]}
     titles = {
@@ -28,7 +30,12 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     }
     path: Path = tmp_path_factory.mktemp("page") / "model"
     Recommender(factors=4, sweeps=4, opening=2, threads=1).fit(likes, titles=titles).save(path)
-    with running(path) as client:
+    return path
+
+
+@pytest.fixture(scope="module")
+def client(model_path: Path) -> Iterator[Client]:
+    with running(model_path) as client:
         yield client
 
 
@@ -149,6 +156,78 @@ def test_an_unknown_user_gets_a_sentence(browser: Any, client: Client) -> None:
     page.wait_for_selector("#problem:not([hidden])", timeout=PATIENCE)
     assert "Nothing is known of user" in page.text_content("#problem")
     page.close()
+
+
+def test_across_the_plane_is_popularity_or_p_considered(opened: Any, client: Client) -> None:
+    page, likes = opened("#like=i7&like=i12"), ["i7", "i12"]
+    assert page.is_checked("[name=across][value='']")
+    page.check("[name=across][value=considered]")
+    assert page.query_selector(".equal") is None  # equal score is no straight line there
+    assert "no straight line" in page.text_content("#plane-caption")
+    land = client.post("/v1/landscape", json={"likes": likes, "popularity": [0, 1.5], "lift": [0, 3]}).json()
+    chances = {item: (land["p_considered"][at], land["logit"][at]) for at, item in enumerate(land["item"])}
+    dots = page.eval_on_selector_all(
+        ".picked",
+        "dots => dots.map(dot => [dot.dataset.item, Number(dot.getAttribute('cx')), Number(dot.getAttribute('cy'))])",
+    )
+    assert [item for item, _, _ in dots] == listed(page)
+    p, logits = np.array([chances[item] for item, _, _ in dots]).T
+    x, y = np.array([place for _, *place in dots]).T
+    assert np.corrcoef(np.log(p / (1 - p)), x)[0, 1] == pytest.approx(1)  # on a logit scale, to the right
+    assert np.corrcoef(logits, y)[0, 1] == pytest.approx(-1)  # and upwards
+    assert "across=considered" in page.url
+    again = opened(page.url[len(f"{client.base_url}/") :])
+    assert again.is_checked("[name=across][value=considered]")
+    again.check("[name=across][value='']")
+    assert again.query_selector(".equal") is not None
+    assert "across" not in again.url
+    nobody = opened("#across=considered")  # whose likes say nothing yet
+    assert "by popularity" in nobody.text_content("#plane-caption")
+    assert nobody.query_selector(".equal") is not None
+    assert "seen ?" in nobody.text_content("#list .numbers")
+
+
+def test_is_p_honest(
+    browser: Any, opened: Any, client: Client, model_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = opened()
+    page.wait_for_selector("#honest p")
+    assert "Nobody has judged" in page.text_content("#honest")
+    monkeypatch.setattr(honesty, "FRESH", 0.0)
+    random = np.random.default_rng(0)
+    with running(model_path, events=str(tmp_path / "events.db")) as service:
+        shown = [(f"u{user}", f"i{item}") for user in range(60) for item in random.choice(ITEMS, 6, replace=False)]
+        service.post_events(*((*pair, ("like", "considered")[at % 3 > 0]) for at, pair in enumerate(shown)))
+        answer = service.get("/v1/reliability").json()
+        assert len(answer["bins"]) > 2
+        for width, scheme in ((1280, "light"), (390, "dark")):
+            page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+            page.set_default_timeout(PATIENCE)
+            page.goto(f"{service.base_url}/#user=u3")
+            page.wait_for_selector("#honest circle")
+            assert f"over {answer['pairs']} judged pairs" in page.text_content("#honest")
+            places = page.eval_on_selector_all(
+                "#honest circle", "dots => dots.map(dot => ['cx', 'cy'].map(name => Number(dot.getAttribute(name))))"
+            )
+            ends = page.eval_on_selector(
+                "#honest .ideal", "line => ['x1', 'x2', 'y1', 'y2'].map(name => Number(line.getAttribute(name)))"
+            )
+            for (x, y), bin in zip(places, answer["bins"], strict=True):
+                assert (x - ends[0]) / (ends[1] - ends[0]) == pytest.approx(bin["predicted"])
+                assert (y - ends[2]) / (ends[3] - ends[2]) == pytest.approx(bin["liked"])
+            page.click("#honest summary")
+            cells = page.eval_on_selector_all("#honest tbody td:last-child", "cells => cells.map(c => c.textContent)")
+            assert cells == [str(bin["pairs"]) for bin in answer["bins"]]
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+            box = page.eval_on_selector("#honest svg", "svg => [svg.getBBox().x, svg.getBBox().width, svg.clientWidth]")
+            assert box[0] >= 0  # nothing is cut off
+            assert box[0] + box[1] <= box[2]
+            assert serious_faults(page) == []
+            page.wait_for_selector("#list li")
+            page.click("#list li:first-child .like")  # of a user with events
+            page.wait_for_selector("#likes button")
+            assert page.is_hidden("#problem")
+            page.close()
 
 
 def test_by_keyboard_alone(opened: Any, client: Client) -> None:

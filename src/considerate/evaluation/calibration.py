@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from considerate.errors import ConsiderateError, DataError, UsageError
 from considerate.evaluation.bootstrap import Stratum, strata
 from considerate.model.predict import INTERVAL, Recalibration, logit, sigmoid
-from considerate.model.reliability import EACH, EQUAL, Reliability, ReliabilityBin
+from considerate.model.reliability import EACH, EQUAL, LikeReliability, ReliabilityBin
 
 STEPS = 100  # of Newton, at most
 STREAM = 0xCA1B  # which users are in which fold
@@ -71,7 +71,9 @@ def reliability(
     )
 
 
-def reliability_bins(p: NDArray[Any], liked: NDArray[Any], weights: str | None = EQUAL, bins: int = 10) -> Reliability:
+def reliability_bins(
+    p: NDArray[Any], liked: NDArray[Any], weights: str | None = EQUAL, bins: int = 10
+) -> LikeReliability:
     """The same for readers: bins that have pairs, each share with its 90 % interval.
 
     The interval is Wilson's of the pairs of the bin as they were seen. Where classes weigh the same, its ends are moved
@@ -90,7 +92,7 @@ def reliability_bins(p: NDArray[Any], liked: NDArray[Any], weights: str | None =
         share = float(np.clip(table.observed[k], low, high))  # to the last digit
         predicted = float(np.clip(table.predicted[k], 0.0, 1.0))
         found.append(ReliabilityBin(predicted, share, low, high, int(table.count[k])))
-    return Reliability(EACH if weights is None else EQUAL, table.calibration_error, tuple(found))
+    return LikeReliability(EACH if weights is None else EQUAL, table.calibration_error, tuple(found))
 
 
 def wilson_interval(successes: int, trials: int) -> tuple[float, float]:
@@ -203,7 +205,7 @@ def recalibrated_by_others(
 
 def recalibration_of(
     p: NDArray[Any], liked: NDArray[Any], users: NDArray[Any], equal_classes: bool, seed: int
-) -> tuple[Recalibration, Reliability | None]:
+) -> tuple[Recalibration, LikeReliability | None]:
     """The line of all pairs, and how honest p' is where each pair has it from other users; None: too few of them."""
     weights, reliability = EQUAL if equal_classes else None, None
     line = fit_recalibration(p, liked, weights)

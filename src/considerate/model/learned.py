@@ -14,7 +14,7 @@ from considerate.model.features import Importance
 from considerate.model.model import Model
 from considerate.model.names import IdArray
 from considerate.model.predict import Recalibration
-from considerate.model.reliability import Reliability
+from considerate.model.reliability import LikeReliability
 from considerate.parameters import Chosen
 
 
@@ -86,7 +86,7 @@ class Learned:
         return self.model_.recalibration
 
     @property
-    def reliability_(self) -> Reliability | None:
+    def reliability_(self) -> LikeReliability | None:
         """p(like) against what was seen of the pairs that it was recalibrated on, by other users' recalibration; None
         where there was none, or too few pairs."""
         return self.model_.reliability

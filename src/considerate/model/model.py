@@ -22,7 +22,7 @@ from considerate.model.features import LearnedFeatures
 from considerate.model.names import By, Names
 from considerate.model.predict import UNCHANGED, FoldIn, ItemColumns, Recalibration, like_probability, logit_moments
 from considerate.model.ranking import log_popularity
-from considerate.model.reliability import Reliability
+from considerate.model.reliability import LikeReliability
 from considerate.model.users import Users
 from considerate.parameters import FitPlan
 
@@ -94,7 +94,7 @@ class Model:
     # What features say of items, with the features of each; and of users.
     item_features: LearnedFeatures | None = field(default_factory=lambda: None)
     user_features: LearnedFeatures | None = field(default_factory=lambda: None)
-    reliability: Reliability | None = None  # of p(like), measured when it was recalibrated
+    reliability: LikeReliability | None = None  # of p(like), measured when it was recalibrated
 
     @property
     def user_count(self) -> int:

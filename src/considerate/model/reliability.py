@@ -20,7 +20,7 @@ class ReliabilityBin(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Reliability:
+class LikeReliability:
     """Whether p(like) is honest: of the pairs that were judged and got p, how many were liked."""
 
     weights: str  # "equal classes": liked and not liked pairs weigh the same in total; "each pair": every pair does
@@ -36,7 +36,7 @@ class Reliability:
         return {"weights": self.weights, "error": self.error, "bins": [bin._asdict() for bin in self.bins]}
 
     @classmethod
-    def parse(cls, given: Any) -> Reliability:
+    def parse(cls, given: Any) -> LikeReliability:
         """What `to_dict` gave; ValueError where it cannot be that."""
         if not isinstance(given, dict) or given.keys() != {field.name for field in fields(cls)}:
             raise ValueError("its reliability is not described by weights, error and bins")

@@ -21,7 +21,7 @@ from considerate.errors import UsageError
 from considerate.inference.posterior import Gamma, Precisions, padded
 from considerate.model.model import NO_EVENTS, NO_UPDATES, LearnedEvents, Updates
 from considerate.model.predict import UNCHANGED, Recalibration
-from considerate.model.reliability import Reliability
+from considerate.model.reliability import LikeReliability
 from considerate.parameters import Chosen, Parameters, check_setting
 from considerate.storage.container import StoredTensors, Writable, shown
 
@@ -513,7 +513,7 @@ SHARED_FIELDS: Fields = {
     "chosen": lambda given: Chosen.parse(None if given is MISSING else given),
     "converged": bool,
     "recalibration": _recalibration,
-    "reliability": lambda given: None if given is MISSING else Reliability.parse(given),
+    "reliability": lambda given: None if given is MISSING else LikeReliability.parse(given),
     "precisions": _precisions,
     "settings": _settings,
     "parameters": dict,

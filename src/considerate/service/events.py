@@ -42,6 +42,18 @@ create index if not exists events_of_user on events (user, sequence);
 create table if not exists keys (hash blob primary key, sequence integer not null) without rowid;
 create table if not exists erased (hash blob primary key) without rowid;
 """
+JUDGED = f"""
+with recent as (select user, item, kind, sequence from events where sequence > :after),
+earlier as (
+    select events.user, events.item from (select distinct user from recent) as people
+    join events on events.user = people.user where events.sequence <= :after
+)
+select user, item, min(sequence) as first,
+    max(case kind when {KINDS.index("like")} then sequence else 0 end)
+    > max(case kind when {KINDS.index("unlike")} then sequence else 0 end)
+from recent where (user, item) not in earlier
+group by user, item having max(kind != {KINDS.index("unlike")}) order by first desc limit :most
+"""
 
 
 class NewEvent(NamedTuple):
@@ -60,6 +72,15 @@ class EventRow(NamedTuple):
     item: str
     kind: str
     seconds: int  # since 1970
+
+
+class JudgedPair(NamedTuple):
+    """An item that a user considered."""
+
+    user: str
+    item: str
+    sequence: int  # of the first event of the pair
+    liked: bool  # after its last event
 
 
 class EventLog(NamedTuple):
@@ -149,6 +170,23 @@ class EventStore:
         except sqlite3.Error as error:
             raise EventsUnavailable(str(error)) from error
         return [EventRow(sequence, item, KINDS[kind], seconds) for sequence, item, kind, seconds in rows]
+
+    def mark(self) -> tuple[int, int]:
+        """(the last sequence number, how many times anyone was erased): what is read changes only with it."""
+        try:
+            connection = self._reader()
+            last = connection.execute("select max(sequence) from events").fetchone()[0]
+            return last or 0, self._erasures(connection)
+        except sqlite3.Error as error:
+            raise EventsUnavailable(str(error)) from error
+
+    def judged(self, after: int, most: int) -> list[JudgedPair]:
+        """The latest pairs that were liked or considered after a sequence number, and that have no event before it."""
+        try:
+            rows = self._reader().execute(JUDGED, {"after": after, "most": most}).fetchall()
+        except sqlite3.Error as error:
+            raise EventsUnavailable(str(error)) from error
+        return [JudgedPair(user, item, first, bool(liked)) for user, item, first, liked in rows]
 
     def everything(self) -> EventLog:
         """All events and erasures of one moment, for a refit."""

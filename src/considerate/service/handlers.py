@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,6 +15,7 @@ from considerate.errors import ModelFileError
 from considerate.service import answers, schemas
 from considerate.service.call import JSON, Call
 from considerate.service.events import EventStore, NewEvent
+from considerate.service.honesty import Honesty
 from considerate.service.metrics import Metrics
 from considerate.service.openapi import docs_page, document
 from considerate.service.page_files import PAGE_HEADERS, page_files
@@ -38,6 +39,7 @@ class Handlers:
     scoring: Scoring
     threads: Threads
     draining: bool = False  # the service shuts down
+    honesty: Honesty = field(default_factory=Honesty)
 
     # --- Recommendations ---
 
@@ -103,6 +105,10 @@ class Handlers:
 
     async def model(self, call: Call) -> Response:
         return json_response(answers.model_answer(self.scoring.served(), self.events))
+
+    async def reliability(self, call: Call) -> Response:
+        served = self.scoring.served()
+        return json_response(await self.threads.in_thread(self.honesty.answer, served, self.events))
 
     async def reload(self, call: Call) -> Response:
         try:

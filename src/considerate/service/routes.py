@@ -90,6 +90,13 @@ ROUTES = (
     ),
     Route("GET", "/v1/model", "model", "The model that is served", schemas.ModelAnswer),
     Route(
+        "GET",
+        "/v1/reliability",
+        "reliability",
+        "Whether p(like) is honest, by what users did since the model was trained, or by what is stored with it",
+        schemas.ReliabilityAnswer,
+    ),
+    Route(
         "POST",
         "/v1/events",
         "store_events",

@@ -284,6 +284,29 @@ class ModelAnswer(msgspec.Struct):
     event_sequence: int  # of the last event that a refit has put into the model; 0: there was none
 
 
+class JudgedBin(msgspec.Struct):
+    """Judged pairs whose p(like) is about the same."""
+
+    predicted: float  # mean of p(like)
+    liked: float  # share that was liked
+    low: float  # its 90 % interval
+    high: float
+    pairs: int
+
+
+class ReliabilityAnswer(msgspec.Struct):
+    """Whether p(like) is honest: of the pairs that were judged and got p, how many were liked."""
+
+    model: str
+    source: Literal["events", "model"] | None  # None: there is nothing to tell it by yet
+    weights: (
+        Literal["each pair", "equal classes"] | None
+    )  # "equal classes": liked and not liked weigh the same in total
+    pairs: int
+    error: float | None  # mean over pairs of |liked - predicted| of their bin
+    bins: list[JudgedBin]
+
+
 class ReloadAnswer(msgspec.Struct):
     model: str
     changed: bool

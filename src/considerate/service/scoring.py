@@ -358,12 +358,17 @@ def user_batch(people: list[Person], ranker: Ranker) -> UserBatch:
 
 
 def _after(served: ServedModel, liked: set[int], events: list[EventOfUser]) -> Taste:
-    """Likes after all events, and what was considered; items that the model does not know change nothing yet."""
+    """Likes after all events, and what was considered."""
     if not events:
         return Taste(liked, [])
-    likes, shown = set(liked), dict[int, None]()
     rows = served.items.rows(np.array([item for _, item, _ in events], object), unknown=True).tolist()
-    for row, (_, _, kind) in zip(rows, events):
+    return taste_after(liked, rows, [kind for _, _, kind in events])
+
+
+def taste_after(liked: set[int], rows: Sequence[int], kinds: Sequence[int]) -> Taste:
+    """The same by rows; items that the model does not know, row -1, change nothing yet."""
+    likes, shown = set(liked), dict[int, None]()
+    for row, kind in zip(rows, kinds):
         if row < 0:
             continue
         if kind == LIKE:

@@ -33,6 +33,7 @@ async function ask(path, body, signal) {
 }
 
 export const model = () => ask("/v1/model");
+export const reliability = () => ask("/v1/reliability");
 export const search = (q, signal) => ask(`/v1/items?${new URLSearchParams({ q, n: 12 })}`, undefined, signal);
 export const item = (item, signal) => ask(`/v1/items/${encodeURIComponent(item)}`, undefined, signal);
 export const similar = (item, n) => ask(`/v1/items/${encodeURIComponent(item)}/similar?n=${n}`);

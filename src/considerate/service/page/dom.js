@@ -24,8 +24,8 @@ function fill(element, attributes, children) {
 export const number = (value, digits = 2) => value.toFixed(digits).replace("-", "\u2212");
 
 // Of a probability, with a digit more near 0 and 1; the space does not break.
-export const percent = (p) => `${number(100 * p, p > 0.01 && p < 0.985 ? 0 : 1)}\u00a0%`;
+export const percent = (p, digits = p > 0.01 && p < 0.985 ? 0 : 1) => `${number(100 * p, digits)}\u00a0%`;
 
-export const sigmoid = (a) => 1 / (1 + Math.exp(-a));
+export const logit = (p) => Math.log(p / (1 - p));
 
 export const calm = matchMedia("(prefers-reduced-motion: reduce)");

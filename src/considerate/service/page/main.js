@@ -64,7 +64,7 @@ function unpacked(answer) {
     p_like: answer.p_like[at],
     low: answer.low[at],
     high: answer.high[at],
-    p_considered: answer.p_considered[at] ?? 0,
+    p_considered: answer.p_considered[at], // null: nothing says how much is considered
   }));
   for (const item of found) titles.set(item.item, item.title);
   const left = answer.total - found.length;
@@ -94,7 +94,7 @@ function show() {
   for (const item of items) item.score = item.logit + popularity * item.log_popularity + lift * item.lift;
   const picked = items.toSorted((a, b) => b.score - a.score).slice(0, COUNT);
   list.show(picked, state.item === null ? null : asId(state.item), { why: choose, like, point });
-  plane.show(items, picked, { popularity, lift }, pointed);
+  plane.show(items, picked, { popularity, lift }, pointed, state.across);
   for (const [name, value] of Object.entries({ popularity, lift })) {
     byId(name).value = value;
     byId(`${name}-value`).textContent = number(value);
@@ -178,6 +178,12 @@ function listen() {
       write();
       show();
     });
+  for (const choice of document.querySelectorAll("[name=across]"))
+    choice.addEventListener("change", () => {
+      state.across = choice.value || null;
+      write();
+      show();
+    });
   byId("known").addEventListener("submit", (event) => {
     event.preventDefault();
     const user = byId("user").value.trim();
@@ -205,7 +211,7 @@ async function begin() {
   model.integers = typeof first[0]?.item === "number";
   byId("about").textContent = `${model.users} users, ${model.items} items, ${model.likes} likes. What people like, told apart from what they see.`;
   byId("lift").disabled = model.lift === null;
-  honest.show(model.reliability);
+  api.reliability().then(honest.show).catch(fail);
   listen();
   await ask();
   await tastes();
