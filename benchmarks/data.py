@@ -14,6 +14,7 @@ from benchmarks.report import THREADS
 from considerate import Recommender, read_interactions
 from considerate.data.graph import Adjacency, Graph
 from considerate.data.vocabulary import Vocabulary
+from considerate.evaluation.protocol import graph_of
 from considerate.inference.hidden import Consideration
 from considerate.inference.posterior import Gamma, Precisions, Side
 from considerate.kernels import compiled
@@ -39,8 +40,7 @@ def real(folder: str) -> Graph | None:
     path = data / folder / file
     if not path.exists():
         return None
-    likes = read_interactions(path, where=rule)
-    return Graph.from_pairs(likes.users, likes.items, len(likes.user_ids), len(likes.item_ids))
+    return graph_of(read_interactions(path, where=rule))
 
 
 def movielens() -> Graph | None:

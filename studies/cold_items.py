@@ -12,7 +12,6 @@ out, with features and without. `--set coat` has these lines alone, for features
 
 from __future__ import annotations
 
-import argparse
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -34,6 +33,7 @@ from considerate.data.graph import Adjacency, Graph
 from considerate.data.read_features import read_features
 from considerate.evaluation.bootstrap import paired_interval
 from considerate.evaluation.metrics import ndcg, rank_scores
+from considerate.evaluation.protocol import graph_of
 from considerate.evaluation.ranks import Ranks, held_ranks
 from considerate.evaluation.scorer import ModelScorer, likes_matrix
 from considerate.evaluation.split import one_per_user
@@ -41,7 +41,7 @@ from considerate.kernels import compiled
 from considerate.model.model import Model
 from considerate.study.fits import some_users
 from considerate.study.peers import ALS, BPR, fit_peer
-from studies.movielens import default_folder
+from studies.options import study_parser
 
 SHARE, STREAM = 0.1, 0xC01D  # of the items, hidden
 USERS_AT_ONCE = 512
@@ -95,7 +95,7 @@ def matrix_of(features: Features) -> Any:
 def load(folder: Path, name: str) -> tuple[Graph, Features]:
     likes_file, where, items_file, columns = SETS[name]
     likes = read_interactions(folder / name / likes_file, where=where)
-    graph = Graph.from_pairs(likes.users, likes.items, len(likes.user_ids), len(likes.item_ids))
+    graph = graph_of(likes)
     return graph, read_features(folder / name / items_file, "item", columns=columns).align(likes.item_ids)
 
 
@@ -217,7 +217,7 @@ def compare_warm(graph: Graph, features: Features, seed: int) -> None:
 def compare_coat(folder: Path, splits: int = 5) -> None:
     """Coat's likes, one of each user held out, with the features of both sides; beside ALS with its usual settings."""
     likes = read_interactions(folder / "coat" / "train.parquet", where="rating >= 4")
-    graph = Graph.from_pairs(likes.users, likes.items, len(likes.user_ids), len(likes.item_ids))
+    graph = graph_of(likes)
     tables = {}
     for side, ids in (("item", likes.item_ids), ("user", likes.user_ids)):
         table = pq.read_table(folder / "coat" / f"{side}_features.parquet")
@@ -242,9 +242,7 @@ def compare_coat(folder: Path, splits: int = 5) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--data", type=Path, default=default_folder())
-    parser.add_argument("--set", choices=[*SETS, "coat"], action="append")
+    parser = study_parser(__doc__, [*SETS, "coat"])
     parser.add_argument("--split", type=int, default=0)
     options = parser.parse_args()
     for name in options.set or [*SETS, "coat"]:

@@ -11,7 +11,6 @@ bootstrap over users.
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,7 @@ from considerate.kernels.threads import LocalBackend
 from considerate.model.model import Model
 from considerate.model.predict import UNCHANGED
 from considerate.study.peers import training_matrix
-from studies.movielens import default_folder
+from studies.options import study_parser
 from studies.quality import SETS
 
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -70,10 +69,7 @@ def run(label: str, settings: dict[str, Any], held: HeldOut, users: Any, items: 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--data", type=Path, default=default_folder())
-    parser.add_argument("--set", choices=list(SETS), action="append")
-    parser.add_argument("--only", choices=list(SETTINGS), action="append")
+    parser = study_parser(__doc__, SETS, SETTINGS)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     for name in options.set or ["ml-1m"]:

@@ -16,9 +16,7 @@ item of several genres counts for each. Columns:
 
 from __future__ import annotations
 
-import argparse
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,10 +24,10 @@ from numpy.typing import NDArray
 
 from considerate import Recommender, read_interactions
 from considerate.data.categories import Categories, read_categories
-from considerate.data.graph import Graph
+from considerate.evaluation.protocol import graph_of
 from considerate.evaluation.split import HeldOut, share_per_user
 from considerate.study.peers import training_matrix
-from studies.movielens import default_folder
+from studies.options import study_parser
 from studies.quality import SETS
 
 LENGTH = 20
@@ -78,14 +76,12 @@ def measure(model: Recommender, split: HeldOut, genres: Categories, **ranking: A
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--data", type=Path, default=default_folder())
-    parser.add_argument("--set", choices=["ml-1m", "anime-5k-users"], action="append")
+    parser = study_parser(__doc__, ["ml-1m", "anime-5k-users"])
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     for name in options.set or ["ml-1m", "anime-5k-users"]:
         likes = read_interactions(options.data / name / "ratings.parquet", where=SETS[name])
-        graph = Graph.from_pairs(likes.users, likes.items, len(likes.user_ids), len(likes.item_ids))
+        graph = graph_of(likes)
         known = read_categories(options.data / name / "items.parquet")
         genres: Categories = {row: known.get(likes.item_ids.id_of(row), ()) for row in range(len(likes.item_ids))}
         split = share_per_user(graph, options.seed, 0.1)

@@ -4,29 +4,22 @@
 
 First, on data simulated from the model (studies/recovery.py): the share of true logits that 90 % intervals hold, with
 the true H given and with H drawn, and the RMSE of the logit. Then, on real likes: the figures of studies/quality.py on
-validation splits, the CPU seconds of a fit, and the megabytes of its posterior.
+validation splits, the CPU seconds of a fit, and the megabytes of its posterior. With --set only the latter is done.
 """
 
 from __future__ import annotations
 
-import argparse
-import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from considerate.data import read_interactions
-from considerate.data.graph import Graph
-from considerate.evaluation.ranks import weighted_ranks
-from considerate.evaluation.report import TAIL
-from considerate.evaluation.split import HeldOut, one_per_user, validation
-from considerate.fitting.tuning import ScoreParts, mean_rank, top_score
+from considerate.evaluation.protocol import graph_of
+from considerate.evaluation.split import HeldOut
 from considerate.inference.posterior import Posterior
 from considerate.kernels.threads import LocalBackend
-from considerate.parameters import RANKING_WEIGHTS
-from considerate.study.fits import Compute, fit_ours, some_users
-from studies.movielens import default_folder
+from studies.options import study_parser
+from studies.quality import measure, validation_splits
 from studies.recovery import CASES, fit_drawn, fit_known
 
 KNOWN: dict[str, dict[str, Any]] = {
@@ -78,32 +71,21 @@ def ranking(name: str, settings: dict[str, Any], splits: list[HeldOut]) -> None:
     rows = []
     for seed, held in enumerate(splits):
         with LocalBackend() as backend:
-            begun = time.process_time()
-            model, _ = fit_ours(held.train, settings, Compute(seed, backend.threads, backend.map))
-            seconds = time.process_time() - begun
-            parts = ScoreParts(model.posterior, model.log_popularity, model.consideration, model.plan.sharpness)
-            weights = [RANKING_WEIGHTS[model.plan.consideration], (0.0, 0.0)]
-            ranks, liking = weighted_ranks(parts.rows(held.seen), parts.log_pi, weights, held, backend.map)
-        tail = liking.scores[held.train.by_item.degrees[held.items] < TAIL].mean()
-        size = posterior_bytes(model.posterior) / 1e6
-        rows.append([mean_rank(ranks), top_score(ranks), tail, len(model.bounds) - 1, seconds, size])
+            found = measure(settings, held, seed, backend)
+        rows.append([*found.figures, posterior_bytes(found.model.posterior) / 1e6])
     rank, top, tail, sweeps, seconds, size = np.mean(rows, axis=0)
     print(f"| {name} | {rank:.4f} | {top:.4f} | {tail:.4f} | {sweeps:g} | {seconds:.1f} | {size:.1f} |", flush=True)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--data", type=Path, default=default_folder())
-    parser.add_argument("--set", choices=SETS, action="append", help="real likes alone, of these")
+    parser = study_parser(__doc__, SETS, REAL)
     parser.add_argument("--splits", type=int, default=2)
-    parser.add_argument("--only", choices=list(REAL), action="append", help="of real likes, these settings alone")
     options = parser.parse_args()
     if not options.set:
         coverage()
     for name in options.set or SETS:
-        likes = read_interactions(options.data / name / "ratings.parquet", where="rating >= 4")
-        graph = Graph.from_pairs(likes.users, likes.items, len(likes.user_ids), len(likes.item_ids))
-        splits = [some_users(validation(one_per_user(graph, seed), seed), seed) for seed in range(options.splits)]
+        graph = graph_of(read_interactions(options.data / name / "ratings.parquet", where="rating >= 4"))
+        splits = validation_splits(graph, options.splits)
         print(f"\n{name}: {graph.user_count} users, {graph.item_count} items, {graph.edges} likes\n")
         print("| setting | S_rank | NDCG@20 | tail, by liking | sweeps | CPU s | MB of posterior |")
         print("|---|---|---|---|---|---|---|")

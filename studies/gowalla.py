@@ -12,11 +12,9 @@ first settings, as published, are printed beside them.
 
 from __future__ import annotations
 
-import argparse
 import os
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,6 +23,7 @@ from considerate import Recommender
 from considerate.data import read_interactions
 from considerate.data.graph import Graph
 from considerate.evaluation.metrics import ndcg, recall
+from considerate.evaluation.protocol import graph_of
 from considerate.evaluation.ranks import Ranks, held_ranks
 from considerate.evaluation.scorer import ModelScorer, Scorer
 from considerate.evaluation.split import HeldOut, given_likes, share_per_user
@@ -32,7 +31,7 @@ from considerate.fitting.tuning import ScoreParts, Weights, best_weights, weight
 from considerate.kernels.threads import LocalBackend
 from considerate.study.fits import some_users
 from considerate.study.peers import ALS, GFCF, Peer, Walk, fit_peer, training_matrix
-from studies.movielens import default_folder
+from studies.options import study_parser
 
 K = 20  # places of a list that count
 COMMON: dict[str, Any] = {"consideration": "walk", "neighbours": 500, "mixing": 0.05, "tolerance": 0.0}
@@ -150,8 +149,7 @@ def make_peers(names: list[str], factors: list[int]) -> list[Peer]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--data", type=Path, default=default_folder())
+    parser = study_parser(__doc__)
     parser.add_argument("--factors", type=int, nargs="*", default=[64])
     parser.add_argument("--tune", action="store_true", help="only the trials; nothing of the test is read")
     parser.add_argument("--peers", nargs="*", choices=["walk", "GF-CF", "ALS"], default=["walk", "GF-CF"])
@@ -159,7 +157,7 @@ def main() -> None:
     options = parser.parse_args()
     folder = options.data / "gowalla-lightgcn"
     train = read_interactions(folder / "train.parquet")
-    graph = Graph.from_pairs(train.users, train.items, len(train.user_ids), len(train.item_ids))
+    graph = graph_of(train)
     held = some_users(share_per_user(graph, seed=0, share=0.1), seed=0)
     print("Gowalla, Recall@20 / NDCG@20 and seconds of the fit")
     test = None if options.tune else given_likes(train, read_interactions(folder / "test.parquet"))

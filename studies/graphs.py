@@ -13,11 +13,9 @@ by AUC or by hits@50. No test edge is read before. Differences are of our score 
 
 from __future__ import annotations
 
-import argparse
 import warnings
 from collections.abc import Callable
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,7 +31,7 @@ from considerate.evaluation.links import METRICS, LinkTest, Pairs, hide_edges
 from considerate.fitting.vertices import LIFTS, POPULARITIES
 from considerate.model.links import link_parts
 from considerate.parameters import GraphParameters
-from studies.movielens import default_folder
+from studies.options import study_parser
 
 GRAPHS = {
     "ego-facebook": "graphs/ego-facebook.parquet",
@@ -156,9 +154,8 @@ def show(name: str, whole: Adjacency, splits: list[dict[str, dict[str, float]]])
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m studies.graphs", description=__doc__.splitlines()[0])
+    parser = study_parser(__doc__)
     parser.add_argument("--graphs", nargs="+", choices=GRAPHS, default=list(GRAPHS))
-    parser.add_argument("--data", type=Path, default=default_folder(), help="the folder of the data sets")
     parser.add_argument("--splits", type=int, help="5 if not given, 3 of graphs of over 50,000 edges")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")

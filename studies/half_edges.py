@@ -9,10 +9,8 @@ likes against ratings of 1 to 3 as in `studies.considered`.
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 
@@ -22,16 +20,15 @@ from considerate.kernels.threads import LocalBackend
 from considerate.parameters import FitPlan
 from considerate.study.material import drawn_hidden
 from studies.considered import load, run
-from studies.movielens import default_folder
+from studies.options import study_parser
 
 BINS = np.array([1, 5, 10, 32, 100, 316, 1000, 10**9])
 SCHEMES = {"half-edges": "half-edges", "drawn by popularity": "sampled", "closed form": "expected"}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = study_parser(__doc__)
     parser.add_argument("--negatives", type=float, default=1.0)
-    parser.add_argument("--data", type=Path, default=default_folder())
     arguments = parser.parse_args()
     held, users, items = load(arguments.data, "ml-1m", 0)
     graph, plan = held.train, FitPlan(negatives=arguments.negatives)

@@ -9,9 +9,7 @@ out among the workers.
 
 from __future__ import annotations
 
-import argparse
 import time
-from pathlib import Path
 from typing import Any
 
 from considerate import read_interactions
@@ -21,9 +19,10 @@ from considerate.distributed.messages import PartitionSetup
 from considerate.distributed.partitions import make_partition
 from considerate.distributed.pools import LocalPool, size_of
 from considerate.distributed.runners import make_runner
+from considerate.evaluation.protocol import graph_of
 from considerate.inference.hidden import popularity_weights
 from considerate.parameters import FitPlan
-from studies.movielens import default_folder
+from studies.options import study_parser
 
 WAYS = {
     "plain": {},
@@ -73,12 +72,10 @@ def run(graph: Graph, way: str, workers: int) -> list[tuple[float, float, float]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--data", type=Path, default=default_folder())
+    parser = study_parser(__doc__)
     parser.add_argument("--workers", type=int, default=8)
     options = parser.parse_args()
-    likes = read_interactions(options.data / "ml-1m" / "ratings.parquet", where="rating >= 4")
-    graph = Graph.from_pairs(likes.users, likes.items, len(likes.user_ids), len(likes.item_ids))
+    graph = graph_of(read_interactions(options.data / "ml-1m" / "ratings.parquet", where="rating >= 4"))
     runs = {way: run(graph, way, options.workers) for way in WAYS}
     target = runs["plain"][TARGET][0]
     print(f"MovieLens-1M, K = 20, c = 1, expected; {options.workers} workers of one thread. Until the bound is that of")

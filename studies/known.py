@@ -14,7 +14,6 @@ likes among all items that a user has not liked in training.
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,7 +35,7 @@ from considerate.model.model import Model
 from considerate.model.predict import UNCHANGED
 from considerate.study.peers import training_matrix
 from studies.considered import load
-from studies.movielens import default_folder
+from studies.options import study_parser
 
 LIKES_ALONE = "likes alone"
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -114,10 +113,7 @@ def run(label: str, settings: dict[str, Any], data: Data, seed: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--data", type=Path, default=default_folder())
-    parser.add_argument("--set", choices=list(COMMON), action="append")
-    parser.add_argument("--only", choices=list(SETTINGS), action="append")
+    parser = study_parser(__doc__, COMMON, SETTINGS)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     for name in options.set or COMMON:

@@ -8,10 +8,7 @@ training, and the classification error on held-out likes by the user's degree.
 
 from __future__ import annotations
 
-import argparse
-import os
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,12 +16,14 @@ from numpy.typing import NDArray
 
 from considerate import Recommender, read_interactions
 from considerate.data.graph import Graph
+from considerate.evaluation.protocol import graph_of
 from considerate.evaluation.ranks import held_ranks
 from considerate.evaluation.scorer import ModelScorer
 from considerate.evaluation.split import HeldOut, one_per_user
 from considerate.kernels.threads import LocalBackend
 from considerate.model.ranking import SCORES
 from considerate.study.peers import training_matrix
+from studies.options import study_parser
 
 ITEM_BINS = np.array([1, 10, 32, 100, 316, 1000, 10**9])
 USER_BINS = np.array([1, 10, 20, 80, 10**9])
@@ -50,11 +49,6 @@ def mean_by_bin(
     means = np.full(len(counts), np.nan)
     np.divide(totals, counts, out=means, where=counts > 0)
     return means, counts
-
-
-def default_folder() -> Path:
-    """CONSIDERATE_DATA, else ../shared/data."""
-    return Path(os.environ.get("CONSIDERATE_DATA", Path(__file__).parents[1] / ".." / "shared" / "data"))
 
 
 def evaluate(model: Recommender, split: HeldOut) -> dict[str, NDArray[Any]]:
@@ -102,13 +96,11 @@ def run(graph: Graph, name: str, splits: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--data", type=Path, default=default_folder())
+    parser = study_parser(__doc__)
     parser.add_argument("--splits", type=int, default=5)
     parser.add_argument("--model", choices=list(MODELS), action="append")
     options = parser.parse_args()
-    likes = read_interactions(options.data / "ml-1m" / "ratings.parquet", where="rating >= 4")
-    graph = Graph.from_pairs(likes.users, likes.items, len(likes.user_ids), len(likes.item_ids))
+    graph = graph_of(read_interactions(options.data / "ml-1m" / "ratings.parquet", where="rating >= 4"))
     print(f"MovieLens-1M, rated 4 or 5: {graph.user_count} users, {graph.item_count} items, {graph.edges} edges")
     for name in options.model or MODELS:
         run(graph, name, options.splits)

@@ -10,23 +10,24 @@ best mean S_rank, with its weights of the first split; sweeps, and CPU seconds o
 
 from __future__ import annotations
 
-import argparse
 import time
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from considerate.data import read_interactions
 from considerate.data.graph import Graph
+from considerate.evaluation.protocol import graph_of
 from considerate.evaluation.ranks import weighted_ranks
 from considerate.evaluation.report import TAIL
 from considerate.evaluation.split import HeldOut, one_per_user, validation
 from considerate.fitting.tuning import ScoreParts, best_weights, mean_rank, top_score, weight_curve
 from considerate.kernels.threads import LocalBackend
+from considerate.model.model import Model
 from considerate.parameters import RANKING_WEIGHTS
 from considerate.study.fits import Compute, fit_ours, some_users
-from studies.movielens import default_folder
+from studies.options import study_parser
 
 SETS = {"ml-1m": "rating >= 4", "anime-5k-users": "rating >= 8", "goodbooks-10k-v1": "rating >= 4"}
 TRIED: dict[str, dict[str, Any]] = {
@@ -51,9 +52,29 @@ TRIED: dict[str, dict[str, Any]] = {
 }
 
 
-def load(folder: Path, name: str) -> Graph:
-    likes = read_interactions(folder / name / "ratings.parquet", where=SETS[name])
-    return Graph.from_pairs(likes.users, likes.items, len(likes.user_ids), len(likes.item_ids))
+@dataclass(frozen=True)
+class Measured:
+    """A fit to the training part of a split, and how it ranks what is held out."""
+
+    model: Model
+    parts: ScoreParts
+    figures: tuple[float, ...]  # S_rank, NDCG@20, S_rank of the tail by liking, sweeps, CPU seconds
+
+
+def validation_splits(graph: Graph, count: int) -> list[HeldOut]:
+    return [some_users(validation(one_per_user(graph, seed), seed), seed) for seed in range(count)]
+
+
+def measure(settings: dict[str, Any], held: HeldOut, seed: int, backend: LocalBackend) -> Measured:
+    """Fit and rank, with the default weights of popularity and lift."""
+    begun = time.process_time()
+    model, _ = fit_ours(held.train, settings, Compute(seed, backend.threads, backend.map))
+    seconds = time.process_time() - begun
+    parts = ScoreParts(model.posterior, model.log_popularity, model.consideration, model.plan.sharpness)
+    weights = [RANKING_WEIGHTS[model.plan.consideration], (0.0, 0.0)]
+    ranks, liking = weighted_ranks(parts.rows(held.seen), parts.log_pi, weights, held, backend.map)
+    tail = float(liking.scores[held.train.by_item.degrees[held.items] < TAIL].mean())
+    return Measured(model, parts, (mean_rank(ranks), top_score(ranks), tail, len(model.bounds) - 1, seconds))
 
 
 def run(name: str, settings: dict[str, Any], splits: list[HeldOut]) -> None:
@@ -61,31 +82,22 @@ def run(name: str, settings: dict[str, Any], splits: list[HeldOut]) -> None:
     rows, best = [], ""
     for seed, held in enumerate(splits):
         with LocalBackend() as backend:
-            begun = time.process_time()
-            model, _ = fit_ours(held.train, settings, Compute(seed, backend.threads, backend.map))
-            seconds = time.process_time() - begun
-            parts = ScoreParts(model.posterior, model.log_popularity, model.consideration, model.plan.sharpness)
-            weights = [RANKING_WEIGHTS[model.plan.consideration], (0.0, 0.0)]
-            ranks, liking = weighted_ranks(parts.rows(held.seen), parts.log_pi, weights, held, backend.map)
-            weights_best, highest = best_weights(weight_curve(parts, held, mean_rank, backend.map))
-        tail = liking.scores[held.train.by_item.degrees[held.items] < TAIL].mean()
-        rows.append([mean_rank(ranks), top_score(ranks), tail, highest, len(model.bounds) - 1, seconds])
-        best = best or "{:g}, {:g}".format(*weights_best)
-    rank, top, tail, highest, sweeps, seconds = np.mean(rows, axis=0)
+            found = measure(settings, held, seed, backend)
+            weights, highest = best_weights(weight_curve(found.parts, held, mean_rank, backend.map))
+        rows.append([*found.figures, highest])
+        best = best or "{:g}, {:g}".format(*weights)
+    rank, top, tail, sweeps, seconds, highest = np.mean(rows, axis=0)
     quality = f"{rank:.4f} | {top:.4f} | {tail:.4f} | {highest:.4f} ({best})"
     print(f"| {name} | {quality} | {sweeps:g} | {seconds:.1f} |", flush=True)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--data", type=Path, default=default_folder())
-    parser.add_argument("--set", choices=list(SETS), action="append")
+    parser = study_parser(__doc__, SETS, TRIED)
     parser.add_argument("--splits", type=int, default=1)
-    parser.add_argument("--only", choices=list(TRIED), action="append")
     options = parser.parse_args()
     for name in options.set or SETS:
-        graph = load(options.data, name)
-        splits = [some_users(validation(one_per_user(graph, seed), seed), seed) for seed in range(options.splits)]
+        graph = graph_of(read_interactions(options.data / name / "ratings.parquet", where=SETS[name]))
+        splits = validation_splits(graph, options.splits)
         print(f"\n{name}: {graph.user_count} users, {graph.item_count} items, {graph.edges} likes\n")
         print("| setting | S_rank | NDCG@20 | tail, by liking | best S_rank (weights) | sweeps | CPU s |")
         print("|---|---|---|---|---|---|---|")

@@ -19,7 +19,6 @@ after, and on MovieLens-1M, held-out likes against ratings of 1 to 3, classes we
 
 from __future__ import annotations
 
-import argparse
 import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -41,7 +40,7 @@ from considerate.simulation.degrees import PowerLaw
 from considerate.simulation.simulate import ModelSample, simulate_from_model
 from considerate.study.peers import training_matrix
 from studies.considered import load
-from studies.movielens import default_folder
+from studies.options import study_parser
 
 Floats = NDArray[np.float64]
 
@@ -203,9 +202,8 @@ def tilts(folder: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = study_parser(__doc__)
     parser.add_argument("--tilt", action="store_true", help="p(like) at several tilts")
-    parser.add_argument("--data", type=Path, default=default_folder())
     options = parser.parse_args()
     if options.tilt:
         tilts(options.data)

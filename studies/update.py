@@ -14,7 +14,6 @@ users is held out. It is fitted again after 1, 7 and 30 updates.
 
 from __future__ import annotations
 
-import argparse
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +27,7 @@ from considerate.data import Interactions, read_interactions
 from considerate.parameters import DRIFT
 from considerate.simulation.degrees import PowerLaw
 from considerate.simulation.simulate import simulate_from_model
-from studies.movielens import default_folder
+from studies.options import study_parser
 
 UPDATES, MARKS = 30, (1, 7, 30)
 Ints = NDArray[np.int64]
@@ -138,9 +137,7 @@ def run(name: str, stream: Stream, drift: float) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--data", type=Path, default=default_folder())
-    parser.add_argument("--set", choices=["ml-100k", "simulated"], action="append")
+    parser = study_parser(__doc__, ["ml-100k", "simulated"])
     parser.add_argument("--likes", type=int, default=10_000_000)
     parser.add_argument("--drift", type=float, action="append")
     options = parser.parse_args()

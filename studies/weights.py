@@ -13,8 +13,6 @@ confidence, x being 1, log1p(plays), or plays.
 
 from __future__ import annotations
 
-import argparse
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,7 +29,7 @@ from considerate.evaluation.split import HeldOut, share_per_user
 from considerate.fitting.session import make_graph
 from considerate.kernels.threads import LocalBackend
 from considerate.study.peers import FactorScorer, blas_threads
-from studies.movielens import default_folder
+from studies.options import study_parser
 
 FACTORS = 64
 OURS: dict[str, dict[str, Any]] = {
@@ -85,8 +83,7 @@ def by_user(scorer: Scorer, held: HeldOut) -> Ranks:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--data", type=Path, default=default_folder())
+    parser = study_parser(__doc__)
     parser.add_argument("--splits", type=int, default=3)
     options = parser.parse_args()
     path = options.data / "hetrec2011-lastfm-2k" / "plays.parquet"

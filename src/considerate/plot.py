@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
-from considerate.data import Interactions, ReaderOptions, read_judged, read_likes
-from considerate.data.graph import Graph
+from considerate.data import ReaderOptions, read_judged, read_likes
 from considerate.data.options import ReaderKeywords
 from considerate.data.read import read_dated_likes
 from considerate.errors import DataError, UsageError
 from considerate.evaluation import calibration
 from considerate.evaluation.fitted import considered
-from considerate.evaluation.protocol import make_protocol, with_test_users
+from considerate.evaluation.protocol import graph_of, make_protocol, with_test_users
 from considerate.kernels.threads import LocalBackend
 from considerate.recommender import Recommender
 from considerate.study.figures.style import BLUE, GREEN, INK, ORANGE, SOFT, VERMILION, degree_axis, plain
@@ -145,8 +144,7 @@ def degree_laws(likes: Any, *, ax: Axes | None = None, **reader: Unpack[ReaderKe
     if isinstance(likes, Recommender):
         degrees = {"users": likes.model_.users.whole().degree, "items": likes.model_.item_degree}
     else:
-        data: Interactions = read_likes(likes, ReaderOptions.of(reader))
-        graph = Graph.from_pairs(data.users, data.items, len(data.user_ids), len(data.item_ids))
+        graph = graph_of(read_likes(likes, ReaderOptions.of(reader)))
         degrees = {"users": graph.by_user.degrees, "items": graph.by_item.degrees}
     ax = _axes(ax)
     for (side, counts), colour, marker in zip(degrees.items(), (BLUE, VERMILION), "os"):
