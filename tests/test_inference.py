@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,10 +15,10 @@ from scipy import optimize
 
 import naive
 from considerate import Recommender
-from considerate.data.graph import Adjacency, Graph, run_serially, transpose
+from considerate.data.graph import Graph, run_serially
 from considerate.errors import DivergedError
 from considerate.fitting.session import make_estimator, make_popularity
-from considerate.inference.hidden import Estimator, Expected, Sampled, Terms, popularity_weights
+from considerate.inference.hidden import Estimator, Expected, Observed, Sampled, popularity_weights
 from considerate.inference.hidden.groups import FREEZE_AFTER
 from considerate.inference.posterior import Gamma, Posterior, Precisions, Side
 from considerate.inference.schedule import StepSize
@@ -42,23 +41,10 @@ def planted(users: int = 16, items: int = 12, clusters: int = 2, seed: int = 0, 
     return Graph.from_pairs(user.astype(np.int32), item.astype(np.int32), users, items, block_edges=20)
 
 
-class FixedDraw:
-    """The same H in every sweep."""
+class FixedDraw(Observed):
+    """The same H in every sweep, with the steps of one that is drawn."""
 
     deterministic = False
-
-    def __init__(self, graph: Graph, unliked: Adjacency) -> None:
-        self.by_user = unliked
-        self.by_item = transpose(unliked, graph.item_count)
-
-    def user_terms(self, sweep: int, posterior: Posterior, run: Any) -> Terms:
-        return Terms(unliked=self.by_user)
-
-    def item_terms(self, sweep: int, posterior: Posterior, run: Any) -> Terms:
-        return Terms(unliked=self.by_item)
-
-    def settled(self, sweep: int) -> bool:
-        return True
 
 
 @dataclass(frozen=True)
@@ -121,7 +107,7 @@ def problem(kind: str, user_bias: bool = False, weight: float = 1.0, graph: Grap
         )
     else:
         drawn = Sampled(graph.by_user, graph.user_blocks, weights, negatives, 5).draw(1)
-        estimator = FixedDraw(graph, drawn)
+        estimator = FixedDraw(drawn, graph.item_count, run_serially)
     return Problem(graph, estimator, settings)
 
 

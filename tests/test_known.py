@@ -237,7 +237,7 @@ def known_problem(kind: str, user_bias: bool, weight: float, users: int = 16, it
     else:
         drawn = Sampled(graph.by_user, graph.user_blocks, pi, 1.5, 5, known=known).draw(1)
         drawn = Adjacency(drawn.starts, np.concatenate([np.sort(drawn.row(m)) for m in range(users)]))
-        estimator = FixedDraw(graph, drawn)
+        estimator = FixedDraw(drawn, graph.item_count, run_serially)
     return KnownProblem(graph, estimator, plan, known)
 
 

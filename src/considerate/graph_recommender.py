@@ -24,7 +24,7 @@ from considerate.fitting.stopping import FitStep
 from considerate.fitting.vertices import VertexBackend
 from considerate.model.answers import Named
 from considerate.model.explain import Explanation, explain, similar_items
-from considerate.model.file import load_model, model_path, save_model
+from considerate.model.file import load_model, model_path, save_model, with_parameters
 from considerate.model.learned import Learned
 from considerate.model.links import link_scores
 from considerate.model.model import Model
@@ -261,12 +261,7 @@ class GraphRecommender(GraphParameters, Learned):
             raise ModelFileError(
                 f"{path}: is a model of users and items, not of a graph; open it with Recommender.load."
             )
-        known = {field.name: model.parameters[field.name] for field in fields(cls) if field.name in model.parameters}
-        recommender = cls(**known | {"signed": bool(model.plan.signed)})
-        try:
-            recommender.check()
-        except UsageError as error:
-            raise ModelFileError(f"{path}: its parameters are not possible ({error})") from error
+        recommender = with_parameters(cls, model.parameters | {"signed": bool(model.plan.signed)}, path)
         recommender._model = model
         return recommender
 

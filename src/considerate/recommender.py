@@ -15,7 +15,7 @@ import numpy as np
 from considerate.data import ReaderOptions, read_likes
 from considerate.data.options import ReaderKeywords
 from considerate.data.side_information import read_side
-from considerate.errors import ModelFileError, UsageError
+from considerate.errors import UsageError
 from considerate.fitting.driver import run_fit
 from considerate.fitting.in_memory import InMemoryBackend
 from considerate.fitting.progress import progress
@@ -24,7 +24,7 @@ from considerate.fitting.session import FitBackend, FitRequest, FitSession
 from considerate.fitting.stopping import FitStep
 from considerate.fitting.update import UpdateOptions, updated
 from considerate.model.answers import Answers, Named
-from considerate.model.file import load_model, model_path, save_model, save_sharded
+from considerate.model.file import load_model, model_path, save_model, save_sharded, with_parameters
 from considerate.model.model import Model
 from considerate.model.names import By
 from considerate.model.removal import without_users
@@ -259,11 +259,7 @@ class Recommender(Parameters, Answers):
         """
         model = load_model(model_path(fileobj_or_path), verify=verify)
         parameters = {"consideration": "popularity"} | model.parameters  # as before the walk
-        recommender = cls(**{field.name: parameters[field.name] for field in fields(cls) if field.name in parameters})
-        try:
-            recommender.check()
-        except UsageError as error:
-            raise ModelFileError(f"{fileobj_or_path}: its parameters are not possible ({error})") from error
+        recommender = with_parameters(cls, parameters, fileobj_or_path)
         recommender._model = model
         return recommender
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from considerate.data import Interactions, ReaderOptions, Titles
-from considerate.data.features import Features, FeatureTable
+from considerate.data.features import Features
 from considerate.data.fingerprint import describe_settings
 from considerate.data.graph import Graph, check_sizes
 from considerate.data.known import Known
@@ -26,7 +26,6 @@ from considerate.errors import UsageError
 from considerate.fitting.checkpoint import Checkpoint, Checkpoints, FileEntry
 from considerate.fitting.resume import CheckpointOptions
 from considerate.fitting.stopping import FitProgress
-from considerate.inference.features import FeatureWeights
 from considerate.inference.hidden import (
     Consideration,
     Draws,
@@ -205,10 +204,11 @@ class FitSession(ABC):
 
     def _model(self, plan: FitPlan, progress: FitProgress, users: Users, items: Side) -> Model:
         assert progress.state is not None
+        q = progress.state.posterior
         return Model(
             users=users,
             items=items,
-            precisions=progress.state.posterior.precisions,
+            precisions=q.precisions,
             popularity=self.histogram.weights,
             gamma=self.histogram.gamma,
             item_degree=self.item_degree,
@@ -220,19 +220,16 @@ class FitSession(ABC):
             parameters=self.request.parameters,
             consideration=self.consideration,
             limits=self.limits,
-            item_features=self._learned(progress.state.posterior.item_weights, self.request.side.item_features, True),
-            user_features=self._learned(progress.state.posterior.user_weights, self.request.side.user_features, False),
+            item_features=None if q.item_weights is None else LearnedFeatures(self._item_features, q.item_weights),
+            user_features=None if q.user_weights is None else LearnedFeatures(self._user_features, q.user_weights),
         )
 
-    def _learned(
-        self, weights: FeatureWeights | None, table: FeatureTable | None, of_items: bool
-    ) -> LearnedFeatures | None:
-        """What features say of a side, with those of its rows, if they are items."""
-        if weights is None or table is None:
-            return None
-        if not of_items:
-            return LearnedFeatures(table.features.take(np.empty(0, np.int64)), weights)
-        return LearnedFeatures(self._item_features, weights)
+    @property
+    def _user_features(self) -> Features:
+        """Their names, and no rows: users may be elsewhere."""
+        table = self.request.side.user_features
+        assert table is not None
+        return table.features.take(np.empty(0, np.int64))
 
     @cached_property
     def _item_features(self) -> Features:

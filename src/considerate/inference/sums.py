@@ -154,29 +154,20 @@ def edge_sums(
     spare: Spare | None = None,
 ) -> EdgeSums:
     """The sums of some rows over their edges to the other side's rows in a range (eq. 15, 19)."""
-    return sums_and_bound(kernel_pass, rows, block, edges, closed_form=closed_form, spare=spare)[0]
+    sums = EdgeSums.empty(len(rows), block.size, spare)
+    fill_sums(kernel_pass, rows, block, edges, sums, closed_form=closed_form)
+    return sums
 
 
-def sums_and_bound(
+def fill_sums(
     kernel_pass: compiled.Pass,
     rows: NDArray[np.int32],
     block: CoordinateBlock,
     edges: Range,
-    *,
+    sums: EdgeSums,
     closed_form: bool = False,
-    spare: Spare | None = None,
-) -> tuple[EdgeSums, float]:
-    """The same, and the edges' part of the bound where the rows are users."""
-    sums = EdgeSums.empty(len(rows), block.size, spare)
-    bound = compiled.sum_rows(
+) -> float:
+    """`edge_sums`, in memory that is given. Returns the edges' part of the bound where the rows are users."""
+    return compiled.sum_rows(
         kernel_pass, rows, *edges, closed_form, *sums.arrays(), block.number, *block.stepped_arrays()
     )
-    return sums, bound
-
-
-def fill_sums(
-    kernel_pass: compiled.Pass, rows: NDArray[np.int32], block: CoordinateBlock, edges: Range, sums: EdgeSums
-) -> EdgeSums:
-    """`edge_sums`, in memory that is given."""
-    compiled.sum_rows(kernel_pass, rows, *edges, False, *sums.arrays(), block.number, *block.stepped_arrays())
-    return sums

@@ -214,7 +214,8 @@ class TreePass:
             block = CoordinateBlock.of(solver.new.factors, number, solver.new)
 
             def sum_part(task: tuple[Range, EdgeSums], block: CoordinateBlock = block) -> EdgeSums:
-                return fill_sums(self.along_tree, rows, block, task[0], task[1])
+                fill_sums(self.along_tree, rows, block, *task)
+                return task[1]
 
             nodes = []
             for parts in some_parts(ranges(self.leaves)):

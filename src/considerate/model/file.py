@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import fields, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -25,6 +26,7 @@ from considerate.model.shards import (
     write_user_shard,
 )
 from considerate.model.tensors import read_model, shared_tensors, user_tensors
+from considerate.parameters import GraphParameters, Parameters
 from considerate.storage.container import (
     INDEX,
     SHARD,
@@ -37,6 +39,7 @@ from considerate.storage.container import (
 from considerate.storage.filesystems import Folder
 
 PathLike = str | os.PathLike[str]
+Fitted = TypeVar("Fitted", bound=Parameters | GraphParameters)
 
 
 def model_path(path: object) -> PathLike:
@@ -46,6 +49,17 @@ def model_path(path: object) -> PathLike:
             f"a model file is named by its path, not by {type(path).__name__}: it is mapped, not streamed."
         )
     return path
+
+
+def with_parameters(kind: type[Fitted], parameters: Mapping[str, Any], path: PathLike) -> Fitted:
+    """A recommender with the settings among the parameters of its model file."""
+    known = {field.name: parameters[field.name] for field in fields(kind) if field.name in parameters}
+    recommender = kind(**known)
+    try:
+        recommender.check()
+    except UsageError as error:
+        raise ModelFileError(f"{path}: its parameters are not possible ({error})") from error
+    return recommender
 
 
 def save_model(model: Model, path: PathLike, *, likes: bool = True) -> None:

@@ -17,7 +17,7 @@ from considerate.distributed.partitions.base import Fixed, Partition, spare_sums
 from considerate.inference.hidden import Draws, Inclusion, ItemSums, Shares, Terms
 from considerate.inference.hidden.consideration import Rows, WalkSteps
 from considerate.inference.posterior import Side
-from considerate.inference.sums import CoordinateBlock, PassConstants, side_pass, sums_and_bound
+from considerate.inference.sums import CoordinateBlock, EdgeSums, PassConstants, fill_sums, side_pass
 from considerate.kernels import compiled
 
 USERS_PER_DRAW = 1 << 14  # users whose rows are drawn together where parts come one at a time
@@ -114,7 +114,8 @@ class ItemPartition(Partition):
         rows = np.arange(ask.first, ask.last, dtype=np.int32)
         block = CoordinateBlock.of(self.side.factors, ask.block, stepped)
         kernel_pass = self._users_pass(down.other, terms)
-        sums, bound = sums_and_bound(kernel_pass, rows, block, (0, len(self.side)), spare=spare_sums)
+        sums = EdgeSums.empty(len(rows), block.size, spare_sums)
+        bound = fill_sums(kernel_pass, rows, block, (0, len(self.side)), sums)
         return Sums(edges=sums), bound
 
     def _users_pass(self, users: Side, terms: Terms) -> compiled.Pass:
