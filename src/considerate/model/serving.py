@@ -99,9 +99,9 @@ class Ranker:
 
     def rank(self, users: UserBatch, threads: int | None = 1) -> Lists:
         """(ids, scores) of the best items, highest first; of a user who is not warm, the popular ones."""
-        rank_block: Callable[[UserBatch], Lists] = self._best_by_logit if self.by_logit else self._best_by_any
-        if self.options.index is not None:
-            rank_block = self._best_by_index
+        rank_block: Callable[[UserBatch], Lists] = self._best_by_logit
+        if self.options.index is not None or not self.by_logit:
+            rank_block = self._one_by_one
         if self.diversity is not None:
             rank_block = self._diverse(rank_block)
         count = len(users.rows)
@@ -173,14 +173,17 @@ class Ranker:
             scores += side.bias_mean[users.rows][:, None]
         return ids, scores
 
-    def _best_by_index(self, users: UserBatch) -> Lists:
-        """By the same score, of the items that the index has near each user and of those that the likes lead to."""
-        lists = [self._best_of_near(users.part(i, i + 1)) for i in range(len(users.rows))]
+    def _one_by_one(self, users: UserBatch) -> Lists:
+        """Lists that are made for one user at a time, so that they do not depend on who else asks: BLAS adds in another
+        order for each number of rows."""
+        rank_one = self._best_by_any if self.options.index is None else self._best_of_near
+        lists = [rank_one(users.part(i, i + 1)) for i in range(len(users.rows))]
         ids, scores = map(np.concatenate, zip(*lists))
         return ids, scores
 
     def _best_of_near(self, user: UserBatch) -> Lists:
-        """Of one user. The kernel sees a catalogue of the candidates, in the order of the whole one.
+        """By the same score, of the items that the index has near a user and of those that the likes lead to. The
+        kernel sees a catalogue of the candidates, in the order of the whole one.
 
         Where the index finds too few that may be recommended, or there are many candidates, all items are scored.
         """
@@ -221,23 +224,22 @@ class Ranker:
             scores += side.bias_mean[user.rows][:, None]
         return np.where(ids < 0, np.int32(-1), candidates[ids]), scores
 
-    def _best_by_any(self, users: UserBatch) -> Lists:
-        """By the paper's scores, exploring, or tilted: from whole rows of means and variances."""
+    def _best_by_any(self, user: UserBatch) -> Lists:
+        """By the paper's scores, exploring, or tilted: from means and variances of all items."""
         model, options = self.model, self.options
-        mean = model.columns.means(users.side, users.rows)
-        variance = model.variance_scale * model.columns.variances(users.side, users.rows)
+        mean = model.columns.means(user.side, user.rows)
+        variance = model.variance_scale * model.columns.variances(user.side, user.rows)
         if options.score is None:
             values = utility(mean, model.log_popularity, self.popularity)
-            if self.lift != 0.0 and users.liked is not None and model.consideration is not None:
-                values = values + np.float32(self.lift) * model.log_lift(users.liked)
+            if self.lift != 0.0 and user.liked is not None and model.consideration is not None:
+                values = values + np.float32(self.lift) * model.log_lift(user.liked)
             if model.plan.tilt != 0.0:
                 values = values + tilt_term(mean, model.plan)
-            values = explore(values, variance, options.explore_kappa, options.thompson_seed, users.keys)
+            values = explore(values, variance, options.explore_kappa, options.thompson_seed, user.keys)
         else:
             values = paper_score(options.score, mean, variance, model.popularity)
-        lists = [self._fill(values[row], self._excluded_mask(users, row)) for row in range(len(values))]
-        ids, scores = map(np.stack, zip(*lists))
-        return ids, scores
+        ids, scores = self._fill(values[0], self._excluded_mask(user))
+        return ids[None], scores[None]
 
     def _excluded_mask(self, users: UserBatch | None = None, row: int = 0) -> NDArray[np.bool_]:
         """[items] what nobody is recommended, or what one of these users is not."""

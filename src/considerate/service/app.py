@@ -32,8 +32,7 @@ from considerate.service.handlers import Handlers
 from considerate.service.limits import ApiKey, RateLimit
 from considerate.service.logs import configure_logs
 from considerate.service.metrics import Metrics
-from considerate.service.openapi import PROBLEM
-from considerate.service.problems import Problem
+from considerate.service.problems import PROBLEM, Problem
 from considerate.service.routes import Route, RouteTable
 from considerate.service.scoring import Scoring
 from considerate.service.settings import ServiceSettings
@@ -54,8 +53,8 @@ def create_app(settings: ServiceSettings) -> ASGIApp:
             app,
             allow_origins=list(settings.cors_origins),
             allow_methods=["GET", "POST", "DELETE"],
-            allow_headers=["Authorization", "Content-Type", "X-API-Key", "If-None-Match"],
-            expose_headers=["ETag", "X-Request-ID"],
+            allow_headers=["Authorization", "Content-Type", "X-API-Key", "X-Request-ID", "If-None-Match"],
+            expose_headers=["ETag", "X-Request-ID", "Retry-After"],
         )
     return app
 
@@ -87,7 +86,6 @@ class Service:
         self.handlers = Handlers(self.settings, self.metrics, self.holder, events, scoring, threads)
         watcher = asyncio.create_task(self._watch())
         yield
-        self.handlers.draining = True
         watcher.cancel()
         with suppress(asyncio.CancelledError):
             await watcher
@@ -115,9 +113,12 @@ class Service:
         template = "unknown"
         try:
             raw_path = scope.get("raw_path") or quote(scope["path"]).encode()
+            client = scope.get("client")
+            if not raw_path.startswith(b"/health/"):
+                self.rate.check(client[0] if client else "")
             route, path = self.routes.find(scope["method"], raw_path.partition(b"?")[0])
             template = route.path
-            self._check_client(scope, headers, route)
+            self._check_key(headers, route)
             call = Call(scope, receive, self.settings, headers, route, path)
             response = await getattr(self.handlers, route.handler)(call)
         except Problem as problem:
@@ -138,10 +139,7 @@ class Service:
         await response(scope, receive, send)
         self._count(scope["method"], template, response, request, time.perf_counter() - began)
 
-    def _check_client(self, scope: Scope, headers: dict[bytes, bytes], route: Route) -> None:
-        client = scope.get("client")
-        if not route.path.startswith("/health/"):
-            self.rate.check(client[0] if client else "")
+    def _check_key(self, headers: dict[bytes, bytes], route: Route) -> None:
         if route.path.startswith("/admin/") and not self.key.is_set:
             raise Problem("no-admin", "Start the service with --api-key-file to use this address.")
         if not route.is_open:

@@ -87,6 +87,8 @@ class Call:
 
     def user(self, query: Any) -> str:
         """The id of the user, in the path or in the query."""
+        if "user" in self.path and query.user is not None:
+            raise Problem("invalid", "A user is named in the path and as ?user=; name one once.")
         name = self.path.get("user", query.user)
         if not name:
             raise Problem("invalid", "No user is named; give an id in the path, or as ?user=.")

@@ -20,7 +20,7 @@ from considerate.service.metrics import Metrics
 from considerate.service.openapi import docs_page, document
 from considerate.service.page_files import PAGE_HEADERS, page_files
 from considerate.service.problems import Problem, busy
-from considerate.service.scoring import ListAnswer, Question, Scoring, etag, event_id
+from considerate.service.scoring import ListAnswer, Question, Scoring, etag, event_id, has_etag
 from considerate.service.settings import ServiceSettings
 from considerate.service.state import ModelHolder
 from considerate.service.threads import Threads
@@ -38,7 +38,6 @@ class Handlers:
     events: EventStore | None
     scoring: Scoring
     threads: Threads
-    draining: bool = False  # the service shuts down
     honesty: Honesty = field(default_factory=Honesty)
 
     # --- Recommendations ---
@@ -133,7 +132,7 @@ class Handlers:
             NewEvent(event_id(event.user), event_id(event.item), event.kind, event.key) for event in request.events
         ]
         stored = await self.threads.called_back(lambda done: store.append(events, done))
-        _, unknown = self.scoring.served().known_likes([event.item for event in request.events])
+        _, unknown = self.scoring.served().known_likes([event.item for event in events])
         entries = [schemas.StoredEvent(sequence, duplicate) for sequence, duplicate in stored]
         return json_response(schemas.EventsAnswer(entries, list(dict.fromkeys(unknown))))
 
@@ -159,8 +158,6 @@ class Handlers:
 
     async def ready(self, call: Call) -> Response:
         served = self.scoring.served()
-        if self.draining:
-            raise Problem("busy", "The service is shutting down; ask another one.")
         if self.events is not None and self.events.failing:
             await self.threads.called_back(self.events.probe)  # raises what is answered with 503
         return json_response(schemas.Health("ready", served.digest))
@@ -180,7 +177,7 @@ class Handlers:
         if file is None:
             raise Problem("unknown-route", "There is no such file; / is the page.")
         headers = PAGE_HEADERS | {"ETag": file.etag}
-        if file.etag in (call.header("if-none-match") or ""):
+        if has_etag(call.header("if-none-match"), file.etag):
             return Response(status_code=304, headers=headers)
         return Response(file.content, headers=headers, media_type=file.media_type)
 

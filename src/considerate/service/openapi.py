@@ -10,11 +10,10 @@ from typing import Any
 import msgspec
 
 from considerate._version import __version__
-from considerate.service.problems import KINDS, ProblemDetails
+from considerate.service.problems import KINDS, PROBLEM, ProblemDetails
 from considerate.service.routes import ROUTES, Route
 
 TEMPLATE = "#/components/schemas/{name}"
-PROBLEM = "application/problem+json"
 
 
 @cache

@@ -6,6 +6,8 @@ from typing import Any
 
 import msgspec
 
+PROBLEM = "application/problem+json"
+
 # kind: (status, title). The type of a problem is its place in /docs.
 KINDS = {
     "unreadable": (400, "The request cannot be read"),

@@ -1,21 +1,30 @@
-"""HTTP/1.1 for uvicorn, with a deadline for requests that come byte by byte, and a limit of their headers."""
+"""HTTP/1.1 for uvicorn, with deadlines for clients that send or read byte by byte, and a limit of their headers."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import Any
 
+import msgspec
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from considerate.service.problems import PROBLEM, Problem
+
 SECONDS = 20.0  # from a connection, or the first byte of a request, to its last byte
+LEAST_READ = 65_536  # bytes of an answer that a client reads in that time, or all of it
 MOST_HEAD = 65_536  # bytes of a request line and headers
+MALFORMED = (
+    "This is no HTTP/1.1 request; send one with a Host, with headers of at most 65,536 bytes, and with a body that has "
+    "either a Content-Length or chunks."
+)
 
 
 class DeadlineProtocol(HttpToolsProtocol):
     """uvicorn's own, with an end to its patience: it closes connections that idle between requests, but would wait for
-    ever for the rest of a request."""
+    ever for the rest of a request, and for a client to read an answer. What is no request gets a problem, too."""
 
     _deadline: asyncio.TimerHandle | None = None
+    _reading: asyncio.TimerHandle | None = None  # looks how much of the answer was read
     _is_whole = False  # whether the request that was begun has come to its end
     _head = 0  # bytes of the request so far, while its headers are incomplete
     _in_head = True
@@ -30,7 +39,7 @@ class DeadlineProtocol(HttpToolsProtocol):
         if self._in_head and not self._is_whole:
             self._head += len(data)
             if self._head > MOST_HEAD and not self.transport.is_closing():
-                self.send_400_response("The headers are too long.")
+                self.send_400_response(MALFORMED)
         if self._is_whole:
             if self._deadline is not None:
                 self._deadline.cancel()
@@ -40,6 +49,8 @@ class DeadlineProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._in_head = False
+        if self.parser.get_http_version() == "1.1" and sum(name == b"host" for name, _ in self.headers) != 1:
+            raise ValueError("Host")  # RFC 9112: answered with 400
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
@@ -47,9 +58,40 @@ class DeadlineProtocol(HttpToolsProtocol):
         super().on_message_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
+        for timer in (self._deadline, self._reading):
+            if timer is not None:
+                timer.cancel()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._look_again()
+
+    def resume_writing(self) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
+        super().resume_writing()
+
+    def _look_again(self) -> None:
+        self._reading = self.loop.call_later(SECONDS, self._look, self.transport.get_write_buffer_size())
+
+    def _look(self, before: int) -> None:
+        """Close the connection if too little was read since the last look."""
+        if before - self.transport.get_write_buffer_size() < LEAST_READ:
+            self.transport.abort()
+        else:
+            self._look_again()
+
+    def send_400_response(self, msg: str) -> None:
+        """What could not be read as a request; uvicorn's own answer is no problem+json."""
+        problem = Problem("unreadable", MALFORMED)
+        content = msgspec.json.encode(problem.details())
+        head = f"HTTP/1.1 400 Bad Request\r\nContent-Type: {PROBLEM}\r\nContent-Length: {len(content)}\r\n"
+        self.transport.write(f"{head}Connection: close\r\n\r\n".encode() + content)
+        self.transport.close()
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """Some clients offer h2c or a websocket with every request; it is answered as if they had not."""
 
     def _give_up(self) -> None:
         self._deadline = None
@@ -64,6 +106,6 @@ SERVER_OPTIONS: dict[str, Any] = {
     "log_config": None,
     "access_log": False,
     "server_header": False,
-    "date_header": False,
+    "proxy_headers": False,  # an address that a client could make up would pass the limit of requests
     "timeout_graceful_shutdown": 30,
 }

@@ -113,6 +113,11 @@ def etag(served: ServedModel, sequence: int) -> str:
     return f'W/"{served.digest[:24]}-{sequence}-{__version__}"'
 
 
+def has_etag(known: str | None, tag: str) -> bool:
+    """Whether If-None-Match has a tag: * is any, and W/ says nothing here (RFC 9110, 13.1.2)."""
+    return known is not None and (known.strip() == "*" or tag.removeprefix("W/") in known)
+
+
 def event_id(given: Id) -> str:
     """An id as events keep it: a text, without the white space that readers of data remove, too."""
     return str(given).strip() or str(given)
@@ -255,13 +260,14 @@ class Scoring:
                 return [error]
             return [answer for question in questions for answer in self.answer([question], served)]
         answers: list[ListAnswer | BaseException] = [RuntimeError()] * len(questions)
-        groups: dict[tuple[RankingOptions, int], list[int]] = {}
+        groups: dict[tuple[RankingOptions, int, bool], list[int]] = {}
         for place, (question, person) in enumerate(zip(questions, people)):
             if question.cold == "error" and not person.warm:
                 answers[place] = unknown_user(question.user)
             else:
-                groups.setdefault((question.options, question.count), []).append(place)
-        for (options, count), places in groups.items():
+                knows_likes = served.model.users.knows_likes or person.folded
+                groups.setdefault((question.options, question.count, knows_likes), []).append(place)
+        for (options, count, _), places in groups.items():
             try:
                 ranker = served.ranker(options, count)
                 self._rank(served, ranker, questions, people, places, answers)
@@ -282,14 +288,12 @@ class Scoring:
         """The answers of those at some places, who ask with the same options."""
         asked = []
         for place in places:
-            known = questions[place].etags
-            if known is not None and etag(served, people[place].sequence) in known:
+            if has_etag(questions[place].etags, etag(served, people[place].sequence)):
                 answers[place] = ListAnswer(served, people[place], ranker, None)
             else:
                 asked.append(place)
-        size = BLOCK if ranker.by_logit else 1  # otherwise BLAS adds, in an order that depends on the batch
-        for first in range(0, len(asked), size):
-            some = asked[first : first + size]
+        for first in range(0, len(asked), BLOCK):
+            some = asked[first : first + BLOCK]
             lists = ranked(served, ranker, [people[place] for place in some], [questions[p].explain for p in some])
             self.metrics.batch.observe(len(some))
             for place, items in zip(some, lists):
@@ -299,14 +303,14 @@ class Scoring:
 def ranked(
     served: ServedModel, ranker: Ranker, people: list[Person], explained: list[bool]
 ) -> list[list[RecommendedItem]]:
-    """The lists of some people, by one call of the kernel."""
+    """The lists of some people, by one call of the kernel. The likes of all of them are known, or of none."""
     model = served.model
-    knows_likes = model.users.knows_likes
-    if not knows_likes and ranker.options.lift and not all(person.folded for person in people):
+    knows_likes = model.users.knows_likes or people[0].folded
+    if not knows_likes and ranker.options.lift:
         raise UsageError("lift needs the user's likes, and this model was saved without them; leave lift out.")
     batch = user_batch(people, ranker)
     lists, inclusion = ranker.rank(batch), None
-    if knows_likes or all(person.folded for person in people):
+    if knows_likes:
         assert batch.liked is not None
         inclusion = inclusion_probabilities(model, batch.liked, lists[0])
     columns = recommendation_columns(model, batch, lists, inclusion)
