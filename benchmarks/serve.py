@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import uvloop
 
 from benchmarks.data import random_model, recommender, with_walk
 from benchmarks.http_load import (
@@ -54,7 +55,7 @@ def throughput(server: Server, users: int, seconds: float, folder: Path) -> Row:
     before = server.cpu()
     if shutil.which("wrk") is None:
         begun = time.perf_counter()
-        answers, wrong = asyncio.run(closed_loop(server.port, user_request(users), seconds))
+        answers, wrong = uvloop.run(closed_loop(server.port, user_request(users), seconds))
         rate = answers / (time.perf_counter() - begun)
     else:
         (folder / "wrk.lua").write_text(WRK.format(users=users))
@@ -69,7 +70,7 @@ def throughput(server: Server, users: int, seconds: float, folder: Path) -> Row:
 
 
 def latency(server: Server, request: Request, rate: float, seconds: float) -> Row:
-    found, wrong = asyncio.run(open_loop(answered(request), server.port, rate, seconds))
+    found, wrong = uvloop.run(open_loop(answered(request), server.port, rate, seconds))
     p50, p99 = np.quantile(found, [0.5, 0.99])
     return {"requests a second": rate, "p50 ms": 1e3 * p50, "p99 ms": 1e3 * p99, "failed": wrong}
 
@@ -167,7 +168,7 @@ def run(quick: bool = False) -> Section:
                 ]
                 many = 200 if quick else 10_000
                 slow = [
-                    asyncio.run(beside_slow(server, what, content, many, of_user, seconds))
+                    uvloop.run(beside_slow(server, what, content, many, of_user, seconds))
                     for what, content in (
                         ("headers", of_user(np.random.default_rng(0))),
                         ("body", post("/v1/recommendations", {"likes": list(range(1_000))})),

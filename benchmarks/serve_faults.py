@@ -24,6 +24,7 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
+import uvloop
 from numpy.typing import NDArray
 
 from benchmarks.data import random_model, recommender, with_walk
@@ -121,22 +122,28 @@ class Asking:
 # --- Swaps ---
 
 
-def put(source: Path, target: Path, damage: Callable[[bytes], bytes] | None = None) -> None:
+def put(source: Path, target: Path, damage: Callable[[Path], None] | None = None) -> None:
     """A model, or a damaged one, at the served path: written beside it, then renamed."""
     beside = target.with_name("beside")
-    if damage is None:
-        shutil.copyfile(source, beside)
-    else:
-        beside.write_bytes(damage(source.read_bytes()))
+    shutil.copyfile(source, beside)
+    if damage is not None:
+        damage(beside)
     os.replace(beside, target)
 
 
-def damaged(swap: int, swaps: int) -> Callable[[bytes], bytes]:
+def damaged(swap: int, swaps: int) -> Callable[[Path], None]:
     """Cut short, or one bit changed, each time elsewhere."""
 
-    def damage(whole: bytes) -> bytes:
-        at = len(whole) * swap // (swaps + 1)
-        return whole[:at] if swap % 3 else whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :]
+    def damage(path: Path) -> None:
+        at = path.stat().st_size * swap // (swaps + 1)
+        if swap % 3:
+            os.truncate(path, at)
+            return
+        with open(path, "r+b") as file:
+            file.seek(at)
+            byte = file.read(1)[0]
+            file.seek(at)
+            file.write(bytes([byte ^ 1]))
 
     return damage
 
@@ -354,13 +361,13 @@ def run(quick: bool = False) -> Section:
 
         put(models.paths[0], path)
         with Server(serve(folder / "events.db"), folder) as server:
-            swap = asyncio.run(swaps_under_load(server, asking, path, swaps, rate))
-            kill = asyncio.run(kills_under_load(server, asking, kills))
+            swap = uvloop.run(swaps_under_load(server, asking, path, swaps, rate))
+            kill = uvloop.run(kills_under_load(server, asking, kills))
         disk = small_disk(folder / "disk")
         if disk is not None:
             try:
                 with Server(serve(disk / "events.db"), folder) as server:
-                    full = [asyncio.run(full_disk(server, disk))]
+                    full = [uvloop.run(full_disk(server, disk))]
             finally:
                 subprocess.run(["umount", str(disk)], check=True)
     section.tables[f"Swaps under {rate:g} lists a second"] = [swap]

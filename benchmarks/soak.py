@@ -8,12 +8,12 @@ event. Latency is counted from the scheduled time; memory is what the processes 
 
 from __future__ import annotations
 
-import asyncio
 import tempfile
 from itertools import count
 from pathlib import Path
 
 import numpy as np
+import uvloop
 
 from benchmarks.data import random_model, recommender, with_walk
 from benchmarks.http_load import (
@@ -49,7 +49,7 @@ def mixed(users: int, items: int) -> Request:
 
 
 def minute(server: Server, request: Request, rate: float, seconds: float) -> Row:
-    latency, wrong = asyncio.run(open_loop(answered(request), server.port, rate, seconds))
+    latency, wrong = uvloop.run(open_loop(answered(request), server.port, rate, seconds))
     p50, p99 = 1e3 * np.quantile(latency, [0.5, 0.99])
     row: Row = {"answers": len(latency), "failed": wrong, "p50 ms": p50, "p99 ms": p99}
     handles = sum(map(len, server.handles().values()))
@@ -65,7 +65,7 @@ def run(quick: bool = False) -> Section:
         recommender(with_walk(random_model(users, items, K))).save(folder / "model")
         arguments = [str(folder / "model"), "--events", str(folder / "events.db"), "--workers", "2"]
         with Server(SERVE.format(arguments), folder) as server:
-            answers, _ = asyncio.run(closed_loop(server.port, request, seconds / 6))
+            answers, _ = uvloop.run(closed_loop(server.port, request, seconds / 6))
             rate = answers / (seconds / 6) / 2
             minutes = [{"minute": n} | minute(server, request, rate, seconds) for n in range(1, MINUTES + 1)]
     section.tables[f"At {rate:,.0f} requests a second, half of what it answered before"] = minutes

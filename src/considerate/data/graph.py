@@ -124,9 +124,13 @@ class Adjacency:
         """The edges that another one of as many rows does not have; indices are below `width`."""
         if self.rows != other.rows:
             raise UsageError(f"{self.rows} rows of considered items for {other.rows} rows of likes; give one for each.")
-        rows, theirs = self.edge_rows, other.edge_rows * width + other.indices
-        kept = ~np.isin(rows * width + self.indices, theirs)
-        return Adjacency.of_pairs(rows[kept], self.indices[kept], self.rows, width)
+        kept = ~other.has(self)
+        return Adjacency.of_pairs(self.edge_rows[kept], self.indices[kept], self.rows, width)
+
+    def has(self, pairs: Adjacency) -> NDArray[np.bool_]:
+        """[edges of the pairs] whether each is one here. There are as many rows, and indices ascend within a row."""
+        known, asked = (each.edge_rows << 32 | each.indices for each in (self, pairs))
+        return np.asarray(np.append(known, -1)[np.searchsorted(known, asked)] == asked)
 
     def find(self, rows: NDArray[Any], columns: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """Where the edges of some pairs are, or would be put, in `indices`, and whether they are there. Columns ascend

@@ -51,8 +51,9 @@ def inclusion_probabilities(
         with LocalBackend(threads) as backend:
             parts = backend.map(lambda block: chances_of(model, liked.between(*block), pairs.between(*block)), blocks)
         chances = np.concatenate(parts)
-    chances[liked.find(pairs.edge_rows, pairs.indices)[1]] = 1.0
-    chances[np.isin(pairs.indices, model.cold_items)] = np.nan
+    chances[liked.has(pairs)] = 1.0
+    if len(model.cold_items):
+        chances[np.isin(pairs.indices, model.cold_items)] = np.nan
     return chances
 
 

@@ -10,6 +10,7 @@ from urllib.parse import parse_qsl
 import msgspec
 from starlette.types import Receive, Scope
 
+from considerate.service.limits import deadline
 from considerate.service.problems import Problem, shortened
 from considerate.service.routes import Route
 from considerate.service.settings import ServiceSettings
@@ -71,7 +72,7 @@ class Call:
         if length.isdecimal() and int(length) > most:
             raise _too_large(most)
         try:
-            async with asyncio.timeout(self.settings.timeout):
+            async with asyncio.timeout(deadline(self.settings.timeout)):
                 while more:
                     message = await self.receive()
                     if message["type"] == "http.disconnect":
@@ -81,7 +82,7 @@ class Call:
                     if size > most:
                         raise _too_large(most)
         except TimeoutError:
-            detail = f"The body did not come within {self.settings.timeout:g} seconds; send it faster."
+            detail = f"The body did not come in time, at most {self.settings.timeout:g} seconds; send it faster."
             raise Problem("slow-body", detail, {"Connection": "close"}) from None
         return b"".join(parts)
 

@@ -1,4 +1,4 @@
-"""Who may ask, and how often."""
+"""Who may ask, how often, and how slowly."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import hashlib
 import hmac
 import time
 from collections import OrderedDict
+from random import random
 
 from considerate.service.problems import Problem
 
 MOST_CLIENTS = 10_000  # whose rate is remembered
+
+SPREAD = 0.25  # share of a deadline that is drawn
 
 
 class ApiKey:
@@ -51,3 +54,8 @@ class RateLimit:
             wait = max(1, round((1.0 - left) / self.rate))
             detail = f"More than {self.rate:g} requests a second came from your address; try again in {wait} s."
             raise Problem("too-many", detail, {"Retry-After": str(wait)})
+
+
+def deadline(most: float) -> float:
+    """Seconds until a slow client is cut off. They are drawn, so that clients who came together do not go together."""
+    return most * (1.0 - SPREAD * random())

@@ -8,9 +8,10 @@ from typing import Any
 import msgspec
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from considerate.service.limits import deadline
 from considerate.service.problems import PROBLEM, Problem
 
-SECONDS = 20.0  # from a connection, or the first byte of a request, to its last byte
+SECONDS = 20.0  # at most, from a connection, or the first byte of a request, to its last byte
 LEAST_READ = 65_536  # bytes of an answer that a client reads in that time, or all of it
 MOST_HEAD = 65_536  # bytes of a request line and headers
 MALFORMED = (
@@ -31,7 +32,7 @@ class DeadlineProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        self._deadline = self.loop.call_later(SECONDS, self._give_up)
+        self._deadline = self.loop.call_later(deadline(SECONDS), self._give_up)
 
     def data_received(self, data: bytes) -> None:
         self._is_whole = False
@@ -45,7 +46,7 @@ class DeadlineProtocol(HttpToolsProtocol):
                 self._deadline.cancel()
                 self._deadline = None
         elif self._deadline is None:
-            self._deadline = self.loop.call_later(SECONDS, self._give_up)
+            self._deadline = self.loop.call_later(deadline(SECONDS), self._give_up)
 
     def on_headers_complete(self) -> None:
         self._in_head = False
