@@ -23,7 +23,8 @@ from considerate.fitting.session import make_graph
 from considerate.inference.hidden import Consideration
 from considerate.inference.posterior import Side
 from considerate.inference.sweep import State
-from likes import as_table, skewed, stored_settings
+from likes import as_table, skewed
+from models import assert_same_fit
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "sampled": {"opening": 0},
@@ -69,20 +70,13 @@ def made(**settings: Any) -> Recommender:
 
 def assert_same(found: Recommender, wanted: Recommender) -> None:
     """To the last bit: the posterior, all bounds, and how it ended; and the ids and likes that go with it."""
-    one, two = found.posterior_, wanted.posterior_
-    for mine, theirs in ((one.users, two.users), (one.items, two.items)):
-        assert np.array_equal(mine.rows, theirs.rows)
-        assert all(np.array_equal(a, b) for a, b in zip(mine.biases, theirs.biases))
-    assert one.precisions == two.precisions
-    assert found.model_.bounds == wanted.model_.bounds
-    assert (found.converged_, found.n_iter_) == (wanted.converged_, wanted.n_iter_)
+    assert_same_fit(found, wanted)
     assert np.array_equal(found.model_.popularity, wanted.model_.popularity)
     same_table(found.model_.consideration, wanted.model_.consideration)
     assert np.array_equal(found.model_.users.whole().liked.indices, wanted.model_.users.whole().liked.indices)
     assert np.array_equal(found.model_.users.whole().liked.starts, wanted.model_.users.whole().liked.starts)
     rows = [0, 1, found.model_.user_count - 1]
     assert found.model_.user_ids.ids_of(rows) == wanted.model_.user_ids.ids_of(rows)
-    assert stored_settings(found) == stored_settings(wanted)
 
 
 def same_table(found: Consideration | None, wanted: Consideration | None) -> None:

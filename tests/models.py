@@ -13,7 +13,7 @@ from considerate.inference.posterior import Gamma, Precisions, Side
 from considerate.model.model import Model
 from considerate.model.users import UserRows
 from considerate.parameters import FitPlan
-from likes import planted
+from likes import planted, stored_settings
 
 
 def answers(recommender: Recommender) -> list[Any]:
@@ -47,6 +47,18 @@ def assert_same(one: Recommender, other: Recommender) -> None:
             np.testing.assert_array_equal(a, b)
         else:
             assert a == b
+
+
+def assert_same_fit(found: Recommender, wanted: Recommender) -> None:
+    """To the last bit: the posterior, all bounds, how it ended, and what the model was told."""
+    one, two = found.posterior_, wanted.posterior_
+    for mine, theirs in ((one.users, two.users), (one.items, two.items)):
+        assert np.array_equal(mine.rows, theirs.rows)
+        assert all(np.array_equal(a, b) for a, b in zip(mine.biases, theirs.biases))
+    assert one.precisions == two.precisions
+    assert found.model_.bounds == wanted.model_.bounds
+    assert (found.converged_, found.n_iter_) == (wanted.converged_, wanted.n_iter_)
+    assert stored_settings(found) == stored_settings(wanted)
 
 
 def random_model(users: int, items: int = 40, factors: int = 5, ids: str = "range", bias: bool = False) -> Model:

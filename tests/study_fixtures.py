@@ -12,9 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
 
-from considerate.cli import app
 from considerate.data import ReaderOptions
 from considerate.simulation.degrees import PowerLaw
 from considerate.simulation.simulate import simulate_from_model
@@ -85,10 +83,6 @@ def without_seconds(results: Results) -> str:
 def table(path: Path, **columns: Any) -> str:
     pq.write_table(pa.table(columns), path)
     return str(path)
-
-
-def shell(*arguments: Any) -> Any:
-    return CliRunner().invoke(app, [str(one) for one in arguments])
 
 
 @pytest.fixture

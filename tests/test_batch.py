@@ -14,10 +14,8 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
 
 from considerate import Recommender
-from considerate.cli import app
 from considerate.distributed import batch
 from considerate.distributed.batch import UserSlice, recommend_all, write_slice
 from considerate.distributed.tasks import LocalTasks
@@ -26,6 +24,7 @@ from considerate.model.file import open_model, save_model, save_sharded
 from considerate.model.ranking import RankingOptions
 from considerate.storage.filesystems import Folder
 from models import random_model
+from shell import run
 
 USERS = 1000
 BATCH = 64  # in place of 4096: sixteen batches, the last of them short
@@ -211,10 +210,6 @@ def test_what_is_refused_before_a_task_begins(
 
 
 # --- The command ---
-
-
-def run(*arguments: object) -> Any:
-    return CliRunner().invoke(app, [str(one) for one in arguments])
 
 
 @pytest.mark.parametrize("form", ["one", "shards"])

@@ -17,7 +17,6 @@ import pyarrow as pa
 import pyarrow.csv as csv
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
 
 from considerate import Recommender, __version__, read_interactions
 from considerate.cli import app
@@ -25,19 +24,7 @@ from considerate.data import ReaderOptions
 from considerate.parameters import Parameters, setting
 from considerate.storage.container import open_tensors
 from likes import planted
-
-WIDE = {"COLUMNS": "200"}
-
-
-def run(*arguments: object) -> Any:
-    return CliRunner(env=WIDE).invoke(app, [str(one) for one in arguments], prog_name="considerate")
-
-
-def answer(*arguments: object) -> Any:
-    """What a command that works prints as JSON."""
-    result = run(*arguments, "--json")
-    assert result.exit_code == 0, result.output
-    return json.loads(result.stdout)
+from shell import answer, run
 
 
 @pytest.fixture(scope="module")

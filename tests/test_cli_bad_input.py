@@ -13,16 +13,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
 
-from considerate.cli import app
 from considerate.parameters import Parameters, described_range
+from shell import run
 
 LIKES = {"user": [1, 1, 2, 2, 3, 3], "item": [10, 20, 10, 30, 20, 30]}
-
-
-def run(*arguments: object) -> Any:
-    return CliRunner(env={"COLUMNS": "200"}).invoke(app, [str(one) for one in arguments], prog_name="considerate")
 
 
 def refused(result: Any, code: int, *words: str) -> None:

@@ -19,10 +19,8 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
-from typer.testing import CliRunner
 
 from considerate import Recommender
-from considerate.cli import app
 from considerate.distributed.backends.base import PartitionedBackend
 from considerate.distributed.backends.out_of_core import OutOfCore
 from considerate.distributed.backends.ray import RayBackend
@@ -31,6 +29,7 @@ from considerate.fitting.checkpoint import Checkpoints, part_file, sweep_folder
 from considerate.fitting.progress import progress, reading_progress, summary
 from divided_fits import SETTINGS, Here, assert_same, made, write_likes
 from likes import as_table, fit_steps, interrupted, skewed
+from shell import run
 
 
 @pytest.fixture(scope="module")
@@ -41,10 +40,6 @@ def likes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def plain(likes: Path) -> dict[int, Recommender]:
     return {sweeps: made(sweeps=sweeps).fit(likes) for sweeps in (2, 3, 5)}
-
-
-def run(*arguments: object) -> Any:
-    return CliRunner(env={"COLUMNS": "200"}).invoke(app, [str(one) for one in arguments], prog_name="considerate")
 
 
 def never() -> None:

@@ -11,11 +11,9 @@ import pyarrow as pa
 import pyarrow.compute
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
 
 import considerate
 from considerate import Recommender, read_interactions
-from considerate.cli import app
 from considerate.data.graph import Adjacency, Graph
 from considerate.errors import DataError
 from considerate.evaluation import metrics
@@ -28,16 +26,7 @@ from considerate.evaluation.scorer import FunctionScorer, ModelScorer
 from considerate.evaluation.split import given_likes, one_per_user
 from considerate.model.predict import like_probability, logit_moments
 from likes import skewed
-
-
-def run(*arguments: object) -> Any:
-    return CliRunner(env={"COLUMNS": "160"}).invoke(app, [str(one) for one in arguments], prog_name="considerate")
-
-
-def answer(*arguments: object) -> Any:
-    result = run(*arguments, "--json")
-    assert result.exit_code == 0, result.output
-    return json.loads(result.stdout)
+from shell import answer, run
 
 
 @pytest.fixture(scope="module")

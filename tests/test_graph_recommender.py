@@ -5,17 +5,14 @@ from __future__ import annotations
 import json
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
-from typer.testing import CliRunner
 
 import naive
 from considerate import GraphRecommender, Recommender
-from considerate.cli import app
 from considerate.data import ReaderOptions
 from considerate.data.edges import read_edges
 from considerate.distributed import OutOfCore
@@ -24,6 +21,7 @@ from considerate.evaluation.links import LinkTest, auc, edge_pairs, hide_edges, 
 from considerate.model.links import Ratios
 from considerate.parameters import GraphParameters, Parameters
 from considerate.storage.container import open_tensors, write_tensors
+from shell import run as shell
 
 SMALL = {"factors": 4, "sweeps": 12, "negatives": 3.0, "likelihood_weight": 1.5}
 
@@ -276,10 +274,6 @@ def test_what_a_graph_has_not_is_refused(model: GraphRecommender, tmp_path: Path
 
 
 # --- The shell ---
-
-
-def shell(*arguments: object) -> Any:
-    return CliRunner(env={"COLUMNS": "200"}).invoke(app, [str(one) for one in arguments], prog_name="considerate")
 
 
 def test_the_shell_fits_recommends_inspects_and_evaluates(tmp_path: Path):

@@ -13,11 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
-from typer.testing import CliRunner
 
 import considerate
 from considerate import Impossible, Recommender
-from considerate.cli import app
 from considerate.data import known, read_interactions
 from considerate.data.graph import Adjacency, Graph, divide, run_serially
 from considerate.data.known import Known
@@ -37,6 +35,7 @@ from considerate.simulation.simulate import simulate_from_model
 from considerate.study.fits import Compute, fit_ours
 from considerate.study.material import read_material
 from divided_fits import assert_same, made, several_parts, small_leaves
+from shell import run
 from test_known import rows_of
 
 USERS, ITEMS = 60, 40
@@ -467,10 +466,6 @@ def test_what_is_shown_of_h_brings_the_truth_nearer(capsys):
 
 
 # --- The shell ---
-
-
-def run(*arguments: object) -> Any:
-    return CliRunner(env={"COLUMNS": "200"}).invoke(app, [str(one) for one in arguments], prog_name="considerate")
 
 
 def test_the_shell_takes_them_too(tmp_path):

@@ -18,10 +18,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
 
 from considerate import Recommender
-from considerate.cli import app
 from considerate.data.graph import Adjacency, GraphPart
 from considerate.data.vocabulary import Vocabulary
 from considerate.distributed.backends.out_of_core import OutOfCore
@@ -31,6 +29,7 @@ from considerate.errors import DataError, OutputError, UsageError
 from considerate.fitting.checkpoint import INDEX, Checkpoints
 from considerate.storage.filesystems import LOCK, SCRATCH
 from divided_fits import SETTINGS, assert_same, made, several_parts, write_likes
+from shell import run
 
 kinds = pytest.mark.parametrize("kind", SETTINGS)
 
@@ -43,10 +42,6 @@ def likes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def plain(likes: Path) -> dict[str, Recommender]:
     return {kind: made(**settings).fit(likes) for kind, settings in SETTINGS.items()}
-
-
-def run(*arguments: object) -> Any:
-    return CliRunner(env={"COLUMNS": "200"}).invoke(app, [str(one) for one in arguments], prog_name="considerate")
 
 
 # --- The same bits ---

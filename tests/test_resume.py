@@ -20,10 +20,8 @@ import pyarrow.fs as fs
 import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
-from typer.testing import CliRunner
 
 from considerate import Recommender
-from considerate.cli import app
 from considerate.data import read_interactions
 from considerate.errors import CheckpointError, DivergedError, OutputError, UsageError
 from considerate.fitting import in_memory
@@ -31,7 +29,9 @@ from considerate.fitting import resume as resuming
 from considerate.fitting.checkpoint import HEAD, INDEX, Checkpoints, FileEntry, part_file, sweep_folder
 from considerate.fitting.session import make_graph
 from considerate.storage import filesystems
-from likes import as_table, fit_steps, interrupted, planted, skewed, stored_settings
+from likes import as_table, fit_steps, interrupted, planted, skewed
+from models import assert_same_fit
+from shell import run
 
 ROOT = Path(__file__).parents[1]
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -48,15 +48,7 @@ def made(**settings: Any) -> Recommender:
 
 def assert_same(found: Recommender, wanted: Recommender) -> None:
     """To the last bit: the posterior, all bounds, how it ended, and what the model was told."""
-    one, two = found.posterior_, wanted.posterior_
-    for mine, theirs in ((one.users, two.users), (one.items, two.items)):
-        assert np.array_equal(mine.rows, theirs.rows)
-        assert all(np.array_equal(a, b) for a, b in zip(mine.biases, theirs.biases))
-    assert one.precisions == two.precisions
-    assert np.array_equal(found.bound_, wanted.bound_)
-    assert found.model_.bounds == wanted.model_.bounds
-    assert (found.converged_, found.n_iter_) == (wanted.converged_, wanted.n_iter_)
-    assert stored_settings(found) == stored_settings(wanted)
+    assert_same_fit(found, wanted)
     assert found.model_.plan.popularity_weight == wanted.model_.plan.popularity_weight
 
 
@@ -366,10 +358,6 @@ def test_another_program_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 # --- The shell ---
-
-
-def run(*arguments: object) -> Any:
-    return CliRunner(env={"COLUMNS": "200"}).invoke(app, [str(one) for one in arguments], prog_name="considerate")
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,8 @@ import pytest
 from considerate.errors import OutputError
 from considerate.study.page import missing_parts, open_report, write_report
 from considerate.study.results import Results, results_from_json
-from study_fixtures import shell, table, without_seconds
+from shell import run as shell
+from study_fixtures import table, without_seconds
 
 # --- The report and the shell ---
 

@@ -20,7 +20,8 @@ from considerate.study.experiment import Study, StudyOptions
 from considerate.study.material import Material
 from considerate.study.peers import Own
 from considerate.study.results import Results, results_from_json
-from study_fixtures import SMALL, shell, studied, without_seconds
+from shell import run as shell
+from study_fixtures import SMALL, studied, without_seconds
 
 # --- Stages that are kept ---
 
