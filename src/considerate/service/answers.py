@@ -213,6 +213,7 @@ def model_answer(served: ServedModel, events: EventStore | None) -> schemas.Mode
         calibration=schemas.Calibration(line.slope, line.shift),
         settings={name: value for name, value in model.parameters.items() if isinstance(value, plain)},
         chosen=None if chosen is None else {name: float(value) for name, value in chosen.settings.items()},
-        takes_events=events is not None,
+        graph=model.one_kind,
+        takes_events=events is not None and not model.one_kind,
         event_sequence=0 if events is None else model.events.up_to(events.identity),
     )

@@ -128,6 +128,12 @@ class Handlers:
 
     async def store_events(self, call: Call) -> Response:
         store, request = self._store(), await call.body(schemas.EventsRequest)
+        if self.scoring.served().model.one_kind:
+            raise Problem(
+                "invalid",
+                "This model is of a graph of vertices, and takes no events: a new link is of both its ends. Add it "
+                "to the edges and fit again.",
+            )
         events = [
             NewEvent(event_id(event.user), event_id(event.item), event.kind, event.key) for event in request.events
         ]

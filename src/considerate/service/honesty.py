@@ -74,10 +74,10 @@ def _answer(served: ServedModel, source: str, found: LikeReliability) -> Reliabi
 
 
 def said_and_seen(served: ServedModel, events: EventStore) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """(p(like) of judged pairs, whether each was liked). None of a model without likes: it may have been trained on any
-    of them."""
+    """(p(like) of judged pairs, whether each was liked). None of a model without likes, which may have been trained on
+    any of them, or of a graph, which takes no events."""
     model = served.model
-    if not model.users.knows_likes:
+    if not model.users.knows_likes or model.one_kind:
         return np.empty(0), np.empty(0, bool)
     after = max(model.events.up_to(events.identity), events.mark()[0] - MOST_EVENTS)
     pairs = events.judged(after, MOST_PAIRS)

@@ -181,7 +181,7 @@ class Scoring:
         some, local = served.model.users.some(rows[known])
         places = np.full(len(rows), -1)
         places[known] = local
-        events = self._events_of(names)
+        events = {} if served.model.one_kind else self._events_of(names)  # an edge would be of both ends
         of_model = iter(zip(rows.tolist(), places.tolist()))
         people = []
         for asker in askers:

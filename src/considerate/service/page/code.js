@@ -4,21 +4,22 @@ import { byId } from "./dom.js";
 const quoted = (text) => `'${text.replaceAll("'", `'"'"'`)}'`;
 
 // `who` has the user, or the likes, as the model names them.
-export function show(who, knobs, path, count) {
+export function show(who, knobs, graph, count) {
   const { popularity, lift } = knobs;
   const base = `${location.origin}/`;
   if (who.user !== undefined) {
     const query = new URLSearchParams({ n: count, popularity, lift });
     byId("curl").textContent = `curl ${quoted(`${base}v1/users/${encodeURIComponent(who.user)}/recommendations?${query}`)}`;
-    byId("python").textContent = python(path, `recommend_table([${JSON.stringify(who.user)}], N=${count}, popularity=${popularity}, lift=${lift})`);
+    byId("python").textContent = python(graph, `recommend_table([${JSON.stringify(who.user)}], N=${count}, popularity=${popularity}, lift=${lift})`);
     return;
   }
   const body = JSON.stringify({ likes: who.likes, n: count, popularity, lift });
   byId("curl").textContent = `curl ${base}v1/recommendations -H 'content-type: application/json' \\\n  -d ${quoted(body)}`;
   const likes = JSON.stringify(who.likes);
-  byId("python").textContent = python(path, `recommend_for(${likes}, N=${count}, popularity=${popularity}, lift=${lift})`);
+  byId("python").textContent = python(graph, `recommend_for(${likes}, N=${count}, popularity=${popularity}, lift=${lift})`);
 }
 
-function python(path, call) {
-  return `from considerate import Recommender\n\nmodel = Recommender.load(${JSON.stringify(path)})\nmodel.${call}`;
+function python(graph, call) {
+  const kind = graph ? "GraphRecommender" : "Recommender";
+  return `from considerate import ${kind}\n\nmodel = ${kind}.load("model.safetensors")\nmodel.${call}`;
 }

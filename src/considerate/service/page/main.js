@@ -99,7 +99,7 @@ function show() {
     byId(name).value = value;
     byId(`${name}-value`).textContent = number(value);
   }
-  code.show(who(), { popularity, lift }, "model.safetensors", COUNT);
+  code.show(who(), { popularity, lift }, model.graph, COUNT);
   byId("status").textContent = picked.length ? "" : "Nothing to recommend.";
 }
 
@@ -202,6 +202,8 @@ function listen() {
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", show);
 }
 
+const sizes = () => (model.graph ? `${model.items} vertices, ${model.likes / 2} links.` : `${model.users} users, ${model.items} items, ${model.likes} likes.`);
+
 async function begin() {
   byId("unlock").hidden = byId("problem").hidden = true;
   read();
@@ -209,7 +211,7 @@ async function begin() {
   model = await api.model();
   const first = (await api.search("")).items;
   model.integers = typeof first[0]?.item === "number";
-  byId("about").textContent = `${model.users} users, ${model.items} items, ${model.likes} likes. What people like, told apart from what they see.`;
+  byId("about").textContent = `${sizes()} What people like, told apart from what they see.`;
   byId("lift").disabled = model.lift === null;
   api.reliability().then(honest.show).catch(fail);
   listen();
