@@ -84,15 +84,15 @@ async def beside_slow(server: Server, what: str, content: bytes, many: int, requ
         begun, sent = time.perf_counter(), content.find(b"\r\n\r\n") + 4 if content.startswith(b"POST") else 1
         writer.write(content[:sent])
         ended = asyncio.create_task(reader.read())  # to the end: a 408 may come first
-        while not ended.done() and time.perf_counter() - begun < PATIENCE:
+        while time.perf_counter() - begun < PATIENCE:
             await asyncio.wait([ended], timeout=10.0)
+            if ended.done():
+                ended.exception()
+                closed.append(time.perf_counter() - begun)
+                break
             writer.write(content[sent : sent + 1])
             sent += 1
-        if ended.done():
-            ended.exception()
-            closed.append(time.perf_counter() - begun)
-        else:
-            ended.cancel()
+        ended.cancel()
         writer.close()
 
     tasks = [asyncio.create_task(dawdle()) for _ in range(many)]
