@@ -228,6 +228,15 @@ def test_gzip_request_ids_and_no_cors(client: Client) -> None:
     assert strange.headers["x-request-id"] not in ("a b\tc", "")
     with client.stream("GET", "/v1/items?n=40", headers={"Accept-Encoding": "gzip"}) as raw:
         assert len(json.loads(gzip.decompress(b"".join(raw.iter_raw())))["items"]) == 40
+    for asked, packed in (
+        ("identity", False),
+        ("gzip;q=0, br", False),
+        ("br, gzip;q=0.5", True),
+        ("gzip; q=0.001", True),
+    ):
+        answer = client.get("/v1/items?n=40", headers={"Accept-Encoding": asked})
+        assert ("content-encoding" in answer.headers) == packed, asked
+        assert answer.headers["vary"] == "Accept-Encoding"
 
 
 TYPE = {"headers": {"Content-Type": "application/json"}}

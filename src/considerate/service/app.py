@@ -41,13 +41,14 @@ from considerate.service.threads import Threads
 
 logger = logging.getLogger("considerate.service")
 REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+GZIP = re.compile(rb"gzip(?!\s*;\s*q=0(?:\.0*)?\s*(?:,|$))")  # in Accept-Encoding, and not as what is not wanted
 
 
 def create_app(settings: ServiceSettings) -> ASGIApp:
     """The application. Its lifespan opens the model and the events."""
     service = Service(settings)
     app: ASGIApp = Router(default=service.handle, lifespan=service.lifespan, redirect_slashes=False)
-    app = GZipMiddleware(app, minimum_size=1_400, compresslevel=4)
+    app = GzipWhereAsked(app)
     if settings.cors_origins:
         app = CORSMiddleware(
             app,
@@ -57,6 +58,21 @@ def create_app(settings: ServiceSettings) -> ASGIApp:
             expose_headers=["ETag", "X-Request-ID", "Retry-After"],
         )
     return app
+
+
+class GzipWhereAsked:
+    """Starlette's gzip for clients that ask for it; others do not pay for a look at every answer."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.plain, self.zipped = app, GZipMiddleware(app, minimum_size=1_400, compresslevel=4)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        asked = scope["type"] == "http" and _asks_gzip(dict(scope["headers"]))
+        await (self.zipped if asked else self.plain)(scope, receive, send)
+
+
+def _asks_gzip(headers: dict[bytes, bytes]) -> bool:
+    return GZIP.search(headers.get(b"accept-encoding", b"")) is not None
 
 
 def from_environment() -> ASGIApp:
@@ -134,8 +150,9 @@ class Service:
             logger.error("request failed", extra={"fields": {"request": request, "error": _frames(error)}})
             detail = "The service failed; the log has the reason under the id of the request."
             response = problem_response(Problem("failed", detail), request)
-        response.headers["X-Request-ID"] = request
-        response.headers["X-Content-Type-Options"] = "nosniff"
+        response.raw_headers += [(b"x-request-id", request.encode()), (b"x-content-type-options", b"nosniff")]
+        if not _asks_gzip(headers):  # the middleware says it otherwise
+            response.raw_headers.append((b"vary", b"Accept-Encoding"))
         await response(scope, receive, send)
         self._count(scope["method"], template, response, request, time.perf_counter() - began)
 
