@@ -10,12 +10,13 @@ from the time when a request should have been sent, at a fixed rate: a generator
 
 from __future__ import annotations
 
-import asyncio
+import json
 import math
 import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -34,16 +35,13 @@ from benchmarks.http_load import (
     allow_connections,
     answered,
     closed_loop,
-    connect,
     likes_request,
     open_loop,
-    post,
     user_request,
 )
 from benchmarks.report import Row, Section, command
 
 K = 64
-PATIENCE = 60.0  # seconds after which a slow connection counts as never closed
 WRK = """
 math.randomseed(os.time())
 request = function() return wrk.format("GET", "/v1/users/" .. math.random(0, {users} - 1) .. "/recommendations") end
@@ -75,31 +73,15 @@ def latency(server: Server, request: Request, rate: float, seconds: float) -> Ro
     return {"requests a second": rate, "p50 ms": 1e3 * p50, "p99 ms": 1e3 * p99, "failed": wrong}
 
 
-async def beside_slow(server: Server, what: str, content: bytes, many: int, request: Request, seconds: float) -> Row:
-    """Connections that send a byte of a request every ten seconds, and what others wait meanwhile."""
-    closed: list[float] = []
-
-    async def dawdle() -> None:
-        reader, writer = await connect(server.port)
-        begun, sent = time.perf_counter(), content.find(b"\r\n\r\n") + 4 if content.startswith(b"POST") else 1
-        writer.write(content[:sent])
-        ended = asyncio.create_task(reader.read())  # to the end: a 408 may come first
-        while time.perf_counter() - begun < PATIENCE:
-            await asyncio.wait([ended], timeout=10.0)
-            if ended.done():
-                ended.exception()
-                closed.append(time.perf_counter() - begun)
-                break
-            writer.write(content[sent : sent + 1])
-            sent += 1
-        ended.cancel()
-        writer.close()
-
-    tasks = [asyncio.create_task(dawdle()) for _ in range(many)]
-    await asyncio.sleep(1.0)  # they are there
-    found, wrong = await open_loop(answered(request), server.port, 100.0, seconds)
-    await asyncio.gather(*tasks)
-    row: Row = {"slow": what, "connections": many, "closed": len(closed), "the last after s": max(closed, default=None)}
+def beside_slow(server: Server, kind: str, many: int, request: Request, seconds: float) -> Row:
+    """Connections that send a byte every ten seconds, and what others wait meanwhile."""
+    command = [sys.executable, "-m", "benchmarks.slow_clients", str(server.port), kind, str(many)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as slow:
+        assert slow.stdout is not None
+        slow.stdout.readline()  # all are connected
+        found, wrong = uvloop.run(open_loop(answered(request), server.port, 100.0, seconds))
+        closed = [after for after in json.loads(slow.stdout.readline()) if after is not None]
+    row: Row = {"slow": kind, "connections": many, "closed": len(closed), "the last after s": max(closed, default=None)}
     return row | {"others: p99 ms": 1e3 * float(np.quantile(found, 0.99)), "others failed": wrong}
 
 
@@ -166,13 +148,9 @@ def run(quick: bool = False) -> Section:
                         ("fold-in of 20 likes", of_likes, 100.0),
                     )
                 ]
-                many = 200 if quick else 10_000
                 slow = [
-                    uvloop.run(beside_slow(server, what, content, many, of_user, seconds))
-                    for what, content in (
-                        ("headers", of_user(np.random.default_rng(0))),
-                        ("body", post("/v1/recommendations", {"likes": list(range(1_000))})),
-                    )
+                    beside_slow(server, kind, 200 if quick else 10_000, of_user, 2 * seconds)
+                    for kind in ("headers", "body")
                 ]
     section.tables["As many as it can answer"] = rows
     section.tables["At a fixed rate, from the scheduled time"] = timed
