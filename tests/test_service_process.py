@@ -38,7 +38,11 @@ class Process:
     def start(self) -> None:
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
-                [*CALL, *self.arguments], stderr=log, stdout=log, start_new_session=True
+                [*CALL, *self.arguments],
+                stderr=log,
+                stdout=log,
+                start_new_session=True,
+                env=os.environ | {"TMPDIR": str(self.log.parent)},
             )  # a group of its own, which is killed as one
         wait_for(self.is_ready, 120)
 
@@ -130,6 +134,32 @@ def test_two_workers_and_what_kill_leaves(tmp_path: Path) -> None:
         assert not database.with_name("events.db-wal").exists()
 
 
+def test_a_worker_that_cannot_start_waits_and_the_others_go_on(tmp_path: Path) -> None:
+    """uvicorn's supervisor would end the service if a worker ended at its start."""
+    model, log = tmp_path / "model", tmp_path / "log"
+    fitted().save(model)
+    good = model.read_bytes()
+    with started(log, model, "--workers", 2, "--poll", 0.05) as service:
+        wait_for(lambda: len(service.workers()) == 2, 120)
+        replace_by(model, good[:-9] + b"damage" + good[-3:])
+        wait_for(lambda: log.read_text().count('"model refused"') == 2)
+        os.kill(service.workers()[-1], signal.SIGKILL)
+        wait_for(lambda: log.read_text().count('"model refused"') == 3, 120)
+        with service.client() as client:
+            assert client.get("/health/ready").status_code == 200
+        replace_by(model, good)
+        wait_for(lambda: len(service.workers()) == 3)
+        service.process.send_signal(signal.SIGTERM)
+        assert service.process.wait() == 0
+        assert list(tmp_path.glob("considerate-serve-*")) == []  # what lived as long as the service
+
+
+def replace_by(path: Path, content: bytes) -> None:
+    beside = path.with_name("beside")
+    beside.write_bytes(content)
+    beside.replace(path)
+
+
 def sockets(process: int) -> int:
     """Those that a process has open."""
     found = 0
@@ -177,6 +207,8 @@ def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
         (["{}/model", "--events", "{}/none/events.db"], "cannot be written"),
         (["{}/model", "--workers", "0"], "--workers is 0"),
         (["{}/model", "--timeout", "0"], "--timeout is 0"),
+        (["{}/model", "--rate-limit", "nan"], "--rate-limit is nan"),
+        (["{}/model", "--cors-origin", "https://shop.example/"], "without a path"),
     ],
     ids=str,
 )

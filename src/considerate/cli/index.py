@@ -25,7 +25,7 @@ def index(
 ) -> None:
     """Make an index of the items, for single requests in a large catalogue: considerate recommend --index.
 
-    Items are cut into lists of near ones by faiss (pip install considerate[ann]). The index is for this model alone;
+    Items are cut into lists of near ones by faiss (of the extra `ann`). The index is for this model alone;
     others refuse it.
     """
     from considerate.data.output import check_apart

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import os
+import re
 import shutil
+import signal
+import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
@@ -20,6 +24,7 @@ if TYPE_CHECKING:
     from considerate.service.settings import ServiceSettings
 
 FEW_FILES = 1_024  # file handles: each connection takes one
+ORIGIN = re.compile(r"\*|https?://[^/?#\s]+")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +33,10 @@ class Listening:
     host: str = option("The address to listen at; 0.0.0.0 is every network of this machine.", "127.0.0.1")
     port: int = option("The port.", 8000)
     workers: int = option("Processes; they share the mapped model file and the events.", 1)
+
+    @property
+    def address(self) -> str:
+        return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}/"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +71,7 @@ def serve(
 ) -> None:
     """Serve a model over HTTP: recommendations, reasons, search, and events that count at once.
 
-    / is a page to try it, /docs lists every address. It needs the packages of `considerate[serve]`.
+    / is a page to try it, /docs lists every address. It needs the packages of the extra `serve`.
     """
     if (model is None) != serving.demo:
         raise UsageError("say what to serve: give MODEL, or --demo.")
@@ -70,8 +79,13 @@ def serve(
         raise UsageError(f"--workers is {listening.workers} and --port is {listening.port}; give possible numbers.")
     for name in ("poll", "timeout", "max_body"):
         value = getattr(serving if name == "poll" else protection, name)
-        if not value > 0:
-            raise UsageError(f"--{name.replace('_', '-')} is {value}; it must be above 0.")
+        if not 0 < value < math.inf:
+            raise UsageError(f"--{name.replace('_', '-')} is {value}; it must be a number above 0.")
+    if not 0 <= protection.rate_limit < math.inf:
+        raise UsageError(f"--rate-limit is {protection.rate_limit}; it must be a number above 0, or 0 for no limit.")
+    for origin in protection.cors_origin or ():
+        if not ORIGIN.fullmatch(origin):
+            raise UsageError(f"--cors-origin is {origin!r}; give scheme and host without a path: https://shop.example.")
     try:
         from considerate.service.settings import ServiceSettings
         from considerate.service.workers import run_workers
@@ -89,13 +103,14 @@ def serve(
             timeout=protection.timeout,
             poll=serving.poll,
             access_log=protection.access_log,
+            waits=listening.workers > 1,
         )
         _check(settings, listening)
         settings.to_environment()
         if listening.workers > 1:
             os.environ["PROMETHEUS_MULTIPROC_DIR"] = os.path.join(folder, "metrics")
             os.mkdir(os.environ["PROMETHEUS_MULTIPROC_DIR"])
-        screen.say("note", f"serving at http://{listening.host}:{listening.port}/ until Ctrl-C")
+        screen.say("note", f"serving at {listening.address} until Ctrl-C")
         run_workers(listening.host, listening.port, listening.workers)
 
 
@@ -134,8 +149,10 @@ def _demo(folder: str, events: str | None) -> tuple[str, str]:
 
 @contextmanager
 def _folder() -> Iterator[str]:
-    """A folder for what lives as long as the service."""
+    """A folder for what lives as long as the service, which SIGTERM ends as it should, too."""
     folder = tempfile.mkdtemp(prefix="considerate-serve-")
+    with suppress(ValueError):  # not in the main thread
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     try:
         yield folder
     finally:

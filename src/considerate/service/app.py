@@ -10,6 +10,7 @@ import asyncio
 import logging
 import re
 import secrets
+import signal
 import time
 import traceback
 from collections.abc import AsyncIterator
@@ -96,8 +97,7 @@ class Service:
 
     @asynccontextmanager
     async def lifespan(self, _: Any) -> AsyncIterator[None]:
-        await asyncio.to_thread(self.holder.load, force=True)
-        events = None if self.settings.events is None else EventStore(self.settings.events, self.metrics)
+        events = await self._opened()
         scoring, threads = Scoring(self.holder, events, self.metrics), Threads(self.settings.timeout)
         self.handlers = Handlers(self.settings, self.metrics, self.holder, events, scoring, threads)
         watcher = asyncio.create_task(self._watch())
@@ -109,6 +109,30 @@ class Service:
         threads.close()
         if events is not None:
             events.close()
+
+    async def _opened(self) -> EventStore | None:
+        """Read the model and open the events. A worker that takes another's place waits where it cannot yet, as while
+        what is at the path is refused: if it ended, its supervisor would end those that answer."""
+        force, signals = True, {}
+        if self.settings.waits:  # nothing is there to be drained: whoever wants to end it ends it
+            signals = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGTERM, signal.SIGINT)}
+        while True:
+            try:
+                await asyncio.to_thread(self.holder.load, force=force)
+                if self.holder.current is not None:
+                    events = self.settings.events
+                    store = None if events is None else await asyncio.to_thread(EventStore, events, self.metrics)
+                    break
+            except (ModelFileError, UsageError) as error:
+                if not self.settings.waits:
+                    raise
+                if isinstance(error, UsageError):  # the other was logged and counted
+                    logger.error("events not opened", extra={"fields": {"reason": str(error)}})
+            force = False
+            await asyncio.sleep(self.settings.poll)
+        for number, handler in signals.items():
+            signal.signal(number, handler)
+        return store
 
     async def _watch(self) -> None:
         """Look at the model's path, and swap in what is new there."""

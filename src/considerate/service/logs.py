@@ -8,6 +8,12 @@ import os
 import sys
 import time
 
+# What uvicorn says of its start and end, beside "Application startup complete." and "Shutting down".
+CHATTER = (
+    *("Started server process", "Waiting for application", "Uvicorn running on", "Finished server process"),
+    *("Started parent process", "Waiting for child process", "Terminated child process", "Stopping parent process"),
+)
+
 
 class JsonLines(logging.Formatter):
     """A record as JSON. Its own fields are in `extra={"fields": {...}}`."""
@@ -23,6 +29,7 @@ def configure_logs() -> None:
     """Write the logs of the service, and those of uvicorn, as JSON lines."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
+    handler.addFilter(lambda record: not str(record.msg).startswith(CHATTER))
     for name, level in (("considerate.service", logging.INFO), ("uvicorn.error", logging.INFO)):
         logger = logging.getLogger(name)
         logger.handlers, logger.propagate = [handler], False

@@ -26,6 +26,7 @@ class ServiceSettings:
     most_waiting: int = 1_000  # requests; further ones are told to come back
     poll: float = 1.0  # seconds between looks at the model's path
     access_log: bool = False
+    waits: bool = False  # whether a worker that cannot start waits until it can; it was seen that one can
 
     def api_key(self) -> str | None:
         """The key in its file; UsageError where there is none."""

@@ -15,6 +15,7 @@ import uvloop
 from uvicorn.supervisors import Multiprocess
 
 from considerate.errors import UsageError
+from considerate.service.logs import configure_logs
 from considerate.service.protocol import SERVER_OPTIONS
 
 APPLICATION = "considerate.service.app:from_environment"
@@ -29,6 +30,7 @@ class SharingLoop(uvloop.Loop):
 
 def run_workers(host: str, port: int, count: int, application: str = APPLICATION) -> None:
     """Answer until SIGINT or SIGTERM. A worker that dies is started again."""
+    configure_logs()
     options = {"factory": True, "host": host, "port": port, "workers": count, **SERVER_OPTIONS}
     if count == 1 or sys.platform != "linux":
         uvicorn.run(application, **options)
