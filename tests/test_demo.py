@@ -92,3 +92,14 @@ def test_recommendations_are_those_of_the_recommender(small: tuple[demo.Catalogu
             assert row["true"] == pytest.approx(1 / (1 + np.exp(-logit)))
     liked = sum(len(titles) for titles in demo.tastes(recommender, catalogue, user).values())
     assert liked == recommender.model_.users.whole().degree[user]
+
+
+def test_what_is_seen_later_is_not_in_the_likes(small: tuple[demo.Catalogue, Recommender]) -> None:
+    catalogue, _ = small
+    likes, later = demo.seen_later(catalogue, people=50)
+    early = set(zip(likes.users.tolist(), likes.items.tolist()))
+    liked = {(user, item) for user, item, is_liked in later if is_liked}
+    assert len({user for user, _, _ in later}) == 50
+    assert early | liked == set(zip(catalogue.sample.users.tolist(), catalogue.sample.items.tolist()))
+    assert not early & {(user, item) for user, item, _ in later}
+    assert 0.3 < len(liked) / len(later) < 0.7  # a fair coin

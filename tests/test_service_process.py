@@ -183,6 +183,17 @@ def test_no_worker_takes_all_connections(tmp_path: Path) -> None:
         assert min(taken) >= 8  # by chance alone once in 10^11 times
 
 
+def test_the_demonstration(tmp_path: Path) -> None:
+    with started(tmp_path / "log", "--demo") as service, service.client() as client:
+        assert "text/html" in client.get("/").headers["content-type"]
+        found = client.get("/v1/reliability").json()
+        assert found["source"] == "events"
+        assert found["pairs"] > 1_000
+        assert found["error"] < 0.1
+        item = client.get("/v1/items?n=1").json()["items"][0]["item"]
+        assert len(client.post("/v1/recommendations", json={"likes": [item]}).json()["items"]) == 10
+
+
 def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
     fitted().save(tmp_path / "model")
     with socket.socket() as other:

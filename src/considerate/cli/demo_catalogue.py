@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -49,6 +49,17 @@ def make_catalogue(users: int = USERS, items: int = ITEMS, *, seed: int = 0) -> 
     titles = Titles.of_strings(readable_titles(items, seed, genres=sample.genres))
     ids, likes = (Vocabulary.range(users), Vocabulary.range(items)), int(sample.liked.sum())
     return Catalogue(sample, Interactions(sample.users, sample.items, *ids, titles, "the demo", likes, likes, ()))
+
+
+def seen_later(catalogue: Catalogue, people: int, *, seed: int = 0) -> tuple[Interactions, list[tuple[int, int, bool]]]:
+    """(likes without a third of what some people considered, that third: user, item, whether it was liked)."""
+    random, sample, likes = np.random.default_rng(seed), catalogue.sample, catalogue.interactions
+    some = random.permutation(sample.user_count)[:people]
+    later = np.isin(sample.hidden_users, some) & (random.random(len(sample.hidden_users)) < 1 / 3)
+    early, count = ~later[sample.liked], int((sample.liked & ~later).sum())
+    seen = zip(sample.hidden_users[later].tolist(), sample.hidden_items[later].tolist(), sample.liked[later].tolist())
+    kept = replace(likes, users=likes.users[early], items=likes.items[early], rows_read=count, rows_kept=count)
+    return kept, list(seen)
 
 
 def make_recommender(*, seed: int = 0, threads: int | None = None) -> Recommender:

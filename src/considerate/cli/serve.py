@@ -136,15 +136,26 @@ def _check(settings: ServiceSettings, listening: Listening) -> None:
 
 
 def _demo(folder: str, events: str | None) -> tuple[str, str]:
-    """(model, events) of a catalogue that never was."""
-    from considerate.cli.demo_catalogue import make_catalogue
+    """(model, events) of a catalogue that never was. Where no file of events is given, some people saw more films after
+    the fit, so that the page can show how honest p(like) is."""
+    from considerate.cli.demo_catalogue import make_catalogue, seen_later
     from considerate.recommender import Recommender
+    from considerate.service.events import EventStore, NewEvent
+    from considerate.service.metrics import Metrics
 
     screen.say("note", "making up a catalogue of films and 4,000 people, and fitting it: some seconds")
     path = os.path.join(folder, "demo.safetensors")
-    catalogue = make_catalogue(4_000)
-    Recommender(factors=8, sweeps=20).fit(catalogue.interactions).save(path)
-    return path, events or os.path.join(folder, "events.db")
+    likes, later = seen_later(make_catalogue(4_000), people=200)
+    Recommender(factors=8, sweeps=20).fit(likes).save(path)
+    if events is None:
+        events = os.path.join(folder, "events.db")
+        store = EventStore(events, Metrics())
+        kinds = {True: "like", False: "considered"}
+        store.append(
+            [NewEvent(str(user), str(item), kinds[liked], None) for user, item, liked in later], lambda *_: None
+        )
+        store.close()  # when all is stored
+    return path, events
 
 
 @contextmanager
