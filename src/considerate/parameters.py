@@ -217,7 +217,7 @@ class Parameters:
     )
     popularity: float | str | None = setting(
         None,
-        "the knob, where a recommendation does not say its own: the weight of log popularity beside liking. auto "
+        "the weight of log popularity in the score, beside liking, where a recommendation does not say its own. auto "
         "fits it, and lift, to the whole ranking of likes held out, auto-top to its first 20. 0.5 if not given, "
         "0.3 with the walk",
         "0.3 is near the best on MovieLens-1M, anime and goodbooks",
@@ -227,7 +227,7 @@ class Parameters:
     )
     lift: float | str | None = setting(
         None,
-        "the other knob: the weight of log lift, how much more likely than by popularity the user is to consider an "
+        "the weight of log lift in the score: how much more likely than by popularity the user is to consider an "
         "item. If not given it is fitted where popularity is, and else 1.2 with the walk; without the walk it is 0",
         "1.2 is near the best on MovieLens-1M, anime and goodbooks",
         low=-1_000_000,

@@ -160,17 +160,17 @@ class Cluster:
 @dataclass(frozen=True, kw_only=True)
 class RankingGroup:
     popularity: float | None = option(
-        "The knob: 0, with a lift of 0, ranks by liking alone, 1 and 1, with a sharpness of 1, by the odds of a like "
-        "being observed; the model's own if not given.",
+        "The weight of popularity: 0, with a lift of 0, ranks by liking alone, 1 and 1, with a sharpness of 1, by the "
+        "odds of a like being observed; the model's own if not given.",
         None,
     )
     lift: float | None = option(
-        "The other knob: the weight of how much more likely than by popularity the user is to consider an item; the "
+        "The weight of lift: how much more likely than by popularity the user is to consider an item; the "
         "model's own if not given. For models fitted with --consideration walk.",
         None,
     )
     score: Score | None = option(
-        "One of the paper's scores in place of the knobs: like, popularity or popularity_x_like.", None
+        "One of the paper's scores in place of these weights: like, popularity or popularity_x_like.", None
     )
 
 
