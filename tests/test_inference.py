@@ -22,7 +22,7 @@ from considerate.inference.hidden import Estimator, Expected, Observed, Sampled,
 from considerate.inference.hidden.groups import FREEZE_AFTER
 from considerate.inference.posterior import Gamma, Posterior, Precisions, Side
 from considerate.inference.schedule import StepSize
-from considerate.inference.sweep import InMemory, State, initial_state, update_precisions
+from considerate.inference.sweep import InMemory, PrecisionStep, State, initial_state, update_precisions
 from considerate.inference.updates import Moments, SideUpdate, update_precision
 from considerate.kernels import reference
 from considerate.kernels.threads import LocalBackend
@@ -406,7 +406,8 @@ def test_the_precisions_update_is_the_argmax_of_the_bound(kind, user_bias):
     q = state.posterior
     users, items = naive.Factor.of(q.users), naive.Factor.of(q.items)
     counts = (p.graph.user_count, p.graph.item_count)
-    new = update_precisions(q.precisions, (Moments.of(q.users), Moments.of(q.items)), counts, p.settings, 1.0)
+    step = PrecisionStep(counts, p.settings, 1.0)
+    new = update_precisions(q.precisions, (Moments.of(q.users), Moments.of(q.items)), step)
     assert (new.user_bias is not None) == user_bias
     for name in ("user", "item", "user_bias", "item_bias"):
         gamma = getattr(new, name)
@@ -430,7 +431,8 @@ def test_the_rate_is_blended_and_the_first_blend_is_between_like_scales():
     p = problem("sampled", True)
     taus = initial_state(p.graph, p.settings).posterior.precisions
     assert taus.means() == pytest.approx({"user": 10.0, "item": 10.0, "user_bias": 1.0, "item_bias": 1.0})
-    after = update_precisions(taus, (Moments(1, 0, 1), Moments(1, 0, 1)), (16, 12), p.settings, 1.0)
+    step = PrecisionStep((16, 12), p.settings, 1.0)
+    after = update_precisions(taus, (Moments(1, 0, 1), Moments(1, 0, 1)), step)
     for name in ("user", "item", "user_bias", "item_bias"):
         assert getattr(after, name).shape == getattr(taus, name).shape
 

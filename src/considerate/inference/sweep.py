@@ -175,26 +175,30 @@ def bound_of(
     return Bound(edges, *sides, precisions)
 
 
-def update_precisions(
-    old: Precisions,
-    moments: tuple[Moments, Moments],
-    counts: tuple[int, int],
-    settings: FitPlan,
-    epsilon: float,
-    priors: Priors = SHARED_PRIORS,
-) -> Precisions:
-    """The four Gamma posteriors (eq. 20), from the moments and the numbers of users and items. Where the rows' own
-    precisions are given, nothing is learned of tau."""
+@dataclass(frozen=True)
+class PrecisionStep:
+    """What a step of the precisions is told beside the moments."""
+
+    counts: tuple[int, int]  # of users and items
+    settings: FitPlan
+    epsilon: float
+    priors: Priors = SHARED_PRIORS
+
+
+def update_precisions(old: Precisions, moments: tuple[Moments, Moments], step: PrecisionStep) -> Precisions:
+    """The four Gamma posteriors (eq. 20), from the moments of users and items. Where the rows' own precisions are
+    given, nothing is learned of tau."""
+    settings, priors = step.settings, step.priors
 
     def update(gamma: Gamma, count: int, square: float, given: object) -> Gamma:
         if given is not None:
             return gamma
-        return update_precision(gamma, settings.prior_shape, settings.prior_rate, count, square, epsilon)
+        return update_precision(gamma, settings.prior_shape, settings.prior_rate, count, square, step.epsilon)
 
     def update_bias(gamma: Gamma | None, count: int, square: float, given: object) -> Gamma | None:
         return None if gamma is None else update(gamma, count, square, given)
 
-    (users, items), (m, n), K = moments, counts, settings.factors
+    (users, items), (m, n), K = moments, step.counts, settings.factors
     return Precisions(
         update(old.user, m * K, users.square, priors.users.precision),
         update(old.item, n * K, items.square, priors.items.precision),
@@ -203,21 +207,13 @@ def update_precisions(
     )
 
 
-def next_state(
-    state: State,
-    users: SideUpdate,
-    items: SideUpdate,
-    counts: tuple[int, int],
-    settings: FitPlan,
-    epsilon: float,
-    priors: Priors = SHARED_PRIORS,
-) -> State:
+def next_state(state: State, users: SideUpdate, items: SideUpdate, step: PrecisionStep) -> State:
     """The state after both sides were stepped: the precisions (eq. 20) and the next step size."""
     number, q = state.sweep + 1, state.posterior
     moments = users.moments.with_spread(q.user_weights), items.moments.with_spread(q.item_weights)
     taus = q.precisions
-    if number > settings.precision_delay:
-        taus = update_precisions(taus, moments, counts, settings, epsilon, priors)
+    if number > step.settings.precision_delay:
+        taus = update_precisions(taus, moments, step)
     posterior = replace(q, users=users.side, items=items.side, precisions=taus)
     return State(number, posterior, state.step_size.after(number), *moments)
 
@@ -277,8 +273,8 @@ class InMemory:
         items_pass = given.items_pass(estimator.item_terms(number, q, run), q, epsilon)
         items = items_pass.update(q.items, classes, run, spare)
         check_rows(items.bad_row, "item", number, state)
-        counts = graph.user_count, graph.item_count
-        new = next_state(at, users, items, counts, self.settings, epsilon, self.priors)
+        step = PrecisionStep((graph.user_count, graph.item_count), self.settings, epsilon, self.priors)
+        new = next_state(at, users, items, step)
         check_bound(bound, number, state)
         return Sweep(new, bound, epsilon, self.estimator.settled(number))
 

@@ -22,6 +22,7 @@ from considerate.inference.hidden import Consideration, Draws, Grouping
 from considerate.inference.posterior import Posterior, Side
 from considerate.inference.schedule import StepSize
 from considerate.inference.sweep import (
+    PrecisionStep,
     State,
     Sweep,
     bound_of,
@@ -157,7 +158,7 @@ class PartitionedRunner:
         stepped."""
         number, epsilon = state.sweep + 1, self._epsilon(state)
         at = state if q is None else replace(state, posterior=q)
-        new = next_state(at, users, items, self.counts, self.settings, epsilon)
+        new = next_state(at, users, items, PrecisionStep(self.counts, self.settings, epsilon))
         check_bound(bound, number, state)
         return Sweep(new, bound, epsilon, self.grouping is None or not self.grouping.moves(number))
 
