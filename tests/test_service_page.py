@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import gzip
+import json
+import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
@@ -148,6 +152,24 @@ def test_a_user_of_the_model_and_one_who_is_not(opened: Any, client: Client) -> 
     assert listed(page) == [item["item"] for item in client.recommendations("u3", n=COUNT)["items"]]
     assert "v1/users/u3/recommendations" in page.text_content("#curl")
     assert 'recommend_table(["u3"]' in page.text_content("#python")
+
+
+@pytest.mark.parametrize("state", ["#like=i7&like=i12&popularity=0.55", "#user=u3", "#user=u4&lift=0"])
+def test_the_lines_give_what_is_on_the_screen(opened: Any, model_path: Path, state: str) -> None:
+    page = opened(state)
+    *before, last = page.text_content("#python").replace("model.safetensors", str(model_path)).splitlines()
+    code = "\n".join([*before, f"print(*{last}['item'].to_pylist(), sep='\\n')"])
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.splitlines() == listed(page)
+    if shutil.which("curl") is not None:
+        shell = subprocess.run(page.text_content("#curl"), shell=True, capture_output=True, text=True, check=True)
+        assert [item["item"] for item in json.loads(shell.stdout)["items"]] == listed(page)
+
+
+def test_nobody_has_no_line(opened: Any) -> None:
+    page = opened()
+    assert page.text_content("#curl").startswith("# Like something first")
+    assert page.text_content("#python").startswith("# Like something first")
 
 
 def test_an_unknown_user_gets_a_sentence(browser: Any, client: Client) -> None:

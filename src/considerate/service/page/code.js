@@ -13,6 +13,10 @@ export function show(who, knobs, graph, count) {
     byId("python").textContent = python(graph, `recommend_table([${JSON.stringify(who.user)}], N=${count}, popularity=${popularity}, lift=${lift})`);
     return;
   }
+  if (!who.likes.length) { // the list of nobody is the page's own, made of the landscape
+    for (const id of ["curl", "python"]) byId(id).textContent = "# Like something first: then this gives the same list.";
+    return;
+  }
   const body = JSON.stringify({ likes: who.likes, n: count, popularity, lift });
   byId("curl").textContent = `curl ${base}v1/recommendations -H 'content-type: application/json' \\\n  -d ${quoted(body)}`;
   const likes = JSON.stringify(who.likes);
