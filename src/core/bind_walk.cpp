@@ -1,6 +1,7 @@
 #include "arrays.hpp"
 #include "inclusion.hpp"
 #include "walk.hpp"
+#include "walk_rows.hpp"
 #include "walk_table.hpp"
 
 #include <nanobind/stl/optional.h>
