@@ -129,10 +129,8 @@ def test_the_latest_are_judged_and_not_all(
     monkeypatch.setattr(honesty, "MOST_PAIRS", 2)
     assert judged(model, store) == expected(model, "u20", items[4:], [False, False])
     monkeypatch.setattr(honesty, "MOST_PAIRS", 20)
-    monkeypatch.setattr(
-        honesty, "MOST_EVENTS", 3
-    )  # a pair that began earlier is left out, as its like tells half of it
-    assert judged(model, store) == expected(model, "u20", items[4:], [False, False])
+    monkeypatch.setattr(honesty, "MOST_EVENTS", 3)
+    assert judged(model, store) == expected(model, "u20", [items[0], *items[4:]], [True, False, False])
 
 
 def test_a_model_without_likes_cannot_be_judged_by_events(

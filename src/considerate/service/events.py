@@ -43,16 +43,11 @@ create table if not exists keys (hash blob primary key, sequence integer not nul
 create table if not exists erased (hash blob primary key) without rowid;
 """
 JUDGED = f"""
-with recent as (select user, item, kind, sequence from events where sequence > :after),
-earlier as (
-    select events.user, events.item from (select distinct user from recent) as people
-    join events on events.user = people.user where events.sequence <= :after
-)
 select user, item, min(sequence) as first,
     max(case kind when {KINDS.index("like")} then sequence else 0 end)
     > max(case kind when {KINDS.index("unlike")} then sequence else 0 end)
-from recent where (user, item) not in earlier
-group by user, item having max(kind != {KINDS.index("unlike")}) order by first desc limit :most
+from events where sequence > :window and user in (select user from events where sequence > :after)
+group by user, item having first > :after and max(kind != {KINDS.index("unlike")}) order by first desc limit :most
 """
 
 
@@ -180,10 +175,13 @@ class EventStore:
         except sqlite3.Error as error:
             raise EventsUnavailable(str(error)) from error
 
-    def judged(self, after: int, most: int) -> list[JudgedPair]:
-        """The latest pairs that were liked or considered after a sequence number, and that have no event before it."""
+    def judged(self, after: int, most: int, events: int) -> list[JudgedPair]:
+        """The latest pairs that were liked or considered, whose first event is after a sequence number; from so many of
+        the latest events."""
+        window = max(0, self.mark()[0] - events)
+        values = {"window": window, "after": max(after, window), "most": most}
         try:
-            rows = self._reader().execute(JUDGED, {"after": after, "most": most}).fetchall()
+            rows = self._reader().execute(JUDGED, values).fetchall()
         except sqlite3.Error as error:
             raise EventsUnavailable(str(error)) from error
         return [JudgedPair(user, item, first, bool(liked)) for user, item, first, liked in rows]

@@ -26,9 +26,10 @@ from considerate.service.schemas import JudgedBin, ReliabilityAnswer
 from considerate.service.scoring import Taste, taste_after
 from considerate.service.state import ServedModel
 
-MOST_EVENTS = 100_000  # that are looked at, the latest
+MOST_EVENTS = 200_000  # that are looked at, the latest
 MOST_PAIRS = 20_000  # that are judged, the latest
 MOST_FOLDED = 2_000  # of them, of users that the model does not have
+MOST_HISTORY = 1_000  # events of such a user; those who have more are left out
 ENOUGH = 200  # judged pairs; with fewer, what is stored in the model tells more
 FRESH = 10.0  # seconds before events are looked at again
 
@@ -79,8 +80,7 @@ def said_and_seen(served: ServedModel, events: EventStore) -> tuple[NDArray[np.f
     model = served.model
     if not model.users.knows_likes or model.one_kind:
         return np.empty(0), np.empty(0, bool)
-    after = max(model.events.up_to(events.identity), events.mark()[0] - MOST_EVENTS)
-    pairs = events.judged(after, MOST_PAIRS)
+    pairs = events.judged(model.events.up_to(events.identity), MOST_PAIRS, MOST_EVENTS)
     if not pairs:
         return np.empty(0), np.empty(0, bool)
     users = served.users.rows(np.array([pair.user for pair in pairs], object), unknown=True)
@@ -111,9 +111,10 @@ def _trained(
 def _folded_in(
     served: ServedModel, events: EventStore, pairs: Sequence[JudgedPair], items: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """p(like) of pairs by what the user had done before; NaN where they had not liked anything."""
+    """p(like) of pairs by what the user had done before; NaN where that is no like, or more than is worth the time."""
     model, tastes = served.model, list[Taste]()
     histories = events.of_users({pair.user for pair in pairs})
+    histories = {user: history for user, history in histories.items() if len(history) <= MOST_HISTORY}
     rows = {
         user: served.items.rows(np.array([item for _, item, _ in history], object), unknown=True).tolist()
         for user, history in histories.items()
