@@ -13,7 +13,7 @@ import pytest
 
 from considerate import GraphRecommender, Recommender, evaluate
 from considerate.distributed import OutOfCore
-from considerate.errors import ConsiderateError
+from considerate.errors import UsageError
 from likes import planted
 
 USERS, ITEMS = np.nonzero(planted(40, 15).toarray())
@@ -127,7 +127,7 @@ def test_the_table_names_the_options_and_the_ways() -> None:
 def test_each_cell_is_as_the_table_says(option: str, way: str, tmp_path: Path) -> None:
     case = Case(option, tmp_path)
     if CELLS[option, way].startswith("no"):
-        with pytest.raises((ConsiderateError, TypeError)):  # a TypeError: there is no such setting
+        with pytest.raises((UsageError, TypeError)):  # a TypeError: there is no such setting
             WAYS[way](case)
     else:
         WAYS[way](case)
@@ -139,7 +139,7 @@ def test_each_pair_of_options_is_as_the_list_says(one: str, other: str) -> None:
     (first, given), (second, more) = OPTIONS[one], OPTIONS[other]
     model = Recommender(**SMALL | {"opening": 1} | first | second)
     if (one, other) in APART:
-        with pytest.raises(ConsiderateError):
+        with pytest.raises(UsageError):
             model.fit(LIKES, **given, **more)
     else:
         model.fit(LIKES, **given, **more)

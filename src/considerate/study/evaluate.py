@@ -48,6 +48,7 @@ from considerate.evaluation.scorer import (
 )
 from considerate.kernels.threads import LocalBackend, available_threads
 from considerate.model.model import Model
+from considerate.parameters import GraphParameters
 from considerate.recommender import Recommender
 from considerate.study.fits import most_users, some_users
 from considerate.study.peers import (
@@ -156,6 +157,11 @@ class Entry:
             given = Recommender() if ours else Recommender.load(given)
         if isinstance(given, Recommender):
             return cls(name or OURS, given.model_ if given.__sklearn_is_fitted__() else given, given)
+        if isinstance(given, GraphParameters):
+            raise UsageError(
+                f"{type(given).__name__} scores pairs of vertices, not lists of items; use its own evaluate(edges), or "
+                "considerate evaluate-graph."
+            )
         model = given if isinstance(given, Model | Peer) or is_fitted(given) else as_peer(given)
         called = name or getattr(model, "name", None) or getattr(given, "__name__", None) or type(given).__name__
         return cls(str(called), model, given)
