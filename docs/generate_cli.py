@@ -79,7 +79,7 @@ EXAMPLES = {
     ),
     "refit": (
         'considerate refit model.safetensors ratings.parquet --where "rating >= 4" --events events.db',
-        "considerate refit model.safetensors likes.parquet --events events.db --every 3600",
+        "considerate refit model.safetensors --events events.db --how update --every 3600",
     ),
     "simulate": (
         "considerate simulate --users 100000 --items 5000 -o likes.parquet",

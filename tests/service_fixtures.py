@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -91,3 +97,58 @@ def same_items(items: list[dict[str, Any]], table: Any) -> None:
     names = ("rank", "item", "title", "p_like", "low", "high", "p_considered", "score")
     assert [[item[name] for name in names] for item in items] == [[row[name] for name in names] for row in rows]
     assert rows == [] or np.isfinite([row["score"] for row in rows]).all()
+
+
+# --- Services in processes of their own ---
+
+CALL = [sys.executable, "-c", "from considerate.cli import main; main()", "serve"]
+
+
+class Process:
+    """A service in processes of its own."""
+
+    def __init__(self, log: Path, *arguments: object) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.log, self.arguments = log, [*map(str, arguments), "--port", str(self.port)]
+
+    def start(self) -> None:
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen(
+                [*CALL, *self.arguments],
+                stderr=log,
+                stdout=log,
+                start_new_session=True,
+                env=os.environ | {"TMPDIR": str(self.log.parent)},
+            )  # a group of its own, which is killed as one
+        wait_for(self.is_ready, 120)
+
+    def is_ready(self) -> bool:
+        assert self.process.poll() is None, self.log.read_text()
+        with suppress(httpx.HTTPError):
+            return httpx.get(f"http://127.0.0.1:{self.port}/health/ready").status_code == 200
+        return False
+
+    def workers(self) -> list[int]:
+        """Those that answer, by the log."""
+        lines = [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]
+        return [line["process"] for line in lines if line["message"] == "Application startup complete."]
+
+    def kill(self) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    def client(self) -> Client:
+        return Client(base_url=f"http://127.0.0.1:{self.port}", timeout=60)
+
+
+@contextmanager
+def started(log: Path, *arguments: object) -> Iterator[Process]:
+    service = Process(log, *arguments)
+    try:
+        service.start()
+        yield service
+    finally:
+        service.kill()

@@ -214,8 +214,11 @@ def test_a_popularity_of_nothing(saved: Path, tmp_path: Path) -> None:
         ),
         ({"walk": {"entries": 480, "neighbours": 12, "mix": 0, "lift_weight": "1"}}, "no number 'lift_weight'"),
         ({"events": 7}, "the field 'events' is not described"),
-        ({"events": {"sequence": 0, "log": "", "considered": False}}, "its 'sequence' of the field 'events' is out of"),
-        ({"events": {"sequence": 1, "log": 1, "considered": False}}, "no 'log' of the right kind"),
+        (
+            {"events": {"sequence": -1, "log": "", "considered": False, "erasures": 0}},
+            "'sequence' of the field 'events'",
+        ),
+        ({"events": {"sequence": 1, "log": 1, "considered": False, "erasures": 0}}, "no 'log' of the right kind"),
         ({"walk": 7}, "the walk is not described"),
         ({"converged": 1}, "'converged'"),
         ({"bound_terms": ["edges"]}, "bounds"),

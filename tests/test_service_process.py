@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
 import socket
-import subprocess
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,59 +18,7 @@ from typer.testing import CliRunner
 
 from considerate.cli import app
 from randomised import LONG
-from service_fixtures import Client, fitted, wait_for
-
-CALL = [sys.executable, "-c", "from considerate.cli import main; main()", "serve"]
-
-
-class Process:
-    """A service in processes of its own."""
-
-    def __init__(self, log: Path, *arguments: object) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
-        self.log, self.arguments = log, [*map(str, arguments), "--port", str(self.port)]
-
-    def start(self) -> None:
-        with open(self.log, "ab") as log:
-            self.process = subprocess.Popen(
-                [*CALL, *self.arguments],
-                stderr=log,
-                stdout=log,
-                start_new_session=True,
-                env=os.environ | {"TMPDIR": str(self.log.parent)},
-            )  # a group of its own, which is killed as one
-        wait_for(self.is_ready, 120)
-
-    def is_ready(self) -> bool:
-        assert self.process.poll() is None, self.log.read_text()
-        with suppress(httpx.HTTPError):
-            return httpx.get(f"http://127.0.0.1:{self.port}/health/ready").status_code == 200
-        return False
-
-    def workers(self) -> list[int]:
-        """Those that answer, by the log."""
-        lines = [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]
-        return [line["process"] for line in lines if line["message"] == "Application startup complete."]
-
-    def kill(self) -> None:
-        with suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
-
-    def client(self) -> Client:
-        return Client(base_url=f"http://127.0.0.1:{self.port}", timeout=60)
-
-
-@contextmanager
-def started(log: Path, *arguments: object) -> Iterator[Process]:
-    service = Process(log, *arguments)
-    try:
-        service.start()
-        yield service
-    finally:
-        service.kill()
+from service_fixtures import Process, fitted, started, wait_for
 
 
 def insist(service: Process, event: dict[str, Any]) -> int:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
-from dataclasses import replace
+import time
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,67 +17,28 @@ from considerate import Recommender
 from considerate.cli import app
 from considerate.model.file import save_model, save_sharded
 from considerate.model.model import LearnedEvents
-from considerate.service.events import EventStore, NewEvent
-from considerate.service.metrics import Metrics
+from considerate.service import events as events_module
+from considerate.service import refit as module
+from considerate.service.events import EventStore
 from considerate.service.refit import served_list
 from likes import planted
-from service_fixtures import running, same_items
+from refit_fixtures import (
+    SETTINGS,
+    all_files,
+    erase,
+    folder,
+    likes_of,
+    pairs,
+    post,
+    refit,
+    store,
+)
+from service_fixtures import running, same_items, wait_for
 
-SETTINGS: dict[str, Any] = {"factors": 4, "sweeps": 4, "opening": 2, "threads": 1}
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """likes.parquet with texts for ids, a model fitted to them, and events.db, still empty."""
-    users, items = planted(100, 40).nonzero()
-    likes = pa.table({"user": [f"u{user}" for user in users], "item": [f"i{item}" for item in items]})
-    pa.parquet.write_table(likes, tmp_path / "likes.parquet")
-    titles = {f"i{item}": f"Title {item}" for item in range(40)}
-    Recommender(**SETTINGS).fit(likes, titles=titles).save(tmp_path / "model")
-    return tmp_path
-
-
-@pytest.fixture
-def store(folder: Path) -> Iterator[EventStore]:
-    opened = EventStore(str(folder / "events.db"), Metrics())
-    yield opened
-    opened.close()
+__all__ = ["folder", "store"]  # pytest's fixtures
 
 
-def post(store: EventStore, *events: tuple[str, str, str]) -> None:
-    answers: list[Any] = []
-    store.append([NewEvent(*event, None) for event in events], lambda *answer: answers.append(answer))
-    _flush(store)
-    assert answers[0][1] is None
-
-
-def erase(store: EventStore, user: str) -> None:
-    store.erase(user, lambda *_: None)
-    _flush(store)
-
-
-def _flush(store: EventStore) -> None:
-    from threading import Event
-
-    ended = Event()
-    store.probe(lambda *_: ended.set())
-    ended.wait()
-
-
-def run(folder: Path, *options: str) -> Any:
-    given = ["refit", str(folder / "model"), str(folder / "likes.parquet"), "--events", str(folder / "events.db")]
-    result = CliRunner().invoke(app, [*given, *options, "--json"], prog_name="considerate")
-    return json.loads(result.stdout) if result.exit_code == 0 else result
-
-
-def pairs(recommender: Recommender) -> set[tuple[str, str]]:
-    users = recommender.model_.users.whole()
-    names = recommender.item_ids()
-    return {
-        (str(user), str(names[item]))
-        for row, user in enumerate(recommender.user_ids())
-        for item in users.liked.row(row)
-    }
+DATA = "likes.parquet"
 
 
 def test_the_data_and_the_events_make_the_new_model(folder: Path, store: EventStore) -> None:
@@ -97,7 +57,7 @@ def test_the_data_and_the_events_make_the_new_model(folder: Path, store: EventSt
         ("u1", "i39y", "like"),  # held out, and nobody else has it
     )
     erase(store, "u3")
-    result = run(folder)
+    result = refit(folder, data=DATA)
     new = Recommender.load(folder / "model")
     expected = {pair for pair in before if pair[0] != "u3" and pair != gone}
     expected |= {("u1", "i39x"), ("new", "i1"), ("new", "i3")}
@@ -116,7 +76,7 @@ def test_integer_ids_and_texts_that_are_none(folder: Path, store: EventStore) ->
     pa.parquet.write_table(likes, folder / "likes.parquet")
     Recommender(**SETTINGS).fit(likes).save(folder / "model")
     post(store, ("7", "1000", "like"), ("seven", "1", "like"), ("1000", "1", "like"))
-    result = run(folder)
+    result = refit(folder, data=DATA)
     assert (result["ignored"], result["judged"]) == (1, 1)
     new = Recommender.load(folder / "model")
     assert int(new.user_rows(1000)) == 100
@@ -128,7 +88,7 @@ def test_a_worse_model_is_not_swapped_in(folder: Path, store: EventStore, monkey
     before = (folder / "model").read_bytes()
     for user in range(60):  # what the old model would have shown them
         name = f"u{user}"
-        post(store, (name, served_list(old, name, [i for u, i in pairs(old) if u == name])[0], "like"))
+        post(store, (name, served_list(old, name, [i for u, i in pairs(old) if u == name], [])[0], "like"))
     fit = Recommender.fit
 
     def worse(self: Recommender, likes: Any, **options: Any) -> Recommender:
@@ -137,47 +97,161 @@ def test_a_worse_model_is_not_swapped_in(folder: Path, store: EventStore, monkey
 
     with monkeypatch.context() as patch:
         patch.setattr(Recommender, "fit", worse)
-        result = run(folder)
+        result = refit(folder, data=DATA)
     assert result["new"] < result["old"]
     assert not result["swapped"]
     assert (folder / "model").read_bytes() == before
-    assert run(folder)["swapped"]  # the same without the damage
+    assert refit(folder, data=DATA)["swapped"]  # the same without the damage
     new = Recommender.load(folder / "model").model_  # all new likes are held out: the data of the old, and its bits
     assert np.array_equal(new.items.rows, old.model_.items.rows)
     assert new.events == LearnedEvents(60, store.identity)
     assert sorted(file.name for file in folder.iterdir() if "refit" in file.name) == []
 
 
-def test_an_erasure_discards_a_refit_that_runs(
-    folder: Path, store: EventStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    erase(store, "u3")
-    before = (folder / "model").read_bytes()
-    fit = Recommender.fit
-
-    def interrupted(self: Recommender, likes: Any, **options: Any) -> Recommender:
-        erase(store, "u3")  # once more: the user had come back
-        return fit(self, likes, **options)
-
-    monkeypatch.setattr(Recommender, "fit", interrupted)
-    result = run(folder)
-    assert result.exit_code == 1
-    assert "someone was erased while the refit ran" in result.stderr
-    assert (folder / "model").read_bytes() == before
-
-
 def test_a_service_swaps_the_refitted_model_in(folder: Path, store: EventStore) -> None:
-    from service_fixtures import wait_for
-
     with running(folder / "model", events=str(folder / "events.db")) as client:
         before = client.get("/v1/model").json()
         client.post_events(("new", "i1"), ("new", "i3"), ("new", "i5"))
-        assert run(folder)["swapped"]
+        assert refit(folder, data=DATA)["swapped"]
         after = wait_for(lambda: (m := client.get("/v1/model").json())["digest"] != before["digest"] and m)
         assert after["users"] == before["users"] + 1
         assert (before["event_sequence"], after["event_sequence"]) == (0, 3)
         answer = client.recommendations("new")
         assert not {"i1", "i3", "i5"} & {item["item"] for item in answer["items"]}
+
+
+# --- Without the data, and by what has changed ---
+
+
+def test_the_likes_in_the_model_do_for_the_data(folder: Path, store: EventStore) -> None:
+    (folder / "other").write_bytes((folder / "model").read_bytes())
+    gone = likes_of(Recommender.load(folder / "model"), "u7")[0]
+    post(store, ("u1", "i39x", "like"), ("new", "i1", "like"), ("new", "i3", "like"), ("u7", gone, "unlike"))
+    erase(store, "u3")
+    results = refit(folder, data=DATA), refit(folder, model="other")
+    assert results[0] == results[1]
+    assert results[0]["swapped"]
+    assert (folder / "model").read_bytes() == (folder / "other").read_bytes()
+    post(store, ("new", "i5", "like"))  # and on from a model that has learned events
+    results = refit(folder, data=DATA), refit(folder, model="other")
+    assert results[0]["likes"] == results[1]["likes"] == len(pairs(Recommender.load(folder / "model")))
+    assert (folder / "model").read_bytes() == (folder / "other").read_bytes()
+
+
+@dataclass
+class Clock:
+    """A module `time` whose days the test decides."""
+
+    days: int
+    monotonic = staticmethod(time.monotonic)
+    sleep = staticmethod(time.sleep)
+
+    def time(self) -> float:
+        return 86_400.0 * self.days
+
+
+def test_an_update_learns_what_has_changed(folder: Path, store: EventStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Recommender.load(folder / "model")
+    gone = likes_of(model, "u7")[0]
+    clock = Clock(days=1_000)
+    monkeypatch.setattr(events_module, "time", clock)
+    post(store, ("u1", "i39x", "like"), ("u2", "i39x", "like"), ("new", "i1", "like"), ("new", "i3", "like"))
+    clock.days += 1
+    post(store, ("u1", "i39y", "like"), ("u7", gone, "unlike"))
+    erase(store, "u3")
+    result = refit(folder, "--how", "update")
+    # held out are the latest of u1 and of the new user; u2's is the latest, too
+    assert (result["judged"], result["added"], result["swapped"]) == (3, 2, True)
+    added = {"user": ["u1", "new"], "item": ["i39x", "i1"]}
+    model.forget("u3").update(added, removed={"user": ["u7"], "item": [gone]}, days=1.0)
+    updated = replace(model.model_, events=LearnedEvents(6, store.identity, erasures=1))
+    save_model(updated, folder / "expected")
+    assert (folder / "model").read_bytes() == (folder / "expected").read_bytes()
+    # The next one learns what was held out before and is not the latest any more, and days go on from the events.
+    clock.days += 2
+    post(store, ("u1", "i39z", "like"))
+    assert refit(folder, "--how", "update")["added"] == 1
+    after = Recommender.load(folder / "model")
+    assert pairs(after) == pairs(model) | {("u1", "i39y")}
+    assert (after.model_.updates.count, after.model_.updates.days) == (2, 3.0)
+    # One without a change leaves every bit.
+    before = after.model_.items.rows.copy()
+    post(store, ("u1", "i39z", "considered"))
+    assert refit(folder, "--how", "update")["swapped"]
+    last = Recommender.load(folder / "model").model_
+    assert np.array_equal(last.items.rows, before)
+    assert last.events.sequence == 8
+
+
+def test_who_was_erased_and_comes_back_begins_anew(folder: Path, store: EventStore) -> None:
+    erase(store, "u3")
+    post(store, ("u3", "i1", "like"), ("u3", "i2", "like"), ("u3", "i3", "like"))
+    for how, learned in (("update", 1), ("fit", 0), ("update", 0)):
+        result = refit(folder, "--how", how)
+        assert likes_of(Recommender.load(folder / "model"), "u3") == ["i1", "i2"]  # i3 is held out
+        assert Recommender.load(folder / "model").model_.updates.count == learned  # not learned twice
+        assert result["judged"] == 1
+
+
+@pytest.mark.parametrize("how", ["fit", "update"])
+@pytest.mark.parametrize("shards", [None, 3])
+def test_no_byte_of_an_erased_user_is_in_the_new_model(
+    folder: Path, store: EventStore, how: str, shards: int | None
+) -> None:
+    model = Recommender.load(folder / "model").update({"user": ["someone we forget"] * 3, "item": ["i1", "i2", "i3"]})
+    model.save(folder / "served", shards=shards)
+    assert b"someone we forget" in all_files(folder / "served")
+    erase(store, "someone we forget")
+    assert refit(folder, "--how", how, model="served")["swapped"]
+    assert b"someone we forget" not in all_files(folder / "served")
+    assert len(Recommender.load(folder / "served", verify=True).user_ids()) == 100
+    left = {"model", "served", DATA, "events.db", "events.db-wal", "events.db-shm"}
+    assert {file.name for file in folder.iterdir()} == left
+
+
+@pytest.mark.parametrize("how", ["fit", "update"])
+@pytest.mark.parametrize("shards", [None, 3])
+def test_an_erasure_discards_a_refit_of_any_kind(
+    folder: Path, store: EventStore, monkeypatch: pytest.MonkeyPatch, how: str, shards: int | None
+) -> None:
+    Recommender.load(folder / "model").save(folder / "served", shards=shards)
+    post(store, ("new", "i1", "like"), ("new", "i3", "like"))
+    before = all_files(folder / "served")
+    judge = module.judge
+
+    def interrupted(*given: Any) -> Any:
+        erase(store, "u3")
+        return judge(*given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "judge", interrupted)
+        result = refit(folder, "--how", how, model="served")
+    assert "someone was erased while the refit ran" in result.stderr
+    assert all_files(folder / "served") == before
+    assert refit(folder, "--how", how, model="served")["swapped"]
+    assert "u3" not in Recommender.load(folder / "served").user_ids()
+
+
+def test_an_update_that_is_worse_is_kept_out(folder: Path, store: EventStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = Recommender.load(folder / "model")
+    for user in range(60):
+        name = f"u{user}"
+        post(store, (name, served_list(old, name, likes_of(old, name), [])[0], "like"))
+    before, updated = (folder / "model").read_bytes(), module.updated
+
+    def worse(*given: Any) -> Any:
+        new = updated(*given)
+        order = np.random.default_rng(0).permutation(len(new.items))
+        return replace(new, items=new.items.take(order))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "updated", worse)
+        assert not refit(folder, "--how", "update")["swapped"]
+    assert (folder / "model").read_bytes() == before
+    assert refit(folder, "--how", "update")["swapped"]
+
+
+# --- Which events a model has learned ---
 
 
 def test_the_model_file_says_which_events_it_has_learned(folder: Path, store: EventStore) -> None:
@@ -218,9 +292,15 @@ def test_what_a_model_has_learned_is_not_folded_in_again(folder: Path, store: Ev
 
 
 @pytest.mark.parametrize(
-    ("options", "reason"), [(["--every", "0"], "--every is 0"), (["--events", "none.db"], "no such file")]
+    ("options", "reason"),
+    [
+        (["--every", "0"], "--every is 0"),
+        (["--events", "none.db"], "no such file"),
+        (["--where", "rating >= 4"], "go with DATA"),
+        (["--how", "update", "--considered"], "an update learns from the likes of events alone"),
+    ],
 )
 def test_what_is_refused(folder: Path, store: EventStore, options: list[str], reason: str) -> None:
-    result = run(folder, *options)
+    result = refit(folder, *options)
     assert result.exit_code == 2
     assert reason in result.stderr

@@ -10,7 +10,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
@@ -18,6 +18,7 @@ import typer
 
 from considerate.cli import screen
 from considerate.cli.options import grouped, option
+from considerate.cli.refit import HOW, How
 from considerate.errors import UsageError
 
 if TYPE_CHECKING:
@@ -45,6 +46,11 @@ class Serving:
     events: str | None = option("Keep likes as they come in this SQLite file; it is made if it is not there.", None)
     demo: bool = option("In place of MODEL make up a catalogue, fit it, and serve that with events.", False)
     poll: float = option("Seconds between looks for a new model at the path.", 1.0)
+    refit_every: float | None = option(
+        "Put the events into the model so many seconds apart, in a process of its own; as `considerate refit` does.",
+        None,
+    )
+    refit_how: How = option(HOW, How.fit)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,15 +83,17 @@ def serve(
         raise UsageError("say what to serve: give MODEL, or --demo.")
     if listening.workers < 1 or not 0 < listening.port < 65_536:
         raise UsageError(f"--workers is {listening.workers} and --port is {listening.port}; give possible numbers.")
-    for name in ("poll", "timeout", "max_body"):
-        value = getattr(serving if name == "poll" else protection, name)
-        if not 0 < value < math.inf:
+    for group, name in ((serving, "poll"), (serving, "refit_every"), (protection, "timeout"), (protection, "max_body")):
+        value = getattr(group, name)
+        if value is not None and not 0 < value < math.inf:
             raise UsageError(f"--{name.replace('_', '-')} is {value}; it must be a number above 0.")
     if not 0 <= protection.rate_limit < math.inf:
         raise UsageError(f"--rate-limit is {protection.rate_limit}; it must be a number above 0, or 0 for no limit.")
     for origin in protection.cors_origin or ():
         if not ORIGIN.fullmatch(origin):
             raise UsageError(f"--cors-origin is {origin!r}; give scheme and host without a path: https://shop.example.")
+    if serving.refit_every is not None and serving.events is None and not serving.demo:
+        raise UsageError("--refit-every puts events into the model; give --events, too.")
     try:
         from considerate.service.settings import ServiceSettings
         from considerate.service.workers import run_workers
@@ -106,12 +114,14 @@ def serve(
             waits=listening.workers > 1,
         )
         _check(settings, listening)
+        refits = _refits(settings, serving)
         settings.to_environment()
-        if listening.workers > 1:
+        if listening.workers > 1 or serving.refit_every is not None:
             os.environ["PROMETHEUS_MULTIPROC_DIR"] = os.path.join(folder, "metrics")
             os.mkdir(os.environ["PROMETHEUS_MULTIPROC_DIR"])
         screen.say("note", f"serving at {listening.address} until Ctrl-C")
-        run_workers(listening.host, listening.port, listening.workers)
+        with refits:
+            run_workers(listening.host, listening.port, listening.workers)
 
 
 def _check(settings: ServiceSettings, listening: Listening) -> None:
@@ -133,6 +143,18 @@ def _check(settings: ServiceSettings, listening: Listening) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     if 0 <= hard < FEW_FILES:
         screen.say("warning", f"this process may open {hard} files, one a connection; raise `ulimit -n`.")
+
+
+def _refits(settings: ServiceSettings, serving: Serving) -> AbstractContextManager[None]:
+    """What refits while the service runs; nothing, unless it is asked for."""
+    from considerate.service.refit_loop import RefitLoop
+
+    if serving.refit_every is None:
+        return nullcontext()
+    assert settings.events is not None
+    loop = RefitLoop(settings.model, os.path.abspath(settings.events), serving.refit_every, serving.refit_how.value)
+    loop.check()
+    return loop.running()
 
 
 def _demo(folder: str, events: str | None) -> tuple[str, str]:

@@ -43,6 +43,15 @@ class Rules:
             some = replace(some, user_times=np.where(rows[:, None] < 0, [-np.inf, np.inf], some.user_times))
         return some
 
+    def take_items(self, rows: NDArray[np.int64]) -> Rules:
+        """The rules of some items; row -1 is one for everyone that is always there."""
+        changed: dict[str, Any] = {}
+        if self.item_class is not None:
+            changed["item_class"] = np.where(rows < 0, 0, self.item_class[rows]).astype(np.int32)
+        if self.item_times is not None:
+            changed["item_times"] = np.where(rows[:, None] < 0, [-np.inf, np.inf], self.item_times[rows])
+        return replace(self, **changed)
+
     def _of(self, rows: Any) -> Rules:
         users = {name: getattr(self, name) for name in ("user_class", "user_times")}
         return replace(self, **{name: array[rows] for name, array in users.items() if array is not None})

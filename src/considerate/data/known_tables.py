@@ -133,9 +133,58 @@ class ImpossibleTables:
         """Whether the users' times must come from the likes."""
         return self.available is not None and self.active is None
 
+    def rules(self, user_ids: Ids, item_ids: Ids, user_times: NDArray[np.float64] | None) -> Rules | None:
+        """The rules of these users and items; None where there are none. The times are those of the likes."""
+        rules: dict[str, NDArray[Any]] = {}
+        if self.available is not None:
+            times = user_times if self.active is None else self.active.of(user_ids)
+            if times is None:
+                raise UsageError(
+                    "the times at which items are available are held against those of the users: name the time of each "
+                    "like with --time-column (time_column=), or give a table of users with from and until as active."
+                )
+            rules |= {"user_times": times, "item_times": self.available.of(item_ids)}
+        if self.user_groups is not None and self.item_groups is not None:
+            groups = self.item_groups.right_ids
+            user_class, user_sets = _classes(self.user_groups, user_ids, groups)
+            item_class, item_sets = _classes(self.item_groups, item_ids, groups)
+            bits = (user_sets.astype(np.float32) @ item_sets.T.astype(np.float32)) > 0
+            bits[:, 0] = True  # of items that are not in the table
+            words = -(-bits.shape[1] // 64)
+            padded = np.zeros((len(bits), 64 * words), np.bool_)
+            padded[:, : bits.shape[1]] = bits
+            allowed = np.packbits(padded, axis=1, bitorder="little").view(np.uint64)
+            rules |= {"user_class": user_class, "item_class": item_class, "allowed": allowed}
+        return Rules(**rules) if rules else None
+
     def digest(self) -> str:
         tables = {field.name: getattr(self, field.name) for field in fields(self)}
         return together([f"{name} {table.digest()}" for name, table in tables.items() if table is not None])
+
+
+@dataclass(frozen=True)
+class StoredLimits:
+    """What was impossible in an earlier fit, by the rows of its users and items, in place of `ImpossibleTables`. Users
+    who are new are in no group, new items are for everyone, and both are always there."""
+
+    limits: Known
+    user_ids: Vocabulary
+    item_ids: Vocabulary
+    needs_times = False
+
+    @property
+    def pairs(self) -> PairTable | None:
+        pairs = self.limits.impossible
+        if pairs is None:
+            return None
+        return PairTable(pairs.edge_rows.astype(np.int32), pairs.indices, self.user_ids, self.item_ids, "the model")
+
+    def rules(self, user_ids: Ids, item_ids: Ids, user_times: NDArray[np.float64] | None) -> Rules | None:
+        """As those of `ImpossibleTables`; the times of users stay what they were."""
+        rules = self.limits.rules
+        if rules is None:
+            return None
+        return rules.take(match_rows(user_ids, self.user_ids)).take_items(match_rows(item_ids, self.item_ids))
 
 
 # --- Reading ---
@@ -201,9 +250,9 @@ def read_times(source: Any, side: str) -> TimeTable:
     return TimeTable(ids, times)
 
 
-def read_impossible(given: Any, options: ReaderOptions) -> ImpossibleTables | None:
+def read_impossible(given: Any, options: ReaderOptions) -> ImpossibleTables | StoredLimits | None:
     """`Impossible`, or a source of pairs, as tables."""
-    if given is None or isinstance(given, ImpossibleTables):
+    if given is None or isinstance(given, ImpossibleTables | StoredLimits):
         return given
     given = given if isinstance(given, Impossible) else Impossible(given)
     return ImpossibleTables(
@@ -239,7 +288,7 @@ class KnownTables:
     """All of it, by id."""
 
     considered: PairTable | None
-    impossible: ImpossibleTables | None
+    impossible: ImpossibleTables | StoredLimits | None
 
     def rows(
         self, user_ids: Ids, item_ids: Ids, likes: Adjacency, user_times: NDArray[np.float64] | None = None
@@ -255,35 +304,8 @@ class KnownTables:
                 closed = np.concatenate([closed, keys])
                 starts = np.searchsorted(keys, np.arange(likes.rows + 1) * items)
                 lists[name] = Adjacency(starts.astype(np.int64), (keys % max(1, items)).astype(np.int32))
-        rules = None if tables is None else make_rules(tables, user_ids, item_ids, user_times)
+        rules = None if tables is None else tables.rules(user_ids, item_ids, user_times)
         return Known(**lists, rules=rules)
-
-
-def make_rules(
-    tables: ImpossibleTables, user_ids: Ids, item_ids: Ids, user_times: NDArray[np.float64] | None
-) -> Rules | None:
-    """The rules of these users and items; None where there are none."""
-    rules: dict[str, NDArray[Any]] = {}
-    if tables.available is not None:
-        times = user_times if tables.active is None else tables.active.of(user_ids)
-        if times is None:
-            raise UsageError(
-                "the times at which items are available are held against those of the users: name the time of each "
-                "like with --time-column (time_column=), or give a table of users with from and until as active."
-            )
-        rules |= {"user_times": times, "item_times": tables.available.of(item_ids)}
-    if tables.user_groups is not None and tables.item_groups is not None:
-        groups = tables.item_groups.right_ids
-        user_class, user_sets = _classes(tables.user_groups, user_ids, groups)
-        item_class, item_sets = _classes(tables.item_groups, item_ids, groups)
-        bits = (user_sets.astype(np.float32) @ item_sets.T.astype(np.float32)) > 0
-        bits[:, 0] = True  # of items that are not in the table
-        words = -(-bits.shape[1] // 64)
-        padded = np.zeros((len(bits), 64 * words), np.bool_)
-        padded[:, : bits.shape[1]] = bits
-        allowed = np.packbits(padded, axis=1, bitorder="little").view(np.uint64)
-        rules |= {"user_class": user_class, "item_class": item_class, "allowed": allowed}
-    return Rules(**rules) if rules else None
 
 
 def _classes(table: PairTable, ids: Ids, groups: Vocabulary) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:

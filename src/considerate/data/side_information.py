@@ -6,7 +6,14 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from considerate.data.features import FeatureTable
-from considerate.data.known_tables import ImpossibleTables, KnownTables, PairTable, read_impossible, read_pairs
+from considerate.data.known_tables import (
+    ImpossibleTables,
+    KnownTables,
+    PairTable,
+    StoredLimits,
+    read_impossible,
+    read_pairs,
+)
 from considerate.data.options import ReaderOptions
 from considerate.data.read_features import read_features
 
@@ -18,7 +25,7 @@ class SideInformation:
     item_features: FeatureTable | None = None
     user_features: FeatureTable | None = None
     considered: PairTable | None = None
-    impossible: ImpossibleTables | None = None
+    impossible: ImpossibleTables | StoredLimits | None = None
 
     @property
     def known(self) -> KnownTables | None:

@@ -146,15 +146,19 @@ def _moved(liked: Adjacency, users: Grown, items: Grown) -> Adjacency:
     if len(items.ids) > len(items.kept):
         indices = np.asarray(items.kept, np.int32)[indices]
     if len(users.ids) == len(users.kept):
-        return Adjacency(liked.starts, indices)
-    return Adjacency(np.append(0, np.cumsum(users.moved(liked.degrees))), indices)
+        return Adjacency(liked.starts, indices, liked.weights)
+    return Adjacency(np.append(0, np.cumsum(users.moved(liked.degrees))), indices, liked.weights)
 
 
 def _insert(liked: Adjacency, given: Adjacency) -> tuple[Adjacency, Adjacency]:
     """(the likes with those that are given among them, those that are new, with their weights)."""
     places, known = liked.find(given.edge_rows, given.indices)
-    new = given.keep(~known)
-    return Adjacency(liked.starts + new.starts, np.insert(liked.indices, places[~known], new.indices)), new
+    new, at = given.keep(~known), places[~known]
+    weights = liked.weights
+    if weights is not None or new.weights is not None:
+        weights = np.ones(liked.edges, np.float32) if weights is None else weights
+        weights = np.insert(weights, at, 1.0 if new.weights is None else new.weights)
+    return Adjacency(liked.starts + new.starts, np.insert(liked.indices, at, new.indices), weights), new
 
 
 def popularity_at(

@@ -48,11 +48,13 @@ NO_UPDATES = Updates()
 
 @dataclass(frozen=True)
 class LearnedEvents:
-    """Which events of a service a refit has put into a model (service/refit.py): those up to a sequence number."""
+    """Which events of a service a refit has put into a model (service/refit.py): those up to a sequence number, without
+    the users who had been erased."""
 
     sequence: int = 0
-    log: str = ""  # the identity of the file of events that the number is of
+    log: str = ""  # the identity of the file of events that the numbers are of
     considered: bool = False  # whether those that say what was considered and not liked are among them
+    erasures: int = 0  # how many times anyone had been erased
 
     def up_to(self, log: str | None) -> int:
         """The sequence number, if it is of this file of events; else 0."""

@@ -497,7 +497,8 @@ WALK_FIELDS: Fields = {
     "mix": PARAMETERS["mixing"],
     "lift_weight": _WEIGHT,
 }
-EVENT_FIELDS: Fields = {"sequence": (int, 1, 2**63 - 1), "log": str, "considered": bool}
+_SEQUENCE = (int, 0, 2**63 - 1)
+EVENT_FIELDS: Fields = {"sequence": _SEQUENCE, "erasures": _SEQUENCE, "log": str, "considered": bool}
 FEATURE_FIELDS: Fields = {"count": _COUNT, "entries": _COUNT, "precisions": _feature_precisions, "columns": _columns}
 USERS_FIELDS: Fields = {"users": _COUNT, "edges": _COUNT, "likes": bool, "user_ids": _ids("user_ids")}
 USERS_FIELDS |= {"weights": _flag, "user_covariance": _flag}

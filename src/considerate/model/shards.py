@@ -6,9 +6,10 @@ its place when the index is replaced, and the shards that the index does not nam
 
 from __future__ import annotations
 
+import os
 import re
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -38,6 +39,7 @@ from considerate.model.schema import (
 from considerate.model.tensors import shared_tensors, user_tensors, users_in
 from considerate.model.users import Rows, UserRows, Users
 from considerate.storage.container import INDEX, SHARD, StoredTensors, encode_tensors, read_tensors
+from considerate.storage.files import sync_folder
 from considerate.storage.filesystems import Folder
 
 INDEX_NAME = "index.safetensors"
@@ -126,10 +128,32 @@ def write_index(folder: str | Folder, model: Model, entries: Sequence[ShardEntry
         listed |= vocabulary_tensors("shards.ids", Vocabulary.of_strings(map(str, first_ids)))
     form = _form(about, shards[0].bias)
     folder.write(INDEX_NAME, encode_tensors(tensors | form.select(SHARDS, listed), about).pieces())
-    named = {entry.name for entry in shards}
+    _keep_only(folder, {entry.name for entry in shards})
+
+
+def _keep_only(folder: Folder, named: set[str]) -> None:
+    """Remove all other shards."""
     for name in folder.names():
         if _SHARD_NAME.fullmatch(name) and name not in named:
             folder.remove(name)
+
+
+def replace_shards(beside: str, path: str, publish: Callable[[Callable[[], None]], bool]) -> bool:
+    """Put a model in shards, in a folder on the same disk, into the place of another. `publish` is given the one step
+    that does it, and takes it or does not; whether it did. The shards of the model that is not there then are
+    removed."""
+    folder = Folder.at(path)
+    before, new = set(folder.names()), {name for name in Folder.at(beside).names() if _SHARD_NAME.fullmatch(name)}
+    for name in new:
+        os.replace(os.path.join(beside, name), os.path.join(path, name))
+    sync_folder(path)
+    swapped = False
+    try:
+        swapped = publish(lambda: os.replace(os.path.join(beside, INDEX_NAME), os.path.join(path, INDEX_NAME)))
+        sync_folder(path)
+    finally:
+        _keep_only(folder, new if swapped else before)
+    return swapped
 
 
 def rewrite_shards(users: ShardedUsers, left: Model, gone: NDArray[np.int64]) -> None:

@@ -6,7 +6,8 @@ state.py      the model that is served, and how another takes its place
 scoring.py    one call of the kernel for all requests that wait
 landscape.py  the items that any setting of the knobs can bring up
 events.py     likes as they come, in SQLite
-refit.py      a new model from the data and the events
+refit.py      a new model from the likes and the events, judged against the old one; event_likes.py has the likes
+refit_loop.py refits again and again, in a process beside the service
 problems.py   errors (RFC 9457)
 protocol.py   HTTP/1.1 with deadlines, for uvicorn
 page/         the page at /

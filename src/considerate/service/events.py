@@ -22,13 +22,14 @@ from functools import partial
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from considerate.errors import UsageError
+from considerate.errors import ConsiderateError, UsageError
 from considerate.service.metrics import Metrics
 
 logger = logging.getLogger("considerate.service")
 VERSION = 1
 SYNCHRONOUS = "full"
 KINDS = ("like", "unlike", "considered")
+LIKE, UNLIKE, CONSIDERED = range(3)  # their numbers
 MOST_TOGETHER = 256  # requests in one commit
 BUSY_SECONDS = 5.0  # that a writer waits for another process
 MOST_READ = 100_000  # of one user's events, the latest, that count
@@ -85,8 +86,13 @@ class EventLog(NamedTuple):
     erased: frozenset[bytes]  # salted hashes of users whose events were erased
     erasures: int  # how many times anyone was
 
+    @property
+    def mark(self) -> tuple[int, int]:
+        """(the last sequence number, how many times anyone was erased): what tells it from a later one."""
+        return self.rows[-1][0] if self.rows else 0, self.erasures
 
-class EventsUnavailable(Exception):
+
+class EventsUnavailable(ConsiderateError):
     """The events could not be stored or read now: a full disk, say. Nothing was acknowledged."""
 
 
@@ -135,61 +141,59 @@ class EventStore:
         """What is kept of a text that must not be: a salted hash."""
         return hashlib.blake2b(text.encode(), key=self._salt, digest_size=16).digest()
 
+    def is_among(self, erased: frozenset[bytes], user: object) -> bool:
+        """Whether a user is one of those who were erased."""
+        return bool(erased) and self.hashed(str(user)) in erased
+
     # --- Reading: from any thread, each with a connection of its own ---
 
-    def _reader(self) -> sqlite3.Connection:
-        connection = getattr(self._local, "connection", None)
-        if connection is None:
-            connection = self._local.connection = self._connect()
-        return connection
+    @contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        """The connection of this thread; EventsUnavailable where the file cannot be read."""
+        try:
+            connection = getattr(self._local, "connection", None)
+            if connection is None:
+                connection = self._local.connection = self._connect()
+            yield connection
+        except sqlite3.Error as error:
+            raise EventsUnavailable(f"{self.path}: cannot be read now ({error}); try again in a moment.") from error
 
     def of_users(self, users: Iterable[str]) -> dict[str, list[tuple[int, str, int]]]:
         """user -> (sequence, item, number of the kind), in order; users without events are left out."""
         sql = "select sequence, item, kind from events where user = ? order by sequence desc limit ?"
         found = {}
-        try:
-            reader = self._reader()
+        with self._reading() as reader:
             for user in users:
                 rows = reader.execute(sql, (user, MOST_READ)).fetchall()
                 if rows:
                     found[user] = rows[::-1]
-        except sqlite3.Error as error:
-            raise EventsUnavailable(str(error)) from error
         return found
 
     def page(self, user: str, after: int, count: int) -> list[EventRow]:
         """Some of a user's events, those after a sequence number."""
         sql = "select sequence, item, kind, time from events where user = ? and sequence > ? order by sequence limit ?"
-        try:
-            rows = self._reader().execute(sql, (user, after, count)).fetchall()
-        except sqlite3.Error as error:
-            raise EventsUnavailable(str(error)) from error
+        with self._reading() as reader:
+            rows = reader.execute(sql, (user, after, count)).fetchall()
         return [EventRow(sequence, item, KINDS[kind], seconds) for sequence, item, kind, seconds in rows]
 
     def mark(self) -> tuple[int, int]:
         """(the last sequence number, how many times anyone was erased): what is read changes only with it."""
-        try:
-            connection = self._reader()
-            last = connection.execute("select max(sequence) from events").fetchone()[0]
-            return last or 0, self._erasures(connection)
-        except sqlite3.Error as error:
-            raise EventsUnavailable(str(error)) from error
+        with self._reading() as reader:
+            last = reader.execute("select max(sequence) from events").fetchone()[0]
+            return last or 0, self._erasures(reader)
 
     def judged(self, after: int, most: int, events: int) -> list[JudgedPair]:
         """The latest pairs that were liked or considered, whose first event is after a sequence number; from so many of
         the latest events."""
         window = max(0, self.mark()[0] - events)
         values = {"window": window, "after": max(after, window), "most": most}
-        try:
-            rows = self._reader().execute(JUDGED, values).fetchall()
-        except sqlite3.Error as error:
-            raise EventsUnavailable(str(error)) from error
+        with self._reading() as reader:
+            rows = reader.execute(JUDGED, values).fetchall()
         return [JudgedPair(user, item, first, bool(liked)) for user, item, first, liked in rows]
 
     def everything(self) -> EventLog:
         """All events and erasures of one moment, for a refit."""
-        connection = self._reader()
-        with _transaction(connection):  # nobody writes meanwhile
+        with self._reading() as connection, _transaction(connection):  # nobody writes meanwhile
             rows = connection.execute(
                 "select sequence, user, item, kind, time from events order by sequence"
             ).fetchall()
@@ -198,8 +202,7 @@ class EventStore:
 
     def unless_erased(self, log: EventLog, act: Callable[[], None]) -> bool:
         """Act while nobody can erase, unless someone was erased since the log was read; whether it was done."""
-        connection = self._reader()
-        with _transaction(connection):
+        with self._reading() as connection, _transaction(connection):
             if self._erasures(connection) != log.erasures:
                 return False
             act()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -14,7 +15,7 @@ from starlette.responses import Response
 from considerate.errors import ModelFileError
 from considerate.service import answers, schemas
 from considerate.service.call import JSON, Call
-from considerate.service.events import EventStore, NewEvent
+from considerate.service.events import EventStore, EventsUnavailable, NewEvent
 from considerate.service.honesty import Honesty
 from considerate.service.metrics import Metrics
 from considerate.service.openapi import docs_page, document
@@ -169,8 +170,16 @@ class Handlers:
         return json_response(schemas.Health("ready", served.digest))
 
     async def show_metrics(self, call: Call) -> Response:
-        content, media_type = await self.threads.in_thread(self.metrics.text)
+        content, media_type = await self.threads.in_thread(self._metrics)
         return Response(content, media_type=media_type)
+
+    def _metrics(self) -> tuple[bytes, str]:
+        served = self.holder.current
+        if self.events is not None and served is not None:
+            with suppress(EventsUnavailable):
+                last, learned = self.events.mark()[0], served.model.events.up_to(self.events.identity)
+                self.metrics.unlearned.set(max(0, last - learned))
+        return self.metrics.text()
 
     async def openapi(self, call: Call) -> Response:
         return json_response(document())

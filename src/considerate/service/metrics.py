@@ -32,6 +32,8 @@ class Metrics:
         self.refused = Gauge(name("model_refused"), "1 while the file at the path is refused", **live)  # type: ignore[arg-type]
         self.since = Gauge(name("model_since_seconds"), "When the model was swapped in", **live)  # type: ignore[arg-type]
         self.digest = Gauge(name("model_info"), "1 of the model that is served", ["digest"], **live)  # type: ignore[arg-type]
+        self.refits = Counter(name("refits"), "Refits beside the service", ["result"], registry=own)
+        self.unlearned = Gauge(name("events_unlearned"), "Events after the last one that the model has learned", **live)  # type: ignore[arg-type]
         self.events = Counter(name("events"), "Events stored", ["kind"], registry=own)
         self.duplicates = Counter(name("event_duplicates"), "Events that were stored before", registry=own)
         self.commits = Counter(name("event_commits"), "Commits that stored events", registry=own)

@@ -1,32 +1,44 @@
-"""A new model from the data and the events; it takes the place of the old one unless it is worse.
+"""A new model from the likes and the events; it takes the place of the old one unless it is worse.
 
-The likes are those of the data with the events applied in their order, without the data of users who were erased. The
-latest new like of some users is left out of the fit; both models rank it, as they would be served: with the user's
-other likes. The one like that the new model lacks is folded in by the service, as any event is.
+The likes are those of the data, or those that the model itself holds, with the events applied. They are fitted to anew,
+or the model is updated by what has changed. The latest new like of some users is left out; both models rank it, as they
+would be served: with the user's other likes. The one like that the new model lacks is folded in by the service, as any
+event is.
 """
 
 from __future__ import annotations
 
 import math
 import os
-from dataclasses import dataclass, replace
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from considerate.data import Interactions, ReaderOptions, Titles, read_likes
-from considerate.data.vocabulary import Vocabulary, integer_id, merge_ids
+from considerate.data import Interactions, ReaderOptions, Titles
+from considerate.data.features import FeatureTable
+from considerate.data.known_tables import PairTable, StoredLimits, read_pairs
+from considerate.data.vocabulary import Vocabulary, match_rows
 from considerate.errors import ConsiderateError, UsageError
-from considerate.model.file import save_model
-from considerate.model.model import NO_EVENTS, LearnedEvents
+from considerate.fitting.update import UpdateOptions, updated
+from considerate.model.file import load_model, save_model, save_sharded
+from considerate.model.model import LearnedEvents, Model
+from considerate.model.removal import without_users
+from considerate.model.shards import ShardedUsers, replace_shards
+from considerate.model.users import Users
 from considerate.recommender import Recommender
-from considerate.service.events import KINDS, EventLog, EventStore
+from considerate.service.event_likes import Keys, LikesAfter, LikesBefore, apply_events
+from considerate.service.events import EventLog, EventStore
+from considerate.service.scoring import MOST_CONSIDERED
+from considerate.storage.filesystems import scratch_folder
 
-LIKE, UNLIKE = KINDS.index("like"), KINDS.index("unlike")
 MOST_JUDGED = 2_000  # users whose latest like is held out
 LIST = 20  # places of the lists that are judged
-ERRORS = 1.645  # standard errors below zero at which a difference counts as worse: 95 %, one-sided
+SURE = 0.95  # how sure it must be that the new model is worse, one-sided
+DAY = 86_400.0  # seconds
 
 
 class RefitDiscarded(ConsiderateError):
@@ -38,9 +50,9 @@ class RefitResult:
     """What came of it."""
 
     sequence: int  # of the last event that was read
-    likes: int  # of the fit
-    added: int  # pairs that events added to the data, those held out not among them
-    removed: int  # pairs of the data that events or erasures removed
+    likes: int  # that the new model has
+    added: int  # pairs that events added, those held out not among them
+    removed: int  # pairs that events or erasures removed
     ignored: int  # events of ids that cannot be in the data: texts where these are integers
     judged: int  # likes held out
     old: float | None  # mean NDCG@20 of the likes held out; None: there were none
@@ -49,157 +61,221 @@ class RefitResult:
 
 
 @dataclass(frozen=True)
-class Pairs:
-    """Likes by rows of two vocabularies, in the order of time as far as it is known."""
+class Refit:
+    """Which model is refitted, by which events, and how."""
 
-    users: Vocabulary
-    items: Vocabulary
-    keys: NDArray[np.int64]  # user << 32 | item, ascending
-    added: int
-    removed: int
-    ignored: int
-    latest: dict[int, int]  # user -> the item of the user's latest like that is new
+    model: str  # the path of its file, or of its folder of shards
+    store: EventStore
+    how: str = "fit"  # to all likes, or "update": learn from what has changed
+    data: Any = None  # likes to begin with; None: those that the model holds
+    reader: ReaderOptions = field(default_factory=ReaderOptions)
+    considered: bool | None = None  # whether events of `considered` go into a fit; None: as in the model's last one
 
+    def has_news(self) -> bool:
+        """Whether there is an event, or an erasure, that the model does not know of."""
+        learned = load_model(self.model).events
+        known = (learned.sequence, learned.erasures) if learned.log == self.store.identity else (0, 0)
+        return self.store.mark() != known
 
-def refit(model_path: str, data: Any, reader: ReaderOptions, store: EventStore) -> RefitResult:
-    """Fit anew with the settings of the model at the path, judge, and replace it unless the new one is worse."""
-    old = Recommender.load(model_path)
-    if old.model_.limits is not None or old.model_.plan.observed:
-        raise UsageError("the model was told what is impossible or considered, which a refit does not know; use fit.")
-    if old.model_.item_features is not None or old.model_.user_features is not None:
-        raise UsageError("the model was fitted with features, which a refit does not read; use fit.")
-    log = store.everything()
-    likes = read_likes(data, reader)
-    if likes.amounts is not None:
-        raise UsageError("events have no weights, and these likes do; leave the options of weights out.")
-    pairs = apply_events(likes, log, store)
-    held = dict(list(pairs.latest.items())[-MOST_JUDGED:])
-    kept = pairs.keys[~np.isin(pairs.keys, np.array([user << 32 | item for user, item in held.items()], np.int64))]
-    new = Recommender(**old.get_params()).fit(interactions(likes, old, pairs, kept))
-    gains = judged(old, new, pairs, kept, held)
-    differences = gains[1] - gains[0]
-    error = float(differences.std(ddof=1)) / math.sqrt(len(differences)) if len(differences) > 1 else 0.0
-    sequence = log.rows[-1][0] if log.rows else 0
-    swapped = len(differences) == 0 or float(differences.mean()) + ERRORS * error >= 0.0
-    if swapped:
-        beside = f"{model_path}.refit"
-        try:
-            events = LearnedEvents(sequence, store.identity) if sequence else NO_EVENTS
-            save_model(replace(new.model_, events=events), beside, likes=old.model_.users.knows_likes)
-            if not store.unless_erased(log, lambda: os.replace(beside, model_path)):
+    def run(self) -> RefitResult:
+        """Refit, judge, and replace the model unless the new one is worse."""
+        old, log = self.check(), self.store.everything()
+        model = with_own_ids(old.model_)
+        likes = LikesBefore.of_model(model) if self.data is None else LikesBefore.of_data(self.data, self.reader)
+        after = apply_events(likes, log, self.store)
+        trained = after.of(model.users.whole().liked, model.user_ids, model.item_ids)
+        held = after.held_out(trained, MOST_JUDGED)
+        kept = np.setdiff1d(after.keys, held, assume_unique=True)
+        learned = self._learned(model, log)
+        if self.how == "update":
+            new = update(model, after, kept, trained, days_since(log, model.events.up_to(self.store.identity)))
+        else:
+            new = fit_anew(old, model, likes, after.weighted(kept), self._considered(after, learned.considered))
+        path = os.path.realpath(self.model)
+        with scratch_folder(os.path.dirname(path)) as folder:
+            beside = os.path.join(folder, "model")
+            save(replace(new, events=learned), beside, old.model_.users)
+            gains = judge(old, Recommender.load(beside), after, kept, held)
+            swapped = not is_worse(gains)
+            if swapped and not swap(beside, path, lambda act: self.store.unless_erased(log, act)):
                 raise RefitDiscarded("someone was erased while the refit ran, so its model is discarded; run it again.")
-        finally:
-            if os.path.exists(beside):
-                os.remove(beside)
-    means = [float(gain.mean()) if len(gain) else None for gain in gains]
-    return RefitResult(
-        sequence=sequence,
-        likes=len(kept),
-        added=pairs.added - len(held),
-        removed=pairs.removed,
-        ignored=pairs.ignored,
-        judged=len(held),
-        old=means[0],
-        new=means[1],
-        swapped=swapped,
-    )
+        means = [float(gain.mean()) if len(gain) else None for gain in gains]
+        return RefitResult(
+            sequence=learned.sequence,
+            likes=new.users.edges,
+            added=len(np.setdiff1d(kept, after.before, assume_unique=True)),
+            removed=len(np.setdiff1d(after.before, after.keys, assume_unique=True)),
+            ignored=after.ignored,
+            judged=len(held),
+            old=means[0],
+            new=means[1],
+            swapped=swapped,
+        )
+
+    def check(self) -> Recommender:
+        """The old model; UsageError where it, the data and what is asked for do not go together."""
+        if "://" in self.model:
+            raise UsageError(f"{self.model}: a refit replaces a model on a disk of this machine; give its path.")
+        old = Recommender.load(self.model)
+        model = old.model_
+        model.check_two_kinds()
+        if self.data is None and not model.users.knows_likes:
+            raise UsageError(f"{self.model}: was saved without likes; give the DATA that it was fitted to.")
+        if self.how == "update":
+            if self.data is not None or self.considered:
+                raise UsageError(
+                    "an update learns from the likes of events alone, and not from DATA or what was considered; leave "
+                    "these out, or refit with --how fit."
+                )
+            return old
+        if model.user_features is not None:
+            raise UsageError("the features of users are not in the model file; refit with --how update, or use fit.")
+        if model.plan.observed and self.reader.considered_where is None:
+            raise UsageError(
+                f"the model was fitted with considered_are={model.plan.considered_are!r}, and its file does not hold "
+                "the pairs that were considered; give DATA with --considered-where."
+            )
+        return old
+
+    def _learned(self, model: Model, log: EventLog) -> LearnedEvents:
+        """What the new model will have learned."""
+        considered = model.events.considered if self.considered is None else self.considered
+        sequence, erasures = log.mark
+        return LearnedEvents(sequence, self.store.identity, considered and self.how == "fit", erasures)
+
+    def _considered(self, after: LikesAfter, of_events: bool) -> PairTable | None:
+        """The pairs that were considered and are not liked: those of the data, and if wanted those of events."""
+        keys = after.considered if of_events else after.considered[:0]
+        if self.reader.considered_where is not None:
+            table = read_pairs(self.data, self.reader, self.reader.considered_where)
+            pairs = after.of(table.by_left(), table.left_ids, table.right_ids)
+            keys = np.concatenate([keys, pairs[~np.isin(pairs >> 32, after.erased)]])
+        keys = np.setdiff1d(keys, after.keys)
+        return after.pair_table(keys) if len(keys) else None
 
 
-def apply_events(likes: Interactions, log: EventLog, store: EventStore) -> Pairs:
-    """The pairs of the data and the events together."""
-    rows = [row for row in log.rows if row[3] in (LIKE, UNLIKE)]
-    known = [row for row in rows if _may_be(row[1], likes.user_ids) and _may_be(row[2], likes.item_ids)]
-    users, user_rows, own_users = _grown(likes.user_ids, [row[1] for row in known])
-    items, item_rows, own_items = _grown(likes.item_ids, [row[2] for row in known])
-    data = np.unique(user_rows[likes.users] << 32 | item_rows[likes.items])
-    if log.erased:
-        gone = [row for row in range(len(users)) if store.hashed(str(users.id_of(row))) in log.erased]
-        data = data[~np.isin(data >> 32, gone)]
-    last: dict[int, int] = {}  # pair -> the kind of its last event, in the order of that
-    for user, item, row in zip(own_users.tolist(), own_items.tolist(), known):
-        key = user << 32 | item
-        last.pop(key, None)
-        last[key] = row[3]
-    liked = np.array([key for key, kind in last.items() if kind == LIKE], np.int64)
-    unliked = np.array([key for key, kind in last.items() if kind == UNLIKE], np.int64)
-    kept = data[~np.isin(data, unliked)]
-    new = liked[~np.isin(liked, kept)]
-    keys = np.unique(np.concatenate([kept, new]))
-    more_than_one = np.isin(new >> 32, np.flatnonzero(np.bincount(keys >> 32, minlength=1) > 1))
-    latest: dict[int, int] = {}
-    for key in new[more_than_one].tolist():
-        latest.pop(key >> 32, None)
-        latest[key >> 32] = key & 0xFFFFFFFF
-    before = len(np.unique(likes.users.astype(np.int64) << 32 | likes.items))
-    return Pairs(users, items, keys, len(new), before - len(kept), len(rows) - len(known), latest)
+# --- The new model ---
 
 
-def interactions(likes: Interactions, old: Recommender, pairs: Pairs, keys: NDArray[np.int64]) -> Interactions:
-    """Likes to fit to: those of the keys, users and items that have none left out; titles of the data or the model."""
-    users, user_rows = np.unique(keys >> 32, return_inverse=True)
-    items, item_rows = np.unique(keys & 0xFFFFFFFF, return_inverse=True)
-    item_ids, model = pairs.items.take(items), old.model_
-    ids, known = (likes.item_ids, likes.titles) if likes.titles is not None else (model.item_ids, model.titles)
-    titles = None
-    if known is not None:
-        rows = ids.rows_of(item_ids.ids_of(range(len(item_ids)))).tolist()
-        titles = Titles.of_strings([known.of(row) if row >= 0 else None for row in rows])
-    return replace(
+def with_own_ids(model: Model) -> Model:
+    """The model with integers for ids where these are row numbers: users who leave and ids of events are no rows."""
+
+    def own(ids: Vocabulary) -> Vocabulary:
+        return ids.take(np.arange(len(ids))) if ids.kind == "range" else ids
+
+    users = model.users.whole()
+    return replace(model, users=replace(users, ids=own(users.ids)), item_ids=own(model.item_ids))
+
+
+def fit_anew(
+    old: Recommender, model: Model, before: LikesBefore, likes: Interactions, considered: PairTable | None
+) -> Model:
+    """A fit with the settings of the old model, and with what it knew beside the likes: what is impossible and the
+    features of its items are in its file."""
+    users, features, limits = model.users.whole(), model.item_features, model.limits
+    fitted = Recommender(**old.get_params()).fit(
         likes,
-        users=user_rows.astype(np.int32),
-        items=item_rows.astype(np.int32),
-        user_ids=pairs.users.take(users),
-        item_ids=item_ids,
-        titles=titles,
-        rows_read=len(keys),
-        rows_kept=len(keys),
-        times=None,
+        considered=considered,
+        impossible=None if limits is None else StoredLimits(limits, users.ids, model.item_ids),
+        item_features=None if features is None else FeatureTable(features.features, model.item_ids, "the model"),
     )
+    new = fitted.model_
+    titles = find_titles(new.item_ids, [(before.item_ids, before.titles), (model.item_ids, model.titles)])
+    return replace(new, titles=titles, recalibration=model.recalibration)
 
 
-def judged(
-    old: Recommender, new: Recommender, pairs: Pairs, keys: NDArray[np.int64], held: dict[int, int]
-) -> NDArray[np.float64]:
+def find_titles(ids: Vocabulary, known: list[tuple[Vocabulary, Titles | None]]) -> Titles | None:
+    """The titles of items, by the first that knows one."""
+    found: list[str | None] = [None] * len(ids)
+    for own, titles in known:
+        if titles is not None:
+            rows = match_rows(ids, own).tolist()
+            found = [title or (titles.of(row) if row >= 0 else None) for title, row in zip(found, rows)]
+    return Titles.of_strings(found) if any(found) else None
+
+
+def update(model: Model, after: LikesAfter, kept: Keys, trained: Keys, days: float) -> Model:
+    """The model with what has changed since it was made: likes that it did not have and those that it should not have
+    any more. Users who were erased, and have not come back, leave it."""
+    erased = after.users.take(after.erased[after.degrees[after.erased] == 0])
+    gone = match_rows(erased, model.user_ids)
+    model = without_users(model, gone[gone >= 0]) if (gone >= 0).any() else model
+    new, removed = (np.setdiff1d(*keys, assume_unique=True) for keys in ((kept, trained), (trained, after.keys)))
+    likes, others = (after.interactions(keys) if len(keys) else None for keys in (new, removed))
+    return updated(model, likes, others, UpdateOptions(days=days), None)
+
+
+def days_since(log: EventLog, sequence: int) -> float:
+    """From the last event that was learned, or from the first one if none was, to the last."""
+    if not log.rows:
+        return 0.0
+    learned = [row[4] for row in log.rows if row[0] <= sequence]
+    return max(0.0, log.rows[-1][4] - (learned[-1] if learned else log.rows[0][4])) / DAY
+
+
+# --- Is it worse? ---
+
+
+def judge(old: Recommender, new: Recommender, after: LikesAfter, kept: Keys, held: Keys) -> NDArray[np.float64]:
     """[2, likes held out]: NDCG@20 of each, by the old and by the new model, as they would be served."""
     gains = np.zeros((2, len(held)))
-    starts = np.searchsorted(keys, np.array(list(held), np.int64) << 32)
-    ends = np.searchsorted(keys, (np.array(list(held), np.int64) + 1) << 32)
-    for place, (user, item) in enumerate(held.items()):
-        name, liked = pairs.users.id_of(user), keys[starts[place] : ends[place]] & 0xFFFFFFFF
-        names = pairs.items.ids_of(liked)
+    shown = after.considered[np.argsort(after.considered >> 32, kind="stable")]
+    for place, key in enumerate(held.tolist()):
+        user = key >> 32
+        liked, passed = (
+            after.names(keys[slice(*np.searchsorted(keys >> 32, [user, user + 1]))]) for keys in (kept, shown)
+        )
+        name, wanted = after.users.id_of(user), after.names(held[place : place + 1])[0]
         for model, recommender in enumerate((old, new)):
-            listed = served_list(recommender, name, names)
-            if (wanted := pairs.items.id_of(item)) in listed:
+            listed = served_list(recommender, name, liked, passed[-MOST_CONSIDERED:])
+            if wanted in listed:
                 gains[model, place] = 1.0 / math.log2(listed.index(wanted) + 2)
     return gains
 
 
-def served_list(recommender: Recommender, user: Any, likes: list[Any]) -> list[Any]:
-    """The best items of a user with these likes: by the posterior of training if they are its own, else folded in."""
+def served_list(recommender: Recommender, user: Any, likes: list[Any], considered: list[Any]) -> list[Any]:
+    """The best items of a user with these likes: by the posterior of training if it knows all of it, else folded in."""
     model = recommender.model_
-    rows = set(model.item_names().rows(likes, unknown=True).tolist()) - {-1} if likes else set()
+    liked, passed = (
+        {row for row in model.item_ids.rows_of(items).tolist() if row >= 0} for items in (likes, considered)
+    )
     row = int(model.user_names().rows(user, unknown=True))
     if row >= 0:
         users, local = model.users.some(np.array([row]))
-        if set(users.liked.row(int(local[0])).tolist()) == rows or not model.users.knows_likes:
+        same = set(users.liked.row(int(local[0])).tolist()) == liked and (not passed or model.events.considered)
+        if same or not model.users.knows_likes:
             return list(recommender.recommend_table([user], LIST)["item"].to_pylist())
-    if not rows:
+    if not liked:
         return []
-    return list(recommender.recommend_for(model.item_ids.ids_of(sorted(rows)), LIST)["item"].to_pylist())
+    names, others = (model.item_ids.ids_of(sorted(rows)) for rows in (liked, passed))
+    return list(recommender.recommend_for(names, LIST, considered=others)["item"].to_pylist())
 
 
-def _may_be(text: str, ids: Vocabulary) -> bool:
-    return ids.kind == "string" or integer_id(text) is not None
+def is_worse(gains: NDArray[np.float64]) -> bool:
+    """Whether the new model's gains are lower by more than chance explains (Student's t). One alone does not tell."""
+    from scipy.special import stdtrit
+
+    differences = gains[1] - gains[0]
+    if len(differences) < 2:
+        return False
+    error = float(differences.std(ddof=1)) / math.sqrt(len(differences))
+    return float(differences.mean()) + float(stdtrit(len(differences) - 1, SURE)) * error < 0.0
 
 
-def _grown(ids: Vocabulary, texts: list[str]) -> tuple[Vocabulary, NDArray[np.int64], NDArray[np.int64]]:
-    """(ids with those of the events among them, where the old rows are now, the row of each text)."""
-    if ids.kind == "range":
-        ids = Vocabulary.of_integers(np.arange(ids.first, ids.first + len(ids)))
-    added: Vocabulary
-    if ids.kind == "integer":
-        added = Vocabulary.of_integers(np.unique(np.array([int(text) for text in texts], np.int64)))
+# --- Into its place ---
+
+
+def save(model: Model, path: str, before: Users) -> None:
+    """Save a model as the one with the users of before is saved: in shards or in one file, with likes or without."""
+    if isinstance(before, ShardedUsers):
+        save_sharded(model, path, min(len(before.first) - 1, model.user_count), likes=before.knows_likes)
     else:
-        added = Vocabulary.of_strings(set(texts))
-    merged, (kept, _) = merge_ids([ids, added]) if len(added) else (ids, (np.arange(len(ids)), None))
-    return merged, np.asarray(kept, np.int64), merged.rows_of(texts)
+        save_model(model, path, likes=before.knows_likes)
+
+
+def swap(beside: str, path: str, publish: Callable[[Callable[[], None]], bool]) -> bool:
+    """Put a model into the place of another by one step, which `publish` takes or does not; whether it did."""
+    if os.path.isdir(path):
+        return replace_shards(beside, path, publish)
+    shutil.copymode(path, beside)
+    return publish(lambda: os.replace(beside, path))

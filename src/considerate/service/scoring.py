@@ -28,13 +28,12 @@ from considerate.model.ranking import RankingOptions
 from considerate.model.serving import BLOCK, Ranker, UserBatch
 from considerate.model.tables import recommendation_columns
 from considerate.model.users import UserRows
-from considerate.service.events import KINDS, EventStore, EventsUnavailable
+from considerate.service.events import CONSIDERED, LIKE, UNLIKE, EventStore, EventsUnavailable
 from considerate.service.metrics import Metrics
 from considerate.service.problems import Problem, shortened
 from considerate.service.schemas import RecommendedItem, Why
 from considerate.service.state import ModelHolder, ServedModel
 
-LIKE, UNLIKE, CONSIDERED = map(KINDS.index, ("like", "unlike", "considered"))
 MOST_CONSIDERED = 500  # items that a user considered and did not like, the latest, that count
 REASONS = 3  # of an item, where a list is explained
 EventOfUser = tuple[int, str, int]  # sequence, item, number of the kind
