@@ -45,7 +45,7 @@ function fit(bins) {
   ]);
   const dots = bins.flatMap((bin) => [
     draw("line", { class: "interval", x1: x(bin.predicted), x2: x(bin.predicted), y1: y(bin.low), y2: y(bin.high) }),
-    draw("circle", { cx: x(bin.predicted), cy: y(bin.liked), r: 3 + 6 * Math.sqrt(bin.pairs / most), "data-pairs": bin.pairs },
+    draw("circle", { cx: x(bin.predicted), cy: y(bin.liked), r: 2.5 + 3.5 * Math.sqrt(bin.pairs / most), "data-pairs": bin.pairs },
       draw("title", {}, `said ${percent(bin.predicted)}, liked ${percent(bin.liked)}, ${bin.pairs} pairs`)),
   ]);
   const svg = byId("honest").querySelector("svg");
