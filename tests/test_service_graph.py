@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from threading import Event
 from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from browsers import PATIENCE
 from considerate import GraphRecommender
+from considerate.cli import app as shell
 from considerate.service.events import EventStore, NewEvent
 from considerate.service.metrics import Metrics
 from service_fixtures import Client, running
@@ -99,6 +102,16 @@ def test_what_a_graph_has_not(client: Client, graph: GraphRecommender) -> None:
     assert len(client.get("/v1/users/v3/events").json()["events"]) == 1  # what was stored can be seen, and erased
     assert client.request("DELETE", "/v1/users/v3/events").json()["erased"] == 1
     assert client.get("/v1/users/nobody/recommendations").json()["type"] == "/docs#unknown-user"
+
+
+def test_a_refit_is_refused(graph: GraphRecommender, tmp_path: Path) -> None:
+    graph.save(tmp_path / "model")
+    before = (tmp_path / "model").read_bytes()
+    EventStore(str(tmp_path / "events.db"), Metrics()).close()
+    result = CliRunner().invoke(shell, ["refit", str(tmp_path / "model"), "--events", str(tmp_path / "events.db")])
+    assert result.exit_code == 2
+    assert "graph of vertices" in " ".join(result.output.split())
+    assert (tmp_path / "model").read_bytes() == before
 
 
 def test_the_page(browser: Any, client: Client) -> None:
