@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from dataclasses import fields as fields_of
 from itertools import islice
 from typing import Any
@@ -248,70 +248,18 @@ def read_model(
 ) -> Model:
     """A model; its users by `read_users`, where they are not in this file."""
     about = parse(stored, SHARED_FIELDS | USERS_FIELDS)
-    settings, precisions = about["settings"], about["precisions"]
-    factors, negatives = about["factors"], float(about["negatives"])
-    if abs(settings["offset"] + np.log(negatives)) > 1e-6 + 1e-9 * abs(settings["offset"]):
-        raise stored.refusal("its setting 'offset' is out of range (it must be -log of 'negatives')")
-    if about["parameters"].get("factors", factors) != factors:
-        raise stored.refusal(f"its parameters are not those of a model of {factors} factors")
-    if settings["factors"] != factors:
-        raise stored.refusal("its setting 'factors' is out of range")
-    for name in ("user_bias", "item_bias"):
-        if settings[name] != (getattr(precisions, name) is not None):
-            raise stored.refusal(f"its setting {name!r} says one thing and its precisions another")
-    form = Form.of(about, user_bias=settings["user_bias"], item_bias=settings["item_bias"])
+    _check_description(stored, about)
+    form = Form.of(about, user_bias=about["settings"]["user_bias"], item_bias=about["settings"]["item_bias"])
     users = read_users(stored, about, form) if about["signed"] is None else vertices_in(stored, about, form)
-    whole = form.read(stored, SHARED) if stored.thorough else form.views(stored, SHARED)
+    shared = SharedParts.of(stored, about, form)
     if about["item_ids"]["size"] != about["items"]:
         raise stored.refusal("the vocabularies are of another size than the posterior")
-
-    def part(prefix: str) -> Arrays:
-        """Some tensors, verified."""
-        if stored.thorough:
-            return {name: array for name, array in whole.items() if name.startswith(prefix)}
-        return form.read(stored, [tensor for tensor in SHARED if tensor.name.startswith(prefix)])
-
-    def consideration() -> Consideration | None:
-        walk, pi = about["walk"], part("popularity")["popularity"]
-        if walk is None:
-            return None
-        unknown = None
-        if about["item_features"] is not None:
-            cold = np.flatnonzero((part("item_degree")["item_degree"] == 0) & (pi > 0))
-            pi, unknown = without_cold(pi, cold), cold.astype(np.int32) if len(cold) else None
-        if stored.thorough:
-            rows = {name: whole[f"walk.{name}"] for name in WALK}
-            return Consideration(**rows, weights=pi, mix=float(walk["mix"]), unknown=unknown)
-        rows = {name: array for name, array in whole.items() if name.startswith("walk.")}
-        return MappedConsideration(MappedRows(stored, form, rows, "walk"), pi, float(walk["mix"]), unknown)
-
-    def features(side: str) -> LearnedFeatures | None:
-        name = f"{side}_features"
-        return None if about[name] is None else _features(about[name], part(f"{name}."), name)
-
-    for side in ("user", "item"):
-        said = about[f"{side}_features"]
-        if said is not None and len(said["precisions"]) != 1 + settings[f"{side}_bias"]:
-            raise stored.refusal(f"the precisions of features of {side}s are not one for vectors and one for biases")
-
-    later: dict[str, Callable[[], Any]] = {
-        "items": lambda: _side(part("item."), "item", factors),
-        "popularity": lambda: part("popularity")["popularity"],
-        "item_degree": lambda: part("item_degree")["item_degree"],
-        "item_ids": lambda: vocabulary("item_ids", about["item_ids"], part("item_ids.")),
-        "titles": lambda: Titles(*part("titles.").values()) if about["titles"] else None,
-        "consideration": consideration,
-        "limits": lambda: limits_in(part("impossible.") | part("rules.")),
-        "walk_degree": lambda: part("walk_degree").get("walk_degree"),
-        "item_features": lambda: features("item"),
-        "user_features": lambda: features("user"),
-    }
     fields = {
         "users": users,
-        "precisions": precisions,
+        "precisions": about["precisions"],
         "gamma": about["gamma"],
         "plan": _plan(stored, about),
-        "bounds": tuple(dict(zip(about["bound_terms"], row)) for row in part("bounds")["bounds"].tolist()),
+        "bounds": tuple(dict(zip(about["bound_terms"], row)) for row in shared.part("bounds")["bounds"].tolist()),
         "converged": about["converged"],
         "parameters": about["parameters"],
         "recalibration": about["recalibration"],
@@ -320,8 +268,79 @@ def read_model(
         "events": about["events"],
     }
     if stored.thorough:
-        return Model(**fields, **{name: make() for name, make in later.items()})
-    return MappedModel.of(fields, later, form.sizes)
+        return Model(**fields, **{name: make() for name, make in shared.makers().items()})
+    return MappedModel.of(fields, shared.makers(), form.sizes)
+
+
+def _check_description(stored: StoredTensors, about: Mapping[str, Any]) -> None:
+    """Refuse a description that contradicts itself."""
+    settings, factors = about["settings"], about["factors"]
+    if abs(settings["offset"] + np.log(float(about["negatives"]))) > 1e-6 + 1e-9 * abs(settings["offset"]):
+        raise stored.refusal("its setting 'offset' is out of range (it must be -log of 'negatives')")
+    if about["parameters"].get("factors", factors) != factors:
+        raise stored.refusal(f"its parameters are not those of a model of {factors} factors")
+    if settings["factors"] != factors:
+        raise stored.refusal("its setting 'factors' is out of range")
+    for side in ("user", "item"):
+        if settings[f"{side}_bias"] != (getattr(about["precisions"], f"{side}_bias") is not None):
+            raise stored.refusal(f"its setting '{side}_bias' says one thing and its precisions another")
+        said = about[f"{side}_features"]
+        if said is not None and len(said["precisions"]) != 1 + settings[f"{side}_bias"]:
+            raise stored.refusal(f"the precisions of features of {side}s are not one for vectors and one for biases")
+
+
+@dataclass(frozen=True)
+class SharedParts:
+    """The parts of a model that are not of users; of a large file each is verified when it is made."""
+
+    stored: StoredTensors
+    about: Mapping[str, Any]
+    form: Form
+    arrays: Arrays
+
+    @classmethod
+    def of(cls, stored: StoredTensors, about: Mapping[str, Any], form: Form) -> SharedParts:
+        return cls(stored, about, form, form.read(stored, SHARED) if stored.thorough else form.views(stored, SHARED))
+
+    def part(self, prefix: str) -> Arrays:
+        """Some tensors, verified."""
+        if self.stored.thorough:
+            return {name: array for name, array in self.arrays.items() if name.startswith(prefix)}
+        return self.form.read(self.stored, [tensor for tensor in SHARED if tensor.name.startswith(prefix)])
+
+    def makers(self) -> dict[str, Callable[[], Any]]:
+        """By the name of the part in a Model."""
+        about, part = self.about, self.part
+        return {
+            "items": lambda: _side(part("item."), "item", about["factors"]),
+            "popularity": lambda: part("popularity")["popularity"],
+            "item_degree": lambda: part("item_degree")["item_degree"],
+            "item_ids": lambda: vocabulary("item_ids", about["item_ids"], part("item_ids.")),
+            "titles": lambda: Titles(*part("titles.").values()) if about["titles"] else None,
+            "consideration": self.consideration,
+            "limits": lambda: limits_in(part("impossible.") | part("rules.")),
+            "walk_degree": lambda: part("walk_degree").get("walk_degree"),
+            "item_features": lambda: self.features("item_features"),
+            "user_features": lambda: self.features("user_features"),
+        }
+
+    def consideration(self) -> Consideration | None:
+        walk, pi = self.about["walk"], self.part("popularity")["popularity"]
+        if walk is None:
+            return None
+        unknown = None
+        if self.about["item_features"] is not None:
+            cold = np.flatnonzero((self.part("item_degree")["item_degree"] == 0) & (pi > 0))
+            pi, unknown = without_cold(pi, cold), cold.astype(np.int32) if len(cold) else None
+        if self.stored.thorough:
+            rows = {name: self.arrays[f"walk.{name}"] for name in WALK}
+            return Consideration(**rows, weights=pi, mix=float(walk["mix"]), unknown=unknown)
+        rows = {name: array for name, array in self.arrays.items() if name.startswith("walk.")}
+        return MappedConsideration(MappedRows(self.stored, self.form, rows, "walk"), pi, float(walk["mix"]), unknown)
+
+    def features(self, name: str) -> LearnedFeatures | None:
+        said = self.about[name]
+        return None if said is None else _features(said, self.part(f"{name}."), name)
 
 
 def _plan(stored: StoredTensors, about: Mapping[str, Any]) -> FitPlan:
