@@ -107,36 +107,19 @@ def recommend(
     For users by their ids, for a new user by the items that they like, or for everyone into a file or, many slices of
     users at once, into a folder.
     """
-    from considerate.data.output import check_apart
-
-    path = output.output
     given = [value for values in (users, who.items, who.considered, what.allow, what.deny) for value in values or []]
-    for written in (path, output.export_vectors):
-        if written is not None:
-            check_apart(written, model, what.categories, *(value[1:] for value in given if value.startswith("@")))
-    names, new_user = read_ids(users), read_ids(who.items)
-    everyone = who.all_users
+    _check_files(model, given, what, output)
+    names, new_user, path = read_ids(users), read_ids(who.items), output.output
     if output.export_vectors is not None:
-        if names or new_user or everyone:
+        if names or new_user or who.all_users:
             raise UsageError("--export-vectors is for all users and items; leave out users, --items and --all-users.")
-        if what.lift:
-            raise UsageError(
-                f"--lift is {what.lift:g}, and no inner product of two vectors holds lift; leave it out, and "
-                "rank what the vectors retrieve with it: considerate recommend MODEL USER --allow @RETRIEVED --lift X."
-            )
-        _export(model, output.export_vectors, what.popularity, output)
+        _export(model, output.export_vectors, what, output)
         return
-    if (names is not None) + (new_user is not None) + everyone != 1:
+    if (names is not None) + (new_user is not None) + who.all_users != 1:
         raise UsageError("say for whom: give ids of users, or --items for a new user, or --all-users with -o FILE.")
-    if everyone and path is None:
-        raise UsageError("--all-users writes a file; name it with -o recommendations.parquet.")
-    if path is not None and output.explain:
-        raise UsageError("--explain is for the screen and --json; leave it out with -o.")
-    into_folder = everyone and path is not None and (path.endswith("/") or "://" in path)
-    if not into_folder and where != BatchCluster():
-        raise UsageError("--backend ray, --address and --workers are for --all-users into a folder: -o FOLDER/.")
+    into_folder = who.all_users and path is not None and (path.endswith("/") or "://" in path)
+    _check_output(who, output, where, into_folder)
     from considerate.model.find import item_called
-    from considerate.model.ranking import RankingOptions
     from considerate.recommender import Recommender
 
     recommender = Recommender.load(model, verify=output.verify or None)
@@ -148,22 +131,7 @@ def recommend(
     )
     if shown and likes is None:
         raise UsageError("--considered is of a new user; give what they like with --items.")
-    options = RankingOptions(
-        popularity=what.popularity,
-        lift=what.lift,
-        score=None if what.score is None else what.score.value,
-        cold=who.cold.value,
-        filter_already_liked_items=not what.include_liked,
-        allow_impossible=what.allow_impossible,
-        allow=allowed,
-        deny=denied,
-        explore_kappa=what.explore_kappa,
-        thompson_seed=what.thompson_seed,
-        diversity=what.diversity,
-        categories=what.categories,
-        most_per_category=what.most_per_category,
-        index=None if what.index is None else recommender.load_index(what.index, what.probes),
-    )
+    options = _ranking(recommender, who, what, allowed, denied)
     found = None
     if likes is not None:
         found = recommender.recommend_for(likes, what.count, considered=shown or (), options=options)
@@ -191,15 +159,61 @@ def recommend(
         _show(title, rows)
 
 
-def _export(model: str, path: str, popularity: float | None, output: ModelOutput) -> None:
+def _check_files(model: str, given: list[str], what: What, output: RecommendOutput) -> None:
+    """Refuse to write over a file that is read."""
+    from considerate.data.output import check_apart
+
+    for written in (output.output, output.export_vectors):
+        if written is not None:
+            check_apart(written, model, what.categories, *(value[1:] for value in given if value.startswith("@")))
+
+
+def _check_output(who: Who, output: RecommendOutput, where: BatchCluster, into_folder: bool) -> None:
+    """Refuse options that do not go with what is written."""
+    if who.all_users and output.output is None:
+        raise UsageError("--all-users writes a file; name it with -o recommendations.parquet.")
+    if output.output is not None and output.explain:
+        raise UsageError("--explain is for the screen and --json; leave it out with -o.")
+    if not into_folder and where != BatchCluster():
+        raise UsageError("--backend ray, --address and --workers are for --all-users into a folder: -o FOLDER/.")
+
+
+def _ranking(recommender: Recommender, who: Who, what: What, allow: Any, deny: Any) -> RankingOptions:
+    """The options of the shell as those of Python."""
+    from considerate.model.ranking import RankingOptions
+
+    return RankingOptions(
+        popularity=what.popularity,
+        lift=what.lift,
+        score=None if what.score is None else what.score.value,
+        cold=who.cold.value,
+        filter_already_liked_items=not what.include_liked,
+        allow_impossible=what.allow_impossible,
+        allow=allow,
+        deny=deny,
+        explore_kappa=what.explore_kappa,
+        thompson_seed=what.thompson_seed,
+        diversity=what.diversity,
+        categories=what.categories,
+        most_per_category=what.most_per_category,
+        index=None if what.index is None else recommender.load_index(what.index, what.probes),
+    )
+
+
+def _export(model: str, path: str, what: What, output: ModelOutput) -> None:
     """The vectors of all users and items into a file."""
+    if what.lift:
+        raise UsageError(
+            f"--lift is {what.lift:g}, and no inner product of two vectors holds lift; leave it out, and "
+            "rank what the vectors retrieve with it: considerate recommend MODEL USER --allow @RETRIEVED --lift X."
+        )
     from considerate.data.output import check_output_file, write_vectors
     from considerate.model.serving import item_vectors, user_vectors
     from considerate.recommender import Recommender
 
     check_output_file(path, (".parquet",))
     fitted = Recommender.load(model, verify=output.verify or None).model_
-    of_items = item_vectors(fitted, popularity)
+    of_items = item_vectors(fitted, what.popularity)
     of_users = (("user", piece.ids, user_vectors(piece.side)) for _, piece in fitted.users.pieces())
     users, items, coordinates = fitted.user_count, fitted.item_count, int(of_items.shape[1])
     write_vectors(path, coordinates, chain(of_users, [("item", fitted.item_ids, of_items)]))
