@@ -23,6 +23,7 @@ from likes import planted
 
 SETTINGS: dict[str, Any] = {"factors": 4, "sweeps": 4, "opening": 2, "threads": 1}
 USERS, ITEMS = 100, 40
+DATA = "likes.parquet"
 TITLES = {f"i{item}": f"Title {item}" for item in range(ITEMS)}
 
 

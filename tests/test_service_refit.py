@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,13 +17,11 @@ from considerate.cli import app
 from considerate.model.file import save_model, save_sharded
 from considerate.model.model import LearnedEvents
 from considerate.service import events as events_module
-from considerate.service import refit as module
 from considerate.service.events import EventStore
-from considerate.service.refit import served_list
 from likes import planted
 from refit_fixtures import (
+    DATA,
     SETTINGS,
-    all_files,
     erase,
     folder,
     likes_of,
@@ -36,9 +33,6 @@ from refit_fixtures import (
 from service_fixtures import running, same_items, wait_for
 
 __all__ = ["folder", "store"]  # pytest's fixtures
-
-
-DATA = "likes.parquet"
 
 
 def test_the_data_and_the_events_make_the_new_model(folder: Path, store: EventStore) -> None:
@@ -81,31 +75,6 @@ def test_integer_ids_and_texts_that_are_none(folder: Path, store: EventStore) ->
     new = Recommender.load(folder / "model")
     assert int(new.user_rows(1000)) == 100
     assert new.model_.item_count == 40  # item 1000 is the like of user 7 that was held out
-
-
-def test_a_worse_model_is_not_swapped_in(folder: Path, store: EventStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    old = Recommender.load(folder / "model")
-    before = (folder / "model").read_bytes()
-    for user in range(60):  # what the old model would have shown them
-        name = f"u{user}"
-        post(store, (name, served_list(old, name, [i for u, i in pairs(old) if u == name], [])[0], "like"))
-    fit = Recommender.fit
-
-    def worse(self: Recommender, likes: Any, **options: Any) -> Recommender:
-        shuffled = np.random.default_rng(0).permutation(likes.items)
-        return fit(self, replace(likes, items=shuffled), **options)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Recommender, "fit", worse)
-        result = refit(folder, data=DATA)
-    assert result["new"] < result["old"]
-    assert not result["swapped"]
-    assert (folder / "model").read_bytes() == before
-    assert refit(folder, data=DATA)["swapped"]  # the same without the damage
-    new = Recommender.load(folder / "model").model_  # all new likes are held out: the data of the old, and its bits
-    assert np.array_equal(new.items.rows, old.model_.items.rows)
-    assert new.events == LearnedEvents(60, store.identity)
-    assert sorted(file.name for file in folder.iterdir() if "refit" in file.name) == []
 
 
 def test_a_service_swaps_the_refitted_model_in(folder: Path, store: EventStore) -> None:
@@ -191,64 +160,6 @@ def test_who_was_erased_and_comes_back_begins_anew(folder: Path, store: EventSto
         assert likes_of(Recommender.load(folder / "model"), "u3") == ["i1", "i2"]  # i3 is held out
         assert Recommender.load(folder / "model").model_.updates.count == learned  # not learned twice
         assert result["judged"] == 1
-
-
-@pytest.mark.parametrize("how", ["fit", "update"])
-@pytest.mark.parametrize("shards", [None, 3])
-def test_no_byte_of_an_erased_user_is_in_the_new_model(
-    folder: Path, store: EventStore, how: str, shards: int | None
-) -> None:
-    model = Recommender.load(folder / "model").update({"user": ["someone we forget"] * 3, "item": ["i1", "i2", "i3"]})
-    model.save(folder / "served", shards=shards)
-    assert b"someone we forget" in all_files(folder / "served")
-    erase(store, "someone we forget")
-    assert refit(folder, "--how", how, model="served")["swapped"]
-    assert b"someone we forget" not in all_files(folder / "served")
-    assert len(Recommender.load(folder / "served", verify=True).user_ids()) == 100
-    left = {"model", "served", DATA, "events.db", "events.db-wal", "events.db-shm"}
-    assert {file.name for file in folder.iterdir()} == left
-
-
-@pytest.mark.parametrize("how", ["fit", "update"])
-@pytest.mark.parametrize("shards", [None, 3])
-def test_an_erasure_discards_a_refit_of_any_kind(
-    folder: Path, store: EventStore, monkeypatch: pytest.MonkeyPatch, how: str, shards: int | None
-) -> None:
-    Recommender.load(folder / "model").save(folder / "served", shards=shards)
-    post(store, ("new", "i1", "like"), ("new", "i3", "like"))
-    before = all_files(folder / "served")
-    judge = module.judge
-
-    def interrupted(*given: Any) -> Any:
-        erase(store, "u3")
-        return judge(*given)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(module, "judge", interrupted)
-        result = refit(folder, "--how", how, model="served")
-    assert "someone was erased while the refit ran" in result.stderr
-    assert all_files(folder / "served") == before
-    assert refit(folder, "--how", how, model="served")["swapped"]
-    assert "u3" not in Recommender.load(folder / "served").user_ids()
-
-
-def test_an_update_that_is_worse_is_kept_out(folder: Path, store: EventStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    old = Recommender.load(folder / "model")
-    for user in range(60):
-        name = f"u{user}"
-        post(store, (name, served_list(old, name, likes_of(old, name), [])[0], "like"))
-    before, updated = (folder / "model").read_bytes(), module.updated
-
-    def worse(*given: Any) -> Any:
-        new = updated(*given)
-        order = np.random.default_rng(0).permutation(len(new.items))
-        return replace(new, items=new.items.take(order))
-
-    with monkeypatch.context() as patch:
-        patch.setattr(module, "updated", worse)
-        assert not refit(folder, "--how", "update")["swapped"]
-    assert (folder / "model").read_bytes() == before
-    assert refit(folder, "--how", "update")["swapped"]
 
 
 # --- Which events a model has learned ---

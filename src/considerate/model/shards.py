@@ -138,22 +138,19 @@ def _keep_only(folder: Folder, named: set[str]) -> None:
             folder.remove(name)
 
 
-def replace_shards(beside: str, path: str, publish: Callable[[Callable[[], None]], bool]) -> bool:
+def replace_shards(beside: str, path: str, publish: Callable[[Callable[[], None]], None]) -> None:
     """Put a model in shards, in a folder on the same disk, into the place of another. `publish` is given the one step
-    that does it, and takes it or does not; whether it did. The shards of the model that is not there then are
-    removed."""
-    folder = Folder.at(path)
+    that does it, and takes it or raises. The shards of the model that is not there then are removed."""
+    folder, index = Folder.at(path), os.path.join(beside, INDEX_NAME)
     before, new = set(folder.names()), {name for name in Folder.at(beside).names() if _SHARD_NAME.fullmatch(name)}
-    for name in new:
-        os.replace(os.path.join(beside, name), os.path.join(path, name))
-    sync_folder(path)
-    swapped = False
     try:
-        swapped = publish(lambda: os.replace(os.path.join(beside, INDEX_NAME), os.path.join(path, INDEX_NAME)))
+        for name in new:
+            os.replace(os.path.join(beside, name), os.path.join(path, name))
+        sync_folder(path)
+        publish(lambda: os.replace(index, os.path.join(path, INDEX_NAME)))
         sync_folder(path)
     finally:
-        _keep_only(folder, new if swapped else before)
-    return swapped
+        _keep_only(folder, before if os.path.exists(index) else new)  # whatever was raised, and when
 
 
 def rewrite_shards(users: ShardedUsers, left: Model, gone: NDArray[np.int64]) -> None:

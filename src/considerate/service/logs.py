@@ -26,11 +26,12 @@ class JsonLines(logging.Formatter):
 
 
 def configure_logs() -> None:
-    """Write the logs of the service, and those of uvicorn, as JSON lines."""
+    """Write the logs of the service, of the library and of uvicorn as JSON lines."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
     handler.addFilter(lambda record: not str(record.msg).startswith(CHATTER))
-    for name, level in (("considerate.service", logging.INFO), ("uvicorn.error", logging.INFO)):
+    levels = {"considerate": logging.WARNING, "considerate.service": logging.INFO, "uvicorn.error": logging.INFO}
+    for name, level in levels.items():
         logger = logging.getLogger(name)
         logger.handlers, logger.propagate = [handler], False
         logger.setLevel(level)

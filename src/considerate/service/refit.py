@@ -33,6 +33,7 @@ from considerate.recommender import Recommender
 from considerate.service.event_likes import Keys, LikesAfter, LikesBefore, apply_events
 from considerate.service.events import EventLog, EventStore
 from considerate.service.scoring import MOST_CONSIDERED
+from considerate.service.state import file_signature
 from considerate.storage.filesystems import scratch_folder
 
 MOST_JUDGED = 2_000  # users whose latest like is held out
@@ -42,7 +43,7 @@ DAY = 86_400.0  # seconds
 
 
 class RefitDiscarded(ConsiderateError):
-    """A refit whose model must not be used: someone was erased while it ran."""
+    """A refit whose model must not be used: someone was erased while it ran, or another model was written."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ class Refit:
 
     def run(self) -> RefitResult:
         """Refit, judge, and replace the model unless the new one is worse."""
-        old, log = self.check(), self.store.everything()
+        signature, old, log = file_signature(self.model), self.check(), self.store.everything()
         model = with_own_ids(old.model_)
         likes = LikesBefore.of_model(model) if self.data is None else LikesBefore.of_data(self.data, self.reader)
         after = apply_events(likes, log, self.store)
@@ -97,8 +98,8 @@ class Refit:
             save(replace(new, events=learned), beside, old.model_.users)
             gains = judge(old, Recommender.load(beside), after, kept, held)
             swapped = not is_worse(gains)
-            if swapped and not swap(beside, path, lambda act: self.store.unless_erased(log, act)):
-                raise RefitDiscarded("someone was erased while the refit ran, so its model is discarded; run it again.")
+            if swapped:
+                swap(beside, path, lambda act: self._publish(act, signature, log))
         means = [float(gain.mean()) if len(gain) else None for gain in gains]
         return RefitResult(
             sequence=learned.sequence,
@@ -111,6 +112,13 @@ class Refit:
             new=means[1],
             swapped=swapped,
         )
+
+    def _publish(self, act: Callable[[], None], signature: object, log: EventLog) -> None:
+        """Take the step that puts the new model into its place, if it still may be."""
+        if file_signature(self.model) != signature:
+            raise RefitDiscarded("another model was written while the refit ran, which is kept; run it again.")
+        if not self.store.unless_erased(log, act):
+            raise RefitDiscarded("someone was erased while the refit ran, so its model is discarded; run it again.")
 
     def check(self) -> Recommender:
         """The old model; UsageError where it, the data and what is asked for do not go together."""
@@ -273,9 +281,10 @@ def save(model: Model, path: str, before: Users) -> None:
         save_model(model, path, likes=before.knows_likes)
 
 
-def swap(beside: str, path: str, publish: Callable[[Callable[[], None]], bool]) -> bool:
-    """Put a model into the place of another by one step, which `publish` takes or does not; whether it did."""
+def swap(beside: str, path: str, publish: Callable[[Callable[[], None]], None]) -> None:
+    """Put a model into the place of another by one step, which `publish` takes, or it raises."""
     if os.path.isdir(path):
-        return replace_shards(beside, path, publish)
-    shutil.copymode(path, beside)
-    return publish(lambda: os.replace(beside, path))
+        replace_shards(beside, path, publish)
+    else:
+        shutil.copymode(path, beside)
+        publish(lambda: os.replace(beside, path))

@@ -114,7 +114,7 @@ class ModelHolder:
         ModelFileError where it is refused: then the old model goes on, and the same file is not read again.
         """
         with self._lock:
-            signature = self._signature()
+            signature = file_signature(self.path)
             if not force and (signature is None or signature == self._seen):
                 return False
             while True:
@@ -122,7 +122,7 @@ class ModelHolder:
                     changed = self._swap()
                     break
                 except Exception as error:  # whatever is wrong with it, the old one goes on
-                    again, signature = signature, self._signature()
+                    again, signature = signature, file_signature(self.path)
                     if signature == again:  # else another was written meanwhile, and its parts may be mixed
                         self._refuse(signature, error)
             self._seen = signature
@@ -154,14 +154,14 @@ class ModelHolder:
         logger.error("model refused", extra={"fields": {"reason": str(error)}})
         raise ModelFileError(str(error)) from error
 
-    def _signature(self) -> object:
-        """What tells a new file from the old; None where the path is not on a disk here, or nothing is there."""
-        try:
-            folder = shards_at(self.path)
-            if folder is not None and folder.local is None:
-                return None
-            path = self.path if folder is None else os.path.join(str(folder.local), INDEX_NAME)
-            status = os.stat(path)
-        except (OSError, ValueError):
+
+def file_signature(path: str) -> object:
+    """What tells a new model at a path from the old; None where it is not on a disk here, or nothing is there."""
+    try:
+        folder = shards_at(path)
+        if folder is not None and folder.local is None:
             return None
-        return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+        status = os.stat(path if folder is None else os.path.join(str(folder.local), INDEX_NAME))
+    except (OSError, ValueError):
+        return None
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
