@@ -63,7 +63,7 @@ def expected(model: Recommender, user: str, items: list[str], liked: list[bool])
     return {round(p, 6): is_liked for p, is_liked in zip(said(model, user, items), liked)}
 
 
-def test_who_took_what_they_considered(model: Recommender, store: EventStore) -> None:
+def test_who_took_what_they_considered(model: Recommender, store: EventStore, tmp_path: Path) -> None:
     items = unliked(model, "u20", 6)
     trained = next(item_name(row) for row in range(40) if item_name(row) not in unliked(model, "u20", 40))
     add(
@@ -83,6 +83,8 @@ def test_who_took_what_they_considered(model: Recommender, store: EventStore) ->
     add(store, ("u21", unliked(model, "u21", 1)[0], "considered"), ("nobody", items[0], "like"))
     more = expected(model, "u21", unliked(model, "u21", 1), [False])
     assert judged(model, store) == expected(model, "u20", items[:4], [True, False, True, False]) | more
+    model.save(tmp_path / "shards", shards=3)
+    assert judged(Recommender.load(tmp_path / "shards"), store) == judged(model, store)
 
 
 def test_events_that_the_model_was_trained_on_judge_nothing(model: Recommender, store: EventStore) -> None:
