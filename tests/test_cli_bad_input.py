@@ -173,6 +173,28 @@ def test_numbers_beyond_sense(likes: Path, options: list[str], words: list[str])
     assert not model.with_name("out.csv").exists()
 
 
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        ({"item": [10, 20]}, ["any column beside the ids"]),
+        ({"item": [10, 20], "genre": ["a", "b"]}, ["no value in 'genre' has 2 rows"]),
+        ({"item": [10, 20], "length": [np.nan, np.inf]}, ["no value in 'length' has 2 rows", "finite"]),
+        ({"item": pa.array([], pa.int64()), "genre": pa.array([], pa.string())}, ["no rows"]),
+    ],
+)
+def test_features_that_say_nothing(likes: Path, columns: Any, words: list[str]) -> None:
+    refused(fit(likes, "--item-features", write(likes, "features.parquet", columns)), 2, *words)
+    assert os.listdir(likes.parents[1] / "out") == []
+
+
+@pytest.mark.parametrize("option", ["--considered", "--impossible"])
+def test_pairs_of_other_ids_are_warned_of(likes: Path, option: str) -> None:
+    pairs = write(likes, "pairs.parquet", {"user": ["al", "bo"], "item": ["x", "y"]})
+    result = fit(likes, option, pairs)
+    assert result.exit_code == 0
+    assert "warning: no " + option[2:] in result.stderr
+
+
 def test_text_ids_compared_with_a_number(likes: Path) -> None:
     path = write(likes, "texts.csv", "user,item\nal,x\nbo,y\n")
     refused(fit(path, "--where", "user > 3"), 2, "compares 'user' with a number", "user = '3'")

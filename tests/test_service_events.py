@@ -301,6 +301,13 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
         EventStore(str(tmp_path / "events.db"), Metrics())
     with pytest.raises(UsageError, match="cannot be written"):
         EventStore(str(tmp_path / "nowhere" / "events.db"), Metrics())
+    with sqlite3.connect(tmp_path / "other.db") as other:
+        other.execute("create table likes (user, item)")
+    other.close()
+    before = (tmp_path / "other.db").read_bytes()
+    with pytest.raises(UsageError, match="of another program"):
+        EventStore(str(tmp_path / "other.db"), Metrics())
+    assert len(before) == len((tmp_path / "other.db").read_bytes())
     (tmp_path / "new").mkdir()
     with stored(tmp_path / "new") as store:
         assert Path(store.path).stat().st_mode & 0o077 == 0

@@ -164,6 +164,7 @@ def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
         (["{}/model", "--workers", "0"], "--workers is 0"),
         (["{}/model", "--timeout", "0"], "--timeout is 0"),
         (["{}/model", "--rate-limit", "nan"], "--rate-limit is nan"),
+        (["{}/model", "--host", ""], "--host is empty"),
         (["{}/model", "--cors-origin", "https://shop.example/"], "without a path"),
     ],
     ids=str,

@@ -81,6 +81,8 @@ def serve(
     """
     if (model is None) != serving.demo:
         raise UsageError("say what to serve: give MODEL, or --demo.")
+    if not listening.host:
+        raise UsageError("--host is empty; give an address, such as 127.0.0.1, or 0.0.0.0 for every network.")
     if listening.workers < 1 or not 0 < listening.port < 65_536:
         raise UsageError(f"--workers is {listening.workers} and --port is {listening.port}; give possible numbers.")
     for group, name in ((serving, "poll"), (serving, "refit_every"), (protection, "timeout"), (protection, "max_body")):

@@ -72,7 +72,11 @@ def read_features(
     entries = [entry.of_at_least(min_rows) for entry in entries]
     names = tuple(name for entry in entries for name in entry.names)
     if not names:
-        raise DataError(f"{table.name}: no value in {listed(table.names)} has {min_rows} rows, so there is no feature.")
+        asked = listed([column.name for column in chosen]) or "any column beside the ids"
+        raise DataError(
+            f"{table.name}: no value in {asked} has {min_rows} rows, so there is no feature; give columns with values "
+            "that rows share, or numbers that are finite."
+        )
     used = tuple(column for column, entry in zip(chosen, entries) if entry.names)
     note = f"{len(names):,} features of {len(ids):,} {side}s from {listed([column.name for column in used])}"
     rare = sum(entry.dropped for entry in entries)

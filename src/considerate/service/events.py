@@ -131,6 +131,9 @@ class EventStore:
 
     def _prepare(self, connection: sqlite3.Connection) -> tuple[bytes, int]:
         """(salt, version) of the file, which gets its tables if it is new."""
+        others = {name for (name,) in connection.execute("select name from sqlite_master where type = 'table'")}
+        if others and "about" not in others:
+            raise sqlite3.DatabaseError("it is the database of another program")
         connection.executescript(f"begin immediate;{SCHEMA}commit;")
         connection.execute("insert or ignore into about values ('salt', ?)", (secrets.token_bytes(32),))
         connection.execute("insert or ignore into about values ('version', ?), ('erasures', 0)", (VERSION,))

@@ -22,7 +22,10 @@ class JsonLines(logging.Formatter):
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
         head = {"time": f"{stamp}.{int(record.msecs):03d}Z", "level": record.levelname.lower(), "process": os.getpid()}
         error = {"error": record.exc_info[0].__name__} if record.exc_info and record.exc_info[0] else {}
-        return json.dumps(head | {"message": record.getMessage()} | getattr(record, "fields", {}) | error)
+        message = record.getMessage()
+        if message.startswith("Traceback"):  # of a start that failed, or of a second Ctrl-C
+            message = message.rstrip().rpartition("\n")[2]
+        return json.dumps(head | {"message": message} | getattr(record, "fields", {}) | error)
 
 
 def configure_logs() -> None:
