@@ -114,8 +114,8 @@ def docs_page() -> str:
     ]
     return (
         "<!doctype html><html lang='en'><meta charset='utf-8'><title>considerate: the API</title>"
-        "<meta name='viewport' content='width=device-width'><link rel='stylesheet' href='/page/style.css'><main>"
-        f"{''.join(parts)}</dl></main></html>"
+        "<meta name='viewport' content='width=device-width'><link rel='stylesheet' href='/page/style.css'>"
+        f"<main class='docs'>{''.join(parts)}</dl></main></html>"
     )
 
 

@@ -202,7 +202,8 @@ function listen() {
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", show);
 }
 
-const sizes = () => (model.graph ? `${model.items} vertices, ${model.likes / 2} links.` : `${model.users} users, ${model.items} items, ${model.likes} likes.`);
+const plain = (count) => count.toLocaleString("en");
+const sizes = () => (model.graph ? `${plain(model.items)} vertices, ${plain(model.likes / 2)} links.` : `${plain(model.users)} users, ${plain(model.items)} items, ${plain(model.likes)} likes.`);
 
 async function begin() {
   byId("unlock").hidden = byId("problem").hidden = true;
