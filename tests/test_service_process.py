@@ -16,9 +16,9 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
-from considerate.cli import app
+from considerate.cli import app, serve
 from randomised import LONG
-from service_fixtures import Process, fitted, started, wait_for
+from service_fixtures import Process, fitted, running, started, wait_for
 
 
 def insist(service: Process, event: dict[str, Any]) -> int:
@@ -137,6 +137,24 @@ def test_the_demonstration(tmp_path: Path) -> None:
         assert found["error"] < 0.1
         item = client.get("/v1/items?n=1").json()["items"][0]["item"]
         assert len(client.post("/v1/recommendations", json={"likes": [item]}).json()["items"]) == 10
+
+
+def test_the_page_opens_where_there_is_a_desktop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    serve.open_page("http://127.0.0.1:1/", tries=1)  # where nobody answers
+    assert opened == []
+    fitted().save(tmp_path / "model")
+    with running(tmp_path / "model") as client:
+        serve.open_page(f"{client.base_url}/")
+        assert opened == [f"{client.base_url}/"]
+    monkeypatch.setattr("sys.platform", "linux")
+    for name in ("DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    assert not serve.has_desktop()
+    monkeypatch.setenv("DISPLAY", ":0")
+    assert serve.has_desktop()
 
 
 def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:

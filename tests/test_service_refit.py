@@ -215,3 +215,12 @@ def test_what_is_refused(folder: Path, store: EventStore, options: list[str], re
     result = refit(folder, *options)
     assert result.exit_code == 2
     assert reason in result.stderr
+
+
+def test_data_of_another_catalogue_is_refused(folder: Path, store: EventStore) -> None:
+    before = (folder / "model").read_bytes()
+    pa.parquet.write_table(pa.table({"user": ["u1", "u2"], "item": ["song 1", "song 2"]}), folder / "songs.parquet")
+    result = refit(folder, data="songs.parquet")
+    assert result.exit_code == 2
+    assert "DATA has no item of the model ('song 1' and others, where the model has 'i0' and others)" in result.stderr
+    assert (folder / "model").read_bytes() == before

@@ -9,6 +9,8 @@ import shutil
 import signal
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
@@ -45,6 +47,9 @@ class Serving:
     panel: ClassVar[str] = "What it serves"
     events: str | None = option("Keep likes as they come in this SQLite file; it is made if it is not there.", None)
     demo: bool = option("In place of MODEL make up a catalogue, fit it, and serve that with events.", False)
+    browser: bool = option(
+        "With --demo open the page in a browser, where there is a desktop.", True, "--browser/--no-browser"
+    )
     poll: float = option("Seconds between looks for a new model at the path.", 1.0)
     refit_every: float | None = option(
         "Put the events into the model so many seconds apart, in a process of its own; as `considerate refit` does.",
@@ -79,23 +84,7 @@ def serve(
 
     / is a page to try it, /docs lists every address. It needs the packages of the extra `serve`.
     """
-    if (model is None) != serving.demo:
-        raise UsageError("say what to serve: give MODEL, or --demo.")
-    if not listening.host:
-        raise UsageError("--host is empty; give an address, such as 127.0.0.1, or 0.0.0.0 for every network.")
-    if listening.workers < 1 or not 0 < listening.port < 65_536:
-        raise UsageError(f"--workers is {listening.workers} and --port is {listening.port}; give possible numbers.")
-    for group, name in ((serving, "poll"), (serving, "refit_every"), (protection, "timeout"), (protection, "max_body")):
-        value = getattr(group, name)
-        if value is not None and not 0 < value < math.inf:
-            raise UsageError(f"--{name.replace('_', '-')} is {value}; it must be a number above 0.")
-    if not 0 <= protection.rate_limit < math.inf:
-        raise UsageError(f"--rate-limit is {protection.rate_limit}; it must be a number above 0, or 0 for no limit.")
-    for origin in protection.cors_origin or ():
-        if not ORIGIN.fullmatch(origin):
-            raise UsageError(f"--cors-origin is {origin!r}; give scheme and host without a path: https://shop.example.")
-    if serving.refit_every is not None and serving.events is None and not serving.demo:
-        raise UsageError("--refit-every puts events into the model; give --events, too.")
+    _check_options(model, listening, serving, protection)
     try:
         from considerate.service.settings import ServiceSettings
         from considerate.service.workers import run_workers
@@ -122,8 +111,31 @@ def serve(
             os.environ["PROMETHEUS_MULTIPROC_DIR"] = os.path.join(folder, "metrics")
             os.mkdir(os.environ["PROMETHEUS_MULTIPROC_DIR"])
         screen.say("note", f"serving at {listening.address} until Ctrl-C")
+        if serving.demo and serving.browser and has_desktop():
+            threading.Thread(target=open_page, args=(listening.address,), daemon=True).start()
         with refits:
             run_workers(listening.host, listening.port, listening.workers)
+
+
+def _check_options(model: str | None, listening: Listening, serving: Serving, protection: Protection) -> None:
+    """UsageError where one is impossible, or two do not go together."""
+    if (model is None) != serving.demo:
+        raise UsageError("say what to serve: give MODEL, or --demo.")
+    if not listening.host:
+        raise UsageError("--host is empty; give an address, such as 127.0.0.1, or 0.0.0.0 for every network.")
+    if listening.workers < 1 or not 0 < listening.port < 65_536:
+        raise UsageError(f"--workers is {listening.workers} and --port is {listening.port}; give possible numbers.")
+    for group, name in ((serving, "poll"), (serving, "refit_every"), (protection, "timeout"), (protection, "max_body")):
+        value = getattr(group, name)
+        if value is not None and not 0 < value < math.inf:
+            raise UsageError(f"--{name.replace('_', '-')} is {value}; it must be a number above 0.")
+    if not 0 <= protection.rate_limit < math.inf:
+        raise UsageError(f"--rate-limit is {protection.rate_limit}; it must be a number above 0, or 0 for no limit.")
+    for origin in protection.cors_origin or ():
+        if not ORIGIN.fullmatch(origin):
+            raise UsageError(f"--cors-origin is {origin!r}; give scheme and host without a path: https://shop.example.")
+    if serving.refit_every is not None and serving.events is None and not serving.demo:
+        raise UsageError("--refit-every puts events into the model; give --events, too.")
 
 
 def _check(settings: ServiceSettings, listening: Listening) -> None:
@@ -157,6 +169,25 @@ def _refits(settings: ServiceSettings, serving: Serving) -> AbstractContextManag
     loop = RefitLoop(settings.model, os.path.abspath(settings.events), serving.refit_every, serving.refit_how.value)
     loop.check()
     return loop.running()
+
+
+def has_desktop() -> bool:
+    """Whether someone at a screen started this."""
+    shown = sys.platform == "darwin" or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
+    return shown and sys.stderr.isatty()
+
+
+def open_page(address: str, tries: int = 300) -> None:
+    """Open the page of a service in a browser as soon as it answers."""
+    import urllib.request
+    import webbrowser
+
+    for _ in range(tries):
+        with suppress(OSError):
+            urllib.request.urlopen(f"{address}health/live").close()
+            webbrowser.open(address)
+            return
+        time.sleep(0.1)
 
 
 def _demo(folder: str, events: str | None) -> tuple[str, str]:

@@ -122,7 +122,7 @@ class Handlers:
 
     def _store(self) -> EventStore:
         if self.events is None:
-            raise Problem("no-events", "This service keeps no events; start it with --events FILE.")
+            raise Problem("events-off", "This service keeps no events; start it with --events FILE.")
         if self.events.waiting() >= self.settings.most_waiting:
             raise busy()
         return self.events

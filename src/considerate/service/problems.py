@@ -16,6 +16,7 @@ KINDS = {
     "unknown-route": (404, "There is nothing at this address"),
     "unknown-user": (404, "Nothing is known of this user"),
     "unknown-item": (404, "The model does not know this item"),
+    "events-off": (404, "This service keeps no events"),
     "wrong-method": (405, "This address takes other methods"),
     "slow-body": (408, "The body of the request came too slowly"),
     "refused-model": (409, "The new model is refused, and the old one is served"),

@@ -82,7 +82,7 @@ class Refit:
         """Refit, judge, and replace the model unless the new one is worse."""
         signature, old, log = file_signature(self.model), self.check(), self.store.everything()
         model = with_own_ids(old.model_)
-        likes = LikesBefore.of_model(model) if self.data is None else LikesBefore.of_data(self.data, self.reader)
+        likes = LikesBefore.of_model(model) if self.data is None else self._read(model)
         after = apply_events(likes, log, self.store)
         trained = after.of(model.users.whole().liked, model.user_ids, model.item_ids)
         held = after.held_out(trained, MOST_JUDGED)
@@ -112,6 +112,17 @@ class Refit:
             new=means[1],
             swapped=swapped,
         )
+
+    def _read(self, model: Model) -> LikesBefore:
+        """The likes of the data; UsageError where they are of another catalogue."""
+        likes = LikesBefore.of_data(self.data, self.reader)
+        if not (match_rows(likes.item_ids, model.item_ids) >= 0).any():
+            found, known = (ids.id_of(0) for ids in (likes.item_ids, model.item_ids))
+            raise UsageError(
+                f"DATA has no item of the model ({found!r} and others, where the model has {known!r} and others); give "
+                "the data that it was fitted to, with the same options for reading, or use fit."
+            )
+        return likes
 
     def _publish(self, act: Callable[[], None], signature: object, log: EventLog) -> None:
         """Take the step that puts the new model into its place, if it still may be."""

@@ -52,6 +52,6 @@ function update(row, item, rank, chosen) {
     draw("circle", { class: "mean", cy: 6, cx: x(item.p_like), r: 5 }),
     line("considered", 15, 0, item.p_considered ?? 0),
   );
-  row.querySelector(".numbers").textContent = `like ${percent(item.p_like)}, seen ${item.p_considered === null ? "?" : percent(item.p_considered)}`;
+  row.querySelector(".numbers").textContent = `like ${percent(item.p_like)}${item.p_considered === null ? "" : `, seen ${percent(item.p_considered)}`}`;
   row.querySelector(".numbers").title = `90 %: ${percent(item.low)} to ${percent(item.high)}; score ${number(item.score, 3)}`;
 }
