@@ -72,6 +72,10 @@ class Refit:
     reader: ReaderOptions = field(default_factory=ReaderOptions)
     considered: bool | None = None  # whether events of `considered` go into a fit; None: as in the model's last one
 
+    def __post_init__(self) -> None:
+        if "://" in self.model:
+            raise UsageError(f"{self.model}: a refit replaces a model on a disk of this machine; give its path.")
+
     def has_news(self) -> bool:
         """Whether there is an event, or an erasure, that the model does not know of."""
         learned = load_model(self.model).events
@@ -133,8 +137,6 @@ class Refit:
 
     def check(self) -> Recommender:
         """The old model; UsageError where it, the data and what is asked for do not go together."""
-        if "://" in self.model:
-            raise UsageError(f"{self.model}: a refit replaces a model on a disk of this machine; give its path.")
         old = Recommender.load(self.model)
         model = old.model_
         model.check_two_kinds()
