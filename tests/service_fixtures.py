@@ -17,6 +17,7 @@ from typing import Any
 
 import httpx
 import numpy as np
+import pytest
 
 from considerate import Recommender
 from likes import planted
@@ -40,6 +41,19 @@ def fitted(seed: int = 0, **settings: Any) -> Recommender:
     titles = {item_name(row): f"The {'Quiet' if row % 2 else 'Loud'} Film {row}" for row in range(1, ITEMS)}
     given = {"factors": 4, "sweeps": 4, "opening": 2, "seed": seed, "threads": 1} | settings
     return Recommender(**given).fit(likes, titles=titles)
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The model in a file."""
+    file: Path = tmp_path_factory.mktemp("service") / "model.safetensors"
+    fitted().save(file)
+    return file
+
+
+@pytest.fixture(scope="module")
+def model(path: Path) -> Recommender:
+    return Recommender.load(path)
 
 
 class Client(httpx.Client):

@@ -21,19 +21,9 @@ from considerate.cli import app as shell
 from considerate.service import protocol
 from considerate.service.landscape import reachable
 from considerate.service.problems import KINDS
-from service_fixtures import ITEMS, STRANGE, USERS, Client, fitted, running, same_items, user_name
+from service_fixtures import ITEMS, STRANGE, USERS, Client, fitted, model, path, running, same_items, user_name
 
-
-@pytest.fixture(scope="module")
-def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    file = tmp_path_factory.mktemp("service") / "model.safetensors"
-    fitted().save(file)
-    return file
-
-
-@pytest.fixture(scope="module")
-def model(path: Path) -> Recommender:
-    return Recommender.load(path)
+__all__ = ["model", "path"]  # pytest's fixtures
 
 
 @pytest.fixture(scope="module")

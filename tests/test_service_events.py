@@ -22,19 +22,9 @@ from considerate.service import events as module
 from considerate.service.events import EventStore, NewEvent
 from considerate.service.logs import JsonLines
 from considerate.service.metrics import Metrics
-from service_fixtures import Client, fitted, running, same_items, wait_for
+from service_fixtures import Client, model, path, running, same_items, wait_for
 
-
-@pytest.fixture(scope="module")
-def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    file = tmp_path_factory.mktemp("events") / "model.safetensors"
-    fitted().save(file)
-    return file
-
-
-@pytest.fixture(scope="module")
-def model(path: Path) -> Recommender:
-    return Recommender.load(path)
+__all__ = ["model", "path"]  # pytest's fixtures
 
 
 @pytest.fixture

@@ -10,14 +10,9 @@ from pathlib import Path
 import pytest
 
 from considerate.service import protocol
-from service_fixtures import Client, fitted, running, wait_for
+from service_fixtures import Client, path, running, wait_for
 
-
-@pytest.fixture(scope="module")
-def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    file = tmp_path_factory.mktemp("service") / "model.safetensors"
-    fitted().save(file)
-    return file
+__all__ = ["path"]  # pytest's fixtures
 
 
 @pytest.fixture(scope="module")

@@ -109,7 +109,8 @@ def apply_events(likes: LikesBefore, log: EventLog, store: EventStore) -> LikesA
     users, user_rows, fans = _grown(likes.user_ids, [row[1] for row in rows])
     items, item_rows, chosen = _grown(likes.item_ids, [row[2] for row in rows])
     before = user_rows[likes.liked.edge_rows] << 32 | item_rows[likes.liked.indices]
-    erased = np.array([row for row in range(len(users)) if store.is_among(log.erased, users.id_of(row))], np.int64)
+    known = range(len(users)) if log.erased else ()
+    erased = np.array([row for row in known if store.is_among(log.erased, users.id_of(row))], np.int64)
     events, kinds = fans << 32 | chosen, np.array([row[3] for row in rows])
     last = _last_of(events)
     liked, unliked = (events[last[kinds[last] == kind]] for kind in (LIKE, UNLIKE))
