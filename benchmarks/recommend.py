@@ -22,8 +22,9 @@ from numpy.typing import NDArray
 from benchmarks.data import random_model, recommender, with_walk
 from benchmarks.report import THREADS, Section, command, in_a_process, interleaved, median
 from considerate import Recommender
+from considerate.model.liking import like_probability
 from considerate.model.model import Model
-from considerate.model.predict import like_probability, logit_moments
+from considerate.model.predict import logit_moments
 
 K, N, TOGETHER = 20, 10, 256
 

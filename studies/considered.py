@@ -24,8 +24,8 @@ from considerate.evaluation.considered import considered_report, judged_split
 from considerate.evaluation.fitted import p_like
 from considerate.evaluation.split import HeldOut, edge_keys, is_among, pair_keys, rows_in, share_per_user
 from considerate.kernels.threads import LocalBackend
+from considerate.model.liking import UNCHANGED
 from considerate.model.model import Model
-from considerate.model.predict import UNCHANGED
 from considerate.study.peers import training_matrix
 from studies.options import study_parser
 from studies.quality import SETS

@@ -31,8 +31,8 @@ from considerate.evaluation.ranks import held_ranks
 from considerate.evaluation.scorer import ModelScorer
 from considerate.evaluation.split import HeldOut, rows_in
 from considerate.kernels.threads import LocalBackend
+from considerate.model.liking import UNCHANGED
 from considerate.model.model import Model
-from considerate.model.predict import UNCHANGED
 from considerate.study.peers import training_matrix
 from studies.considered import load
 from studies.options import study_parser

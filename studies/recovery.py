@@ -34,7 +34,8 @@ from considerate.inference.full import FullInMemory
 from considerate.inference.hidden import Observed
 from considerate.inference.sweep import InMemory
 from considerate.kernels.threads import LocalBackend
-from considerate.model.predict import INTERVAL, like_probability, logit_moments, sigmoid
+from considerate.model.liking import INTERVAL, like_probability, sigmoid
+from considerate.model.predict import logit_moments
 from considerate.parameters import FitPlan
 from considerate.simulation.degrees import PowerLaw
 from considerate.simulation.simulate import ModelSample, simulate_from_model

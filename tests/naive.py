@@ -49,7 +49,7 @@ class Factor:
 class Prior:
     """Everything that is given: the logit's offset, rho, and the Gamma prior."""
 
-    offset: float | Array = 0.0
+    offset: float | Array = 0.0  # of all, or of each user
     weight: float = 1.0
     shape: float = 0.01
     rate: float = 0.01
@@ -182,17 +182,18 @@ def row_sums(
     users: Factor, items: Factor, g: Array, considered: Array, prior: Prior, xi: Array, row: int, *, of_user: bool
 ) -> tuple[Array, Array, float, float]:
     """P, z (eq. 15) and the bias's two sums (eq. 19) of one row, over every pair with its E[h]."""
+    offset = np.broadcast_to(np.reshape(prior.offset, (-1, 1)), g.shape)
     if not of_user:
-        return row_sums(items, users, g.T, considered.T, prior, xi.T, row, of_user=True)
+        users, items, g, considered, xi, offset = items, users, g.T, considered.T, xi.T, offset.T
     factors = users.mean.shape[1]
     P, z, bias_P, bias_z = np.zeros((factors, factors)), np.zeros(factors), 0.0, 0.0
     for n in range(len(items.mean)):
         h, twice = prior.weight * considered[row, n], 2.0 * float(curvature(xi[row, n]))
-        bias = users.bias[row] + items.bias[n] + prior.offset
+        bias = users.bias[row] + items.bias[n] + offset[row, n]
         P += h * twice * (np.outer(items.mean[n], items.mean[n]) + np.diag(items.variance[n]))
         z += h * (g[row, n] - 0.5 - twice * bias) * items.mean[n]
         bias_P += h * twice
-        rest = users.mean[row] @ items.mean[n] + items.bias[n] + prior.offset
+        rest = users.mean[row] @ items.mean[n] + items.bias[n] + offset[row, n]
         bias_z += h * (g[row, n] - 0.5 - twice * rest)
     return P, z, bias_P, bias_z
 
@@ -217,11 +218,12 @@ def log_evidence(g: Array, h: Array, prior: Prior, *, item_bias: bool, points: i
             for tau_b, weight_b in biases:
                 b = nodes / math.sqrt(tau_b) if item_bias else np.zeros(1)
                 b_weights = node_weights if item_bias else np.ones(1)
-                logit = u[:, None, None] * v[:, None] + b + prior.offset  # [u, v, b]
-                like, dislike = special.expit(logit), special.expit(-logit)
+                logit = u[:, None, None] * v[:, None] + b  # [u, v, b]
+                logits = [logit + offset for offset in np.broadcast_to(prior.offset, 2)]
+                like, dislike = [special.expit(a) for a in logits], [special.expit(-a) for a in logits]
                 both = u_weights.copy()
                 for n in range(g.shape[1]):
-                    sides = [np.where(h[m, n] == 0, 1.0, like if g[m, n] else dislike) for m in (0, 1)]
+                    sides = [np.where(h[m, n] == 0, 1.0, (like if g[m, n] else dislike)[m]) for m in (0, 1)]
                     both *= np.einsum("avb,cvb,v,b->ac", *sides, node_weights, b_weights, optimize=True)
                 total += weight_u * weight_v * weight_b * both.sum()
     return math.log(total)

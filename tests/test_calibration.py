@@ -28,7 +28,7 @@ from considerate.evaluation.calibration import (
     reliability_bins,
     wilson_interval,
 )
-from considerate.model.predict import like_interval, like_probability, logit
+from considerate.model.liking import like_interval, like_probability, logit
 from considerate.storage.container import open_tensors, write_tensors
 from likes import as_table, skewed
 from randomised import examples

@@ -24,7 +24,8 @@ from considerate.evaluation.ranks import held_ranks, ranks_and_lists
 from considerate.evaluation.report import evaluate
 from considerate.evaluation.scorer import FunctionScorer, ModelScorer
 from considerate.evaluation.split import given_likes, one_per_user
-from considerate.model.predict import like_probability, logit_moments
+from considerate.model.liking import like_probability
+from considerate.model.predict import logit_moments
 from likes import skewed
 from shell import answer, run
 

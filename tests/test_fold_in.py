@@ -52,7 +52,7 @@ def test_new_items_are_passed_over_as_often_as_training_draws_them(
     graph = Graph.from_pairs(users.astype(np.int32), items.astype(np.int32), USERS, ITEMS)
     sampled = Sampled(graph.by_user, graph.user_blocks, model.popularity, negatives, 3)
     drawn = sum(np.bincount(sampled.draw(sweep).indices, minlength=ITEMS) for sweep in range(1, SWEEPS + 1)) / SWEEPS
-    chance = -np.expm1(-model.user_temperatures[:, None] * model.popularity)
+    chance = -np.expm1(-model.passing.temperature[:, None] * model.popularity)
     found = (chance * (1.0 - matrix().toarray())).sum(axis=0)
     order = np.argsort(graph.by_item.degrees, kind="stable")
     for some in np.split(order, 6):  # from the rarest to the most popular
@@ -64,7 +64,7 @@ def test_a_user_who_likes_everything_passes_nothing_over(tmp_path: Path, likes: 
     whole = matrix().tolil()
     whole[0] = 1.0
     Recommender(factors=2, sweeps=1, threads=1).fit(whole.tocsr()).save(tmp_path / "model", likes=likes)
-    temperature = Recommender.load(tmp_path / "model").model_.user_temperatures
+    temperature = Recommender.load(tmp_path / "model").model_.passing.temperature
     assert (np.isfinite(temperature) & (temperature >= 0)).all()
     assert temperature[0] == pytest.approx(0.0, abs=1e-9)
 

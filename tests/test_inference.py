@@ -18,7 +18,7 @@ from considerate import Recommender
 from considerate.data.graph import Graph, run_serially
 from considerate.errors import DivergedError
 from considerate.fitting.session import make_estimator, make_popularity
-from considerate.inference.hidden import Estimator, Expected, Observed, Sampled, popularity_weights
+from considerate.inference.hidden import Estimator, Expected, Observed, Sampled, popularity_weights, user_offset
 from considerate.inference.hidden.groups import FREEZE_AFTER
 from considerate.inference.posterior import Gamma, Posterior, Precisions, Side
 from considerate.inference.schedule import StepSize
@@ -54,15 +54,22 @@ class Problem:
     graph: Graph
     estimator: Estimator
     settings: FitPlan
+    user_offset: np.ndarray | None = None  # of users who run out of items
 
     @property
     def runner(self) -> InMemory:
-        return InMemory(self.graph, self.estimator, self.settings, BACKEND)
+        return InMemory(self.graph, self.estimator, self.settings, BACKEND, user_offset=self.user_offset)
+
+    @property
+    def offsets(self) -> np.ndarray:
+        """The offset of each user's logits."""
+        extra = 0.0 if self.user_offset is None else self.user_offset.astype(float)
+        return np.broadcast_to(self.settings.offset + extra, self.graph.user_count)
 
     @property
     def prior(self) -> naive.Prior:
         s = self.settings
-        return naive.Prior(s.offset, s.weight, s.prior_shape, s.prior_rate)
+        return naive.Prior(self.offsets, s.weight, s.prior_shape, s.prior_rate)
 
     @property
     def g(self) -> np.ndarray:
@@ -77,7 +84,7 @@ class Problem:
 
     def xi(self, users: naive.Factor, items: naive.Factor) -> np.ndarray:
         """At their best for these factors: one for a pair, or shared in a group."""
-        _, square = naive.logit_moments(users, items, self.settings.offset)
+        _, square = naive.logit_moments(users, items, self.offsets)
         if isinstance(self.estimator, Expected):
             return naive.shared_xi(square, self.g, self.considered, self.estimator.grouping.group_of_item)
         return naive.best_xi(square)
@@ -101,14 +108,14 @@ def problem(kind: str, user_bias: bool = False, weight: float = 1.0, graph: Grap
         }
     )
     weights = popularity_weights(graph.by_item.degrees, 1.0)
+    extra = user_offset(graph.by_user, weights, settings)
     if kind == "expected":
-        estimator: Estimator = Expected(
-            graph.by_user, graph.user_blocks, weights, negatives, settings.offset, 3, run_serially
-        )
+        how = weights, negatives, settings.offset, 3, run_serially
+        estimator: Estimator = Expected(graph.by_user, graph.user_blocks, *how, user_offset=extra)
     else:
         drawn = Sampled(graph.by_user, graph.user_blocks, weights, negatives, 5).draw(1)
         estimator = FixedDraw(drawn, graph.item_count, run_serially)
-    return Problem(graph, estimator, settings)
+    return Problem(graph, estimator, settings, extra)
 
 
 def start(p: Problem) -> State:
@@ -246,10 +253,12 @@ def as_rows(side: Side) -> list[reference.Row]:
 def reference_side(p: Problem, own, other, taus: tuple[Gamma, Gamma | None], of_user: bool, epsilon, change):
     g, h = (p.g, p.considered) if of_user else (p.g.T, p.considered.T)
     new = []
+    offsets = np.broadcast_to(p.offsets[:, None], p.g.shape) if of_user else np.tile(p.offsets, (len(own), 1))
     for row, mine in enumerate(own):
         edges = np.flatnonzero(h[row])
-        others, liked = [other[n] for n in edges], [bool(g[row, n]) for n in edges]
-        about = {"offset": p.settings.offset, "weight": p.settings.weight, "considered": h[row, edges]}
+        others = [replace(other[n], bias=other[n].bias + offsets[row, n]) for n in edges]
+        liked = [bool(g[row, n]) for n in edges]
+        about = {"weight": p.settings.weight, "considered": h[row, edges]}
         sums = reference.row_sums(mine, others, liked, **about)
         if change is not None:
             sums = change(p, mine, others, liked, sums)
@@ -318,7 +327,7 @@ def wrong_sign_of_bias(p, own, others, liked, sums):
 @biases
 @weights
 def test_wrong_updates_are_caught(user_bias, weight):
-    p = problem("sampled", user_bias, weight)
+    p = problem("sampled", user_bias, weight, expected_offsets=False)  # here each of them makes the bound fall
     right = reference_bounds(p, 25)
     assert np.diff(right).min() > -1e-9
     assert right[-1] > right[0] + 3.0
@@ -453,11 +462,12 @@ def coordinate_wise(p: Problem, count: int) -> tuple[naive.Factor, naive.Factor]
     users, items, taus = naive.Factor.of(q.users), naive.Factor.of(q.items), q.precisions
     g, h, rho = p.g, p.considered, p.settings.weight
 
-    def side(own: naive.Factor, other: naive.Factor, tau: float, tau_bias: float | None, g, h) -> naive.Factor:
+    def side(own: naive.Factor, others: naive.Factor, tau: float, tau_bias: float | None, g, h, offset) -> naive.Factor:
         for row in range(len(own.mean)):
+            other = replace(others, bias=others.bias + offset[row])
             for k in [*range(own.mean.shape[1]), *([-1] if tau_bias is not None else [])]:
                 one = naive.Factor(own.mean[[row]], own.variance[[row]], own.bias[[row]], own.bias_variance[[row]])
-                mean, square = naive.logit_moments(one, other, p.settings.offset)
+                mean, square = naive.logit_moments(one, other, 0.0)
                 twice = 2 * naive.curvature(np.sqrt(square[0]))
                 if k >= 0:
                     v, vs = other.mean[:, k], other.variance[:, k]
@@ -471,9 +481,10 @@ def coordinate_wise(p: Problem, count: int) -> tuple[naive.Factor, naive.Factor]
                     own.bias[row], own.bias_variance[row] = z / precision, 1 / precision
         return own
 
+    offset = np.broadcast_to(p.offsets[:, None], g.shape)
     for _ in range(count):
-        users = side(users, items, taus.user.mean, taus.user_bias and taus.user_bias.mean, g, h)
-        items = side(items, users, taus.item.mean, taus.item_bias and taus.item_bias.mean, g.T, h.T)
+        users = side(users, items, taus.user.mean, taus.user_bias and taus.user_bias.mean, g, h, offset)
+        items = side(items, users, taus.item.mean, taus.item_bias and taus.item_bias.mean, g.T, h.T, offset.T)
     return users, items
 
 

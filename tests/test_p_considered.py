@@ -19,7 +19,7 @@ from considerate.inference.hidden import Consideration, Draws, Sampled
 from considerate.inference.hidden.saturation import GRID_STEP, Saturation
 from considerate.kernels import compiled
 from considerate.model.considered import considered_probability
-from considerate.model.predict import sigmoid
+from considerate.model.liking import sigmoid
 from likes import planted, skewed
 from naive_draws import temperature
 

@@ -22,7 +22,8 @@ from considerate.inference.posterior import Side
 from considerate.inference.sweep import InMemory
 from considerate.kernels import compiled
 from considerate.kernels.threads import LocalBackend
-from considerate.model.predict import FoldIn, ItemColumns, like_interval, like_probability, logit_moments, sigmoid
+from considerate.model.liking import like_interval, like_probability, sigmoid
+from considerate.model.predict import FoldIn, ItemColumns, logit_moments
 from considerate.model.ranking import best, explore, log_popularity, paper_score, utility
 from considerate.model.users import UserRows
 from considerate.parameters import FitPlan
@@ -302,7 +303,7 @@ def test_fold_in_of_a_training_item_is_close_to_training(trained):
     starts = np.concatenate([[0], np.cumsum(graph.by_item.degrees[chosen])]).astype(np.int64)
     liked_by = Adjacency(starts, np.concatenate([graph.by_item.row(n) for n in chosen]))
     users = UserRows(posterior.users, graph.by_user.degrees, graph.by_user, Vocabulary.range(graph.user_count))
-    temperature = fold_in.user_temperatures(users)
+    temperature = fold_in.passing(users)
     folded = fold_in.items(liked_by, posterior.users, temperature, liked_by.degrees.astype(float))
     np.testing.assert_allclose(folded.biases[0], posterior.items.biases[0][chosen], atol=0.1)
     for i, n in enumerate(chosen):

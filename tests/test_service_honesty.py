@@ -13,8 +13,9 @@ import pytest
 from considerate import Recommender
 from considerate.evaluation.calibration import reliability_bins
 from considerate.model.file import save_model
+from considerate.model.liking import like_probability
 from considerate.model.model import LearnedEvents
-from considerate.model.predict import like_probability, logit_moments
+from considerate.model.predict import logit_moments
 from considerate.service import honesty
 from considerate.service.events import EventStore, NewEvent
 from considerate.service.honesty import Honesty, said_and_seen

@@ -26,9 +26,9 @@ from considerate.inference.schedule import StepSize
 from considerate.inference.sweep import InMemory, State
 from considerate.inference.updates import Moments
 from considerate.kernels.threads import LocalBackend
+from considerate.model.liking import Recalibration
 from considerate.model.merge import with_likes
 from considerate.model.model import NO_UPDATES
-from considerate.model.predict import Recalibration
 from likes import as_table, skewed
 from test_inference import check_row
 

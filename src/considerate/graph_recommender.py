@@ -26,10 +26,10 @@ from considerate.model.answers import Named
 from considerate.model.explain import Explanation, explain, similar_items
 from considerate.model.file import load_model, model_path, save_model, with_parameters
 from considerate.model.learned import Learned
+from considerate.model.liking import like_interval
 from considerate.model.links import link_scores
 from considerate.model.model import Model
 from considerate.model.names import By, IdArray, Names, One, Ranked
-from considerate.model.predict import like_interval
 from considerate.model.ranking import RankingKeywords, RankingOptions, finite
 from considerate.model.serving import Ranker, recommend_lists
 from considerate.model.tables import Recommendations, recommendation_batches, recommendations_for_likes

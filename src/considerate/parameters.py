@@ -593,6 +593,7 @@ class FitPlan:
     prior_rate: float = 0.01  # beta
     seed: int = 0
     threads: int | None = None
+    expected_offsets: bool = True  # offsets follow the unliked edges that users have; False: -log c, as before 0.4
     signed: bool | None = None  # of vertices of one kind: whether half of the coordinates repel; None: users and items
     tuned: frozenset[str] = frozenset()  # names of the settings that are to be chosen on held-out likes
     criterion: str = field(default=AUTO, compare=False)  # what the ranking's weights are chosen by

@@ -192,6 +192,34 @@ void bind_draws(nb::module_& m) {
       nb::arg("first_user") = 0, nb::arg("known").none() = nb::none(),
       "How many items each of the users first..last has considered and not liked; row 0 is user `first_user`.");
   m.def(
+      "expected_negatives",
+      [](double rate, In<double> weights, In<std::int64_t> starts, In<std::int32_t> liked, const PyKnown* known) {
+        const std::size_t users = starts.size() - 1;
+        DrawSettings settings{};
+        settings.rate = rate;
+        settings.weights = weights.data();
+        settings.table.size = static_cast<std::int64_t>(weights.size());
+        for (std::size_t n = 0; n < weights.size(); ++n) settings.support += weights.data()[n] > 0;
+        if (known != nullptr) {
+          require(known->users == static_cast<std::int64_t>(users) && known->items == settings.table.size,
+                  "known pairs of other users");
+          settings.known = known->raw;
+        }
+        require(starts.data()[users] <= static_cast<std::int64_t>(liked.size()), "starts");
+        auto expected = new_array<double>({users});
+        nb::gil_scoped_release release;
+        for (std::size_t user = 0; user < users; ++user) {
+          const std::int64_t begin = starts.data()[user], degree = starts.data()[user + 1] - begin;
+          const auto row = static_cast<std::int64_t>(user);
+          expected.data()[user] = UnlikedEdges(settings, liked.data() + begin, degree, row).expected();
+        }
+        return expected;
+      },
+      nb::arg("rate"), nb::arg("weights"), nb::arg("starts"), nb::arg("liked"), nb::arg("known").none() = nb::none(),
+      "Expected number of unliked edges of each user: known ones, and drawn ones up to `rate` times the likes or as "
+      "many "
+      "as there are items left.");
+  m.def(
       "draw_negatives",
       [](std::uint64_t seed, std::uint64_t sweep, double rate, In<double> weights, In<std::uint64_t> thresholds,
          In<std::int32_t> aliases, In<std::int64_t> starts, In<std::int32_t> liked, std::int64_t first,

@@ -208,7 +208,8 @@ void bind_walk(nb::module_& m) {
       "own_inclusion",
       [](const PyWalkTable& table, In<double> weights, double total, In<double> saturation, double grid_start,
          double grid_step, In<std::int64_t> starts, In<std::int32_t> liked, In<std::int64_t> pair_starts,
-         In<std::int32_t> items) {
+         In<std::int32_t> items, In<double> counts, std::optional<In<std::int64_t>> closed_starts,
+         std::optional<In<std::int32_t>> closed) {
         require(static_cast<std::int64_t>(weights.size()) == table.items, "weights");
         require(saturation.size() >= 4 && saturation.size() % 2 == 0, "saturation");
         const Popularity popularity{
@@ -216,6 +217,13 @@ void bind_walk(nb::module_& m) {
             total,
             {saturation.data(), static_cast<std::int64_t>(saturation.size()) / 2, grid_start, grid_step}};
         require(pair_starts.size() == starts.size(), "pairs");
+        require(counts.size() + 1 == starts.size(), "counts");
+        require(closed_starts.has_value() == closed.has_value(), "closed");
+        Lists shut{};
+        if (closed_starts) {
+          require(closed_starts->size() == starts.size(), "closed");
+          shut = lists(*closed_starts, *closed, table.items, "closed");
+        }
         const Lists likes = lists(starts, liked, table.items, "likes");
         const Lists pairs = lists(pair_starts, items, table.items, "pairs");
         auto out = new_array<double>({items.size()});
@@ -224,7 +232,9 @@ void bind_walk(nb::module_& m) {
           OwnInclusion own(table.raw, popularity, table.items);
           for (std::int64_t user = 0; user + 1 < static_cast<std::int64_t>(starts.size()); ++user) {
             const std::int64_t degree = likes.size(user);
-            if (degree > 0 && pairs.size(user) > 0) own.solve(likes.row(user), degree, static_cast<double>(degree));
+            if (degree > 0 && pairs.size(user) > 0)
+              own.solve(likes.row(user), degree, counts.data()[user], closed_starts ? shut.row(user) : nullptr,
+                        closed_starts ? shut.size(user) : 0);
             for (std::int64_t e = pairs.starts[user]; e < pairs.starts[user + 1]; ++e)
               out.data()[e] = degree > 0 ? own.of(items.data()[e]) : NAN;
           }
@@ -233,8 +243,10 @@ void bind_walk(nb::module_& m) {
       },
       nb::arg("table"), nb::arg("weights"), nb::arg("total"), nb::arg("saturation"), nb::arg("grid_start"),
       nb::arg("grid_step"), nb::arg("starts"), nb::arg("liked"), nb::arg("pair_starts"), nb::arg("items"),
-      "The chance that each pair of a user and an item is drawn, where users draw as many items as they like: "
-      "1 - exp(-T w). It is 0 of a like, and NaN where a user likes nothing.");
+      nb::arg("counts"), nb::arg("closed_starts") = nb::none(), nb::arg("closed") = nb::none(),
+      "The chance 1 - exp(-T w) that each pair of a user and an item is drawn, where users draw `counts` items. It is "
+      "0 "
+      "of what is liked or closed, and NaN where a user likes nothing.");
 }
 
 }  // namespace considerate

@@ -38,19 +38,31 @@ inline std::int64_t open_items(const DrawSettings& settings, const std::int32_t*
   return open;
 }
 
-// How many unliked edges a user has: those known to be considered, and as many drawn as there are to c d, the fraction by
-// a coin, never more than there are.
+// The unliked edges of a user: those known to be considered, how many more c d asks for, and the items left for these.
+struct UnlikedEdges {
+  std::int64_t known;
+  double wanted;
+  std::int64_t available;  // exact where it is less than what is wanted
+
+  UnlikedEdges(const DrawSettings& settings, const std::int32_t* liked, std::int64_t degree, std::int64_t row)
+      : known(settings.known.considered.of(row).count),
+        wanted(std::max(0.0, settings.rate * static_cast<double>(degree) - static_cast<double>(known))),
+        available(settings.support) {
+    if (wanted + 1.0 > static_cast<double>(available - degree - settings.known.most(row)))  // else there are enough
+      available = open_items(settings, liked, degree, row);
+  }
+
+  double expected() const { return static_cast<double>(known) + std::min(wanted, static_cast<double>(available)); }
+};
+
+// How many unliked edges a user has in one H: the fraction of what is wanted by a coin, never more than there are.
 inline std::int64_t negatives_of(const DrawSettings& settings, const std::int32_t* liked, std::int64_t degree,
                                  std::int64_t row) {
-  const std::int64_t known = settings.known.considered.of(row).count;
-  const double wanted = std::max(0.0, settings.rate * static_cast<double>(degree) - static_cast<double>(known));
-  std::int64_t available = settings.support;
-  if (wanted + 1.0 > static_cast<double>(available - degree - settings.known.most(row)))  // else there are enough
-    available = open_items(settings, liked, degree, row);
-  auto count = static_cast<std::int64_t>(wanted);
+  const UnlikedEdges edges(settings, liked, degree, row);
+  auto count = static_cast<std::int64_t>(edges.wanted);
   Random coin(key64(settings.seed, settings.sweep * 2 + 1, static_cast<std::uint64_t>(settings.first_user + row)));
-  count += coin.uniform() < wanted - static_cast<double>(count);
-  return known + (count < available ? count : available);
+  count += coin.uniform() < edges.wanted - static_cast<double>(count);
+  return edges.known + std::min(count, edges.available);
 }
 
 class Drawer {

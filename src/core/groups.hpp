@@ -110,7 +110,8 @@ class UserGroups {
   void first(std::int64_t row, double* z, double* bias) const {
     const auto r = static_cast<int>(row - first_);
     const Own own = own_of(r);
-    const double stepped_bias = pass_.own.bias_mean ? pass_.own.bias_mean[row] : 0.0;
+    const double extra = pass_.extra(row),
+                 stepped_bias = (pass_.own.bias_mean ? pass_.own.bias_mean[row] : 0.0) + extra;
     const double *curved = &sums_[r * width_ + T_], *biased = curved + K_, *plain = &plain_[r * K_];
     double dot = 0;
     for (std::int64_t k = 0; k < K_; ++k) {
@@ -122,20 +123,21 @@ class UserGroups {
     for (std::int64_t b = 0; b < rows_; ++b) {
       const double *scalars = pass_.expected->scalars + 4 * b, al = alpha_l_[r * rows_ + b];
       bias[0] += al * scalars[0];
-      bias[1] -= 0.5 * alpha_[r * rows_ + b] * scalars[0] + al * scalars[1];
+      bias[1] -= 0.5 * alpha_[r * rows_ + b] * scalars[0] + al * (scalars[1] + extra * scalars[0]);
     }
   }
 
  private:
   struct Own {
     const float *mean, *variance;
-    double bias, bias_variance;
+    double bias, bias_variance;  // the bias with what the user's logits have beside the offset
   };
   Own own_of(int r) const {
     const std::int64_t row = first_ + r;
     const Side& side = pass_.before;
     const float* mean = side.rows + row * 2 * padded(pass_.factors);
-    return {mean, mean + padded(pass_.factors), side.bias_mean ? side.bias_mean[row] : 0.0,
+    const double bias = side.bias_mean ? side.bias_mean[row] : 0.0;
+    return {mean, mean + padded(pass_.factors), bias + static_cast<double>(pass_.extra(row)),
             side.bias_variance ? side.bias_variance[row] : 0.0};
   }
 
@@ -345,7 +347,8 @@ class GroupSums {
     for (int u = 0; u < count; ++u) {
       const std::int64_t user = first + u;
       const float* mean = pass_.own.rows + user * 2 * row;
-      const double bias = pass_.own.bias_mean ? pass_.own.bias_mean[user] : 0.0;
+      const double own_bias = pass_.own.bias_mean ? pass_.own.bias_mean[user] : 0.0;
+      const double bias = own_bias + static_cast<double>(pass_.extra(user));
       double *vector = &vectors_[u * width_], *plain = &plain_[u * plain_width];
       outer_product(K_, mean, mean + row, vector);
       for (std::int64_t k = 0; k < K_; ++k) {

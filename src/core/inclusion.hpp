@@ -97,9 +97,10 @@ class OwnInclusion {
   OwnInclusion(const WalkTable& table, const Popularity& popularity, std::int64_t items)
       : table_(table), popularity_(popularity), sums_(static_cast<std::size_t>(items)) {}
 
-  // For a user who likes at least one item, and draws `count` of the others, or all that there are.
-  void solve(const std::int32_t* liked, std::int64_t degree, double count) {
-    weigh(liked, degree);
+  // For a user who likes at least one item, and draws `count` of the others that are not closed, or all that there are.
+  void solve(const std::int32_t* liked, std::int64_t degree, double count, const std::int32_t* closed,
+             std::int64_t closed_count) {
+    weigh(liked, degree, closed, closed_count);
     temperature_ = HUGE_VAL;
     if (count >= others_) return;
     temperature_ = count;  // weights add up to at most 1, so T is more
@@ -124,22 +125,29 @@ class OwnInclusion {
   static constexpr float kLiked = -1.0f;
 
   double by_popularity(std::int32_t item) const { return background_ * popularity_.pi[item] / popularity_.total; }
-  double weight(std::int32_t item) const {  // 0 of what is liked
+  double weight(std::int32_t item) const {  // 0 of what is liked or closed
     const float sum = sums_[static_cast<std::size_t>(item)];
     return sum == kLiked ? 0.0 : by_popularity(item) + per_like_ * static_cast<double>(sum);
   }
 
   // What the likes lead to, and w of it and of the likes.
-  void weigh(const std::int32_t* liked, std::int64_t degree) {
+  void weigh(const std::int32_t* liked, std::int64_t degree, const std::int32_t* closed, std::int64_t closed_count) {
     const Lists& rows = table_.rows;
     for (const std::int32_t item : special_) sums_[static_cast<std::size_t>(item)] = 0.0f;
     special_.assign(liked, liked + degree);
-    double cut = 0.0, liked_support = 0.0;
+    double cut = 0.0, closed_support = 0.0;
     for (const std::int32_t item : special_) {
       sums_[static_cast<std::size_t>(item)] = kLiked;
       cut += static_cast<double>(table_.rest[item]);
-      liked_support += popularity_.pi[item] > 0.0;
+      closed_support += popularity_.pi[item] > 0.0;
     }
+    for (std::int64_t e = 0; e < closed_count; ++e) {
+      if (sums_[static_cast<std::size_t>(closed[e])] == kLiked) continue;
+      sums_[static_cast<std::size_t>(closed[e])] = kLiked;
+      special_.push_back(closed[e]);
+      closed_support += popularity_.pi[closed[e]] > 0.0;
+    }
+    const auto closed_size = static_cast<double>(special_.size());
     for (std::int64_t e = 0; e < degree; ++e) {
       const std::int64_t first = rows.starts[liked[e]], last = rows.starts[liked[e] + 1];
       const std::int64_t ahead = e + 1 < degree ? rows.starts[liked[e + 1]] - first : 0;  // the row that comes next
@@ -157,8 +165,8 @@ class OwnInclusion {
     }
     per_like_ = (1.0 - table_.mix) / static_cast<double>(degree);
     background_ = table_.mix + per_like_ * cut;
-    others_ = background_ > 0.0 ? popularity_.support() - liked_support
-                                : static_cast<double>(special_.size()) - static_cast<double>(degree);
+    others_ =
+        background_ > 0.0 ? popularity_.support() - closed_support : static_cast<double>(special_.size()) - closed_size;
   }
 
   void split(double start) {
@@ -184,8 +192,8 @@ class OwnInclusion {
 
   const WalkTable& table_;
   const Popularity& popularity_;
-  std::vector<float> sums_;            // [items] of W over the likes, or kLiked
-  std::vector<std::int32_t> special_;  // the likes, and what they lead to
+  std::vector<float> sums_;            // [items] of W over the likes; kLiked of what is liked or closed
+  std::vector<std::int32_t> special_;  // the likes, what is closed, and what the likes lead to
   std::vector<float> own_, popular_;   // w of these, and what it would be by popularity alone
   double background_ = 0.0, per_like_ = 0.0, others_ = 0.0, temperature_ = 0.0;
   InclusionSum own_sum_, popular_sum_;

@@ -10,7 +10,7 @@ import numpy as np
 
 from considerate.data import Interactions, Titles
 from considerate.data.vocabulary import Vocabulary
-from considerate.model.predict import sigmoid
+from considerate.model.liking import sigmoid
 from considerate.recommender import Recommender
 from considerate.simulation.catalogue import GENRES, readable_titles
 from considerate.simulation.degrees import PowerLaw

@@ -76,7 +76,7 @@ def describe_model(path: PathLike, *, verify: bool | None = None) -> dict[str, A
         "consideration": _consideration(model),
         "bias_popularity_correlation": _bias_correlation(model),
         "draws_per_like": _draws_per_like(model),
-        "recalibration": asdict(model.recalibration),
+        "recalibration": model.recalibration.to_dict(),
         "reliability": None if model.reliability is None else model.reliability.to_dict(),
         "updates": asdict(model.updates),
         "events": asdict(model.events),

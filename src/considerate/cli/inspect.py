@@ -153,7 +153,7 @@ def _show_model(values: dict[str, Any]) -> None:
     }
     if values["signed"] is None:
         del facts["graph"]
-    if values["recalibration"] == {"slope": 1.0, "shift": 0.0}:
+    if values["recalibration"]["slope"] == 1.0 and values["recalibration"]["shift"] == 0.0:
         del facts["recalibration"]
     if values["chosen"] is None:
         del facts["chosen"], facts["trials"]

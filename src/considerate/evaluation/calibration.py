@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from considerate.errors import ConsiderateError, DataError, UsageError
 from considerate.evaluation.bootstrap import Stratum, strata
-from considerate.model.predict import INTERVAL, Recalibration, logit, sigmoid
+from considerate.model.liking import INTERVAL, Recalibration, logit, sigmoid
 from considerate.model.reliability import EACH, EQUAL, LikeReliability, ReliabilityBin
 
 STEPS = 100  # of Newton, at most

@@ -23,8 +23,9 @@ from considerate.evaluation.ranks import held_ranks
 from considerate.evaluation.report import evaluate, plain_table
 from considerate.evaluation.scorer import FunctionScorer, ModelScorer
 from considerate.evaluation.split import edge_keys, is_among, one_per_user, only_users, pair_keys, rows_in
+from considerate.model.liking import UNCHANGED, Recalibration, like_probability
 from considerate.model.model import Model
-from considerate.model.predict import UNCHANGED, Recalibration, like_probability, logit_moments
+from considerate.model.predict import logit_moments
 
 REASONS = {
     "unknown_users": "of new users with no earlier like",

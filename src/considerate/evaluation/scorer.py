@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from considerate.data.graph import Adjacency
 from considerate.errors import DataError, UsageError
 from considerate.inference.posterior import Side
+from considerate.model.considered import logit_offset
 from considerate.model.model import Model
 from considerate.model.ranking import RankingOptions, tilt_term
 
@@ -86,7 +87,8 @@ class ModelScorer:
                 lifts *= np.float32(self.lift)
                 answer += lifts
             if self.model.plan.tilt != 0.0:
-                answer += tilt_term(self.model.columns.means(self.users, users), self.model.plan)
+                mean = self.model.columns.means(self.users, users)
+                answer += tilt_term(mean, self.model.plan, self._offset_of(users))
             return np.asarray(answer, np.float32)
         if self.score == "popularity":
             return np.ascontiguousarray(np.broadcast_to(self.model.popularity, (len(users), self.model.item_count)))
@@ -102,6 +104,12 @@ class ModelScorer:
         mean += np.float32(1.0)
         mean *= self._half_weights
         return mean
+
+    def _offset_of(self, users: Users) -> NDArray[np.float64]:
+        """The offsets of the users' logits; -log c where the likes are not known."""
+        if self._liked is None:
+            return np.full(len(users), self.model.plan.offset)
+        return logit_offset(self.model, self._liked.take(users))
 
 
 class LikesScorer:

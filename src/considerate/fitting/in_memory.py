@@ -27,13 +27,12 @@ from considerate.fitting.session import (
     make_graph,
     make_known,
     make_popularity,
-    user_offset,
     warn_of_factors,
 )
 from considerate.fitting.stopping import FitProgress
 from considerate.inference.features import FitFeatures, SideFeatures
 from considerate.inference.full import FullInMemory
-from considerate.inference.hidden import Expected, Opening, Sampled
+from considerate.inference.hidden import Expected, Opening, Sampled, user_offset
 from considerate.inference.posterior import Side
 from considerate.inference.sweep import InMemory, State
 from considerate.kernels.threads import LocalBackend
@@ -105,9 +104,9 @@ class InMemorySession(FitSession):
         weights = self.histogram.weights
         self.consideration = make_consideration(self.graph, plan, weights, self.threads)
         known = self.known
-        estimator = make_estimator(self.graph, plan, weights, self.threads, self.consideration, known)
-        self.estimator = estimator
-        features, extra = self._features(), user_offset(self.graph, plan, known)
+        extra = user_offset(self.graph.by_user, weights, plan, known)
+        estimator = make_estimator(self.graph, plan, weights, self.threads, self.consideration, known, extra)
+        self.estimator, features = estimator, self._features()
         if plan.is_full and features:
             raise UsageError(
                 f"posterior is {plan.posterior!r}, prior {plan.prior!r}, logistic {plan.logistic!r}, and features are "

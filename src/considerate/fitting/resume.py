@@ -164,13 +164,14 @@ def pack_head(
     if session.grouping is not None:
         tensors["memory.groups"] = session.grouping.group_of_item
     weights = {"knob": plan.popularity_weight, "lift": plan.lift_weight, "weight": plan.weight}
+    weights |= {"expected_offsets": plan.expected_offsets}
     chosen = None if plan.chosen is None else asdict(plan.chosen)
     return tensors, {"bound_terms": TERMS, "program": program(), "chosen": chosen} | weights
 
 
 def chosen_settings(saved: Checkpoint, plan: FitPlan) -> FitPlan:
     """The plan with the settings that the checkpoint's fit had chosen, or was given: they are not chosen again."""
-    # A checkpoint from before there was the walk says nothing of lift.
+    # A checkpoint from before there was the walk says nothing of lift, and one of 0.3 or before nothing of offsets.
     found = {"knob": None, "weight": None, "lift": plan.lift_weight, "chosen": None} | saved.metadata
     knob, weight, lift = (found[name] for name in ("knob", "weight", "lift"))
     try:
@@ -179,10 +180,11 @@ def chosen_settings(saved: Checkpoint, plan: FitPlan) -> FitPlan:
             raise ValueError("it is not known which settings its fit had chosen")
     except ValueError as error:
         raise CheckpointError(f"{saved.head.path}: {error}.") from error
-    values = {"popularity": float(knob), "likelihood_weight": float(weight)}
+    values: dict[str, Any] = {"popularity": float(knob), "likelihood_weight": float(weight)}
+    values |= {"expected_offsets": saved.metadata.get("expected_offsets") is True}
     values |= {"lift": float(lift)} if plan.consideration == "walk" else {}
     values |= {} if chosen is None else chosen.settings
-    return replace(plan, **values, tuned=frozenset(), chosen=chosen)  # type: ignore[arg-type]
+    return replace(plan, **values, tuned=frozenset(), chosen=chosen)
 
 
 def restore(checkpoints: Checkpoints, saved: Checkpoint, plan: FitPlan, session: FitSession) -> FitProgress:

@@ -302,11 +302,6 @@ def make_known(
     return known
 
 
-def user_offset(graph: Graph, plan: FitPlan, known: Known | None) -> NDArray[np.float32] | None:
-    """What the users' logits have beside -log c; None where it is that of all."""
-    return None if known is None or plan.observed else known.user_offset(graph.by_user.degrees, plan.negatives)
-
-
 def make_popularity(graph: Graph, plan: FitPlan, backend: Backend) -> Histogram:
     """pi of a graph in memory."""
 
@@ -332,6 +327,7 @@ def make_estimator(
     backend: Backend,
     consideration: Consideration | None = None,
     known: Known | None = None,
+    user_offset: NDArray[np.float32] | None = None,
 ) -> Estimator:
     """The estimator of the expectation over q(H). The closed form stays with pi, whatever the walk says."""
 
@@ -340,7 +336,8 @@ def make_estimator(
     def expected() -> Expected:
         groups, freeze_after = closed_form_groups(plan, graph.item_count)
         expanded = None if known is None else known.expanded(graph.by_user)
-        return Expected(*likes, weights, plan.negatives, plan.offset, groups, backend.map, freeze_after, expanded)
+        c, offset, run = plan.negatives, plan.offset, backend.map
+        return Expected(*likes, weights, c, offset, groups, run, freeze_after, expanded, user_offset)
 
     if plan.observed:
         assert known is not None
@@ -352,7 +349,8 @@ def make_estimator(
     if plan.hidden == "half-edges" and known is not None:
         raise UsageError("hidden is 'half-edges', which knows the likes alone; leave considered and impossible out.")
     sampler = HalfEdges if plan.hidden == "half-edges" else Sampled
-    sampled = sampler(*likes, Draws.of(weights, consideration, plan.tilt), plan.negatives, plan.seed, known=known)
+    draws = Draws.of(weights, consideration, plan.tilt)
+    sampled = sampler(*likes, draws, plan.negatives, plan.seed, known=known, user_offset=user_offset)
     return Opening(plan.opening, expected(), sampled) if plan.opening else sampled
 
 

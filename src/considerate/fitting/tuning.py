@@ -25,9 +25,9 @@ from considerate.evaluation.metrics import ndcg, rank_scores
 from considerate.evaluation.ranks import Ranks, weighted_ranks
 from considerate.evaluation.split import HeldOut, last_per_user, one_per_user
 from considerate.fitting.memory import check_memory
-from considerate.fitting.session import make_consideration, make_estimator, make_popularity, user_offset
+from considerate.fitting.session import make_consideration, make_estimator, make_popularity
 from considerate.fitting.stopping import FitProgress, sweep_until_settled
-from considerate.inference.hidden import Consideration, popularity_exponent
+from considerate.inference.hidden import Consideration, popularity_exponent, user_offset
 from considerate.inference.posterior import Posterior
 from considerate.inference.sweep import InMemory
 from considerate.kernels.threads import Backend
@@ -213,9 +213,10 @@ def short_fit(graph: Graph, plan: FitPlan, backend: Backend, known: Known | None
     """What scores are made of after a few sweeps, all of it from this graph."""
     popularity = make_popularity(graph, plan, backend)
     consideration = make_consideration(graph, plan, popularity.weights, backend)
-    estimator = make_estimator(graph, plan, popularity.weights, backend, consideration, known)
+    extra = user_offset(graph.by_user, popularity.weights, plan, known)
+    estimator = make_estimator(graph, plan, popularity.weights, backend, consideration, known, extra)
     plan = replace(plan, sweeps=SWEEPS, tolerance=0.0)
-    runner = InMemory(graph, estimator, plan, backend, user_offset=user_offset(graph, plan, known))
+    runner = InMemory(graph, estimator, plan, backend, user_offset=extra)
     *_, last = sweep_until_settled(runner, plan, FitProgress())
     log_pi = log_popularity(popularity.weights, popularity.gamma)
     return ScoreParts(last.state.posterior, log_pi, consideration, plan.sharpness)

@@ -21,7 +21,7 @@ from considerate.data import Interactions
 from considerate.data.graph import Adjacency, Graph, row_blocks, transpose
 from considerate.data.known import Known
 from considerate.errors import UsageError
-from considerate.inference.hidden import Consideration, Draws, Sampled, Terms
+from considerate.inference.hidden import Consideration, Draws, Sampled, Terms, user_offset
 from considerate.inference.hidden.saturation import Saturation
 from considerate.inference.posterior import Posterior, Side
 from considerate.inference.prior import Prior, Priors
@@ -131,7 +131,10 @@ class NewEdges:
         users, items = (replace(side, covariance=None) for side in taken)  # an update is of a factorised posterior
         moves = np.where(np.arange(len(users)) < self.active, variance, 0.0)
         priors = Priors(prior_of(users, moves), prior_of(items, np.full(len(items), variance)))
-        runner = InMemory(self.graph, Redrawn(self.drawn, self.active), model.plan, backend, priors)
+        limits = None if model.limits is None else model.limits.take(self.users)
+        offset = user_offset(model.users.whole().liked.take(self.users), model.popularity, model.plan, limits)
+        redrawn = Redrawn(self.drawn, self.active)
+        runner = InMemory(self.graph, redrawn, model.plan, backend, priors, user_offset=offset)
         start = Posterior(users, items, model.precisions)
         moments = Moments.of(users, priors.users), Moments.of(items, priors.items)
         for sweep in runner.sweeps(State(0, start, StepSize(0), *moments)):
@@ -148,7 +151,9 @@ def _sampled(model: Model, new: Adjacency, liked: Adjacency, known: Known | None
     draws = Draws.of(model.popularity, walk, plan.tilt)
     blocks = row_blocks(liked.starts)
     counts = [Sampled(likes, blocks, draws, plan.negatives, plan.seed, known=known).counts(1) for likes in (new, liked)]
-    return Sampled(liked, blocks, draws, plan.negatives, plan.seed, known=known, counts=np.minimum(*counts))
+    offset = user_offset(liked, model.popularity, plan, known) if plan.tilt else None
+    how: dict[str, Any] = {"known": known, "counts": np.minimum(*counts), "user_offset": offset}
+    return Sampled(liked, blocks, draws, plan.negatives, plan.seed, **how)
 
 
 def _rows_of_walk(walk: Consideration, liked: Adjacency) -> Consideration:

@@ -104,6 +104,13 @@ def count_negatives(
     first_user: int = 0,
     known: Known | None = None,
 ) -> None: ...
+def expected_negatives(
+    rate: float,
+    weights: NDArray[np.float64],
+    starts: NDArray[np.int64],
+    liked: NDArray[np.int32],
+    known: Known | None = None,
+) -> NDArray[np.float64]: ...
 def draw_negatives(
     seed: int,
     sweep: int,
@@ -133,6 +140,9 @@ def own_inclusion(
     liked: NDArray[np.int32],
     pair_starts: NDArray[np.int64],
     items: NDArray[np.int32],
+    counts: NDArray[np.float64],
+    closed_starts: NDArray[np.int64] | None = None,
+    closed: NDArray[np.int32] | None = None,
 ) -> NDArray[np.float64]: ...
 def solve_temperatures(
     table: NDArray[np.float64],

@@ -100,7 +100,7 @@ def folded_items(model: Model, liked_by: Adjacency, prior: Prior = SHARED) -> tu
     if model.parameters.get("head_correction", False):
         weights *= head_correction(model, liked_by.degrees)
     users = model.users.whole().side
-    return model.fold_in.items(liked_by, users, model.user_temperatures, weights, prior), weights
+    return model.fold_in.items(liked_by, users, model.passing, weights, prior), weights
 
 
 def head_correction(model: Model, degree: NDArray[Any]) -> NDArray[np.float64]:

@@ -1,4 +1,14 @@
-"""How likely a user is to consider an item: with p(like), the two halves of p(g = 1) (eq. 4)."""
+"""How likely a user is to consider an item: with p(like), the two halves of p(g = 1) (eq. 4).
+
+H had k_m unliked edges of user m (inference/hidden/offsets.py), drawn without replacement, and the logit of a pair on H
+was a - log(k_m / d_m). So, with w(c) = p(h = 1 | g = 0) in that H and s = sigma(a),
+
+    odds of a like:   p(g = 1) / p(g = 0) = exp(a) w',    w' = w(c) d_m / k_m
+    only what is considered is liked:   p(h = 1) = w' / (1 - s + w' s),    p(h = 1) s = p(g = 1)
+
+w' is at most 1 unless a user likes more than is left or c < 1; p(considered) is then at most 1, and the product is less
+than p(g = 1).
+"""
 
 from __future__ import annotations
 
@@ -7,68 +17,100 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from considerate.data.graph import Adjacency
+from considerate.data.graph import Adjacency, row_blocks
+from considerate.data.known import Known
+from considerate.inference.hidden import expected_unliked, user_offset
 from considerate.inference.hidden.saturation import GRID_STEP
 from considerate.kernels import compiled
 from considerate.kernels.threads import LocalBackend
+from considerate.model.liking import sigmoid
 from considerate.model.model import Model
-from considerate.model.predict import sigmoid
 
 BLOCK = 192  # users of one task
 
 
-def considered_probability(inclusion: NDArray[Any], mean: NDArray[Any]) -> NDArray[np.float64]:
-    """p(h = 1) of a pair, from w = p(h = 1 | g = 0) and the mean logit.
-
-    Only what is considered is liked, so w = p(h = 1) (1 - s) / (1 - p(h = 1) s) with s = sigma(mean); solved,
-
-        p(h = 1) = w / (1 - s + w s),    and p(h = 1) s = p(g = 1) has the logit mean + log w
-    """
+def considered_probability(weight: NDArray[Any], mean: NDArray[Any]) -> NDArray[np.float64]:
+    """p(h = 1) of pairs, from w' and the mean logit: w' / (1 - s + w' s), at most 1."""
     mean = np.asarray(mean, np.float64)
-    return np.asarray(inclusion / (sigmoid(-mean) + inclusion * sigmoid(mean)))
+    return np.asarray(np.minimum(1.0, weight / (sigmoid(-mean) + weight * sigmoid(mean))))
 
 
-def inclusion_probabilities(
-    model: Model, liked: Adjacency, ids: NDArray[np.int32], threads: int | None = 1
+def consideration_weights(
+    model: Model, liked: Adjacency, ids: NDArray[np.int32], limits: Known | None = None, threads: int | None = 1
 ) -> NDArray[np.float64]:
-    """w of pairs: the chance that an item is among those that a user considers and does not like, as many as likes.
+    """w' of pairs, which makes the odds of liking the odds of a like being observed.
 
-    Row i of `ids` are items for the user who likes row i of `liked`; -1 ends short rows, and the answer is of the
-    others, one after the other. By draws without replacement (c = 1),
+    Row i of `ids` are items for the user who likes row i of `liked`, and of whom `limits` says what is impossible; -1
+    ends short rows, and the answer is of the others, one after the other.
 
-        w_mn = 1 - exp(-T_m w_n),    T_m such that those of the items not liked add up to d_m, or all that there are
+        w'_mn = (1 - exp(-T_m w_n)) d_m / k_m,    T_m such that 1 - exp(-T_m w_n) over the open items adds up to k_m
 
-    with w_n the user's own weights, or pi where the model has no walk. It is 1 of a like, which is always considered,
-    and NaN where a user likes nothing, or nobody could like the item: nothing says how much is considered.
+    with w_n the user's own weights, or pi where the model has no walk; open items are neither liked nor impossible. w'
+    is 1 of a like, which is always considered, 0 of what is impossible, and NaN where nothing says how much is
+    considered: where a user likes nothing, or nobody could like the item. A tilt is not in it.
     """
     filled = ids >= 0
     pairs = Adjacency(np.concatenate([[0], np.cumsum(filled.sum(axis=1))]), ids[filled])
-    chances_of = _by_popularity if model.consideration is None else _by_walk
     if liked.rows <= BLOCK:
-        chances = chances_of(model, liked, pairs)
+        weights = _weights_of(model, liked, pairs, limits)
     else:
+
+        def some(block: tuple[int, int]) -> NDArray[np.float64]:
+            known = None if limits is None else limits.between(*block)
+            return _weights_of(model, liked.between(*block), pairs.between(*block), known)
+
         blocks = [(first, min(first + BLOCK, liked.rows)) for first in range(0, liked.rows, BLOCK)]
         with LocalBackend(threads) as backend:
-            parts = backend.map(lambda block: chances_of(model, liked.between(*block), pairs.between(*block)), blocks)
-        chances = np.concatenate(parts)
-    chances[liked.has(pairs)] = 1.0
+            weights = np.concatenate(backend.map(some, blocks))
+    weights[liked.has(pairs)] = 1.0
     if len(model.cold_items):
-        chances[np.isin(pairs.indices, model.cold_items)] = np.nan
-    return chances
+        weights[np.isin(pairs.indices, model.cold_items)] = np.nan
+    return weights
 
 
-def _by_walk(model: Model, liked: Adjacency, pairs: Adjacency) -> NDArray[np.float64]:
+def logit_offset(model: Model, liked: Adjacency, limits: Known | None = None) -> NDArray[np.float64]:
+    """[users] the offset of the logits of users with these likes: -log(k_m / d_m), or as the model's fit had it."""
+    extra = user_offset(liked, model.fold_in.weights, model.plan, limits)
+    return np.full(liked.rows, model.plan.offset) if extra is None else model.plan.offset + extra.astype(np.float64)
+
+
+def _weights_of(model: Model, liked: Adjacency, pairs: Adjacency, limits: Known | None) -> NDArray[np.float64]:
+    """w' of the pairs of some users; of likes any number."""
+    counts = expected_unliked(liked, model.fold_in.weights, model.plan, limits)
+    inclusion = _by_popularity if model.consideration is None else _by_walk
+    chances = inclusion(model, liked, pairs, counts, limits)
+    return chances * np.exp(logit_offset(model, liked, limits))[pairs.edge_rows]
+
+
+def _by_walk(
+    model: Model, liked: Adjacency, pairs: Adjacency, counts: NDArray[np.float64], limits: Known | None
+) -> NDArray[np.float64]:
     table = model.consideration
     assert table is not None
     sums = model.fold_in.saturation
     by_popularity = sums.weights, sums.total, sums.table, sums.grid_start, GRID_STEP
-    arrays = (liked.starts, liked.indices, pairs.starts, pairs.indices)
-    return compiled.own_inclusion(table.table(liked.indices), *by_popularity, *arrays)
+    arrays = (liked.starts, liked.indices, pairs.starts, pairs.indices, counts)
+    closed = () if limits is None else _impossible(limits, model.item_count, liked.rows)
+    return compiled.own_inclusion(table.table(liked.indices), *by_popularity, *arrays, *closed)
 
 
-def _by_popularity(model: Model, liked: Adjacency, pairs: Adjacency) -> NDArray[np.float64]:
-    sums, temperature = model.fold_in.saturation.inclusion, np.zeros(liked.rows)
-    edges = (liked.starts, liked.indices, 0, liked.rows)
-    compiled.solve_temperatures(sums.table, sums.grid_start, GRID_STEP, sums.weights, *edges, 1.0, temperature)
+def _impossible(limits: Known, items: int, users: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """(starts, items) of what is impossible for each user, rules written out."""
+    rows = [np.flatnonzero(limits.impossible_items(user, items)).astype(np.int32) for user in range(users)]
+    lists = Adjacency.of_rows(rows)
+    return lists.starts, lists.indices
+
+
+def _by_popularity(
+    model: Model, liked: Adjacency, pairs: Adjacency, counts: NDArray[np.float64], limits: Known | None
+) -> NDArray[np.float64]:
+    inclusion, closed = model.fold_in.saturation.inclusion, None
+    if limits is not None:
+        closed = Known(None, Adjacency(*_impossible(limits, model.item_count, liked.rows)))
+    blocks, c = row_blocks(liked.starts), model.plan.negatives
+    temperature = inclusion.temperatures(liked, blocks, c, known=closed, wanted=counts)
     temperature[liked.degrees == 0] = np.nan
-    return np.asarray(-np.expm1(-temperature[pairs.edge_rows] * sums.weights[pairs.indices]))
+    chances = -np.expm1(-temperature[pairs.edge_rows] * inclusion.weights[pairs.indices])
+    if closed is not None:
+        chances[closed.are_impossible(pairs.edge_rows, pairs.indices)] = 0.0
+    return np.asarray(chances)

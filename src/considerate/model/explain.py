@@ -4,6 +4,7 @@ alike, by the cosine of mean vectors."""
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from considerate.data.features import INTERCEPT
 from considerate.data.graph import Adjacency
+from considerate.data.known import Known
 from considerate.data.vocabulary import Id
 from considerate.errors import UsageError
 from considerate.inference.hidden import Consideration
@@ -18,10 +20,11 @@ from considerate.inference.posterior import Posterior, Side
 from considerate.inference.wishart import unpack
 from considerate.kernels.reference import logistic_curvature, logistic_expectations
 from considerate.model.changes import folded_items
-from considerate.model.considered import considered_probability, inclusion_probabilities
+from considerate.model.considered import consideration_weights, considered_probability, logit_offset
+from considerate.model.liking import like_probability
 from considerate.model.model import Model
 from considerate.model.names import By, Lists, Names, Ranked, check_count
-from considerate.model.predict import like_probability, logit_moments
+from considerate.model.predict import logit_moments
 from considerate.model.ranking import best
 from considerate.parameters import FitPlan
 
@@ -81,30 +84,46 @@ class Explanation(tuple[float, Reasons]):
 def explain(model: Model, userid: Any, itemid: Any, user_items: Any, N: int, by: By = "id") -> Explanation:
     """p(like), and the N liked items that moved the logit most, each with its share. Beside it, p(considered) and the
     N that lead to the item most."""
-    names, weights = model.item_names(by), None
+    names = model.item_names(by)
     if user_items is None:
-        users, rows = model.users.some(np.array([model.user_names(by).row(userid)]))
-        mine, user = users.liked.take(rows), users.side.take(rows)
-        liked, weights = mine.indices, mine.weights
-        if len(liked) < users.degree[rows[0]]:
+        row = model.user_names(by).row(userid)
+        users, rows = model.users.some(np.array([row]))
+        limits = None if model.limits is None else model.limits.take(np.array([row]))
+        user = OneUser(users.side.take(rows), users.liked.take(rows), limits)
+        if user.likes.edges < users.degree[rows[0]]:
             raise UsageError("this model was saved without the likes; give the user's as user_items.")
     else:
         adjacency = names.likes(user_items)
-        liked, user = adjacency.row(0), model.fold_in.users(adjacency)
-    return explain_item(model, user, liked, names.row(itemid), N, names, weights)
+        user = OneUser(model.fold_in.users(adjacency), adjacency)
+    return explain_item(model, user, names.row(itemid), N, names)
 
 
-def explain_item(
-    model: Model, user: Side, liked: NDArray[Any], item: int, N: int, names: Names, weights: NDArray[Any] | None = None
-) -> Explanation:
-    """The same of one user's posterior, the rows that they like, their weights if they have some, and the row of an
-    item."""
-    mean, variance = logit_moments(user, model.items, np.zeros(1, np.int64), np.array([item]))
-    shares = share_of_update(liked.astype(np.int64), user, model.shared, item, model.plan, weights)
+@dataclass(frozen=True)
+class OneUser:
+    """A user whose recommendations are explained."""
+
+    side: Side
+    likes: Adjacency  # with their weights, if they have some
+    limits: Known | None = None  # what is impossible
+
+    @classmethod
+    def of(cls, model: Model, side: Side, liked: NDArray[np.int32], row: int) -> OneUser:
+        """The user of a row of the model with these likes; row -1 is someone of whom nothing is impossible."""
+        limits = None if model.limits is None else model.limits.take(np.array([row]))
+        return cls(side, Adjacency.of_rows([liked]), limits)
+
+
+def explain_item(model: Model, user: OneUser, item: int, N: int, names: Names) -> Explanation:
+    """Why one user would like and consider the item of a row."""
+    mean, variance = logit_moments(user.side, model.items, np.zeros(1, np.int64), np.array([item]))
+    liked, offset = user.likes.indices, float(logit_offset(model, user.likes, user.limits)[0])
+    shares = share_of_update(
+        liked.astype(np.int64), user.side, model.shared, item, model.plan, user.likes.weights, offset
+    )
     probability = like_probability(mean, model.variance_scale * variance, model.recalibration)
-    inclusion = inclusion_probabilities(model, Adjacency.of_rows([liked]), np.array([[item]], np.int32))
-    known = len(liked) and not np.isnan(inclusion[0])
-    considered = float(considered_probability(inclusion, mean)[0]) if known else None
+    weight = consideration_weights(model, user.likes, np.array([[item]], np.int32), user.limits)
+    known = len(liked) and not np.isnan(weight[0])
+    considered = float(considered_probability(weight, mean)[0]) if known else None
     led = share_of_walk(liked, model.consideration, item)
 
     def largest(shares: NDArray[np.float64]) -> Reasons:
@@ -113,7 +132,7 @@ def explain_item(
         return [(names.name(liked[i]), float(shares[i])) for i in order]
 
     because = [(name, share) for name, share in largest(led) if share > 0.0]
-    features = share_of_features(model, user, item)[:N]
+    features = share_of_features(model, user.side, item)[:N]
     return Explanation(float(probability[0]), largest(shares), considered, because, 1.0 - float(led.sum()), features)
 
 
@@ -150,18 +169,21 @@ def share_of_update(
     item: int,
     plan: FitPlan,
     weights: NDArray[Any] | None = None,
+    offset: float | None = None,
 ) -> NDArray[np.float64]:
-    """How much each liked item moves the logit of `item`, by its share of the user's update (eq. 15).
+    """How much each liked item moves the logit of `item`, by its share of the user's update (eq. 15). The offset of the
+    user's logits is -log c if not given.
 
     The user's mean is P^-1 z, and z is a sum over items; so u'v_item = sum over n of v_item' P^-1 z_n. Given are the
     shares of the liked items, with P's diagonal that of the posterior and off it the liked items' part alone; where
     covariances of users are kept, P is the posterior's.
     """
     v, vs = posterior.items.mean[liked].astype(np.float64), posterior.items.variance[liked].astype(np.float64)
-    bias = posterior.items.biases[0][liked].astype(np.float64) + float(users.biases[0][0]) + plan.offset
+    offset = plan.offset if offset is None else offset
+    bias = posterior.items.biases[0][liked].astype(np.float64) + float(users.biases[0][0]) + offset
     rows = np.zeros(len(liked), np.int64)
     mean, variance = logit_moments(users, posterior.items, rows, liked)
-    logit = mean.astype(np.float64) + plan.offset
+    logit = mean.astype(np.float64) + offset
     if plan.logistic == "quadrature":
         _, sigma, curvature = logistic_expectations(logit, variance.astype(np.float64))
         pull = 1.0 - sigma + curvature * logit

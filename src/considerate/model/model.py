@@ -19,8 +19,9 @@ from considerate.inference.hidden import Consideration
 from considerate.inference.posterior import Posterior, Precisions, Side
 from considerate.kernels.threads import locked_cached_property
 from considerate.model.features import LearnedFeatures
+from considerate.model.liking import UNCHANGED, Recalibration, like_probability
 from considerate.model.names import By, Names
-from considerate.model.predict import UNCHANGED, FoldIn, ItemColumns, Recalibration, like_probability, logit_moments
+from considerate.model.predict import FoldIn, ItemColumns, Passing, logit_moments
 from considerate.model.ranking import log_popularity
 from considerate.model.reliability import LikeReliability
 from considerate.model.users import Users
@@ -226,16 +227,16 @@ class Model:
         return FoldIn(self.shared, without_cold(self.popularity, self.cold_items), self.plan)
 
     @locked_cached_property
-    def user_temperatures(self) -> NDArray[np.float64]:
-        """[users] T_m, the scale of the chance that user m has considered an unliked item."""
-        return self.fold_in.user_temperatures(self.users.whole())
+    def passing(self) -> Passing:
+        """How users pass over items that they do not like."""
+        return self.fold_in.passing(self.users.whole())
 
     def with_same_items(self, **changes: Any) -> Model:
         """The model with other users, say; what was made of its items is kept, as that takes longer than a fold-in.
         What is impossible for its users is not that of others."""
         changes = {"limits": None, **changes} if "users" in changes else changes
         changed = object.__new__(type(self))
-        made_of_users = ("user_temperatures",)
+        made_of_users = ("passing",)
         vars(changed).update({name: value for name, value in vars(self).items() if name not in made_of_users} | changes)
         return changed
 

@@ -1,9 +1,9 @@
-"""p(like), its mean and spread (eq. 22), and the fold-in of vertices that were not in training."""
+"""Moments of logits (eq. 22), and the fold-in of vertices that were not in training."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from considerate.data.graph import ITEMS, USERS, Adjacency, row_blocks, run_serially
 from considerate.data.known import Known
-from considerate.errors import UsageError
-from considerate.inference.hidden import Terms
+from considerate.inference.hidden import Terms, user_offset
 from considerate.inference.hidden.expected import Shares
 from considerate.inference.hidden.groups import Grouping, ItemGroups
+from considerate.inference.hidden.offsets import offset_of
 from considerate.inference.hidden.saturation import Saturation
 from considerate.inference.posterior import Posterior, Side
 from considerate.inference.prior import SHARED, Prior
@@ -26,7 +26,6 @@ from considerate.kernels.threads import locked_cached_property
 from considerate.model.users import UserRows
 from considerate.parameters import FitPlan
 
-INTERVAL = 1.6448536269514722  # standard deviations on either side that hold 90 %
 PAIRS = 1 << 14  # whose covariances are read together
 STRIP = 16  # items that the kernel scores side by side
 
@@ -135,63 +134,6 @@ class ItemColumns:
         return np.asarray(answer, np.float32)
 
 
-def sigmoid(a: NDArray[Any]) -> NDArray[Any]:
-    """sigma(a) = 1 / (1 + exp(-a)), the chance that a coin of the model shows a like (eq. 2); without overflow."""
-    return 0.5 * (1.0 + np.tanh(0.5 * np.asarray(a)))
-
-
-def logit(p: NDArray[Any]) -> NDArray[np.float64]:
-    """log(p / (1 - p)), the inverse of `sigmoid`; 0 and 1 are taken for the nearest numbers between them."""
-    inside = np.clip(np.asarray(p, np.float64), 1e-15, 1.0 - 1e-15)
-    return np.asarray(np.log(inside) - np.log1p(-inside))
-
-
-@dataclass(frozen=True)
-class Recalibration:
-    """A straight line through the logit of p(like), fitted to pairs that are known to have been considered.
-
-        p' = sigma(slope logit(p) + shift),    logit(p) = mu / sqrt(1 + pi sigma^2 / 8) (eq. 22)
-
-    A slope above zero keeps the order of all pairs; 1 and 0 change nothing. An extension, not in the paper.
-    """
-
-    slope: float = 1.0
-    shift: float = 0.0
-
-    def __post_init__(self) -> None:
-        if not (math.isfinite(self.slope) and math.isfinite(self.shift) and self.slope > 0.0):
-            raise UsageError(
-                f"a recalibration of slope {self.slope} and shift {self.shift}; both must be finite, the slope above 0."
-            )
-
-    def line(self, a: NDArray[Any]) -> NDArray[Any]:
-        """slope a + shift; of the line that changes nothing, the same bits."""
-        return a if self == UNCHANGED else np.asarray(self.slope * a + self.shift)
-
-    def apply(self, p: NDArray[Any]) -> NDArray[np.float64]:
-        """p' of probabilities."""
-        return np.asarray(sigmoid(self.line(logit(p))))
-
-
-UNCHANGED = Recalibration()
-
-
-def like_probability(
-    mean: NDArray[Any], variance: NDArray[Any], recalibration: Recalibration = UNCHANGED
-) -> NDArray[Any]:
-    """p(like | considered) (eq. 22): sigma(mu / sqrt(1 + pi sigma^2 / 8)), recalibrated."""
-    a = mean / np.sqrt(1.0 + (math.pi / 8.0) * variance)
-    return sigmoid(recalibration.line(a))
-
-
-def like_interval(
-    mean: NDArray[Any], variance: NDArray[Any], recalibration: Recalibration = UNCHANGED
-) -> tuple[NDArray[Any], NDArray[Any]]:
-    """The 90 % interval of sigma(a): that of the logit, recalibrated, through the sigmoid."""
-    width = INTERVAL * np.sqrt(variance)
-    return sigmoid(recalibration.line(mean - width)), sigmoid(recalibration.line(mean + width))
-
-
 def strangers(rows: int, posterior: Posterior, prior: Prior = SHARED) -> Side:
     """Users of whom nothing is known: the prior, at the precisions learned or those of their own."""
     return prior_rows(rows, posterior, "user", prior)
@@ -211,6 +153,14 @@ def prior_rows(rows: int, posterior: Posterior, side: str, own: Prior = SHARED) 
     if new.bias_variance is not None and own.bias_precision is not None:
         new.bias_variance[:] = 1.0 / own.bias_precision
     return new
+
+
+@dataclass(frozen=True)
+class Passing:
+    """How users pass over items that they do not like."""
+
+    temperature: NDArray[np.float64]  # [users] T_m, the scale of the chance to have considered an unliked item
+    user_offset: NDArray[np.float32] | None = None  # what the logits of each have beside -log c
 
 
 @dataclass
@@ -269,37 +219,40 @@ class FoldIn:
         temperature = self.saturation.inclusion.temperatures(liked, blocks, c, run_serially, known)
         shares = Shares.zeros(temperature, self.item_groups.groups)
         closed = shares.read(self.posterior.factors, self.item_groups)
-        if known is None:
-            return Terms(expected=closed), None
-        return Terms(known.considered, closed), known.user_offset(liked.degrees, c)
+        return Terms(None if known is None else known.considered, closed), self.user_offset(liked, known)
+
+    def user_offset(self, liked: Adjacency, known: Known | None = None) -> NDArray[np.float32] | None:
+        """Offsets of users by the mass that the closed form gives them, beside -log c."""
+        return user_offset(liked, self.weights, replace(self.plan, hidden="expected"), known)
 
     def items(
         self,
         liked_by: Adjacency,
         users: Side,
-        temperature: NDArray[np.float64],
+        passing: Passing,
         weights: NDArray[np.float64],
         prior: Prior = SHARED,
     ) -> Side:
-        """q(v) and q(b) of items liked by some of these users, of whom T_m are given; weights are the items' pi."""
+        """q(v) and q(b) of items liked by some of these users; weights are the items' pi."""
         items = prior_rows(liked_by.rows, self.posterior, "item", prior)
         random = np.random.Generator(np.random.Philox(key=self.plan.seed))
         step_size = StepSize(delay=4)
         for sweep in range(1, self.rounds + 1):
             rows = []
             for row, weight in enumerate(weights):
-                chance = -np.expm1(-temperature * weight)
+                chance = -np.expm1(-passing.temperature * weight)
                 chance[liked_by.row(row)] = 0.0
                 rows.append(np.flatnonzero(random.random(len(chance)) < chance).astype(np.int32))
             terms = Terms(unliked=Adjacency.of_rows(rows))
-            constants = PassConstants.of(self.plan, self.posterior.precisions.means_of(ITEMS), step_size.epsilon, prior)
+            taus = self.posterior.precisions.means_of(ITEMS)
+            constants = PassConstants.of(self.plan, taus, step_size.epsilon, prior, passing.user_offset)
             kernel_pass = side_pass(items, users, liked_by, terms, constants, own_is_user=False)
             items = update_side(kernel_pass, items, row_blocks(liked_by.starts), run_serially).side
             step_size = step_size.after(sweep)
         return items
 
-    def user_temperatures(self, users: UserRows) -> NDArray[np.float64]:
-        """T_m of the model's users, as training has it: c d_m of the items not liked are expected.
+    def passing(self, users: UserRows) -> Passing:
+        """How the model's users pass items over, as training has it: c d_m of the items not liked are expected.
 
         Where the likes were left out of the file, a user's degree alone is known. Likes and unliked pairs are then
         taken for (1 + c) d draws from pi without replacement, the likes first, so that with F(T), the sum of
@@ -308,7 +261,15 @@ class FoldIn:
         """
         if users.knows_likes:
             blocks = row_blocks(users.liked.starts)
-            return self.saturation.inclusion.temperatures(users.liked, blocks, self.plan.negatives)
+            temperature = self.saturation.inclusion.temperatures(users.liked, blocks, self.plan.negatives)
+            return Passing(temperature, self.user_offset(users.liked))
         degrees, which = np.unique(np.asarray(users.degree, np.float64), return_inverse=True)
         likes, both = (self.saturation.temperature_of(count * degrees) for count in (1.0, 1.0 + self.plan.negatives))
-        return np.asarray((both - likes)[which])
+        return Passing(np.asarray((both - likes)[which]), self._offset_by_degree(users.degree))
+
+    def _offset_by_degree(self, degree: NDArray[np.int64]) -> NDArray[np.float32] | None:
+        """Offsets where a user's degree alone is known; likes are taken for items that may be drawn."""
+        ratio = (self.saturation.support - degree) / (self.plan.negatives * np.maximum(degree, 1))
+        if not self.plan.expected_offsets or self.plan.observed or (ratio >= 1.0).all():
+            return None
+        return offset_of(np.clip(ratio, 0.0, 1.0))

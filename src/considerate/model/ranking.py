@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from considerate.data.categories import read_categories
 from considerate.errors import UsageError
+from considerate.model.liking import like_probability
 from considerate.model.names import check_count, id_list
-from considerate.model.predict import like_probability
 from considerate.parameters import FitPlan
 
 if TYPE_CHECKING:
@@ -143,12 +143,12 @@ def utility(mean: NDArray[Any], log_pi: NDArray[Any], popularity: float) -> NDAr
     return mean if popularity == 0.0 else mean + np.float32(popularity) * log_pi
 
 
-def tilt_term(mean: NDArray[Any], plan: FitPlan) -> NDArray[Any]:
+def tilt_term(mean: NDArray[Any], plan: FitPlan, offset: NDArray[Any]) -> NDArray[Any]:
     """What a tilt t adds to the score, from the mean logits: log(r / w) up to a constant, as H was drawn.
 
-    t log(1 - s), or -t log s where t < 0; s = sigma of the logit that has the offset.
+    t log(1 - s), or -t log s where t < 0; s = sigma of the logit that has the offset of its user.
     """
-    a = np.asarray(mean, np.float32) + np.float32(plan.offset)
+    a = np.asarray(mean, np.float32) + np.asarray(offset, np.float32)[:, None]
     return np.asarray(np.float32(-abs(plan.tilt)) * np.logaddexp(np.float32(0.0), a if plan.tilt > 0 else -a))
 
 

@@ -19,8 +19,8 @@ from considerate.data.features import FeatureColumn
 from considerate.data.vocabulary import Vocabulary
 from considerate.errors import UsageError
 from considerate.inference.posterior import Gamma, Precisions, padded
+from considerate.model.liking import UNCHANGED, Recalibration
 from considerate.model.model import NO_EVENTS, NO_UPDATES, LearnedEvents, Updates
-from considerate.model.predict import UNCHANGED, Recalibration
 from considerate.model.reliability import LikeReliability
 from considerate.parameters import Chosen, Parameters, check_setting
 from considerate.storage.container import StoredTensors, Writable, shown
@@ -331,6 +331,7 @@ SETTINGS: dict[str, Any] = {  # of the plan, as the file has them, each with its
     "precision_delay": 5,
     "seed": 0,
     "tilt": 0.0,
+    "expected_offsets": False,
 }
 MISSING = object()
 Fields = dict[str, Any]  # a type; (int or float, lowest, highest); the field of a parameter; or a function that parses
@@ -390,10 +391,7 @@ def _precisions(given: Any) -> Precisions:
 def _recalibration(given: Any) -> Recalibration:
     if given is MISSING:  # a file from before there was any
         return UNCHANGED
-    numbers = isinstance(given, dict) and given.keys() == {"slope", "shift"} and all(map(_is_number, given.values()))
-    if not numbers or not given["slope"] > 0:
-        raise ValueError("its recalibration is not a finite shift and a slope above zero")
-    return Recalibration(float(given["slope"]), float(given["shift"]))
+    return Recalibration.parse(given)
 
 
 def _described(given: Any, expected: Fields, what: str) -> dict[str, Any]:

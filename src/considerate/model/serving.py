@@ -16,6 +16,7 @@ from considerate.errors import UsageError
 from considerate.inference.posterior import Side
 from considerate.kernels import compiled
 from considerate.kernels.threads import LocalBackend, locked_cached_property
+from considerate.model.considered import logit_offset
 from considerate.model.diversity import Diversity
 from considerate.model.model import Model
 from considerate.model.names import By, Lists, Ranked, check_count
@@ -234,12 +235,19 @@ class Ranker:
             if self.lift != 0.0 and user.liked is not None and model.consideration is not None:
                 values = values + np.float32(self.lift) * model.log_lift(user.liked)
             if model.plan.tilt != 0.0:
-                values = values + tilt_term(mean, model.plan)
+                values = values + tilt_term(mean, model.plan, self._offset_of(user))
             values = explore(values, variance, options.explore_kappa, options.thompson_seed, user.keys)
         else:
             values = paper_score(options.score, mean, variance, model.popularity)
         ids, scores = self._fill(values[0], self._excluded_mask(user))
         return ids[None], scores[None]
+
+    def _offset_of(self, user: UserBatch) -> NDArray[np.float64]:
+        """The offset of the user's logits; -log c where the likes are not known."""
+        if user.liked is None:
+            return np.array([self.model.plan.offset])
+        limits = None if self.model.limits is None else self.model.limits.take(user.keys)
+        return logit_offset(self.model, user.liked, limits)
 
     def _excluded_mask(self, users: UserBatch | None = None, row: int = 0) -> NDArray[np.bool_]:
         """[items] what nobody is recommended, or what one of these users is not."""

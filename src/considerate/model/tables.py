@@ -13,10 +13,11 @@ from considerate.data.vocabulary import Id, id_array, integer_id, string_array
 from considerate.errors import UnknownIdError, UsageError
 from considerate.model import serving
 from considerate.model.changes import folded_users
-from considerate.model.considered import considered_probability, inclusion_probabilities
+from considerate.model.considered import consideration_weights, considered_probability
+from considerate.model.liking import like_interval, like_probability
 from considerate.model.model import Model
 from considerate.model.names import By, Lists, id_list
-from considerate.model.predict import like_interval, like_probability, logit_moments, strangers
+from considerate.model.predict import logit_moments, strangers
 from considerate.model.serving import Ranker, UserBatch
 from considerate.model.users import UserRows
 
@@ -156,10 +157,11 @@ class RecommendationTable:
 
 
 def recommendation_columns(
-    model: Model, users: UserBatch, lists: Lists, inclusion: NDArray[np.float64] | None
+    model: Model, users: UserBatch, lists: Lists, weights: NDArray[np.float64] | None
 ) -> dict[str, Any]:
     """What is said of each item of the lists of `Ranker.rank`, an array each, one user after the other: `user` is a
-    place in the batch, `item` a row number; p_considered is NaN where `inclusion`, of these items, is not known."""
+    place in the batch, `item` a row number; p_considered is NaN where
+    `weights`, of `consideration_weights`, are not known."""
     ids, scores = lists
     filled = ids >= 0
     items = ids[filled]
@@ -170,7 +172,7 @@ def recommendation_columns(
         nobody = np.zeros(len(items), np.int64)
         cold = logit_moments(strangers(1, model.shared), model.items, nobody, items)
         mean, variance = np.where(is_warm, mean, cold[0]), np.where(is_warm, variance, cold[1])
-    considered = considered_probability(np.full(len(items), np.nan) if inclusion is None else inclusion, mean)
+    considered = considered_probability(np.full(len(items), np.nan) if weights is None else weights, mean)
     variance = model.variance_scale * variance
     low, high = like_interval(mean, variance, model.recalibration)
     return {
@@ -234,10 +236,11 @@ def _batches(
         for first in range(0, max(1, len(rows)), at_once):
             last = min(first + at_once, len(rows))
             batch_part = all_of_batch.part(first, last)
-            lists, inclusion = ranker.rank(batch_part, threads), None
+            lists, weights = ranker.rank(batch_part, threads), None
             if batch_part.liked is not None and model.users.knows_likes:
-                inclusion = inclusion_probabilities(model, batch_part.liked, lists[0], threads)
-            yield table.batch(names[first:last], recommendation_columns(model, batch_part, lists, inclusion))
+                limits = None if model.limits is None else model.limits.take(batch_part.keys)
+                weights = consideration_weights(model, batch_part.liked, lists[0], limits, threads)
+            yield table.batch(names[first:last], recommendation_columns(model, batch_part, lists, weights))
 
 
 def _is_warm(model: Model, users: UserRows, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -264,7 +267,7 @@ def recommendations_for_likes(
     folded = folded_users(model, liked, ranker.items.likes([shown]) if shown else None, user_features)
     user = UserBatch(folded, row, row, liked)
     lists = ranker.rank(user)
-    inclusion = inclusion_probabilities(model, liked, lists[0])
-    columns = recommendation_columns(model, user, lists, inclusion)
+    weights = consideration_weights(model, liked, lists[0])
+    columns = recommendation_columns(model, user, lists, weights)
     batch = RecommendationTable(model, by=ranker.by).batch([None], columns)
     return Recommendations(pa.Table.from_batches([batch]))

@@ -62,7 +62,7 @@ def shared_tensors(model: Model) -> tuple[dict[str, Writable], dict[str, Any]]:
         "popularity_weight": model.plan.popularity_weight,
         "chosen": None if model.plan.chosen is None else asdict(model.plan.chosen),
         "converged": model.converged,
-        "recalibration": asdict(model.recalibration),
+        "recalibration": model.recalibration.to_dict(),
         "precisions": {name: [gamma.shape, gamma.rate] for name, gamma in gammas.items() if gamma is not None},
         "settings": {name: getattr(model.plan, name) for name in SETTINGS},
         "parameters": {

@@ -13,10 +13,11 @@ from considerate._version import __version__
 from considerate.data.graph import Adjacency
 from considerate.data.vocabulary import Id, integer_id
 from considerate.errors import UsageError
-from considerate.model.considered import considered_probability, inclusion_probabilities
-from considerate.model.explain import explain_item, similar_items
+from considerate.model.considered import consideration_weights, considered_probability
+from considerate.model.explain import OneUser, explain_item, similar_items
 from considerate.model.find import matching_rows
-from considerate.model.predict import like_interval, like_probability, logit_moments
+from considerate.model.liking import like_interval, like_probability
+from considerate.model.predict import logit_moments
 from considerate.model.serving import BLOCK, Ranker
 from considerate.model.tables import RecommendationTable
 from considerate.service import schemas
@@ -66,7 +67,8 @@ def explanation(scoring: Scoring, request: schemas.ExplanationRequest) -> schema
     person = someone(scoring, served, request.user, request.likes)
     check_explains(served, person)
     (row,) = served.item_rows([request.item])
-    why = explain_item(served.model, person.posterior, person.liked, row, request.n, served.items)
+    user = OneUser.of(served.model, person.posterior, person.liked, person.key)
+    why = explain_item(served.model, user, row, request.n, served.items)
     return schemas.ExplanationAnswer(
         served.digest,
         request.user,
@@ -108,10 +110,11 @@ def landscape(scoring: Scoring, request: schemas.LandscapeRequest) -> schemas.La
     chosen = np.concatenate([reached, sample])
     mean, scaled = mean[chosen], model.variance_scale * variance[chosen]
     low, high = like_interval(mean, scaled, model.recalibration)
-    inclusion = np.full(len(chosen), np.nan)
+    weights = np.full(len(chosen), np.nan)
     if len(person.liked) and (model.users.knows_likes or person.folded):
-        inclusion = inclusion_probabilities(model, user_likes(person), rows[chosen][None, :])
-    considered = considered_probability(inclusion, mean).astype(np.float32).tolist()
+        limits = None if model.limits is None else model.limits.take(np.array([person.key]))
+        weights = consideration_weights(model, user_likes(person), rows[chosen][None, :], limits)
+    considered = considered_probability(weights, mean).astype(np.float32).tolist()
     names = [served.named(row) for row in rows[chosen].tolist()]
     return schemas.LandscapeAnswer(
         model=served.digest,

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from considerate.data.graph import Adjacency
 from considerate.evaluation.calibration import reliability_bins
 from considerate.evaluation.split import is_among, pair_keys
-from considerate.model.predict import like_probability, logit_moments
+from considerate.model.liking import like_probability
+from considerate.model.predict import logit_moments
 from considerate.model.reliability import LikeReliability
 from considerate.service.events import EventStore, JudgedPair
 from considerate.service.schemas import JudgedBin, ReliabilityAnswer

@@ -21,8 +21,8 @@ from considerate.data.graph import Adjacency
 from considerate.data.vocabulary import Id
 from considerate.errors import UsageError
 from considerate.inference.posterior import Side
-from considerate.model.considered import inclusion_probabilities
-from considerate.model.explain import explain_item
+from considerate.model.considered import consideration_weights
+from considerate.model.explain import OneUser, explain_item
 from considerate.model.predict import strangers
 from considerate.model.ranking import RankingOptions
 from considerate.model.serving import BLOCK, Ranker, UserBatch
@@ -308,11 +308,12 @@ def ranked(
     if not knows_likes and ranker.options.lift:
         raise UsageError("lift needs the user's likes, and this model was saved without them; leave lift out.")
     batch = user_batch(people, ranker)
-    lists, inclusion = ranker.rank(batch), None
+    lists, weights = ranker.rank(batch), None
     if knows_likes:
         assert batch.liked is not None
-        inclusion = inclusion_probabilities(model, batch.liked, lists[0])
-    columns = recommendation_columns(model, batch, lists, inclusion)
+        limits = None if model.limits is None else model.limits.take(batch.keys)
+        weights = consideration_weights(model, batch.liked, lists[0], limits)
+    columns = recommendation_columns(model, batch, lists, weights)
     ends = np.searchsorted(columns["user"], np.arange(len(people)), side="right").tolist()
     rows, considered = columns["item"].tolist(), columns["p_considered"].tolist()
     items = [
@@ -337,7 +338,8 @@ def why(served: ServedModel, person: Person, item: int) -> Why | None:
     if not person.warm:
         return None
     check_explains(served, person)
-    explanation = explain_item(served.model, person.posterior, person.liked, item, REASONS, served.items)
+    user = OneUser.of(served.model, person.posterior, person.liked, person.key)
+    explanation = explain_item(served.model, user, item, REASONS, served.items)
     return Why(**explanation.to_dict(served.model))
 
 

@@ -23,8 +23,8 @@ from considerate.evaluation.report import TAIL
 from considerate.evaluation.scorer import ModelScorer, Scorer
 from considerate.evaluation.split import HeldOut
 from considerate.fitting.tuning import ScoreParts, Weights, best_weights, mean_rank, top_score, weight_curve
+from considerate.model.liking import UNCHANGED
 from considerate.model.model import Model
-from considerate.model.predict import UNCHANGED
 from considerate.recommender import Recommender
 from considerate.study.cache import Arrays
 from considerate.study.material import Judged

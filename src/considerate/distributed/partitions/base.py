@@ -49,6 +49,8 @@ class Partition:
         self.temperature: NDArray[np.float64] | None = None
         self._before: Side | None = None
         self._counts = np.zeros(2, np.int64)  # edges drawn since the last reply, and those of them from pi
+        self._user_offset: NDArray[np.float32] | None = None  # of the users in passes here
+        self._offsets_known = False
         self._spare = Spare()
 
     @property
@@ -128,11 +130,29 @@ class Partition:
         """The unliked edges of H^(sweep) of the users whose likes these are, `first` and on; the reply counts them."""
         plan, blocks = self.setup.plan, np.array([0, likes.rows])
         sampled = Sampled(
-            likes, blocks, draws, plan.negatives, plan.seed, first_user=first, known=known, spare=spares.drawn
+            likes,
+            blocks,
+            draws,
+            plan.negatives,
+            plan.seed,
+            first_user=first,
+            known=known,
+            user_offset=self._user_offset if sides is not None else None,
+            spare=spares.drawn,
         )
         edges = sampled.draw(sweep, sides=sides)
         self._counts += (sampled.drawn, sampled.fallbacks)
         return edges
+
+    def _learn_offsets(self, fixed: Fixed) -> None:
+        """Make the users' offsets, once there is a pi; every call that makes a pass begins with it."""
+        if self._offsets_known or fixed is None:
+            return
+        self._user_offset, self._offsets_known = self._offsets(fixed.weights), True
+
+    def _offsets(self, weights: NDArray[np.float64]) -> NDArray[np.float32] | None:
+        """Offsets of the users in passes here, beside -log c."""
+        raise NotImplementedError
 
     def _reply(self, blocks: NDArray[np.float64] | None, sums: Sums, light: LightEdges | None = None) -> Reply:
         blocks = np.empty((0, 6)) if blocks is None else blocks

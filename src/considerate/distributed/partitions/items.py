@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from considerate.data.graph import Adjacency, GraphPart, transpose
 from considerate.distributed.messages import Broadcast, PartitionSetup, Reply, SharedCache, Sums, SumsRequest
 from considerate.distributed.partitions.base import Fixed, Partition, spare_sums, spares
-from considerate.inference.hidden import Draws, Inclusion, ItemSums, Shares, Terms
+from considerate.inference.hidden import Draws, Inclusion, ItemSums, Shares, Terms, user_offset
 from considerate.inference.hidden.consideration import Rows, WalkSteps
 from considerate.inference.posterior import Side
 from considerate.inference.sums import CoordinateBlock, EdgeSums, PassConstants, fill_sums, side_pass
@@ -38,7 +38,9 @@ class ItemPartition(Partition):
     def visit(self, fixed: Fixed, down: Broadcast, ask: SumsRequest | None) -> Reply:
         """Step the items, given the users' new rows; then the sums for the users of the next sweep, if they are asked
         for; or in expected mode what comes before those sums, if the groups have come to rest."""
-        constants = PassConstants.of(self.setup.plan, (down.tau, down.tau_bias), down.epsilon)
+        self._learn_offsets(fixed)
+        taus = down.tau, down.tau_bias
+        constants = PassConstants.of(self.setup.plan, taus, down.epsilon, user_offset=self._user_offset)
         terms = self._item_terms(fixed, down)
         kernel_pass = side_pass(self.side, down.other, self.graph.likes, terms, constants, own_is_user=False)
         new = self._room()
@@ -55,11 +57,13 @@ class ItemPartition(Partition):
 
     def sums(self, fixed: Fixed, down: Broadcast, ask: SumsRequest, stepped: Side | None = None) -> Reply:
         """The sums for the users over the items here, and the edges' part of the bound."""
+        self._learn_offsets(fixed)
         sums, bound = self._sums(fixed, down, down.sweep, ask, stepped)
         return self._reply(np.array([[bound, -1.0, 0.0, 0.0, 0.0, 0.0]]), sums)
 
     def groups(self, fixed: Fixed, down: Broadcast) -> Reply:
         """Expected mode: what users read of the items here, and what the groups hold of those they liked."""
+        self._learn_offsets(fixed)
         return self._reply(None, self._group_sums(fixed, down))
 
     def means(self) -> NDArray[np.float32]:
@@ -68,9 +72,23 @@ class ItemPartition(Partition):
 
     def temperatures(self, inclusion: Inclusion) -> NDArray[np.float64]:
         """T_m of this part's share of the users, in the order of the parts."""
-        shares = np.linspace(0, self.setup.user_count, self.setup.parts + 1).astype(np.int64)
-        mine = self._all_user_likes().between(int(shares[self.number]), int(shares[self.number + 1]))
+        mine = self._share_of_users()
         return inclusion.temperatures(mine, np.array([0, mine.rows]), self.setup.plan.negatives)
+
+    def user_offsets(self, fixed: Fixed) -> NDArray[np.float32]:
+        """Offsets of this part's share of the users, in the order of the parts."""
+        assert fixed is not None
+        mine = self._share_of_users()
+        offset = user_offset(mine, fixed.weights, self.setup.plan)
+        return np.zeros(mine.rows, np.float32) if offset is None else offset
+
+    def _share_of_users(self) -> Adjacency:
+        """Likes of the users whose numbers are worked out here."""
+        shares = np.linspace(0, self.setup.user_count, self.setup.parts + 1).astype(np.int64)
+        return self._all_user_likes().between(int(shares[self.number]), int(shares[self.number + 1]))
+
+    def _offsets(self, weights: NDArray[np.float64]) -> NDArray[np.float32] | None:
+        return user_offset(self._all_user_likes(), weights, self.setup.plan)
 
     def liked_masses(self, inclusion: Inclusion, temperature: NDArray[np.float64]) -> NDArray[np.float64]:
         """Of each item here, the sum of -w_mn over who liked it: for the correction of pi at the head."""
@@ -121,7 +139,7 @@ class ItemPartition(Partition):
     def _users_pass(self, users: Side, terms: Terms) -> compiled.Pass:
         if self._liked_by_user is None:
             self._liked_by_user = transpose(self.graph.likes, self.setup.user_count)
-        constants, splits = PassConstants.of(self.setup.plan), self.graph.blocks
+        constants, splits = PassConstants.of(self.setup.plan, user_offset=self._user_offset), self.graph.blocks
         return side_pass(users, self.side, self._liked_by_user, terms, constants, own_is_user=True, splits=splits)
 
     def _item_terms(self, fixed: Fixed, down: Broadcast) -> Terms:

@@ -28,7 +28,16 @@ from considerate.distributed.partitions.inner import (
     unpack_message,
 )
 from considerate.inference.features import FeatureRows
-from considerate.inference.hidden import Draws, Inclusion, ItemGroups, ItemSums, Shares, Terms, UserGroups
+from considerate.inference.hidden import (
+    Draws,
+    Inclusion,
+    ItemGroups,
+    ItemSums,
+    Shares,
+    Terms,
+    UserGroups,
+    user_offset,
+)
 from considerate.inference.hidden.consideration import WalkSteps
 from considerate.inference.posterior import Side
 from considerate.inference.prior import SHARED, Prior
@@ -70,6 +79,7 @@ class UserPartition(Partition):
         """Step the users, given the items; then, given the users' new rows, the edges of light items and the sums for
         some of the others. features: of the users here."""
         self._forget()
+        self._learn_offsets(fixed)
         terms = self._user_terms(fixed, down)
         new = self._room()
         about = None if features is None else FeatureRows(features)
@@ -88,6 +98,7 @@ class UserPartition(Partition):
     def sums(self, fixed: Fixed, down: Broadcast, ask: SumsRequest, stepped: Side | None = None) -> Reply:
         """Further sums of the same sweep, for other items or other coordinates. From the second block of coordinates
         on, they read what the blocks before have `stepped` of the items asked for."""
+        self._learn_offsets(fixed)
         if self._unliked is None and (edges := self._edges(fixed, down)) is not None:
             self._unliked = self._by_item(edges, spares.turned)
         return self._reply(None, Sums(self._sums(down, ask, stepped)))
@@ -95,6 +106,7 @@ class UserPartition(Partition):
     def bound(self, fixed: Fixed, down: Broadcast) -> Reply:
         """The edges' part of the bound, with no step."""
         self._forget()
+        self._learn_offsets(fixed)
         blocks = self._bounds(self._users_pass(self.side, down, self._user_terms(fixed, down)))
         self._forget()
         return self._reply(blocks, Sums())
@@ -168,10 +180,8 @@ class UserPartition(Partition):
         """What is known of the users here, with the rules written out."""
         return None if self.graph.known is None else self.graph.known.expanded(self.graph.likes)
 
-    @property
-    def _user_offset(self) -> NDArray[np.float32] | None:
-        plan, known = self.setup.plan, self.graph.known
-        return None if known is None or plan.observed else known.user_offset(self.graph.likes.degrees, plan.negatives)
+    def _offsets(self, weights: NDArray[np.float64]) -> NDArray[np.float32] | None:
+        return user_offset(self.graph.likes, weights, self.setup.plan, self.graph.known)
 
     def _draw(self, draws: Draws, down: Broadcast) -> Adjacency:
         """The unliked edges of H^(sweep), by user. Tilted ones lean on the users as they are before their step."""
@@ -196,7 +206,7 @@ class UserPartition(Partition):
         """Expected mode: what the items read of these users."""
         if self._shares is None:
             return None
-        return self._shares.add_up(users, self.graph.likes, self.graph.blocks, run_serially)
+        return self._shares.add_up(users, self.graph.blocks, run_serially, self._user_offset)
 
     def _item_terms(self, groups: ItemGroups | None, ask: SumsRequest) -> Terms:
         unliked = None if self._unliked is None else self._unliked.between(ask.first, ask.last)
@@ -227,6 +237,7 @@ class UserPartition(Partition):
     def messages(self, fixed: Fixed, down: Broadcast) -> Reply:
         """This part's message on the H of the sweep, which it keeps, and the edges' part of the bound."""
         self._forget()
+        self._learn_offsets(fixed)
         terms = self._user_terms(fixed, down)
         blocks = self._bounds(self._users_pass(self.side, down, terms))  # which makes alpha and l too
         if terms.unliked is not None:
@@ -251,6 +262,7 @@ class UserPartition(Partition):
 
     def _rounds(self, fixed: Fixed, given: InnerBroadcast, others: Sums) -> tuple[Side, Sums, NDArray[np.float64], int]:
         """(items, own message, what is per block, a bad item or -1) after the inner sweeps; the users are stepped."""
+        self._learn_offsets(fixed)
         down, items, users = given.down, given.down.other, self.side
         constants = PassConstants.of(self.setup.plan, (given.item_tau, given.item_tau_bias), down.epsilon)
         drawn = self._draw(fixed, down) if isinstance(fixed, Draws) else None

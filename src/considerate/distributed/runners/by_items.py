@@ -40,6 +40,7 @@ class ByItemsRunner(PartitionedRunner):
 
     _ahead: Ahead | None = None
     _temperature: NDArray[np.float64] | None = None
+    _offsets: NDArray[np.float32] | None = None
 
     def begin(self) -> State:
         """The state before the first sweep, here and with the parts."""
@@ -116,7 +117,7 @@ class ByItemsRunner(PartitionedRunner):
         groups = self.grouping.with_sums(root.items)
         shares = Shares.empty(self._temperatures(), groups.groups)
         terms = Terms(expected=shares.read(users.factors, groups, liked=root.liked))
-        constants = PassConstants.of(self.settings)
+        constants = PassConstants.of(self.settings, user_offset=self._user_offsets())
         kernel_pass = side_pass(users, self._nobody(), self._no_edges(), terms, constants, own_is_user=True)
         sums = EdgeSums.empty(len(users), compiled.coordinate_blocks(users.factors)[block])
         out = (None, None, None) if stepped is None else stepped.arrays()
@@ -133,13 +134,18 @@ class ByItemsRunner(PartitionedRunner):
             return None
         of, groups, users = self.grouping.group_of_item, self.grouping.groups, None
         if shares is not None and stepped is not None:
-            users = shares.add_up(stepped, self._no_edges(), self.outline.user_blocks, self.run)
+            users = shares.add_up(stepped, self.outline.user_blocks, self.run, self._user_offsets())
         return ClosedForm(of, groups, self._temperatures(), shares, users)
 
     def _temperatures(self) -> NDArray[np.float64]:
         if self._temperature is None:
             self._temperature = np.concatenate(self.pool.call("temperatures", self._fixed))
         return self._temperature
+
+    def _user_offsets(self) -> NDArray[np.float32]:
+        if self._offsets is None:
+            self._offsets = np.concatenate(self.pool.call("user_offsets", self._fixed))
+        return self._offsets
 
     def _ask(self, block: int) -> SumsRequest:
         return SumsRequest(0, self.outline.user_count, block)

@@ -12,6 +12,7 @@ from considerate.inference.hidden.expected import Expected, Shares
 from considerate.inference.hidden.groups import Grouping, ItemGroups, ItemSums, UserGroups
 from considerate.inference.hidden.half_edges import HalfEdges
 from considerate.inference.hidden.observed import Observed
+from considerate.inference.hidden.offsets import expected_unliked, user_offset
 from considerate.inference.hidden.opening import Opening
 from considerate.inference.hidden.popularity import (
     correct_head,
@@ -41,7 +42,9 @@ __all__ = [
     "UserGroups",
     "correct_head",
     "correct_head_by",
+    "expected_unliked",
     "popularity_exponent",
     "popularity_weights",
     "positives_to_negatives",
+    "user_offset",
 ]

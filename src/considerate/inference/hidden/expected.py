@@ -13,7 +13,6 @@ S max beta > sum beta where this is needed, both are at least 0: every w_mn is a
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -93,28 +92,28 @@ class Shares:
         groups = ItemGroups(group_of_item, beta, ItemSums.zeros(factors, count), np.zeros((count, 2, 2)), 0.0)
         return self.read(factors, groups, users, given=True)
 
-    def add_up(self, users: Side, liked: Adjacency, blocks: NDArray[np.int64], run: Any) -> UserGroups:
-        """What items read of these users, from what the last pass left; blocks along the tree."""
-        total: UserGroups = map_along_tree(self.adder(users, liked), ranges(blocks), run, UserGroups.merge)
-        return total
-
-    def adder(self, users: Side, liked: Adjacency) -> Callable[[Range], UserGroups]:
-        """A block of these users -> what items read of it."""
+    def add_up(
+        self, users: Side, blocks: NDArray[np.int64], run: Any, user_offset: NDArray[np.float32] | None = None
+    ) -> UserGroups:
+        """Sums over these users that items read, from what the last pass left; blocks along the tree."""
+        no_edges = Adjacency(np.zeros(len(users) + 1, np.int64), np.empty(0, np.int32))
         kernel_pass = compiled.Pass(
             factors=users.factors,
             own=users.rows,
             own_bias_mean=users.bias_mean,
             own_bias_variance=users.bias_variance,
             other=users.rows[:0],
-            liked_starts=liked.starts,
-            liked=liked.indices,
+            liked_starts=no_edges.starts,
+            liked=no_edges.indices,
+            user_offset=user_offset,
             expected=self.given(users.factors, np.empty(0, np.int32), np.empty(0)),
         )
 
         def sums(block: Range) -> UserGroups:
             return UserGroups(*compiled.group_sums(kernel_pass, *block))
 
-        return sums
+        total: UserGroups = map_along_tree(sums, ranges(blocks), run, UserGroups.merge)
+        return total
 
 
 class Expected:
@@ -134,8 +133,10 @@ class Expected:
         run: Any,
         freeze_after: int = FREEZE_AFTER,
         known: Known | None = None,
+        user_offset: NDArray[np.float32] | None = None,
     ) -> None:
         self.by_user, self.user_blocks, self.weights = by_user, user_blocks, weights
+        self._user_offset = user_offset
         self.grouping = Grouping(weights, offset, groups, freeze_after=freeze_after)
         temperature = self.grouping.saturation.inclusion.temperatures(by_user, user_blocks, negatives, run, known)
         self.known_edges = None if known is None else known.edges()
@@ -150,8 +151,7 @@ class Expected:
 
     def item_terms(self, sweep: int, posterior: Posterior, run: Any) -> Terms:
         assert self._items is not None
-        adder = self.shares.adder(posterior.users, self.by_user)
-        users = map_along_tree(adder, ranges(self.user_blocks), run, UserGroups.merge)
+        users = self.shares.add_up(posterior.users, self.user_blocks, run, self._user_offset)
         known = None if self.known_edges is None else transpose(self.known_edges, len(self.weights), run)
         return Terms(known, self.shares.read(posterior.factors, self._items, users))
 

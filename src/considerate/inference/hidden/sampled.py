@@ -40,7 +40,8 @@ class Sampled:
     A sum over all items weighted by E[h] is the average, over draws of H, of a sum over the edges drawn (eq. 14): one
     draw gives an unbiased step. Row 0 is user `first_user`: some users draw what they would draw among all. Pairs that
     are known to be considered are edges of every H and count against c d_m; what is impossible is never drawn. `counts`
-    says how many edges each draws, where that is not c to a like.
+    says how many edges each draws, where that is not c to a like. `user_offset`, which a tilt reads, is what the users'
+    logits have beside -log c.
     """
 
     deterministic = False
@@ -56,14 +57,14 @@ class Sampled:
         first_user: int = 0,
         known: Known | None = None,
         counts: NDArray[np.int64] | None = None,
+        user_offset: NDArray[np.float32] | None = None,
         spare: Spare | None = None,
     ) -> None:
-        self._counts = counts
+        self._counts, self._user_offset = counts, user_offset
         self.by_user, self.user_blocks, self.first_user = by_user, user_blocks, first_user
         self.draws = weights if isinstance(weights, Draws) else Draws.of(weights)
         self.weights, self.negatives, self.seed = self.draws.weights, negatives, seed
         self._known = None if known is None else known.for_draws(by_user.rows, self.weights)
-        self._user_offset = None if known is None else known.user_offset(by_user.degrees, negatives)
         self._unliked: Adjacency | None = None
         self._spare = Spare() if spare is None else spare
         self.rejections = 0  # draws of the last sweep that hit an item liked or drawn already

@@ -40,9 +40,12 @@ class Inclusion:
         negatives: float,
         run: Any = run_serially,
         known: Known | None = None,
+        wanted: NDArray[np.float64] | None = None,
     ) -> NDArray[np.float64]:
-        """T_m of every user, who gets c d_m unliked items, or all that there are; those known are among them."""
-        wanted = None if known is None else known.wanted(by_user.degrees, negatives)
+        """T_m of every user, who gets c d_m unliked items, or as many as are `wanted`, or all that there are; those
+        known are among them."""
+        if known is not None and wanted is None:
+            wanted = known.wanted(by_user.degrees, negatives)
         by_user = by_user if known is None else known.closed(by_user, len(self.weights))
         temperature = np.zeros(by_user.rows)
         edges = (by_user.starts, by_user.indices)

@@ -1,0 +1,79 @@
+"""Offsets of logits: how many unliked edges there are to a like of a user.
+
+With k_m unliked edges and d_m likes of user m in H, the logit of a pair on H is a_mn - log(k_m / d_m), so that a_mn = 0
+means a fair coin. k_m is c d_m, but a user cannot have more unliked edges than there are items left:
+
+    k_m = known_m + min(c d_m - known_m, items that user m may draw)
+
+known_m are the pairs that are known to be considered; where they are more than c d_m, k_m = known_m. k_m is an expected
+number: the fraction of c d_m is drawn by a coin, and the offset does not depend on it. It is also the mass that the
+closed form gives a user. Half-edges are Poisson(c d_m), at most as many as there are items that the user has not liked.
+A tilt changes which items are drawn, not how many.
+
+All users have -log c in common; what one has beside it is -log(k_m / (c d_m)), which is 0 unless the user runs out of
+items or has more known pairs. Where k_m = 0 the offset is infinite: the likes of a user who could not have passed
+anything over say nothing.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from considerate.data.graph import Adjacency
+from considerate.data.known import Known
+from considerate.kernels import compiled
+from considerate.parameters import FitPlan
+
+Floats = NDArray[np.float64]
+
+# Stands for infinity where k_m = 0. As a power of two that swamps every logit it makes 2 lambda(xi) xi exactly one half
+# in float32, so that a like's pull and its part of the bound are exactly 0, and its precision is below rounding.
+UNBOUNDED = 2.0**40
+FAR = 10.0  # standard deviations above a Poisson mean at which a limit is out of reach
+
+
+def expected_unliked(likes: Adjacency, weights: Floats, plan: FitPlan, known: Known | None = None) -> Floats:
+    """[users] k_m, the expected number of unliked edges."""
+    if plan.hidden == "half-edges":
+        return _expected_half_edges(plan.negatives * likes.degrees.astype(np.float64), len(weights) - likes.degrees)
+    about = None if known is None else known.for_draws(likes.rows, weights)
+    return compiled.expected_negatives(plan.negatives, weights, likes.starts, likes.indices, about)
+
+
+def user_offset(
+    likes: Adjacency, weights: Floats, plan: FitPlan, known: Known | None = None
+) -> NDArray[np.float32] | None:
+    """[users] what the logits of each user have beside -log c: -log(k_m / (c d_m)). None where that is 0 of all.
+
+    A user without likes counts as one with one like, of whom no items run out.
+    """
+    if plan.observed:
+        return None
+    if not plan.expected_offsets:
+        return None if known is None else known.user_offset(likes.degrees, plan.negatives)
+    ratio = expected_unliked(likes, weights, plan, known) / (plan.negatives * np.maximum(likes.degrees, 1))
+    ratio[likes.degrees == 0] = np.maximum(ratio[likes.degrees == 0], 1.0)
+    return None if (ratio == 1.0).all() else offset_of(ratio)
+
+
+def offset_of(ratio: Floats) -> NDArray[np.float32]:
+    """-log of k_m / (c d_m)."""
+    offset = -np.log(ratio, out=np.full(len(ratio), -UNBOUNDED), where=ratio > 0)
+    return np.asarray(offset, np.float32) + np.float32(0.0)  # not -0
+
+
+def _expected_half_edges(mean: Floats, room: NDArray[np.int64]) -> Floats:
+    """E[min(x, room)] of x ~ Poisson(mean): the mean itself where the limit is far above it."""
+    near = room < mean + FAR * np.sqrt(mean) + FAR
+    if not near.any():
+        return mean
+    from scipy.special import pdtr  # slow to import
+
+    expected, m, most = mean.copy(), mean[near], room[near].astype(np.float64)
+
+    def chance(count: Floats) -> Floats:  # P(x <= count)
+        return np.where(count < 0, 0.0, pdtr(np.maximum(count, 0.0), m))
+
+    expected[near] = m * chance(most - 2) + most * (1.0 - chance(most - 1))
+    return expected
