@@ -19,12 +19,12 @@ import numpy as np
 from considerate import Recommender
 from considerate.data import read_interactions, read_judged
 from considerate.data.graph import Graph
-from considerate.evaluation.calibration import fit_recalibration, reliability
+from considerate.evaluation.calibration import reliability
 from considerate.evaluation.considered import considered_report, judged_split
 from considerate.evaluation.fitted import p_like
+from considerate.evaluation.recalibration import fit_recalibration
 from considerate.evaluation.split import HeldOut, edge_keys, is_among, pair_keys, rows_in, share_per_user
 from considerate.kernels.threads import LocalBackend
-from considerate.model.liking import UNCHANGED
 from considerate.model.model import Model
 from considerate.study.peers import training_matrix
 from studies.options import study_parser
@@ -53,7 +53,7 @@ def load(folder: Path, name: str, seed: int) -> tuple[HeldOut, np.ndarray[Any, A
 
 def run(label: str, settings: dict[str, Any], held: HeldOut, users: Any, items: Any, seed: int) -> Model:
     model = Recommender(seed=seed, **settings).fit(training_matrix(held.train)).model_
-    p = p_like(model, np.append(held.users, users), np.append(held.items, items), UNCHANGED)
+    p = p_like(model, np.append(held.users, users), np.append(held.items, items), recalibrated=False)
     liked = np.arange(len(p)) < len(held.users)
     table = reliability(p, liked)
     slope = fit_recalibration(p, liked).slope

@@ -24,14 +24,14 @@ from scipy import sparse
 
 from considerate import Recommender
 from considerate.data import read_interactions, read_judged
-from considerate.evaluation.calibration import auc, fit_recalibration, reliability
+from considerate.evaluation.calibration import auc, reliability
 from considerate.evaluation.fitted import p_like
 from considerate.evaluation.metrics import rank_scores
 from considerate.evaluation.ranks import held_ranks
+from considerate.evaluation.recalibration import fit_recalibration
 from considerate.evaluation.scorer import ModelScorer
 from considerate.evaluation.split import HeldOut, rows_in
 from considerate.kernels.threads import LocalBackend
-from considerate.model.liking import UNCHANGED
 from considerate.model.model import Model
 from considerate.study.peers import training_matrix
 from studies.considered import load
@@ -104,7 +104,7 @@ def mean_rank(model: Model, held: HeldOut) -> float:
 def run(label: str, settings: dict[str, Any], data: Data, seed: int) -> None:
     considered = None if label == LIKES_ALONE else data.considered
     model = Recommender(seed=seed, **settings).fit(data.likes, considered=considered).model_
-    p = p_like(model, data.users, data.items, UNCHANGED)
+    p = p_like(model, data.users, data.items, recalibrated=False)
     table, line = reliability(p, data.liked), fit_recalibration(p, data.liked)
     ranked = "" if data.held is None else f"{mean_rank(model, data.held):.4f}"
     figures = f"{table.calibration_error:.4f} | {table.auc:.4f} | {within_users(data, p):.4f} | {line.slope:.3f}"

@@ -29,7 +29,8 @@ from numpy.typing import NDArray
 
 from considerate import Recommender
 from considerate.data.graph import Adjacency, Graph
-from considerate.evaluation.calibration import EQUAL, fit_recalibration, reliability
+from considerate.evaluation.calibration import EQUAL, reliability
+from considerate.evaluation.recalibration import fit_recalibration
 from considerate.inference.full import FullInMemory
 from considerate.inference.hidden import Observed
 from considerate.inference.sweep import InMemory

@@ -26,7 +26,6 @@ from considerate.model.answers import Named
 from considerate.model.explain import Explanation, explain, similar_items
 from considerate.model.file import load_model, model_path, save_model, with_parameters
 from considerate.model.learned import Learned
-from considerate.model.liking import like_interval
 from considerate.model.links import link_scores
 from considerate.model.model import Model
 from considerate.model.names import By, IdArray, Names, One, Ranked
@@ -142,10 +141,24 @@ class GraphRecommender(GraphParameters, Learned):
         probabilities: float | Floats = self.model_.pair_probabilities(*self._pairs(first, second, by))
         return probabilities
 
-    def predict_interval(self, first: Named, second: Named, *, by: By = "id") -> tuple[Floats, Floats]:
-        """(low, high): the 90 % interval of p(link | considered) of pairs."""
-        mean, deviation = self.predict_logit(first, second, by=by)
-        return like_interval(np.asarray(mean), np.asarray(deviation) ** 2, self.model_.recalibration)
+    def predict_interval(
+        self, first: Named, second: Named, *, interval: str = "structural", by: By = "id"
+    ) -> tuple[Floats, Floats]:
+        """(low, high): the 90 % interval of p(link | considered) of pairs. With interval="posterior" it has the
+        posterior's variance alone."""
+        ends: tuple[Floats, Floats] = self.model_.pair_intervals(*self._pairs(first, second, by), interval)
+        return ends
+
+    def recalibrate(
+        self, first: Named, second: Named, linked: Any, equal_classes: bool = False, *, by: By = "id"
+    ) -> Self:
+        """Correct p(link) by pairs that are known to have been considered, `linked` or not: a slope and a shift of its
+        logit. Returns self. See `Recommender.recalibrate`."""
+        from considerate.evaluation.recalibration import recalibrated_model
+
+        rows = self._pairs(first, second, by)
+        self._model = recalibrated_model(self.model_, *rows, linked, equal_classes, int(self.seed))
+        return self
 
     def predict_score(
         self, first: Named, second: Named, *, popularity: float | None = None, lift: float | None = None, by: By = "id"

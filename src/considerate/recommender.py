@@ -10,8 +10,6 @@ from dataclasses import dataclass, fields, replace
 from inspect import cleandoc
 from typing import Any, Unpack
 
-import numpy as np
-
 from considerate.data import ReaderOptions, read_likes
 from considerate.data.options import ReaderKeywords
 from considerate.data.side_information import read_side
@@ -208,22 +206,27 @@ class Recommender(Parameters, Answers):
     # --- Beside what it answers (model/answers.py): how good its answers are ---
 
     def recalibrate(
-        self, users: Named, items: Named, liked: Any, equal_classes: bool = True, *, by: By = "id"
+        self, users: Named, items: Named, liked: Any, equal_classes: bool = False, *, by: By = "id"
     ) -> Recommender:
-        """Fit p' = sigma(slope logit(p) + shift) to pairs that are known to have been considered, `liked` or not.
+        """Correct p(like) by pairs that are known to have been considered, `liked` or not. Returns self.
 
-        With `equal_classes` liked pairs weigh as much as the others, as the model's fair coin has it. It replaces an
-        earlier recalibration, is saved with the model, and changes p(like) and its interval, but no ranking.
-        `reliability_` then has p' against what was seen, each pair by a line that was fitted to other users.
+        The logit of p(like) gets a slope, a shift and, where that predicts held-out pairs better, weights of log pi,
+        lift and the number of the user's likes. p(like) then is the share of likes among pairs such as these; with
+        `equal_classes` liked pairs weigh as much as the others in total, as the model's fair coin has it. Pairs that
+        are likes of the training are left out. It replaces an earlier recalibration, is saved with the model, and
+        changes p(like) and its interval, but no ranking other than `score="p_like"`. `reliability_` then has p(like)
+        against what was seen, each pair by a recalibration that was fitted to other users.
         """
-        from considerate.evaluation.calibration import recalibration_of
+        from considerate.evaluation.recalibration import recalibrated_model
 
-        model = self.model_
-        rows = model.user_names(by).rows(users), model.item_names(by).rows(items)
-        p = np.atleast_1d(model.pair_probabilities(*rows, recalibrated=False))
-        people, truth = np.broadcast_to(rows[0], p.shape), np.atleast_1d(np.asarray(liked))
-        line, reliability = recalibration_of(p, truth, people, equal_classes, int(self.seed))
-        self._model = model.with_same_items(recalibration=line, reliability=reliability)
+        self._model = recalibrated_model(
+            self.model_,
+            self.model_.user_names(by).rows(users),
+            self.model_.item_names(by).rows(items),
+            liked,
+            equal_classes,
+            int(self.seed),
+        )
         return self
 
     def score(self, data: Any, y: Any = None, *, metric: str = "s_rank", **reading: Unpack[ReaderKeywords]) -> float:

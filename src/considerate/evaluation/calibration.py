@@ -1,21 +1,18 @@
-"""Is p(like) honest? Against what was seen where it is known who considered and did not like; and recalibration."""
+"""Is p(like) honest? Against what was seen where it is known who considered and did not like."""
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from considerate.errors import ConsiderateError, DataError, UsageError
+from considerate.errors import DataError, UsageError
 from considerate.evaluation.bootstrap import Stratum, strata
-from considerate.model.liking import INTERVAL, Recalibration, logit, sigmoid
+from considerate.model.liking import INTERVAL, sigmoid
 from considerate.model.reliability import EACH, EQUAL, LikeReliability, ReliabilityBin
 
-STEPS = 100  # of Newton, at most
-STREAM = 0xCA1B  # which users are in which fold
 Floats = NDArray[np.float64]
 
 
@@ -45,7 +42,7 @@ def reliability(
 
     The denominator of every mean is the sum of the weights. The AUC has no weights: it is over pairs of pairs.
     """
-    p, liked = _checked(p, liked)
+    p, liked = check_judged(p, liked)
     w = class_weights(liked, weights)
     if bins < 1:
         raise UsageError(f"bins is {bins}; give at least 1.")
@@ -79,7 +76,7 @@ def reliability_bins(
     The interval is Wilson's of the pairs of the bin as they were seen. Where classes weigh the same, its ends are moved
     as the share is: weights multiply the odds of a like.
     """
-    p, liked = _checked(p, liked)
+    p, liked = check_judged(p, liked)
     table, w = reliability(p, liked, weights, bins), class_weights(liked, weights)
     bin = np.minimum((p * bins).astype(np.int64), bins - 1)
     factor = 1.0 if weights is None else float(w[liked][0] / w[~liked][0])
@@ -136,99 +133,6 @@ def class_weights(liked: NDArray[Any], weights: str | NDArray[Any] | None = EQUA
     return given
 
 
-def fit_recalibration(
-    p: NDArray[Any], liked: NDArray[Any], weights: str | NDArray[Any] | None = EQUAL
-) -> Recalibration:
-    """The slope and shift that make p' = sigma(slope logit(p) + shift) most likely, by Newton's method.
-
-    A weight of one half for each class keeps the model's fair coin: p' = 1/2 where liked and not liked are as
-    likely. Where the classes can be told apart without error no finite slope is best, and the pairs are refused.
-    """
-    p, liked = _checked(p, liked)
-    if liked.all() or not liked.any():
-        raise DataError(f"{int(liked.sum())} of {len(liked)} pairs are liked; a recalibration needs both kinds.")
-    w = class_weights(liked, weights)
-    w = w / w.sum()
-    x, y = logit(p), liked.astype(np.float64)
-    if np.ptp(x) < 1e-9:
-        raise DataError("p(like) is the same for all pairs; a slope cannot be fitted to it.")
-    if x[liked].min() >= x[~liked].max():
-        raise DataError(
-            "p(like) tells these pairs apart without error, so that no finite slope is best; give more pairs."
-        )
-    scale = float(np.sqrt((w * (x - (w * x).sum()) ** 2).sum())) or 1.0
-    centre = float((w * x).sum())
-    A = np.stack([(x - centre) / scale, np.ones(len(x))], axis=1)
-    at = np.zeros(2)
-    for _ in range(STEPS):
-        a = A @ at
-        q = 0.5 * (1.0 + np.tanh(0.5 * a))
-        gradient = A.T @ (w * (q - y))
-        curvature = (A * (w * q * (1.0 - q))[:, None]).T @ A + 1e-12 * np.eye(2)
-        step = np.linalg.solve(curvature, gradient)
-        loss = _loss(A @ at, y, w)
-        size = 1.0
-        while size > 1e-10 and _loss(A @ (at - size * step), y, w) > loss:  # back until it falls
-            size *= 0.5
-        at = at - size * step
-        if float(np.abs(gradient).max()) < 1e-12 or float(np.abs(size * step).max()) < 1e-12:
-            break
-    slope, shift = float(at[0] / scale), float(at[1] - at[0] * centre / scale)
-    if slope <= 0:
-        raise DataError(
-            f"the best slope is {slope:.3g}: p(like) is no higher for the liked pairs than for the others; check which "
-            "pairs are liked."
-        )
-    return Recalibration(slope, shift)
-
-
-def recalibrated_by_others(
-    p: NDArray[Any],
-    liked: NDArray[Any],
-    users: NDArray[Any],
-    seed: int = 0,
-    folds: int = 2,
-    weights: str | None = EQUAL,
-) -> Floats:
-    """p' of every pair by a recalibration that was fitted to the pairs of other users, which the seed divides into
-    folds: what a recalibration is worth on people that it has not seen."""
-    p, liked = _checked(p, liked)
-    people, user = np.unique(users, return_inverse=True)
-    if folds < 2 or len(people) < folds:
-        raise UsageError(
-            f"{len(people)} users do not make {folds} folds; expected at least two folds, one user in each."
-        )
-    random = np.random.Generator(np.random.Philox(key=[seed, STREAM]))
-    fold = (random.permutation(len(people)) % folds)[user]
-    return recalibrate_by_fold(p, liked, fold, weights)
-
-
-def recalibration_of(
-    p: NDArray[Any], liked: NDArray[Any], users: NDArray[Any], equal_classes: bool, seed: int
-) -> tuple[Recalibration, LikeReliability | None]:
-    """The line of all pairs, and how honest p' is where each pair has it from other users; None: too few of them."""
-    weights, reliability = EQUAL if equal_classes else None, None
-    line = fit_recalibration(p, liked, weights)
-    with suppress(ConsiderateError):
-        reliability = reliability_bins(recalibrated_by_others(p, liked, users, seed, weights=weights), liked, weights)
-    return line, reliability
-
-
-def recalibrate_by_fold(
-    p: NDArray[Any], liked: NDArray[Any], fold: NDArray[Any], weights: str | None = EQUAL
-) -> Floats:
-    """p' of the pairs of each fold by a recalibration that was fitted to the other folds."""
-    answer = np.empty(len(p))
-    for number in np.unique(fold):
-        own = fold == number
-        answer[own] = fit_recalibration(p[~own], liked[~own], weights).apply(p[own])
-    return answer
-
-
-def _loss(a: Floats, y: Floats, w: Floats) -> float:
-    return float((w * (np.logaddexp(0.0, a) - y * a)).sum())
-
-
 def errors_by_degree(
     p_like: NDArray[Any], user_degree: NDArray[Any], users: NDArray[Any] | None = None, **options: Any
 ) -> list[Stratum]:
@@ -238,7 +142,8 @@ def errors_by_degree(
     return strata((p < 0.5) + 0.5 * (p == 0.5), user_degree, users, **options)
 
 
-def _checked(p: NDArray[Any], liked: NDArray[Any]) -> tuple[Floats, NDArray[np.bool_]]:
+def check_judged(p: NDArray[Any], liked: NDArray[Any]) -> tuple[Floats, NDArray[np.bool_]]:
+    """Probabilities and what was seen as arrays; an error where they are neither."""
     p, liked = np.asarray(p, np.float64), np.asarray(liked)
     if p.shape != liked.shape or p.ndim != 1 or len(p) == 0:
         raise UsageError(f"p has the shape {p.shape} and liked {liked.shape}; expected one row of each, and not empty.")

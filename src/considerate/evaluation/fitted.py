@@ -15,17 +15,18 @@ from considerate.data.sources import is_sparse
 from considerate.data.vocabulary import match_rows, union_ids
 from considerate.errors import ConsiderateError, DataError, UsageError
 from considerate.evaluation.bootstrap import RESAMPLES
-from considerate.evaluation.calibration import recalibrated_by_others, reliability
+from considerate.evaluation.calibration import reliability
 from considerate.evaluation.considered import considered_report, judged_split
 from considerate.evaluation.metrics import metric_named
 from considerate.evaluation.protocol import Protocol, make_protocol, with_test_users
 from considerate.evaluation.ranks import held_ranks
+from considerate.evaluation.recalibration import JudgedPairs, chosen_fit, held_out_logits
 from considerate.evaluation.report import evaluate, plain_table
 from considerate.evaluation.scorer import FunctionScorer, ModelScorer
 from considerate.evaluation.split import edge_keys, is_among, one_per_user, only_users, pair_keys, rows_in
-from considerate.model.liking import UNCHANGED, Recalibration, like_probability
+from considerate.model.liking import sigmoid
 from considerate.model.model import Model
-from considerate.model.predict import logit_moments
+from considerate.model.reliability import EQUAL
 
 REASONS = {
     "unknown_users": "of new users with no earlier like",
@@ -138,16 +139,22 @@ def judged_pairs(
 
 
 def honesty(
-    model: Model, users: NDArray[np.int64], items: NDArray[np.int64], truth: NDArray[np.bool_], seed: int
+    model: Model,
+    users: NDArray[np.int64],
+    items: NDArray[np.int64],
+    truth: NDArray[np.bool_],
+    seed: int,
+    equal_classes: bool = False,
 ) -> dict[str, Any]:
-    """Reliability of p(like), raw and as the model says it, classes weighed equally."""
-    raw = p_like(model, users, items, UNCHANGED)
-    tables = {"raw": plain_table(reliability(raw, truth))}
-    if model.recalibration != UNCHANGED:
-        tables["recalibrated"] = plain_table(reliability(p_like(model, users, items), truth))
+    """Reliability of p(like), raw and as the model reports it; natural frequencies, unless classes weigh the same."""
+    weights = EQUAL if equal_classes else None
+    tables = {"raw": plain_table(reliability(p_like(model, users, items, recalibrated=False), truth, weights))}
+    if not model.recalibration.changes_nothing:
+        tables["recalibrated"] = plain_table(reliability(p_like(model, users, items), truth, weights))
     with suppress(ConsiderateError):  # too few pairs to fit a line to
-        crossed = recalibrated_by_others(raw, truth, users, seed)
-        tables["recalibrated by other users"] = plain_table(reliability(crossed, truth))
+        judged = JudgedPairs.of(model, users, items, truth)
+        crossed = held_out_logits(chosen_fit(judged, weights, seed), judged, judged.users, weights, seed)
+        tables["recalibrated by other users"] = plain_table(reliability(sigmoid(crossed), judged.liked, weights))
     return tables
 
 
@@ -205,9 +212,7 @@ def scorer(metric: str) -> MetricScorer:
 
 
 def p_like(
-    model: Model, users: NDArray[np.int64], items: NDArray[np.int64], recalibration: Recalibration | None = None
+    model: Model, users: NDArray[np.int64], items: NDArray[np.int64], recalibrated: bool = True
 ) -> NDArray[np.float64]:
-    """p(like) of pairs, as the model says it or with another recalibration."""
-    mean, variance = logit_moments(model.posterior.users, model.posterior.items, users, items)
-    line = model.recalibration if recalibration is None else recalibration
-    return np.asarray(like_probability(mean, model.variance_scale * variance, line), np.float64)
+    """p(like) of pairs, as the model reports it or before any recalibration."""
+    return np.asarray(model.pair_probabilities(users, items, recalibrated), np.float64)

@@ -13,6 +13,7 @@ from considerate.data.graph import Adjacency
 from considerate.errors import DataError, UsageError
 from considerate.inference.posterior import Side
 from considerate.model.considered import logit_offset
+from considerate.model.covariates import pair_covariates
 from considerate.model.model import Model
 from considerate.model.ranking import RankingOptions, tilt_term
 
@@ -31,7 +32,7 @@ class Scorer(Protocol):
 
 
 class ModelScorer:
-    """Ours: the mean logit + the knob * log pi + lift * log(w / pi), or one of the paper's scores.
+    """Ours: the mean logit + the knob * log pi + lift * log(w / pi), or one of the other scores.
 
     `users` are users folded in, in place of those of the model, and `liked` what they like (strong generalisation).
     """
@@ -99,11 +100,22 @@ class ModelScorer:
         mean /= np.sqrt(variance, out=variance)
         if self.score == "like":  # in the order of p(like), and p's that differ do not become equal
             return mean
+        if self.score == "p_like":
+            return np.asarray(self._recalibrated(mean, users))
         mean *= np.float32(0.5)
         np.tanh(mean, out=mean)
         mean += np.float32(1.0)
         mean *= self._half_weights
         return mean
+
+    def _recalibrated(self, logits: Scores, users: Users) -> NDArray[np.float64]:
+        """The logit of p(like) as the model reports it, in the same order."""
+        items, shape = np.arange(self.model.item_count), (len(users), self.model.item_count)
+        pairs = np.repeat(np.arange(len(users)), len(items)), np.tile(items, len(users))
+        liked = None if self._liked is None else self._liked.take(users)
+        covariates = pair_covariates(self.model, liked, users, *pairs) or {}
+        rows = {name: values.reshape(shape) for name, values in covariates.items()}
+        return np.asarray(self.model.recalibration.line(logits, rows), np.float64)
 
     def _offset_of(self, users: Users) -> NDArray[np.float64]:
         """The offsets of the users' logits; -log c where the likes are not known."""

@@ -99,6 +99,29 @@ class Answers(Learned):
         probabilities: float | Floats = model.pair_probabilities(*rows, recalibrated)
         return probabilities
 
+    @overload
+    def predict_interval(
+        self, users: One, items: One, *, interval: str = "structural", by: By = "id"
+    ) -> tuple[float, float]: ...
+    @overload
+    def predict_interval(
+        self, users: Named, items: Several, *, interval: str = "structural", by: By = "id"
+    ) -> tuple[Floats, Floats]: ...
+    @overload
+    def predict_interval(
+        self, users: Several, items: Named, *, interval: str = "structural", by: By = "id"
+    ) -> tuple[Floats, Floats]: ...
+    def predict_interval(
+        self, users: Named, items: Named, *, interval: str = "structural", by: By = "id"
+    ) -> tuple[float | Floats, float | Floats]:
+        """(low, high): the 90 % interval of p(like) of pairs. With interval="posterior" it has the posterior's variance
+        alone, as in the paper."""
+        model = self.model_
+        ends: tuple[float | Floats, float | Floats] = model.pair_intervals(
+            model.user_names(by).rows(users), model.item_names(by).rows(items), interval
+        )
+        return ends
+
     # --- Recommendations ---
 
     def recommend(
@@ -129,7 +152,8 @@ class Answers(Learned):
         training if not given), and with `recalculate_user` to fold in. `filter_items` are never recommended, `items`
         are the only ones that may be. The score is the mean logit + `popularity` * log pi + `lift` * log(w / pi), with
         w the chance that the user considers the item, or one of the paper's (`score="like"`, `"popularity"`,
-        `"popularity_x_like"`). Knobs that are not given are the model's own. `explore_kappa` adds standard deviations
+        `"popularity_x_like"`), or p(like) as it is reported (`"p_like"`). Knobs that are not given are the model's own.
+        `explore_kappa` adds standard deviations
         of the logit, `thompson_seed` draws the logits. With an `index` of `build_index` only items near the user are
         looked at: some that belong in the list may be missed. `diversity`, from 0 to 1, chooses items unlike each other
         from the best few hundred, and of each of the `categories`, a dict or a table by item, at most
@@ -169,7 +193,8 @@ class Answers(Learned):
 
         `users` is one, several, or None for all. How they are ranked: keywords popularity, lift, score, cold,
         filter_already_liked_items, allow_impossible, allow, deny (items), explore_kappa, thompson_seed, index,
-        diversity, categories, most_per_category, or RankingOptions with them as `options`. A user who is unknown, or
+        diversity, categories, most_per_category, interval ("structural", or the paper's "posterior"), or
+        RankingOptions with them as `options`. A user who is unknown, or
         liked nothing, is an error (of all, those who liked nothing are left out), or with `cold="popular"` gets popular
         items and a true value in `cold`.
         """

@@ -21,7 +21,7 @@ from considerate.inference.wishart import unpack
 from considerate.kernels.reference import logistic_curvature, logistic_expectations
 from considerate.model.changes import folded_items
 from considerate.model.considered import consideration_weights, considered_probability, logit_offset
-from considerate.model.liking import like_probability
+from considerate.model.covariates import pair_covariates
 from considerate.model.model import Model
 from considerate.model.names import By, Lists, Names, Ranked, check_count
 from considerate.model.predict import logit_moments
@@ -88,8 +88,7 @@ def explain(model: Model, userid: Any, itemid: Any, user_items: Any, N: int, by:
     if user_items is None:
         row = model.user_names(by).row(userid)
         users, rows = model.users.some(np.array([row]))
-        limits = None if model.limits is None else model.limits.take(np.array([row]))
-        user = OneUser(users.side.take(rows), users.liked.take(rows), limits)
+        user = OneUser(users.side.take(rows), users.liked.take(rows), model.limits_of(np.array([row])))
         if user.likes.edges < users.degree[rows[0]]:
             raise UsageError("this model was saved without the likes; give the user's as user_items.")
     else:
@@ -109,8 +108,7 @@ class OneUser:
     @classmethod
     def of(cls, model: Model, side: Side, liked: NDArray[np.int32], row: int) -> OneUser:
         """The user of a row of the model with these likes; row -1 is someone of whom nothing is impossible."""
-        limits = None if model.limits is None else model.limits.take(np.array([row]))
-        return cls(side, Adjacency.of_rows([liked]), limits)
+        return cls(side, Adjacency.of_rows([liked]), model.limits_of(np.array([row])))
 
 
 def explain_item(model: Model, user: OneUser, item: int, N: int, names: Names) -> Explanation:
@@ -120,7 +118,9 @@ def explain_item(model: Model, user: OneUser, item: int, N: int, names: Names) -
     shares = share_of_update(
         liked.astype(np.int64), user.side, model.shared, item, model.plan, user.likes.weights, offset
     )
-    probability = like_probability(mean, model.variance_scale * variance, model.recalibration)
+    one = np.zeros(1, np.int64)
+    covariates = pair_covariates(model, user.likes, one, one, np.array([item]))
+    probability = model.liking(mean, model.variance_scale * variance, covariates).p_like
     weight = consideration_weights(model, user.likes, np.array([[item]], np.int32), user.limits)
     known = len(liked) and not np.isnan(weight[0])
     considered = float(considered_probability(weight, mean)[0]) if known else None

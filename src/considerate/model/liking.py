@@ -3,11 +3,11 @@
     x    = mu / sqrt(1 + pi sigma^2 / 8)                                            eq. 22
     x'   = slope x + shift + sum over covariates of weight (clip(z, low, high) - centre)
     p    = sigma(x')
-    low, high = sigma(x' -+ 1.645 sqrt(slope^2 sigma^2 + s_user + s_item))
+    low, high = sigma(x' -+ 1.645 sqrt(slope^2 sigma^2 + s_user + s_item + s_pair))
 
-Judged pairs give slope, shift and the weights of covariates; without any, x' = x. s_user and s_item are structural
-variances: the true logit differs from the model's by one amount for each user and one for each item that no likes can
-tell. They widen the interval and do not moderate p.
+Judged pairs give slope, shift and the weights of covariates; without any, x' = x. s_user, s_item and s_pair are
+structural variances: the true logit differs from the model's by an amount for each user, for each item and for each
+pair that no likes can tell. They widen the interval and do not moderate p.
 """
 
 from __future__ import annotations
@@ -21,10 +21,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from considerate.errors import UsageError
+from considerate.model.reliability import EACH, EQUAL
 
 INTERVAL = 1.6448536269514722  # standard deviations on either side that hold 90 %
 STRUCTURAL, POSTERIOR = "structural", "posterior"
 INTERVALS = (STRUCTURAL, POSTERIOR)  # kinds of interval
+LEAST_SLOPE, MOST_SLOPE = 0.01, 4.0  # of a recalibration; pairs that are told apart without error would have no end
 COVARIATES = ("log_popularity", "lift", "log_likes")  # log pi_n, log(w_mn / p_n), log(1 + d_m)
 
 Floats = NDArray[np.float64]
@@ -48,19 +50,26 @@ def moderated_logit(mean: NDArray[Any], variance: NDArray[Any]) -> NDArray[Any]:
 
 @dataclass(frozen=True)
 class StructuralVariance:
-    """Variance of a true logit about the model's, one part shared by a user's pairs and one by an item's."""
+    """Variance of a true logit about the model's."""
 
-    user: float = 0.9
-    item: float = 0.7
+    user: float = 0.9  # of a difference that all pairs of a user share
+    item: float = 0.7  # the same of an item
+    pair: float = 0.0  # of a difference that a pair has alone
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
             if not (math.isfinite(value) and value >= 0.0):
-                raise UsageError(f"the structural variance of {name}s is {value}; it must be a number of at least 0.")
+                raise UsageError(f"the structural variance of a {name} is {value}; it must be a number of at least 0.")
 
     @property
     def total(self) -> float:
-        return self.user + self.item
+        return self.user + self.item + self.pair
+
+
+def check_interval(kind: str) -> None:
+    """UsageError where it is no kind of interval."""
+    if kind not in INTERVALS:
+        raise UsageError(f"interval is {kind!r}; it may be one of {', '.join(INTERVALS)}.")
 
 
 STRUCTURE = StructuralVariance()  # constants that need no judged pairs (docs/what-p-means.md)
@@ -112,6 +121,11 @@ class Recalibration:
                     f"a recalibration by {name!r} with {tuple(covariate)}; expected finite numbers of one of "
                     f"{', '.join(COVARIATES)}."
                 )
+
+    @property
+    def weighting(self) -> str:
+        """How the judged pairs were weighed."""
+        return EQUAL if self.equal_classes else EACH
 
     def to_dict(self) -> dict[str, Any]:
         """As a model file has it."""
@@ -170,6 +184,14 @@ class Recalibration:
 
 UNCHANGED = Recalibration()
 Known = Mapping[str, NDArray[Any]] | None  # covariates of pairs, by name
+
+
+class Liking(NamedTuple):
+    """p(like) of pairs, with its 90 % interval."""
+
+    p_like: NDArray[Any]
+    low: NDArray[Any]
+    high: NDArray[Any]
 
 
 def like_probability(

@@ -18,8 +18,20 @@ from considerate.errors import UsageError
 from considerate.inference.hidden import Consideration
 from considerate.inference.posterior import Posterior, Precisions, Side
 from considerate.kernels.threads import locked_cached_property
+from considerate.model.covariates import Covariates, pair_covariates
 from considerate.model.features import LearnedFeatures
-from considerate.model.liking import UNCHANGED, Recalibration, like_probability
+from considerate.model.liking import (
+    POSTERIOR,
+    STRUCTURAL,
+    STRUCTURE,
+    UNCHANGED,
+    Liking,
+    Recalibration,
+    StructuralVariance,
+    check_interval,
+    like_interval,
+    like_probability,
+)
 from considerate.model.names import By, Names
 from considerate.model.predict import FoldIn, ItemColumns, Passing, logit_moments
 from considerate.model.ranking import log_popularity
@@ -86,6 +98,7 @@ class Model:
     converged: bool = False
     parameters: dict[str, Any] = field(default_factory=dict)  # as the estimator was given them
     recalibration: Recalibration = UNCHANGED  # of p(like)
+    structure: StructuralVariance | None = STRUCTURE  # in the interval of p(like); None: a file of 0.3 or before
     # Who considers what; None: popular items, the same for everyone. (By a factory: a field that is read later, see
     # tensors.MappedModel, must not be found on the class.)
     consideration: Consideration | None = field(default_factory=lambda: None)
@@ -168,9 +181,42 @@ class Model:
     def pair_probabilities(self, users: NDArray[np.int64], items: NDArray[np.int64], recalibrated: bool = True) -> Any:
         """p(like | considered) of pairs (eq. 22), recalibrated if the model was, unless `recalibrated` is False."""
         mean, deviation = self.pair_logits(users, items)
-        line = self.recalibration if recalibrated else UNCHANGED
-        probability = like_probability(np.asarray(mean), np.asarray(deviation) ** 2, line)
+        if recalibrated:
+            probability = self.liking(mean, np.square(deviation), self.covariates_of(users, items)).p_like
+        else:
+            probability = like_probability(np.asarray(mean), np.asarray(deviation) ** 2)
         return float(probability) if np.ndim(mean) == 0 else probability
+
+    def pair_intervals(self, users: NDArray[np.int64], items: NDArray[np.int64], interval: str = STRUCTURAL) -> Any:
+        """(low, high): the 90 % interval of p(like) of pairs."""
+        mean, deviation = self.pair_logits(users, items)
+        ends = self.liking(mean, np.square(deviation), self.covariates_of(users, items), interval)[1:]
+        return tuple(map(float, ends)) if np.ndim(mean) == 0 else ends
+
+    def liking(
+        self, mean: Any, variance: Any, covariates: Covariates | None = None, interval: str = STRUCTURAL
+    ) -> Liking:
+        """p(like) and its interval from moments of logits, of which the variance is as predictions have it."""
+        check_interval(interval)
+        mean, variance = np.asarray(mean), np.asarray(variance)
+        structure = None if interval == POSTERIOR else self.structure
+        low, high = like_interval(mean, variance, self.recalibration, covariates, structure)
+        return Liking(like_probability(mean, variance, self.recalibration, covariates), low, high)
+
+    def covariates_of(self, users: NDArray[np.int64], items: NDArray[np.int64]) -> Covariates | None:
+        """What the recalibration reads of pairs of the model's users, in the shape of the pairs."""
+        if not self.recalibration.covariates:
+            return None
+        m, n = np.broadcast_arrays(users, items)
+        people, person = np.unique(m, return_inverse=True)
+        some, rows = self.users.some(people)
+        liked = some.liked.take(rows) if self.users.knows_likes else None
+        found = pair_covariates(self, liked, people, person.reshape(-1), n.reshape(-1)) or {}
+        return {name: values.reshape(m.shape) for name, values in found.items()}
+
+    def limits_of(self, rows: NDArray[np.int64]) -> Known | None:
+        """Impossible pairs of the users of some rows; None where there are none at all."""
+        return None if self.limits is None else self.limits.take(rows)
 
     def log_lift(self, liked: Adjacency) -> NDArray[np.float32]:
         """The log lift of users with these likes against all items, as it is ranked by: [users, items]."""

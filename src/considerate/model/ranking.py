@@ -21,14 +21,14 @@ from numpy.typing import NDArray
 
 from considerate.data.categories import read_categories
 from considerate.errors import UsageError
-from considerate.model.liking import like_probability
+from considerate.model.liking import STRUCTURAL, check_interval, like_probability
 from considerate.model.names import check_count, id_list
 from considerate.parameters import FitPlan
 
 if TYPE_CHECKING:
     from considerate.model.index import ItemIndex
 
-SCORES = ("like", "popularity", "popularity_x_like")
+SCORES = ("like", "popularity", "popularity_x_like", "p_like")  # the paper's three, and p(like) as it is reported
 
 
 @dataclass(frozen=True)
@@ -49,20 +49,22 @@ class RankingOptions:
     diversity: float = 0.0  #: from 0, by the scores alone, to 1: how much the items of a list are to differ
     categories: Any = None  #: of items by id: a dict, or a table with a column of items and one of categories
     most_per_category: int | None = None  #: items of one category in a list
+    interval: str = STRUCTURAL  #: how the interval of p(like) is made: "structural", or "posterior" as in the paper
 
     def __post_init__(self) -> None:
         if self.score is not None and self.score not in SCORES:
             raise UsageError(f"score is {self.score!r}; it may be one of {', '.join(SCORES)}.")
         if self.score is not None and self.popularity is not None:
-            raise UsageError("score and popularity do not go together: the paper's scores have no popularity weight.")
+            raise UsageError("score and popularity do not go together: these scores have no popularity weight.")
         if self.score is not None and self.lift is not None:
-            raise UsageError("score and lift do not go together: the paper's scores have no lift.")
+            raise UsageError("score and lift do not go together: these scores have no weight of lift.")
         if self.score is not None and (self.explore_kappa or self.thompson_seed is not None):
             raise UsageError("score does not go with explore_kappa or thompson_seed: exploring is about the logit.")
         if self.index is not None and (self.score or self.explore_kappa or self.thompson_seed is not None):
             raise UsageError("index does not go with score, explore_kappa or thompson_seed: it is of the logit.")
         if self.index is not None and self.allow is not None:
             raise UsageError("index does not go with a list of allowed items: they are ranked without one.")
+        check_interval(self.interval)
         if self.cold not in ("error", "popular"):
             raise UsageError(f"cold is {self.cold!r}; it must be 'error' or 'popular'.")
         seed = self.thompson_seed
@@ -108,6 +110,7 @@ class RankingKeywords(TypedDict, total=False):
     diversity: float
     categories: Any
     most_per_category: int | None
+    interval: str
 
 
 def finite(name: str, value: Any, low: float = -1e6, high: float = 1e6) -> float:

@@ -19,7 +19,7 @@ from considerate.data.features import FeatureColumn
 from considerate.data.vocabulary import Vocabulary
 from considerate.errors import UsageError
 from considerate.inference.posterior import Gamma, Precisions, padded
-from considerate.model.liking import UNCHANGED, Recalibration
+from considerate.model.liking import UNCHANGED, Recalibration, StructuralVariance
 from considerate.model.model import NO_EVENTS, NO_UPDATES, LearnedEvents, Updates
 from considerate.model.reliability import LikeReliability
 from considerate.parameters import Chosen, Parameters, check_setting
@@ -394,6 +394,14 @@ def _recalibration(given: Any) -> Recalibration:
     return Recalibration.parse(given)
 
 
+def _structure(given: Any) -> StructuralVariance | None:
+    """The structural variance; None in a file of 0.3 or before."""
+    if given is MISSING or given is None:
+        return None
+    numbers = _described(given, dict.fromkeys(("user", "item", "pair"), (float, 0.0, 1e6)), "its structural variance")
+    return StructuralVariance(**numbers)
+
+
 def _described(given: Any, expected: Fields, what: str) -> dict[str, Any]:
     """The fields of a part of the description."""
     if not isinstance(given, dict) or given.keys() != expected.keys():
@@ -512,6 +520,7 @@ SHARED_FIELDS: Fields = {
     "chosen": lambda given: Chosen.parse(None if given is MISSING else given),
     "converged": bool,
     "recalibration": _recalibration,
+    "structure": _structure,
     "reliability": lambda given: None if given is MISSING else LikeReliability.parse(given),
     "precisions": _precisions,
     "settings": _settings,

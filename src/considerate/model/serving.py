@@ -17,7 +17,9 @@ from considerate.inference.posterior import Side
 from considerate.kernels import compiled
 from considerate.kernels.threads import LocalBackend, locked_cached_property
 from considerate.model.considered import logit_offset
+from considerate.model.covariates import pair_covariates
 from considerate.model.diversity import Diversity
+from considerate.model.liking import moderated_logit, sigmoid
 from considerate.model.model import Model
 from considerate.model.names import By, Lists, Ranked, check_count
 from considerate.model.predict import STRIP, strips_of
@@ -40,13 +42,14 @@ class UserBatch:
     liked: Adjacency | None = None  # row i is what user i liked, for the filter and for lift; None: nobody asks
     warm: NDArray[np.bool_] | None = None  # [users] the others get popular items; None: all are warm
     limits: Known | None = None  # row i is what is impossible for user i
+    folded: bool = False  # whether `liked` was given, and is known even if the model's file has no likes
 
     def part(self, first: int, last: int) -> UserBatch:
         cut = slice(first, last)
         liked = None if self.liked is None else self.liked.between(first, min(last, len(self.rows)))
         warm = None if self.warm is None else self.warm[cut]
         limits = None if self.limits is None else self.limits.between(first, min(last, len(self.rows)))
-        return UserBatch(self.side, self.rows[cut], self.keys[cut], liked, warm, limits)
+        return UserBatch(self.side, self.rows[cut], self.keys[cut], liked, warm, limits, self.folded)
 
 
 class Ranker:
@@ -237,17 +240,25 @@ class Ranker:
             if model.plan.tilt != 0.0:
                 values = values + tilt_term(mean, model.plan, self._offset_of(user))
             values = explore(values, variance, options.explore_kappa, options.thompson_seed, user.keys)
+        elif options.score == "p_like":
+            values = self._logits_of_p_like(user, mean, variance)
         else:
             values = paper_score(options.score, mean, variance, model.popularity)
         ids, scores = self._fill(values[0], self._excluded_mask(user))
-        return ids[None], scores[None]
+        return ids[None], (sigmoid(scores) if options.score == "p_like" else scores)[None]
+
+    def _logits_of_p_like(self, user: UserBatch, mean: NDArray[Any], variance: NDArray[Any]) -> NDArray[Any]:
+        """The logit of p(like), recalibrated, of one user against all items."""
+        model, items = self.model, np.arange(self.model.item_count)
+        known = model.users.knows_likes or user.folded
+        covariates = pair_covariates(model, user.liked if known else None, user.keys, np.zeros_like(items), items)
+        return model.recalibration.line(moderated_logit(mean, variance), covariates)
 
     def _offset_of(self, user: UserBatch) -> NDArray[np.float64]:
         """The offset of the user's logits; -log c where the likes are not known."""
         if user.liked is None:
             return np.array([self.model.plan.offset])
-        limits = None if self.model.limits is None else self.model.limits.take(user.keys)
-        return logit_offset(self.model, user.liked, limits)
+        return logit_offset(self.model, user.liked, self.model.limits_of(user.keys))
 
     def _excluded_mask(self, users: UserBatch | None = None, row: int = 0) -> NDArray[np.bool_]:
         """[items] what nobody is recommended, or what one of these users is not."""
@@ -283,6 +294,7 @@ def recommend_lists(
     else:
         users, local = model.users.some(keys)
         side = users.side
+        needs_likes = ranker.lift or ranker.options.filter_already_liked_items or ranker.options.score == "p_like"
         if liked is None:
             ranker.check_likes_known()
             if ranker.options.filter_already_liked_items and not model.users.knows_likes:
@@ -290,9 +302,10 @@ def recommend_lists(
                     "this model was saved without likes, so what a user has liked is not filtered; give user_items.",
                     stacklevel=3,
                 )
-            liked = users.liked.take(local) if ranker.lift or ranker.options.filter_already_liked_items else None
+            liked = users.liked.take(local) if needs_likes else None
     limits = None if model.limits is None else ranker.limits_of(ranker.users.rows(userid, unknown=True).reshape(-1))
-    ids, scores = ranker.rank(UserBatch(side, local, keys, liked, limits=limits), threads)
+    batch = UserBatch(side, local, keys, liked, limits=limits, folded=user_items is not None)
+    ids, scores = ranker.rank(batch, threads)
     if rows.ndim == 0:
         length = int((ids[0] >= 0).sum())
         return ranker.items.ranked((ids[0, :length], scores[0, :length]))

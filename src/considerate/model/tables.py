@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from considerate.data.known import Known
 from considerate.data.result import TableResult
 from considerate.data.vocabulary import Id, id_array, integer_id, string_array
 from considerate.errors import UnknownIdError, UsageError
 from considerate.model import serving
 from considerate.model.changes import folded_users
 from considerate.model.considered import consideration_weights, considered_probability
-from considerate.model.liking import like_interval, like_probability
+from considerate.model.covariates import pair_covariates
 from considerate.model.model import Model
 from considerate.model.names import By, Lists, id_list
 from considerate.model.predict import logit_moments, strangers
@@ -157,12 +158,15 @@ class RecommendationTable:
 
 
 def recommendation_columns(
-    model: Model, users: UserBatch, lists: Lists, weights: NDArray[np.float64] | None
+    ranker: Ranker,
+    users: UserBatch,
+    lists: Lists,
+    impossible: Known | None = None,
+    threads: int | None = 1,
 ) -> dict[str, Any]:
-    """What is said of each item of the lists of `Ranker.rank`, an array each, one user after the other: `user` is a
-    place in the batch, `item` a row number; p_considered is NaN where
-    `weights`, of `consideration_weights`, are not known."""
-    ids, scores = lists
+    """Columns of the lists of `Ranker.rank`, an array each, one user after the other: `user` is a place in the batch,
+    `item` a row number. `impossible` has a row for each user. p_considered is NaN where the likes are not known."""
+    model, (ids, scores) = ranker.model, lists
     filled = ids >= 0
     items = ids[filled]
     user = np.repeat(np.arange(len(users.rows)), filled.sum(axis=1))
@@ -172,17 +176,18 @@ def recommendation_columns(
         nobody = np.zeros(len(items), np.int64)
         cold = logit_moments(strangers(1, model.shared), model.items, nobody, items)
         mean, variance = np.where(is_warm, mean, cold[0]), np.where(is_warm, variance, cold[1])
-    considered = considered_probability(np.full(len(items), np.nan) if weights is None else weights, mean)
-    variance = model.variance_scale * variance
-    low, high = like_interval(mean, variance, model.recalibration)
+    liked = users.liked if model.users.knows_likes or users.folded else None
+    weights = np.full(len(items), np.nan)
+    if liked is not None:
+        weights = consideration_weights(model, liked, ids, impossible, threads)
+    covariates = pair_covariates(model, liked, users.keys, user, items)
+    liking = model.liking(mean, model.variance_scale * variance, covariates, ranker.options.interval)
     return {
         "user": user,
         "rank": np.broadcast_to(np.arange(1, ids.shape[1] + 1, dtype=np.int32), ids.shape)[filled],
         "item": items,
-        "p_like": like_probability(mean, variance, model.recalibration).astype(np.float32),
-        "low": low.astype(np.float32),
-        "high": high.astype(np.float32),
-        "p_considered": considered.astype(np.float32),
+        **{name: values.astype(np.float32) for name, values in liking._asdict().items()},
+        "p_considered": considered_probability(weights, mean).astype(np.float32),
         "score": scores[filled],
         "cold": ~is_warm,
     }
@@ -236,11 +241,9 @@ def _batches(
         for first in range(0, max(1, len(rows)), at_once):
             last = min(first + at_once, len(rows))
             batch_part = all_of_batch.part(first, last)
-            lists, weights = ranker.rank(batch_part, threads), None
-            if batch_part.liked is not None and model.users.knows_likes:
-                limits = None if model.limits is None else model.limits.take(batch_part.keys)
-                weights = consideration_weights(model, batch_part.liked, lists[0], limits, threads)
-            yield table.batch(names[first:last], recommendation_columns(model, batch_part, lists, weights))
+            lists, impossible = ranker.rank(batch_part, threads), model.limits_of(batch_part.keys)
+            columns = recommendation_columns(ranker, batch_part, lists, impossible, threads)
+            yield table.batch(names[first:last], columns)
 
 
 def _is_warm(model: Model, users: UserRows, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -265,9 +268,7 @@ def recommendations_for_likes(
     row = np.zeros(1, np.int64)
     shown = id_list(considered, "considered")
     folded = folded_users(model, liked, ranker.items.likes([shown]) if shown else None, user_features)
-    user = UserBatch(folded, row, row, liked)
-    lists = ranker.rank(user)
-    weights = consideration_weights(model, liked, lists[0])
-    columns = recommendation_columns(model, user, lists, weights)
+    user = UserBatch(folded, row, row, liked, folded=True)
+    columns = recommendation_columns(ranker, user, ranker.rank(user))
     batch = RecommendationTable(model, by=ranker.by).batch([None], columns)
     return Recommendations(pa.Table.from_batches([batch]))

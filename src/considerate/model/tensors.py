@@ -63,6 +63,7 @@ def shared_tensors(model: Model) -> tuple[dict[str, Writable], dict[str, Any]]:
         "chosen": None if model.plan.chosen is None else asdict(model.plan.chosen),
         "converged": model.converged,
         "recalibration": model.recalibration.to_dict(),
+        "structure": None if model.structure is None else asdict(model.structure),
         "precisions": {name: [gamma.shape, gamma.rate] for name, gamma in gammas.items() if gamma is not None},
         "settings": {name: getattr(model.plan, name) for name in SETTINGS},
         "parameters": {
@@ -263,6 +264,7 @@ def read_model(
         "converged": about["converged"],
         "parameters": about["parameters"],
         "recalibration": about["recalibration"],
+        "structure": about["structure"],
         "reliability": about["reliability"],
         "updates": about["updates"],
         "events": about["events"],

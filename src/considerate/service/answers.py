@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import astuple
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,9 +15,9 @@ from considerate.data.graph import Adjacency
 from considerate.data.vocabulary import Id, integer_id
 from considerate.errors import UsageError
 from considerate.model.considered import consideration_weights, considered_probability
+from considerate.model.covariates import pair_covariates
 from considerate.model.explain import OneUser, explain_item, similar_items
 from considerate.model.find import matching_rows
-from considerate.model.liking import like_interval, like_probability
 from considerate.model.predict import logit_moments
 from considerate.model.serving import BLOCK, Ranker
 from considerate.model.tables import RecommendationTable
@@ -109,11 +110,13 @@ def landscape(scoring: Scoring, request: schemas.LandscapeRequest) -> schemas.La
     sample = rest[np.linspace(0, len(rest) - 1, min(len(rest), request.points - len(reached))).astype(np.int64)]
     chosen = np.concatenate([reached, sample])
     mean, scaled = mean[chosen], model.variance_scale * variance[chosen]
-    low, high = like_interval(mean, scaled, model.recalibration)
+    knows_likes, key = model.users.knows_likes or person.folded, np.array([person.key])
+    liked = user_likes(person) if knows_likes else None
+    covariates = pair_covariates(model, liked, key, np.zeros(len(chosen), np.int64), rows[chosen].astype(np.int64))
+    liking = model.liking(mean, scaled, covariates, request.interval)
     weights = np.full(len(chosen), np.nan)
-    if len(person.liked) and (model.users.knows_likes or person.folded):
-        limits = None if model.limits is None else model.limits.take(np.array([person.key]))
-        weights = consideration_weights(model, user_likes(person), rows[chosen][None, :], limits)
+    if len(person.liked) and knows_likes:
+        weights = consideration_weights(model, user_likes(person), rows[chosen][None, :], model.limits_of(key))
     considered = considered_probability(weights, mean).astype(np.float32).tolist()
     names = [served.named(row) for row in rows[chosen].tolist()]
     return schemas.LandscapeAnswer(
@@ -128,9 +131,7 @@ def landscape(scoring: Scoring, request: schemas.LandscapeRequest) -> schemas.La
         logit=mean.tolist(),
         log_popularity=popularity[chosen].tolist(),
         log_lift=None if lift is None else lift[chosen].tolist(),
-        p_like=like_probability(mean, scaled, model.recalibration).astype(np.float32).tolist(),
-        low=low.astype(np.float32).tolist(),
-        high=high.astype(np.float32).tolist(),
+        **{name: values.astype(np.float32).tolist() for name, values in liking._asdict().items()},
         p_considered=[chance if chance == chance else None for chance in considered],
         ignored=person.ignored if request.likes is not None else UNSET,
     )
@@ -213,7 +214,15 @@ def model_answer(served: ServedModel, events: EventStore | None) -> schemas.Mode
         knows_likes=model.users.knows_likes,
         popularity=plan.popularity_weight,
         lift=None if model.consideration is None else plan.lift_weight,
-        calibration=schemas.Calibration(line.slope, line.shift),
+        calibration=schemas.Calibration(
+            line.slope,
+            line.shift,
+            {name: schemas.KnownNumber(*covariate) for name, covariate in line.covariates.items()},
+            line.pairs,
+            line.weighting,  # type: ignore[arg-type]
+            line.stale,
+        ),
+        structure=None if model.structure is None else schemas.Structure(*astuple(model.structure)),
         settings={name: value for name, value in model.parameters.items() if isinstance(value, plain)},
         chosen=None if chosen is None else {name: float(value) for name, value in chosen.settings.items()},
         graph=model.one_kind,

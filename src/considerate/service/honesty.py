@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from considerate.data.graph import Adjacency
 from considerate.evaluation.calibration import reliability_bins
 from considerate.evaluation.split import is_among, pair_keys
-from considerate.model.liking import like_probability
+from considerate.model.covariates import pair_covariates
 from considerate.model.predict import logit_moments
 from considerate.model.reliability import LikeReliability
 from considerate.service.events import EventStore, JudgedPair
@@ -129,9 +129,12 @@ def _folded_in(
         if places:
             some = [tastes[place] for place in places]
             shown = Adjacency.of_rows([_rows(taste.considered) for taste in some]) if are_shown else None
-            side = model.fold_in.users(Adjacency.of_rows([_rows(taste.likes) for taste in some]), considered=shown)
+            likes = Adjacency.of_rows([_rows(taste.likes) for taste in some])
+            side = model.fold_in.users(likes, considered=shown)
             mean, variance = logit_moments(side, model.items, np.arange(len(some)), items[places])
-            p[places] = like_probability(mean, model.variance_scale * variance, model.recalibration)
+            nobody = np.full(len(some), -1)
+            covariates = pair_covariates(model, likes, nobody, np.arange(len(some)), items[places])
+            p[places] = model.liking(mean, model.variance_scale * variance, covariates).p_like
     return p
 
 

@@ -22,6 +22,7 @@ Count = Annotated[int, Meta(ge=1, le=MOST_ITEMS)]
 Weight = Annotated[float, Meta(ge=-1e6, le=1e6)]
 Share = Annotated[float, Meta(ge=0, le=1)]
 Likes = Annotated[list[Id], Meta(max_length=MOST_LIKES)]
+Interval = Literal["structural", "posterior"]  # what the interval of p(like) is about
 
 
 class Asked(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -41,11 +42,19 @@ class ListOptions(Asked, kw_only=True):
     allow: Annotated[list[Id], Meta(max_length=MOST_LIKES)] | None = None
     deny: Annotated[list[Id], Meta(max_length=MOST_LIKES)] | None = None
     explain: bool = False
+    score: Literal["like", "popularity", "popularity_x_like", "p_like"] | None = None  # in place of the knobs
+    interval: Interval = "structural"
 
     def ranking(self) -> RankingOptions:
         """The same, as the library has it."""
         return RankingOptions(
-            popularity=self.popularity, lift=self.lift, diversity=self.diversity, allow=self.allow, deny=self.deny
+            popularity=self.popularity,
+            lift=self.lift,
+            score=self.score,
+            diversity=self.diversity,
+            allow=self.allow,
+            deny=self.deny,
+            interval=self.interval,
         )
 
 
@@ -224,6 +233,7 @@ class LandscapeRequest(Asked, kw_only=True):
     popularity: tuple[Weight, Weight] = (0.0, 1.0)  # the ranges of the knobs
     lift: tuple[Weight, Weight] = (0.0, 2.0)
     points: Annotated[int, Meta(ge=1, le=MOST_POINTS)] = 2_000
+    interval: Interval = "structural"
 
 
 class LandscapeAnswer(msgspec.Struct):
@@ -254,11 +264,32 @@ class LandscapeAnswer(msgspec.Struct):
 # --- The model ---
 
 
+class KnownNumber(msgspec.Struct):
+    """A number known of every pair, as the recalibration reads it: weight * (the number within low..high - centre)."""
+
+    weight: float
+    centre: float
+    low: float
+    high: float
+
+
 class Calibration(msgspec.Struct):
-    """The line through the logit of p(like): 1 and 0 where the model was not recalibrated."""
+    """The correction of the logit of p(like): a slope of 1 and a shift of 0 alone if it was not recalibrated."""
 
     slope: float
     shift: float
+    covariates: dict[str, KnownNumber]  # log_popularity, lift, log_likes
+    pairs: int  # judged pairs that it was fitted to; 0: not known
+    weights: Literal["each pair", "equal classes"]
+    stale: bool  # whether the model was fitted anew since
+
+
+class Structure(msgspec.Struct):
+    """Variance of true logits about the model's, in the interval of p(like)."""
+
+    user: float  # of what all pairs of a user share
+    item: float
+    pair: float
 
 
 class ModelAnswer(msgspec.Struct):
@@ -278,6 +309,7 @@ class ModelAnswer(msgspec.Struct):
     popularity: float  # the model's own knobs
     lift: float | None  # None: it does not know who considers what
     calibration: Calibration
+    structure: Structure | None  # None: the interval is the posterior's
     settings: dict[str, float | int | str | bool | None]
     chosen: dict[str, float] | None  # settings that were "auto"
     graph: bool  # whether users and items are the same vertices, and a like is one end of a link

@@ -21,7 +21,6 @@ from considerate.data.graph import Adjacency
 from considerate.data.vocabulary import Id
 from considerate.errors import UsageError
 from considerate.inference.posterior import Side
-from considerate.model.considered import consideration_weights
 from considerate.model.explain import OneUser, explain_item
 from considerate.model.predict import strangers
 from considerate.model.ranking import RankingOptions
@@ -308,12 +307,7 @@ def ranked(
     if not knows_likes and ranker.options.lift:
         raise UsageError("lift needs the user's likes, and this model was saved without them; leave lift out.")
     batch = user_batch(people, ranker)
-    lists, weights = ranker.rank(batch), None
-    if knows_likes:
-        assert batch.liked is not None
-        limits = None if model.limits is None else model.limits.take(batch.keys)
-        weights = consideration_weights(model, batch.liked, lists[0], limits)
-    columns = recommendation_columns(model, batch, lists, weights)
+    columns = recommendation_columns(ranker, batch, ranker.rank(batch), model.limits_of(batch.keys))
     ends = np.searchsorted(columns["user"], np.arange(len(people)), side="right").tolist()
     rows, considered = columns["item"].tolist(), columns["p_considered"].tolist()
     items = [
@@ -359,7 +353,7 @@ def user_batch(people: list[Person], ranker: Ranker) -> UserBatch:
     warm = np.array([person.warm for person in people])
     keys = np.array([person.key for person in people])
     liked = Adjacency.of_rows([person.liked for person in people])
-    return UserBatch(side, rows, keys, liked, None if warm.all() else warm, ranker.limits_of(keys))
+    return UserBatch(side, rows, keys, liked, None if warm.all() else warm, ranker.limits_of(keys), people[0].folded)
 
 
 def _after(served: ServedModel, liked: set[int], events: list[EventOfUser]) -> Taste:

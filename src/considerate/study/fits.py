@@ -23,7 +23,6 @@ from considerate.evaluation.report import TAIL
 from considerate.evaluation.scorer import ModelScorer, Scorer
 from considerate.evaluation.split import HeldOut
 from considerate.fitting.tuning import ScoreParts, Weights, best_weights, mean_rank, top_score, weight_curve
-from considerate.model.liking import UNCHANGED
 from considerate.model.model import Model
 from considerate.recommender import Recommender
 from considerate.study.cache import Arrays
@@ -286,7 +285,7 @@ def consider_ours(judged: Judged, held: HeldOut, settings: Settings, compute: Co
 
 def _raw_p_like(model: Model, users: NDArray[Any], items: NDArray[Any]) -> NDArray[np.float32]:
     """p(like) of pairs (eq. 22), without any recalibration."""
-    return p_like(model, users, items, UNCHANGED).astype(np.float32)
+    return p_like(model, users, items, recalibrated=False).astype(np.float32)
 
 
 # --- Curves ---
@@ -336,7 +335,7 @@ def _example_lists(model: Model, ranking: Ranking, held: HeldOut) -> list[dict[s
         liked = likes.row(user)
         rarest = liked[np.argsort(degree[liked], kind="stable")][:EXAMPLE_LENGTH]
         first = own[ranking.name]
-        p = p_like(model, np.full(len(first), user), first, UNCHANGED)
+        p = p_like(model, np.full(len(first), user), first, recalibrated=False)
         examples.append(
             {
                 "user": user,

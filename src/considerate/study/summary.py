@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from considerate.errors import DataError
 from considerate.evaluation.bootstrap import Stratum, interval, intervals, log_bins, paired_interval, strata
-from considerate.evaluation.calibration import errors_by_degree, recalibrate_by_fold, reliability
+from considerate.evaluation.calibration import errors_by_degree, reliability
 from considerate.evaluation.metrics import user_metrics
+from considerate.evaluation.recalibration import recalibrate_by_fold
 from considerate.evaluation.report import TAIL
 from considerate.evaluation.split import HeldOut
 from considerate.study.fits import K, SplitResult

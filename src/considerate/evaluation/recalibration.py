@@ -1,0 +1,343 @@
+"""Recalibration of p(like) by judged pairs: pairs that are known to have been considered, liked or not.
+
+    logit p' = slope x + shift + sum over covariates of weight (z - centre)        model/liking.py
+
+x is the logit of p(like). log pi, lift and log(1 + d) are known of every pair and carry much of what p(like) misses.
+The prior is centred on the line, which has x alone. With all numbers scaled to a variance of 1,
+
+    slope ~ N(slope of the line, PRIOR_VARIANCE),    each weight ~ N(0, PRIOR_VARIANCE),    shift: flat
+
+so that few pairs change little. The covariates go where they raise the log loss on held-out users and items.
+
+Structural variance: let r = liked - p' and v = p' (1 - p'). If the true logits of all pairs of a user differ from the
+model's by one amount of variance s, two of these pairs have E[r_i r_j] = v_i v_j (s + slope^2 cov_ij) about, where
+cov_ij is the posterior's covariance of their logits. So over the pairs i, j of each user
+
+    s = sum of (r_i r_j - slope^2 v_i v_j cov_ij) / sum of v_i v_j
+
+and the same for items. It is averaged with the constant of `liking.STRUCTURE` by precision. Where both come out lower
+than the constants, the rest is kept as the variance of single pairs: a pair is judged once, so nothing says that it is
+gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from considerate.errors import ConsiderateError, DataError, UsageError
+from considerate.evaluation.calibration import check_judged, class_weights, reliability_bins
+from considerate.evaluation.split import is_among, pair_keys
+from considerate.inference.posterior import Side
+from considerate.model.covariates import known_of_pairs
+from considerate.model.liking import (
+    LEAST_SLOPE,
+    MOST_SLOPE,
+    STRUCTURE,
+    Covariate,
+    Recalibration,
+    StructuralVariance,
+    logit,
+    moderated_logit,
+    sigmoid,
+)
+from considerate.model.model import Model
+from considerate.model.predict import logit_moments
+from considerate.model.reliability import EQUAL, LikeReliability
+
+PRIOR_VARIANCE = 0.1
+FOLDS = 10
+ENOUGH = 10  # users, or items, to hold some of them out
+FAMILIAR = 0.3  # prior standard deviation of a structural variance about its constant
+AGAINST = -3.0  # standard errors below zero at which a slope is refused
+STREAM = 0xCA1B  # of the draw of the folds
+STEPS = 100  # of Newton, at most
+Floats = NDArray[np.float64]
+Rows = NDArray[np.int64]
+
+
+class Ends(NamedTuple):
+    """The posterior at one end of each pair."""
+
+    side: Side
+    rows: Rows  # of the side, one for each pair
+
+
+@dataclass(frozen=True)
+class JudgedPairs:
+    """Pairs that are known to have been considered, with what a recalibration reads of each."""
+
+    users: Rows
+    items: Rows
+    liked: NDArray[np.bool_]
+    x: Floats  # logit of p(like) before any recalibration
+    covariates: dict[str, Floats] = field(default_factory=dict)
+    ends: tuple[Ends, Ends] | None = None  # users and items; None: the posterior is not known
+    scale: float = 1.0  # of the posterior's variances
+    training: int = 0  # pairs left out because they are likes of the training
+
+    @classmethod
+    def of(cls, model: Model, users: Rows, items: Rows, liked: NDArray[Any]) -> JudgedPairs:
+        """The pairs of some rows of a model, without likes that it was trained on."""
+        judged = np.asarray(liked)
+        shapes = {np.shape(users), np.shape(items), judged.shape}
+        if len(shapes) > 1 or judged.ndim != 1:
+            raise UsageError(
+                f"judged pairs have users of shape {np.shape(users)}, items of shape {np.shape(items)} and liked of "
+                f"shape {judged.shape}; give one of each for every pair."
+            )
+        _, judged = check_judged(np.zeros(len(judged)), judged)
+        people, person = np.unique(users, return_inverse=True)
+        some, places = model.users.some(people)
+        likes = some.liked.take(places)
+        keys = pair_keys(likes.edge_rows, likes.indices, model.item_count)
+        new = ~is_among(pair_keys(person, items, model.item_count), keys)
+        person, n = person[new], items[new]
+        ends = Ends(some.side, places[person]), Ends(model.items, n)
+        mean, variance = logit_moments(some.side, model.items, places[person], n)
+        x = moderated_logit(mean.astype(np.float64), model.variance_scale * variance.astype(np.float64))
+        known = likes if model.users.knows_likes else None
+        covariates = known_of_pairs(model, known, some.degree[places], person, n)
+        training = int(len(new) - new.sum())
+        return cls(users[new], n, judged[new], x, covariates, ends, model.variance_scale, training)
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def take(self, which: NDArray[Any]) -> JudgedPairs:
+        """Some of the pairs, without their posterior."""
+        covariates = {name: values[which] for name, values in self.covariates.items()}
+        return JudgedPairs(self.users[which], self.items[which], self.liked[which], self.x[which], covariates)
+
+    def check(self) -> None:
+        """DataError where the pairs are of one kind."""
+        positive, training = int(self.liked.sum()), ""
+        if self.training:
+            training = f" ({self.training:,} more are likes of the training, which say nothing new)"
+        if positive in (0, len(self)):
+            raise DataError(
+                f"{positive:,} of {len(self):,} judged pairs are liked{training}; a recalibration needs pairs that "
+                "were liked and pairs that were considered and not liked."
+            )
+
+
+@dataclass(frozen=True)
+class Recalibrated:
+    """Outcome of a recalibration."""
+
+    recalibration: Recalibration
+    structure: StructuralVariance
+    reliability: LikeReliability | None  # p(like) of each pair by other users' pairs; None: too few users
+
+
+def recalibrate(judged: JudgedPairs, equal_classes: bool = False, seed: int = 0) -> Recalibrated:
+    """The recalibration that judged pairs make likely, and the structural variance that they leave."""
+    judged.check()
+    weights = EQUAL if equal_classes else None
+    fit = chosen_fit(judged, weights, seed)
+    found = replace(
+        fit(judged, weights), pairs=len(judged), training=judged.training, equal_classes=equal_classes, stale=False
+    )
+    reliability = None
+    with suppress(ConsiderateError):
+        p = sigmoid(held_out_logits(fit, judged, judged.users, weights, seed))
+        reliability = reliability_bins(p, judged.liked, weights)
+    return Recalibrated(found, structural_variance(judged, found), reliability)
+
+
+def recalibrated_model(
+    model: Model, users: Rows, items: Rows, liked: Any, equal_classes: bool = False, seed: int = 0
+) -> Model:
+    """The model recalibrated by judged pairs, which are rows that are broadcast."""
+    people, things, truth = (np.atleast_1d(array) for array in (users, items, np.asarray(liked)))
+    if len(truth) and truth.shape == np.broadcast_shapes(people.shape, things.shape):
+        people, things = np.broadcast_arrays(people, things)
+    found = recalibrate(JudgedPairs.of(model, people, things, truth), equal_classes, seed)
+    return model.with_same_items(**{field.name: getattr(found, field.name) for field in fields(found)})
+
+
+# --- The line and the covariates ---
+
+Fit = Callable[[JudgedPairs, str | None], Recalibration]
+
+
+def fit_recalibration(
+    p: NDArray[Any], liked: NDArray[Any], weights: str | NDArray[Any] | None = EQUAL
+) -> Recalibration:
+    """The slope and shift that make p' = sigma(slope logit(p) + shift) most likely.
+
+    A weight of one half for each class keeps the model's fair coin: p' = 1/2 where liked and not liked are as likely.
+    """
+    p, liked = check_judged(p, liked)
+    nobody = np.zeros(len(p), np.int64)
+    judged = JudgedPairs(nobody, nobody, liked, logit(p))
+    judged.check()
+    return fit_line(judged, weights)
+
+
+def fit_line(judged: JudgedPairs, weights: str | NDArray[Any] | None = None) -> Recalibration:
+    """The most likely slope and shift; a slope is at least LEAST_SLOPE and at most MOST_SLOPE."""
+    x, y, w = judged.x, judged.liked.astype(np.float64), _weights(judged, weights)
+    scale, centre = float(x.std()), float(x.mean())
+    if scale < 1e-9:
+        raise DataError("p(like) is the same for all pairs; a slope cannot be fitted to it.")
+    A = np.stack([(x - centre) / scale, np.ones(len(x))], axis=1)
+    at, curvature = _most_probable(A, y, w, np.zeros(2), np.zeros(2))
+    slope = float(at[0] / scale)
+    if at[0] < AGAINST * np.sqrt(np.linalg.inv(curvature)[0, 0]):
+        raise DataError(
+            f"the best slope is {slope:.3g}: p(like) is lower for the liked pairs than for the others; check which "
+            "pairs are liked."
+        )
+    bounded = float(np.clip(slope, LEAST_SLOPE, MOST_SLOPE))
+    if bounded != slope:
+        at, _ = _most_probable(A[:, 1:], y, w, np.zeros(1), np.zeros(1), bounded * scale * A[:, 0])
+    return Recalibration(bounded, float(at[-1]) - bounded * centre)
+
+
+def fit_covariates(judged: JudgedPairs, weights: str | None = None) -> Recalibration:
+    """The most probable slope, shift and weights of covariates under the prior around the line."""
+    line = fit_line(judged, weights)
+    numbers = {name: values for name, values in judged.covariates.items() if np.ptp(values) > 1e-9}
+    columns = np.stack([judged.x, *numbers.values()], axis=1)
+    centre, scale = columns.mean(axis=0), columns.std(axis=0)
+    A = np.append((columns - centre) / scale, np.ones((len(judged), 1)), axis=1)
+    prior, precision = np.zeros(A.shape[1]), np.full(A.shape[1], 1.0 / PRIOR_VARIANCE)
+    prior[0], precision[-1] = line.slope * scale[0], 0.0
+    at, _ = _most_probable(A, judged.liked.astype(np.float64), _weights(judged, weights), prior, precision)
+    slope = float(np.clip(at[0] / scale[0], LEAST_SLOPE, MOST_SLOPE))
+    covariates = {
+        name: Covariate(float(weight), float(values.mean()), float(values.min()), float(values.max()))
+        for (name, values), weight in zip(numbers.items(), at[1:-1] / scale[1:])
+    }
+    return Recalibration(slope, float(at[-1]) - slope * float(centre[0]), covariates)
+
+
+def chosen_fit(judged: JudgedPairs, weights: str | None, seed: int) -> Fit:
+    """`fit_line` where covariates raise the log loss of pairs of held-out users and items by more than its standard
+    error, else `fit_covariates`. Of few pairs that error is large, and the prior sees to it that they change little;
+    whichever has the lower loss would be worse than either, as it follows the noise."""
+    if not any(np.ptp(values) > 1e-9 for values in judged.covariates.values()):
+        return fit_line
+    y, w, worse, tried = judged.liked.astype(np.float64), _weights(judged, weights), np.zeros(len(judged)), False
+    for groups in (judged.users, judged.items):
+        if len(np.unique(groups)) < ENOUGH:
+            continue
+        with suppress(DataError):  # where a fold's others are all of one kind
+            line, both = (held_out_logits(fit, judged, groups, weights, seed) for fit in (fit_line, fit_covariates))
+            worse, tried = worse + _losses(both, y, w) - _losses(line, y, w), True
+    of_users = np.bincount(np.unique(judged.users, return_inverse=True)[1], worse)
+    return fit_covariates if tried and of_users.sum() <= np.sqrt(np.sum(of_users**2)) else fit_line
+
+
+def held_out_logits(fit: Fit, judged: JudgedPairs, groups: Rows, weights: str | None, seed: int) -> Floats:
+    """logit p' of every pair by a recalibration that `fit` made of pairs of other users, or of other items."""
+    members, group = np.unique(groups, return_inverse=True)
+    if len(members) < 2:
+        raise UsageError(
+            f"all judged pairs are of {len(members)} user or item; expected at least two, to hold one out."
+        )
+    random = np.random.Generator(np.random.Philox(key=[seed, STREAM]))
+    fold = (random.permutation(len(members)) % min(FOLDS, len(members)))[group]
+    answer = np.empty(len(judged))
+    for number in np.unique(fold):
+        own = fold == number
+        others = judged.take(~own)
+        others.check()
+        answer[own] = fit(others, weights).line(judged.x[own], judged.take(own).covariates)
+    return answer
+
+
+def recalibrate_by_fold(
+    p: NDArray[Any], liked: NDArray[Any], fold: NDArray[Any], weights: str | None = EQUAL
+) -> Floats:
+    """p' of the pairs of each fold by a line that was fitted to the other folds."""
+    answer = np.empty(len(p))
+    for number in np.unique(fold):
+        own = fold == number
+        answer[own] = fit_recalibration(p[~own], liked[~own], weights).apply(p[own])
+    return answer
+
+
+def _weights(judged: JudgedPairs, weights: str | NDArray[Any] | None) -> Floats:
+    """Weights of the pairs, of mean 1."""
+    w = class_weights(judged.liked, weights)
+    return np.asarray(w * (len(w) / w.sum()))
+
+
+def _losses(a: Floats, y: Floats, w: Floats) -> Floats:
+    """Weighted log loss of each pair."""
+    return np.asarray(w * (np.logaddexp(0.0, a) - y * a))
+
+
+def _most_probable(
+    A: Floats, y: Floats, w: Floats, prior: Floats, precision: Floats, base: Floats | float = 0.0
+) -> tuple[Floats, Floats]:
+    """(coefficients, curvature) of a logistic regression on the columns of A under a Gaussian prior, by Newton's method
+    with steps that are halved until the loss falls."""
+
+    def loss(at: Floats) -> float:
+        return float(_losses(A @ at + base, y, w).sum()) + 0.5 * float((precision * (at - prior) ** 2).sum())
+
+    at = prior.copy()
+    for _ in range(STEPS):
+        q = sigmoid(A @ at + base)
+        gradient = A.T @ (w * (q - y)) + precision * (at - prior)
+        curvature = (A * (w * q * (1.0 - q))[:, None]).T @ A + np.diag(precision + 1e-9)
+        step, size, before = np.linalg.solve(curvature, gradient), 1.0, loss(at)
+        while size > 1e-10 and loss(at - size * step) > before:
+            size *= 0.5
+        at = at - size * step
+        if float(np.abs(gradient).max()) < 1e-10 * len(y) or float(np.abs(size * step).max()) < 1e-12:
+            break
+    return at, curvature
+
+
+# --- Structural variance ---
+
+
+def structural_variance(judged: JudgedPairs, found: Recalibration) -> StructuralVariance:
+    """The constants, moved by what judged pairs say, as far as these can be relied on; the total does not fall."""
+    p = found.apply(sigmoid(judged.x), judged.covariates)
+    r, v = judged.liked - p, p * (1.0 - p)
+    values = {}
+    for name, groups, side in (("user", judged.users, 0), ("item", judged.items, 1)):
+        ends = None if judged.ends is None else (judged.ends[side], judged.ends[1 - side])
+        estimate = _component(r, v, groups, ends, judged.scale * found.slope**2)
+        values[name] = _shrunk(*estimate, getattr(STRUCTURE, name))
+    return StructuralVariance(**values, pair=max(0.0, STRUCTURE.total - sum(values.values())))
+
+
+def _component(r: Floats, v: Floats, groups: Rows, ends: tuple[Ends, Ends] | None, scale: float) -> tuple[float, float]:
+    """(estimate, standard error) of the variance that the pairs of a group share; infinite where no group has two.
+
+    Of two pairs of a user the posterior's covariance is the user's variance times the means of both items.
+    """
+    _, first, group = np.unique(groups, return_index=True, return_inverse=True)
+
+    def over_pairs(values: Floats) -> Floats:  # [groups] sum of values_i values_j over the pairs i, j of a group
+        return np.asarray(np.bincount(group, values) ** 2 - np.bincount(group, values**2))
+
+    excess, room = over_pairs(r), over_pairs(v)
+    if ends is not None:
+        own, other = ends
+        variance = scale * own.side.variance[own.rows[first]].astype(np.float64)
+        for k in range(variance.shape[1]):
+            excess -= variance[:, k] * over_pairs(v * other.side.mean[other.rows, k])
+    total = float(room.sum())
+    if total <= 0.0:
+        return 0.0, np.inf
+    estimate = float(excess.sum()) / total
+    spread = float(np.sum((excess - estimate * room) ** 2))
+    return estimate, float(np.sqrt(max(spread, 2.0 * total))) / total  # 2 room: if the pairs of a group were unrelated
+
+
+def _shrunk(estimate: float, error: float, constant: float) -> float:
+    """The estimate and the constant, averaged by precision; at least 0."""
+    share = FAMILIAR**2 / (FAMILIAR**2 + error**2) if np.isfinite(error) else 0.0
+    return max(0.0, share * estimate + (1.0 - share) * constant)
