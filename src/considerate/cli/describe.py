@@ -76,7 +76,7 @@ def describe_model(path: PathLike, *, verify: bool | None = None) -> dict[str, A
         "consideration": _consideration(model),
         "bias_popularity_correlation": _bias_correlation(model),
         "draws_per_like": _draws_per_like(model),
-        "recalibration": model.recalibration.to_dict(),
+        **described_recalibration(model),
         "reliability": None if model.reliability is None else model.reliability.to_dict(),
         "updates": asdict(model.updates),
         "events": asdict(model.events),
@@ -84,6 +84,21 @@ def describe_model(path: PathLike, *, verify: bool | None = None) -> dict[str, A
         "bound_terms": model.bounds[-1] if model.bounds else {},
         "parameters": model.parameters,
         "settings": {name: getattr(model.plan, name) for name in SETTINGS},
+    }
+
+
+def described_recalibration(model: Model) -> dict[str, Any]:
+    """How p(like) and its interval are corrected."""
+    structure = None if model.structure is None else asdict(model.structure)
+    interval = "90 %, by the posterior alone"
+    if model.structure is not None:
+        parts = ", ".join(f"{name} {value:.2g}" for name, value in asdict(model.structure).items() if value)
+        interval = f"90 %, with structural variance ({parts}) beside the posterior's"
+    return {
+        "recalibration": model.recalibration.to_dict(),
+        "recalibrated": model.recalibration.sentence(),
+        "structure": structure,
+        "interval": interval,
     }
 
 

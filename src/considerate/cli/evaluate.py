@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar
 import typer
 
 from considerate.cli import screen
+from considerate.cli.describe import described_recalibration
 from considerate.cli.features import FeatureFiles
 from considerate.cli.options import DatedUntitledReader, KnownGroup, ModelOutput, RankingGroup, Seed, grouped, option
 from considerate.data.options import GUESS, ReaderOptions
@@ -53,6 +54,11 @@ class EvaluateOptions(RankingGroup):
     refit: bool = option("Fit the models of files again, with their settings, to the training part.", False)
     k: list[int] | None = option("Length of the lists; repeat it. 10 and 20 if not given.", None, "-k")
     resamples: int = option("Resamples of the bootstrap over users.", 1000)
+    equal_classes: bool = option(
+        "Where p(like) is held against judged pairs, let liked ones weigh as much as the others in total. If not "
+        "given, every pair weighs the same.",
+        False,
+    )
 
     @property
     def cuts(self) -> tuple[int, ...]:
@@ -186,15 +192,15 @@ def _report(
             seed=seed,
             resamples=options.resamples,
             run=backend.map,
+            equal_classes=options.equal_classes,
         )
     values |= {"model": model, "source": liked.source}
     if path is not None:
         if not_liked is None:
             raise UsageError("--recalibrate needs rows that fail the rule, and there is none.")
-        recommender.recalibrate(*considered(fitted, liked, not_liked), by="row")
+        recommender.recalibrate(*considered(fitted, liked, not_liked), options.equal_classes, by="row")
         recommender.save(path)
-        line = recommender.recalibration_
-        values["recalibration"] = {"slope": line.slope, "shift": line.shift, "path": path}
+        values |= described_recalibration(recommender.model_) | {"recalibrated_model": path}
     if output.json:
         screen.print_json(values)
     else:
@@ -240,8 +246,9 @@ def _show(values: dict[str, Any], quiet: bool) -> None:
     if values.get("considered"):
         _show_considered(values["considered"], quiet)
     if "recalibration" in values:
-        text = "recalibrated: slope {slope:.4g}, shift {shift:.4g}, written to {path}"
-        screen.show(text.format_map(values["recalibration"]), wrap=False)
+        screen.show(
+            "p(like) recalibrated: {recalibrated}; written to {recalibrated_model}".format_map(values), wrap=False
+        )
 
 
 def _order(named: tuple[str, Any]) -> tuple[bool, int, int]:
@@ -263,7 +270,7 @@ def _show_calibration(values: dict[str, Any]) -> None:
     lost = _left_out(values["not_liked"])
     pairs = ": {test[tested]:,} liked, {not_liked[tested]:,} considered and not liked".format_map(values)
     left_out = f" ({lost} left out)" if lost else ""
-    screen.show(screen.styled(("p(like)", "bold"), f"{pairs}{left_out}; the classes weigh the same"))
+    screen.show(screen.styled(("p(like)", "bold"), f"{pairs}{left_out}; weighed: {values['weights']}"))
     tables = values["calibration"] or {}
     if tables:
         columns = {"p(like)": "{name}", ">calibration error": "{calibration_error:.4f}", ">Brier score": "{brier:.4f}"}

@@ -142,7 +142,8 @@ def _show_model(values: dict[str, Any]) -> None:
         "trials": "{trials}",
         "consideration": "{considered}",
         "biases": "{biases}",
-        "recalibration": "logit of p(like) times {recalibration[slope]:.4g}, plus {recalibration[shift]:.4g}",
+        "p(like)": "{recalibrated}",
+        "interval": "{interval}",
         "sweeps": "{sweeps}, " + ("converged" if values["converged"] else "not converged"),
         "updated": "{updated}",
         "events": "of a service, up to {events[sequence]:,}"
@@ -153,8 +154,6 @@ def _show_model(values: dict[str, Any]) -> None:
     }
     if values["signed"] is None:
         del facts["graph"]
-    if values["recalibration"]["slope"] == 1.0 and values["recalibration"]["shift"] == 0.0:
-        del facts["recalibration"]
     if values["chosen"] is None:
         del facts["chosen"], facts["trials"]
     if not any(values["updates"].values()):

@@ -98,7 +98,8 @@ def _number_or_word(text: str | float) -> Any:
 # --- Options that several commands share ---
 
 Backend = StrEnum("Backend", ["local", "ray"])
-Score = StrEnum("Score", ["like", "popularity", "popularity_x_like"])
+Score = StrEnum("Score", ["like", "popularity", "popularity_x_like", "p_like"])
+Interval = StrEnum("Interval", ["structural", "posterior"])
 OF_FITS = ("time_column", "considered_where")
 READER = tuple(entry.name for entry in fields(ReaderOptions) if entry.name not in OF_FITS)
 
@@ -170,7 +171,9 @@ class RankingGroup:
         None,
     )
     score: Score | None = option(
-        "One of the paper's scores in place of these weights: like, popularity or popularity_x_like.", None
+        "In place of these weights: one of the paper's scores, like, popularity or popularity_x_like; or p_like, which "
+        "is p(like) as it is shown, recalibrated.",
+        None,
     )
 
 

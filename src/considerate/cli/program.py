@@ -23,6 +23,7 @@ from considerate.cli import (
     graph,
     index,
     inspect,
+    recalibrate,
     recommend,
     refit,
     serve,
@@ -119,6 +120,7 @@ def program(
 
 
 COMMANDS = {"fit": fit, "recommend": recommend, "find": find, "similar": find, "index": index, "evaluate": evaluate}
+COMMANDS |= {"recalibrate": recalibrate}
 COMMANDS |= {"update": update, "forget": forget, "add-items": features, "inspect": inspect, "study": study}
 COMMANDS |= {"serve": serve, "refit": refit, "simulate": simulate, "demo": demo}
 COMMANDS |= {"fit-graph": graph, "evaluate-graph": graph}

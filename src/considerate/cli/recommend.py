@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 import typer
 
 from considerate.cli import screen
-from considerate.cli.options import Backend, Cluster, ModelOutput, RankingGroup, grouped, option, read_ids
+from considerate.cli.options import Backend, Cluster, Interval, ModelOutput, RankingGroup, grouped, option, read_ids
 from considerate.errors import UsageError
 
 if TYPE_CHECKING:
@@ -61,6 +61,11 @@ class What(RankingGroup):
         "A file with a column of items and one of their categories, such as genres; with --most-per-category.", None
     )
     most_per_category: int | None = option("At most so many items of one category in a list.", None)
+    interval: Interval = option(
+        "Kind of 90 % interval: structural has how far true values lie from the model's; posterior, as in the paper, "
+        "has the uncertainty of the vectors alone.",
+        Interval.structural,
+    )
     probes: int = option("Lists of the index to look into; more of them miss less.", 32)
 
 
@@ -196,6 +201,7 @@ def _ranking(recommender: Recommender, who: Who, what: What, allow: Any, deny: A
         diversity=what.diversity,
         categories=what.categories,
         most_per_category=what.most_per_category,
+        interval=what.interval.value,
         index=None if what.index is None else recommender.load_index(what.index, what.probes),
     )
 
@@ -336,6 +342,9 @@ def _texts(row: dict[str, Any]) -> dict[str, Any]:
     lines = [row["title"]] if row.get("title") else []
     lines += [f"{liked['logit']:+.2f} {liked['title']}" for liked in row.get("because", [])]
     lines += [f"{reason['logit']:+.2f} {reason['feature']}" for reason in row.get("because_of", [])]
+    lines += [
+        f"{reason['logit']:+.2f} {reason['number']}, by judged pairs" for reason in row.get("recalibrated_by", [])
+    ]
     lines += [f"{liked['share']:.0%} {liked['title']}" for liked in row.get("considered_because", [])]
     lines += [f"{row['by_popularity']:.0%} popularity"] if "by_popularity" in row else []
     chance = row["p_considered"]

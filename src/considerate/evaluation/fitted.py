@@ -26,7 +26,7 @@ from considerate.evaluation.scorer import FunctionScorer, ModelScorer
 from considerate.evaluation.split import edge_keys, is_among, one_per_user, only_users, pair_keys, rows_in
 from considerate.model.liking import sigmoid
 from considerate.model.model import Model
-from considerate.model.reliability import EQUAL
+from considerate.model.reliability import EACH, EQUAL
 
 REASONS = {
     "unknown_users": "of new users with no earlier like",
@@ -79,6 +79,7 @@ def evaluate_model(
     seed: int = 0,
     resamples: int = RESAMPLES,
     run: Run[Any, Any] = run_serially,
+    equal_classes: bool = False,
 ) -> dict[str, Any]:
     """`report.evaluate` for a model and test likes, with popularity's metrics beside them and the classification error
     on these likes; where some pairs are known to have been considered and not liked, also how honest p(like) is, and
@@ -101,8 +102,9 @@ def evaluate_model(
         graph = Graph.from_adjacency(people.liked, model.item_count)
         pairs = KnownPairs(held.users, held.items, report["test"])
         users, items, truth, counts = judged_pairs(model, graph, pairs, not_liked)
-        tables = honesty(model, users, items, truth, seed) if counts["tested"] else None
+        tables = honesty(model, users, items, truth, seed, equal_classes) if counts["tested"] else None
         report |= {"not_liked": counts, "calibration": tables, "considered": None}
+        report["weights"] = EQUAL if equal_classes else EACH
         judged = judged_split(held, users[~truth], items[~truth], seed) if model.users.knows_likes else None
         if judged is not None:
             report["considered"] = considered_report(model, judged, seed=seed, resamples=resamples, run=run)

@@ -24,15 +24,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from considerate.data import Interactions
 from considerate.errors import ConsiderateError, DataError, UsageError
 from considerate.evaluation.calibration import check_judged, class_weights, reliability_bins
-from considerate.evaluation.split import is_among, pair_keys
+from considerate.evaluation.split import is_among, pair_keys, rows_in
 from considerate.inference.posterior import Side
 from considerate.model.covariates import known_of_pairs
 from considerate.model.liking import (
@@ -158,7 +159,21 @@ def recalibrated_model(
     if len(truth) and truth.shape == np.broadcast_shapes(people.shape, things.shape):
         people, things = np.broadcast_arrays(people, things)
     found = recalibrate(JudgedPairs.of(model, people, things, truth), equal_classes, seed)
-    return model.with_same_items(**{field.name: getattr(found, field.name) for field in fields(found)})
+    return model.with_same_items(**vars(found))
+
+
+def judged_rows(
+    model: Model, liked: Interactions, not_liked: Interactions
+) -> tuple[Rows, Rows, NDArray[np.bool_], int]:
+    """(users, items, liked or not) of the judged pairs that the model knows, each once, and how many rows it does not.
+
+    A pair that was both liked and not liked, as duplicates may be, was liked.
+    """
+    found = [rows_in(model, data) for data in (liked, not_liked)]
+    users, items = (np.concatenate(rows) for rows in zip(*found))
+    truth, known = np.arange(len(users)) < len(found[0][0]), (users >= 0) & (items >= 0)
+    keys, first = np.unique(pair_keys(users[known], items[known], model.item_count), return_index=True)
+    return keys // model.item_count, keys % model.item_count, truth[known][first], int((~known).sum())
 
 
 # --- The line and the covariates ---

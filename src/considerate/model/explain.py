@@ -22,6 +22,7 @@ from considerate.kernels.reference import logistic_curvature, logistic_expectati
 from considerate.model.changes import folded_items
 from considerate.model.considered import consideration_weights, considered_probability, logit_offset
 from considerate.model.covariates import pair_covariates
+from considerate.model.liking import moderated_logit
 from considerate.model.model import Model
 from considerate.model.names import By, Lists, Names, Ranked, check_count
 from considerate.model.predict import logit_moments
@@ -39,6 +40,7 @@ class Explanation(tuple[float, Reasons]):
     considered_because: Reasons  # liked items with their shares of w, the chance to meet the item
     by_popularity: float  # the share of w that is popularity's; all shares add up to 1
     because_of: FeatureReasons  # features of the item with what they add to the logit, such as ("genre: sport", 0.4)
+    recalibrated_by: FeatureReasons  # what judged pairs add to the logit of p(like), such as ("log popularity", 0.3)
 
     def __new__(
         cls,
@@ -48,14 +50,16 @@ class Explanation(tuple[float, Reasons]):
         considered_because: Reasons,
         by_popularity: float,
         because_of: FeatureReasons | None = None,
+        recalibrated_by: FeatureReasons | None = None,
     ) -> Explanation:
         self = super().__new__(cls, (p_like, liked_because))
         self.p_considered, self.considered_because, self.by_popularity = p_considered, considered_because, by_popularity
-        self.because_of = because_of or []
+        self.because_of, self.recalibrated_by = because_of or [], recalibrated_by or []
         return self
 
     def __getnewargs__(self) -> tuple[Any, ...]:
-        return *self, self.p_considered, self.considered_because, self.by_popularity, self.because_of
+        beside = self.p_considered, self.considered_because, self.by_popularity, self.because_of, self.recalibrated_by
+        return *self, *beside
 
     def to_dict(self, model: Model) -> dict[str, Any]:
         """The reasons as plain values, with the titles of the items; ids are those of the data."""
@@ -65,11 +69,13 @@ class Explanation(tuple[float, Reasons]):
             return [{"item": item, "title": model.title(names.row(item)), kind: share} for item, share in reasons]
 
         features = [{"feature": name, "logit": share} for name, share in self.because_of]
+        judged = [{"number": name, "logit": share} for name, share in self.recalibrated_by]
         return {
             "because": listed("logit", self.liked_because),
             "considered_because": listed("share", self.considered_because),
             "by_popularity": self.by_popularity,
             **({"because_of": features} if features else {}),
+            **({"recalibrated_by": judged} if judged else {}),
         }
 
     @property
@@ -133,7 +139,10 @@ def explain_item(model: Model, user: OneUser, item: int, N: int, names: Names) -
 
     because = [(name, share) for name, share in largest(led) if share > 0.0]
     features = share_of_features(model, user.side, item)[:N]
-    return Explanation(float(probability[0]), largest(shares), considered, because, 1.0 - float(led.sum()), features)
+    x = float(moderated_logit(mean, model.variance_scale * variance)[0])
+    judged = list(model.recalibration.parts(x, covariates and {name: z[0] for name, z in covariates.items()}).items())
+    by_popularity = 1.0 - float(led.sum())
+    return Explanation(float(probability[0]), largest(shares), considered, because, by_popularity, features, judged)
 
 
 def share_of_features(model: Model, users: Side, item: int) -> FeatureReasons:

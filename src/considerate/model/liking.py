@@ -27,9 +27,10 @@ INTERVAL = 1.6448536269514722  # standard deviations on either side that hold 90
 STRUCTURAL, POSTERIOR = "structural", "posterior"
 INTERVALS = (STRUCTURAL, POSTERIOR)  # kinds of interval
 LEAST_SLOPE, MOST_SLOPE = 0.01, 4.0  # of a recalibration; pairs that are told apart without error would have no end
-COVARIATES = ("log_popularity", "lift", "log_likes")  # log pi_n, log(w_mn / p_n), log(1 + d_m)
+COVARIATES = {"log_popularity": "log popularity", "lift": "lift", "log_likes": "log(1 + likes of the user)"}  # in words
 
 Floats = NDArray[np.float64]
+Known = Mapping[str, NDArray[Any]] | None  # covariates of pairs, by name
 
 
 def sigmoid(a: NDArray[Any]) -> NDArray[Any]:
@@ -84,7 +85,7 @@ class Covariate(NamedTuple):
     high: float
 
     def term(self, values: NDArray[Any]) -> Floats:
-        """What it adds to the logit."""
+        """The term that it adds to the logit."""
         inside = np.clip(np.asarray(values, np.float64), self.low, self.high) - self.centre
         return np.where(np.isnan(inside), 0.0, self.weight * inside)
 
@@ -111,6 +112,7 @@ class Recalibration:
     stale: bool = False  #: whether the model was fitted anew since
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "covariates", dict(sorted(self.covariates.items())))  # a sum has one order
         if not (math.isfinite(self.slope) and math.isfinite(self.shift) and self.slope > 0.0):
             raise UsageError(
                 f"a recalibration of slope {self.slope} and shift {self.shift}; both must be finite, the slope above 0."
@@ -134,7 +136,7 @@ class Recalibration:
 
     @classmethod
     def parse(cls, given: Any) -> Recalibration:
-        """What `to_dict` gave, now or before there were covariates; ValueError where it cannot be that."""
+        """Parse the result of `to_dict`, of now or of 0.3; ValueError where it is something else."""
         if isinstance(given, dict) and given.keys() == {"slope", "shift"}:
             given = cls(1.0, 0.0).to_dict() | given
         if not isinstance(given, dict) or given.keys() != {field.name for field in fields(cls)}:
@@ -177,13 +179,29 @@ class Recalibration:
                 answer = answer + covariate.term(covariates[name])
         return np.asarray(answer)
 
+    def parts(self, x: float, covariates: Known = None) -> dict[str, float]:
+        """Terms that slope and shift, and each covariate, add to the logit of one pair; none where nothing changes."""
+        if self.changes_nothing:
+            return {}
+        terms = {COVARIATES[name]: float(one.term((covariates or {})[name])) for name, one in self.covariates.items()}
+        return {"slope and shift": self.slope * x + self.shift - x} | terms
+
+    def sentence(self) -> str:
+        """The correction in words."""
+        if self.changes_nothing:
+            return "as the likes alone give it"
+        terms = "".join(f", {one.weight:+.3g} x {COVARIATES[name]}" for name, one in self.covariates.items())
+        shift = self.shift - sum(one.weight * one.centre for one in self.covariates.values())
+        pairs = f", by {self.pairs:,} judged pairs ({self.weighting})" if self.pairs else ""
+        stale = "; stale, as the model was fitted anew since" if self.stale else ""
+        return f"its logit x {self.slope:.3g}, {shift:+.3g}{terms}{pairs}{stale}"
+
     def apply(self, p: NDArray[Any], covariates: Mapping[str, NDArray[Any]] | None = None) -> Floats:
         """p' of probabilities."""
         return np.asarray(sigmoid(self.line(logit(p), covariates)))
 
 
 UNCHANGED = Recalibration()
-Known = Mapping[str, NDArray[Any]] | None  # covariates of pairs, by name
 
 
 class Liking(NamedTuple):

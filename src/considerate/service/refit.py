@@ -23,6 +23,7 @@ from considerate.data.features import FeatureTable
 from considerate.data.known_tables import PairTable, StoredLimits, read_pairs
 from considerate.data.vocabulary import Vocabulary, match_rows
 from considerate.errors import ConsiderateError, UsageError
+from considerate.evaluation.recalibration import JudgedPairs, recalibrate
 from considerate.fitting.update import UpdateOptions, updated
 from considerate.model.file import load_model, save_model, save_sharded
 from considerate.model.model import LearnedEvents, Model
@@ -32,6 +33,7 @@ from considerate.model.users import Users
 from considerate.recommender import Recommender
 from considerate.service.event_likes import Keys, LikesAfter, LikesBefore, apply_events
 from considerate.service.events import EventLog, EventStore
+from considerate.service.honesty import ENOUGH, MOST_EVENTS, MOST_PAIRS
 from considerate.service.scoring import MOST_CONSIDERED
 from considerate.service.state import file_signature
 from considerate.storage.filesystems import scratch_folder
@@ -96,6 +98,7 @@ class Refit:
             new = update(model, after, kept, trained, days_since(log, model.events.up_to(self.store.identity)))
         else:
             new = fit_anew(old, model, likes, after.weighted(kept), self._considered(after, learned.considered))
+        new = with_recalibration(new, model, self.store)
         path = os.path.realpath(self.model)
         with scratch_folder(os.path.dirname(path)) as folder:
             beside = os.path.join(folder, "model")
@@ -202,7 +205,31 @@ def fit_anew(
     )
     new = fitted.model_
     titles = find_titles(new.item_ids, [(before.item_ids, before.titles), (model.item_ids, model.titles)])
-    return replace(new, titles=titles, recalibration=model.recalibration)
+    return replace(new, titles=titles)
+
+
+def with_recalibration(new: Model, old: Model, store: EventStore) -> Model:
+    """The new model with a recalibration, if the old one has one: by the pairs that users judged since the old one was
+    trained, or where these are few, the old one's, marked stale."""
+    if old.recalibration.changes_nothing:
+        return new
+    stale = replace(
+        new,
+        recalibration=replace(old.recalibration, stale=True),
+        structure=old.structure,
+        reliability=old.reliability,
+    )
+    pairs = store.judged(old.events.up_to(store.identity), MOST_PAIRS, MOST_EVENTS)
+    if len(pairs) < ENOUGH:
+        return stale
+    users = old.user_names().rows(np.array([pair.user for pair in pairs], object), unknown=True)
+    items = old.item_names().rows(np.array([pair.item for pair in pairs], object), unknown=True)
+    known, liked = (users >= 0) & (items >= 0), np.array([pair.liked for pair in pairs])
+    judged = JudgedPairs.of(old, users[known], items[known], liked[known])
+    if len(judged) < ENOUGH or judged.liked.all() or not judged.liked.any():
+        return stale
+    found = recalibrate(judged, old.recalibration.equal_classes, old.plan.seed)
+    return replace(new, **vars(found))
 
 
 def find_titles(ids: Vocabulary, known: list[tuple[Vocabulary, Titles | None]]) -> Titles | None:

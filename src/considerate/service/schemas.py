@@ -97,12 +97,28 @@ class ConsideredReason(msgspec.Struct):
     share: float
 
 
+class FeatureReason(msgspec.Struct):
+    """A feature of the item, and what it adds to the logit of p(like)."""
+
+    feature: str
+    logit: float
+
+
+class JudgedReason(msgspec.Struct):
+    """A number that the recalibration reads, and what judged pairs let it add to the logit of p(like)."""
+
+    number: str
+    logit: float
+
+
 class Why(msgspec.Struct):
     """Why an item is recommended."""
 
     because: list[LikedReason]
     considered_because: list[ConsideredReason]
     by_popularity: float  # the share of popularity in the chance to meet the item
+    because_of: list[FeatureReason] | UnsetType = UNSET  # of a model with features
+    recalibrated_by: list[JudgedReason] | UnsetType = UNSET  # of a recalibrated model
 
 
 class RecommendedItem(msgspec.Struct):
