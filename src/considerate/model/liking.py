@@ -91,7 +91,7 @@ class Covariate(NamedTuple):
 
 
 def _is_number(value: Any) -> bool:
-    return type(value) in (int, float) and math.isfinite(value)
+    return type(value) in (int, float) and abs(value) <= 1e300  # not NaN either
 
 
 @dataclass(frozen=True)
