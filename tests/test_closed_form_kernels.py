@@ -101,7 +101,7 @@ def test_corrections_of_edges_are_what_a_pass_would_take_from_alpha(graph):
     np.testing.assert_allclose(found, np.stack([chance, chance * curvature], axis=1), rtol=1e-6)
     assert (found[items == 3] == 0).all()
     assert found.max() > 0.01
-    users = estimator.shares.add_up(q.users, graph.by_user, graph.user_blocks, run_serially)
+    users = estimator.shares.add_up(q.users, graph.user_blocks, run_serially)
     edges = np.lexsort((at[0], items))  # by item
     nobody = Shares.empty(np.empty(0), 9)
     groups = estimator.grouping.of(q.items)

@@ -51,6 +51,7 @@ from considerate.inference.hidden import (
     consideration,
     correct_head,
     popularity_weights,
+    user_offset,
 )
 from considerate.inference.hidden.consideration import WalkSteps
 from considerate.inference.sweep import InMemory, State, initial_side, initial_state
@@ -175,11 +176,12 @@ def in_memory(kind: str, settings: FitPlan, resident: str = USERS) -> Fitted:
     graph, settings = graph_of(resident), replace(settings, hidden=kind)
     with LocalBackend(1) as backend:
         args = (graph.by_user, graph.user_blocks, pi(graph), NEGATIVES)
+        extra = user_offset(graph.by_user, pi(graph), settings)
         if kind == "sampled":
             estimator: Any = Sampled(*args, settings.seed)
         else:
-            estimator = Expected(*args, settings.offset, GROUPS, run_serially)
-        return swept(InMemory(graph, estimator, settings, backend))
+            estimator = Expected(*args, settings.offset, GROUPS, run_serially, user_offset=extra)
+        return swept(InMemory(graph, estimator, settings, backend, user_offset=extra))
 
 
 def assert_same(one: Fitted, two: Fitted) -> None:

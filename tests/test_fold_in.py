@@ -94,13 +94,14 @@ def test_what_is_made_of_the_items_is_made_once(
     monkeypatch.setattr(Grouping, "regroup", lambda *args: (made.append("groups"), regroup(*args))[1])
     monkeypatch.setattr(Saturation, "__init__", lambda *args: (made.append("table"), table(*args))[1])
     row, column = sp.csr_matrix(matrix()[7]), sp.csr_matrix(matrix()[:, 9].T)
+    others = matrix()[:4].toarray().argmin(axis=1)  # an item of each that was not liked
     for _ in range(2):
         model.fold_in([3, 4])
         model.recommend_for([3, 4])
         model.recommend(0, row, recalculate_user=True)
         model.explain(0, 1, row)
         model.partial_fit_users([7], row)
-        model.recalibrate([0, 1, 2, 3], [0, 1, 2, 3], [1, 0, 1, 0])
+        model.recalibrate([0, 1, 2, 3], others, [1, 0, 1, 0])
         model.similar_items(9, recalculate_item=True, item_users=column)
     assert sorted(made) == ["groups", "table"]
     assert same(model.model_, replace(model.model_))

@@ -22,7 +22,7 @@ from considerate.distributed.partitions.inner import InnerBroadcast
 from considerate.distributed.pools import LocalPool
 from considerate.distributed.runners import gather, make_runner
 from considerate.errors import UsageError
-from considerate.inference.hidden import Sampled, popularity_weights
+from considerate.inference.hidden import Sampled, popularity_weights, user_offset
 from considerate.inference.posterior import Gamma
 from considerate.inference.sweep import State
 from considerate.parameters import FitPlan
@@ -118,8 +118,10 @@ class Visits:
 
     @property
     def prior(self) -> naive.Prior:
-        s = self.settings
-        return naive.Prior(s.offset, s.weight, s.prior_shape, s.prior_rate)
+        s, graph = self.settings, self.graph
+        extra = user_offset(graph.by_user, popularity_weights(graph.by_item.degrees, 1.0), s)
+        offset = s.offset + (np.zeros(graph.user_count) if extra is None else extra.astype(float))
+        return naive.Prior(offset, s.weight, s.prior_shape, s.prior_rate)
 
 
 @pytest.mark.parametrize("kind", ["sampled", "expected"])

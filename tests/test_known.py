@@ -14,12 +14,11 @@ import naive
 import naive_draws
 from considerate.data.graph import Adjacency, Graph, run_serially
 from considerate.data.known import Known, Rules
-from considerate.inference.hidden import Consideration, Draws, Expected, Sampled
+from considerate.inference.hidden import Consideration, Draws, Expected, Sampled, user_offset
 from considerate.inference.hidden.saturation import Saturation
 from considerate.inference.posterior import Side
-from considerate.inference.sweep import InMemory
 from considerate.parameters import FitPlan
-from test_inference import BACKEND, FixedDraw, Problem, biases, check_row, kinds, planted, states, update_items, weights
+from test_inference import FixedDraw, Problem, biases, check_row, kinds, planted, states, update_items, weights
 
 
 def rows_of(matrix: np.ndarray) -> Adjacency:
@@ -184,24 +183,9 @@ def test_temperatures_leave_out_what_is_known():
 
 @dataclass(frozen=True)
 class KnownProblem(Problem):
-    """With what is known of H, and the offsets of users of whom more than c d_m is."""
+    """With what is known of H."""
 
     known: Known = field(default_factory=Known)
-
-    @property
-    def runner(self) -> InMemory:
-        return InMemory(self.graph, self.estimator, self.settings, BACKEND, user_offset=self.extra)
-
-    @property
-    def extra(self) -> np.ndarray:
-        found = self.known.user_offset(self.graph.by_user.degrees, self.settings.negatives)
-        assert found is not None
-        assert found.any()
-        return found
-
-    @property
-    def prior(self) -> naive.Prior:
-        return replace(super().prior, offset=self.settings.offset + self.extra.astype(np.float64))
 
     @property
     def pairs(self) -> tuple[np.ndarray, np.ndarray]:
@@ -215,7 +199,7 @@ class KnownProblem(Problem):
         return np.where(considered > 0, 1.0, np.where(impossible > 0, 0.0, super().considered))
 
     def xi(self, users: naive.Factor, items: naive.Factor) -> np.ndarray:
-        _, square = naive.logit_moments(users, items, self.prior.offset)
+        _, square = naive.logit_moments(users, items, self.offsets)
         if not isinstance(self.estimator, Expected):
             return naive.best_xi(square)
         own = self.g + self.pairs[0]  # those known keep a xi of their own, as likes do
@@ -231,14 +215,17 @@ def known_problem(kind: str, user_bias: bool, weight: float, users: int = 16, it
     known = Known(rows_of(considered), rows_of(impossible))
     plan = FitPlan(factors=2, negatives=1.5, likelihood_weight=weight, user_bias=user_bias, precision_delay=3)
     pi = graph.by_item.degrees.astype(np.float64)
+    extra = user_offset(graph.by_user, pi, plan, known)
+    assert extra is not None
+    assert extra.min() < 0.0 < extra.max(), "users of whom more than c d_m is known, and others who run out of items"
     if kind == "expected":
         likes = (graph.by_user, graph.user_blocks)
-        estimator = Expected(*likes, pi, 1.5, plan.offset, 3, run_serially, known=known)
+        estimator = Expected(*likes, pi, 1.5, plan.offset, 3, run_serially, known=known, user_offset=extra)
     else:
         drawn = Sampled(graph.by_user, graph.user_blocks, pi, 1.5, 5, known=known).draw(1)
         drawn = Adjacency(drawn.starts, np.concatenate([np.sort(drawn.row(m)) for m in range(users)]))
         estimator = FixedDraw(drawn, graph.item_count, run_serially)
-    return KnownProblem(graph, estimator, plan, known)
+    return KnownProblem(graph, estimator, plan, extra, known)
 
 
 @kinds
@@ -272,7 +259,7 @@ def test_each_update_with_what_is_known_is_the_argmax_of_the_bound(kind, user_bi
     stepped = p.runner.update_users(terms, q, 1.0).side
     xi, g, h = p.xi(users, items), p.g, p.considered
     new = naive.Factor.of(stepped)
-    for row in (int(p.extra.argmin()), 5):
+    for row in (int(p.user_offset.argmin()), 5):
         value = lambda f: sum(naive.bound_terms(f, items, taus, g, h, p.prior, xi).values())  # noqa: E731
         check_row(users, new, row, value, user_bias)
     q = replace(q, users=stepped)
@@ -299,7 +286,7 @@ def test_an_update_that_counts_known_pairs_in_the_groups_too_is_caught():
     wrong = {
         "known twice": (h + considered * line, p.prior, twice),
         "impossible counted": (h + impossible * line, p.prior, counted),
-        "one offset": (h, replace(p.prior, offset=p.settings.offset), p.extra.argmin()),
+        "one offset": (h, replace(p.prior, offset=p.settings.offset), p.user_offset.argmin()),
     }
     for name, (wrong_h, prior, row) in {"right": (h, p.prior, twice), **wrong}.items():
         offset = np.broadcast_to(prior.offset, len(g))[row]

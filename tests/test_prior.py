@@ -18,7 +18,7 @@ from considerate.inference.prior import Prior, Priors
 from considerate.inference.sweep import InMemory, State, initial_state
 from considerate.kernels import reference
 from considerate.kernels.threads import LocalBackend
-from considerate.model.predict import FoldIn
+from considerate.model.predict import FoldIn, Passing
 from considerate.parameters import FitPlan
 from test_inference import Problem, as_rows, check_row, kinds, planted, problem, start, states, update_items
 
@@ -72,7 +72,7 @@ class WithMeans(WithPriors):
 
 def with_priors(kind: str, precisions: bool, graph: Graph | None = None) -> WithPriors:
     p = problem(kind, True, 1.5, graph=graph)
-    return (WithPriors if precisions else WithMeans)(p.graph, p.estimator, p.settings)
+    return (WithPriors if precisions else WithMeans)(p.graph, p.estimator, p.settings, p.user_offset)
 
 
 def begin(p: WithPriors) -> State:
@@ -185,8 +185,8 @@ def test_a_new_row_without_likes_has_its_own_prior():
     q = states(p, 10)[-1].posterior
     fold_in = FoldIn(q, p.estimator.weights, p.settings)
     own, nothing = prior_of(3, 2, True), Adjacency(np.zeros(4, np.int64), np.empty(0, np.int32))
-    temperature = np.ones(len(q.users))
-    for side in (fold_in.users(nothing, own), fold_in.items(nothing, q.users, 0 * temperature, np.ones(3), own)):
+    nobody_passes = Passing(np.zeros(len(q.users)))
+    for side in (fold_in.users(nothing, own), fold_in.items(nothing, q.users, nobody_passes, np.ones(3), own)):
         np.testing.assert_allclose(side.mean, own.mean[:, :2], rtol=1e-5)
         np.testing.assert_allclose(side.variance, 1 / own.precision[:, :2], rtol=1e-5)
         np.testing.assert_allclose(side.biases, (own.bias_mean, 1 / own.bias_precision), rtol=1e-5)

@@ -19,7 +19,7 @@ from considerate.distributed.backends.out_of_core import OutOfCore
 from considerate.errors import UsageError
 from considerate.evaluation.scorer import ModelScorer
 from considerate.fitting.session import FitRequest
-from considerate.inference.hidden import Consideration, Draws, Sampled
+from considerate.inference.hidden import Consideration, Draws, Sampled, user_offset
 from considerate.inference.posterior import Gamma, Precisions, Side
 from considerate.kernels import reference
 from considerate.kernels.threads import LocalBackend
@@ -238,11 +238,14 @@ def test_the_score_follows_what_is_drawn(tilt: float, consideration: str) -> Non
     """logit p(g = 1) = a + log r; with r proportional to w exp(t B-) and t = 1 that is log(w s) up to a constant."""
     fitted = made(tilt=tilt, consideration=consideration, sharpness=1, sweeps=6).fit(several_parts()[:400, :120])
     model, users = fitted.model_, np.arange(0, 400, 7)
+    liked = model.users.whole().liked
     mean = model.columns.means(model.posterior.users, users).astype(np.float64)
     log_w = model.log_popularity + 0.0 * mean
     if model.consideration is not None:
-        log_w += model.consideration.log_ratios(model.users.whole().liked.take(users))
-    s = special.expit(mean + model.plan.offset)
+        log_w += model.consideration.log_ratios(liked.take(users))
+    extra = user_offset(liked, model.fold_in.weights, model.plan)
+    assert extra is not None, "some users run out of items"
+    s = special.expit(mean + model.plan.offset + extra[users, None])
     wanted = mean + log_w + (tilt * np.log(1 - s) if tilt > 0 else -tilt * np.log(s))
     weights = {"popularity": 1.0, "lift": None if model.consideration is None else 1.0}
     scorer = ModelScorer(model, **weights)

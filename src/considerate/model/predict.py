@@ -28,6 +28,7 @@ from considerate.parameters import FitPlan
 
 PAIRS = 1 << 14  # whose covariances are read together
 STRIP = 16  # items that the kernel scores side by side
+STILL = 1e-4  # a new user's vector that moves less in a round has arrived
 
 
 def logit_moments(
@@ -199,12 +200,14 @@ class FoldIn:
         terms, extra = self._user_terms(liked, blocks, known)
         means = self.posterior.precisions.means_of(USERS)
         constants = PassConstants.of(self.plan, means, prior=prior, user_offset=extra)
+        moving = np.arange(liked.rows)  # each stops by itself: the answer does not depend on who else is asked for
         for _ in range(self.rounds):
             kernel_pass = side_pass(users, self.posterior.items, liked, terms, constants, own_is_user=True)
             new = update_side(kernel_pass, users, blocks, run_serially).side
-            moved = float(np.abs(new.mean - users.mean).max(initial=0.0))
-            users = new
-            if moved < 1e-4:
+            moved = np.abs(new.mean - users.mean).max(axis=1, initial=0.0)
+            users.put(moving, new.take(moving))
+            moving = moving[moved[moving] >= STILL]
+            if not len(moving):
                 break
         return users
 

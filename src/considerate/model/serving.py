@@ -96,6 +96,13 @@ class Ranker:
         base = utility(self.model.items.biases[0][items], self.model.log_popularity[items], self.popularity)
         return base if self.excluded is None else np.where(self.excluded[items], np.float32(-np.inf), base)
 
+    @property
+    def reads_likes(self) -> bool:
+        """Whether the users' likes have a part in their lists."""
+        options = self.options
+        by_likes = bool(self.lift) or options.filter_already_liked_items or self.model.plan.tilt != 0.0
+        return by_likes or options.score == "p_like"
+
     def check_likes_known(self) -> None:
         """A warning, or an error if lift was asked for, where the model was saved without the likes that it needs."""
         if self.lift != 0.0:
@@ -294,7 +301,6 @@ def recommend_lists(
     else:
         users, local = model.users.some(keys)
         side = users.side
-        needs_likes = ranker.lift or ranker.options.filter_already_liked_items or ranker.options.score == "p_like"
         if liked is None:
             ranker.check_likes_known()
             if ranker.options.filter_already_liked_items and not model.users.knows_likes:
@@ -302,7 +308,7 @@ def recommend_lists(
                     "this model was saved without likes, so what a user has liked is not filtered; give user_items.",
                     stacklevel=3,
                 )
-            liked = users.liked.take(local) if needs_likes else None
+            liked = users.liked.take(local) if ranker.reads_likes else None
     limits = None if model.limits is None else ranker.limits_of(ranker.users.rows(userid, unknown=True).reshape(-1))
     batch = UserBatch(side, local, keys, liked, limits=limits, folded=user_items is not None)
     ids, scores = ranker.rank(batch, threads)
