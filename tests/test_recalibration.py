@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,9 @@ from considerate.cli import app
 from considerate.errors import DataError, ModelFileError, UsageError
 from considerate.evaluation.calibration import EQUAL, class_weights, reliability
 from considerate.evaluation.recalibration import (
+    MOST_SHARED,
     PRIOR_VARIANCE,
+    Ends,
     JudgedPairs,
     chosen_fit,
     fit_covariates,
@@ -24,6 +27,7 @@ from considerate.evaluation.recalibration import (
     held_out_logits,
     structural_variance,
 )
+from considerate.inference.posterior import Side
 from considerate.model.liking import (
     LEAST_SLOPE,
     MOST_SLOPE,
@@ -152,6 +156,18 @@ def test_many_pairs_give_the_truth_and_few_change_little() -> None:
     assert few.slope == pytest.approx(line.slope, abs=3.0 * np.sqrt(PRIOR_VARIANCE))
 
 
+@pytest.mark.parametrize(("slope", "bound"), [(12.0, MOST_SLOPE), (-2.0, LEAST_SLOPE)])
+def test_weights_and_shift_are_best_for_a_bounded_slope(slope: float, bound: float) -> None:
+    """The shift has no prior, so at the most probable one the mean of p' is that of what was seen."""
+    pairs = judged(4000)
+    random, lift = np.random.default_rng(1), pairs.covariates["lift"]
+    x = 0.3 * pairs.x + 0.2 * lift + 0.5
+    pairs = replace(pairs, x=x, liked=random.random(4000) < special.expit(1.5 + slope * x + lift))
+    found = fit_covariates(pairs)
+    assert found.slope == bound
+    assert found.apply(special.expit(x), pairs.covariates).mean() == pytest.approx(pairs.liked.mean(), abs=1e-6)
+
+
 def test_covariates_are_clipped_to_the_range_seen_and_unknown_ones_count_as_the_mean() -> None:
     recalibration = Recalibration(1.0, 0.0, {"lift": Covariate(0.5, 1.0, -1.0, 2.0)})
     found = recalibration.line(np.zeros(4), {"lift": np.array([-9.0, 2.0, 9.0, np.nan])})
@@ -201,13 +217,19 @@ def with_effects(users: int, items: int, each: int, s_user: float, s_item: float
     return JudgedPairs(user, item, random.random(len(x)) < special.expit(x + difference), x)
 
 
-def test_structural_variance_is_found_where_pairs_are_many() -> None:
-    """The estimate is of first order in the variance, and p' is moderated by it: about a quarter too low at 1."""
-    for s_user, s_item in ((0.5, 0.1), (0.1, 0.5)):
-        found = structural_variance(with_effects(1500, 300, 30, s_user, s_item), UNCHANGED)
-        assert found.user == pytest.approx(s_user, rel=0.35, abs=0.03)
-        assert found.item == pytest.approx(s_item, rel=0.35, abs=0.03)
-        assert found.total == pytest.approx(STRUCTURE.total), "what is not shared stays with the pairs"
+@pytest.mark.parametrize(("s_user", "s_item"), [(0.5, 0.1), (0.1, 0.5), (0.9, 0.7), (2.0, 0.4)])
+def test_structural_variance_is_found_where_pairs_are_many(s_user: float, s_item: float) -> None:
+    pairs = with_effects(3000, 400, 30, s_user, s_item)
+    found = structural_variance(pairs, fit_line(pairs))
+    assert found.user == pytest.approx(s_user, rel=0.12, abs=0.03)
+    assert found.item == pytest.approx(s_item, rel=0.15, abs=0.03)
+    assert found.total == pytest.approx(max(STRUCTURE.total, found.user + found.item)), "the rest stays with the pairs"
+
+
+def test_users_who_like_all_or_nothing_have_an_end() -> None:
+    users = np.repeat(np.arange(400), 30)
+    pairs = JudgedPairs(users, users, users % 2 == 0, np.zeros(len(users)))
+    assert 5.0 < structural_variance(pairs, UNCHANGED).user <= MOST_SHARED
 
 
 def test_few_pairs_leave_the_constants() -> None:
@@ -217,22 +239,26 @@ def test_few_pairs_leave_the_constants() -> None:
     assert alone.user == STRUCTURE.user
 
 
-def test_what_the_posterior_knows_of_is_not_structure() -> None:
-    """Users' vectors drawn from their posterior: with it the shared variance is near zero, without it it is not."""
-    from considerate.evaluation.recalibration import Ends, _component
-    from considerate.inference.posterior import Side
-
+@pytest.mark.parametrize("full", [False, True])
+def test_what_the_posterior_knows_of_is_not_structure(full: bool) -> None:
+    """Users' vectors and biases drawn from their posterior: with it no variance is left, without it much is."""
     random = np.random.default_rng(3)
-    users, items, each = 3000, 50, 20
-    side, other = Side.constant(users, 4, 0.25, None), Side.constant(items, 4, 1e-9, 1e-9)
-    other.mean[:] = random.normal(1, 0.3, (items, 4))
-    vectors = random.normal(0, 0.5, (users, 4))
+    users, items, each = 4000, 50, 20
+    root = np.array([[0.5, 0.0, 0.0], [0.5 * full, 0.5, 0.0], [0.5 * full, 0.5 * full, 0.5]])
+    side = Side.of(
+        np.zeros((users, 3)), np.tile(np.diag(root @ root.T), (users, 1)), [np.zeros(users), np.full(users, 0.3)]
+    )
+    if full:
+        side = replace(side, covariance=np.tile((root @ root.T)[np.tril_indices(3)].astype(np.float32), (users, 1)))
+    other = Side.of(random.normal(0.6, 0.6, (items, 3)), np.full((items, 3), 1e-9))
     user, item = np.repeat(np.arange(users), each), random.integers(0, items, users * each)
-    liked = random.random(len(user)) < special.expit((vectors[user] * other.mean[item]).sum(axis=1))
-    r, v = liked - 0.5, np.full(len(user), 0.25)
-    with_posterior, _ = _component(r, v, user, (Ends(side, user), Ends(other, item)), 1.0)
-    without, _ = _component(r, v, user, None, 1.0)
-    assert abs(with_posterior) < 0.4 * abs(without)
+    vectors, bias = random.normal(size=(users, 3)) @ root.T, random.normal(0, np.sqrt(0.3), users)
+    liked = random.random(len(user)) < special.expit((vectors[user] * other.mean[item]).sum(axis=1) + bias[user])
+    pairs = JudgedPairs(user, item, liked, np.zeros(len(user)), ends=(Ends(side, user), Ends(other, item)))
+    known = structural_variance(pairs, UNCHANGED)
+    unknown = structural_variance(replace(pairs, ends=None), UNCHANGED)
+    assert known.user < 0.12
+    assert unknown.user > 0.3
 
 
 # --- In the model ---

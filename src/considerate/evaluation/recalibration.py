@@ -11,15 +11,19 @@ so that few pairs change little. The covariates go where they raise the log loss
 PRIOR_VARIANCE was chosen on validation draws alone (`python -m studies.recalibration --validate`): the largest of those
 tried by which 50, 100 or 300 pairs raised the mean log loss of others by at most .002 over the line's.
 
-Structural variance: let r = liked - p' and v = p' (1 - p'). If the true logits of all pairs of a user differ from the
-model's by one amount of variance s, two of these pairs have E[r_i r_j] = v_i v_j (s + slope^2 cov_ij) about, where
-cov_ij is the posterior's covariance of their logits. So over the pairs i, j of each user
+Structural variance: let r = liked - p'. The true logits of all pairs of a user differ from the model's by one amount of
+variance s, those of an item by another. p' is the mean of sigma(true logit), so a step of the true logit moves it by
+
+    v = p' (1 - p') / sqrt(1 + pi t / 8),    t = slope^2 var(logit) + s_user + s_item
+
+Two pairs i, j of a user have E[r_i r_j] = v_i v_j (s + slope^2 cov_ij) about, where cov_ij is the covariance of their
+logits by the posterior of the user. So over the pairs of each user
 
     s = sum of (r_i r_j - slope^2 v_i v_j cov_ij) / sum of v_i v_j
 
-and the same for items. It is averaged with the constant of `liking.STRUCTURE` by precision. Where both come out lower
-than the constants, the rest is kept as the variance of single pairs: a pair is judged once, so nothing says that it is
-gone.
+and the same for items, again and again until t stays. It is averaged with the constant of `liking.STRUCTURE` by
+precision. Where both come out lower than the constants, the rest is kept as the variance of single pairs: a pair is
+judged once, so nothing says that it is gone.
 """
 
 from __future__ import annotations
@@ -50,7 +54,7 @@ from considerate.model.liking import (
     sigmoid,
 )
 from considerate.model.model import Model
-from considerate.model.predict import logit_moments
+from considerate.model.predict import covariances, logit_moments
 from considerate.model.reliability import EQUAL, LikeReliability
 
 PRIOR_VARIANCE = 0.05
@@ -60,6 +64,8 @@ FAMILIAR = 0.3  # prior standard deviation of a structural variance about its co
 AGAINST = -3.0  # standard errors below zero at which a slope is refused
 STREAM = 0xCA1B  # of the draw of the folds
 STEPS = 100  # of Newton, at most
+ROUNDS = 20  # of the structural variance, at most
+MOST_SHARED = 10.0  # variance that pairs share: users who like all or nothing would have no end
 Floats = NDArray[np.float64]
 Rows = NDArray[np.int64]
 
@@ -226,8 +232,11 @@ def fit_covariates(judged: JudgedPairs, weights: str | None = None, variance: fl
     A = np.append((columns - centre) / scale, np.ones((len(judged), 1)), axis=1)
     prior, precision = np.zeros(A.shape[1]), np.full(A.shape[1], 1.0 / variance)
     prior[0], precision[-1] = line.slope * scale[0], 0.0
-    at, _ = _most_probable(A, judged.liked.astype(np.float64), _weights(judged, weights), prior, precision)
+    y, w = judged.liked.astype(np.float64), _weights(judged, weights)
+    at, _ = _most_probable(A, y, w, prior, precision)
     slope = float(np.clip(at[0] / scale[0], LEAST_SLOPE, MOST_SLOPE))
+    if slope != at[0] / scale[0]:
+        at[1:], _ = _most_probable(A[:, 1:], y, w, prior[1:], precision[1:], slope * scale[0] * A[:, 0])
     covariates = {
         name: Covariate(float(weight), float(values.mean()), float(values.min()), float(values.max()))
         for (name, values), weight in zip(numbers.items(), at[1:-1] / scale[1:])
@@ -321,37 +330,68 @@ def _most_probable(
 def structural_variance(judged: JudgedPairs, found: Recalibration) -> StructuralVariance:
     """The constants, moved by what judged pairs say, as far as these can be relied on; the total does not fall."""
     p = found.apply(sigmoid(judged.x), judged.covariates)
-    r, v = judged.liked - p, p * (1.0 - p)
-    values = {}
-    for name, groups, side in (("user", judged.users, 0), ("item", judged.items, 1)):
-        ends = None if judged.ends is None else (judged.ends[side], judged.ends[1 - side])
-        estimate = _component(r, v, groups, ends, judged.scale * found.slope**2)
-        values[name] = _shrunk(*estimate, getattr(STRUCTURE, name))
+    noise, posterior, scale = p * (1.0 - p), np.zeros(len(p)), judged.scale * found.slope**2
+    if judged.ends is not None:
+        users, items = judged.ends
+        posterior = scale * logit_moments(users.side, items.side, users.rows, items.rows)[1].astype(np.float64)
+    values = {"user": STRUCTURE.user, "item": STRUCTURE.item}
+    for _ in range(ROUNDS):
+        before, v = values, noise / np.sqrt(1.0 + (np.pi / 8.0) * (posterior + sum(values.values())))
+        values = {
+            name: _shrunk(*_component(judged.liked - p, v, noise, group, scale), getattr(STRUCTURE, name))
+            for name, group in (("user", Group.of(judged, 0)), ("item", Group.of(judged, 1)))
+        }
+        if max(abs(values[name] - before[name]) for name in values) < 1e-4:
+            break
     return StructuralVariance(**values, pair=max(0.0, STRUCTURE.total - sum(values.values())))
 
 
-def _component(r: Floats, v: Floats, groups: Rows, ends: tuple[Ends, Ends] | None, scale: float) -> tuple[float, float]:
-    """(estimate, standard error) of the variance that the pairs of a group share; infinite where no group has two.
+@dataclass(frozen=True)
+class Group:
+    """Judged pairs by their user, or by their item."""
 
-    Of two pairs of a user the posterior's covariance is the user's variance times the means of both items.
-    """
-    _, first, group = np.unique(groups, return_index=True, return_inverse=True)
+    of_pair: Rows  # the group of each pair
+    first: Rows  # a pair of each group
+    ends: tuple[Ends, Ends] | None  # the side that the group is of, and the other
 
-    def over_pairs(values: Floats) -> Floats:  # [groups] sum of values_i values_j over the pairs i, j of a group
-        return np.asarray(np.bincount(group, values) ** 2 - np.bincount(group, values**2))
+    @classmethod
+    def of(cls, judged: JudgedPairs, side: int) -> Group:
+        """The pairs by their end on a side."""
+        rows = (judged.users, judged.items)[side]
+        _, first, of_pair = np.unique(rows, return_index=True, return_inverse=True)
+        return cls(of_pair, first, None if judged.ends is None else (judged.ends[side], judged.ends[1 - side]))
 
-    excess, room = over_pairs(r), over_pairs(v)
-    if ends is not None:
-        own, other = ends
-        variance = scale * own.side.variance[own.rows[first]].astype(np.float64)
-        for k in range(variance.shape[1]):
-            excess -= variance[:, k] * over_pairs(v * other.side.mean[other.rows, k])
+    def over_pairs(self, a: Floats, b: Floats) -> Floats:
+        """[groups] sum of a_i b_j over all pairs i, j of a group, but for i = j."""
+        sums, single = (np.bincount(self.of_pair, values) for values in (a, a * b))
+        return np.asarray(sums * (sums if b is a else np.bincount(self.of_pair, b)) - single)
+
+    def known(self, v: Floats) -> Floats:
+        """[groups] sum of v_i v_j cov_ij: of two pairs of a user cov is that of u'v_i and u'v_j, and the bias's."""
+        if self.ends is None:
+            return np.zeros(len(self.first))
+        own, other = self.ends
+        side = own.side.take(own.rows[self.first])
+        answer = side.biases[1].astype(np.float64) * self.over_pairs(v, v)
+        for k in range(side.factors):
+            term = v * other.side.mean[other.rows, k]
+            answer += side.variance[:, k] * self.over_pairs(term, term)
+        if side.covariance is not None:
+            for i, j, values in zip(*np.tril_indices(side.factors, -1), covariances(side).T):
+                answer += 2.0 * values * self.over_pairs(*(v * other.side.mean[other.rows, k] for k in (i, j)))
+        return answer
+
+
+def _component(r: Floats, v: Floats, noise: Floats, group: Group, scale: float) -> tuple[float, float]:
+    """(estimate, standard error) of the variance that the pairs of a group share; infinite where no group has two."""
+    excess, room = group.over_pairs(r, r) - scale * group.known(v), group.over_pairs(v, v)
     total = float(room.sum())
     if total <= 0.0:
         return 0.0, np.inf
     estimate = float(excess.sum()) / total
+    unrelated = 2.0 * float(group.over_pairs(noise, noise).sum())  # if the pairs of a group were
     spread = float(np.sum((excess - estimate * room) ** 2))
-    return estimate, float(np.sqrt(max(spread, 2.0 * total))) / total  # 2 room: if the pairs of a group were unrelated
+    return min(MOST_SHARED, estimate), float(np.sqrt(max(spread, unrelated))) / total
 
 
 def _shrunk(estimate: float, error: float, constant: float) -> float:
