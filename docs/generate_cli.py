@@ -48,6 +48,10 @@ EXAMPLES = {
         'considerate evaluate model.safetensors test.parquet --where "rating >= 4" -k 20 --popularity 1 --json',
         'considerate evaluate model.safetensors test.parquet --where "rating >= 4" --recalibrate better.safetensors',
     ),
+    "recalibrate": (
+        'considerate recalibrate model.safetensors ratings.csv --where "rating >= 4" -o better.safetensors',
+        "considerate recalibrate model.safetensors judged.parquet -o better.safetensors --json",
+    ),
     "fit-graph": (
         "considerate fit-graph friends.parquet -o graph.safetensors",
         "considerate fit-graph links.csv --user-column page --item-column links_to --popularity auto -o g.safetensors",

@@ -10,7 +10,6 @@ from typing import Annotated, Any, ClassVar
 import typer
 
 from considerate.cli import screen
-from considerate.cli.describe import described_recalibration
 from considerate.cli.features import FeatureFiles
 from considerate.cli.options import DatedUntitledReader, KnownGroup, ModelOutput, RankingGroup, Seed, grouped, option
 from considerate.data.options import GUESS, ReaderOptions
@@ -157,6 +156,7 @@ def _report(
     model: str, test: str, reader: ReaderOptions, options: EvaluateOptions, output: EvaluateOutput, seed: int
 ) -> None:
     """One model file on likes that it was not fitted to, in full."""
+    from considerate.cli.describe import described_recalibration
     from considerate.data import read_judged, read_likes
     from considerate.data.output import check_apart
     from considerate.evaluation.fitted import considered, evaluate_model

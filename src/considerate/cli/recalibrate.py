@@ -8,7 +8,6 @@ from typing import Annotated, Any, ClassVar
 import typer
 
 from considerate.cli import screen
-from considerate.cli.describe import described_recalibration
 from considerate.cli.options import ModelOutput, Seed, UntitledReader, grouped, option
 from considerate.errors import DataError
 
@@ -48,6 +47,7 @@ def recalibrate(
     p(like) becomes the share of likes among pairs such as these. Pairs that the model was trained on as likes, and
     those of users and items that it does not know, are left out. Rankings do not change, but for --score p_like.
     """
+    from considerate.cli.describe import described_recalibration
     from considerate.data import read_judged
     from considerate.data.output import check_apart
     from considerate.evaluation.fitted import honesty
