@@ -29,7 +29,7 @@ from considerate.evaluation.scorer import ModelScorer
 from considerate.inference.hidden import Consideration
 from considerate.inference.posterior import Side
 from considerate.kernels import compiled
-from considerate.model.considered import inclusion_probabilities
+from considerate.model.considered import consideration_weights
 from considerate.model.names import Names
 from considerate.model.predict import ItemColumns
 from considerate.model.ranking import best
@@ -322,7 +322,7 @@ def test_sharpness_is_of_the_ranking_alone_and_is_saved(fitted: Recommender, tmp
     liked = model.users.whole().liked
     assert np.abs(model.log_lift(liked) - other.log_lift(liked)).max() > 0.1
     pairs = np.tile(np.arange(45, dtype=np.int32), (120, 1))
-    np.testing.assert_array_equal(*(inclusion_probabilities(one, liked, pairs) for one in (model, other)))
+    np.testing.assert_array_equal(*(consideration_weights(one, liked, pairs) for one in (model, other)))
     fitted.save(tmp_path / "model.safetensors")
     loaded = Recommender.load(tmp_path / "model.safetensors").model_
     assert loaded.plan.sharpness == 2

@@ -36,7 +36,11 @@ def considered_probability(weight: NDArray[Any], mean: NDArray[Any]) -> NDArray[
 
 
 def consideration_weights(
-    model: Model, liked: Adjacency, ids: NDArray[np.int32], limits: Known | None = None, threads: int | None = 1
+    model: Model,
+    liked: Adjacency | None,
+    ids: NDArray[np.int32],
+    limits: Known | None = None,
+    threads: int | None = 1,
 ) -> NDArray[np.float64]:
     """w' of pairs, which makes the odds of liking the odds of a like being observed.
 
@@ -47,39 +51,38 @@ def consideration_weights(
 
     with w_n the user's own weights, or pi where the model has no walk; open items are neither liked nor impossible. w'
     is 1 of a like, which is always considered, 0 of what is impossible, and NaN where nothing says how much is
-    considered: where a user likes nothing, or nobody could like the item. A tilt is not in it.
+    considered: where a user likes nothing, nobody could like the item, or the likes are not known. A tilt is not in it.
     """
     filled = ids >= 0
-    pairs = Adjacency(np.concatenate([[0], np.cumsum(filled.sum(axis=1))]), ids[filled])
-    if liked.rows <= BLOCK:
-        weights = _weights_of(model, liked, pairs, limits)
-    else:
+    if liked is None:
+        return np.full(int(filled.sum()), np.nan)
+    if liked.rows > BLOCK:
+        users = liked
 
         def some(block: tuple[int, int]) -> NDArray[np.float64]:
             known = None if limits is None else limits.between(*block)
-            return _weights_of(model, liked.between(*block), pairs.between(*block), known)
+            return consideration_weights(model, users.between(*block), ids[slice(*block)], known)
 
         blocks = [(first, min(first + BLOCK, liked.rows)) for first in range(0, liked.rows, BLOCK)]
         with LocalBackend(threads) as backend:
-            weights = np.concatenate(backend.map(some, blocks))
+            return np.concatenate(backend.map(some, blocks))
+    pairs = Adjacency(np.concatenate([[0], np.cumsum(filled.sum(axis=1))]), ids[filled])
+    counts = expected_unliked(liked, model.fold_in.weights, model.plan, limits)
+    inclusion = _by_popularity if model.consideration is None else _by_walk
+    offset = np.where(counts > 0, logit_offset(model, liked, limits, counts), 0.0)  # where k_m = 0 nothing is drawn
+    weights = inclusion(model, liked, pairs, counts, limits) * np.exp(offset)[pairs.edge_rows]
     weights[liked.has(pairs)] = 1.0
     if len(model.cold_items):
         weights[np.isin(pairs.indices, model.cold_items)] = np.nan
     return weights
 
 
-def logit_offset(model: Model, liked: Adjacency, limits: Known | None = None) -> NDArray[np.float64]:
+def logit_offset(
+    model: Model, liked: Adjacency, limits: Known | None = None, unliked: NDArray[np.float64] | None = None
+) -> NDArray[np.float64]:
     """[users] the offset of the logits of users with these likes: -log(k_m / d_m), or as the model's fit had it."""
-    extra = user_offset(liked, model.fold_in.weights, model.plan, limits)
+    extra = user_offset(liked, model.fold_in.weights, model.plan, limits, unliked)
     return np.full(liked.rows, model.plan.offset) if extra is None else model.plan.offset + extra.astype(np.float64)
-
-
-def _weights_of(model: Model, liked: Adjacency, pairs: Adjacency, limits: Known | None) -> NDArray[np.float64]:
-    """w' of the pairs of some users; of likes any number."""
-    counts = expected_unliked(liked, model.fold_in.weights, model.plan, limits)
-    inclusion = _by_popularity if model.consideration is None else _by_walk
-    chances = inclusion(model, liked, pairs, counts, limits)
-    return chances * np.exp(logit_offset(model, liked, limits))[pairs.edge_rows]
 
 
 def _by_walk(

@@ -51,6 +51,10 @@ class UserBatch:
         limits = None if self.limits is None else self.limits.between(first, min(last, len(self.rows)))
         return UserBatch(self.side, self.rows[cut], self.keys[cut], liked, warm, limits, self.folded)
 
+    def known_likes(self, model: Model) -> Adjacency | None:
+        """Likes of these users; None where the model's file has none and they were not given."""
+        return self.liked if model.users.knows_likes or self.folded else None
+
 
 class Ranker:
     """The `count` best items of any users under one set of options. All that threads share is made here.

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from considerate.data.known import Known
 from considerate.data.result import TableResult
 from considerate.data.vocabulary import Id, id_array, integer_id, string_array
 from considerate.errors import UnknownIdError, UsageError
@@ -158,14 +157,10 @@ class RecommendationTable:
 
 
 def recommendation_columns(
-    ranker: Ranker,
-    users: UserBatch,
-    lists: Lists,
-    impossible: Known | None = None,
-    threads: int | None = 1,
+    ranker: Ranker, users: UserBatch, lists: Lists, weights: NDArray[np.float64]
 ) -> dict[str, Any]:
     """Columns of the lists of `Ranker.rank`, an array each, one user after the other: `user` is a place in the batch,
-    `item` a row number. `impossible` has a row for each user. p_considered is NaN where the likes are not known."""
+    `item` a row number. `weights` are the `consideration_weights` of the lists; p_considered is NaN where they are."""
     model, (ids, scores) = ranker.model, lists
     filled = ids >= 0
     items = ids[filled]
@@ -176,11 +171,7 @@ def recommendation_columns(
         nobody = np.zeros(len(items), np.int64)
         cold = logit_moments(strangers(1, model.shared), model.items, nobody, items)
         mean, variance = np.where(is_warm, mean, cold[0]), np.where(is_warm, variance, cold[1])
-    liked = users.liked if model.users.knows_likes or users.folded else None
-    weights = np.full(len(items), np.nan)
-    if liked is not None:
-        weights = consideration_weights(model, liked, ids, impossible, threads)
-    covariates = pair_covariates(model, liked, users.keys, user, items)
+    covariates = pair_covariates(model, users.known_likes(model), users.keys, user, items)
     liking = model.liking(mean, model.variance_scale * variance, covariates, ranker.options.interval)
     return {
         "user": user,
@@ -242,8 +233,8 @@ def _batches(
             last = min(first + at_once, len(rows))
             batch_part = all_of_batch.part(first, last)
             lists, impossible = ranker.rank(batch_part, threads), model.limits_of(batch_part.keys)
-            columns = recommendation_columns(ranker, batch_part, lists, impossible, threads)
-            yield table.batch(names[first:last], columns)
+            weights = consideration_weights(model, batch_part.known_likes(model), lists[0], impossible, threads)
+            yield table.batch(names[first:last], recommendation_columns(ranker, batch_part, lists, weights))
 
 
 def _is_warm(model: Model, users: UserRows, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -269,6 +260,7 @@ def recommendations_for_likes(
     shown = id_list(considered, "considered")
     folded = folded_users(model, liked, ranker.items.likes([shown]) if shown else None, user_features)
     user = UserBatch(folded, row, row, liked, folded=True)
-    columns = recommendation_columns(ranker, user, ranker.rank(user))
+    lists = ranker.rank(user)
+    columns = recommendation_columns(ranker, user, lists, consideration_weights(model, liked, lists[0]))
     batch = RecommendationTable(model, by=ranker.by).batch([None], columns)
     return Recommendations(pa.Table.from_batches([batch]))

@@ -21,6 +21,7 @@ from considerate.data.graph import Adjacency
 from considerate.data.vocabulary import Id
 from considerate.errors import UsageError
 from considerate.inference.posterior import Side
+from considerate.model.considered import consideration_weights
 from considerate.model.explain import OneUser, explain_item
 from considerate.model.predict import strangers
 from considerate.model.ranking import RankingOptions
@@ -307,7 +308,9 @@ def ranked(
     if not knows_likes and ranker.options.lift:
         raise UsageError("lift needs the user's likes, and this model was saved without them; leave lift out.")
     batch = user_batch(people, ranker)
-    columns = recommendation_columns(ranker, batch, ranker.rank(batch), model.limits_of(batch.keys))
+    lists, impossible = ranker.rank(batch), model.limits_of(batch.keys)
+    weights = consideration_weights(model, batch.known_likes(model), lists[0], impossible)
+    columns = recommendation_columns(ranker, batch, lists, weights)
     ends = np.searchsorted(columns["user"], np.arange(len(people)), side="right").tolist()
     rows, considered = columns["item"].tolist(), columns["p_considered"].tolist()
     items = [

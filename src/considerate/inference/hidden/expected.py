@@ -13,6 +13,7 @@ S max beta > sum beta where this is needed, both are at least 0: every w_mn is a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,6 +97,12 @@ class Shares:
         self, users: Side, blocks: NDArray[np.int64], run: Any, user_offset: NDArray[np.float32] | None = None
     ) -> UserGroups:
         """Sums over these users that items read, from what the last pass left; blocks along the tree."""
+        sums = self.adder(users, user_offset)
+        total: UserGroups = map_along_tree(sums, ranges(blocks), run, UserGroups.merge)
+        return total
+
+    def adder(self, users: Side, user_offset: NDArray[np.float32] | None) -> Callable[[Range], UserGroups]:
+        """Function of a block of these users: the sums over it that items read."""
         no_edges = Adjacency(np.zeros(len(users) + 1, np.int64), np.empty(0, np.int32))
         kernel_pass = compiled.Pass(
             factors=users.factors,
@@ -112,8 +119,7 @@ class Shares:
         def sums(block: Range) -> UserGroups:
             return UserGroups(*compiled.group_sums(kernel_pass, *block))
 
-        total: UserGroups = map_along_tree(sums, ranges(blocks), run, UserGroups.merge)
-        return total
+        return sums
 
 
 class Expected:
@@ -151,7 +157,8 @@ class Expected:
 
     def item_terms(self, sweep: int, posterior: Posterior, run: Any) -> Terms:
         assert self._items is not None
-        users = self.shares.add_up(posterior.users, self.user_blocks, run, self._user_offset)
+        sums = self.shares.adder(posterior.users, self._user_offset)
+        users = map_along_tree(sums, ranges(self.user_blocks), run, UserGroups.merge)
         known = None if self.known_edges is None else transpose(self.known_edges, len(self.weights), run)
         return Terms(known, self.shares.read(posterior.factors, self._items, users))
 

@@ -42,17 +42,18 @@ def expected_unliked(likes: Adjacency, weights: Floats, plan: FitPlan, known: Kn
 
 
 def user_offset(
-    likes: Adjacency, weights: Floats, plan: FitPlan, known: Known | None = None
+    likes: Adjacency, weights: Floats, plan: FitPlan, known: Known | None = None, unliked: Floats | None = None
 ) -> NDArray[np.float32] | None:
     """[users] what the logits of each user have beside -log c: -log(k_m / (c d_m)). None where that is 0 of all.
 
-    A user without likes counts as one with one like, of whom no items run out.
+    A user without likes counts as one with one like, of whom no items run out. `unliked` is k_m, where it is known.
     """
     if plan.observed:
         return None
     if not plan.expected_offsets:
         return None if known is None else known.user_offset(likes.degrees, plan.negatives)
-    ratio = expected_unliked(likes, weights, plan, known) / (plan.negatives * np.maximum(likes.degrees, 1))
+    k = expected_unliked(likes, weights, plan, known) if unliked is None else unliked
+    ratio = k / (plan.negatives * np.maximum(likes.degrees, 1))
     ratio[likes.degrees == 0] = np.maximum(ratio[likes.degrees == 0], 1.0)
     return None if (ratio == 1.0).all() else offset_of(ratio)
 
