@@ -124,6 +124,17 @@ def test_it_is_null_where_nothing_says_how_much_is_considered(walked: Recommende
     assert without.explain(3, 5, user_items=[]).p_considered is None
 
 
+@pytest.mark.parametrize("hidden", ["expected", "half-edges"])
+def test_it_is_by_popularity_where_h_was(hidden: str) -> None:
+    """The closed form and half-edges know pi alone, whatever ranks."""
+    by_walk, by_popularity = (
+        fitted(skewed(), hidden=hidden, consideration=kind).recommend_table([3, 0, 250], N=5, popularity=1.0, lift=0.0)
+        for kind in ("walk", "popularity")
+    )
+    assert by_walk["item"].equals(by_popularity["item"])
+    assert by_walk["p_considered"].equals(by_popularity["p_considered"])
+
+
 def test_the_order_by_score_is_that_of_the_product() -> None:
     """With both weights 1 the score is a + log w and a constant: the order of p(g = 1), where w is not saturated."""
     recommender = fitted(planted(300, 800, clusters=4, inside=0.03, across=0.002), neighbours=40)

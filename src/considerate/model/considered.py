@@ -8,6 +8,8 @@ was a - log(k_m / d_m). So, with w(c) = p(h = 1 | g = 0) in that H and s = sigma
 
 w' is at most 1 unless a user likes more than is left or c < 1; p(considered) is then at most 1, and the product is less
 than p(g = 1).
+
+The walk is in w where H was drawn by it. The closed form and half-edges have pi alone in H, and so in w.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from numpy.typing import NDArray
 
 from considerate.data.graph import Adjacency, row_blocks
 from considerate.data.known import Known
-from considerate.inference.hidden import expected_unliked, user_offset
+from considerate.inference.hidden import Consideration, expected_unliked, user_offset
 from considerate.inference.hidden.saturation import GRID_STEP
 from considerate.kernels import compiled
 from considerate.kernels.threads import LocalBackend
@@ -49,9 +51,10 @@ def consideration_weights(
 
         w'_mn = (1 - exp(-T_m w_n)) d_m / k_m,    T_m such that 1 - exp(-T_m w_n) over the open items adds up to k_m
 
-    with w_n the user's own weights, or pi where the model has no walk; open items are neither liked nor impossible. w'
-    is 1 of a like, which is always considered, 0 of what is impossible, and NaN where nothing says how much is
-    considered: where a user likes nothing, nobody could like the item, or the likes are not known. A tilt is not in it.
+    with w_n the user's own weights, or pi where H was not drawn by a walk; open items are neither liked nor
+    impossible. w' is 1 of a like, which is always considered, 0 of what is impossible, and NaN where nothing says how
+    much is considered: where a user likes nothing, nobody could like the item, or the likes are not known. A tilt is
+    not in it.
     """
     filled = ids >= 0
     if liked is None:
@@ -68,7 +71,7 @@ def consideration_weights(
             return np.concatenate(backend.map(some, blocks))
     pairs = Adjacency(np.concatenate([[0], np.cumsum(filled.sum(axis=1))]), ids[filled])
     counts = expected_unliked(liked, model.fold_in.weights, model.plan, limits)
-    inclusion = _by_popularity if model.consideration is None else _by_walk
+    inclusion = _by_popularity if drawn_by(model) is None else _by_walk
     offset = np.where(counts > 0, logit_offset(model, liked, limits, counts), 0.0)  # where k_m = 0 nothing is drawn
     weights = inclusion(model, liked, pairs, counts, limits) * np.exp(offset)[pairs.edge_rows]
     weights[liked.has(pairs)] = 1.0
@@ -83,6 +86,15 @@ def logit_offset(
     """[users] the offset of the logits of users with these likes: -log(k_m / d_m), or as the model's fit had it."""
     extra = user_offset(liked, model.fold_in.weights, model.plan, limits, unliked)
     return np.full(liked.rows, model.plan.offset) if extra is None else model.plan.offset + extra.astype(np.float64)
+
+
+def drawn_by(model: Model) -> Consideration | None:
+    """The table of the walk that H was drawn by; None where H was by popularity.
+
+    A model of 0.3 or before answers by its own rule: by the walk, if it ranks by one.
+    """
+    plan = model.plan
+    return model.consideration if plan.hidden == "sampled" or not plan.expected_offsets else None
 
 
 def _by_walk(
