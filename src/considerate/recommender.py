@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, fields, replace
 from inspect import cleandoc
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from considerate.data import ReaderOptions, read_likes
 from considerate.data.options import ReaderKeywords
@@ -27,6 +27,9 @@ from considerate.model.model import Model
 from considerate.model.names import By
 from considerate.model.removal import without_users
 from considerate.parameters import DRIFT, Parameters, described_parameters
+
+if TYPE_CHECKING:
+    from considerate.evaluation.expected_likes import ExpectedLikes
 
 logger = logging.getLogger("considerate")
 PathLike = str | os.PathLike[str]
@@ -228,6 +231,17 @@ class Recommender(Parameters, Answers):
             int(self.seed),
         )
         return self
+
+    def expected_likes(self, *, seed: int = 0) -> ExpectedLikes:
+        """Expected over observed likes of the training, by the degree of the item and of the user.
+
+        Ratios near 1 say that p(like) and p(considered) belong together. It is a check of consistency on the likes of
+        the fit, not evidence that H is right. Of very large models the seed draws users, and rows have a standard
+        error. A UsageError of models without likes, or that were fitted with `considered_are` other than "some".
+        """
+        from considerate.evaluation.expected_likes import expected_likes
+
+        return expected_likes(self.model_, seed=seed, threads=self.threads)
 
     def score(self, data: Any, y: Any = None, *, metric: str = "s_rank", **reading: Unpack[ReaderKeywords]) -> float:
         """The mean over users of a metric of likes held out: "s_rank" (eq. 23), "ndcg@20", "recall@20", "mrr", ...

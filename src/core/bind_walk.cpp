@@ -209,7 +209,7 @@ void bind_walk(nb::module_& m) {
       [](const PyWalkTable& table, In<double> weights, double total, In<double> saturation, double grid_start,
          double grid_step, In<std::int64_t> starts, In<std::int32_t> liked, In<std::int64_t> pair_starts,
          In<std::int32_t> items, In<double> counts, std::optional<In<std::int64_t>> closed_starts,
-         std::optional<In<std::int32_t>> closed) {
+         std::optional<In<std::int32_t>> closed, std::optional<InOut<double>> temperatures) {
         require(static_cast<std::int64_t>(weights.size()) == table.items, "weights");
         require(saturation.size() >= 4 && saturation.size() % 2 == 0, "saturation");
         const Popularity popularity{
@@ -219,6 +219,7 @@ void bind_walk(nb::module_& m) {
         require(pair_starts.size() == starts.size(), "pairs");
         require(counts.size() + 1 == starts.size(), "counts");
         require(closed_starts.has_value() == closed.has_value(), "closed");
+        require(!temperatures || temperatures->size() + 1 == starts.size(), "temperatures");
         Lists shut{};
         if (closed_starts) {
           require(closed_starts->size() == starts.size(), "closed");
@@ -232,11 +233,12 @@ void bind_walk(nb::module_& m) {
           OwnInclusion own(table.raw, popularity, table.items);
           for (std::int64_t user = 0; user + 1 < static_cast<std::int64_t>(starts.size()); ++user) {
             const std::int64_t degree = likes.size(user);
-            if (degree > 0 && pairs.size(user) > 0)
+            if (degree > 0 && (temperatures || pairs.size(user) > 0))
               own.solve(likes.row(user), degree, counts.data()[user], closed_starts ? shut.row(user) : nullptr,
                         closed_starts ? shut.size(user) : 0);
             for (std::int64_t e = pairs.starts[user]; e < pairs.starts[user + 1]; ++e)
               out.data()[e] = degree > 0 ? own.of(items.data()[e]) : NAN;
+            if (temperatures) temperatures->data()[user] = degree > 0 ? own.temperature() : NAN;
           }
         }
         return out;
@@ -244,9 +246,10 @@ void bind_walk(nb::module_& m) {
       nb::arg("table"), nb::arg("weights"), nb::arg("total"), nb::arg("saturation"), nb::arg("grid_start"),
       nb::arg("grid_step"), nb::arg("starts"), nb::arg("liked"), nb::arg("pair_starts"), nb::arg("items"),
       nb::arg("counts"), nb::arg("closed_starts") = nb::none(), nb::arg("closed") = nb::none(),
+      nb::arg("temperatures") = nb::none(),
       "The chance 1 - exp(-T w) that each pair of a user and an item is drawn, where users draw `counts` items. It is "
-      "0 "
-      "of what is liked or closed, and NaN where a user likes nothing.");
+      "0 of what is liked or closed, and NaN where a user likes nothing. T of each user goes to `temperatures`: "
+      "infinite of those who draw all that there are.");
 }
 
 }  // namespace considerate

@@ -115,6 +115,8 @@ class OwnInclusion {
     }
   }
 
+  double temperature() const { return temperature_; }  // infinite where all items are drawn
+
   double of(std::int32_t item) const {
     const double w = weight(item);
     return w > 0.0 ? -std::expm1(-temperature_ * w) : 0.0;

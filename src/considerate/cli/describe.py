@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from considerate.cli.expected_likes import described_expected_likes
 from considerate.data import Interactions
 from considerate.data.graph import Graph, looks_swapped, row_blocks
 from considerate.fitting.session import make_popularity
@@ -38,6 +39,7 @@ BINS_PER_DECADE = 3
 DEGREES = (1, 5, 10, 32, 100, 316, 1000)  # where the bins begin by which a model's draws are shown
 FEATURES = 15  # of a side, those that move vectors most
 MOST_LIKES = 20_000_000  # that a model's draws are shown for
+QUICK_PAIRS = 1 << 22  # that expected likes are added up over: about a second
 PathLike = str | os.PathLike[str]
 
 
@@ -76,6 +78,7 @@ def describe_model(path: PathLike, *, verify: bool | None = None) -> dict[str, A
         "consideration": _consideration(model),
         "bias_popularity_correlation": _bias_correlation(model),
         "draws_per_like": _draws_per_like(model),
+        **described_expected_likes(model, QUICK_PAIRS),
         **described_recalibration(model),
         "reliability": None if model.reliability is None else model.reliability.to_dict(),
         "updates": asdict(model.updates),

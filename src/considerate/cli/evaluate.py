@@ -102,8 +102,9 @@ def evaluate(
     earlier likes. Popularity is always beside them.
 
     Of one model file, without --split, more is shown: strata of degree; the classification error by the user's degree;
-    and where DATA has ratings and a rule (--where), the rows that fail the rule were considered and not liked: then
-    also whether p(like) is calibrated, and whether it knows who considers what.
+    whether the model expects as many likes as it was fitted to; and where DATA has ratings and a rule (--where), the
+    rows that fail the rule were considered and not liked: then also whether p(like) is calibrated, and whether it knows
+    who considers what.
     """
     from considerate.study.evaluate import OURS, peer_named
 
@@ -157,6 +158,7 @@ def _report(
 ) -> None:
     """One model file on likes that it was not fitted to, in full."""
     from considerate.cli.describe import described_recalibration
+    from considerate.cli.expected_likes import described_expected_likes
     from considerate.data import read_judged, read_likes
     from considerate.data.output import check_apart
     from considerate.evaluation.fitted import considered, evaluate_model
@@ -194,7 +196,7 @@ def _report(
             run=backend.map,
             equal_classes=options.equal_classes,
         )
-    values |= {"model": model, "source": liked.source}
+    values |= {"model": model, "source": liked.source} | described_expected_likes(fitted)
     if path is not None:
         if not_liked is None:
             raise UsageError("--recalibrate needs rows that fail the rule, and there is none.")
@@ -208,6 +210,8 @@ def _report(
 
 
 def _show(values: dict[str, Any], quiet: bool) -> None:
+    from considerate.cli.expected_likes import show_expected_likes
+
     facts = {
         "score": "{name}",
         "held out": "{held_out:,} likes of {users:,} users",
@@ -241,6 +245,7 @@ def _show(values: dict[str, Any], quiet: bool) -> None:
     errors = {">error": "{mean:.1%}", interval: "{interval[0]:.1%} – {interval[1]:.1%}"}
     title = "classification error on held-out likes by the degree of the user"
     screen.show_table(columns | errors, map(_stratum, values["errors"]), title)
+    show_expected_likes(values)
     if "not_liked" in values:
         _show_calibration(values)
     if values.get("considered"):

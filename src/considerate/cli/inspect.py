@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from considerate.cli import screen
+from considerate.cli.expected_likes import show_expected_likes
 from considerate.cli.options import HiddenSettings, ModelOutput, Reader, grouped, option
 from considerate.data.options import ReaderOptions
 from considerate.errors import UsageError
@@ -31,8 +32,8 @@ def inspect(
     """Show what is in a data file or in a model file.
 
     Of data: sizes, degrees and the laws fitted to them, and whether users and items look swapped. Of a model: its
-    settings, what was learned, how the bound went, and what p(like) keeps of popularity. The settings of the model
-    below are for --hidden.
+    settings, what was learned, how the bound went, what p(like) keeps of popularity, and whether the model expects as
+    many likes as there are. The settings of the model below are for --hidden.
     """
     from considerate.cli.describe import describe_data, describe_model
     from considerate.data import read_likes
@@ -163,6 +164,7 @@ def _show_model(values: dict[str, Any]) -> None:
     screen.show_facts(facts, values | texts, values["path"])
     _show_reliability(values["reliability"])
     _show_draws(values)
+    show_expected_likes(values)
     _show_features(values["features"])
 
 

@@ -143,6 +143,7 @@ def own_inclusion(
     counts: NDArray[np.float64],
     closed_starts: NDArray[np.int64] | None = None,
     closed: NDArray[np.int32] | None = None,
+    temperatures: NDArray[np.float64] | None = None,
 ) -> NDArray[np.float64]: ...
 def solve_temperatures(
     table: NDArray[np.float64],

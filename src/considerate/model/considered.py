@@ -29,6 +29,7 @@ from considerate.model.liking import sigmoid
 from considerate.model.model import Model
 
 BLOCK = 192  # users of one task
+MOST_TEMPERATURE = 1e300  # finite, so that its product with a weight of 0 is 0
 
 
 def considered_probability(weight: NDArray[Any], mean: NDArray[Any]) -> NDArray[np.float64]:
@@ -71,9 +72,12 @@ def consideration_weights(
             return np.concatenate(backend.map(some, blocks))
     pairs = Adjacency(np.concatenate([[0], np.cumsum(filled.sum(axis=1))]), ids[filled])
     counts = expected_unliked(liked, model.fold_in.weights, model.plan, limits)
-    inclusion = _by_popularity if drawn_by(model) is None else _by_walk
+    if (table := drawn_by(model)) is None:
+        chances = _by_popularity(model, liked, pairs, counts, limits)
+    else:
+        chances = _by_walk(model, table, liked, pairs, counts, limits)
     offset = np.where(counts > 0, logit_offset(model, liked, limits, counts), 0.0)  # where k_m = 0 nothing is drawn
-    weights = inclusion(model, liked, pairs, counts, limits) * np.exp(offset)[pairs.edge_rows]
+    weights = chances * np.exp(offset)[pairs.edge_rows]
     weights[liked.has(pairs)] = 1.0
     if len(model.cold_items):
         weights[np.isin(pairs.indices, model.cold_items)] = np.nan
@@ -88,6 +92,33 @@ def logit_offset(
     return np.full(liked.rows, model.plan.offset) if extra is None else model.plan.offset + extra.astype(np.float64)
 
 
+def weights_of_all(model: Model, liked: Adjacency, limits: Known | None = None) -> NDArray[np.float64]:
+    """[users, items] w' of users with these likes against all items; of a like as if it were open, by the same T_m.
+
+    0 of what is impossible and not liked, and of items that nobody could like. Every user must like something.
+    """
+    counts = expected_unliked(liked, model.fold_in.weights, model.plan, limits)
+    table, weights = drawn_by(model), model.fold_in.weights
+    if table is None:
+        product = np.tile(weights, (liked.rows, 1))
+        temperature = _temperatures(model, liked, counts, _closed(model, liked, limits))
+    else:
+        product, temperature = np.exp(table.log_ratios(liked).astype(np.float64)), np.empty(liked.rows)
+        product *= weights / weights.sum()
+        none = Adjacency(np.zeros(liked.rows + 1, np.int64), np.empty(0, np.int32))
+        _by_walk(model, table, liked, none, counts, limits, temperature)
+    product *= -np.minimum(temperature, MOST_TEMPERATURE)[:, None]
+    chances = -np.expm1(product, out=product)
+    if limits is not None:
+        for user, own in enumerate(chances):
+            shut = limits.impossible_items(user, model.item_count)
+            shut[liked.row(user)] = False
+            own[shut] = 0.0
+    with np.errstate(over="ignore"):  # infinite of users who have nothing left
+        factor = np.exp(logit_offset(model, liked, limits, counts))[:, None]
+    return np.multiply(chances, factor, out=chances, where=chances > 0)
+
+
 def drawn_by(model: Model) -> Consideration | None:
     """The table of the walk that H was drawn by; None where H was by popularity.
 
@@ -98,15 +129,20 @@ def drawn_by(model: Model) -> Consideration | None:
 
 
 def _by_walk(
-    model: Model, liked: Adjacency, pairs: Adjacency, counts: NDArray[np.float64], limits: Known | None
+    model: Model,
+    table: Consideration,
+    liked: Adjacency,
+    pairs: Adjacency,
+    counts: NDArray[np.float64],
+    limits: Known | None,
+    temperatures: NDArray[np.float64] | None = None,
 ) -> NDArray[np.float64]:
-    table = model.consideration
-    assert table is not None
+    """The chances of pairs; T_m of each user goes to `temperatures`."""
     sums = model.fold_in.saturation
     by_popularity = sums.weights, sums.total, sums.table, sums.grid_start, GRID_STEP
     arrays = (liked.starts, liked.indices, pairs.starts, pairs.indices, counts)
-    closed = () if limits is None else _impossible(limits, model.item_count, liked.rows)
-    return compiled.own_inclusion(table.table(liked.indices), *by_popularity, *arrays, *closed)
+    starts, closed = (None, None) if limits is None else _impossible(limits, model.item_count, liked.rows)
+    return compiled.own_inclusion(table.table(liked.indices), *by_popularity, *arrays, starts, closed, temperatures)
 
 
 def _impossible(limits: Known, items: int, users: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
@@ -116,16 +152,26 @@ def _impossible(limits: Known, items: int, users: int) -> tuple[NDArray[np.int64
     return lists.starts, lists.indices
 
 
+def _closed(model: Model, liked: Adjacency, limits: Known | None) -> Known | None:
+    """What is impossible, rules written out; None where nothing is."""
+    return None if limits is None else Known(None, Adjacency(*_impossible(limits, model.item_count, liked.rows)))
+
+
+def _temperatures(
+    model: Model, liked: Adjacency, counts: NDArray[np.float64], closed: Known | None
+) -> NDArray[np.float64]:
+    """T_m of users where H is by popularity."""
+    inclusion, blocks = model.fold_in.saturation.inclusion, row_blocks(liked.starts)
+    return inclusion.temperatures(liked, blocks, model.plan.negatives, known=closed, wanted=counts)
+
+
 def _by_popularity(
     model: Model, liked: Adjacency, pairs: Adjacency, counts: NDArray[np.float64], limits: Known | None
 ) -> NDArray[np.float64]:
-    inclusion, closed = model.fold_in.saturation.inclusion, None
-    if limits is not None:
-        closed = Known(None, Adjacency(*_impossible(limits, model.item_count, liked.rows)))
-    blocks, c = row_blocks(liked.starts), model.plan.negatives
-    temperature = inclusion.temperatures(liked, blocks, c, known=closed, wanted=counts)
+    closed = _closed(model, liked, limits)
+    temperature = _temperatures(model, liked, counts, closed)
     temperature[liked.degrees == 0] = np.nan
-    chances = -np.expm1(-temperature[pairs.edge_rows] * inclusion.weights[pairs.indices])
+    chances = -np.expm1(-temperature[pairs.edge_rows] * model.fold_in.weights[pairs.indices])
     if closed is not None:
         chances[closed.are_impossible(pairs.edge_rows, pairs.indices)] = 0.0
     return np.asarray(chances)
