@@ -1,11 +1,18 @@
-"""Does data simulated from the model give back its like-probabilities?
+"""Does data simulated from the model give back its like-probabilities, and do their intervals hold the truth?
 
-    python -m studies.recovery
+    python -m studies.recovery [--results build/recovery.json]
+    python -m studies.recovery --calibration
     python -m studies.recovery --tilt [--data FOLDER]
 
 Vectors and coins come from `simulate_from_model(hidden="popularity")`: a user considers items in proportion to their
-popularity, and likes each with the chance sigma(a). The fit sees the likes alone. p(like) is then held against the
-*known* coins on every considered edge, liked or not, and against sigma(a) itself.
+popularity, and likes each with the chance sigma(a). The fit sees the likes alone.
+
+The first command fits each case with the defaults and as in the paper (c = 1, H drawn by popularity), with three seeds
+each, and holds the intervals of p(like) against sigma(a): on considered pairs, on pairs never considered, and on the
+ten items of highest p(like) of each user. Last it names the targets that are not met. With --results it writes the
+figures, or reads them where the file is there.
+
+With --calibration: p(like) against the *known* coins on every considered edge, liked or not, and against sigma(a).
 
 q(H) draws what was considered and not liked from pi, whatever the user's taste. Given the likes that is right only
 where a user considered most of the catalogue: P(considered | not liked) = w (1 - sigma(a)) / (1 - w sigma(a)), which
@@ -20,6 +27,7 @@ after, and on MovieLens-1M, held-out likes against ratings of 1 to 3, classes we
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -41,6 +49,7 @@ from considerate.parameters import FitPlan
 from considerate.simulation.degrees import PowerLaw
 from considerate.simulation.simulate import ModelSample, simulate_from_model
 from considerate.study.peers import training_matrix
+from studies import intervals
 from studies.considered import load
 from studies.options import study_parser
 
@@ -75,10 +84,12 @@ class Case:
 
 
 NEARLY_ALL = PowerLaw(0.5, minimum=180)  # of 200 items: w is near 1, and q(H) is right
+EIGHTH = PowerLaw(1.4, cutoff=70.0, minimum=40)  # of 500 items
 CASES = (
     Case("most considered", user_law=NEARLY_ALL),
     Case("most considered, item biases", user_law=NEARLY_ALL, tau_item_bias=2.0),
-    Case("an eighth considered", items=500, user_law=PowerLaw(1.4, cutoff=70.0, minimum=40)),
+    Case("an eighth considered", items=500, user_law=EIGHTH),
+    Case("an eighth, item biases", items=500, user_law=EIGHTH, tau_item_bias=2.0),
     Case("a twentieth considered", items=500),
     Case("a twentieth, the paper's taus", items=500, tau_user=2.0, tau_item=3.5),
     Case("a twentieth, item biases", items=500, tau_item_bias=2.0),
@@ -130,15 +141,27 @@ def figures(sample: ModelSample, mean: Floats, deviation: Floats) -> Figures:
     )
 
 
-def fit_likes(sample: ModelSample, **settings: Any) -> Recommender:
-    """The likes alone, c = 1, H drawn from popularity as in the paper."""
+PAPERS: dict[str, Any] = {
+    "consideration": "popularity",
+    "negatives": 1,
+    "likelihood_weight": 1,
+    "sweeps": 40,
+    "tolerance": 0,
+}
+
+
+def likes_of(sample: ModelSample) -> Any:
+    """The likes alone, users by items."""
     from scipy import sparse
 
     shape = (sample.user_count, sample.item_count)
-    likes = sparse.csr_matrix((np.ones(len(sample.users)), (sample.users, sample.items)), shape=shape)
+    return sparse.csr_matrix((np.ones(len(sample.users)), (sample.users, sample.items)), shape=shape)
+
+
+def fit_likes(sample: ModelSample, **settings: Any) -> Recommender:
+    """The likes alone, c = 1, H drawn from popularity as in the paper."""
     factors = sample.user_vectors.shape[1]
-    papers = {"consideration": "popularity", "negatives": 1, "likelihood_weight": 1, "sweeps": 40, "tolerance": 0}
-    return Recommender(**{"factors": factors, **papers, **settings}).fit(likes)
+    return Recommender(**{"factors": factors, **PAPERS, **settings}).fit(likes_of(sample))
 
 
 def fit_drawn(sample: ModelSample, **settings: Any) -> Figures:
@@ -203,13 +226,38 @@ def tilts(folder: Path) -> None:
             print_calibration(f"MovieLens-1M, the walk, c {negatives:g}, tilt {tilt:g}", p, liked, EQUAL)
 
 
-def main() -> None:
-    parser = study_parser(__doc__)
-    parser.add_argument("--tilt", action="store_true", help="p(like) at several tilts")
-    options = parser.parse_args()
-    if options.tilt:
-        tilts(options.data)
-        return
+SETTINGS: dict[str, dict[str, Any]] = {
+    intervals.SHIPPED: {},
+    "the paper's": {"factors": 3, **PAPERS},
+}
+SEEDS = 3
+
+
+def interval_rows(cases: Iterable[Case] = CASES, seeds: int = SEEDS) -> Iterator[intervals.Row]:
+    """Intervals of each case at each setting, one fit a seed, with one thread."""
+    for case in cases:
+        samples = [case.sample(seed) for seed in range(seeds)]
+        for name, settings in SETTINGS.items():
+            found = []
+            for seed, sample in enumerate(samples):
+                fitted = Recommender(seed=seed, threads=1, **settings).fit(likes_of(sample))
+                found.append(intervals.measure(fitted, sample, seed))
+            yield intervals.Row(case.name, name, intervals.mean_of(found))
+
+
+def print_intervals(results: Path | None) -> list[intervals.Row]:
+    if results is not None and results.exists():
+        rows = intervals.read_rows(results)
+    else:
+        rows = list(interval_rows())
+        if results is not None:
+            intervals.write_rows(rows, results)
+    intervals.print_rows(rows)
+    intervals.print_targets(rows)
+    return rows
+
+
+def print_figures() -> None:
     print(header())
     for case in CASES:
         sample = case.sample()
@@ -217,6 +265,20 @@ def main() -> None:
         print(line(case.name, "expected", fit_drawn(sample, hidden="expected")))
         print(line(case.name, "known", fit_known(sample)), flush=True)
     print("\n`python -m studies.full` has the same with covariances, and without the logistic bound.")
+
+
+def main() -> None:
+    parser = study_parser(__doc__)
+    parser.add_argument("--calibration", action="store_true", help="p(like) against known coins")
+    parser.add_argument("--tilt", action="store_true", help="p(like) at several tilts")
+    parser.add_argument("--results", type=Path, help="a file of JSON that the figures of intervals are kept in")
+    options = parser.parse_args()
+    if options.tilt:
+        tilts(options.data)
+    elif options.calibration:
+        print_figures()
+    else:
+        print_intervals(options.results)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from studies import recovery
+from considerate import Recommender
+from studies import intervals, recovery
 
 LARGEST_ERROR = 0.03
 
@@ -88,3 +89,61 @@ def test_the_calibration_error_itself(samples):
     for wrong in (sample.logit + 0.3, 0.6 * sample.logit, 1.6 * sample.logit):
         off = recovery.figures(sample, wrong, np.full(len(sample.logit), 1e-3))
         assert off.ece_coins > LARGEST_ERROR, "a shift or a wrong scale of the logit is caught"
+
+
+def intervals_of(**case) -> dict[str, intervals.Held]:
+    """Intervals at the defaults on a small catalogue, by kind of pairs."""
+    sample = recovery.Case("small", users=1000, **case).sample(3)
+    fitted = Recommender(seed=3, threads=1).fit(recovery.likes_of(sample))
+    return intervals.measure(fitted, sample, 3)
+
+
+@pytest.fixture(scope="module")
+def held():
+    """Intervals where a tenth of the catalogue is considered."""
+    return intervals_of(items=150, user_law=recovery.PowerLaw(1.4, 70.0, minimum=12))
+
+
+def test_structural_variance_holds_what_the_posterior_misses(held):
+    for kind in intervals.KINDS:
+        assert held[kind].coverage["structural"] > held[kind].coverage["posterior"] + 0.1
+    considered = held[intervals.CONSIDERED]
+    assert considered.coverage["posterior"] < 0.75
+    assert considered.coverage["structural"] > intervals.LEAST_COVERAGE[intervals.CONSIDERED]
+    assert considered.score["structural"] < considered.score["posterior"], "wider, and still the better interval"
+
+
+def test_logits_have_no_bias_where_most_is_considered():
+    """Each user's offset is that of the unliked edges that there are, -log(k / d); with -log c it was 1.5."""
+    considered = intervals_of(items=100, user_law=recovery.PowerLaw(0.5, minimum=90))[intervals.CONSIDERED]
+    assert abs(considered.bias) < intervals.MOST_BIAS
+    assert considered.coverage["structural"] > intervals.LEAST_COVERAGE[intervals.CONSIDERED]
+
+
+def test_pairs_never_considered_are_not_in_h(samples):
+    sample = samples["sparse"]
+    users, items = intervals.never_considered(sample, 0)
+    hidden = set(zip(sample.hidden_users.tolist(), sample.hidden_items.tolist()))
+    assert len(users) > 0.9 * len(hidden)
+    assert not hidden & set(zip(users.tolist(), items.tolist()))
+
+
+def test_the_interval_score_is_lowest_at_the_quantiles():
+    truth = np.random.default_rng(0).standard_normal(100_000)
+
+    def score(end: float) -> float:
+        return intervals.interval_score(np.full(len(truth), -end), np.full(len(truth), end), truth)
+
+    assert score(1.645) < min(score(1.4), score(1.9))
+    one = intervals.interval_score(np.array([0.2]), np.array([0.4]), np.array([0.5]))
+    assert one == pytest.approx(0.2 + 20 * 0.1)
+
+
+def test_targets_name_the_cases_that_miss_them(held, tmp_path):
+    rows = [intervals.Row("most considered", intervals.SHIPPED, held), intervals.Row("case", "other", held)]
+    intervals.write_rows(rows, tmp_path / "rows.json")
+    assert intervals.read_rows(tmp_path / "rows.json") == rows
+    assert not any(missed for _, missed in intervals.targets(rows[1:])), "only the defaults have targets"
+    narrow = intervals.Held(0.4, {"structural": 0.5, "posterior": 0.4}, {"structural": 2.0, "posterior": 1.0}, {})
+    missed = intervals.targets([intervals.Row("most considered", intervals.SHIPPED, dict.fromkeys(held, narrow))])
+    assert all(cases for _, cases in missed)
