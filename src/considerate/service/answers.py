@@ -226,6 +226,8 @@ def model_answer(served: ServedModel, events: EventStore | None) -> schemas.Mode
         settings={name: value for name, value in model.parameters.items() if isinstance(value, plain)},
         chosen=None if chosen is None else {name: float(value) for name, value in chosen.settings.items()},
         graph=model.one_kind,
+        integer_users=served.users.ids.kind != "string",
+        integer_items=served.items.ids.kind != "string",
         takes_events=events is not None and not model.one_kind,
         event_sequence=0 if events is None else model.events.up_to(events.identity),
     )

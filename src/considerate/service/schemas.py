@@ -329,6 +329,8 @@ class ModelAnswer(msgspec.Struct):
     settings: dict[str, float | int | str | bool | None]
     chosen: dict[str, float] | None  # settings that were "auto"
     graph: bool  # whether users and items are the same vertices, and a like is one end of a link
+    integer_users: bool  # whether ids are integers; a text that is one finds it, too
+    integer_items: bool
     takes_events: bool
     event_sequence: int  # of the last event that a refit has put into the model; 0: there was none
 

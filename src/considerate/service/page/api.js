@@ -8,6 +8,10 @@ export function unlock(given) {
   key = given;
 }
 
+// JSON without loss: an integer of 16 digits or more, which may be an id, stays text, as a Number would be another.
+const TOKEN = /"(?:[^"\\]|\\.)*"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g;
+const exact = (text) => JSON.parse(text.replace(TOKEN, (token) => (/^-?\d{16,}$/.test(token) ? `"${token}"` : token)));
+
 async function ask(path, body, signal) {
   const request = { signal, headers: { accept: "application/json" } };
   if (key !== null) request.headers["x-api-key"] = key;
@@ -23,7 +27,7 @@ async function ask(path, body, signal) {
     if (error.name === "AbortError") throw error;
     throw new Problem("The service does not answer. Is it still running?");
   }
-  const answer = await response.json().catch((error) => {
+  const answer = await response.text().then(exact).catch((error) => {
     if (error.name === "AbortError") throw error;
     return {}; // an error of a proxy, say, is no JSON
   });

@@ -19,7 +19,7 @@ let items = []; // all that the knobs can bring up, and some more
 let pointed = null;
 let asking = null;
 
-const titleOf = (item) => titles.get(item) ?? String(item);
+const titleOf = (item) => titles.get(item) ?? item;
 const knobs = () => ({
   popularity: state.popularity ?? model.popularity,
   lift: model.lift === null ? 0 : (state.lift ?? model.lift),
@@ -55,9 +55,9 @@ async function ask() {
 }
 
 function unpacked(answer) {
-  const found = answer.item.map((item, at) => ({
+  const found = answer.item.map(String).map((item, at) => ({
     item,
-    title: answer.title[at] ?? String(item),
+    title: answer.title[at] ?? item,
     logit: answer.logit[at],
     log_popularity: answer.log_popularity[at],
     lift: answer.log_lift?.[at] ?? 0,
@@ -73,16 +73,15 @@ function unpacked(answer) {
   return found;
 }
 
-// In the address an id is text; in the model it may be a number.
-const asId = (text) => (model.integers && /^-?\d+$/.test(text) ? Number(text) : text);
-const who = () => (state.user !== null ? { user: asId(state.user) } : { likes: state.likes.map(asId) });
+// An id is text everywhere on the page: a Number would round large ones. The service knows an integer by its text.
+const who = () => (state.user !== null ? { user: state.user } : { likes: state.likes });
 
 // Titles of likes that came with the address.
 async function nameLikes(signal) {
-  for (const like of state.likes.map(asId)) {
+  for (const like of state.likes) {
     if (titles.has(like)) continue;
     const found = await api.item(like, signal).catch(() => null);
-    titles.set(like, found?.title ?? String(like));
+    titles.set(like, found?.title ?? like);
   }
   showLikes();
 }
@@ -93,19 +92,19 @@ function show() {
   const { popularity, lift } = knobs();
   for (const item of items) item.score = item.logit + popularity * item.log_popularity + lift * item.lift;
   const picked = items.toSorted((a, b) => b.score - a.score).slice(0, COUNT);
-  list.show(picked, state.item === null ? null : asId(state.item), { why: choose, like, point });
+  list.show(picked, state.item, { why: choose, like, point });
   plane.show(items, picked, { popularity, lift }, pointed, state.across);
   for (const [name, value] of Object.entries({ popularity, lift })) {
     byId(name).value = value;
     byId(`${name}-value`).textContent = number(value);
   }
-  code.show(who(), { popularity, lift }, model.graph, COUNT);
+  code.show(who(), { popularity, lift }, model, COUNT);
   byId("status").textContent = picked.length ? "" : "Nothing to recommend.";
 }
 
 function showLikes() {
   const chip = (item) =>
-    make("li", {}, make("button", { type: "button", click: () => unlike(item), "aria-label": `Remove ${titleOf(asId(item))}` }, titleOf(asId(item))));
+    make("li", {}, make("button", { type: "button", click: () => unlike(item), "aria-label": `Remove ${titleOf(item)}` }, titleOf(item)));
   byId("likes").replaceChildren(...state.likes.map(chip));
   byId("no-likes").hidden = state.likes.length > 0 || state.user !== null;
   byId("user").value = state.user ?? "";
@@ -115,13 +114,13 @@ function showLikes() {
 // --- What people do ---
 
 function like(item) {
-  if (!state.likes.includes(String(item))) state.likes.push(String(item));
+  if (!state.likes.includes(item)) state.likes.push(item);
   state.user = null;
   ask();
 }
 
 function unlike(item) {
-  state.likes = state.likes.filter((other) => other !== String(item));
+  state.likes = state.likes.filter((other) => other !== item);
   ask();
 }
 
@@ -131,7 +130,7 @@ function point(item) {
 }
 
 function choose(item) {
-  state.item = String(item);
+  state.item = item;
   pointed = item;
   write();
   show();
@@ -140,11 +139,11 @@ function choose(item) {
 
 async function explain(signal) {
   if (state.item === null) return why.clear();
-  const item = asId(state.item);
+  const { item } = state;
   if (state.user === null && state.likes.length === 0) return why.show(titleOf(item), [], null);
   const answer = await api.explanation({ item, ...who(), n: 10 }, signal);
-  const reasons = answer.because.map((reason) => ({ item: reason.item, title: reason.title, contribution: reason.logit }));
-  why.show(answer.title ?? String(item), reasons, state.user === null ? unlike : null);
+  const reasons = answer.because.map((reason) => ({ item: String(reason.item), title: reason.title, contribution: reason.logit }));
+  why.show(answer.title ?? item, reasons, state.user === null ? unlike : null);
 }
 
 // A ready-made taste: a popular item and the two nearest to it, each taste far from those before.
@@ -156,7 +155,7 @@ async function tastes() {
     const similar = (await api.similar(start.item, 6)).items;
     for (const item of [start, ...similar]) {
       near.add(item.item);
-      titles.set(item.item, item.title ?? String(item.item));
+      titles.set(String(item.item), item.title ?? String(item.item));
     }
     const taste = [start, ...similar.slice(0, 2)].map((item) => String(item.item));
     const take = () => {
@@ -169,8 +168,8 @@ async function tastes() {
 
 function listen() {
   search.listen((item) => {
-    titles.set(item.item, item.title ?? String(item.item));
-    like(item.item);
+    titles.set(String(item.item), item.title ?? String(item.item));
+    like(String(item.item));
   }, fail);
   for (const knob of ["popularity", "lift"])
     byId(knob).addEventListener("input", (event) => {
@@ -210,8 +209,6 @@ async function begin() {
   read();
   for (const [knob, [low, high]] of Object.entries(RANGES)) Object.assign(byId(knob), { min: low, max: high });
   model = await api.model();
-  const first = (await api.search("")).items;
-  model.integers = typeof first[0]?.item === "number";
   byId("about").textContent = `${sizes()} What people like, told apart from what they see.`;
   byId("lift").disabled = model.lift === null;
   api.reliability().then(honest.show).catch(fail);
