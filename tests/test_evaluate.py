@@ -18,7 +18,7 @@ from considerate.data.graph import Adjacency, Graph
 from considerate.errors import DataError
 from considerate.evaluation import metrics
 from considerate.evaluation.bootstrap import interval
-from considerate.evaluation.calibration import reliability
+from considerate.evaluation.calibration import EQUAL, reliability
 from considerate.evaluation.fitted import evaluate_model
 from considerate.evaluation.ranks import held_ranks, ranks_and_lists
 from considerate.evaluation.report import evaluate
@@ -174,7 +174,7 @@ def test_new_users_are_folded_in_and_counted(folder: Path, tmp_path: Path) -> No
 
 
 def test_rows_that_fail_the_rule_make_the_calibration_table(folder: Path) -> None:
-    said = answer("evaluate", folder / "model.safetensors", folder / "test.parquet", *RULE, "--resamples", 20)
+    asked = "evaluate", folder / "model.safetensors", folder / "test.parquet", *RULE, "--resamples", 20
     recommender = Recommender.load(folder / "model.safetensors")
     model = recommender.model_
     train = {
@@ -186,14 +186,17 @@ def test_rows_that_fail_the_rule_make_the_calibration_table(folder: Path) -> Non
         if min(pair) >= 0 and (row["user"], row["item"]) not in train:
             truth[pair] = truth.get(pair, False) or row["rating"] >= 4
     users, items = (np.array([pair[side] for pair in truth]) for side in (0, 1))
-    expected = reliability(recommender.predict_proba(users, items, by="row"), np.array([*truth.values()]))
-    raw = said["calibration"]["raw"]
-    assert said["not_liked"]["tested"] == len(truth) - sum(truth.values())
-    assert raw["count"] == expected.count.tolist()
-    for name in ("calibration_error", "brier", "log_loss", "auc"):
-        assert raw[name] == pytest.approx(getattr(expected, name), rel=1e-5)
-    assert "recalibrated" not in said["calibration"]
-    assert said["calibration"]["recalibrated by other users"]["auc"] == pytest.approx(expected.auc, abs=0.1)
+    p, liked = recommender.predict_proba(users, items, by="row"), np.array([*truth.values()])
+    for options, weights, words in (((), None, "each pair"), (("--equal-classes",), EQUAL, "equal classes")):
+        said, expected = answer(*asked, *options), reliability(p, liked, weights)
+        raw = said["calibration"]["raw"]
+        assert said["weights"] == words
+        assert said["not_liked"]["tested"] == len(truth) - sum(truth.values())
+        assert raw["count"] == expected.count.tolist()
+        for name in ("calibration_error", "brier", "log_loss", "auc"):
+            assert raw[name] == pytest.approx(getattr(expected, name), rel=1e-5)
+        assert "recalibrated" not in said["calibration"]
+        assert said["calibration"]["recalibrated by other users"]["auc"] == pytest.approx(expected.auc, abs=0.1)
 
 
 def test_the_knob_and_the_papers_scores(folder: Path) -> None:

@@ -102,6 +102,6 @@ def test_nightly(ratings: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 
 def test_research(capsys: pytest.CaptureFixture[str]) -> None:
-    errors = example("research").main(["--users", "500", "--items", "150"])
+    errors = example("research").main(["--users", "800", "--items", "150"])
     assert max(errors.values()) < 0.1
     assert "cosine" in capsys.readouterr().out

@@ -82,7 +82,7 @@ def test_truth_from_a_set_of_its_own(ratings: Path, tmp_path: Path) -> None:
     keys += np.concatenate([truth.items, truth.liked_items])
     assert len(np.unique(keys)) == len(keys)
     assert not np.isin(keys, edge_keys(found.graph)).any()
-    weighted = SMALL | {"likelihood_weight": 2.0}  # with a weight of 1 the vectors collapse on so few likes
+    weighted = SMALL | {"likelihood_weight": 5.0}  # with less the vectors all but collapse on so few likes
     results, steps = studied(found, splits=1, settings=weighted)
     assert [stage for stage in steps if stage.startswith("judged")]
     assert all(sum(one.count) == len(keys) for one in results.reliability)
@@ -99,6 +99,7 @@ def test_truth_from_a_set_of_its_own(ratings: Path, tmp_path: Path) -> None:
     assert default.auc == pytest.approx(expected.auc, abs=1e-6)
     assert default.calibration_error == pytest.approx(expected.calibration_error, abs=1e-5)
     assert default.auc > 0.7
+    assert default.calibration_error < 0.04, "most users run out of items, and their offsets say so"
     with pytest.raises(UsageError, match="--judged-where goes with --judged"):
         read_material(str(train), ReaderOptions(where="rating >= 4"), judged_where="stars >= 4")
 
@@ -142,8 +143,10 @@ def test_recalibration_is_fitted_on_other_users() -> None:
 def test_the_reliability_of_simulated_coins(results: Results) -> None:
     tables = {one.name: one for one in results.reliability}
     assert tables["default"].auc > 0.7
-    assert tables["default, recalibrated"].calibration_error < 0.05
-    assert tables["default, recalibrated"].log_loss < tables["default"].log_loss + 1e-6
+    for name in ("default", "default, recalibrated"):
+        assert tables[name].calibration_error < 0.05, "honest without judged pairs, too, though users run out of items"
+    likes = 2 * 300  # a held-out one of each user, of two splits: a line of two numbers costs no more than 2 / likes
+    assert tables["default, recalibrated"].log_loss < tables["default"].log_loss + 2 / likes
 
 
 def test_who_considers_what_is_told_from_what_was_never_rated(material: Material, results: Results) -> None:

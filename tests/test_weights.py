@@ -477,4 +477,6 @@ def test_recency_follows_a_taste_that_drifts():
         return float(np.where(np.arange(80) % 2 == 1, now, -now).mean())
 
     assert lead() < 0.0  # most likes are of the former taste
-    assert lead(half_life=3) > 0.5
+    slower, faster = lead(half_life=3), lead(half_life=2)
+    assert slower > 0.3
+    assert faster > 1.0
