@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from considerate.evaluation.ranks import held_ranks, ranks_and_lists
 from considerate.evaluation.report import evaluate
 from considerate.evaluation.scorer import FunctionScorer, ModelScorer
 from considerate.evaluation.split import given_likes, one_per_user
-from considerate.model.liking import like_probability
+from considerate.model.liking import like_probability, logit
 from considerate.model.predict import logit_moments
 from likes import skewed
 from shell import answer, run
@@ -222,20 +223,35 @@ def test_a_recalibrated_model_is_written_and_says_so(folder: Path, tmp_path: Pat
     )
     before, after = Recommender.load(folder / "model.safetensors"), Recommender.load(out)
     line = after.recalibration_
-    assert said["recalibration"] == {"slope": line.slope, "shift": line.shift, "path": str(out)}
+    assert said["recalibration"] == json.loads(json.dumps(line.to_dict()))
+    assert (line.pairs, line.training) == (said["test"]["tested"] + said["not_liked"]["tested"], 0)
+    assert not line.equal_classes
+    assert not line.covariates, "these data gain nothing by them"
+    assert said["recalibrated"] == line.sentence()
+    assert said["recalibrated_model"] == str(out)
     again = answer("evaluate", out, folder / "test.parquet", *RULE, "--resamples", 5)
     assert again["metrics"]["S_rank"] == said["metrics"]["S_rank"], "no ranking changes"
     assert again["calibration"]["raw"] == said["calibration"]["raw"]
     assert again["calibration"]["recalibrated"]["log_loss"] < again["calibration"]["raw"]["log_loss"]
     p = before.predict_proba([0, 1], [2, 3], by="row")
     assert after.predict_proba([0, 1], [2, 3], by="row") == pytest.approx(line.apply(p), abs=1e-5)
-    assert "recalibration" in run("inspect", out).stdout
-    assert "recalibration" not in run("inspect", folder / "model.safetensors").stdout
-    shown = json.loads(run("recommend", out, "u001", "--json").stdout)
-    raw = json.loads(run("recommend", folder / "model.safetensors", "u001", "--json").stdout)
+    assert f"its logit x {line.slope:.3g}" in run("inspect", out).stdout
+    assert "as the likes alone give it" in run("inspect", folder / "model.safetensors").stdout
+    shown, raw = (
+        json.loads(run("recommend", path, "u001", "--interval", "posterior", "--json").stdout)
+        for path in (out, folder / "model.safetensors")
+    )
     assert [row["item"] for row in shown] == [row["item"] for row in raw]
     for name in ("p_like", "low", "high"):
         assert [row[name] for row in shown] == pytest.approx(line.apply(np.array([row[name] for row in raw])), abs=1e-4)
+    structure, rows = after.model_.structure, json.loads(run("recommend", out, "u001", "--json").stdout)
+    assert said["structure"] == pytest.approx(asdict(structure))
+    assert structure != before.model_.structure
+    _, deviation = before.predict_logit("u001", [row["item"] for row in rows])
+    centre = logit([row["p_like"] for row in rows])
+    for name, sign in (("low", -1), ("high", 1)):
+        end = centre + sign * 1.644854 * np.sqrt((line.slope * deviation) ** 2 + structure.total)
+        assert [row[name] for row in rows] == pytest.approx(1 / (1 + np.exp(-end)), abs=1e-4)
 
 
 def test_on_the_screen(folder: Path) -> None:

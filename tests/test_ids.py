@@ -26,6 +26,7 @@ from considerate.errors import UnknownIdError, UsageError
 from considerate.inference.features import FeatureWeights, Regression
 from considerate.inference.posterior import Gamma
 from considerate.model.features import LearnedFeatures
+from considerate.model.liking import INTERVALS
 from likes import skewed
 
 USERS, ITEMS = 60, 25
@@ -148,11 +149,24 @@ def ask_predict_logit(model: Recommender, n: Names) -> Answer:
     return [("value", model.predict_logit(n.u(3), n.i(5), **n.by)), *(("value", values) for values in pairs)]
 
 
+def ask_predict_interval(model: Recommender, n: Names) -> Answer:
+    kinds = [model.predict_interval(n.u([3, 4]), n.i([5, 6]), interval=kind, **n.by) for kind in INTERVALS]
+    one = model.predict_interval(n.u(3), n.i(5), **n.by)
+    return [("value", one), *(("value", values) for ends in kinds for values in ends)]
+
+
 def ask_recalibrate(model: Recommender, n: Names) -> Answer:
-    pairs = n.u(range(8)), n.i(range(8))
-    liked = np.argsort(np.argsort(model.predict_proba(*pairs, **n.by))) % 5 > 1  # not all of the highest
-    line = model.recalibrate(*pairs, liked, **n.by).recalibration_
-    return [("value", [line.slope, line.shift])]
+    """All pairs of some users: likes of the training are among them and left out."""
+    rows = np.repeat(np.arange(12), ITEMS).tolist(), np.tile(np.arange(ITEMS), 12).tolist()
+    pairs = n.u(rows[0]), n.i(rows[1])
+    rank = np.argsort(np.argsort(model.predict_proba(*pairs, **n.by)))
+    line = model.recalibrate(*pairs, rank % 10 >= 9 - 9 * rank // len(rank), **n.by).recalibration_
+    assert 0 < line.training < len(rank) == line.training + line.pairs
+    numbers = [value for covariate in line.covariates.values() for value in covariate]
+    return [
+        ("value", [line.slope, line.shift, line.training, *numbers]),
+        ("value", model.predict_proba(n.u(3), n.i(range(ITEMS)), **n.by)),
+    ]
 
 
 def ask_fold_in(model: Recommender, n: Names) -> Answer:
@@ -375,6 +389,7 @@ QUESTIONS: dict[str, list[Callable[[Recommender, Names, Any], object]]] = {
         lambda m, n, bad: list(m.recommend_batches([bad])),
         lambda m, n, bad: m.predict_proba(bad, n.i(1)),
         lambda m, n, bad: m.predict_logit([bad], n.i([1])),
+        lambda m, n, bad: m.predict_interval(bad, n.i(1)),
         lambda m, n, bad: m.explain(bad, n.i(1)),
         lambda m, n, bad: m.similar_users(bad),
         lambda m, n, bad: m.similar_users(n.u(1), users=[bad]),
@@ -393,6 +408,7 @@ QUESTIONS: dict[str, list[Callable[[Recommender, Names, Any], object]]] = {
         lambda m, n, bad: m.recommend_table(n.u(1), deny=[bad]),
         lambda m, n, bad: m.recommend_for([bad]),
         lambda m, n, bad: m.predict_proba(n.u(1), bad),
+        lambda m, n, bad: m.predict_interval([n.u(1)], [bad]),
         lambda m, n, bad: m.explain(n.u(1), bad),
         lambda m, n, bad: m.explain(n.u(1), n.i(1), [bad]),
         lambda m, n, bad: m.similar_items(bad),
