@@ -38,10 +38,14 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
-def load(folder: Path, name: str, seed: int) -> tuple[HeldOut, np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """The split of the likes, and (users, items) of the judged pairs; items are all that anyone rated."""
+def load(
+    folder: Path, name: str, seed: int, rule: str | None = None
+) -> tuple[HeldOut, np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """The split of the likes, and (users, items) of the judged pairs; items are all that anyone rated. The rule of
+    likes is the set's if not given."""
     path = folder / name / "ratings.parquet"
-    rated, (likes, others) = read_interactions(path, where="rating is not null"), read_judged(path, where=SETS[name])
+    rated = read_interactions(path, where="rating is not null")
+    likes, others = read_judged(path, where=rule or SETS[name])
     assert others is not None
     sizes = len(rated.user_ids), len(rated.item_ids)
     users, items = (rows.astype(np.int32) for rows in rows_in(rated, likes))

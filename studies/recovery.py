@@ -1,6 +1,7 @@
 """Does data simulated from the model give back its like-probabilities, and do their intervals hold the truth?
 
     python -m studies.recovery [--results build/recovery.json]
+    python -m studies.recovery --picture docs/images/coverage.svg [--totals build/totals.json]
     python -m studies.recovery --calibration
     python -m studies.recovery --tilt [--data FOLDER]
 
@@ -49,7 +50,7 @@ from considerate.parameters import FitPlan
 from considerate.simulation.degrees import PowerLaw
 from considerate.simulation.simulate import ModelSample, simulate_from_model
 from considerate.study.peers import training_matrix
-from studies import intervals
+from studies import coverage, intervals, totals
 from studies.considered import load
 from studies.options import study_parser
 
@@ -272,13 +273,17 @@ def main() -> None:
     parser.add_argument("--calibration", action="store_true", help="p(like) against known coins")
     parser.add_argument("--tilt", action="store_true", help="p(like) at several tilts")
     parser.add_argument("--results", type=Path, help="a file of JSON that the figures of intervals are kept in")
+    parser.add_argument("--picture", type=Path, help="draw the coverage of intervals, as SVG")
+    parser.add_argument("--totals", type=Path, help="results of studies.totals, for the picture")
     options = parser.parse_args()
     if options.tilt:
         tilts(options.data)
     elif options.calibration:
         print_figures()
     else:
-        print_intervals(options.results)
+        rows = print_intervals(options.results)
+        if options.picture is not None:
+            coverage.draw(rows, totals.read_lines(options.totals) if options.totals else [], options.picture)
 
 
 if __name__ == "__main__":
