@@ -101,6 +101,23 @@ def test_dense_lifts_are_those_of_numpy(items: int, neighbours: int, mix: float,
     np.testing.assert_array_equal(table.log_ratios(liked.take(some), sharpness), lifts[some])
 
 
+@pytest.mark.usefixtures("each_instruction_set")
+@pytest.mark.parametrize("sharpness", [1, 2, 5])
+@pytest.mark.parametrize("most", [1, 3, 400])
+def test_lifts_of_listed_pairs_have_the_same_bits(most: int, sharpness: int) -> None:
+    """Users with few pairs, whose entries are searched for, and with so many that all are summed; in no order, some
+    twice, of users without likes too."""
+    table = replace(table_of(1203, 200, 0.1), unknown=np.array([0, 17, 1202], np.int32))
+    liked, random = likes_of(23, 1203, 60), np.random.default_rng(most)
+    users = random.permutation(np.repeat(np.arange(23), random.integers(0, most + 1, 23)))
+    items = random.integers(0, 1203, len(users))
+    items[:3] = [0, 1202, 1201][: len(items[:3])]
+    found = table.log_ratios_of(liked, users, items, sharpness)
+    assert found.dtype == np.float32
+    np.testing.assert_array_equal(found, table.log_ratios(liked, sharpness)[users, items])
+    assert table.log_ratios_of(liked, users[:0], items[:0], sharpness).shape == (0,)
+
+
 def test_what_no_walk_meets_is_lifted_like_anything_else_in_the_background() -> None:
     table = table_of(50, 6, 0.25)
     liked = Adjacency.of_rows([np.array([1, 10, 30], np.int32)])
@@ -195,6 +212,11 @@ def test_tables_and_likes_that_cannot_be_are_refused() -> None:
     for starts, indices in (([0, 1], [20]), ([0, 2], [1]), ([1, 1], [1])):
         with pytest.raises(ValueError, match="liked"):
             table.lift_table(table.items).log_ratios(np.array(starts), np.array(indices, np.int32))
+        one, pairs = (np.array([0, 1]), np.array([1], np.int32)), (np.array(starts), np.array(indices, np.int32))
+        with pytest.raises(ValueError, match="pair_items"):
+            table.lift_table(table.items).log_ratios_of(*one, *pairs)
+    with pytest.raises(ValueError, match="pair_starts"):
+        table.lift_table(table.items).log_ratios_of(*one, np.array([0, 1, 1]), one[1])
 
 
 # --- One answer by every way to ask ---

@@ -53,7 +53,25 @@ void bind_score(nb::module_& m) {
             }
             return out;
           },
-          nb::arg("liked_starts"), nb::arg("liked"), "log(w / p) of users against all items, from their likes.");
+          nb::arg("liked_starts"), nb::arg("liked"), "log(w / p) of users against all items, from their likes.")
+      .def(
+          "log_ratios_of",
+          [](const PyLiftTable& self, In<std::int64_t> liked_starts, In<std::int32_t> liked,
+             In<std::int64_t> pair_starts, In<std::int32_t> pair_items) {
+            const Lists likes = lists(liked_starts, liked, self.raw.items_count, "liked");
+            const Lists pairs = lists(pair_starts, pair_items, self.raw.items_count, "pair_items");
+            require(pair_starts.size() == liked_starts.size(), "pair_starts");
+            auto out = new_array<float>({pair_items.size()});
+            {
+              nb::gil_scoped_release release;
+              kernels_in_use()->walk_lifts_of(self.raw, likes.starts, likes.indices,
+                                              static_cast<std::int64_t>(liked_starts.size()) - 1, pairs.starts,
+                                              pairs.indices, out.data());
+            }
+            return out;
+          },
+          nb::arg("liked_starts"), nb::arg("liked"), nb::arg("pair_starts"), nb::arg("pair_items"),
+          "log(w / p) of users against some items each, from their likes.");
   m.def(
       "logarithms",
       [](In<float> x) {

@@ -41,13 +41,13 @@ namespace CONSIDERATE_ISA {
 
 extern const KernelTable CONSIDERATE_TABLE(CONSIDERATE_ISA);
 const KernelTable CONSIDERATE_TABLE(CONSIDERATE_ISA) = {
-    CONSIDERATE_NAME(CONSIDERATE_ISA), CONSIDERATE_ISA::update_rows,     CONSIDERATE_ISA::sum_rows_of,
-    CONSIDERATE_ISA::solve_rows_of,    CONSIDERATE_ISA::liked_sums,      CONSIDERATE_ISA::edge_corrections,
-    CONSIDERATE_ISA::group_sums,       CONSIDERATE_ISA::item_group_sums, CONSIDERATE_ISA::top_items,
-    CONSIDERATE_ISA::pair_moments,     CONSIDERATE_ISA::fma_loop,        CONSIDERATE_ISA::logistic_of_squares,
-    CONSIDERATE_ISA::count_ranks,      CONSIDERATE_ISA::best_of_rows,    CONSIDERATE_ISA::count_weighted_ranks,
-    CONSIDERATE_ISA::walk_lifts,       CONSIDERATE_ISA::logarithms,      CONSIDERATE_ISA::inverse_factor,
-    CONSIDERATE_ISA::update_full_rows,
+    CONSIDERATE_NAME(CONSIDERATE_ISA), CONSIDERATE_ISA::update_rows,      CONSIDERATE_ISA::sum_rows_of,
+    CONSIDERATE_ISA::solve_rows_of,    CONSIDERATE_ISA::liked_sums,       CONSIDERATE_ISA::edge_corrections,
+    CONSIDERATE_ISA::group_sums,       CONSIDERATE_ISA::item_group_sums,  CONSIDERATE_ISA::top_items,
+    CONSIDERATE_ISA::pair_moments,     CONSIDERATE_ISA::fma_loop,         CONSIDERATE_ISA::logistic_of_squares,
+    CONSIDERATE_ISA::count_ranks,      CONSIDERATE_ISA::best_of_rows,     CONSIDERATE_ISA::count_weighted_ranks,
+    CONSIDERATE_ISA::walk_lifts,       CONSIDERATE_ISA::walk_lifts_of,    CONSIDERATE_ISA::logarithms,
+    CONSIDERATE_ISA::inverse_factor,   CONSIDERATE_ISA::update_full_rows,
 };
 
 }  // namespace considerate

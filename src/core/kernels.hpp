@@ -262,6 +262,9 @@ struct KernelTable {
   std::int64_t (*count_weighted_ranks)(const WeightedRows&);
   void (*walk_lifts)(const LiftTable&, const std::int64_t* liked_starts, const std::int32_t* liked, std::int64_t count,
                      float* out);
+  void (*walk_lifts_of)(const LiftTable&, const std::int64_t* liked_starts, const std::int32_t* liked,
+                        std::int64_t count, const std::int64_t* pair_starts, const std::int32_t* pair_items,
+                        float* out);
   void (*logarithms)(std::int64_t count, const float* x, float* exact, float* below);  // log8, log_below8
   std::int64_t (*inverse_factor)(std::int64_t n, double* upper, double* inverse);
   void (*update_full_rows)(const FullPass&, std::int64_t first, std::int64_t last, FullOut&);

@@ -10,6 +10,9 @@
 constexpr int kStrip = 16;                             // items scored side by side
 constexpr float kLeastRatio = 8.673617379884035e-19f;  // 2^-60: what an item counts that no walk meets, eps = 0
 
+constexpr std::int64_t kSearch = 64;  // entries that are added while one is searched for
+constexpr std::int64_t kZeros = 8;    // items that are set to zero while one entry is added
+
 // What is left of a row of the table.
 struct RowRest {
   std::int64_t next, end;
@@ -51,7 +54,7 @@ class UserRatios {
       std::int64_t at = rows_[i].next;
       for (const std::int64_t end = rows_[i].end; at < end && table_->items[at] < last; ++at) {
         const std::int64_t place = table_->items[at] - first;
-        sums[place] += sharpened(table_->shares[at], table_->sharpness) * rows_[i].scale;
+        sums[place] = with_entry(sums[place], at, i);
         met[place / kStrip] = 1;
       }
       rows_[i].next = at;
@@ -60,9 +63,27 @@ class UserRatios {
       met[(table_->unknown[unknown_] - first) / kStrip] = 1;
   }
 
+  std::int64_t entries() const {
+    std::int64_t sum = 0;
+    for (std::int64_t i = 0; i < count_; ++i) sum += rows_[i].end - rows_[i].next;
+    return sum;
+  }
+
+  // The sum of V over the likes for one item: the same bits as `add` gives, as the likes have the same order.
+  float sum_of(std::int32_t item) const {
+    float sum = 0.0f;
+    for (std::int64_t i = 0; i < count_; ++i) {
+      const std::int64_t at = first_not_below(table_->items, rows_[i].next, rows_[i].end, item);
+      if (at < rows_[i].end && table_->items[at] == item) sum = with_entry(sum, at, i);
+    }
+    return sum;
+  }
+
   // Of eight items from `first` on.
-  v8 ratios(v8 sums, std::int64_t first) const {
-    const v8 inverse = load8(table_->inverse + first);
+  v8 ratios(v8 sums, std::int64_t first) const { return ratios(sums, load8(table_->inverse + first)); }
+
+  // Of eight items with these inverses of p.
+  v8 ratios(v8 sums, v8 inverse) const {
     const v8 ratio = at_least(splat(background_) + splat(share_) * (sums * inverse));
     return select8(inverse < splat(0.0f), splat(1.0f), ratio);
   }
@@ -79,6 +100,10 @@ class UserRatios {
     for (int lane = 0; lane < kLanes; ++lane) sum += static_cast<double>(sums[lane]);
     for (; first < last; ++first) sum += static_cast<double>(sharpened(table.shares[first], table.sharpness));
     return sum > 0 ? static_cast<float>((1.0 - static_cast<double>(rest)) / sum) : 0.0f;
+  }
+
+  float with_entry(float sum, std::int64_t at, std::int64_t like) const {
+    return sum + sharpened(table_->shares[at], table_->sharpness) * rows_[like].scale;
   }
 
   static v8 at_least(v8 ratio) { return select8(ratio > splat(kLeastRatio), ratio, splat(kLeastRatio)); }
@@ -107,6 +132,42 @@ static void walk_lifts(const LiftTable& table, const std::int64_t* liked_starts,
     for (std::int64_t n = 0; n < strips * kStrip; n += kLanes)
       store8(&sums[n], log8(ratios.ratios(load8(&sums[n]), n)));
     std::memcpy(out + user * items, sums.data(), static_cast<std::size_t>(items) * sizeof(float));
+  }
+}
+
+// log(ratio) of listed pairs: the items of each user, in any order. A user with many of them has the sums of
+// all items, with the same bits.
+static void walk_lifts_of(const LiftTable& table, const std::int64_t* liked_starts, const std::int32_t* liked,
+                          std::int64_t count, const std::int64_t* pair_starts, const std::int32_t* pair_items,
+                          float* out) {
+  const std::int64_t strips = (table.items_count + kStrip - 1) / kStrip;
+  std::int64_t most = 0;
+  for (std::int64_t user = 0; user < count; ++user)
+    most = least(-most, liked_starts[user] - liked_starts[user + 1]) * -1;
+  Buffer<RowRest> rows(most);
+  Buffer<float> sums(strips * kStrip);
+  Buffer<std::uint8_t> met(strips);
+  for (std::int64_t user = 0; user < count; ++user) {
+    const std::int64_t likes = liked_starts[user + 1] - liked_starts[user];
+    const std::int64_t first = pair_starts[user], last = pair_starts[user + 1];
+    UserRatios ratios;
+    ratios.start(table, liked + liked_starts[user], likes, rows.data());
+    const bool many = (last - first) * likes * kSearch > ratios.entries() + table.items_count / kZeros;
+    if (many) {
+      sums.zero();
+      ratios.add(0, table.items_count, sums.data(), met.data());
+    }
+    for (std::int64_t at = first; at < last; at += kLanes) {
+      v8 own = splat(0.0f), inverse = splat(0.0f);
+      const std::int64_t lanes = least(kLanes, last - at);
+      for (std::int64_t lane = 0; lane < lanes; ++lane) {
+        const std::int32_t item = pair_items[at + lane];
+        own[lane] = many ? sums[item] : ratios.sum_of(item);
+        inverse[lane] = table.inverse[item];
+      }
+      const v8 logs = log8(ratios.ratios(own, inverse));
+      for (std::int64_t lane = 0; lane < lanes; ++lane) out[at + lane] = logs[lane];
+    }
   }
 }
 

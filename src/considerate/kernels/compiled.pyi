@@ -54,6 +54,13 @@ class LiftTable:
         unknown: NDArray[np.int32] | None = None,
     ) -> None: ...
     def log_ratios(self, liked_starts: NDArray[np.int64], liked: NDArray[np.int32]) -> NDArray[np.float32]: ...
+    def log_ratios_of(
+        self,
+        liked_starts: NDArray[np.int64],
+        liked: NDArray[np.int32],
+        pair_starts: NDArray[np.int64],
+        pair_items: NDArray[np.int32],
+    ) -> NDArray[np.float32]: ...
 
 Moments = list[float]
 WalkSums = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.uint64]]

@@ -12,7 +12,6 @@ from considerate.data.graph import Adjacency
 if TYPE_CHECKING:
     from considerate.model.model import Model
 
-MOST_LIFTS = 1 << 24  # users times items whose lift is computed together
 Rows = NDArray[Any]
 Covariates = dict[str, NDArray[np.float64]]
 
@@ -49,12 +48,5 @@ def known_of_pairs(model: Model, liked: Adjacency | None, degree: Rows, users: R
 
 def _lift(model: Model, liked: Adjacency, users: Rows, items: Rows) -> NDArray[np.float64]:
     """The log lift of each pair, as it is ranked by."""
-    answer, at_once = np.empty(len(users)), max(1, MOST_LIFTS // model.item_count)
-    people, person = np.unique(users, return_inverse=True)
-    order = np.argsort(person, kind="stable")
-    for first in range(0, len(people), at_once):
-        some = people[first : first + at_once]
-        pairs = order[slice(*np.searchsorted(person[order], [first, first + len(some)]))]
-        lifts = model.log_lift(liked.take(some))
-        answer[pairs] = lifts[person[pairs] - first, items[pairs]]
-    return answer
+    assert model.consideration is not None
+    return model.consideration.log_ratios_of(liked, users, items, model.plan.sharpness).astype(np.float64)

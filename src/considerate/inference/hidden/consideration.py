@@ -185,6 +185,20 @@ class Consideration:
         """The lift log(w_mn / p_n) of users against all items: [users, items]. A ratio below 2^-60 counts as that."""
         return self.lift_table(liked.indices, sharpness).log_ratios(liked.starts, liked.indices)
 
+    def log_ratios_of(
+        self, liked: Adjacency, users: NDArray[Any], items: NDArray[Any], sharpness: int = 1
+    ) -> NDArray[np.float32]:
+        """The same bits for listed pairs alone, of rows of `liked` and items, in any order."""
+        order = np.argsort(users, kind="stable")
+        people, first = np.unique(users[order], return_index=True)
+        starts, own = np.append(first, len(users)), liked.take(people)
+        found = np.empty(len(users), np.float32)
+        table = self.lift_table(own.indices, sharpness)
+        found[order] = table.log_ratios_of(
+            own.starts, own.indices, starts.astype(np.int64), items[order].astype(np.int32)
+        )
+        return found
+
 
 Rows = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32], NDArray[np.float32]]  # of compiled.cut_walk
 
