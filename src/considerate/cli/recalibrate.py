@@ -73,6 +73,11 @@ def recalibrate(
                 "and not liked, too."
             )
         users, items, truth, unknown = judged_rows(fitted, liked, others)
+        if len(users) == 0:
+            raise DataError(
+                f"{judged}: none of the {unknown:,} judged pairs has a user and an item that {model} knows; give pairs "
+                "with the ids of its training."
+            )
         values = {"path": path, "unknown": unknown, "liked": float(truth.mean()) if len(truth) else 0.0}
         values["weights"] = EQUAL if weighing.equal_classes else EACH
         recommender.set_params(seed=seed)

@@ -92,7 +92,7 @@ class JudgedPairs:
 
     @classmethod
     def of(cls, model: Model, users: Rows, items: Rows, liked: NDArray[Any]) -> JudgedPairs:
-        """The pairs of some rows of a model, without likes that it was trained on."""
+        """The pairs of some rows of a model, without likes that it was trained on, in an order of their own."""
         judged = np.asarray(liked)
         shapes = {np.shape(users), np.shape(items), judged.shape}
         if len(shapes) > 1 or judged.ndim != 1:
@@ -101,6 +101,8 @@ class JudgedPairs:
                 f"shape {judged.shape}; give one of each for every pair."
             )
         _, judged = check_judged(np.zeros(len(judged)), judged)
+        order = np.lexsort((judged, items, users))
+        users, items, judged = users[order], items[order], judged[order]
         people, person = np.unique(users, return_inverse=True)
         some, places = model.users.some(people)
         likes = some.liked.take(places)
