@@ -30,9 +30,10 @@ from considerate.inference.sweep import InMemory, State
 from considerate.inference.updates import Moments
 from considerate.kernels.arrays import take_lists
 from considerate.kernels.threads import Backend, LocalBackend
-from considerate.model.merge import Merged, popularity_at, with_likes
+from considerate.model.likes import popularity_at, renewed_walk
+from considerate.model.merge import Merged, with_likes
 from considerate.model.model import Model
-from considerate.model.removal import renewed_walk, with_rows, without_likes
+from considerate.model.removal import with_rows, without_likes
 from considerate.parameters import DRIFT
 
 PASSES = 4  # over the new edges, users and items in turn; each draws H afresh and steps by less

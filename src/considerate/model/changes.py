@@ -23,8 +23,10 @@ from considerate.inference.prior import SHARED, Prior
 from considerate.kernels.arrays import take_lists
 from considerate.kernels.threads import LocalBackend
 from considerate.model.features import predicted_degree
-from considerate.model.model import Model, without_cold
+from considerate.model.likes import NO_LIKE, head_correction, insert_likes, with_changed_likes
+from considerate.model.model import Model, unknown_of, without_cold
 from considerate.model.names import By, Grown, Names
+from considerate.model.predict import strangers
 from considerate.model.users import UserRows
 
 logger = logging.getLogger("considerate")
@@ -33,20 +35,26 @@ logger = logging.getLogger("considerate")
 def with_users(model: Model, userids: Any, user_items: Any, by: By = "id") -> Model:
     """The model with users folded in, all of them in memory; row i of `user_items` is of userids[i].
 
-    pi and the walk's table stay those of the fit: what a user considers follows from their own likes by them.
+    Degrees and pi follow all likes, and by these the users are folded in. The walk's table stays but for rows that led
+    through a user who lost a like; the next update makes the others again.
     """
     model.check_two_kinds()
     old, liked = model.users.whole(), model.item_names(by).likes(user_items)
     grown = _grown(Names.of("user", len(old), old.ids, by), userids, old.ids)
-    side = _merged(old.side, grown, model.fold_in.users(liked), "userids")
-    degree = grown.spread(old.degree, liked.degrees)
-    fans = np.repeat(grown.kept, old.liked.degrees)
-    stay = ~np.isin(fans, grown.rows)
-    fans = np.concatenate([fans[stay], np.repeat(grown.rows, liked.degrees)])
-    items = np.concatenate([old.liked.indices[stay], liked.indices])
-    likes = Adjacency.of_pairs(fans, items, len(side), model.item_count)
-    users = UserRows(side, degree, likes, grown.ids)
-    return model.with_same_items(users=users, limits=_grown_limits(model, users=grown))
+    side = _merged(old.side, grown, strangers(liked.rows, model.shared), "userids")
+    given, before = liked.take(_places(grown)), old.liked.take(grown.before)
+    gone = ~given.has(before) & np.isin(before.edge_rows, grown.rows)
+    lost = np.arange(model.item_count)
+    if old.knows_likes:
+        lost = np.unique(before.take(np.unique(before.edge_rows[gone])).indices)
+    likes, _ = insert_likes(before.keep(~gone), given)
+    users = UserRows(side, grown.spread(old.degree, liked.degrees), likes, grown.ids)
+    with LocalBackend(model.plan.threads) as threads:
+        changed = with_changed_likes(
+            model.with_same_items(users=users, limits=_grown_limits(model, users=grown)), users, lost, threads.map
+        )
+    side = _merged(old.side, grown, changed.fold_in.users(liked), "userids")
+    return changed.with_same_items(users=replace(users, side=side), limits=changed.limits)
 
 
 def folded_users(
@@ -103,18 +111,6 @@ def folded_items(model: Model, liked_by: Adjacency, prior: Prior = SHARED) -> tu
     return model.fold_in.items(liked_by, users, model.passing, weights, prior), weights
 
 
-def head_correction(model: Model, degree: NDArray[Any]) -> NDArray[np.float64]:
-    """pi'_n / pi_n of items of these degrees, interpolated between the model's items, for which the fit solved it.
-
-    It depends on the degree above all: draws that hit likes are discarded, and popular items have more of them.
-    """
-    known = model.item_degree > 0
-    degrees, which, often = np.unique(model.item_degree[known], return_inverse=True, return_counts=True)
-    factor = model.popularity[known] / popularity_weights(model.item_degree[known], model.gamma)
-    mean = np.bincount(which, factor) / often
-    return np.asarray(np.interp(np.log(np.maximum(degree, 1)), np.log(degrees), mean))
-
-
 def with_items(model: Model, itemids: Any, item_users: Any, by: By = "id") -> Model:
     """The model with items folded in, all users in memory; row i of `item_users` is of itemids[i].
 
@@ -131,11 +127,12 @@ def with_items(model: Model, itemids: Any, item_users: Any, by: By = "id") -> Mo
     new, new_weights = folded_items(model, liked_by, prior)
     liked = users.liked
     if users.knows_likes:  # a new like is filtered out as an old one is
-        renumbered = grown.kept[liked.indices]
-        old = ~np.isin(renumbered, grown.rows)
-        fans = np.concatenate([liked.edge_rows[old], liked_by.indices])
-        columns = np.concatenate([renumbered[old], np.repeat(grown.rows, liked_by.degrees)])
-        liked = Adjacency.of_pairs(fans, columns, len(users), len(grown.ids))
+        renumbered = Adjacency(liked.starts, grown.kept[liked.indices].astype(np.int32), liked.weights)
+        given = transpose(liked_by.take(_places(grown)), len(users))
+        gone = ~given.has(renumbered) & np.isin(renumbered.indices, grown.rows)
+        liked, _ = insert_likes(renumbered.keep(~gone), given)
+        if not liked.edges:
+            raise DataError(NO_LIKE)
     changed = replace(
         model,
         users=replace(users, liked=liked, degree=users.degree + liked.degrees - users.liked.degrees),
@@ -212,6 +209,13 @@ def _ids_of(table: FeatureTable, known: Vocabulary, what: str) -> NDArray[Any]:
     return np.array([str(own) for own in ids] if known.kind == "string" else ids, object)
 
 
+def _places(grown: Grown) -> NDArray[np.int64]:
+    """[rows] where each row is among those that are updated or added; -1 where it is none of them."""
+    places = np.full(len(grown.ids), -1, np.int64)
+    places[grown.rows] = np.arange(len(grown.rows))
+    return places
+
+
 def _titles_of(ids: Vocabulary, options: ReaderOptions) -> Titles | None:
     """Titles of new items; None where the source has none of them."""
     try:
@@ -236,7 +240,7 @@ def _grown_walk(model: Model, changed: Model, kept: NDArray[Any], again: bool) -
     old, cold = model.consideration, changed.cold_items
     if old is None:
         return None
-    weights, unknown = without_cold(changed.popularity, cold), cold.astype(np.int32) if len(cold) else None
+    weights, unknown = without_cold(changed.popularity, cold), unknown_of(cold)
     if again:
         liked = changed.users.whole().liked
         by_item = transpose(liked, len(weights))

@@ -14,10 +14,10 @@ from considerate.data import Interactions, Titles
 from considerate.data.graph import Adjacency, Graph
 from considerate.data.vocabulary import Vocabulary, integer_id, match_rows, merge_ids
 from considerate.errors import UsageError
-from considerate.inference.hidden import Consideration, popularity_weights
+from considerate.inference.hidden import Consideration
 from considerate.inference.posterior import Side
 from considerate.kernels.arrays import take_lists
-from considerate.model.changes import head_correction
+from considerate.model.likes import insert_likes, popularity_at, walk_degree
 from considerate.model.model import Model
 from considerate.model.names import Grown
 from considerate.model.predict import prior_rows
@@ -44,9 +44,9 @@ def with_likes(model: Model, likes: Interactions) -> Merged:
         )
     fans, items = user_ids.rows[likes.users].astype(np.int32), item_ids.rows[likes.items].astype(np.int32)
     given = Graph.from_pairs(fans, items, len(user_ids.ids), len(item_ids.ids), amounts=likes.amounts).by_user
-    liked, new = _insert(_moved(users.liked, user_ids, item_ids), given)
+    liked, new = insert_likes(_moved(users.liked, user_ids, item_ids), given)
     before = item_ids.moved(model.item_degree)
-    degree = before + np.bincount(new.indices, minlength=len(before))
+    degree = np.bincount(liked.indices, minlength=len(before))
     weights = popularity_at(model, item_ids.moved(model.popularity), before, degree)
     limits = model.limits
     if limits is not None:
@@ -77,11 +77,6 @@ def known_likes(model: Model, what: str) -> UserRows:
             f"this model was saved without likes, and {what} needs them; save it with likes, or fit again."
         )
     return users
-
-
-def walk_degree(model: Model) -> NDArray[np.int64]:
-    """[items] the likes that each item had when its row of the walk's table was made."""
-    return model.item_degree if model.walk_degree is None else model.walk_degree
 
 
 # --- Ids ---
@@ -148,29 +143,6 @@ def _moved(liked: Adjacency, users: Grown, items: Grown) -> Adjacency:
     if len(users.ids) == len(users.kept):
         return Adjacency(liked.starts, indices, liked.weights)
     return Adjacency(np.append(0, np.cumsum(users.moved(liked.degrees))), indices, liked.weights)
-
-
-def _insert(liked: Adjacency, given: Adjacency) -> tuple[Adjacency, Adjacency]:
-    """(the likes with those that are given among them, those that are new, with their weights)."""
-    places, known = liked.find(given.edge_rows, given.indices)
-    new, at = given.keep(~known), places[~known]
-    weights = liked.weights
-    if weights is not None or new.weights is not None:
-        weights = np.ones(liked.edges, np.float32) if weights is None else weights
-        weights = np.insert(weights, at, 1.0 if new.weights is None else new.weights)
-    return Adjacency(liked.starts + new.starts, np.insert(liked.indices, at, new.indices), weights), new
-
-
-def popularity_at(
-    model: Model, weights: NDArray[np.float64], before: NDArray[np.int64], degree: NDArray[np.int64]
-) -> NDArray[np.float64]:
-    """pi at these degrees, with the gamma of the fit. A correction at the head keeps its factor."""
-    grown = popularity_weights(degree, model.gamma)
-    if not model.parameters.get("head_correction", False):
-        return grown
-    factor = np.where(before > 0, 1.0, head_correction(model, degree))
-    np.divide(weights, popularity_weights(before, model.gamma), out=factor, where=before > 0)
-    return grown * factor
 
 
 def _moved_walk(walk: Consideration | None, items: Grown, weights: NDArray[np.float64]) -> Consideration | None:

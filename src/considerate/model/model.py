@@ -304,3 +304,8 @@ def without_cold(popularity: NDArray[np.float64], cold: NDArray[np.int64]) -> ND
     weights = popularity.copy()
     weights[cold] = 0.0
     return weights
+
+
+def unknown_of(cold: NDArray[np.int64]) -> NDArray[np.int32] | None:
+    """Cold items as the walk has them; None where there are none."""
+    return cold.astype(np.int32) if len(cold) else None

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from considerate.data import Interactions
 from considerate.data.graph import run_serially
 from considerate.data.vocabulary import match_rows
-from considerate.errors import DataError
 from considerate.inference.posterior import Side
-from considerate.model.merge import known_likes, popularity_at, walk_degree
+from considerate.model.likes import with_changed_likes
+from considerate.model.merge import known_likes
 from considerate.model.model import Model
 from considerate.model.predict import strangers
 from considerate.model.users import UserRows
@@ -60,17 +60,6 @@ def without_users(model: Model, rows: NDArray[np.int64], run: Any = run_serially
     return replace(left, users=others, updates=updates, limits=limits)
 
 
-def renewed_walk(model: Model, rows: NDArray[np.int64], run: Any = run_serially) -> Model:
-    """The model with these rows of the walk's table made again from the likes as they are."""
-    walk, degree = model.consideration, model.item_degree
-    if walk is None or not len(rows):
-        return model
-    walk = walk.with_rows_of(model.users.whole().liked, rows, degree, model.plan.neighbours, run)
-    made = walk_degree(model).copy()
-    made[rows] = degree[rows]
-    return replace(model, consideration=walk, walk_degree=made)
-
-
 def with_rows(side: Side, rows: NDArray[np.int64], new: Side) -> Side:
     """A side with some rows replaced, and variances alone."""
     changed = side.copy()
@@ -79,20 +68,8 @@ def with_rows(side: Side, rows: NDArray[np.int64], new: Side) -> Side:
 
 
 def _only(model: Model, users: UserRows, keep: NDArray[np.bool_], run: Any) -> Model:
-    """The model with some of its likes: degrees and pi without the others, and the rows of the walk's table that led
-    through a user who lost one made again. No vector is changed."""
+    """The model with some of its likes. No vector is changed."""
     losing = np.unique(users.liked.edge_rows[~keep])
+    lost = np.unique(users.liked.take(losing).indices)
     liked = users.liked.keep(keep)
-    degree = model.item_degree - np.bincount(users.liked.indices[~keep], minlength=model.item_count)
-    if not degree.any():
-        raise DataError("no like would be left in the model; a model needs at least one.")
-    weights = popularity_at(model, model.popularity, model.item_degree, degree)
-    walk = None if model.consideration is None else model.consideration.with_weights(weights)
-    left = replace(
-        model,
-        users=replace(users, liked=liked, degree=liked.degrees),
-        item_degree=degree,
-        popularity=weights,
-        consideration=walk,
-    )
-    return renewed_walk(left, np.unique(users.liked.take(losing).indices), run)
+    return with_changed_likes(model, replace(users, liked=liked, degree=liked.degrees), lost, run)

@@ -21,7 +21,7 @@ from considerate.inference.features import FeatureWeights, Regression
 from considerate.inference.hidden.consideration import Consideration, Rows
 from considerate.inference.posterior import Side, mirrored, padded
 from considerate.model.features import LearnedFeatures
-from considerate.model.model import NO_EVENTS, NO_UPDATES, Model, without_cold
+from considerate.model.model import NO_EVENTS, NO_UPDATES, Model, unknown_of, without_cold
 from considerate.model.schema import (
     GAMMAS,
     PARAMETERS,
@@ -333,7 +333,7 @@ class SharedParts:
         unknown = None
         if self.about["item_features"] is not None:
             cold = np.flatnonzero((self.part("item_degree")["item_degree"] == 0) & (pi > 0))
-            pi, unknown = without_cold(pi, cold), cold.astype(np.int32) if len(cold) else None
+            pi, unknown = without_cold(pi, cold), unknown_of(cold)
         if self.stored.thorough:
             rows = {name: self.arrays[f"walk.{name}"] for name in WALK}
             return Consideration(**rows, weights=pi, mix=float(walk["mix"]), unknown=unknown)

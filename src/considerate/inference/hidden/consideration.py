@@ -89,9 +89,9 @@ class Consideration:
         mix = mixing_of(np.concatenate(told), p) if mix is None else mix
         return cls(np.cumsum(np.concatenate(lengths)), items[:end], shares[:end], np.concatenate(rest), weights, mix)
 
-    def with_weights(self, weights: NDArray[np.float64]) -> Consideration:
-        """The same rows with another pi."""
-        return Consideration(self.starts, self.items, self.shares, self.rest, weights, self.mix)
+    def with_weights(self, weights: NDArray[np.float64], unknown: NDArray[np.int32] | None = None) -> Consideration:
+        """The same rows with another pi, and other items that nobody could have liked."""
+        return Consideration(self.starts, self.items, self.shares, self.rest, weights, self.mix, unknown)
 
     def with_rows_of(
         self, by_user: Adjacency, rows: NDArray[Any], degree: NDArray[Any], neighbours: int, run: Any = run_serially
@@ -112,7 +112,8 @@ class Consideration:
         both = np.concatenate([self.starts, self.starts[-1] + new.starts[1:]])
         starts, places = take_lists(both, np.arange(both[-1]), which)
         to, shares = np.append(self.items, new.items)[places], np.append(self.shares, new.shares)[places]
-        return Consideration(starts, to, shares, np.where(renewed, new.rest, self.rest), self.weights, self.mix)
+        rest = np.where(renewed, new.rest, self.rest)
+        return Consideration(starts, to, shares, rest, self.weights, self.mix, self.unknown)
 
     @property
     def item_count(self) -> int:
