@@ -125,3 +125,18 @@ def test_items_without_likes_keep_the_pi_that_is_predicted_when_a_user_leaves() 
         assert after.consideration is not None
         np.testing.assert_array_equal(after.consideration.unknown, cold)
         assert not after.consideration.weights[cold].any()
+
+
+def test_an_item_that_is_updated_keeps_its_title() -> None:
+    data, items = as_table(LIKES, "u{:03}", "i{:03}"), [f"i{item:03}" for item in range(ITEMS)]
+    features = {"item": [*items, "new"], "kind": [f"k{number % 3}" for number in range(ITEMS + 1)]}
+    titles = {item: f"Title of {item}" for item in [*items[1:], "new"]}
+    model = Recommender(factors=2, sweeps=2, threads=1).fit(data, item_features=features, titles=titles)
+    model.partial_fit_items(["i003", "i000", "newer"], [["u001", "u002"], ["u003"], ["u004"]])
+    wanted = titles | {"i000": "i000", "newer": "newer"}
+    assert model.titles(list(wanted)) == list(wanted.values())
+    model.add_items({"item": ["new", "newest"], "kind": ["k1", "k2"]})  # again, without a title
+    assert model.titles(["new", "newest"]) == ["Title of new", "newest"]
+    model.add_items({"item": ["new", "newest"], "kind": ["k1", "k2"]}, titles={"new": "Another title"})
+    wanted |= {"new": "Another title", "newest": "newest"}
+    assert model.titles(list(wanted)) == list(wanted.values())

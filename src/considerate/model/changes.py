@@ -226,13 +226,16 @@ def _titles_of(ids: Vocabulary, options: ReaderOptions) -> Titles | None:
 
 
 def _grown_titles(old: Titles | None, grown: Grown, new: Titles | None = None) -> Titles | None:
-    """The titles of before, and those of the new rows where there are any."""
+    """The titles of before, and those of the rows that are updated or added where there are any."""
     if old is None and new is None:
         return None
     old = old or Titles.of_strings([""] * len(grown.kept))
-    new = new or Titles.of_strings([""] * len(grown.rows))
+    new = new or Titles.of_strings([])
+    named = np.flatnonzero(np.diff(new.offsets))
+    which = grown.before
+    which[grown.rows[named]] = len(old) + named
     offsets = np.concatenate([old.offsets, old.offsets[-1] + new.offsets[1:]])
-    return Titles(*take_lists(offsets, np.concatenate([old.text, new.text]), grown.sources))
+    return Titles(*take_lists(offsets, np.concatenate([old.text, new.text]), which))
 
 
 def _grown_walk(model: Model, changed: Model, kept: NDArray[Any], again: bool) -> Consideration | None:
