@@ -18,8 +18,9 @@ from considerate.data.graph import Adjacency, Graph, row_blocks
 from considerate.inference.hidden import Consideration, Draws, Sampled
 from considerate.inference.hidden.saturation import GRID_STEP, Saturation
 from considerate.kernels import compiled
-from considerate.model.considered import considered_probability
+from considerate.model.considered import consideration_weights, considered_probability
 from considerate.model.liking import sigmoid
+from considerate.model.model import Model
 from likes import planted, skewed
 from naive_draws import temperature
 
@@ -35,23 +36,36 @@ def walked() -> Recommender:
     return fitted(skewed())
 
 
-def reference(weights: np.ndarray, liked: np.ndarray) -> np.ndarray:
-    """1 - exp(-T w) of every item: 0 where liked, all 1 where no more items have a weight than are drawn."""
+def reference(weights: np.ndarray, shut: np.ndarray, count: float) -> np.ndarray:
+    """1 - exp(-T w) of every item, in all `count`: 0 where it is shut, all 1 where no more items have a weight."""
     others = weights.copy()
-    others[liked] = 0.0
-    if len(liked) >= (others > 0).sum():
+    others[shut] = 0.0
+    if count >= (others > 0).sum():
         return (others > 0).astype(float)
-    return -np.expm1(-temperature(weights, liked.tolist(), len(liked)) * others)
+    return -np.expm1(-temperature(weights, shut.tolist(), count) * others)
+
+
+def reference_weights(model: Model, user: int) -> np.ndarray:
+    """w' of every item for a user of the model: 1 of likes."""
+    liked, table = model.users.whole().liked.row(user), model.consideration
+    own = model.popularity / model.popularity.sum() if table is None else table.ratios(liked) * table.p
+    unliked = min(model.plan.negatives * len(liked), (np.delete(model.popularity, liked) > 0).sum())
+    weights = reference(own, liked, unliked) * (len(liked) / unliked if unliked else 1.0)
+    weights[liked] = 1.0
+    return weights
 
 
 def everything(users: int, items: int) -> Adjacency:
     return Adjacency(np.arange(users + 1, dtype=np.int64) * items, np.tile(np.arange(items, dtype=np.int32), users))
 
 
+@pytest.mark.parametrize("closed", [False, True])
+@pytest.mark.parametrize("rate", [0.4, 1.0, 3.0])
 @pytest.mark.parametrize("mix", [0.0, 0.1, 1.0])
 @pytest.mark.parametrize("shape", [(40, 30, 0.1), (30, 61, 0.5), (12, 8, 0.8), (60, 400, 0.03)])
-def test_the_kernel_is_the_definition(shape: tuple[int, int, float], mix: float) -> None:
-    """Users of one like, of nearly all, of all and of none; items that nobody liked; dense and sparse rows."""
+def test_the_kernel_is_the_definition(shape: tuple[int, int, float], mix: float, rate: float, closed: bool) -> None:
+    """Users of one like, of nearly all, of all and of none; items that nobody liked; dense and sparse rows; items that
+    are impossible, some of them liked."""
     users, items, density = shape
     random = np.random.default_rng(users)
     likes = random.random((users, items)) < density * random.random(items) * 2
@@ -65,18 +79,21 @@ def test_the_kernel_is_the_definition(shape: tuple[int, int, float], mix: float)
     arrays = (array for lists in both for array in (lists.starts, lists.indices))
     sums = Saturation(weights)
     by_popularity = weights, sums.total, sums.table, sums.grid_start, GRID_STEP
-    chances = compiled.own_inclusion(table.table(table.items), *by_popularity, *arrays).reshape(users, items)
     degrees = graph.by_user.degrees
+    shut = Adjacency.of_rows([np.flatnonzero(random.random(items) < 0.2 * closed).astype(np.int32) for _ in likes])
+    more = (rate * degrees, shut.starts, shut.indices) if closed else (rate * degrees,)
+    chances = compiled.own_inclusion(table.table(table.items), *by_popularity, *arrays, *more).reshape(users, items)
     np.testing.assert_array_equal(np.isnan(chances), np.repeat(degrees[:, None] == 0, items, axis=1))
     for user in np.flatnonzero(degrees):
         liked = graph.by_user.row(user)
-        wanted = reference(table.ratios(liked) * table.p, liked)
+        count = rate * len(liked)
+        wanted = reference(table.ratios(liked) * table.p, np.union1d(liked, shut.row(user)), count)
         np.testing.assert_allclose(chances[user], wanted, rtol=2e-5, atol=1e-12)
-        assert chances[user].sum() == pytest.approx(min(len(liked), (wanted > 0).sum()), rel=2e-6)
+        assert chances[user].sum() == pytest.approx(min(count, (wanted > 0).sum()), rel=2e-6)
 
 
 def test_the_two_halves_make_the_chance_of_a_like() -> None:
-    """p(h = 1) by Bayes' rule over the four cases; and p(h = 1) s has the logit a + log w (eq. 4)."""
+    """p(h = 1) by Bayes' rule over the four cases; and p(h = 1) s has the logit a + log w' (eq. 4)."""
     for mean in (-30.0, -2.0, 0.0, 1.5, 30.0):
         for w in (1e-9, 0.01, 0.4, 1.0):
             half = float(considered_probability(np.array(w), np.array(mean)))
@@ -85,6 +102,27 @@ def test_the_two_halves_make_the_chance_of_a_like() -> None:
             assert considered_only / (1.0 - liked + 1e-300) == pytest.approx(w, rel=1e-3)
             if abs(mean) < 10:
                 assert np.log(liked) - np.log1p(-liked) == pytest.approx(mean + np.log(w), abs=1e-9)
+    assert considered_probability(np.array([1.0, 1.7, 40.0]), np.array([-3.0, 0.0, 3.0])).tolist() == [1.0] * 3
+
+
+@pytest.mark.parametrize("consideration", ["walk", "popularity"])
+@pytest.mark.parametrize("negatives", [0.7, 1.0, 5.0])
+def test_the_weights_are_the_definition(consideration: str, negatives: float) -> None:
+    """w' = w(c) d / k, of users who run out of items too, and of one who likes all that there are."""
+    likes = skewed().tolil()
+    likes[9] = 1.0
+    model = fitted(likes.tocsr(), consideration=consideration, negatives=negatives, sweeps=2).model_
+    liked, everything = model.users.whole().liked, np.tile(np.arange(60, dtype=np.int32), (300, 1))
+    found = consideration_weights(model, liked, everything).reshape(300, 60)
+    for user in range(300):
+        np.testing.assert_allclose(found[user], reference_weights(model, user), rtol=5e-5, atol=1e-12)
+    ran_out = (1.0 + negatives) * liked.degrees > 60
+    assert ran_out.any()
+    open_items = ~np.isin(np.arange(300 * 60), liked.edge_rows * 60 + liked.indices).reshape(300, 60)
+    np.testing.assert_allclose((found * open_items).sum(axis=1), liked.degrees * (np.arange(300) != 9), rtol=2e-6)
+    some = np.array([9, 3])
+    again = consideration_weights(model, liked.take(some), everything[:2]).reshape(2, 60)
+    np.testing.assert_array_equal(again, found[some])
 
 
 @pytest.mark.parametrize("consideration", ["walk", "popularity"])
@@ -96,20 +134,16 @@ def test_the_table_has_both_halves(consideration: str) -> None:
     assert shown.column_names == names
     for user in users:
         rows = shown.to_pandas()[lambda frame, user=user: frame["user"] == user]
-        liked, items = model.users.whole().liked.row(user), rows["item"].to_numpy()
-        table = model.consideration
-        own = model.popularity / model.popularity.sum() if table is None else table.ratios(liked) * table.p
-        chance = reference(own, liked)[items]
-        chance[np.isin(items, liked)] = 1.0
+        items = rows["item"].to_numpy()
+        weight = reference_weights(model, user)[items]
         s = sigmoid(np.asarray(recommender.predict_logit(user, items)[0], np.float64))
-        np.testing.assert_allclose(rows["p_considered"], chance / (1.0 - s + chance * s), rtol=5e-5, atol=1e-12)
+        wanted = np.minimum(1.0, weight / (1.0 - s + weight * s))
+        np.testing.assert_allclose(rows["p_considered"], wanted, rtol=5e-5, atol=1e-12)
     new = recommender.recommend_for(model.users.whole().liked.row(3).tolist(), N=5)
     side = recommender.fold_in(model.users.whole().liked.row(3))
     mean = side.mean[0] @ recommender.item_factors.T + model.items.biases[0]
-    liked = model.users.whole().liked.row(3)
-    own = model.popularity / model.popularity.sum() if table is None else table.ratios(liked) * table.p
-    chance, s = reference(own, liked), sigmoid(mean.astype(np.float64))
-    wanted = (chance / (1.0 - s + chance * s))[new["item"].to_numpy()]
+    weight, s = reference_weights(model, 3), sigmoid(mean.astype(np.float64))
+    wanted = (weight / (1.0 - s + weight * s))[new["item"].to_numpy()]
     np.testing.assert_allclose(new["p_considered"], wanted, rtol=5e-5)
 
 
