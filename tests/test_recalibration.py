@@ -25,6 +25,7 @@ from considerate.evaluation.recalibration import (
     fit_line,
     fit_recalibration,
     held_out_logits,
+    recalibrate,
     structural_variance,
 )
 from considerate.inference.posterior import Side
@@ -208,13 +209,15 @@ def test_others_recalibrate_each() -> None:
 # --- Structural variance ---
 
 
-def with_effects(users: int, items: int, each: int, s_user: float, s_item: float, seed: int = 0) -> JudgedPairs:
+def with_effects(
+    users: int, items: int, each: int, s_user: float, s_item: float, seed: int = 0, shift: float = 0.0
+) -> JudgedPairs:
     """Pairs whose true logits differ from x by an amount of each user and one of each item."""
     random = np.random.default_rng(seed)
     user, item = np.repeat(np.arange(users), each), random.integers(0, items, users * each)
     x = random.normal(0, 0.5, users * each)
     difference = random.normal(0, np.sqrt(s_user), users)[user] + random.normal(0, np.sqrt(s_item), items)[item]
-    return JudgedPairs(user, item, random.random(len(x)) < special.expit(x + difference), x)
+    return JudgedPairs(user, item, random.random(len(x)) < special.expit(x + difference + shift), x)
 
 
 @pytest.mark.parametrize(("s_user", "s_item"), [(0.5, 0.1), (0.1, 0.5), (0.9, 0.7), (2.0, 0.4)])
@@ -224,6 +227,15 @@ def test_structural_variance_is_found_where_pairs_are_many(s_user: float, s_item
     assert found.user == pytest.approx(s_user, rel=0.12, abs=0.03)
     assert found.item == pytest.approx(s_item, rel=0.15, abs=0.03)
     assert found.total == pytest.approx(max(STRUCTURE.total, found.user + found.item)), "the rest stays with the pairs"
+
+
+def test_structural_variance_does_not_depend_on_the_weighting() -> None:
+    """Where one pair in seven is liked p' of equal classes is far from the share, which is no difference of users."""
+    pairs = with_effects(1500, 300, 30, 0.3, 0.1, shift=-2.2)
+    assert 0.1 < pairs.liked.mean() < 0.2
+    each, equal = (recalibrate(pairs, equal_classes=equal).structure for equal in (False, True))
+    assert each.user == pytest.approx(0.3, abs=0.07)
+    assert (equal.user, equal.item) == pytest.approx((each.user, each.item), abs=0.02)
 
 
 def test_users_who_like_all_or_nothing_have_an_end() -> None:

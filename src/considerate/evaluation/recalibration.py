@@ -331,7 +331,10 @@ def _most_probable(
 
 def structural_variance(judged: JudgedPairs, found: Recalibration) -> StructuralVariance:
     """The constants, moved by what judged pairs say, as far as these can be relied on; the total does not fall."""
-    p = found.apply(sigmoid(judged.x), judged.covariates)
+    x = found.line(judged.x, judged.covariates)
+    if found.equal_classes and found.pairs:  # as frequent as they are
+        x = x + logit(judged.liked.mean())
+    p = sigmoid(x)
     noise, posterior, scale = p * (1.0 - p), np.zeros(len(p)), judged.scale * found.slope**2
     if judged.ends is not None:
         users, items = judged.ends
