@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from pyarrow.fs import FileSystem
 
 from considerate import Recommender
-from considerate.errors import DataError
+from considerate.errors import DataError, OutputError
 from considerate.inference.hidden import popularity_weights
 from considerate.model.model import Model
+from considerate.storage.filesystems import Folder
 from likes import as_table, skewed
 
 USERS, ITEMS = 60, 25
@@ -140,3 +143,50 @@ def test_an_item_that_is_updated_keeps_its_title() -> None:
     model.add_items({"item": ["new", "newest"], "kind": ["k1", "k2"]}, titles={"new": "Another title"})
     wanted |= {"new": "Another title", "newest": "newest"}
     assert model.titles(list(wanted)) == list(wanted.values())
+
+
+# --- A good file is never replaced by one that cannot be loaded ---
+
+
+def broken(model: Recommender, what: str) -> Model:
+    """The model with something that no fit makes, and that `load` refuses."""
+    of = model.model_
+    if what == "degrees":
+        return replace(of, item_degree=of.item_degree - 5)
+    if what == "popularity":
+        return replace(of, popularity=np.zeros(ITEMS))
+    users = of.users.whole()
+    mean = users.side.copy()
+    mean.rows[3, 0] = np.nan
+    return replace(of, users=replace(users, side=mean))
+
+
+@pytest.mark.parametrize("what", ["degrees", "popularity", "user.rows"])
+@pytest.mark.parametrize("shards", [None, 3])
+@pytest.mark.parametrize("large", [False, True])
+def test_a_model_that_could_not_be_loaded_is_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, shards: int | None, large: bool
+) -> None:
+    if large:
+        monkeypatch.setattr("considerate.storage.container.VERIFY_WHOLE", 0)
+    model, path = fitted(), tmp_path / "model"
+    model.save(path, shards=shards)
+    before = {file.name: file.read_bytes() for file in (tmp_path.rglob("*")) if file.is_file()}
+    model._model = broken(model, what)
+    with pytest.raises(OutputError, match=r"was not written, as it could not be loaded \(.*\); what was there is"):
+        model.save(path, shards=shards)
+    assert {file.name: file.read_bytes() for file in (tmp_path.rglob("*")) if file.is_file()} == before
+
+
+def test_an_object_store_keeps_a_model_that_could_be_loaded(tmp_path: Path) -> None:
+    """As files that are moved into their place by pyarrow, which has addresses of its own for a disk."""
+    model, (filesystem, root) = fitted(), FileSystem.from_uri(tmp_path.as_uri())
+    folder = Folder("memory://models")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("considerate.storage.filesystems._filesystem", lambda _: (filesystem, root))
+        model.save(f"{folder.address}/model")
+        before = (tmp_path / "model").read_bytes()
+        model._model = broken(model, "degrees")
+        with pytest.raises(OutputError, match="was not written"):
+            model.save(f"{folder.address}/model")
+    assert [file.read_bytes() for file in tmp_path.iterdir()] == [before]

@@ -19,13 +19,14 @@ from considerate.model.shards import (
     ShardedUsers,
     ShardEntry,
     check_folder,
-    read_sharded_users,
+    read_index,
     read_stored,
     rewrite_shards,
     write_index,
     write_user_shard,
 )
 from considerate.model.tensors import read_model, shared_tensors, user_tensors
+from considerate.model.written import check_of
 from considerate.parameters import GraphParameters, Parameters
 from considerate.storage.container import (
     INDEX,
@@ -75,9 +76,9 @@ def save_model(model: Model, path: PathLike, *, likes: bool = True) -> None:
     tensors, metadata = shared | of_users, about | about_users
     folder, name = _remote(path)
     if folder is None:
-        write_tensors(path, tensors, metadata)
+        write_tensors(path, tensors, metadata, check_of(os.fspath(path), read_model))
     else:
-        folder.write(name, encode_tensors(tensors, metadata).pieces())
+        folder.write(name, encode_tensors(tensors, metadata).pieces(), check_of(folder.shown(name), read_model))
 
 
 def save_sharded(model: Model, path: PathLike, shards: int, *, likes: bool = True) -> None:
@@ -144,7 +145,7 @@ def open_model(path: PathLike, *, verify: bool | None = None) -> tuple[StoredTen
             raise ModelFileError(
                 f"{stored.path}: is not the index of a model in shards; copy or save the whole model again."
             )
-        model = read_model(stored, lambda stored, _, form: read_sharded_users(stored, form, folder, verify))
+        model = read_index(stored, folder, verify)
         if verify:
             for _ in model.users.pieces():
                 pass

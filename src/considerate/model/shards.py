@@ -36,8 +36,9 @@ from considerate.model.schema import (
     vocabulary,
     vocabulary_tensors,
 )
-from considerate.model.tensors import shared_tensors, user_tensors, users_in
+from considerate.model.tensors import read_model, shared_tensors, user_tensors, users_in
 from considerate.model.users import Rows, UserRows, Users
+from considerate.model.written import check_of
 from considerate.storage.container import INDEX, SHARD, StoredTensors, encode_tensors, read_tensors
 from considerate.storage.files import sync_folder
 from considerate.storage.filesystems import Folder
@@ -94,7 +95,10 @@ def write_user_shard(
     tensors, about = user_tensors(users, side.factors, likes)
     encoded = encode_tensors(tensors, about | {"kind": SHARD, "first": first, "factors": side.factors})
     folder.make()
-    size = folder.write(shard_name(number, encoded.sha256), encoded.pieces())
+    name, items = shard_name(number, encoded.sha256), int(users.liked.indices.max(initial=-1)) + 1
+    size = folder.write(
+        name, encoded.pieces(), check_of(folder.shown(name), lambda shard: _users_of(shard, items, users.has_bias))
+    )
     ends = (first, first + count - 1) if ids.kind == "range" else (ids.id_of(0), ids.id_of(count - 1))
     form = side.factors, likes, side.has_bias, ids.kind
     return ShardEntry(number, first, count, users.edges, *form, ends, size, encoded.sha256)
@@ -127,7 +131,8 @@ def write_index(folder: str | Folder, model: Model, entries: Sequence[ShardEntry
     elif kind == "string":
         listed |= vocabulary_tensors("shards.ids", Vocabulary.of_strings(map(str, first_ids)))
     form = _form(about, shards[0].bias)
-    folder.write(INDEX_NAME, encode_tensors(tensors | form.select(SHARDS, listed), about).pieces())
+    pieces = encode_tensors(tensors | form.select(SHARDS, listed), about).pieces()
+    folder.write(INDEX_NAME, pieces, check_of(folder.shown(INDEX_NAME), lambda index: read_index(index, folder, None)))
     _keep_only(folder, {entry.name for entry in shards})
 
 
@@ -304,9 +309,8 @@ class ShardedUsers:
         form = about["likes"], about["user_ids"]["kind"], about["factors"]
         if form != (self.about["likes"], self.kind, self.factors):
             raise stored.refusal("its form is not that of the index")
-        about["items"] = self.form.sizes["items"]
         ids = Vocabulary.range(last - first, first) if self.kind == "range" else None
-        users = users_in(stored, about, Form.of(about, user_bias=self.has_bias, item_bias=True), ids)
+        users = _users_of(stored, self.form.sizes["items"], self.has_bias, ids)
         if ids is None and not self._in_order(users, shard):
             raise stored.refusal("its ids are not between those that the index says")
         return users
@@ -408,6 +412,19 @@ class ShardedIds:
         if spaced:
             rows[spaced] = self.rows_of([str(wanted[i]).strip() for i in spaced])
         return rows
+
+
+def read_index(stored: StoredTensors, folder: Folder, verify: bool | None) -> Model:
+    """A model in shards by its index; no shard is opened."""
+    return read_model(stored, lambda stored, _, form: read_sharded_users(stored, form, folder, verify))
+
+
+def _users_of(stored: StoredTensors, items: int, has_bias: bool, ids: Vocabulary | None = None) -> Users:
+    """The users of one shard, who like some of so many items."""
+    about = parse(stored, SHARD_FIELDS) | {"items": items}
+    if ids is None and about["user_ids"]["kind"] == "range":
+        ids = Vocabulary.range(about["users"])
+    return users_in(stored, about, Form.of(about, user_bias=has_bias, item_bias=True), ids)
 
 
 def read_sharded_users(stored: StoredTensors, form: Form, folder: Folder, verify: bool | None) -> ShardedUsers:

@@ -28,7 +28,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from considerate._version import __version__
 from considerate.errors import ModelFileError, UsageError
-from considerate.storage.files import PathLike, atomic_write
+from considerate.storage.files import PathLike, atomic_write, map_written
 
 Bytes = mmap.mmap | bytes
 FORMAT = "considerate-model"
@@ -103,14 +103,22 @@ class Encoded:
                     yield data[start : start + _CHUNK]
 
 
-def write_tensors(path: PathLike, tensors: Mapping[str, Writable], metadata: Mapping[str, Any]) -> None:
+def write_tensors(
+    path: PathLike,
+    tensors: Mapping[str, Writable],
+    metadata: Mapping[str, Any],
+    check: Callable[[Bytes], None] | None = None,
+) -> None:
     """Write arrays and a JSON-able description to one file, whole or not at all.
 
-    The same arrays, description and library version give the same bytes, whatever the order of the mapping.
+    The same arrays, description and library version give the same bytes, whatever the order of the mapping. `check` is
+    given what was written, before it takes its name, and raises where it must not.
     """
     encoded = encode_tensors(tensors, metadata)
     with atomic_write(path) as file:
         file.writelines(encoded.pieces())
+        if check is not None:
+            check(map_written(file))
 
 
 def write_scratch(path: PathLike, tensors: Mapping[str, Writable]) -> None:

@@ -16,6 +16,7 @@ import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from mmap import ACCESS_READ, mmap
 from typing import BinaryIO
 
 from considerate.errors import OutputError
@@ -120,6 +121,12 @@ def atomic_write(path: PathLike, *, durable: bool = True) -> Iterator[BinaryIO]:
             os.unlink(temporary)  # after a success the name is already gone
     if durable:
         sync_folder(folder)
+
+
+def map_written(file: BinaryIO) -> mmap:
+    """The bytes that were written to a file that is still open."""
+    file.flush()
+    return mmap(file.fileno(), 0, access=ACCESS_READ)
 
 
 def try_lock(descriptor: int) -> bool | None:

@@ -17,7 +17,7 @@ import shutil
 import socket
 import stat
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -26,7 +26,7 @@ from typing import Any, NoReturn
 from urllib.parse import unquote, urlsplit
 
 from considerate.errors import OutputError, UsageError
-from considerate.storage.files import PathLike, atomic_write, make_folder, try_lock
+from considerate.storage.files import PathLike, atomic_write, make_folder, map_written, try_lock
 
 Bytes = bytes | mmap
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
@@ -136,15 +136,22 @@ class Folder:
         with filesystem.open_input_stream(path) as stream:
             return bytes(stream.read())
 
-    def write(self, name: str, pieces: Iterable[bytes | memoryview]) -> int:
+    def write(
+        self, name: str, pieces: Iterable[bytes | memoryview], check: Callable[[Bytes], None] | None = None
+    ) -> int:
         """Write a file from its pieces and return its size; OutputError where that is not possible.
+
+        `check` is given what was written, before it replaces a file, and raises where it must not.
 
         Where `pieces` or the disk fails, the file that was there before stays as it is. A stream of pyarrow's commits
         what it has when it is closed, after a failure too: so what would replace a file is written aside and moved.
         """
         if self.local is not None:
             with atomic_write(os.path.join(self.local, name)) as file:
-                return sum(file.write(piece) for piece in pieces)
+                size = sum(file.write(piece) for piece in pieces)
+                if check is not None:
+                    check(map_written(file))
+                return size
         replaces = self.size(name) is not None
         filesystem, path = self._path(name)
         aside = self._path(f".considerate-{secrets.token_hex(8)}.tmp")[1] if replaces else path
@@ -153,6 +160,9 @@ class Folder:
                 with filesystem.open_output_stream(aside) as stream:
                     size = sum(int(stream.write(piece)) for piece in pieces)
                 if replaces:
+                    if check is not None:
+                        with filesystem.open_input_stream(aside) as written:
+                            check(bytes(written.read()))
                     _move(filesystem, aside, path, size)
             except BaseException:
                 with suppress(OSError):
