@@ -17,8 +17,9 @@ USERS, ITEMS = 300, 60
 SETTINGS: dict[str, Any] = {"factors": 3, "sweeps": 4, "threads": 1}
 
 
-def fitted(likes: Any = None, **settings: Any) -> Recommender:
-    return Recommender(**SETTINGS | settings).fit(as_table(skewed()) if likes is None else likes)
+def fitted() -> Recommender:
+    titles = {f"i{item}": f"Title {item}" for item in range(ITEMS)}
+    return Recommender(**SETTINGS).fit(as_table(skewed()), titles=titles)
 
 
 def judged_rows(

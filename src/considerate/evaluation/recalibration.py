@@ -89,6 +89,7 @@ class JudgedPairs:
     ends: tuple[Ends, Ends] | None = None  # users and items; None: the posterior is not known
     scale: float = 1.0  # of the posterior's variances
     training: int = 0  # pairs left out because they are likes of the training
+    one_kind: bool = False  # whether both ends are vertices of a graph
 
     @classmethod
     def of(cls, model: Model, users: Rows, items: Rows, liked: NDArray[Any]) -> JudgedPairs:
@@ -115,7 +116,8 @@ class JudgedPairs:
         known = likes if model.users.knows_likes else None
         covariates = known_of_pairs(model, known, some.degree[places], person, n)
         training = int(len(new) - new.sum())
-        return cls(users[new], n, judged[new], x, covariates, ends, model.variance_scale, training)
+        scale = model.variance_scale
+        return cls(users[new], n, judged[new], x, covariates, ends, scale, training, model.one_kind)
 
     def __len__(self) -> int:
         return len(self.x)
@@ -124,6 +126,14 @@ class JudgedPairs:
         """Some of the pairs, without their posterior."""
         covariates = {name: values[which] for name, values in self.covariates.items()}
         return JudgedPairs(self.users[which], self.items[which], self.liked[which], self.x[which], covariates)
+
+    def from_both_ends(self) -> JudgedPairs:
+        """Each pair of vertices twice: from its first end and from its second."""
+        users, items = np.append(self.users, self.items), np.append(self.items, self.users)
+        ends = self.ends and (Ends(self.ends[1].side, users), Ends(self.ends[1].side, items))
+        covariates = {name: np.tile(values, 2) for name, values in self.covariates.items()}
+        liked, x = np.tile(self.liked, 2), np.tile(self.x, 2)
+        return replace(self, users=users, items=items, liked=liked, x=x, covariates=covariates, ends=ends)
 
     def check(self) -> None:
         """DataError where the pairs are of one kind."""
@@ -331,6 +341,8 @@ def _most_probable(
 
 def structural_variance(judged: JudgedPairs, found: Recalibration) -> StructuralVariance:
     """The constants, moved by what judged pairs say, as far as these can be relied on; the total does not fall."""
+    if judged.one_kind:
+        judged = judged.from_both_ends()
     x = found.line(judged.x, judged.covariates)
     if found.equal_classes and found.pairs:  # as frequent as they are
         x = x + logit(judged.liked.mean())
@@ -339,12 +351,13 @@ def structural_variance(judged: JudgedPairs, found: Recalibration) -> Structural
     if judged.ends is not None:
         users, items = judged.ends
         posterior = scale * logit_moments(users.side, items.side, users.rows, items.rows)[1].astype(np.float64)
-    values = {"user": STRUCTURE.user, "item": STRUCTURE.item}
+    groups = {"user": Group.of(judged, 0), "item": Group.of(judged, 1)}
+    values = {name: getattr(STRUCTURE, name) for name in groups}
     for _ in range(ROUNDS):
         before, v = values, noise / np.sqrt(1.0 + (np.pi / 8.0) * (posterior + sum(values.values())))
         values = {
             name: _shrunk(*_component(judged.liked - p, v, noise, group, scale), getattr(STRUCTURE, name))
-            for name, group in (("user", Group.of(judged, 0)), ("item", Group.of(judged, 1)))
+            for name, group in groups.items()
         }
         if max(abs(values[name] - before[name]) for name in values) < 1e-4:
             break
