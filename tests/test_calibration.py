@@ -24,6 +24,7 @@ from considerate.evaluation.calibration import (
     wilson_interval,
 )
 from considerate.model.liking import logit
+from considerate.model.reliability import LikeReliability
 from considerate.storage.container import open_tensors, write_tensors
 from likes import as_table, skewed
 from randomised import examples
@@ -189,3 +190,16 @@ def test_a_file_with_an_impossible_reliability_is_refused(fitted: Recommender, t
     write_tensors(tmp_path / "wrong", arrays, metadata | {"reliability": given})
     with pytest.raises(ModelFileError, match="reliability"):
         Recommender.load(tmp_path / "wrong")
+
+
+def test_bins_of_any_pairs_can_be_read_again() -> None:
+    """Of equal classes a bin where all were liked has 1 for its upper end, and no more."""
+    random = np.random.default_rng(0)
+    for _ in range(200):
+        count = random.integers(20, 200)
+        p = random.random(count) ** random.choice([0.1, 1.0, 4.0])
+        liked = random.random(count) < p
+        liked[:2] = True, False
+        for weights in (None, EQUAL):
+            found = reliability_bins(p, liked, weights)
+            assert LikeReliability.parse(found.to_dict()) == found

@@ -83,7 +83,7 @@ def reliability_bins(
     found = []
     for k in np.flatnonzero(table.count).tolist():
         low, high = (
-            end * factor / (end * factor + 1.0 - end)
+            end * factor / (end * factor + (1.0 - end))
             for end in wilson_interval(int(liked[bin == k].sum()), int(table.count[k]))
         )
         share = float(np.clip(table.observed[k], low, high))  # to the last digit

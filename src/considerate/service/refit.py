@@ -22,7 +22,7 @@ from considerate.data import Interactions, ReaderOptions, Titles
 from considerate.data.features import FeatureTable
 from considerate.data.known_tables import PairTable, StoredLimits, read_pairs
 from considerate.data.vocabulary import Vocabulary, match_rows
-from considerate.errors import ConsiderateError, UsageError
+from considerate.errors import ConsiderateError, DataError, UsageError
 from considerate.evaluation.recalibration import JudgedPairs, recalibrate
 from considerate.fitting.update import UpdateOptions, updated
 from considerate.model.file import load_model, save_model, save_sharded
@@ -210,7 +210,7 @@ def fit_anew(
 
 def with_recalibration(new: Model, old: Model, store: EventStore) -> Model:
     """The new model with a recalibration, if the old one has one: by the pairs that users judged since the old one was
-    trained, or where these are few, the old one's, marked stale."""
+    trained, or where these are few or cannot be fitted, the old one's, marked stale."""
     if old.recalibration.changes_nothing:
         return new
     stale = replace(
@@ -226,10 +226,12 @@ def with_recalibration(new: Model, old: Model, store: EventStore) -> Model:
     items = old.item_names().rows(np.array([pair.item for pair in pairs], object), unknown=True)
     known, liked = (users >= 0) & (items >= 0), np.array([pair.liked for pair in pairs])
     judged = JudgedPairs.of(old, users[known], items[known], liked[known])
-    if len(judged) < ENOUGH or judged.liked.all() or not judged.liked.any():
+    if len(judged) < ENOUGH:
         return stale
-    found = recalibrate(judged, old.recalibration.equal_classes, old.plan.seed)
-    return replace(new, **vars(found))
+    try:
+        return replace(new, **vars(recalibrate(judged, old.recalibration.equal_classes, old.plan.seed)))
+    except DataError:  # all liked, say, or more where p(like) is low
+        return stale
 
 
 def find_titles(ids: Vocabulary, known: list[tuple[Vocabulary, Titles | None]]) -> Titles | None:
