@@ -229,6 +229,18 @@ def test_structural_variance_is_found_where_pairs_are_many(s_user: float, s_item
     assert found.total == pytest.approx(max(STRUCTURE.total, found.user + found.item)), "the rest stays with the pairs"
 
 
+def test_items_of_very_many_pairs_do_not_speak_for_the_others() -> None:
+    """Three items of 3,000 pairs differ by nothing, 297 of 20 pairs by a variance of one."""
+    random = np.random.default_rng(4)
+    sizes = np.where(np.arange(300) < 3, 3000, 20)
+    item = np.repeat(np.arange(300), sizes)
+    difference = np.where(sizes > 20, 0.0, random.standard_normal(300))[item]
+    pairs = JudgedPairs(
+        np.arange(len(item)), item, random.random(len(item)) < special.expit(difference), np.zeros(len(item))
+    )
+    assert structural_variance(pairs, UNCHANGED).item > 0.6
+
+
 def test_structural_variance_does_not_depend_on_the_weighting() -> None:
     """Where one pair in seven is liked p' of equal classes is far from the share, which is no difference of users."""
     pairs = with_effects(1500, 300, 30, 0.3, 0.1, shift=-2.2)
@@ -239,7 +251,7 @@ def test_structural_variance_does_not_depend_on_the_weighting() -> None:
 
 
 def test_users_who_like_all_or_nothing_have_an_end() -> None:
-    users = np.repeat(np.arange(400), 30)
+    users = np.repeat(np.arange(4000), 30)
     pairs = JudgedPairs(users, users, users % 2 == 0, np.zeros(len(users)))
     assert 5.0 < structural_variance(pairs, UNCHANGED).user <= MOST_SHARED
 

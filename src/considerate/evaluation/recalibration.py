@@ -21,7 +21,10 @@ logits by the posterior of the user. So over the pairs of each user
 
     s = sum of (r_i r_j - slope^2 v_i v_j cov_ij) / sum of v_i v_j
 
-and the same for items, again and again until t stays. It is averaged with the constant of `liking.STRUCTURE` by
+and the same for items, again and again until t stays. The users are averaged with the weights of the lowest variance,
+sum of v_i v_j / 2 (sum of p' (1 - p') + s (sum of v)^2)^2: a user of few pairs by the number of pairs of pairs, users
+of very many all alike. Were all pairs of pairs to weigh the same, the most popular items alone would say how far items
+differ. The variance is averaged with the constant of `liking.STRUCTURE` by
 precision. Where both come out lower than the constants, the rest is kept as the variance of single pairs: a pair is
 judged once, so nothing says that it is gone.
 """
@@ -356,7 +359,7 @@ def structural_variance(judged: JudgedPairs, found: Recalibration) -> Structural
     for _ in range(ROUNDS):
         before, v = values, noise / np.sqrt(1.0 + (np.pi / 8.0) * (posterior + sum(values.values())))
         values = {
-            name: _shrunk(*_component(judged.liked - p, v, noise, group, scale), getattr(STRUCTURE, name))
+            name: _shrunk(*_component(judged.liked - p, v, noise, group, scale, before[name]), getattr(STRUCTURE, name))
             for name, group in groups.items()
         }
         if max(abs(values[name] - before[name]) for name in values) < 1e-4:
@@ -400,16 +403,20 @@ class Group:
         return answer
 
 
-def _component(r: Floats, v: Floats, noise: Floats, group: Group, scale: float) -> tuple[float, float]:
-    """(estimate, standard error) of the variance that the pairs of a group share; infinite where no group has two."""
+def _component(r: Floats, v: Floats, noise: Floats, group: Group, scale: float, about: float) -> tuple[float, float]:
+    """(estimate, standard error) of the variance that the pairs of a group share; infinite where no group has two.
+
+    Each group weighs by the inverse of its own variance, where what its pairs share has a variance of `about`.
+    """
     excess, room = group.over_pairs(r, r) - scale * group.known(v), group.over_pairs(v, v)
-    total = float(room.sum())
-    if total <= 0.0:
+    if float(room.sum()) <= 0.0:
         return 0.0, np.inf
-    estimate = float(excess.sum()) / total
-    unrelated = 2.0 * float(group.over_pairs(noise, noise).sum())  # if the pairs of a group were
-    spread = float(np.sum((excess - estimate * room) ** 2))
-    return min(MOST_SHARED, estimate), float(np.sqrt(max(spread, unrelated))) / total
+    noises, slopes = (np.bincount(group.of_pair, values) for values in (noise, v))
+    weight = room / (2.0 * (noises + about * slopes**2) ** 2)
+    total = float((weight * room).sum())
+    estimate = float((weight * excess).sum()) / total
+    spread = float(np.sum((weight * (excess - estimate * room)) ** 2))
+    return min(MOST_SHARED, estimate), float(np.sqrt(max(spread, total))) / total
 
 
 def _shrunk(estimate: float, error: float, constant: float) -> float:
