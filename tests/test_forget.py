@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import pickle
+import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -193,6 +196,55 @@ def test_the_last_likes_cannot_be_taken_out() -> None:
     model._model = replace(model.model_)
     with pytest.raises(DataError, match="no like would be left in the model"):
         model.forget(["a", "b"])
+
+
+# --- Shards that cannot be removed ---
+
+
+def holds_secret(folder: Path) -> list[str]:
+    return [file.name for file in folder.iterdir() if SECRET.encode() in file.read_bytes()]
+
+
+def test_a_shard_that_cannot_be_removed_fails_until_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, unlink = tmp_path / "model", os.unlink
+    fitted().save(folder, shards=4)
+    held = [name for name in holds_secret(folder) if name.startswith("users-")]
+    assert len(held) == 1
+
+    def refuse(path: Any, *rest: Any, **more: Any) -> None:
+        if Path(path).name in held:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        unlink(path, *rest, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "unlink", refuse)
+        for _ in range(2):  # the second time the user is not in the model any more, and the file still is there
+            result = run("forget", folder, SECRET, "-o", folder)
+            assert (result.exit_code, result.stdout) == (1, "")
+            assert f"{held[0]}: still holds users as they were before, and cannot be removed" in result.stderr
+            assert "Traceback" not in result.output
+            assert SECRET not in Recommender.load(folder, verify=True).user_ids()
+            assert holds_secret(folder) == held
+    result = run("forget", folder, SECRET, "-o", folder)  # and now it can be
+    assert result.exit_code == 2
+    assert f"user {SECRET!r} is not in the model" in result.stderr
+    assert holds_secret(folder) == []
+
+
+def test_a_run_that_was_cut_off_is_ended_by_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed when the index was replaced, and no shard removed yet."""
+    folder = tmp_path / "model"
+    fitted().save(folder, shards=4)
+    with monkeypatch.context() as patch:
+        patch.setattr("considerate.model.file.remove_former_shards", lambda _: None)  # those of a run before
+        patch.setattr("considerate.model.shards._keep_only", lambda *_: os.kill(os.getpid(), signal.SIGINT))
+        with pytest.raises(KeyboardInterrupt):
+            forget_users(folder, ["u004"], folder)
+    assert len(list(folder.iterdir())) == 1 + 4 + 1
+    forget_users(folder, [SECRET], folder)
+    assert len(list(folder.iterdir())) == 1 + 4
+    assert holds_secret(folder) == []
+    assert not any(b"u004" in file.read_bytes() for file in folder.iterdir())
 
 
 # --- The shell ---

@@ -21,6 +21,7 @@ from considerate.model.shards import (
     check_folder,
     read_index,
     read_stored,
+    remove_former_shards,
     rewrite_shards,
     write_index,
     write_user_shard,
@@ -110,16 +111,25 @@ def save_sharded(model: Model, path: PathLike, shards: int, *, likes: bool = Tru
 
 def forget_users(path: PathLike, userids: Any, output: PathLike, *, verify: bool | None = None) -> Model:
     """Write the model of a file or a folder without these users. A folder that is its own output has only those shards
-    written anew that held them. All users are read."""
+    written anew that held them. All users are read.
+
+    Shards that held them are removed once the index names others. OutputError where that fails; where it was cut off,
+    the next call removes them first, and fails if it cannot.
+    """
+    target = shards_at(output)
+    if target is not None:
+        remove_former_shards(target)
     model = load_model(path, verify=verify)
     rows = np.unique(model.user_names().rows(userids))
     left = without_users(model, rows)
     if not isinstance(model.users, ShardedUsers):
         save_model(left, output)
-    elif (target := shards_at(output)) is not None and target.address == model.users.folder.address:
+        return left
+    if target is not None and target.address == model.users.folder.address:
         rewrite_shards(model.users, left, rows)
     else:
         save_sharded(left, output, min(len(model.users.first) - 1, left.user_count))
+    remove_former_shards(Folder.at(output))
     return left
 
 

@@ -6,6 +6,7 @@ its place when the index is replaced, and the shards that the index does not nam
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections import OrderedDict
@@ -43,6 +44,7 @@ from considerate.storage.container import INDEX, SHARD, StoredTensors, encode_te
 from considerate.storage.files import sync_folder
 from considerate.storage.filesystems import Folder
 
+logger = logging.getLogger("considerate")
 INDEX_NAME = "index.safetensors"
 MAPPED = 64  # shards that are kept open; each is a file
 COPIED = 4  # the same where they are copied into memory
@@ -107,7 +109,8 @@ def write_user_shard(
 def write_index(folder: str | Folder, model: Model, entries: Sequence[ShardEntry]) -> None:
     """Write the index, which makes the shards a model, and remove the shards of the model that was there before.
 
-    Of `model` all is taken but its users: they are in the shards.
+    Of `model` all is taken but its users: they are in the shards. A shard that cannot be removed is warned of; the
+    model is whole without it.
     """
     folder = folder if isinstance(folder, Folder) else Folder.at(folder)
     shards = sorted(entries, key=lambda entry: entry.first)
@@ -137,10 +140,34 @@ def write_index(folder: str | Folder, model: Model, entries: Sequence[ShardEntry
 
 
 def _keep_only(folder: Folder, named: set[str]) -> None:
-    """Remove all other shards."""
-    for name in folder.names():
-        if _SHARD_NAME.fullmatch(name) and name not in named:
-            folder.remove(name)
+    """Remove all other shards; one that cannot be removed is warned of."""
+    reasons = {name: folder.remove(name) for name in _shards_besides(folder, named)}
+    left = [f"{name} ({reason})" for name, reason in reasons.items() if reason is not None]
+    if left:
+        logger.warning("%s: %s of a former model cannot be removed; remove them", folder.shown(), ", ".join(left))
+    if folder.local is not None and reasons:
+        sync_folder(folder.local)
+
+
+def _shards_besides(folder: Folder, named: set[str]) -> list[str]:
+    """The shards in a folder that are none of these."""
+    return [name for name in folder.names() if _SHARD_NAME.fullmatch(name) and name not in named]
+
+
+def remove_former_shards(folder: Folder) -> None:
+    """Remove the shards that the index does not name, which hold users as they were before a change; OutputError where
+    one is left."""
+    stored = read_stored(folder, INDEX_NAME, None)
+    users = read_index(stored, folder, None).users
+    assert isinstance(users, ShardedUsers)
+    named = {users.name(number) for number in range(len(users.first) - 1)}
+    _keep_only(folder, named)
+    left = _shards_besides(folder, named)
+    if left:
+        raise OutputError(
+            f"{folder.shown(left[0])}: still holds users as they were before, and cannot be removed; remove it, or "
+            "correct the rights of the folder and forget them again. The model itself is whole."
+        )
 
 
 def replace_shards(beside: str, path: str, publish: Callable[[Callable[[], None]], None]) -> None:
@@ -268,6 +295,11 @@ class ShardedUsers:
         sha256 = self.arrays["shards.sha256"][number].tobytes().hex()
         return ShardEntry(own, first, last - first, edges, *form, (low, high), size, sha256)
 
+    def name(self, number: int) -> str:
+        """The file of one shard."""
+        sha256 = self.arrays["shards.sha256"][number].tobytes().hex()
+        return shard_name(int(self.arrays["shards.number"][number]), sha256)
+
     def shard(self, number: int) -> Users:
         """The users of one shard, which stays open for a while."""
         with self._lock:
@@ -290,7 +322,7 @@ class ShardedUsers:
         sha256 = self.arrays["shards.sha256"][shard].tobytes().hex()
         stored = read_stored(
             self.folder,
-            shard_name(int(self.arrays["shards.number"][shard]), sha256),
+            self.name(shard),
             self.verify,
             "is not there, and the index names it; copy the whole folder, or load again if the model was saved anew "
             "meanwhile",

@@ -172,14 +172,19 @@ class Folder:
             _refuse(self.shown(name), error)
         return size
 
-    def remove(self, name: str) -> None:
-        """Remove a file; one that is not there, or cannot be removed, is left."""
-        with suppress(OSError):
+    def remove(self, name: str) -> str | None:
+        """Remove a file, if it is there. Returns the reason if it is still there."""
+        try:
             if self.local is not None:
                 os.unlink(os.path.join(self.local, name))
             else:
                 filesystem, path = self._path(name)
                 filesystem.delete_file(path)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            return _reason(error)
+        return None
 
     def remove_all(self) -> None:
         """Remove the folder with all that is in it, as far as that is possible."""
