@@ -120,7 +120,7 @@ def test_users_who_join_have_covariates(raw: Recommender, model: Recommender) ->
     joined.partial_fit_users(["new"], likes)
     users = np.full(ITEMS, joined.user_rows("new"))
     unmoved = joined.predict_proba(users, items, recalibrated=False, by="row")
-    expected = model.recalibration_.apply(unmoved, known(raw, likes.indices, items))
+    expected = model.recalibration_.apply(unmoved, known(joined, likes.indices, items))
     assert joined.predict_proba(users, items, by="row") == pytest.approx(expected, abs=2e-5)
 
 
