@@ -3,19 +3,23 @@ resource allocation, Katz and implicit's ALS.
 
     python -m studies.graphs
     python -m studies.graphs --graphs USAir cora --splits 2
+    python -m studies.graphs --expected --graphs USAir cora ego-facebook
 
 A tenth of the edges is hidden, several times. AUC is the chance that a hidden edge scores above one of 100,000 pairs
 without an edge, hits@50 the share of hidden edges above the 50th best of these. What has to be chosen (the weights of
 our score, Katz's beta, ALS's factors, regularisation and confidence) is chosen on a tenth of the edges that are left,
 by AUC or by hits@50. No test edge is read before. Differences are of our score chosen by the same metric, paired, with
 95 % intervals over the splits.
+
+With `--expected` nothing is hidden: the links that the model expects over those that there are, by the degree of the
+vertex, for several c.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from itertools import product
+from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
@@ -27,7 +31,7 @@ from considerate import GraphRecommender
 from considerate.data import ReaderOptions
 from considerate.data.edges import read_edges, symmetric
 from considerate.data.graph import Adjacency
-from considerate.evaluation.links import METRICS, LinkTest, Pairs, hide_edges
+from considerate.evaluation.links import METRICS, LinkTest, Pairs, edge_pairs, expected_links, hide_edges
 from considerate.fitting.vertices import LIFTS, POPULARITIES
 from considerate.model.links import link_parts
 from considerate.parameters import GraphParameters
@@ -45,6 +49,7 @@ ALS = tuple(
     (factors, *rest) for factors in (16, 32, 64) for rest in ((1.0, 1.0), (10.0, 40.0))
 )  # regularisation, confidence
 KATZ = (0.1, 0.5, 0.9)  # beta times the largest eigenvalue
+DEGREES, NEGATIVES = (1, 2, 5, 10, 20, 50, 100), (1.0, 5.0, 10.0)  # of expected links
 Scores = NDArray[np.float64]
 
 
@@ -153,15 +158,36 @@ def show(name: str, whole: Adjacency, splits: list[dict[str, dict[str, float]]])
         print(f"| {score} | {' | '.join(cells)} |", flush=True)
 
 
+def show_expected(name: str, whole: Adjacency) -> None:
+    """Print expected over observed links, by degree."""
+    graph, degree = matrix(edge_pairs(whole), whole.rows), whole.degrees
+    place = np.digitize(degree, DEGREES) - 1
+    there = [at for at in range(len(DEGREES)) if (place == at).any()]
+    ends = [f" to {high - 1}" if high - low > 1 else "" for low, high in pairwise(DEGREES)] + [" and more"]
+    heads = [f"{DEGREES[at]}{ends[at]}" for at in there]
+    print(f"\n### {name}: expected over observed links\n")
+    print(f"| c | pairs without a link, for each link | all | {' | '.join(heads)} |\n|{'---|' * (len(there) + 3)}")
+    for c in NEGATIVES:
+        model = GraphRecommender(negatives=c).fit(graph).model_
+        expected = expected_links(model)
+        shares = [f"{expected[place == at].sum() / degree[place == at].sum():.2f}" for at in there]
+        unlinked, total = model.plan.unlinked, expected.sum() / degree.sum()
+        print(f"| {c:g} | {unlinked:.2f} | {total:.2f} | {' | '.join(shares)} |", flush=True)
+
+
 def main() -> None:
     parser = study_parser(__doc__)
     parser.add_argument("--graphs", nargs="+", choices=GRAPHS, default=list(GRAPHS))
     parser.add_argument("--splits", type=int, help="5 if not given, 3 of graphs of over 50,000 edges")
+    parser.add_argument("--expected", action="store_true", help="expected over observed links, and no ranking")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     for name in arguments.graphs:
         data = read_edges(arguments.data / GRAPHS[name], ReaderOptions())
         whole = symmetric(data.users, data.items, len(data.item_ids))
+        if arguments.expected:
+            show_expected(name, whole)
+            continue
         count = arguments.splits or (3 if len(data.users) > 50_000 else 5)
         show(name, whole, [one_split(whole, seed) for seed in range(count)])
 

@@ -594,6 +594,7 @@ class FitPlan:
     seed: int = 0
     threads: int | None = None
     expected_offsets: bool = True  # offsets follow the unliked edges that users have; False: -log c, as before 0.4
+    unlinked: float = 0.0  # expected pairs of H without a link, for each link of a graph of vertices; 0: c
     signed: bool | None = None  # of vertices of one kind: whether half of the coordinates repel; None: users and items
     tuned: frozenset[str] = frozenset()  # names of the settings that are to be chosen on held-out likes
     criterion: str = field(default=AUTO, compare=False)  # what the ranking's weights are chosen by
@@ -601,8 +602,8 @@ class FitPlan:
 
     @property
     def offset(self) -> float:
-        """-log c, inside the logit."""
-        return -math.log(self.negatives)
+        """-log c, inside the logit; of a graph of vertices -log of the pairs without a link for each link."""
+        return -math.log(self.unlinked or self.negatives)
 
     @property
     def observed(self) -> bool:

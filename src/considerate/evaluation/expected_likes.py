@@ -107,7 +107,7 @@ def expected_likes(model: Model, *, most: int = MOST_PAIRS, seed: int = 0, threa
 def reason_against(model: Model) -> str | None:
     """Why a model has no expected likes; None where it has."""
     if model.one_kind:
-        return "this model is of a graph of vertices, whose p(considered) counts the draws of one end"
+        return "this model is of a graph of vertices, whose pairs are drawn from both ends"
     if not model.users.knows_likes:
         return "this model was saved without likes"
     if model.plan.observed:

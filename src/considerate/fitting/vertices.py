@@ -20,7 +20,10 @@ from considerate.fitting.memory import check_memory
 from considerate.fitting.session import FitRequest, Histogram, warn_of_factors
 from considerate.fitting.stopping import FitProgress, sweep_until_settled
 from considerate.inference.hidden import Draws, Sampled
+from considerate.inference.hidden.merged import VertexDraws
+from considerate.inference.hidden.pair_chances import PairChances
 from considerate.inference.hidden.paths import vertex_consideration
+from considerate.inference.hidden.saturation import Saturation
 from considerate.inference.vertices import VertexSweeps
 from considerate.kernels.threads import LocalBackend
 from considerate.model.model import Model
@@ -55,12 +58,23 @@ class VertexSession(InMemorySession):
         check_memory(graph, request.plan)
         warn_of_factors(request.plan.factors, graph.user_count, graph.item_count)
 
-    def runner(self, plan: FitPlan) -> VertexSweeps:  # type: ignore[override]
+    def resolve(self, plan: FitPlan) -> FitPlan:
+        """The plan with the pairs without a link that the draws of both ends leave for each link. A fit that 0.3 began
+        goes on with c."""
         edges = self.graph.by_item
         self.histogram = Histogram(edges.degrees.astype(float), 1.0)
         self.consideration = None
         if plan.consideration == "walk":
             self.consideration = vertex_consideration(edges, plan.neighbours, plan.mixing, self.threads.map)
+        if not plan.expected_offsets:
+            return plan
+        assert self.known is not None
+        chances = PairChances(Saturation(self.histogram.weights), self.consideration)
+        draws = VertexDraws(edges, chances, plan.negatives, self.known)
+        return replace(plan, unlinked=draws.unlinked_per_link(plan.seed, self.threads.map))
+
+    def runner(self, plan: FitPlan) -> VertexSweeps:  # type: ignore[override]
+        edges = self.graph.by_item
         draws = Draws.of(self.histogram.weights, self.consideration)
         self.estimator = Sampled(edges, self.graph.user_blocks, draws, plan.negatives / 2, plan.seed, known=self.known)
         self.ranges, self.grouping = user_parts(self.graph), None
@@ -98,6 +112,7 @@ class VertexSession(InMemorySession):
 
     def fitted(self, plan: FitPlan) -> Model:
         """The model of a whole fit."""
+        plan = self.resolve(plan)
         runner, progress = self.runner(plan), FitProgress()
         for step in sweep_until_settled(runner, plan, progress):
             progress.add(step)

@@ -10,26 +10,27 @@ w' is at most 1 unless a user likes more than is left or c < 1; p(considered) is
 than p(g = 1).
 
 The walk is in w where H was drawn by it. The closed form and half-edges have pi alone in H, and so in w.
+Either end of a pair of vertices of one kind draws it (inference/hidden/merged.py).
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from considerate.data.graph import Adjacency, row_blocks
+from considerate.data.graph import Adjacency
 from considerate.data.known import Known
 from considerate.inference.hidden import Consideration, expected_unliked, user_offset
-from considerate.inference.hidden.saturation import GRID_STEP
-from considerate.kernels import compiled
+from considerate.inference.hidden.merged import VertexDraws, either
+from considerate.inference.hidden.pair_chances import PairChances
 from considerate.kernels.threads import LocalBackend
 from considerate.model.liking import sigmoid
 from considerate.model.model import Model
 
 BLOCK = 192  # users of one task
-MOST_TEMPERATURE = 1e300  # finite, so that its product with a weight of 0 is 0
 
 
 def considered_probability(weight: NDArray[Any], mean: NDArray[Any]) -> NDArray[np.float64]:
@@ -71,13 +72,14 @@ def consideration_weights(
         with LocalBackend(threads) as backend:
             return np.concatenate(backend.map(some, blocks))
     pairs = Adjacency(np.concatenate([[0], np.cumsum(filled.sum(axis=1))]), ids[filled])
-    counts = expected_unliked(liked, model.fold_in.weights, model.plan, limits)
-    if (table := drawn_by(model)) is None:
-        chances = _by_popularity(model, liked, pairs, counts, limits)
+    weights: NDArray[np.float64]
+    if model.one_kind:
+        weights = _either_end(model, liked, pairs, limits) * np.exp(model.plan.offset)
     else:
-        chances = _by_walk(model, table, liked, pairs, counts, limits)
-    offset = np.where(counts > 0, logit_offset(model, liked, limits, counts), 0.0)  # where k_m = 0 nothing is drawn
-    weights = chances * np.exp(offset)[pairs.edge_rows]
+        counts = expected_unliked(liked, model.fold_in.weights, model.plan, limits)
+        chances = chances_of(model).of(liked, pairs, counts, limits)
+        offset = np.where(counts > 0, logit_offset(model, liked, limits, counts), 0.0)  # where k_m = 0 nothing is drawn
+        weights = chances * np.exp(offset)[pairs.edge_rows]
     weights[liked.has(pairs)] = 1.0
     if len(model.cold_items):
         weights[np.isin(pairs.indices, model.cold_items)] = np.nan
@@ -98,22 +100,7 @@ def weights_of_all(model: Model, liked: Adjacency, limits: Known | None = None) 
     0 of what is impossible and not liked, and of items that nobody could like. Every user must like something.
     """
     counts = expected_unliked(liked, model.fold_in.weights, model.plan, limits)
-    table, weights = drawn_by(model), model.fold_in.weights
-    if table is None:
-        product = np.tile(weights, (liked.rows, 1))
-        temperature = _temperatures(model, liked, counts, _closed(model, liked, limits))
-    else:
-        product, temperature = np.exp(table.log_ratios(liked).astype(np.float64)), np.empty(liked.rows)
-        product *= weights / weights.sum()
-        none = Adjacency(np.zeros(liked.rows + 1, np.int64), np.empty(0, np.int32))
-        _by_walk(model, table, liked, none, counts, limits, temperature)
-    product *= -np.minimum(temperature, MOST_TEMPERATURE)[:, None]
-    chances = -np.expm1(product, out=product)
-    if limits is not None:
-        for user, own in enumerate(chances):
-            shut = limits.impossible_items(user, model.item_count)
-            shut[liked.row(user)] = False
-            own[shut] = 0.0
+    chances = chances_of(model).of_all(liked, counts, limits)
     with np.errstate(over="ignore"):  # infinite of users who have nothing left
         factor = np.exp(logit_offset(model, liked, limits, counts))[:, None]
     return np.multiply(chances, factor, out=chances, where=chances > 0)
@@ -128,50 +115,37 @@ def drawn_by(model: Model) -> Consideration | None:
     return model.consideration if plan.hidden == "sampled" or not plan.expected_offsets else None
 
 
-def _by_walk(
-    model: Model,
-    table: Consideration,
-    liked: Adjacency,
-    pairs: Adjacency,
-    counts: NDArray[np.float64],
-    limits: Known | None,
-    temperatures: NDArray[np.float64] | None = None,
-) -> NDArray[np.float64]:
-    """The chances of pairs; T_m of each user goes to `temperatures`."""
-    sums = model.fold_in.saturation
-    by_popularity = sums.weights, sums.total, sums.table, sums.grid_start, GRID_STEP
-    arrays = (liked.starts, liked.indices, pairs.starts, pairs.indices, counts)
-    starts, closed = (None, None) if limits is None else _impossible(limits, model.item_count, liked.rows)
-    return compiled.own_inclusion(table.table(liked.indices), *by_popularity, *arrays, starts, closed, temperatures)
+def chances_of(model: Model) -> PairChances:
+    """Chances of pairs to be drawn, as H was."""
+    return PairChances(model.fold_in.saturation, drawn_by(model))
 
 
-def _impossible(limits: Known, items: int, users: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """(starts, items) of what is impossible for each user, rules written out."""
-    rows = [np.flatnonzero(limits.impossible_items(user, items)).astype(np.int32) for user in range(users)]
-    lists = Adjacency.of_rows(rows)
-    return lists.starts, lists.indices
+def _either_end(model: Model, linked: Adjacency, pairs: Adjacency, limits: Known | None) -> NDArray[np.float64]:
+    """r of pairs of vertices, as both ends draw.
+
+    Nothing is impossible for a vertex but itself, which so tells which one it is. One that is not in the graph is taken
+    to be drawn as it draws: walks lead both ways in proportion to the degrees.
+    """
+    draws = vertex_draws(model, linked, limits)
+    own = draws.chances_of(pairs)
+    vertices, itself = np.full(linked.rows, -1), draws.itself.impossible
+    assert itself is not None
+    vertices[itself.edge_rows] = itself.indices
+    first, second = vertices[pairs.edge_rows], pairs.indices.astype(np.int64)
+    theirs, known = own.copy(), np.flatnonzero(first >= 0)
+    if len(known):
+        others, other = np.unique(second[known], return_inverse=True)
+        order = np.argsort(other, kind="stable")
+        starts = np.concatenate([[0], np.cumsum(np.bincount(other, minlength=len(others)))])
+        some, rows = model.users.some(others)
+        itself = Adjacency(np.arange(len(others) + 1), others.astype(np.int32))
+        of_others = replace(draws, edges=some.liked.take(rows), itself=Known(impossible=itself))
+        theirs[known[order]] = of_others.chances_of(Adjacency(starts, first[known[order]].astype(np.int32)))
+    return either(own, theirs)
 
 
-def _closed(model: Model, liked: Adjacency, limits: Known | None) -> Known | None:
-    """What is impossible, rules written out; None where nothing is."""
-    return None if limits is None else Known(None, Adjacency(*_impossible(limits, model.item_count, liked.rows)))
-
-
-def _temperatures(
-    model: Model, liked: Adjacency, counts: NDArray[np.float64], closed: Known | None
-) -> NDArray[np.float64]:
-    """T_m of users where H is by popularity."""
-    inclusion, blocks = model.fold_in.saturation.inclusion, row_blocks(liked.starts)
-    return inclusion.temperatures(liked, blocks, model.plan.negatives, known=closed, wanted=counts)
-
-
-def _by_popularity(
-    model: Model, liked: Adjacency, pairs: Adjacency, counts: NDArray[np.float64], limits: Known | None
-) -> NDArray[np.float64]:
-    closed = _closed(model, liked, limits)
-    temperature = _temperatures(model, liked, counts, closed)
-    temperature[liked.degrees == 0] = np.nan
-    chances = -np.expm1(-temperature[pairs.edge_rows] * model.fold_in.weights[pairs.indices])
-    if closed is not None:
-        chances[closed.are_impossible(pairs.edge_rows, pairs.indices)] = 0.0
-    return np.asarray(chances)
+def vertex_draws(model: Model, linked: Adjacency, limits: Known | None) -> VertexDraws:
+    """Draws of vertices with these links, as the model's fit had them."""
+    if limits is None:  # none of them is in the graph
+        limits = Known(impossible=Adjacency.of_rows([np.empty(0, np.int32)] * linked.rows))
+    return VertexDraws(linked, chances_of(model), model.plan.negatives, limits)

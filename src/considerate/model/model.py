@@ -269,8 +269,10 @@ class Model:
 
     @locked_cached_property
     def fold_in(self) -> FoldIn:
-        """By the items that were liked: the others could not be passed over."""
-        return FoldIn(self.shared, without_cold(self.popularity, self.cold_items), self.plan)
+        """By the items that were liked: the others could not be passed over. A new vertex has as many pairs without a
+        link as those of the graph have."""
+        plan = replace(self.plan, negatives=self.plan.unlinked or self.plan.negatives)
+        return FoldIn(self.shared, without_cold(self.popularity, self.cold_items), plan)
 
     @locked_cached_property
     def passing(self) -> Passing:

@@ -332,6 +332,7 @@ SETTINGS: dict[str, Any] = {  # of the plan, as the file has them, each with its
     "seed": 0,
     "tilt": 0.0,
     "expected_offsets": False,
+    "unlinked": 0.0,
 }
 MISSING = object()
 Fields = dict[str, Any]  # a type; (int or float, lowest, highest); the field of a parameter; or a function that parses

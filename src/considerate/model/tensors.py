@@ -277,8 +277,11 @@ def read_model(
 def _check_description(stored: StoredTensors, about: Mapping[str, Any]) -> None:
     """Refuse a description that contradicts itself."""
     settings, factors = about["settings"], about["factors"]
-    if abs(settings["offset"] + np.log(float(about["negatives"]))) > 1e-6 + 1e-9 * abs(settings["offset"]):
-        raise stored.refusal("its setting 'offset' is out of range (it must be -log of 'negatives')")
+    unlinked = settings["unlinked"]
+    if unlinked < 0 or (unlinked and about["signed"] is None):
+        raise stored.refusal("its setting 'unlinked' is out of range (a number above 0, of a graph of vertices alone)")
+    if abs(settings["offset"] + np.log(unlinked or float(about["negatives"]))) > 1e-6 + 1e-9 * abs(settings["offset"]):
+        raise stored.refusal("its setting 'offset' is out of range (it must be -log of 'unlinked' or 'negatives')")
     if about["parameters"].get("factors", factors) != factors:
         raise stored.refusal(f"its parameters are not those of a model of {factors} factors")
     if settings["factors"] != factors:

@@ -48,7 +48,7 @@ def user_offset(
 
     A user without likes counts as one with one like, of whom no items run out. `unliked` is k_m, where it is known.
     """
-    if plan.observed:
+    if plan.observed or plan.signed is not None:  # all pairs of vertices of one kind have the same
         return None
     if not plan.expected_offsets:
         return None if known is None else known.user_offset(likes.degrees, plan.negatives)

@@ -1,0 +1,107 @@
+"""Chances that pairs are drawn into H: w_mn = 1 - exp(-T_m w_n), with w_n the user's own weights, or pi.
+
+T_m is such that the chances of a user's open items, neither liked nor impossible, add up to the expected number of
+draws.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from considerate.data.graph import Adjacency, row_blocks
+from considerate.data.known import Known
+from considerate.inference.hidden.consideration import Consideration
+from considerate.inference.hidden.saturation import GRID_STEP, Saturation
+from considerate.kernels import compiled
+
+Floats = NDArray[np.float64]
+
+MOST_TEMPERATURE = 1e300  # finite, so that its product with a weight of 0 is 0
+
+
+@dataclass(frozen=True)
+class PairChances:
+    """Chances of draws by the walk, or by pi where there is none."""
+
+    saturation: Saturation  # of pi
+    consideration: Consideration | None = None
+
+    @property
+    def weights(self) -> Floats:
+        """pi."""
+        return self.saturation.weights
+
+    def of(self, liked: Adjacency, pairs: Adjacency, counts: Floats, limits: Known | None = None) -> Floats:
+        """Chances of `pairs`, one user after the other; user i likes row i of `liked` and draws counts[i] items.
+
+        0 of what is impossible, NaN where a user likes nothing; of likes any number.
+        """
+        if self.consideration is not None:
+            return self._by_walk(self.consideration, liked, pairs, counts, limits)
+        closed = self._closed(liked, limits)
+        temperature = self._temperatures(liked, counts, closed)
+        temperature[liked.degrees == 0] = np.nan
+        chances = -np.expm1(-temperature[pairs.edge_rows] * self.weights[pairs.indices])
+        if closed is not None:
+            chances[closed.are_impossible(pairs.edge_rows, pairs.indices)] = 0.0
+        return np.asarray(chances)
+
+    def of_all(self, liked: Adjacency, counts: Floats, limits: Known | None = None) -> Floats:
+        """[users, items] chances of all pairs; of a like as if it were open, by the same T_m.
+
+        0 of what is impossible and not liked. Every user must like something.
+        """
+        if self.consideration is None:
+            product = np.tile(self.weights, (liked.rows, 1))
+            temperature = self._temperatures(liked, counts, self._closed(liked, limits))
+        else:
+            product = np.exp(self.consideration.log_ratios(liked).astype(np.float64))
+            product *= self.weights / self.weights.sum()
+            temperature, none = np.empty(liked.rows), np.empty(0, np.int32)
+            no_pairs = Adjacency(np.zeros(liked.rows + 1, np.int64), none)
+            self._by_walk(self.consideration, liked, no_pairs, counts, limits, temperature)
+        product *= -np.minimum(temperature, MOST_TEMPERATURE)[:, None]
+        chances = -np.expm1(product, out=product)
+        if limits is not None:
+            for user, own in enumerate(chances):
+                shut = limits.impossible_items(user, len(self.weights))
+                shut[liked.row(user)] = False
+                own[shut] = 0.0
+        return np.asarray(chances)
+
+    def _by_walk(
+        self,
+        table: Consideration,
+        liked: Adjacency,
+        pairs: Adjacency,
+        counts: Floats,
+        limits: Known | None,
+        temperatures: Floats | None = None,
+    ) -> Floats:
+        """Chances of pairs; T_m of each user goes to `temperatures`."""
+        sums = self.saturation
+        by_popularity = sums.weights, sums.total, sums.table, sums.grid_start, GRID_STEP
+        arrays = (liked.starts, liked.indices, pairs.starts, pairs.indices, counts)
+        starts, closed = (None, None) if limits is None else self._impossible(limits, liked.rows)
+        return compiled.own_inclusion(table.table(liked.indices), *by_popularity, *arrays, starts, closed, temperatures)
+
+    def _temperatures(self, liked: Adjacency, counts: Floats, closed: Known | None) -> Floats:
+        """T_m of users where H is by popularity."""
+        blocks, unused = row_blocks(liked.starts), 1.0  # c, as the counts are given
+        return self.saturation.inclusion.temperatures(liked, blocks, unused, known=closed, wanted=counts)
+
+    def _closed(self, liked: Adjacency, limits: Known | None) -> Known | None:
+        """What is impossible, rules written out; None where nothing is."""
+        return None if limits is None else Known(None, Adjacency(*self._impossible(limits, liked.rows)))
+
+    def _impossible(self, limits: Known, users: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        """(starts, items) of what is impossible for each user, rules written out."""
+        if limits.rules is None and limits.impossible is not None:
+            return limits.impossible.starts, limits.impossible.indices
+        items = len(self.weights)
+        rows = [np.flatnonzero(limits.impossible_items(user, items)).astype(np.int32) for user in range(users)]
+        lists = Adjacency.of_rows(rows)
+        return lists.starts, lists.indices
