@@ -24,9 +24,11 @@ from considerate.inference.hidden.merged import VertexDraws
 from considerate.inference.hidden.pair_chances import PairChances
 from considerate.inference.hidden.paths import vertex_consideration
 from considerate.inference.hidden.saturation import Saturation
+from considerate.inference.posterior import mirrored
 from considerate.inference.vertices import VertexSweeps
 from considerate.kernels.threads import LocalBackend
 from considerate.model.model import Model
+from considerate.model.predict import not_narrowed
 from considerate.parameters import AUTO_TOP, Chosen, FitPlan
 
 HELD_OUT = 0.1  # of the edges, to choose weights on
@@ -80,6 +82,12 @@ class VertexSession(InMemorySession):
         self.ranges, self.grouping = user_parts(self.graph), None
         self.counts, self.part_count = (self.graph.user_count, self.graph.item_count), len(self.ranges)
         return VertexSweeps(self.graph, self.estimator, plan, self.threads)
+
+    def snapshot(self, plan: FitPlan, progress: FitProgress) -> Model:
+        model, alone = super().snapshot(plan, progress), np.flatnonzero(self.item_degree == 0)
+        vertices = not_narrowed(model.items, alone, plan.weight)
+        seen = mirrored(vertices, bool(plan.signed))
+        return replace(model, items=vertices, users=replace(model.users.whole(), side=seen)) if len(alone) else model
 
     def tune(self, plan: FitPlan) -> FitPlan:
         """The weights of the score that rank a tenth of the edges best, by a fit to the others."""

@@ -41,7 +41,7 @@ def with_users(model: Model, userids: Any, user_items: Any, by: By = "id") -> Mo
     model.check_two_kinds()
     old, liked = model.users.whole(), model.item_names(by).likes(user_items)
     grown = _grown(Names.of("user", len(old), old.ids, by), userids, old.ids)
-    side = _merged(old.side, grown, strangers(liked.rows, model.shared), "userids")
+    side = _merged(old.side, grown, strangers(liked.rows, model.shared, model.plan.weight), "userids")
     given, before = liked.take(_places(grown)), old.liked.take(grown.before)
     gone = ~given.has(before) & np.isin(before.edge_rows, grown.rows)
     lost = np.arange(model.item_count)

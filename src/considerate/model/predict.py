@@ -135,9 +135,28 @@ class ItemColumns:
         return np.asarray(answer, np.float32)
 
 
-def strangers(rows: int, posterior: Posterior, prior: Prior = SHARED) -> Side:
-    """Users of whom nothing is known: the prior, at the precisions learned or those of their own."""
-    return prior_rows(rows, posterior, "user", prior)
+def strangers(rows: int, posterior: Posterior, weight: float) -> Side:
+    """Users of whom nothing is known, for predictions: the prior, at the precisions learned."""
+    return not_narrowed(prior_rows(rows, posterior, "user"), np.arange(rows), weight)
+
+
+def not_narrowed(side: Side, rows: NDArray[np.int64], weight: float) -> Side:
+    """The side with the variances of some rows at the prior divided by `weight`, rho.
+
+    Predictions multiply variances by rho, as a likelihood raised to this power makes them too small. No likelihood has
+    narrowed these rows.
+    """
+    if not len(rows) or weight == 1.0:
+        return side
+    some, scale = side.take(rows), np.float32(1.0 / weight)
+    some.variance[:] *= scale
+    if some.bias_variance is not None:
+        some.bias_variance[:] *= scale
+    if some.covariance is not None:
+        some.covariance[:] *= scale
+    new = side.copy()
+    new.put(rows, some)
+    return new
 
 
 def prior_rows(rows: int, posterior: Posterior, side: str, own: Prior = SHARED) -> Side:
@@ -194,7 +213,7 @@ class FoldIn:
     def users(self, liked: Adjacency, prior: Prior = SHARED, considered: Adjacency | None = None) -> Side:
         """q(u) and q(b) of users who liked these items, and considered others that they did not like; one of whom
         nothing is known gets the prior."""
-        users = strangers(liked.rows, self.posterior, prior)
+        users = prior_rows(liked.rows, self.posterior, "user", prior)
         blocks = row_blocks(liked.starts)
         known = None if considered is None else Known(considered.without(liked, len(self.weights)))
         terms, extra = self._user_terms(liked, blocks, known)
@@ -209,7 +228,8 @@ class FoldIn:
             moving = moving[moved[moving] >= STILL]
             if not len(moving):
                 break
-        return users
+        nothing = (liked.degrees == 0) & (considered is None or considered.degrees == 0)
+        return not_narrowed(users, np.flatnonzero(nothing), self.plan.weight)
 
     def _user_terms(
         self, liked: Adjacency, blocks: NDArray[np.int64], known: Known | None
@@ -252,7 +272,7 @@ class FoldIn:
             kernel_pass = side_pass(items, users, liked_by, terms, constants, own_is_user=False)
             items = update_side(kernel_pass, items, row_blocks(liked_by.starts), run_serially).side
             step_size = step_size.after(sweep)
-        return items
+        return not_narrowed(items, np.flatnonzero((liked_by.degrees == 0) & (weights == 0)), self.plan.weight)
 
     def passing(self, users: UserRows) -> Passing:
         """How the model's users pass items over, as training has it: c d_m of the items not liked are expected.

@@ -169,7 +169,7 @@ def recommendation_columns(
     mean, variance = logit_moments(users.side, model.items, users.rows[user], items)
     if not is_warm.all():
         nobody = np.zeros(len(items), np.int64)
-        cold = logit_moments(strangers(1, model.shared), model.items, nobody, items)
+        cold = logit_moments(strangers(1, model.shared, model.plan.weight), model.items, nobody, items)
         mean, variance = np.where(is_warm, mean, cold[0]), np.where(is_warm, variance, cold[1])
     covariates = pair_covariates(model, users.known_likes(model), users.keys, user, items)
     liking = model.liking(mean, model.variance_scale * variance, covariates, ranker.options.interval)
@@ -226,7 +226,8 @@ def _batches(
         names: Any = list(part)
         if all_users:
             names = pa.array(rows) if ranker.users.are_rows else id_array(some.ids, local)
-        side = some.side if len(some) else strangers(1, model.shared)  # the kernels want a row, though nobody reads it
+        # The kernels want a row, though nobody reads it.
+        side = some.side if len(some) else strangers(1, model.shared, model.plan.weight)
         limits = ranker.limits_of(rows)
         all_of_batch = UserBatch(side, np.maximum(local, 0), rows, some.liked.take(local), warm, limits)
         for first in range(0, max(1, len(rows)), at_once):
