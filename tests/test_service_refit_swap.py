@@ -3,7 +3,9 @@ written."""
 
 from __future__ import annotations
 
+import sqlite3
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,9 @@ from considerate.service.refit import is_worse, served_list
 from refit_fixtures import DATA, SETTINGS, all_files, erase, folder, likes_of, likes_table, post, refit, store
 
 __all__ = ["folder", "store"]  # pytest's fixtures
+
+
+YEAR = 365.25 * 86_400
 
 
 def like_what_is_shown(store: EventStore, model: Recommender) -> None:
@@ -150,5 +155,80 @@ def test_an_update_that_is_worse_is_kept_out(folder: Path, store: EventStore, mo
     with monkeypatch.context() as patch:
         patch.setattr(module, "updated", worse)
         assert not refit(folder, "--how", "update")["swapped"]
+    assert (folder / "model").read_bytes() == before
+    assert refit(folder, "--how", "update")["swapped"]
+
+
+# --- Erasures of others, and clocks ---
+
+
+@pytest.mark.parametrize("how", ["fit", "update"])
+def test_erasing_who_never_existed_discards_nothing(
+    folder: Path, store: EventStore, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    post(store, ("new", "i1", "like"), ("new", "i3", "like"))
+    judge = module.judge
+
+    def interrupted(*given: Any) -> Any:
+        for number in range(3):
+            erase(store, f"nobody {number}")
+        return judge(*given)
+
+    monkeypatch.setattr(module, "judge", interrupted)
+    assert refit(folder, "--how", how)["swapped"]
+
+
+@pytest.mark.parametrize("who", ["erased before, and back", "new"])
+def test_an_erasure_of_someone_whose_events_were_read_discards(
+    folder: Path, store: EventStore, monkeypatch: pytest.MonkeyPatch, who: str
+) -> None:
+    """Their hash was there before, or the data does not have them."""
+    if who != "new":
+        erase(store, who)
+    post(store, (who, "i1", "like"), (who, "i3", "like"), ("other", "i3", "like"))
+    judge = module.judge
+    monkeypatch.setattr(module, "judge", lambda *given: (erase(store, who), judge(*given))[1])
+    assert "someone was erased while the refit ran" in refit(folder).stderr
+
+
+def at(store: EventStore, sequence: int, seconds: float) -> None:
+    """Change the time of an event."""
+    with sqlite3.connect(store.path) as other:
+        other.execute("update events set time = ? where sequence = ?", (int(seconds), sequence))
+    other.close()
+
+
+@pytest.mark.parametrize(("first", "last"), [(0, 70 * YEAR), (-56 * YEAR, 0), (-30 * 86_400, 70 * YEAR)])
+def test_a_wrong_clock_does_not_make_an_update_forget(
+    folder: Path, store: EventStore, first: float, last: float
+) -> None:
+    """The first event has a clock decades behind, or the last one decades ahead."""
+    before, now = Recommender.load(folder / "model"), time.time()
+    post(store, ("u1", "i39x", "like"), ("u1", "i2", "like"), ("u1", "i3", "like"))
+    at(store, 1, now + first)
+    at(store, 3, now + last)
+    assert refit(folder, "--how", "update")["swapped"]
+    after = Recommender.load(folder / "model")
+    days = after.model_.updates.days
+    assert days == pytest.approx({0: 0, -56 * YEAR: module.MOST_DAYS, -30 * 86_400: 30}[first], abs=0.1)
+    shown = [model.recommend_table(N=20)["item"].to_pylist() for model in (before, after)]
+    assert np.mean([one == other for one, other in zip(*shown)]) > 0.3 or days > 0
+
+
+def test_an_update_that_forgets_is_kept_out(folder: Path, store: EventStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One new like, which tells nothing, and a model that has lost what it knew."""
+    post(store, ("u1", "i39x", "like"))
+    before, updated = (folder / "model").read_bytes(), module.updated
+
+    def forgetful(*given: Any) -> Any:
+        new = updated(*given)
+        items = new.items.copy()
+        items.mean[:] = np.random.default_rng(0).normal(size=items.mean.shape)
+        return replace(new, items=items)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "updated", forgetful)
+        result = refit(folder, "--how", "update")
+    assert (result["judged"], result["swapped"]) == (1, False)
     assert (folder / "model").read_bytes() == before
     assert refit(folder, "--how", "update")["swapped"]

@@ -28,7 +28,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from considerate.errors import ModelFileError, UnknownIdError, UsageError
 from considerate.service.call import Call
-from considerate.service.events import EventStore, EventsUnavailable
+from considerate.service.events import EventsRemoved, EventStore, EventsUnavailable
 from considerate.service.handlers import Handlers
 from considerate.service.limits import ApiKey, RateLimit
 from considerate.service.logs import configure_logs
@@ -165,8 +165,8 @@ class Service:
             response = problem_response(problem, request)
         except (UsageError, UnknownIdError) as error:
             response = problem_response(Problem("invalid", _sentence(str(error))), request)
-        except EventsUnavailable:
-            response = problem_response(_no_events(), request)
+        except EventsUnavailable as error:
+            response = problem_response(_no_events(error), request)
         except TimeoutError:
             detail = f"The answer did not come within {self.settings.timeout:g} seconds; try again."
             response = problem_response(Problem("busy", detail, {"Retry-After": "1"}), request)
@@ -200,10 +200,11 @@ def problem_response(problem: Problem, request: str) -> Response:
     return Response(content, problem.status, headers=problem.headers, media_type=PROBLEM)
 
 
-def _no_events() -> Problem:
-    detail = (
-        "The events cannot be stored or read now; nothing of this request was stored. Send it again, with its keys."
-    )
+def _no_events(error: EventsUnavailable) -> Problem:
+    reason = "The events cannot be stored or read now; nothing of this request was stored."
+    if isinstance(error, EventsRemoved):
+        reason = "The file of events was removed while the service had it open, so nothing is stored until a restart."
+    detail = f"{reason} Send it again, with its keys."
     return Problem("no-events", detail, {"Retry-After": "5"})
 
 

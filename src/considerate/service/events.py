@@ -22,11 +22,13 @@ from functools import partial
 from itertools import groupby
 from typing import Any, NamedTuple
 
+from considerate.data.vocabulary import Ids
 from considerate.errors import ConsiderateError, UsageError
 from considerate.service.metrics import Metrics
 
 logger = logging.getLogger("considerate.service")
 VERSION = 1
+SALT = 32  # bytes
 SYNCHRONOUS = "full"
 KINDS = ("like", "unlike", "considered")
 LIKE, UNLIKE, CONSIDERED = range(3)  # their numbers
@@ -42,6 +44,10 @@ create table if not exists events (
 create index if not exists events_of_user on events (user, sequence);
 create table if not exists keys (hash blob primary key, sequence integer not null) without rowid;
 create table if not exists erased (hash blob primary key) without rowid;
+"""
+WRONG_ROW = f"""
+select sequence from events where typeof(user) != 'text' or typeof(item) != 'text' or typeof(time) != 'integer'
+    or typeof(kind) != 'integer' or kind not between 0 and {len(KINDS) - 1} limit 1
 """
 JUDGED = f"""
 select user, item, min(sequence) as first,
@@ -84,7 +90,7 @@ class EventLog(NamedTuple):
 
     rows: list[tuple[int, str, str, int, int]]  # sequence, user, item, number of the kind, seconds since 1970
     erased: frozenset[bytes]  # salted hashes of users whose events were erased
-    erasures: int  # how many times anyone was
+    erasures: int  # how many times anyone was of whom something was known, or might be elsewhere
 
     @property
     def mark(self) -> tuple[int, int]:
@@ -96,6 +102,14 @@ class EventsUnavailable(ConsiderateError):
     """The events could not be stored or read now: a full disk, say. Nothing was acknowledged."""
 
 
+class EventsRemoved(EventsUnavailable):
+    """The file of events was removed or replaced under the process that has it open."""
+
+
+class EventsDamaged(ConsiderateError):
+    """A file of events that holds what no release wrote."""
+
+
 Done = Callable[[Any, BaseException | None], None]  # called with a result, or with an error
 Job = tuple[Any, Done]  # events to store, or a function of the connection that gives a list of one result
 
@@ -105,20 +119,24 @@ class EventStore:
 
     def __init__(self, path: str, metrics: Metrics) -> None:
         self.path, self.metrics = path, metrics
-        self.failing = False  # whether the last commit failed
+        self._failed = False  # whether the last commit failed
         self._queue: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._local = threading.local()
         self._open: list[sqlite3.Connection] = []
         try:
-            os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))  # what people like is theirs
-            self._salt, version = self._prepare(self._connect())
+            descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)  # what people like is theirs
+            self._file = _file_of(os.fstat(descriptor))
+            os.close(descriptor)
+            self._salt = self._prepare(self._connect())
+        except UnicodeDecodeError as error:
+            raise EventsDamaged(_damaged(path, "a text in it is not UTF-8")) from error
         except (sqlite3.Error, OSError) as error:
+            if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_CORRUPT:
+                raise EventsDamaged(_damaged(path, f"SQLite says: {error}")) from error
             raise UsageError(
                 f"{path}: is no file of events, or cannot be written ({error}); give a new one."
             ) from error
         self.identity = self.hashed("").hex()[:16]  # of this file: a model records it beside a sequence number
-        if version != VERSION:
-            raise UsageError(f"{path}: was made by a newer version of considerate; use that one.")
         self._thread = threading.Thread(target=self._write_all, name="events", daemon=True)
         self._thread.start()
 
@@ -129,16 +147,47 @@ class EventStore:
             connection.execute(f"pragma {pragma}")
         return connection
 
-    def _prepare(self, connection: sqlite3.Connection) -> tuple[bytes, int]:
-        """(salt, version) of the file, which gets its tables if it is new."""
+    @property
+    def failing(self) -> bool:
+        """Whether events are not stored now, as far as is known."""
+        return self._failed or self._is_removed()
+
+    def _is_removed(self) -> bool:
+        """Whether the file or its log has another name now, or none: what is written to it would be lost."""
+        try:
+            return _file_of(os.stat(self.path)) != self._file or not os.path.exists(f"{self.path}-wal")
+        except OSError:
+            return True
+
+    def _check_removed(self) -> None:
+        """EventsRemoved where the file is not there any more."""
+        if self._is_removed():
+            raise EventsRemoved(
+                f"{self.path}: was removed or replaced while it was in use, and nothing is stored; put the file back, "
+                "or start again with a new one."
+            )
+
+    def _prepare(self, connection: sqlite3.Connection) -> bytes:
+        """The salt of the file, which gets its tables if it is new."""
         others = {name for (name,) in connection.execute("select name from sqlite_master where type = 'table'")}
         if others and "about" not in others:
             raise sqlite3.DatabaseError("it is the database of another program")
         connection.executescript(f"begin immediate;{SCHEMA}commit;")
-        connection.execute("insert or ignore into about values ('salt', ?)", (secrets.token_bytes(32),))
+        connection.execute("insert or ignore into about values ('salt', ?)", (secrets.token_bytes(SALT),))
         connection.execute("insert or ignore into about values ('version', ?), ('erasures', 0)", (VERSION,))
         about = dict(connection.execute("select name, value from about"))
-        return bytes(about["salt"]), int(about["version"])
+        salt, version, erasures = (about[name] for name in ("salt", "version", "erasures"))
+        if isinstance(version, int) and version > VERSION:
+            raise UsageError(f"{self.path}: was made by a newer version of considerate; use that one.")
+        if version != VERSION:
+            raise EventsDamaged(_damaged(self.path, f"its version is {version!r}"))
+        if not isinstance(salt, bytes) or len(salt) != SALT:
+            raise EventsDamaged(_damaged(self.path, f"its salt is not {SALT} bytes"))
+        if not isinstance(erasures, int) or erasures < 0:
+            raise EventsDamaged(_damaged(self.path, f"its number of erasures is {erasures!r}"))
+        if (wrong := connection.execute(WRONG_ROW).fetchone()) is not None:
+            raise EventsDamaged(_damaged(self.path, f"event {wrong[0]!r} has a field of another kind"))
+        return salt
 
     def hashed(self, text: str) -> bytes:
         """What is kept of a text that must not be: a salted hash."""
@@ -153,12 +202,13 @@ class EventStore:
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
         """The connection of this thread; EventsUnavailable where the file cannot be read."""
+        self._check_removed()
         try:
             connection = getattr(self._local, "connection", None)
             if connection is None:
                 connection = self._local.connection = self._connect()
             yield connection
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:
             raise EventsUnavailable(f"{self.path}: cannot be read now ({error}); try again in a moment.") from error
 
     def of_users(self, users: Iterable[str]) -> dict[str, list[tuple[int, str, int]]]:
@@ -200,16 +250,25 @@ class EventStore:
             rows = connection.execute(
                 "select sequence, user, item, kind, time from events order by sequence"
             ).fetchall()
-            erased = frozenset(row[0] for row in connection.execute("select hash from erased"))
-            return EventLog(rows, erased, self._erasures(connection))
+            return EventLog(rows, _erased_in(connection), self._erasures(connection))
 
-    def unless_erased(self, log: EventLog, act: Callable[[], None]) -> bool:
-        """Act while nobody can erase, unless someone was erased since the log was read; whether it was done."""
-        with self._reading() as connection, _transaction(connection):
-            if self._erasures(connection) != log.erasures:
-                return False
-            act()
-            return True
+    def unless_erased(self, log: EventLog, users: Ids, act: Callable[[], None]) -> bool:
+        """Act while nobody can erase, unless one of these users was erased, or an event of the log, since it was read;
+        whether it was done."""
+        known = log.erased
+        while True:
+            with self._reading() as connection:
+                with _transaction(connection):
+                    sql = "select count(*) from events where sequence <= ?"
+                    if connection.execute(sql, (log.mark[0],)).fetchone()[0] != len(log.rows):
+                        return False
+                    erased = _erased_in(connection)
+                    if erased == known:
+                        act()
+                        return True
+                if any(self.is_among(erased - known, user) for user in users.ids_of(range(len(users)))):
+                    return False  # it is looked for while events are stored: that takes long where there are many
+                known = erased
 
     def _erasures(self, connection: sqlite3.Connection) -> int:
         return int(connection.execute("select value from about where name = 'erasures'").fetchone()[0])
@@ -262,15 +321,17 @@ class EventStore:
         """Run, and tell each job its result, or all of them that it failed."""
         try:
             results = run()
+            self._check_removed()  # before anyone is told that it is on disk
         except Exception as error:  # what is not of SQLite must not end this thread either
-            self.failing = True
+            self._failed = True
             self.metrics.failures.inc()
             reason = str(error) if isinstance(error, sqlite3.Error) else type(error).__name__
             logger.error("events not stored", extra={"fields": {"reason": reason}})
+            unavailable = error if isinstance(error, EventsUnavailable) else EventsUnavailable(reason)
             for _, done in jobs:
-                done(None, EventsUnavailable(reason))
+                done(None, unavailable)
             return
-        self.failing = False
+        self._failed = False
         for (_, done), result in zip(jobs, results):
             done(result, None)
 
@@ -317,8 +378,9 @@ class EventStore:
         """Delete, and leave no trace. An erasure that did not end is noted in the file, and the next one ends it."""
         with _transaction(connection):
             erased = connection.execute("delete from events where user = ?", (user,)).rowcount
-            connection.execute("insert or ignore into erased values (?)", (self.hashed(user),))
-            connection.execute("update about set value = value + 1 where name = 'erasures'")
+            new = connection.execute("insert or ignore into erased values (?)", (self.hashed(user),)).rowcount
+            if erased or new:
+                connection.execute("update about set value = value + 1 where name = 'erasures'")
             if erased:
                 connection.execute("insert or replace into about values ('traces', 1)")
         if connection.execute("select 1 from about where name = 'traces'").fetchone() is not None:
@@ -335,6 +397,20 @@ class EventStore:
             if time.monotonic() > until:
                 raise sqlite3.OperationalError("a reader holds the log; the old pages are still in it")
             time.sleep(0.01)
+
+
+def _erased_in(connection: sqlite3.Connection) -> frozenset[bytes]:
+    """Salted hashes of all users who were erased."""
+    return frozenset(row[0] for row in connection.execute("select hash from erased"))
+
+
+def _file_of(info: os.stat_result) -> tuple[int, int]:
+    """The identity of a file, whatever its name is."""
+    return info.st_dev, info.st_ino
+
+
+def _damaged(path: str, reason: str) -> str:
+    return f"{path}: the file of events is damaged, {reason}; restore a copy, or give a new one."
 
 
 @contextmanager

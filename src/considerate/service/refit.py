@@ -8,9 +8,11 @@ event is.
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import shutil
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -21,7 +23,7 @@ from numpy.typing import NDArray
 from considerate.data import Interactions, ReaderOptions, Titles
 from considerate.data.features import FeatureTable
 from considerate.data.known_tables import PairTable, StoredLimits, read_pairs
-from considerate.data.vocabulary import Vocabulary, match_rows
+from considerate.data.vocabulary import Ids, Vocabulary, match_rows
 from considerate.errors import ConsiderateError, DataError, UsageError
 from considerate.evaluation.recalibration import JudgedPairs, recalibrate
 from considerate.fitting.update import UpdateOptions, updated
@@ -38,10 +40,13 @@ from considerate.service.scoring import MOST_CONSIDERED
 from considerate.service.state import file_signature
 from considerate.storage.filesystems import scratch_folder
 
+logger = logging.getLogger("considerate.service")
 MOST_JUDGED = 2_000  # users whose latest like is held out
 LIST = 20  # places of the lists that are judged
 SURE = 0.95  # how sure it must be that the new model is worse, one-sided
 DAY = 86_400.0  # seconds
+MOST_DAYS = 90.0  # of drift in one update; a model that learned nothing for longer is better fitted anew
+KEPT = 0.9  # of the likes that the old model ranks first, that an update must rank first, too
 
 
 class RefitDiscarded(ConsiderateError):
@@ -95,7 +100,9 @@ class Refit:
         kept = np.setdiff1d(after.keys, held, assume_unique=True)
         learned = self._learned(model, log)
         if self.how == "update":
-            new = update(model, after, kept, trained, days_since(log, model.events.up_to(self.store.identity)))
+            new = update(
+                model, after, kept, trained, days_since(log, model.events.up_to(self.store.identity), time.time())
+            )
         else:
             new = fit_anew(old, model, likes, after.weighted(kept), self._considered(after, learned.considered))
         new = with_recalibration(new, model, self.store)
@@ -104,9 +111,11 @@ class Refit:
             beside = os.path.join(folder, "model")
             save(replace(new, events=learned), beside, old.model_.users)
             gains = judge(old, Recommender.load(beside), after, kept, held)
-            swapped = not is_worse(gains)
+            swapped = not is_worse(gains) and (
+                self.how == "fit" or keeps_likes(old, Recommender.load(beside), after, np.intersect1d(trained, kept))
+            )
             if swapped:
-                swap(beside, path, lambda act: self._publish(act, signature, log))
+                swap(beside, path, lambda act: self._publish(act, signature, log, after.users))
         means = [float(gain.mean()) if len(gain) else None for gain in gains]
         return RefitResult(
             sequence=learned.sequence,
@@ -131,11 +140,11 @@ class Refit:
             )
         return likes
 
-    def _publish(self, act: Callable[[], None], signature: object, log: EventLog) -> None:
+    def _publish(self, act: Callable[[], None], signature: object, log: EventLog, users: Ids) -> None:
         """Take the step that puts the new model into its place, if it still may be."""
         if file_signature(self.model) != signature:
             raise RefitDiscarded("another model was written while the refit ran, which is kept; run it again.")
-        if not self.store.unless_erased(log, act):
+        if not self.store.unless_erased(log, users, act):
             raise RefitDiscarded("someone was erased while the refit ran, so its model is discarded; run it again.")
 
     def check(self) -> Recommender:
@@ -255,12 +264,17 @@ def update(model: Model, after: LikesAfter, kept: Keys, trained: Keys, days: flo
     return updated(model, likes, others, UpdateOptions(days=days), None)
 
 
-def days_since(log: EventLog, sequence: int) -> float:
-    """From the last event that was learned, or from the first one if none was, to the last."""
+def days_since(log: EventLog, sequence: int, now: float) -> float:
+    """From the last event that was learned, or from the first one if none was, to the last: at most MOST_DAYS. A time
+    that is not yet counts as now: a clock was wrong."""
     if not log.rows:
         return 0.0
-    learned = [row[4] for row in log.rows if row[0] <= sequence]
-    return max(0.0, log.rows[-1][4] - (learned[-1] if learned else log.rows[0][4])) / DAY
+    times = [min(row[4], now) for row in log.rows]
+    learned = [time for time, row in zip(times, log.rows) if row[0] <= sequence]
+    days = (times[-1] - (learned[-1] if learned else times[0])) / DAY
+    if days > MOST_DAYS:
+        logger.warning("%d days between events are taken for %d; fit anew after so long", days, MOST_DAYS)
+    return min(max(days, 0.0), MOST_DAYS)
 
 
 # --- Is it worse? ---
@@ -281,6 +295,26 @@ def judge(old: Recommender, new: Recommender, after: LikesAfter, kept: Keys, hel
             if wanted in listed:
                 gains[model, place] = 1.0 / math.log2(listed.index(wanted) + 2)
     return gains
+
+
+def keeps_likes(old: Recommender, new: Recommender, after: LikesAfter, common: Keys) -> bool:
+    """Whether an update ranks the likes that both models have as the old one did: it learned from a few others, and
+    must not forget these. The few alone would not show it."""
+    users = np.unique(common >> 32)
+    users = users[np.unique(np.linspace(0, len(users) - 1, MOST_JUDGED).astype(np.int64))] if len(users) else users
+    hits = [likes_among_first(model, after, users, common) for model in (old, new)]
+    return hits[1] >= KEPT * hits[0]
+
+
+def likes_among_first(recommender: Recommender, after: LikesAfter, users: NDArray[np.int64], likes: Keys) -> int:
+    """How many of these likes are among the first items of their users, by liking alone."""
+    if not len(users):
+        return 0
+    names = np.array(after.users.ids_of(users), object)
+    lists = recommender.recommend(names, N=LIST, filter_already_liked_items=False, popularity=0.0, lift=0.0).ids
+    items = match_rows(recommender.model_.item_ids, after.items)
+    rows = items[recommender.item_rows(lists.reshape(-1))].reshape(lists.shape)
+    return int(np.isin(users[:, None] << 32 | rows, likes).sum())
 
 
 def served_list(recommender: Recommender, user: Any, likes: list[Any], considered: list[Any]) -> list[Any]:
