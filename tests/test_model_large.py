@@ -60,6 +60,48 @@ def large(request: pytest.FixtureRequest, saved: Path, tmp_path: Path, as_large:
     return path
 
 
+@pytest.mark.parametrize("name", ["user_ids.text", "item_ids.text", "titles.text", "item_features.names.text"])
+@pytest.mark.parametrize("verify", [None, False])
+@pytest.mark.parametrize("shards", [None, 2])
+def test_a_text_that_is_not_utf8_is_never_decoded(
+    saved: Path, tmp_path: Path, as_large: None, name: str, verify: bool | None, shards: int | None
+) -> None:
+    """Its checksums are right: whoever wrote it meant it."""
+    path = tmp_path / "hostile"
+    if name.startswith("item_features"):
+        table = {"item": ["a", "b", "c"], "kind": ["one", "two", "one"]}
+        likes = {"user": ["u", "v", "v"], "item": ["a", "b", "c"]}
+        Recommender(factors=2, sweeps=1).fit(likes, item_features=table).save(path, shards=shards)
+    else:
+        Recommender.load(saved).save(path, shards=shards)
+    for file in [path] if shards is None else sorted(path.iterdir()):
+        stored = open_tensors(file, verify=False)
+        tensors, about = {key: np.array(array) for key, array in stored.items()}, stored.metadata
+        if name in tensors:
+            tensors[name][len(tensors[name]) // 2] = 0xFF
+        if shards is None or file.name == "index.safetensors":
+            write_tensors(file, tensors, about)
+            continue
+        raw = stored.header_sha256.encode()  # the index names a shard by its checksum
+        write_tensors(file, tensors, about)
+        new = open_tensors(file, verify=False).header_sha256
+        index = open_tensors(path / "index.safetensors", verify=False)
+        listed = {key: np.array(array) for key, array in index.items()}
+        row = [bytes(entry).hex() for entry in listed["shards.sha256"]].index(raw.decode())
+        listed["shards.sha256"][row] = list(bytes.fromhex(new))
+        write_tensors(path / "index.safetensors", listed, index.metadata)
+        file.rename(file.with_name(file.name.replace(raw.decode()[:8], new[:8])))
+
+    def read() -> None:
+        loaded = Recommender.load(path, verify=verify)
+        loaded.titles(loaded.item_ids())
+        loaded.user_ids()
+        assert loaded.model_.item_features is not None
+
+    with pytest.raises(ModelFileError, match=r"is not UTF-8 text|its ids are not between"):
+        read()
+
+
 def test_a_large_file_gives_the_same_answers(saved: Path, large: Path) -> None:
     assert_same(Recommender.load(large), Recommender.load(saved))
     assert_same(pickle.loads(pickle.dumps(Recommender.load(large))), Recommender.load(saved))
