@@ -122,12 +122,12 @@ class Answer(NamedTuple):
 
 
 def get(path: str) -> bytes:
-    return f"GET {path} HTTP/1.1\r\nHost: here\r\n\r\n".encode()
+    return f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode()
 
 
 def post(path: str, body: object) -> bytes:
     text = json.dumps(body)
-    head = f"POST {path} HTTP/1.1\r\nHost: here\r\nContent-Length: {len(text)}\r\n"
+    head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(text)}\r\n"
     return f"{head}Content-Type: application/json\r\n\r\n{text}".encode()
 
 

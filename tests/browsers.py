@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -18,9 +19,9 @@ def missing(what: str) -> None:
     pytest.skip(what)
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    """A test that finds none is skipped, or fails where one is required."""
+@contextmanager
+def launched(*arguments: str) -> Iterator[Any]:
+    """A browser with some arguments. A test that finds none is skipped, or fails where one is required."""
     found = [path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))]
     if not found:
         missing("no chromium is installed (apt-get install chromium)")
@@ -29,9 +30,17 @@ def browser() -> Iterator[Any]:
     except ImportError:
         missing("playwright is not installed (pip install playwright axe-playwright-python)")
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=found[0], args=["--no-sandbox"], timeout=PATIENCE)
+        browser = playwright.chromium.launch(
+            executable_path=found[0], args=["--no-sandbox", *arguments], timeout=PATIENCE
+        )
         yield browser
         browser.close()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with launched() as browser:
+        yield browser
 
 
 def serious_faults(page: Any) -> list[tuple[str, str]]:

@@ -55,7 +55,7 @@ def test_the_commands_are_taken() -> None:
 
 
 def test_probes_ask_what_needs_no_key() -> None:
-    is_open = {route.path for route in ROUTES if route.is_open and route.method == "GET"}
+    is_open = {route.path for route in ROUTES if route.needs == "nothing" and route.method == "GET"}
     asked = {CONTAINER[f"{kind}Probe"]["httpGet"]["path"] for kind in ("startup", "readiness", "liveness")}
     asked |= set(re.findall(r"http://127\.0\.0\.1:8000(/[\w/]+)", DOCKERFILE))
     assert asked == {"/health/ready", "/health/live"}

@@ -102,10 +102,10 @@ def test_bytes_that_are_no_requests(client: Client) -> None:
         b"GET",
         b"GET / HTTP/9.9\r\n\r\n",
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",  # TLS
-        b"GET /v1/users/\xff\xfe/recommendations HTTP/1.1\r\nHost: x\r\n\r\n",
-        b"POST /v1/events HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
-        b"POST /v1/events HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
-        b"GET / HTTP/1.1\r\nX-Request-ID: \xff\r\nHost: x\r\n\r\n",
+        b"GET /v1/users/\xff\xfe/recommendations HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"POST /v1/events HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n",
+        b"POST /v1/events HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"GET / HTTP/1.1\r\nX-Request-ID: \xff\r\nHost: localhost\r\n\r\n",
         *(choice.randbytes(100) for _ in range(20)),
     ]
 

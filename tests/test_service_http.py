@@ -34,9 +34,9 @@ def sent(client: Client, *parts: bytes) -> bytes:
         return b"".join(iter(lambda: connection.recv(65_536), b""))
 
 
-POST = b"POST /v1/recommendations HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+POST = b"POST /v1/recommendations HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 BODY = b'{"likes":["i21"],"n":1}'
-HIDDEN = b"GET /v1/model HTTP/1.1\r\nHost: x\r\n\r\n"  # a request in the body of another
+HIDDEN = b"GET /v1/model HTTP/1.1\r\nHost: localhost\r\n\r\n"  # a request in the body of another
 
 
 @pytest.mark.parametrize(
@@ -70,8 +70,8 @@ def test_what_is_no_request_gets_one_problem(client: Client, request_: bytes) ->
     "request_",
     [
         b"GET /health/live HTTP/1.0\r\n\r\n",
-        b"GET http://elsewhere/health/live HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
-        b"GET /health/live HTTP/1.1\r\nHost: x\r\nUpgrade: h2c\r\nConnection: Upgrade, close\r\n\r\n",
+        b"GET http://elsewhere/health/live HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+        b"GET /health/live HTTP/1.1\r\nHost: localhost\r\nUpgrade: h2c\r\nConnection: Upgrade, close\r\n\r\n",
         POST + b"Connection: close\r\nTransfer-Encoding: chunked\r\n\r\n17\r\n" + BODY + b"\r\n0\r\n\r\n",
         POST + b"Connection: close\r\nExpect: 100-continue\r\nContent-Length: 23\r\n\r\n" + BODY,
     ],
@@ -82,8 +82,8 @@ def test_other_requests_that_are(client: Client, request_: bytes) -> None:
 
 
 def test_requests_in_a_row_are_answered_in_their_order(client: Client) -> None:
-    last = b"GET /health/live HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
-    answer = sent(client, HIDDEN, b"GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n", last)
+    last = b"GET /health/live HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    answer = sent(client, HIDDEN, b"GET /nothing HTTP/1.1\r\nHost: localhost\r\n\r\n", last)
     assert [line[:12] for line in answer.split(b"HTTP/1.1 ")[1:]] == [
         b"200 OK\r\ndate",
         b"404 Not Foun",

@@ -183,6 +183,8 @@ def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
         (["{}/model", "--timeout", "0"], "--timeout is 0"),
         (["{}/model", "--rate-limit", "nan"], "--rate-limit is nan"),
         (["{}/model", "--host", ""], "--host is empty"),
+        (["{}/model", "--api-key-file", "{}/unknown"], "a line has no scope"),
+        (["{}/model", "--allow-host", "https://shop.example"], "without scheme, port and path"),
         (["{}/model", "--cors-origin", "https://shop.example/"], "without a path"),
     ],
     ids=str,
@@ -190,6 +192,7 @@ def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
 def test_what_is_wrong_is_said_before_it_starts(tmp_path: Path, arguments: list[str], reason: str) -> None:
     fitted().save(tmp_path / "model")
     (tmp_path / "short").write_text("secret")
+    (tmp_path / "unknown").write_text("serve:secret0123456789\nread:secret0123456789\n")
     given = ["serve", *(argument.format(tmp_path) for argument in arguments)]
     result = CliRunner().invoke(app, given, prog_name="considerate")
     assert result.exit_code == 2

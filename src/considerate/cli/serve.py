@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from considerate.service.settings import ServiceSettings
 
 FEW_FILES = 1_024  # file handles: each connection takes one
+HOST_NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9])?")
 ORIGIN = re.compile(r"\*|https?://[^/?#\s]+")
 
 
@@ -61,7 +62,14 @@ class Serving:
 @dataclass(frozen=True, kw_only=True)
 class Protection:
     panel: ClassVar[str] = "Who may ask for how much"
-    api_key_file: str | None = option("A file with the key that clients must send; /admin needs it.", None)
+    api_key_file: str | None = option(
+        "A file with the key that clients must send, or with lines SCOPE:KEY: serve asks and stores events, history "
+        "reads and erases them, admin reads the model again.",
+        None,
+    )
+    allow_host: list[str] | None = option(
+        "Without a key, answer to this name, too; repeat it. Addresses, localhost and --host always go.", None
+    )
     cors_origin: list[str] | None = option(
         "Let pages of this origin ask, such as https://shop.example; repeat it. None may if not given.", None
     )
@@ -96,6 +104,7 @@ def serve(
             model=os.path.abspath(path) if "://" not in path else path,
             events=events,
             api_key_file=protection.api_key_file,
+            allowed_hosts=(listening.host, *(protection.allow_host or ())),
             cors_origins=tuple(protection.cors_origin or ()),
             max_body=protection.max_body,
             rate=protection.rate_limit,
@@ -131,6 +140,9 @@ def _check_options(model: str | None, listening: Listening, serving: Serving, pr
             raise UsageError(f"--{name.replace('_', '-')} is {value}; it must be a number above 0.")
     if not 0 <= protection.rate_limit < math.inf:
         raise UsageError(f"--rate-limit is {protection.rate_limit}; it must be a number above 0, or 0 for no limit.")
+    for name in protection.allow_host or ():
+        if not HOST_NAME.fullmatch(name):
+            raise UsageError(f"--allow-host is {name!r}; give a name without scheme, port and path: shop.example.")
     for origin in protection.cors_origin or ():
         if not ORIGIN.fullmatch(origin):
             raise UsageError(f"--cors-origin is {origin!r}; give scheme and host without a path: https://shop.example.")
@@ -151,8 +163,11 @@ def _check(settings: ServiceSettings, listening: Listening) -> None:
     load_model(settings.model)
     if settings.events is not None:
         EventStore(settings.events, Metrics()).close()  # workers that start together do not all make it
-    if settings.api_key() is None and listening.host not in ("127.0.0.1", "::1", "localhost"):
-        screen.say("warning", f"anyone who reaches {listening.host} can ask and store events; see --api-key-file.")
+    if settings.keys() is None and listening.host not in ("127.0.0.1", "::1", "localhost"):
+        screen.say(
+            "warning",
+            f"anyone who reaches {listening.host} can ask, and store, read and erase events; see --api-key-file.",
+        )
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     if 0 <= hard < FEW_FILES:

@@ -1,6 +1,7 @@
 """The model behind HTTP: `considerate serve`, with the extra `considerate[serve]`.
 
 app.py        the ASGI application: limits, keys, routes, answers
+access.py     keys with scopes, the names that the service answers to, origins of pages
 schemas.py    what is asked and answered, as msgspec structs; openapi.py makes the document of them
 state.py      the model that is served, and how another takes its place
 scoring.py    one call of the kernel for all requests that wait

@@ -27,10 +27,11 @@ from starlette.routing import Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from considerate.errors import ModelFileError, UnknownIdError, UsageError
+from considerate.service.access import Callers
 from considerate.service.call import Call
 from considerate.service.events import EventsRemoved, EventStore, EventsUnavailable
 from considerate.service.handlers import Handlers
-from considerate.service.limits import ApiKey, RateLimit
+from considerate.service.limits import RateLimit
 from considerate.service.logs import configure_logs
 from considerate.service.metrics import Metrics
 from considerate.service.problems import PROBLEM, Problem
@@ -89,7 +90,8 @@ class Service:
         self.settings = settings
         self.metrics = Metrics()
         self.routes = RouteTable()
-        self.key = ApiKey(settings.api_key())
+        self.keys = settings.keys()
+        self.callers = Callers(settings.allowed_hosts, settings.cors_origins)
         self.rate = RateLimit(settings.rate)
         self.holder = ModelHolder(settings.model, self.metrics)
         self.handlers: Handlers
@@ -158,7 +160,7 @@ class Service:
                 self.rate.check(client[0] if client else "")
             route, path = self.routes.find(scope["method"], raw_path.partition(b"?")[0])
             template = route.path
-            self._check_key(headers, route)
+            self._check_access(headers, route)
             call = Call(scope, receive, self.settings, headers, route, path)
             response = await getattr(self.handlers, route.handler)(call)
         except Problem as problem:
@@ -180,11 +182,14 @@ class Service:
         await response(scope, receive, send)
         self._count(scope["method"], template, response, request, time.perf_counter() - began)
 
-    def _check_key(self, headers: dict[bytes, bytes], route: Route) -> None:
-        if route.path.startswith("/admin/") and not self.key.is_set:
-            raise Problem("no-admin", "Start the service with --api-key-file to use this address.")
-        if not route.is_open:
-            self.key.check(headers)
+    def _check_access(self, headers: dict[bytes, bytes], route: Route) -> None:
+        if self.keys is None:
+            if not route.path.startswith("/health/"):  # which balancers ask by any name
+                self.callers.check(route.method, headers)
+            if route.needs == "admin":
+                raise Problem("no-admin", "Start the service with --api-key-file to use this address.")
+        elif route.needs != "nothing":
+            self.keys.check(headers, route.needs)
 
     def _count(self, method: str, template: str, response: Response, request: str, seconds: float) -> None:
         known = method if method in ("GET", "HEAD", "POST", "DELETE") else "other"

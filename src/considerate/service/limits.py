@@ -1,9 +1,7 @@
-"""Who may ask, how often, and how slowly."""
+"""How often clients may ask, and how slowly."""
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import time
 from collections import OrderedDict
 from random import random
@@ -13,24 +11,6 @@ from considerate.service.problems import Problem
 MOST_CLIENTS = 10_000  # whose rate is remembered
 
 SPREAD = 0.25  # share of a deadline that is drawn
-
-
-class ApiKey:
-    """A key that clients send as `Authorization: Bearer KEY` or `X-API-Key: KEY`. Compared in constant time."""
-
-    def __init__(self, key: str | None) -> None:
-        self.is_set = key is not None
-        self._digest = hashlib.sha256((key or "").encode()).digest()
-
-    def check(self, headers: dict[bytes, bytes]) -> None:
-        """A problem where there is a key and the client has another or none."""
-        if not self.is_set:
-            return
-        scheme, _, bearer = headers.get(b"authorization", b"").partition(b" ")
-        given = bearer.strip() if scheme.lower() == b"bearer" else headers.get(b"x-api-key", b"")
-        if not hmac.compare_digest(hashlib.sha256(given).digest(), self._digest):
-            detail = "Send the key of the service as `Authorization: Bearer KEY`."
-            raise Problem("no-key", detail, {"WWW-Authenticate": "Bearer"})
 
 
 class RateLimit:

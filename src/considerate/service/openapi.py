@@ -67,8 +67,8 @@ def _operation(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
             "content": {PROBLEM: {"schema": {"$ref": TEMPLATE.format(name="ProblemDetails")}}},
         },
     }
-    if not route.is_open:
-        operation["security"] = [{}, {"key": []}]
+    if route.needs != "nothing":
+        operation["security"] = [{}, {"key": [] if route.needs == "any key" else [route.needs]}]
     return operation
 
 

@@ -12,6 +12,8 @@ PROBLEM = "application/problem+json"
 KINDS = {
     "unreadable": (400, "The request cannot be read"),
     "no-key": (401, "An API key is needed"),
+    "wrong-scope": (403, "This key is for other addresses"),
+    "wrong-origin": (403, "A page of another origin may not do this"),
     "no-admin": (403, "There is no administration without an API key"),
     "unknown-route": (404, "There is nothing at this address"),
     "unknown-user": (404, "Nothing is known of this user"),
@@ -22,6 +24,7 @@ KINDS = {
     "refused-model": (409, "The new model is refused, and the old one is served"),
     "too-large": (413, "The body of the request is too large"),
     "wrong-type": (415, "The body of the request is of another type"),
+    "wrong-host": (421, "The service does not go by this name"),
     "invalid": (422, "The request asks for something that cannot be"),
     "too-many": (429, "Too many requests"),
     "failed": (500, "The service failed"),

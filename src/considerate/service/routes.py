@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from considerate.service import schemas
+from considerate.service.access import Needed
 from considerate.service.problems import Problem
 
 
@@ -21,7 +22,7 @@ class Route:
     answer: Any = None  # a struct; a text is the media type of another answer
     query: type | None = None
     body: type | None = None
-    is_open: bool = False  # without an API key, too
+    needs: Needed = "serve"  # where the service has keys
 
     @property
     def segments(self) -> list[str]:
@@ -111,6 +112,7 @@ ROUTES = (
         "What is stored of a user",
         schemas.UserEventsAnswer,
         schemas.EventsQuery,
+        needs="history",
     ),
     Route(
         "GET",
@@ -119,6 +121,7 @@ ROUTES = (
         "The same, with the user's id as ?user=",
         schemas.UserEventsAnswer,
         schemas.EventsQuery,
+        needs="history",
     ),
     Route(
         "DELETE",
@@ -127,6 +130,7 @@ ROUTES = (
         "Erase what is stored of a user",
         schemas.ErasedAnswer,
         schemas.EraseQuery,
+        needs="history",
     ),
     Route(
         "DELETE",
@@ -135,15 +139,23 @@ ROUTES = (
         "The same, with the user's id as ?user=",
         schemas.ErasedAnswer,
         schemas.EraseQuery,
+        needs="history",
     ),
-    Route("POST", "/admin/reload", "reload", "Read the model at the configured path again", schemas.ReloadAnswer),
-    Route("GET", "/health/live", "live", "Whether the process answers", schemas.Health, is_open=True),
-    Route("GET", "/health/ready", "ready", "Whether requests can be answered", schemas.Health, is_open=True),
-    Route("GET", "/metrics", "show_metrics", "Metrics for Prometheus", "text/plain"),
-    Route("GET", "/openapi.json", "openapi", "This document", "application/json", is_open=True),
-    Route("GET", "/docs", "docs", "The same for readers", "text/html", is_open=True),
-    Route("GET", "/", "page", "The page", "text/html", is_open=True),
-    Route("GET", "/page/{name}", "page", "A file of the page", "application/octet-stream", is_open=True),
+    Route(
+        "POST",
+        "/admin/reload",
+        "reload",
+        "Read the model at the configured path again",
+        schemas.ReloadAnswer,
+        needs="admin",
+    ),
+    Route("GET", "/health/live", "live", "Whether the process answers", schemas.Health, needs="nothing"),
+    Route("GET", "/health/ready", "ready", "Whether requests can be answered", schemas.Health, needs="nothing"),
+    Route("GET", "/metrics", "show_metrics", "Metrics for Prometheus", "text/plain", needs="any key"),
+    Route("GET", "/openapi.json", "openapi", "This document", "application/json", needs="nothing"),
+    Route("GET", "/docs", "docs", "The same for readers", "text/html", needs="nothing"),
+    Route("GET", "/", "page", "The page", "text/html", needs="nothing"),
+    Route("GET", "/page/{name}", "page", "A file of the page", "application/octet-stream", needs="nothing"),
 )
 
 

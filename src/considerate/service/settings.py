@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 from considerate.errors import UsageError
+from considerate.service.access import Keys
 
 VARIABLE = "CONSIDERATE_SERVE"
 
@@ -19,6 +19,7 @@ class ServiceSettings:
     model: str  # the path of a file, or of a folder of shards
     events: str | None = None  # the path of the SQLite file; None: events are refused
     api_key_file: str | None = None
+    allowed_hosts: tuple[str, ...] = ()  # names that clients may use where no key is asked for
     cors_origins: tuple[str, ...] = ()
     max_body: int = 1_000_000  # bytes
     rate: float = 0.0  # requests a second of one client; 0: no limit
@@ -28,21 +29,9 @@ class ServiceSettings:
     access_log: bool = False
     waits: bool = False  # whether a worker that cannot start waits until it can; it was seen that one can
 
-    def api_key(self) -> str | None:
-        """The key in its file; UsageError where there is none."""
-        if self.api_key_file is None:
-            return None
-        try:
-            key = Path(self.api_key_file).read_text("utf-8").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
-            raise UsageError(f"{self.api_key_file}: cannot be read ({reason}); give a file with one key.") from error
-        if len(key) < 16 or not key.isascii() or not key.isprintable() or " " in key:
-            raise UsageError(
-                f"{self.api_key_file}: its key must be 16 or more printable ASCII characters without spaces; make one "
-                "with `openssl rand -hex 32`."
-            )
-        return key
+    def keys(self) -> Keys | None:
+        """The keys in their file; None where none is named."""
+        return None if self.api_key_file is None else Keys.read(self.api_key_file)
 
     def to_environment(self) -> None:
         """Leave them for the workers that are started from here."""
@@ -56,6 +45,7 @@ class ServiceSettings:
             raise UsageError(f'{VARIABLE} is not set; give the settings in it as JSON, such as {{"model": "m"}}.')
         try:
             values = json.loads(text)
-            return cls(**values | {"cors_origins": tuple(values.get("cors_origins", ()))})
+            lists = {name: tuple(values.get(name, ())) for name in ("allowed_hosts", "cors_origins")}
+            return cls(**values | lists)
         except (ValueError, TypeError, AttributeError) as error:
             raise UsageError(f"{VARIABLE} does not hold settings of a service ({error}).") from error
