@@ -65,6 +65,11 @@ class Server:
         os.killpg(self._parent.pid, signal.SIGKILL)
         self._parent.wait()
 
+    def end(self) -> None:
+        """SIGTERM; returns when all processes have ended."""
+        self._parent.send_signal(signal.SIGTERM)
+        self._parent.wait()
+
     def processes(self) -> dict[int, list[str]]:
         """Their numbers, and the fields of /proc/N/stat after the name."""
         found = {}

@@ -3,6 +3,7 @@
 app.py        the ASGI application: limits, keys, routes, answers
 access.py     keys with scopes, the names that the service answers to, origins of pages
 schemas.py    what is asked and answered, as msgspec structs; openapi.py makes the document of them
+threads.py    lanes for what takes long, made in steps that can be ended
 state.py      the model that is served, and how another takes its place
 scoring.py    one call of the kernel for all requests that wait
 landscape.py  the items that any setting of the knobs can bring up

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import astuple
 from datetime import UTC, datetime
 from typing import Any
@@ -19,16 +20,19 @@ from considerate.model.covariates import pair_covariates
 from considerate.model.explain import OneUser, explain_item, similar_items
 from considerate.model.find import matching_rows
 from considerate.model.predict import logit_moments
-from considerate.model.serving import BLOCK, Ranker
+from considerate.model.serving import Ranker
 from considerate.model.tables import RecommendationTable
 from considerate.service import schemas
 from considerate.service.events import EventStore
 from considerate.service.landscape import reachable
 from considerate.service.problems import Problem
-from considerate.service.scoring import Person, Question, Scoring, check_explains
+from considerate.service.scoring import ListAnswer, Person, Question, Scoring, check_explains
 from considerate.service.state import ServedModel
+from considerate.service.threads import Pause
 
-MOST_ENTRIES = 200_000  # of the lists of a batch
+MOST_COST = 200_000  # of a batch: that of so many items without reasons
+WHY_COST = 50  # of an item with its reasons
+STEP_USERS = 48  # of a batch between two pauses
 
 
 def search(served: ServedModel, query: schemas.SearchQuery) -> schemas.ItemsAnswer:
@@ -148,36 +152,57 @@ def user_likes(person: Person) -> Adjacency:
     return Adjacency.of_rows([person.liked])
 
 
-def batch(scoring: Scoring, request: schemas.BatchRequest) -> tuple[ServedModel, Ranker, list[schemas.BatchEntry]]:
-    """An entry for each user; all of one model."""
-    if len(request.users) * request.n > MOST_ENTRIES:
-        detail = f"{len(request.users)} lists of {request.n} items are too many at once; ask for {MOST_ENTRIES} in all."
-        raise Problem("invalid", detail)
+def check_cost(request: schemas.BatchRequest) -> None:
+    """A problem where a batch is too much work."""
+    each = request.n * (WHY_COST if request.explain else 1)
+    if len(request.users) * each <= MOST_COST:
+        return
+    asked = f"{len(request.users):,} lists of {request.n:,} items"
+    limit = f"a batch may have {MOST_COST:,} items, or {MOST_COST // WHY_COST:,} with reasons"
+    most = MOST_COST // each
+    instead = f"ask for {most:,} users at once" if most else "ask for fewer items"
+    raise Problem(
+        "invalid", f"{asked}{' with reasons' if request.explain else ''} are too much: {limit}. So {instead}."
+    )
+
+
+def batch(
+    scoring: Scoring, request: schemas.BatchRequest, pause: Pause
+) -> tuple[ServedModel, Ranker, Iterator[list[schemas.BatchEntry]]]:
+    """An entry for each user, all of one model, some at a time."""
     served, options = scoring.served(), request.ranking()
     ranker = served.ranker(options, request.n)
     questions = [
         Question(options, request.n, user, cold=request.cold, explain=request.explain) for user in request.users
     ]
-    entries = []
-    for first in range(0, len(questions), BLOCK):
-        part = questions[first : first + BLOCK]
-        for question, answer in zip(part, scoring.answer(part, served)):
-            assert question.user is not None
-            if isinstance(answer, Problem):
-                entries.append(schemas.BatchEntry(question.user, error=answer.details()))
-            elif isinstance(answer, BaseException):
-                raise answer
-            else:
-                person = answer.person
-                entries.append(schemas.BatchEntry(question.user, not person.warm, person.sequence, answer.items or []))
-    return served, ranker, entries
+    parts = (questions[first : first + STEP_USERS] for first in range(0, len(questions), STEP_USERS))
+    return served, ranker, (list(map(_entry, part, scoring.answer(part, served, pause))) for part in parts)
 
 
-def batch_stream(served: ServedModel, entries: list[schemas.BatchEntry]) -> bytes:
+def _entry(question: Question, answer: ListAnswer | BaseException) -> schemas.BatchEntry:
+    assert question.user is not None
+    if isinstance(answer, Problem):
+        return schemas.BatchEntry(question.user, error=answer.details())
+    if isinstance(answer, BaseException):
+        raise answer
+    return schemas.BatchEntry(question.user, not answer.person.warm, answer.person.sequence, answer.items or [])
+
+
+def batch_json(scoring: Scoring, request: schemas.BatchRequest, pause: Pause) -> schemas.BatchAnswer:
+    """The answer to a batch, whose entries are JSON already: all at once would hold up other threads."""
+    served, ranker, parts = batch(scoring, request, pause)
+    encoder = msgspec.json.Encoder()
+    entries: list[Any] = [msgspec.Raw(encoder.encode(entry)) for part in parts for entry in part]
+    return schemas.BatchAnswer(served.digest, ranker.popularity, ranker.lift, entries)
+
+
+def batch_stream(scoring: Scoring, request: schemas.BatchRequest, pause: Pause) -> bytes:
     """The lists of a batch as an Arrow stream, in the columns of `recommend_table`. The errors are in the metadata of
     its schema, as JSON: [{user, error}]."""
     import pyarrow as pa
 
+    served, _, parts = batch(scoring, request, pause)
+    entries = [entry for part in parts for entry in part]
     errors = [entry for entry in entries if entry.error is not UNSET]
     table = RecommendationTable(served.model, [entry.user for entry in entries])
     convert = str if table.user_type == pa.string() else integer_id

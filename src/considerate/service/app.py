@@ -21,7 +21,6 @@ from urllib.parse import quote
 
 import msgspec
 from starlette.middleware.cors import CORSMiddleware
-from starlette.middleware.gzip import GZipMiddleware
 from starlette.responses import Response
 from starlette.routing import Router
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -29,6 +28,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from considerate.errors import ModelFileError, UnknownIdError, UsageError
 from considerate.service.access import Callers
 from considerate.service.call import Call
+from considerate.service.compression import GzipWhereAsked, asks_gzip
 from considerate.service.events import EventsRemoved, EventStore, EventsUnavailable
 from considerate.service.handlers import Handlers
 from considerate.service.limits import RateLimit
@@ -43,7 +43,6 @@ from considerate.service.threads import Threads
 
 logger = logging.getLogger("considerate.service")
 REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
-GZIP = re.compile(rb"gzip(?!\s*;\s*q=0(?:\.0*)?\s*(?:,|$))")  # in Accept-Encoding, and not as what is not wanted
 
 
 def create_app(settings: ServiceSettings) -> ASGIApp:
@@ -60,21 +59,6 @@ def create_app(settings: ServiceSettings) -> ASGIApp:
             expose_headers=["ETag", "X-Request-ID", "Retry-After"],
         )
     return app
-
-
-class GzipWhereAsked:
-    """Starlette's gzip for clients that ask for it; others do not pay for a look at every answer."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self.plain, self.zipped = app, GZipMiddleware(app, minimum_size=1_400, compresslevel=4)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        asked = scope["type"] == "http" and _asks_gzip(dict(scope["headers"]))
-        await (self.zipped if asked else self.plain)(scope, receive, send)
-
-
-def _asks_gzip(headers: dict[bytes, bytes]) -> bool:
-    return GZIP.search(headers.get(b"accept-encoding", b"")) is not None
 
 
 def from_environment() -> ASGIApp:
@@ -107,8 +91,8 @@ class Service:
         watcher.cancel()
         with suppress(asyncio.CancelledError):
             await watcher
-        scoring.close()
-        threads.close()
+        await asyncio.to_thread(threads.close)
+        await asyncio.to_thread(scoring.close)
         if events is not None:
             events.close()
 
@@ -172,12 +156,14 @@ class Service:
         except TimeoutError:
             detail = f"The answer did not come within {self.settings.timeout:g} seconds; try again."
             response = problem_response(Problem("busy", detail, {"Retry-After": "1"}), request)
+        except asyncio.CancelledError:  # by the server, which ends
+            response = problem_response(Problem("busy", "The service ends; ask again.", {"Retry-After": "1"}), request)
         except Exception as error:
             logger.error("request failed", extra={"fields": {"request": request, "error": _frames(error)}})
             detail = "The service failed; the log has the reason under the id of the request."
             response = problem_response(Problem("failed", detail), request)
         response.raw_headers += [(b"x-request-id", request.encode()), (b"x-content-type-options", b"nosniff")]
-        if not _asks_gzip(headers):  # the middleware says it otherwise
+        if not asks_gzip(headers):  # the middleware says it otherwise
             response.raw_headers.append((b"vary", b"Accept-Encoding"))
         await response(scope, receive, send)
         self._count(scope["method"], template, response, request, time.perf_counter() - began)

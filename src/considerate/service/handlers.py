@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -15,16 +16,17 @@ from starlette.responses import Response
 from considerate.errors import ModelFileError
 from considerate.service import answers, schemas
 from considerate.service.call import JSON, Call
+from considerate.service.compression import asks_gzip, packed_response
 from considerate.service.events import EventStore, EventsUnavailable, NewEvent
 from considerate.service.honesty import Honesty
 from considerate.service.metrics import Metrics
 from considerate.service.openapi import docs_page, document
 from considerate.service.page_files import PAGE_HEADERS, page_files
 from considerate.service.problems import Problem, busy
-from considerate.service.scoring import ListAnswer, Question, Scoring, etag, event_id, has_etag
+from considerate.service.scoring import ListAnswer, Question, Scoring, etag, event_id, has_etag, no_pause
 from considerate.service.settings import ServiceSettings
 from considerate.service.state import ModelHolder
-from considerate.service.threads import Threads
+from considerate.service.threads import Lane, Pause, Threads
 
 ARROW = "application/vnd.apache.arrow.stream"
 
@@ -47,68 +49,84 @@ class Handlers:
         query = call.query(schemas.UserQuery)
         user, etags = call.user(query), call.header("if-none-match")
         question = Question(query.ranking(), query.n, user, cold=query.cold, explain=query.explain, etags=etags)
-        answer = await self._asked(question)
-        headers = {"ETag": etag(answer.served, answer.person.sequence), "Cache-Control": "private, no-cache"}
-        if answer.items is None:
-            return Response(status_code=304, headers=headers)
-        return json_response(_list(answer, user), headers)
+        return await self._asked(call, question)
 
     async def recommend_for(self, call: Call) -> Response:
         request = await call.body(schemas.LikesRequest)
         question = Question(
             request.ranking(), request.n, likes=request.likes, considered=request.considered, explain=request.explain
         )
-        answer = await self._asked(question)
-        return json_response(_list(answer, None, answer.person.ignored))
+        return await self._asked(call, question)
 
-    async def _asked(self, question: Question) -> ListAnswer:
+    async def _asked(self, call: Call, question: Question) -> Response:
         if question.takes_long:
-            (answer,) = await self.threads.in_thread(self.scoring.answer, [question])
-            if isinstance(answer, BaseException):
-                raise answer
-            return answer
+
+            def answered(pause: Pause) -> Response:
+                (answer,) = self.scoring.answer([question], None, pause)
+                if isinstance(answer, BaseException):
+                    raise answer
+                return _list_response(question, answer, asks_gzip(call.headers), pause)
+
+            return await self.threads.in_thread(answered)
         if self.scoring.waiting() >= self.settings.most_waiting:
-            raise busy()
-        asked: ListAnswer = await self.threads.called_back(lambda done: self.scoring.ask(question, done))
-        return asked
+            raise busy(self.settings.most_waiting)
+        answer = await self.threads.called_back(lambda done: self.scoring.ask(question, done))
+        return _list_response(question, answer)
 
     async def batch(self, call: Call) -> Response:
         request = await call.body(schemas.BatchRequest)
         wants_arrow = ARROW in (call.header("accept") or "")
         if wants_arrow and request.explain:
             raise Problem("invalid", "An Arrow stream has no reasons; leave explain out, or ask for JSON.")
-        served, ranker, entries = await self.threads.in_thread(answers.batch, self.scoring, request)
-        if wants_arrow:
-            return Response(await self.threads.in_thread(answers.batch_stream, served, entries), media_type=ARROW)
-        return json_response(schemas.BatchAnswer(served.digest, ranker.popularity, ranker.lift, entries))
+        answers.check_cost(request)
+        make, media_type = (answers.batch_stream, ARROW) if wants_arrow else (answers.batch_json, JSON)
+        try:
+            return await self._packed(
+                call, lambda pause: make(self.scoring, request, pause), media_type, self.threads.batches
+            )
+        except TimeoutError:
+            detail = (
+                f"The lists of {len(request.users):,} users were not made within {self.settings.timeout:g} seconds; "
+                "ask for fewer at once, or try again when there is less to do."
+            )
+            raise Problem("busy", detail, {"Retry-After": "1"}) from None
 
     async def landscape(self, call: Call) -> Response:
         request = await call.body(schemas.LandscapeRequest)
-        return json_response(await self.threads.in_thread(answers.landscape, self.scoring, request))
+        return await self._packed(call, lambda _: answers.landscape(self.scoring, request))
 
     async def explain(self, call: Call) -> Response:
         request = await call.body(schemas.ExplanationRequest)
-        return json_response(await self.threads.in_thread(answers.explanation, self.scoring, request))
+        return await self._packed(call, lambda _: answers.explanation(self.scoring, request))
+
+    async def _packed(
+        self, call: Call, make: Callable[[Pause], Any], media_type: str = JSON, lane: Lane | None = None
+    ) -> Response:
+        """What a thread makes, which is encoded there, too."""
+        zipped = asks_gzip(call.headers)
+        return await self.threads.in_thread(
+            lambda pause: packed_response(make(pause), media_type, {}, zipped, pause), lane
+        )
 
     # --- Items and the model ---
 
     async def search(self, call: Call) -> Response:
         query, served = call.query(schemas.SearchQuery), self.scoring.served()
-        return json_response(await self.threads.in_thread(answers.search, served, query))
+        return await self._packed(call, lambda _: answers.search(served, query))
 
     async def item(self, call: Call) -> Response:
         return json_response(answers.item(self.scoring.served(), call.path["item"]))
 
     async def similar(self, call: Call) -> Response:
         query, served = call.query(schemas.SimilarQuery), self.scoring.served()
-        return json_response(await self.threads.in_thread(answers.similar, served, call.path["item"], query))
+        return await self._packed(call, lambda _: answers.similar(served, call.path["item"], query))
 
     async def model(self, call: Call) -> Response:
         return json_response(answers.model_answer(self.scoring.served(), self.events))
 
     async def reliability(self, call: Call) -> Response:
         served = self.scoring.served()
-        return json_response(await self.threads.in_thread(self.honesty.answer, served, self.events))
+        return await self._packed(call, lambda _: self.honesty.answer(served, self.events))
 
     async def reload(self, call: Call) -> Response:
         try:
@@ -124,7 +142,7 @@ class Handlers:
         if self.events is None:
             raise Problem("events-off", "This service keeps no events; start it with --events FILE.")
         if self.events.waiting() >= self.settings.most_waiting:
-            raise busy()
+            raise busy(self.settings.most_waiting)
         return self.events
 
     async def store_events(self, call: Call) -> Response:
@@ -146,7 +164,7 @@ class Handlers:
     async def list_events(self, call: Call) -> Response:
         store, query = self._store(), call.query(schemas.EventsQuery)
         user = event_id(call.user(query))
-        rows = await self.threads.in_thread(store.page, user, query.after, query.n + 1)
+        rows = await self.threads.in_thread(lambda _: store.page(user, query.after, query.n + 1))
         events = [
             schemas.UserEvent(row.sequence, datetime.fromtimestamp(row.seconds, UTC).isoformat(), row.kind, row.item)
             for row in rows[: query.n]
@@ -165,12 +183,14 @@ class Handlers:
 
     async def ready(self, call: Call) -> Response:
         served = self.scoring.served()
+        if self.threads.is_overloaded() or self.scoring.waiting() >= self.settings.most_waiting:
+            raise Problem("busy", "More is asked than can be answered in time; ask another.", {"Retry-After": "1"})
         if self.events is not None and self.events.failing:
             await self.threads.called_back(self.events.probe)  # raises what is answered with 503
         return json_response(schemas.Health("ready", served.digest))
 
     async def show_metrics(self, call: Call) -> Response:
-        content, media_type = await self.threads.in_thread(self._metrics)
+        content, media_type = await self.threads.in_thread(lambda _: self._metrics(), self.threads.watching)
         return Response(content, media_type=media_type)
 
     def _metrics(self) -> tuple[bytes, str]:
@@ -197,10 +217,15 @@ class Handlers:
         return Response(file.content, headers=headers, media_type=file.media_type)
 
 
-def _list(answer: ListAnswer, user: str | None, ignored: Any = UNSET) -> schemas.RecommendedList:
-    person, ranker = answer.person, answer.ranker
-    head = answer.served.digest, user, ranker.popularity, ranker.lift, not person.warm, person.sequence
-    return schemas.RecommendedList(*head, answer.items or [], ignored)
+def _list_response(question: Question, answer: ListAnswer, zipped: bool = False, pause: Pause = no_pause) -> Response:
+    person, ranker, headers = answer.person, answer.ranker, dict[str, str]()
+    if question.user is not None:
+        headers = {"ETag": etag(answer.served, person.sequence), "Cache-Control": "private, no-cache"}
+    if answer.items is None:
+        return Response(status_code=304, headers=headers)
+    head = answer.served.digest, question.user, ranker.popularity, ranker.lift, not person.warm, person.sequence
+    ignored = person.ignored if question.user is None else UNSET
+    return packed_response(schemas.RecommendedList(*head, answer.items, ignored), JSON, headers, zipped, pause)
 
 
 def json_response(value: Any, headers: dict[str, str] | None = None) -> Response:

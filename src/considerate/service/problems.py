@@ -65,5 +65,7 @@ def shortened(value: Any, most: int = 80) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
-def busy() -> Problem:
-    return Problem("busy", "Too many requests wait; try again in a moment.", {"Retry-After": "1"})
+def busy(waiting: int) -> Problem:
+    """There are so many requests that no more may wait."""
+    detail = f"{waiting} requests wait, and no more may; try again in a moment."
+    return Problem("busy", detail, {"Retry-After": "1"})

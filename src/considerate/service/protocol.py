@@ -108,5 +108,5 @@ SERVER_OPTIONS: dict[str, Any] = {
     "access_log": False,
     "server_header": False,
     "proxy_headers": False,  # an address that a client could make up would pass the limit of requests
-    "timeout_graceful_shutdown": 30,
+    "timeout_graceful_shutdown": 5,  # seconds; what is not done by then is ended between its steps
 }

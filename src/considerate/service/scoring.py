@@ -33,6 +33,7 @@ from considerate.service.metrics import Metrics
 from considerate.service.problems import Problem, shortened
 from considerate.service.schemas import RecommendedItem, Why
 from considerate.service.state import ModelHolder, ServedModel
+from considerate.service.threads import Pause
 
 MOST_CONSIDERED = 500  # items that a user considered and did not like, the latest, that count
 REASONS = 3  # of an item, where a list is explained
@@ -105,6 +106,10 @@ class ListAnswer:
     person: Person
     ranker: Ranker
     items: list[RecommendedItem] | None
+
+
+def no_pause() -> None:
+    """The pause of work that is never ended early."""
 
 
 def etag(served: ServedModel, sequence: int) -> str:
@@ -248,16 +253,17 @@ class Scoring:
     # --- What they get ---
 
     def answer(
-        self, questions: Sequence[Question], served: ServedModel | None = None
+        self, questions: Sequence[Question], served: ServedModel | None = None, pause: Pause = no_pause
     ) -> list[ListAnswer | BaseException]:
         """Each question's answer or error; those with the same options are ranked in one call."""
+        pause()
         try:
             served = served or self.served()
             people = self.people(served, [Asker(each.user, each.likes, each.considered) for each in questions])
         except Exception as error:
             if len(questions) == 1:
                 return [error]
-            return [answer for question in questions for answer in self.answer([question], served)]
+            return [answer for question in questions for answer in self.answer([question], served, pause)]
         answers: list[ListAnswer | BaseException] = [RuntimeError()] * len(questions)
         groups: dict[tuple[RankingOptions, int, bool], list[int]] = {}
         for place, (question, person) in enumerate(zip(questions, people)):
@@ -269,7 +275,9 @@ class Scoring:
         for (options, count, _), places in groups.items():
             try:
                 ranker = served.ranker(options, count)
-                self._rank(served, ranker, questions, people, places, answers)
+                self._rank(served, ranker, questions, people, places, answers, pause)
+            except TimeoutError:
+                raise  # nobody waits any more
             except Exception as error:
                 for place in places:
                     answers[place] = error
@@ -283,6 +291,7 @@ class Scoring:
         people: list[Person],
         places: list[int],
         answers: list[ListAnswer | BaseException],
+        pause: Pause,
     ) -> None:
         """The answers of those at some places, who ask with the same options."""
         asked = []
@@ -293,15 +302,17 @@ class Scoring:
                 asked.append(place)
         for first in range(0, len(asked), BLOCK):
             some = asked[first : first + BLOCK]
-            lists = ranked(served, ranker, [people[place] for place in some], [questions[p].explain for p in some])
+            lists = ranked(served, ranker, [people[place] for place in some])
+            for place, items in zip(some, lists):
+                for item in items if questions[place].explain else ():
+                    pause()
+                    item.why = why(served, people[place], item)
             self.metrics.batch.observe(len(some))
             for place, items in zip(some, lists):
                 answers[place] = ListAnswer(served, people[place], ranker, items)
 
 
-def ranked(
-    served: ServedModel, ranker: Ranker, people: list[Person], explained: list[bool]
-) -> list[list[RecommendedItem]]:
+def ranked(served: ServedModel, ranker: Ranker, people: list[Person]) -> list[list[RecommendedItem]]:
     """The lists of some people, by one call of the kernel. The likes of all of them are known, or of none."""
     model = served.model
     knows_likes = model.users.knows_likes or people[0].folded
@@ -323,20 +334,16 @@ def ranked(
             columns["score"].tolist(),
         )
     ]
-    starts = [0, *ends[:-1]]
-    for person, explain, start, end in zip(people, explained, starts, ends):
-        for place in range(start, end) if explain else ():
-            items[place].why = why(served, person, rows[place])
-    return [items[start:end] for start, end in zip(starts, ends)]
+    return [items[start:end] for start, end in zip([0, *ends[:-1]], ends)]
 
 
-def why(served: ServedModel, person: Person, item: int) -> Why | None:
+def why(served: ServedModel, person: Person, item: RecommendedItem) -> Why | None:
     """The reasons of one recommendation, as the shell gives them; None of someone of whom nothing is known."""
     if not person.warm:
         return None
     check_explains(served, person)
     user = OneUser.of(served.model, person.posterior, person.liked, person.key)
-    explanation = explain_item(served.model, user, item, REASONS, served.items)
+    explanation = explain_item(served.model, user, served.items.row(item.item), REASONS, served.items)
     return Why(**explanation.to_dict(served.model))
 
 
