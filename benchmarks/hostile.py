@@ -34,7 +34,7 @@ KINDS = {
 
 async def other(connection: Connection, random: np.random.Generator) -> bool:
     """A request of someone else; whether it was answered."""
-    user, item = int(random.integers(USERS)), int(random.integers(1_000))
+    user, item = random.integers(1_000, size=2).tolist()
     requests = (
         get(f"/v1/users/{user}/recommendations"),
         get("/v1/items?q=1&n=10"),
@@ -75,12 +75,12 @@ async def beside(server: Server, kind: str, seconds: float) -> Row:
     latency, wrong = await open_loop(other, server.port, RATE, seconds)
     statuses = Counter({int(status): count for status, count in json.loads((await sender.communicate())[0]).items()})
     p50, p99 = 1e3 * np.quantile(latency, [0.5, 0.99])
-    row: Row = {"batches at once": kind, "answered": statuses.pop(200, 0), "too large": statuses.pop(422, 0)}
+    row: Row = {"batches": kind, "answered": statuses.pop(200, 0), "too large": statuses.pop(422, 0)}
     return row | {"busy": statuses.total(), "others: p50 ms": p50, "others: p99 ms": p99, "others failed": wrong}
 
 
 async def ended_by_sigterm(server: Server, kind: str) -> float:
-    """Seconds from SIGTERM, while batches are made, to the end of all processes."""
+    """Seconds from SIGTERM, while batches are sent, to the end of all processes."""
     sender = await sending(server.port, kind, 60.0)
     await asyncio.sleep(2)
     begun = time.perf_counter()

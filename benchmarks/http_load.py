@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -62,8 +63,11 @@ class Server:
             time.sleep(0.05)
 
     def kill(self) -> None:
-        os.killpg(self._parent.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # they have ended
+            os.killpg(self._parent.pid, signal.SIGKILL)
         self._parent.wait()
+        while any(fields[0] != "Z" for fields in self.processes().values()):  # workers hold files until they end
+            time.sleep(0.01)
 
     def end(self) -> None:
         """SIGTERM; returns when all processes have ended."""

@@ -4,7 +4,9 @@
 
 The models and the load of `serve`: 1,000 lists a second, each compared with what `Recommender.recommend_table` gives
 for the model that the answer names. Half of the swaps are to damaged files. Events are sent by clients that repeat a
-request with the same key until it is acknowledged; at the end everything that is stored is read and compared.
+request with the same key until it is acknowledged; at the end everything that is stored is read and compared. Batches
+that are too large, or as large as may be, are sent all the time while others ask (hostile.py), and SIGTERM while they
+are made.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ import numpy as np
 import uvloop
 from numpy.typing import NDArray
 
+from benchmarks import hostile
 from benchmarks.data import random_model, recommender, with_walk
 from benchmarks.http_load import (
     SERVE,
@@ -348,7 +351,7 @@ def small_disk(folder: Path) -> Path | None:
 
 def run(quick: bool = False) -> Section:
     allow_connections()
-    users, items, swaps, kills = (2_000, 1_000, 4, 2) if quick else (100_000, 12_000, 200, 50)
+    users, items, swaps, kills = (10_000, 1_000, 4, 2) if quick else (100_000, 12_000, 200, 50)
     rate = 100.0 if quick else RATE
     section, full = Section("The HTTP service when things go wrong"), list[Row]()
     with tempfile.TemporaryDirectory() as name:
@@ -363,6 +366,11 @@ def run(quick: bool = False) -> Section:
         with Server(serve(folder / "events.db"), folder) as server:
             swap = uvloop.run(swaps_under_load(server, asking, path, swaps, rate))
             kill = uvloop.run(kills_under_load(server, asking, kills))
+        beside = list[Row]()
+        for kind in hostile.KINDS:
+            with Server(serve(folder / "events.db"), folder) as server:
+                row = uvloop.run(hostile.beside(server, kind, 5 if quick else 60))
+                beside.append(row | {"SIGTERM to the end s": uvloop.run(hostile.ended_by_sigterm(server, kind))})
         disk = small_disk(folder / "disk")
         if disk is not None:
             try:
@@ -372,10 +380,14 @@ def run(quick: bool = False) -> Section:
                 subprocess.run(["umount", str(disk)], check=True)
     section.tables[f"Swaps under {rate:g} lists a second"] = [swap]
     section.tables["kill -9, of a worker and of the whole service in turn"] = [kill]
+    section.tables[f"{hostile.RATE:g} requests a second of others, beside batches"] = beside
     section.tables["A full disk"] = full
     section.must("failed or wrong answers during swaps", swap["failed or wrong"], most=0)
     section.must("acknowledged events lost, or stored twice, by kills", kill["lost"] + kill["twice"], most=0)
     section.must("wrong lists between kills", kill["wrong"], most=0)
+    slowest, last = (max(row[name] for row in beside[1:]) for name in ("others: p99 ms", "SIGTERM to the end s"))
+    section.must("p99 in ms of others beside hostile batches", slowest, most=100)
+    section.must("seconds from SIGTERM, beside hostile batches, to the end", last, most=10)
     lost = full[0]["lost"] + full[0]["twice"] + (full[0]["stores again"] == "no") if full else None
     section.must("events lost or stored twice by a full disk, or that it did not recover", lost, most=0)
     return section
