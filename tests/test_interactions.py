@@ -352,6 +352,52 @@ def test_rules(rule: str, kept: str, form: str, tmp_path: Path) -> None:
     assert len(got.user_ids) == len({PAIRS[int(one)][0] for one in kept})  # only ids that the rule keeps
 
 
+SINGLE = pa.array([4.1, 4.0, 4.2, -0.0, None], pa.float32())
+NEXT = pa.array([2**53 + 1, 2**53, -(2**62), 1_500_000_000_000_000_000, None], pa.int64())
+LARGE = pa.array([0, 1, 2**63, 2**64 - 1, None], pa.uint64())
+NANO = pa.array([1, 0, -1, 10**18 + 1, None], pa.timestamp("ns"))
+FAR = pa.array([1, -(10**15), 10**15, 0, None], pa.timestamp("s"))
+DAYS = pa.array([-(2**31), 0, 1, 2**31 - 1, None], pa.date32())
+
+
+@pytest.mark.parametrize(
+    ("values", "rule", "kept"),
+    [
+        (SINGLE, "x >= 4.1", "02"),
+        (SINGLE, "x > 4.1", "2"),
+        (SINGLE, "x = 4.1", "0"),
+        (SINGLE, "x in (4.1, 0)", "03"),
+        (SINGLE, "x < 1e300 and x > -1e300", "0123"),
+        (SINGLE, "x < 1e-300 and x >= 0", "3"),
+        (SINGLE.cast(pa.float16()), "x >= 4.1", "02"),
+        (SINGLE.dictionary_encode(), "x >= 4.1", "02"),
+        (NEXT, "x < 1.5e18", "012"),
+        (NEXT, "x >= 1.5e18", "3"),
+        (NEXT, "x > 9007199254740992", "03"),
+        (NEXT, "x > 9007199254740992.0", "03"),
+        (NEXT, "x > 0.5 and x <= 1e999", "013"),
+        (NEXT, "x not in (9007199254740993, 1e30, 0.5)", "123"),
+        (NEXT, "not x = 0.5", "0123"),
+        (LARGE, "x > -1", "0123"),
+        (LARGE, "x <= -1 or x = 18446744073709551615", "3"),
+        (LARGE, "x < 9223372036854775808", "01"),
+        (NANO, "x > '1970-01-01'", "03"),
+        (NANO, "x < '9000-01-01' and x != '1970-01-01'", "023"),
+        (NANO, "x in ('1970-01-01', '9000-01-01')", "1"),
+        (FAR, "x > '1970-01-01'", "02"),
+        (DAYS, "x >= '1970-01-01T12:00'", "23"),
+        (DAYS, "x < '1970-01-01T12:00'", "01"),
+    ],
+)
+@pytest.mark.parametrize("form", ["table", "parquet"])
+def test_rules_compare_in_the_type_of_the_column(values: Any, rule: str, kept: str, form: str, tmp_path: Path) -> None:
+    source: Any = table(x=values)
+    if form == "parquet":
+        pq.write_table(source, tmp_path / "likes.parquet", row_group_size=2, version="2.6")
+        source = tmp_path / "likes.parquet"
+    check(read_interactions(source, where=rule), [PAIRS[int(one)] for one in kept])  # type: ignore[misc]
+
+
 @pytest.mark.parametrize(
     "rule",
     [

@@ -18,6 +18,7 @@ from considerate import Recommender, evaluate
 from considerate.cli import app
 from considerate.data import ReaderOptions, read_interactions, read_likes
 from considerate.data.graph import ITEMS, USERS, Adjacency, Graph, leaf_splits, run_serially, transpose
+from considerate.data.weights import Weighting
 from considerate.distributed import OutOfCore
 from considerate.distributed.exchange import read_divided
 from considerate.distributed.tasks import LocalTasks
@@ -480,3 +481,20 @@ def test_recency_follows_a_taste_that_drifts():
     slower, faster = lead(half_life=3), lead(half_life=2)
     assert slower > 0.3
     assert faster > 1.0
+
+
+@pytest.mark.parametrize("weights", [[1.0, 1.0, 1e-9], [1e-9, 1e-9, 1e-9]])
+def test_weights_that_would_count_nothing_are_refused(weights: list[float]) -> None:
+    likes = {"user": [1, 1, 2], "item": [1, 2, 3], "w": weights}
+    with pytest.raises(DataError, match=r"less than 5\.96046e-08 in the weight column 'w', such as 1e-09"):
+        read_interactions(likes, weight_column="w")
+    with pytest.raises(DataError, match="less than"):
+        read_likes(sp.csr_array((weights, ([0, 0, 1], [0, 1, 2]))), ReaderOptions(weight="raw"))
+    with pytest.raises(UsageError, match="a number from"):
+        read_interactions(likes, signals={"w > 0": 1e-9})
+    read_interactions(likes | {"w": [1.0, 1.0, 6e-8]}, weight_column="w")
+
+
+def test_likes_that_are_all_too_old_to_count_count_alike() -> None:
+    amounts = np.zeros(3, np.int64)
+    assert Weighting("raw", "mean").weights(amounts, np.array([0, 2, 3])).tolist() == [1.0, 1.0, 1.0]

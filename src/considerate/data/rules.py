@@ -10,15 +10,18 @@
     literal     = a number, true, false, or 'text' in single quotes; dates are ISO text: '2024-05-01'
 
 A rule is parsed here and compiled to an Arrow expression; nothing is ever evaluated as Python. A row whose
-value is missing satisfies no comparison, as in SQL.
+value is missing satisfies no comparison, as in SQL. Values are compared in the type of the column: a number is rounded
+to the precision of a floating-point column, and compared exactly with a column of integers, dates or moments.
 """
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from fractions import Fraction
 from functools import reduce
 from operator import and_, eq, ge, gt, le, lt, ne, or_
 from typing import Any
@@ -43,6 +46,8 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 _COMPARE = {">=": ge, ">": gt, "<=": le, "<": lt, "==": eq, "!=": ne, "=": eq, "<>": ne}
+_NANOSECONDS = {"day": 86_400_000_000_000, "s": 1_000_000_000, "ms": 1_000_000, "us": 1000, "ns": 1}
+_MICROSECONDS = {name: Fraction(size, 1000) for name, size in _NANOSECONDS.items()}
 _EXAMPLE = """a rule looks like: rating >= 4 and genre in ('Comedy', 'Drama')"""
 
 
@@ -185,7 +190,7 @@ class _Parser:
         kind, token = self.peek()
         self.at += 1
         if kind == "number":
-            return int(token) if re.fullmatch(r"[-+]?\d{1,19}", token) else float(token)
+            return int(token) if re.fullmatch(r"[-+]?\d{1,30}", token) else float(token)
         if kind == "text":
             return token[1:-1].replace("''", "'")
         if kind == "word" and token in ("true", "false"):
@@ -220,18 +225,15 @@ def compile_rule(rule: Rule, types: Mapping[str, tuple[str, Any]]) -> Compiled:
         if isinstance(node, Joined):
             return _balanced([build(term) for term in node.terms], and_ if node.word == "and" else or_)
         name, kind = types[node.column]
-        field, values = _bind(name, kind, node) if node.op != "null" else (pc.field(name), [])
-        numbers = bool(values) and is_floating(values[0].type)
-        if numbers or is_floating(kind):
+        operands = None if node.op == "null" else _bind(name, kind, node)
+        read = (
+            operands is not None and is_floating(operands.kind) and value_type(kind) in (pa.string(), pa.large_string())
+        )
+        if read or is_floating(value_type(kind)):
             doubtful.append(pc.is_nan(as_number(pc.field(name), kind)))
-        if numbers and value_type(kind) in (pa.string(), pa.large_string()):
+        if read:
             parsed.setdefault(name, str(node.values[0]))
-        if node.op == "null":
-            return field.is_null()
-        if node.op == "in":
-            among = field.isin(pa.array([value.as_py() for value in values], values[0].type))
-            return pc.if_else(field.is_valid(), among, pa.scalar(None, pa.bool_()))
-        return _COMPARE[node.op](field, values[0])
+        return pc.field(name).is_null() if operands is None else operands.compared(node.op)
 
     keep = build(rule.root)
     nan = reduce(or_, doubtful) if doubtful else None
@@ -256,7 +258,68 @@ def as_number(field: Any, kind: Any) -> Any:
     return field if value == pa.float64() else field.cast(pa.float64())
 
 
-def _bind(name: str, kind: Any, node: Comparison) -> tuple[Any, list[Any]]:
+@dataclass(frozen=True)
+class _Operands:
+    """A column and the values it is compared with, of one type; those of a type of whole numbers may be any numbers."""
+
+    field: Any
+    kind: Any
+    values: Sequence[Any]
+
+    def compared(self, op: str) -> Any:
+        """The comparison as an Arrow expression; missing where the column is."""
+        import pyarrow as pa
+
+        whole = _whole_range(self.kind)
+        if op == "in":
+            return self._among([value for value in self.values if whole is None or _is_whole(value, *whole)])
+        value = self.values[0]
+        if whole is not None:
+            answer = _as_whole(op, value, *whole)
+            if isinstance(answer, bool):
+                never = self._among([])
+                return ~never if answer else never
+            op, value = answer
+        return _COMPARE[op](self.field, pa.scalar(value, self.kind))
+
+    def _among(self, values: Sequence[Any]) -> Any:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        among = self.field.isin(pa.array(values, self.kind))
+        return pc.if_else(self.field.is_valid(), among, pa.scalar(None, pa.bool_()))
+
+
+def _whole_range(kind: Any) -> tuple[int, int] | None:
+    """The least and the largest value of a type of whole numbers, dates and moments among them; None of another."""
+    import pyarrow.types as at
+
+    if not (at.is_integer(kind) or at.is_date(kind) or at.is_timestamp(kind)):
+        return None
+    if at.is_unsigned_integer(kind):
+        return 0, 2**kind.bit_width - 1
+    return -(2 ** (kind.bit_width - 1)), 2 ** (kind.bit_width - 1) - 1
+
+
+def _is_whole(value: float | Fraction, least: int, most: int) -> bool:
+    return least <= value <= most and math.floor(value) == value
+
+
+def _as_whole(op: str, value: float | Fraction, least: int, most: int) -> tuple[str, int] | bool:
+    """A comparison with a whole number that agrees with this one on all numbers of a range, or its answer for all."""
+    if value > most:
+        return op in ("<", "<=", "!=", "<>")
+    if value < least:
+        return op in (">", ">=", "!=", "<>")
+    below = math.floor(value)
+    if below == value:
+        return op, below
+    if op in ("<", "<="):
+        return "<=", below
+    return (">", below) if op in (">", ">=") else op in ("!=", "<>")
+
+
+def _bind(name: str, kind: Any, node: Comparison) -> _Operands:
     """A column and the literals it is compared with, brought to one type."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -278,34 +341,47 @@ def _bind(name: str, kind: Any, node: Comparison) -> tuple[Any, list[Any]]:
     if at.is_boolean(kind):
         if not all(value in (0, 1) and not isinstance(value, str) for value in values):
             raise refuse("compare it with true or false")
-        return field, [pa.scalar(bool(value)) for value in values]
-    if at.is_integer(kind) and numbers and all(_fits(value, kind) for value in values):
-        return field, [pa.scalar(int(value), kind) for value in values]
+        return _Operands(field, kind, [bool(value) for value in values])
     is_text = kind in (pa.string(), pa.large_string())
     field = pc.utf8_trim_whitespace(field) if is_text else field
     if at.is_integer(kind) or at.is_floating(kind) or at.is_decimal(kind) or (is_text and numbers):
         if not numbers:
             raise refuse("compare it with a number, without quotes")
-        return field.cast(pa.float64()), [pa.scalar(float(value), pa.float64()) for value in values]
+        if at.is_integer(kind):
+            return _Operands(field, kind, values)
+        bounds = [_rounded(float(value), kind) if at.is_floating(kind) else float(value) for value in values]
+        bounds += [-value for value in bounds if value == 0]  # Arrow's "in" tells -0.0 from 0.0
+        return _Operands(field.cast(pa.float64()), pa.float64(), bounds)
     if is_text:
         if not texts:
             raise refuse("compare it with 'text' in single quotes or with a number")
-        return field, [pa.scalar(value, kind) for value in values]
+        return _Operands(field, kind, values)
     if at.is_date(kind) or at.is_timestamp(kind):
         if not texts:
             raise refuse("compare it with a date in single quotes such as '2024-05-01'")
         zone = kind.tz if at.is_timestamp(kind) else None
-        moment = pa.timestamp("us", zone)
-        return field.cast(moment), [pa.scalar(_moment(str(value), zone, node), moment) for value in values]
+        unit = "day" if at.is_date32(kind) else "ms" if at.is_date64(kind) else kind.unit
+        moments = [_moment(str(value), zone, node) for value in values]
+        return _Operands(field, kind, [_since_1970(moment) / _MICROSECONDS[unit] for moment in moments])
     raise refuse("which no comparison is defined for; only 'is null' and 'is not null' work on it")
 
 
-def _fits(value: object, kind: Any) -> bool:
-    """Whether a literal is a whole number within the range of an integer type."""
+def _rounded(value: float, kind: Any) -> float:
+    """A number as the nearest that a floating-point type holds: 4.1 is another number in single precision than in
+    double. One beyond the type's range, or too near to zero for its digits, stays."""
     import numpy as np
 
-    limits = np.iinfo(str(kind))
-    return isinstance(value, int) and limits.min <= value <= limits.max
+    held = np.dtype(kind.to_pandas_dtype()).type
+    with np.errstate(over="ignore", under="ignore"):
+        nearest = float(held(value))
+    limits = np.finfo(held)
+    return nearest if value == 0 or float(limits.tiny) <= abs(nearest) <= float(limits.max) else value
+
+
+def _since_1970(moment: datetime) -> Fraction:
+    """Microseconds since 1970 UTC; a moment without a zone is taken for UTC."""
+    since = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - datetime(1970, 1, 1, tzinfo=UTC)
+    return Fraction(since // timedelta(microseconds=1))
 
 
 def _moment(text: str, zone: str | None, node: Comparison) -> datetime:
@@ -318,4 +394,4 @@ def _moment(text: str, zone: str | None, node: Comparison) -> datetime:
         ) from None
     if zone is None and moment.tzinfo is not None:
         raise UsageError(f"--where: the times in {node.column!r} have no time zone; leave it out of {text!r}.")
-    return moment.replace(tzinfo=UTC) if zone is not None and moment.tzinfo is None else moment
+    return moment

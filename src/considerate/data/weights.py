@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 AMOUNT_UNIT = 1 << 32  # amounts are whole numbers of 2^-32
 MOST_AMOUNT = float(1 << 30)
 UNIT = 1 << 24  # and shaped weights of 2^-24
+LEAST_AMOUNT = 1 / UNIT  # a smaller one would be shaped to zero
 SHAPES = ("raw", "log1p", "sqrt")
 SCALES = ("mean", "user", "none")
 SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800, "y": 31_557_600}
@@ -56,14 +57,15 @@ class Weighting:
         self, shaped: NDArray[np.int64], starts: NDArray[np.int64], whole: tuple[int, int] | None = None
     ) -> NDArray[np.float32]:
         """Weights of pairs, by user; `whole` is (the number of all pairs, the sum of what they are shaped to) where
-        these are only some. Where each user's weights have a mean of 1, one whose likes are all too old to count has
-        weights of 1."""
+        these are only some. Likes that have a mean of 1 together and are all too old to count have weights of 1."""
         import numpy as np
 
         if self.scale == "none":
             return (shaped / UNIT).astype(np.float32)
         if self.scale == "mean":
             count, total = whole or (len(shaped), int(shaped.sum()))
+            if not total:
+                return np.ones(len(shaped), np.float32)
             return (shaped * (count / total)).astype(np.float32)
         degrees = np.diff(starts)
         totals = np.diff(np.append(0, np.cumsum(shaped))[starts])
@@ -106,7 +108,7 @@ def whole_amounts(values: NDArray[np.float64]) -> NDArray[np.int64]:
 
 
 def check_amounts(source: str, column: str, values: NDArray[np.float64]) -> None:
-    """Refuse amounts that are not above zero, or too large to be summed as whole numbers."""
+    """Refuse amounts that are not above zero, that would count nothing, or too large to be summed as whole numbers."""
     import numpy as np
 
     wrong = int(len(values) - np.count_nonzero(values > 0))  # NaN is not above zero
@@ -119,6 +121,12 @@ def check_amounts(source: str, column: str, values: NDArray[np.float64]) -> None
         raise DataError(
             f"{source}: the weight column {column!r} has {values.max():g}; at most {MOST_AMOUNT:g} is read: give it in "
             "a larger unit."
+        )
+    if len(values) and values.min() < LEAST_AMOUNT:
+        small = int(np.count_nonzero(values < LEAST_AMOUNT))
+        raise DataError(
+            f"{source}: {small} rows have less than {LEAST_AMOUNT:g} in the weight column {column!r}, such as "
+            f"{values.min():g}, and would count nothing; give it in a smaller unit, or leave them out."
         )
 
 
@@ -143,10 +151,10 @@ def parse_signals(given: Mapping[str, float] | Sequence[str] | None) -> Signals 
             number = float(weight)
         except (TypeError, ValueError):
             number = math.nan
-        if not 0.0 < number <= MOST_AMOUNT or not str(rule).strip():
+        if not LEAST_AMOUNT <= number <= MOST_AMOUNT or not str(rule).strip():
             raise UsageError(
                 f"the signal {str(rule).strip()!r} has the weight {str(weight).strip()!r}; expected a rule, a colon "
-                "and a number above zero, such as --signal \"event = 'buy' : 3\"."
+                f"and a number from {LEAST_AMOUNT:g} to {MOST_AMOUNT:g}, such as --signal \"event = 'buy' : 3\"."
             )
         parse(str(rule))
         signals.append((str(rule).strip(), number))
