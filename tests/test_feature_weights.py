@@ -9,12 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 import naive
+from considerate import Recommender
 from considerate.data.graph import Graph, leaf_splits, ranges, run_serially
 from considerate.data.side_information import SideInformation
 from considerate.distributed.backends.out_of_core import OutOfCore
-from considerate.errors import UsageError
+from considerate.errors import DataError, UsageError
 from considerate.fitting.session import make_estimator, make_popularity
 from considerate.inference import features as module
 from considerate.inference.features import (
@@ -314,3 +316,12 @@ def test_divisions_that_cannot_learn_them_are_refused(likes, side):
         with pytest.raises(UsageError, match="divide by users, with inner_sweeps=1"):
             fitted(likes, side, Here(**how))
     assert several_parts().shape[1] == len(side.item_features.ids)
+
+
+@pytest.mark.parametrize("size", [1e8, 1e15, 1e38])
+def test_features_that_rounding_leaves_equal_are_refused(size: float) -> None:
+    likes = sp.csr_array(np.eye(6) + np.eye(6, k=1))
+    column = np.linspace(-1.0, 1.0, 6)[:, None] * size
+    with pytest.raises(DataError, match="cannot be told apart; leave out those that repeat others"):
+        Recommender(sweeps=1, factors=2).fit(likes, item_features=np.hstack([column, column]))
+    Recommender(sweeps=1, factors=2).fit(likes, item_features=np.hstack([column, column]) / size)

@@ -577,3 +577,12 @@ def test_edges_without_others():
     found = one.without(two, 5)
     assert found.indices.tolist() == [0, 1]
     assert found.degrees.tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("empty", ["available", "active"])
+def test_a_table_of_times_without_rows_is_refused(empty: str) -> None:
+    dated = {"from": ["2020-01-01"], "until": ["2021-01-01"]}
+    tables: dict[str, Any] = {"available": {"item": [1]} | dated, "active": {"user": [1]} | dated}
+    tables[empty] = {column: [] for column in tables[empty]}
+    with pytest.raises(DataError, match="no rows; expected the times of at least one"):
+        Recommender(sweeps=1).fit({"user": [1, 2], "item": [1, 2]}, impossible=Impossible(**tables))

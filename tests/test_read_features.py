@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -65,6 +66,15 @@ def test_lists_and_embeddings() -> None:
     table = pa.table({"user": [1, 2], "likes": [["x", "y"], ["x"]], "text": [[0.0, 5.0], [2.0, 5.0]]})
     read = values(read_features(table, "user", min_rows=1))
     assert read == {"likes: x": [1, 1], "likes: y": [1, 0], "text[0]": [-1, 1]}  # text[1] never varies
+
+
+@pytest.mark.parametrize("form", [list, lambda lists: np.array(lists, object), tuple])
+def test_a_dict_may_have_lists_and_arrays_of_rows(form: Any) -> None:
+    table = {"user": [1, 2], "likes": form([["x", "y"], ["x"]]), "text": np.array([[0.0, 5.0], [2.0, 5.0]])}
+    read = values(read_features(table, "user", min_rows=1))
+    assert read == {"likes: x": [1, 1], "likes: y": [1, 0], "text[0]": [-1, 1]}
+    same = {"user": [1, 2], "likes": form([["x", "y"], ["x", "z"]])}  # of one length each
+    assert list(values(read_features(same, "user", min_rows=1))) == ["likes: x", "likes: y", "likes: z"]
 
 
 def test_a_column_is_read_as_one_says() -> None:

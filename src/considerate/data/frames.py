@@ -127,15 +127,20 @@ def _columns(source: Any, name: str) -> dict[str, Any]:
     raise UsageError(f"cannot read likes from {type(source).__name__!r}; give {SOURCES}.")
 
 
+def _is_column(values: Any) -> bool:
+    """Whether these are values one below the other: a list, which may hold lists, or an array of rows."""
+    return getattr(values, "ndim", 1) == 1 or (isinstance(values, np.ndarray) and values.ndim == 2)
+
+
 def _open_columns(columns: Mapping[str, Any], name: str) -> Input:
     import pyarrow as pa
 
     arrays, expected = {}, "expected a dict of columns of one length, such as {'user': [...], 'item': [...]}"
     for column, values in columns.items():
-        if isinstance(values, str | bytes | Mapping) or not hasattr(values, "__len__") or np.ndim(values) != 1:
+        if isinstance(values, str | bytes | Mapping) or not hasattr(values, "__len__") or not _is_column(values):
             raise UsageError(f"{name}: {column!r} is no list of values; {expected}.")
         try:
-            arrays[str(column)] = pa.array(values)
+            arrays[str(column)] = pa.array(list(values) if getattr(values, "ndim", 1) == 2 else values)
         except (pa.ArrowException, TypeError, ValueError) as error:
             raise _mixed(f"{name}, {column!r}", error) from error
     if len({len(array) for array in arrays.values()}) != 1:

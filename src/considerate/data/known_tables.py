@@ -239,6 +239,8 @@ def read_times(source: Any, side: str) -> TimeTable:
                     nothing = np.full(batch.num_rows, np.nan)
                     columns = {name: times_of(batch.column(name), table.name, name) for name in needed[1:]}
                     parts.append([nothing if name is None else columns[name] for name in ends])
+            if not parts:
+                raise DataError(f"{table.name}: no rows; expected the times of at least one {side}.")
             codes, ids = encoder.finish()
     times = np.tile([np.inf, -np.inf], (len(ids), 1))
     for end, (extreme, open_) in enumerate(((np.minimum, -np.inf), (np.maximum, np.inf))):

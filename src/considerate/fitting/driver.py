@@ -39,6 +39,8 @@ def run_fit(request: FitRequest, backend: FitBackend, publish: Publish) -> Gener
     """Fit, one sweep at a time. `publish` is given the model: after every sweep where that costs nothing, and at the
     end. A fit that is stopped, by Ctrl-C or by closing the steps, ends with the model of its last finished sweep,
     unless the request says otherwise."""
+    import scipy.special  # noqa: F401  (loaded late, where memory is short, its OpenBLAS can wait for ever)
+
     with (
         translate_memory_errors(),
         backend.start(request) as session,

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from considerate.data.features import Features
 from considerate.data.graph import ITEMS, USERS, Range, Run, map_along_tree
-from considerate.errors import UsageError
+from considerate.errors import DataError, UsageError
 from considerate.inference.posterior import Gamma, Posterior, Side
 from considerate.inference.prior import SHARED, Prior, Priors
 from considerate.inference.updates import update_precision
@@ -147,6 +147,22 @@ class FeatureRows:
         return np.asarray(self.matrix.T @ means)
 
 
+def _inverse_factor(precision: Doubles) -> Doubles:
+    """L^-1 of a precision L L', unless rounding leaves nothing of how features differ."""
+    diagonal = np.diagonal(precision)
+    try:
+        spread = compiled.inverse_factor(precision)
+        lost = bool((diagonal * np.diagonal(spread) ** 2 * len(diagonal) * np.finfo(np.float64).eps > 1.0).any())
+    except ValueError:  # not positive definite
+        lost = True
+    if lost:
+        raise DataError(
+            f"features of a length of up to {np.sqrt(diagonal.max()):.3g} are so nearly equal, or sums of others, that "
+            "their weights cannot be told apart; leave out those that repeat others, or divide each by its deviation."
+        )
+    return spread
+
+
 @dataclass(frozen=True)
 class Gram:
     """F'F of a side: dense where q(A) has a full covariance, else sparse."""
@@ -166,7 +182,7 @@ class Gram:
         """q(A) from F'E[U] and E[tau], given E[tau_A]."""
         tau_A, target = old.tau.mean, tau * sums
         if isinstance(self.matrix, np.ndarray):
-            spread = compiled.inverse_factor(tau_A * np.eye(self.count) + tau * self.matrix)
+            spread = _inverse_factor(tau_A * np.eye(self.count) + tau * self.matrix)
             mean = np.einsum("ji,jc->ic", spread, np.einsum("ij,jc->ic", spread, target))
             trace = (self.count - tau_A * float((spread**2).sum())) / tau
             return replace(old, mean=mean, spread=spread, trace=trace)
