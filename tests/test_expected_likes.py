@@ -18,11 +18,12 @@ from typer.testing import CliRunner
 from considerate import GraphRecommender, Recommender, cli
 from considerate.cli import describe
 from considerate.errors import UsageError
-from considerate.evaluation.expected_likes import ExpectedLikes, expected_likes
-from considerate.model.considered import consideration_weights, weights_of_all
+from considerate.evaluation.expected_likes import ExpectedLikes, ExpectedLikesRow, expected_likes
+from considerate.model.considered import consideration_weights, logit_offset, weights_of_all
 from considerate.model.model import Model
 from likes import skewed
 from naive_draws import temperature
+from studies import expected_likes as study
 
 STARTS = (1, 5, 10, 32, 100, 316, 1000)
 
@@ -251,9 +252,47 @@ def test_inspect_and_evaluate_show_it(tmp_path: Path, monkeypatch: pytest.Monkey
 @pytest.mark.data
 @pytest.mark.slow
 def test_the_default_fit_expects_as_many_likes_as_there_are(data_dir: Path) -> None:
-    """By item degree, and by user degree but for the two users who like more than a sixth of all items."""
-    model = Recommender(threads=2).fit(data_dir / "ml-100k" / "ratings.parquet", where="rating >= 4")
-    rows = model.expected_likes().rows
+    """But for the two users who like more than a sixth of all items: they need biases of users."""
+    ratings, last = data_dir / "ml-100k" / "ratings.parquet", ("users", "316-999")
+    rows = Recommender(threads=2).fit(ratings, where="rating >= 4").expected_likes().rows
     assert len(rows) == 11
-    for row in rows:
-        assert 0.9 <= row.ratio <= 1.15 or (row.side, row.degree) == ("users", "316-999"), row
+    assert {(row.side, row.degree) for row in rows if not 0.9 <= row.ratio <= 1.15} == {last}
+    rows = Recommender(threads=2, user_bias=True).fit(ratings, where="rating >= 4").expected_likes().rows
+    assert [0.9 <= row.ratio <= 1.15 for row in rows if (row.side, row.degree) == last] == [True]
+
+
+# --- The study ---
+
+
+@pytest.mark.parametrize("name", ["walk", "popularity", "popularity, all drawn", "expected, popularity"])
+def test_the_sums_of_the_study_are_those_over_all_pairs(name: str) -> None:
+    """On H: likes, and w of a coin at each other pair. Averaged: by the mean over many draws of each logit."""
+    model = fitted(skewed(120, 40), **SETTINGS[name]).model_
+    liked, nothing = model.users.whole().liked, np.zeros((120, 40), bool)
+    mean = model.posterior.users.mean.astype(float) @ model.items.mean.T.astype(float) + model.items.biases[0]
+    weights, offset = dense_weights(model, nothing), logit_offset(model, liked)[:, None]
+    drawn = weights / np.exp(offset)
+    drawn[liked.edge_rows, liked.indices] = 1.0
+    found = expected_likes(model, chances=study.on_h).rows[0]
+    assert found.expected == pytest.approx((drawn / (1.0 + np.exp(-mean - offset)))[:, found_items(model, found)].sum())
+    deviation = np.sqrt(model.columns.variances(model.posterior.users, np.arange(120)).astype(float))
+    logits = mean + np.random.default_rng(0).standard_normal((400, 120, 40)) * deviation
+    odds = weights * np.exp(logits)
+    found = expected_likes(model, chances=study.averaged).rows[0]
+    wanted = (odds / (1.0 + odds)).mean(axis=0)[:, found_items(model, found)].sum()
+    assert found.expected == pytest.approx(wanted, rel=0.01)
+    assert abs(found.expected / expected_likes(model).rows[0].expected - 1.0) > 0.02
+
+
+def found_items(model: Model, row: ExpectedLikesRow) -> np.ndarray:
+    """Items of the degrees of a row."""
+    low, high = map(int, row.degree.split("-"))
+    return (model.item_degree >= low) & (model.item_degree <= high)
+
+
+def test_the_study_marks_what_is_outside() -> None:
+    rows = tuple(ExpectedLikesRow("items", f"{at}-{at}", 200, 200 * at, at, 0.0) for at in (0.89, 0.9, 1.15, 1.16))
+    rows += (ExpectedLikesRow("users", "1-9", 200, 200.0, 1.0, 0.0),)
+    text = study.cells(ExpectedLikes(rows, 10, 10), "items")
+    assert text == "0.89-0.89 0.89*, 0.9-0.9 0.90, 1.15-1.15 1.15, 1.16-1.16 1.16*"
+    assert len(study.FITS) * len(study.SETS) == 36

@@ -14,6 +14,7 @@ logits of these users or items back.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -21,7 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from considerate.data.graph import Adjacency
+from considerate.data.known import Known
 from considerate.errors import UsageError
+from considerate.inference.posterior import Side
 from considerate.kernels.threads import LocalBackend
 from considerate.model.considered import weights_of_all
 from considerate.model.liking import sigmoid
@@ -68,12 +71,47 @@ class ExpectedLikes:
         return "\n".join([*lines, f"{self.users:,} of {self.population:,} users; {CAUTION}"])
 
 
-def expected_likes(model: Model, *, most: int = MOST_PAIRS, seed: int = 0, threads: int | None = None) -> ExpectedLikes:
+@dataclass(frozen=True)
+class UsersBlock:
+    """Some users, to be held against all items."""
+
+    model: Model
+    side: Side
+    rows: NDArray[np.int64]  # of the side
+    liked: Adjacency
+    limits: Known | None
+
+    @property
+    def mean(self) -> NDArray[np.float32]:
+        """[users, items] mean logits."""
+        return self.model.columns.means(self.side, self.rows)
+
+    @property
+    def weights(self) -> Floats:
+        """[users, items] w'."""
+        return weights_of_all(self.model, self.liked, self.limits)
+
+
+def like_chances(block: UsersBlock) -> Floats:
+    """[users, items] p(g = 1) at the mean logit."""
+    weights = block.weights
+    with np.errstate(divide="ignore"):
+        return np.asarray(sigmoid(block.mean + np.log(weights, out=weights)))
+
+
+def expected_likes(
+    model: Model,
+    *,
+    most: int = MOST_PAIRS,
+    seed: int = 0,
+    threads: int | None = None,
+    chances: Callable[[UsersBlock], Floats] = like_chances,
+) -> ExpectedLikes:
     """Expected over observed likes of the training graph, by degree of items and of users.
 
     Where users times items is more than `most`, the seed draws the users, and `error` says how far their ratio may be
     from that of all. A UsageError where a model has no such number. A tilt is not in it, nor weights of likes, nor
-    which pairs were given as considered: p(considered) has none of them.
+    which pairs were given as considered: p(considered) has none of them. `chances` are added up in place of p(g = 1).
     """
     if most < 1 or seed < 0:
         raise UsageError(f"most is {most} and seed is {seed}; give a number of pairs of at least 1, and a seed from 0.")
@@ -89,11 +127,9 @@ def expected_likes(model: Model, *, most: int = MOST_PAIRS, seed: int = 0, threa
     columns = [np.flatnonzero(item_bin == number) for number in range(len(starts))]
 
     def expected(block: tuple[int, int]) -> Floats:
-        likes, limits = liked.between(*block), model.limits_of(rows[slice(*block)])
-        weights = weights_of_all(model, likes, limits)
-        mean = model.columns.means(piece.side, places[slice(*block)])
-        with np.errstate(divide="ignore"):
-            p = sigmoid(mean + np.log(weights, out=weights))
+        here = slice(*block)
+        users = UsersBlock(model, piece.side, places[here], liked.between(*block), model.limits_of(rows[here]))
+        p = chances(users)
         return np.stack([p[:, items].sum(axis=1) for items in columns], axis=1)
 
     height = max(1, BLOCK_PAIRS // model.item_count)
