@@ -8,7 +8,6 @@ from typing import Annotated, Any
 import typer
 
 from considerate.cli import screen
-from considerate.cli.expected_likes import show_expected_likes
 from considerate.cli.options import HiddenSettings, ModelOutput, Reader, grouped, option
 from considerate.data.options import ReaderOptions
 from considerate.errors import UsageError
@@ -111,6 +110,8 @@ def _spanned(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _show_model(values: dict[str, Any]) -> None:
+    from considerate.cli.expected_likes import show_expected_likes
+
     bound, terms = values["bound"], values["bound_terms"]
     last = ", ".join(f"{value:,.0f}" for value in bound[-3:])
     texts = {
