@@ -25,6 +25,7 @@ from considerate.kernels import reference
 from considerate.kernels.threads import LocalBackend
 from considerate.parameters import Parameters
 from divided_fits import Here, assert_same, made, several_parts
+from studies import tilt as study
 
 PI = np.array([2.0, 1.0, 4.0, 0.0, 0.3, 2.5, 1.5])
 ALIKE = 30_000  # users with the same likes and the same q
@@ -142,6 +143,18 @@ def test_bits_of_a_fit_in_parts_of_users(tmp_path: Path) -> None:
     wanted = made(tilt=1.0, sweeps=3).fit(matrix)
     assert_same(made(tilt=1.0, sweeps=3).fit(matrix, backend=Here()), wanted)
     assert_same(made(tilt=1.0, sweeps=3).fit(matrix, backend=OutOfCore(tmp_path, item_shards=3)), wanted)
+
+
+@pytest.mark.parametrize("tilt", [1.0, 0.4, -0.6])
+def test_draws_without_replacement_tilt_the_complementary_log_log(tilt: float) -> None:
+    """Its slope on the tilt is 1 however much is drawn; that of the logit is near 1 only where little is."""
+    logits = []
+    for share in (0.09, 0.33, 0.71):
+        log_log, logit = study.slopes(share, tilt, seed=1)
+        assert log_log == pytest.approx(1.0, abs=0.04)
+        logits.append(logit)
+    assert 1.0 < logits[0] < 1.1
+    assert logits[0] + 0.08 < logits[1] < logits[2] - 0.1
 
 
 # --- The bound ---

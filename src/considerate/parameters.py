@@ -291,7 +291,7 @@ class Parameters:
     step_delay: int | None = setting(
         None,
         "sweeps at full step before steps shrink (t_epsilon). If not given those of the opening, 10 without one",
-        "after an opening the posterior is nearly there, so draws are averaged from the first one",
+        "after an opening the posterior is nearly there, so steps shrink from the third draw on",
         low=0,
         high=100_000,
         integer=True,

@@ -37,6 +37,10 @@ class Sampled:
     """Unliked edges drawn from pi or by a walk, without replacement; the draws are a function of (seed, sweep, user),
     and tilted ones of the posterior that the sweep starts from too.
 
+    A tilt t multiplies the weights by exp(t B-), or exp(-t B+) where t < 0. Draws without replacement have item n with
+    a chance r such that log(-log(1 - r)) = log T + log w_n + t B-, T as the number of draws wants it. This is the exact
+    step of q(h), logit r = logit w + t B-, only where r is small.
+
     A sum over all items weighted by E[h] is the average, over draws of H, of a sum over the edges drawn (eq. 14): one
     draw gives an unbiased step. Row 0 is user `first_user`: some users draw what they would draw among all. Pairs that
     are known to be considered are edges of every H and count against c d_m; what is impossible is never drawn. `counts`
