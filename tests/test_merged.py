@@ -189,6 +189,7 @@ def test_a_file_records_the_offset_and_one_of_before_keeps_its_rule(tmp_path: Pa
     fitted = GraphRecommender(**SETTINGS, negatives=8.0).fit(matrix(edges))
     fitted.save(tmp_path / "m")
     plan = GraphRecommender.load(tmp_path / "m").model_.plan
+    assert 0 < plan.unlinked < 0.9 * 8.0
     assert (plan.unlinked, plan.offset) == (fitted.model_.plan.unlinked, fitted.model_.plan.offset)
     stored = open_tensors(tmp_path / "m")
     tensors, about = {name: np.array(stored[name]) for name in stored}, dict(stored.metadata)

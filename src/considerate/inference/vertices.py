@@ -1,4 +1,6 @@
-"""Sweeps over a graph whose vertices are of one kind (section 7): a_mn = u_m'S u_n + b_m + b_n - log c, g symmetric.
+"""Sweeps over a graph whose vertices are of one kind (section 7): a_mn = u_m'S u_n + b_m + b_n + offset, g symmetric.
+
+The offset is the same for all pairs (inference/hidden/merged.py).
 
 A step of both ends of an edge at once may lower the bound. So each sweep puts the vertices into blocks of equal size at
 random and steps one block after the other, given all others, on the edges between blocks. Such an edge has the weight
