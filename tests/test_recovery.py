@@ -15,7 +15,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from considerate import Recommender
-from studies import intervals, recovery
+from studies import coverage, intervals, recovery, totals
 
 LARGEST_ERROR = 0.03
 
@@ -147,3 +147,24 @@ def test_targets_name_the_cases_that_miss_them(held, tmp_path):
     narrow = intervals.Held(0.4, {"structural": 0.5, "posterior": 0.4}, {"structural": 2.0, "posterior": 1.0}, {})
     missed = intervals.targets([intervals.Row("most considered", intervals.SHIPPED, dict.fromkeys(held, narrow))])
     assert all(cases for _, cases in missed)
+
+
+def test_the_picture_has_a_bar_for_each_case_and_each_count(held, tmp_path):
+    rows = [intervals.Row("one", intervals.SHIPPED, held), intervals.Row("one", "other", held)]
+    counts = [totals.Totals(9, share, share, 1.0) for share in (0.6, 0.7, 0.8, 0.9)]
+    lines = [
+        totals.Line("coat", "posterior", 9, *counts[:2], 0.0, 0.0),
+        totals.Line("coat", "structural", 9, *counts[2:], 0.9, 0.7),
+        totals.Line("ml-1m", "structural", 9, *counts[2:], 0.9, 0.7),
+    ]
+    considered = held[intervals.CONSIDERED].coverage
+    assert coverage.simulated_bars(rows) == [("one", considered["posterior"], considered["structural"])]
+    assert [bar[1:] for bar in coverage.total_bars(lines)] == [(0.6, 0.8), (0.7, 0.9)]
+    for name in ("one.svg", "two.svg"):
+        coverage.draw(rows, lines, tmp_path / name)
+    one, two = ((tmp_path / name).read_text() for name in ("one.svg", "two.svg"))
+    assert one == two
+    for text in ("Coat, randomly shown: likes of items", "60 to 80", "the posterior alone", "with structural variance"):
+        assert f"<!-- {text} -->" in one
+    coverage.draw(rows, [], tmp_path / "alone.svg")
+    assert "Real" not in (tmp_path / "alone.svg").read_text()
