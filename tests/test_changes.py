@@ -11,6 +11,7 @@ import pytest
 from pyarrow.fs import FileSystem
 
 from considerate import Recommender
+from considerate.distributed.backends.out_of_core import OutOfCore
 from considerate.errors import DataError, OutputError
 from considerate.inference.hidden import popularity_weights
 from considerate.model.model import Model
@@ -190,3 +191,33 @@ def test_an_object_store_keeps_a_model_that_could_be_loaded(tmp_path: Path) -> N
         with pytest.raises(OutputError, match="was not written"):
             model.save(f"{folder.address}/model")
     assert [file.read_bytes() for file in tmp_path.iterdir()] == [before]
+
+
+# --- Liked, and impossible ---
+
+
+@pytest.mark.parametrize("how", ["forgotten at the fit", "learned later"])
+@pytest.mark.parametrize("backend", [None, OutOfCore()])
+def test_an_impossible_pair_is_not_recommended_once_its_like_is_removed(tmp_path: Path, how: str, backend: Any) -> None:
+    """A like is a like while there is one; then the pair is what it was said to be."""
+    pair = {"user": ["u001"], "item": ["zzz"]}
+    data = as_table(LIKES, "u{:03}", "i{:03}").to_pydict()
+    data = {"user": [*data["user"], "u002"], "item": [*data["item"], "zzz"]}
+    if how == "forgotten at the fit":
+        data = {name: [*data[name], *pair[name]] for name in data}
+    model = Recommender(factors=2, sweeps=2, threads=1).fit(data, impossible=pair, backend=backend)
+    if how == "learned later":
+        assert "zzz" not in model.recommend("u001", N=ITEMS + 1).ids
+        model.update(pair)
+    kept = model.recommend("u001", N=ITEMS + 1, filter_already_liked_items=False).ids
+    assert "zzz" in kept
+    for step in ("in memory", "saved"):
+        if step == "saved":
+            model.save(tmp_path / "model")
+            model = Recommender.load(tmp_path / "model")
+        changed = Recommender()
+        changed._model = model.model_
+        changed.update(None, removed=pair)
+        for asked in ({}, {"filter_already_liked_items": False}):
+            assert "zzz" not in changed.recommend("u001", N=ITEMS + 1, **asked).ids
+        assert "zzz" in changed.recommend("u001", N=ITEMS + 1, allow_impossible=True).ids

@@ -3,7 +3,7 @@ rules of what is impossible."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,6 +14,7 @@ from considerate.data.graph import Adjacency
 from considerate.errors import UsageError
 from considerate.kernels import compiled
 
+LISTS = ("considered", "impossible", "liked")  # of pairs
 MOST_EXPANDED = 1 << 26  # impossible pairs that rules may stand for where they must be written out
 
 
@@ -101,18 +102,23 @@ class Known:
     considered: Adjacency | None = None  # h = 1 and g = 0
     impossible: Adjacency | None = None  # h = 0
     rules: Rules | None = None
+    liked: Adjacency | None = None  # pairs that are said to be impossible and are liked: possible while they are
 
     def between(self, first: int, last: int) -> Known:
         """What is known of users first .. last - 1."""
-        considered = None if self.considered is None else self.considered.between(first, last)
-        impossible = None if self.impossible is None else self.impossible.between(first, last)
-        return Known(considered, impossible, None if self.rules is None else self.rules.between(first, last))
+        rules = None if self.rules is None else self.rules.between(first, last)
+        return self._with_lists(lambda pairs: pairs.between(first, last), rules)
+
+    def _with_lists(self, change: Callable[[Adjacency], Adjacency], rules: Rules | None) -> Known:
+        """The same with other lists of pairs and other rules."""
+        lists = {name: getattr(self, name) for name in LISTS}
+        return Known(rules=rules, **{name: None if pairs is None else change(pairs) for name, pairs in lists.items()})
 
     @classmethod
     def joined(cls, parts: Sequence[Known]) -> Known:
         """What is known of consecutive users, from what is of some of them each."""
         lists: dict[str, Any] = {}
-        for name in ("considered", "impossible"):
+        for name in LISTS:
             given = [pairs for part in parts if (pairs := getattr(part, name)) is not None]
             lists[name] = Adjacency.joined(given) if given else None
         rules = [part.rules for part in parts if part.rules is not None]
@@ -122,15 +128,26 @@ class Known:
 
     def take(self, rows: NDArray[np.int64]) -> Known:
         """What is known of some users; row -1 is someone of whom nothing is."""
-        considered = None if self.considered is None else self.considered.take(rows)
-        impossible = None if self.impossible is None else self.impossible.take(rows)
-        return Known(considered, impossible, None if self.rules is None else self.rules.take(rows))
+        return self._with_lists(lambda pairs: pairs.take(rows), None if self.rules is None else self.rules.take(rows))
 
-    def limits(self) -> Known | None:
-        """What is impossible, alone; None where nothing is."""
+    def limits(self, items: int) -> Known | None:
+        """What is impossible, alone, also where it is liked; None where nothing is."""
         if self.impossible is None and self.rules is None:
             return None
-        return Known(None, self.impossible, self.rules)
+        impossible = self.impossible
+        if impossible is not None and self.liked is not None and self.liked.edges:
+            rows, columns = (
+                np.concatenate([getattr(pairs, name) for pairs in (impossible, self.liked)])
+                for name in ("edge_rows", "indices")
+            )
+            impossible = Adjacency.of_pairs(rows, columns, impossible.rows, items)
+        return Known(None, impossible, self.rules)
+
+    def without_likes(self, likes: Adjacency, items: int) -> Known:
+        """The same of users with these likes: a like is a like whatever else is said of its pair."""
+        if self.impossible is None:
+            return self
+        return replace(self, impossible=self.impossible.without(likes, items))
 
     def impossible_items(self, user: int, items: int) -> NDArray[np.bool_]:
         """[items] whether each is impossible for a user."""

@@ -302,12 +302,21 @@ class KnownTables:
         lists: dict[str, Adjacency] = {}
         for name, table in (("considered", self.considered), ("impossible", None if tables is None else tables.pairs)):
             if table is not None:
-                keys = np.setdiff1d(table.keys(user_ids, item_ids), closed, assume_unique=True)
+                given = table.keys(user_ids, item_ids)
+                keys = np.setdiff1d(given, closed, assume_unique=True)
                 closed = np.concatenate([closed, keys])
-                starts = np.searchsorted(keys, np.arange(likes.rows + 1) * items)
-                lists[name] = Adjacency(starts.astype(np.int64), (keys % max(1, items)).astype(np.int32))
+                lists[name] = _rows_of(keys, likes.rows, items)
+                if name == "impossible":
+                    liked = np.isin(given, likes.edge_rows * items + likes.indices)
+                    lists["liked"] = _rows_of(given[liked], likes.rows, items)
         rules = None if tables is None else tables.rules(user_ids, item_ids, user_times)
         return Known(**lists, rules=rules)
+
+
+def _rows_of(keys: NDArray[np.int64], users: int, items: int) -> Adjacency:
+    """Pairs by their ascending keys, user * items + item."""
+    starts = np.searchsorted(keys, np.arange(users + 1) * items)
+    return Adjacency(starts.astype(np.int64), (keys % max(1, items)).astype(np.int32))
 
 
 def _classes(table: PairTable, ids: Ids, groups: Vocabulary) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:

@@ -237,7 +237,7 @@ class PartitionedSession(FitSession):
         parts, counts, limits = zip(*refs)
         self.data = replace(data, parts=list(parts))
         self.known_per_like = sum(tasks.get(list(counts))) / data.outline.edges
-        self.limits = Known.joined(tasks.get(list(limits))).limits()
+        self.limits = Known.joined(tasks.get(list(limits))).limits(len(self.item_ids))
 
     def _read_here(self) -> Interactions | None:
         """The likes of a source that is not Parquet. Tasks read Parquet: what can be seen of it here is checked."""

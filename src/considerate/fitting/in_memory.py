@@ -70,7 +70,7 @@ class InMemorySession(FitSession):
         self.graph = make_graph(data)
         self.times = likes_times(self.graph, data) if request.plan.tuned else None
         self.known = make_known(request.side, data, self.graph, request.say)
-        self.limits = None if self.known is None else self.known.limits()
+        self.limits = None if self.known is None else self.known.limits(self.graph.item_count)
         if self.known is not None and self.known.considered is not None:
             self.known_per_like = self.known.considered.edges / self.graph.edges
         self.data: Interactions = data.without_pairs()

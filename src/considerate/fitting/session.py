@@ -294,7 +294,7 @@ def make_known(
     for name, pairs in (("considered", known.considered), ("impossible", known.impossible)):
         if pairs is not None:
             say(f"{pairs.edges:,} {name} pairs of users and items of the likes; others are left out")
-            if pairs.edges == 0:
+            if pairs.edges == 0 and not (name == "impossible" and known.liked is not None and known.liked.edges):
                 warnings.warn(
                     f"no {name} pair is of a user and an item of the likes; are its ids those of the likes?",
                     stacklevel=2,

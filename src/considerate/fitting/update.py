@@ -101,7 +101,7 @@ class NewEdges:
         model, active = merged.model, np.flatnonzero(merged.new.degrees)
         users, new = model.users.whole(), merged.new.take(active)
         liked, first = users.liked.take(active), model.updates.count * PASSES
-        known = None if model.limits is None else model.limits.take(active)
+        known = model.limits_of(active)
         sampled, owed = _sampled(model, new, liked, known), Owed.of(merged)
         drawn = [
             sampled.draw(first + number, backend.map, (users.side.take(active), model.items))
@@ -132,7 +132,7 @@ class NewEdges:
         users, items = (replace(side, covariance=None) for side in taken)  # an update is of a factorised posterior
         moves = np.where(np.arange(len(users)) < self.active, variance, 0.0)
         priors = Priors(prior_of(users, moves), prior_of(items, np.full(len(items), variance)))
-        limits = None if model.limits is None else model.limits.take(self.users)
+        limits = model.limits_of(self.users)
         offset = user_offset(model.users.whole().liked.take(self.users), model.popularity, model.plan, limits)
         redrawn = Redrawn(self.drawn, self.active)
         runner = InMemory(self.graph, redrawn, model.plan, backend, priors, user_offset=offset)

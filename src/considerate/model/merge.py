@@ -51,8 +51,6 @@ def with_likes(model: Model, likes: Interactions) -> Merged:
     limits = model.limits
     if limits is not None:
         limits = limits.spread(len(user_ids.ids), len(item_ids.ids), user_ids.kept, item_ids.kept)
-        if limits.impossible is not None:  # what is liked after all is not
-            limits = replace(limits, impossible=limits.impossible.without(liked, len(item_ids.ids)))
     grown = replace(
         model,
         users=UserRows(_spread(model, users.side, user_ids, "user"), liked.degrees, liked, user_ids.ids),

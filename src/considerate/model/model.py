@@ -102,7 +102,8 @@ class Model:
     # Who considers what; None: popular items, the same for everyone. (By a factory: a field that is read later, see
     # tensors.MappedModel, must not be found on the class.)
     consideration: Consideration | None = field(default_factory=lambda: None)
-    limits: Known | None = field(default_factory=lambda: None)  # what is impossible, by the rows of all users
+    # What is impossible, by the rows of all users, also where it is liked: see limits_of.
+    limits: Known | None = field(default_factory=lambda: None)
     # [items] the likes that each had when its row of the walk's table was made; None: those that it has.
     walk_degree: NDArray[np.int64] | None = field(default_factory=lambda: None)
     updates: Updates = NO_UPDATES  # since the fit
@@ -215,8 +216,17 @@ class Model:
         return {name: values.reshape(m.shape) for name, values in found.items()}
 
     def limits_of(self, rows: NDArray[np.int64]) -> Known | None:
-        """Impossible pairs of the users of some rows; None where there are none at all."""
-        return None if self.limits is None else self.limits.take(rows)
+        """Impossible pairs of the users of some rows, but for those that they like; None where there are none."""
+        if self.limits is None:
+            return None
+        limits = self.limits.take(rows)
+        if limits.impossible is None or not limits.impossible.edges or not self.users.knows_likes:
+            return limits
+        known = np.flatnonzero(rows >= 0)
+        some, local = self.users.some(rows[known])
+        places = np.full(len(rows), -1, np.int64)
+        places[known] = local
+        return limits.without_likes(some.liked.take(places), self.item_count)
 
     def log_lift(self, liked: Adjacency) -> NDArray[np.float32]:
         """The log lift of users with these likes against all items, as it is ranked by: [users, items]."""

@@ -140,8 +140,7 @@ class Ranker:
 
     def limits_of(self, rows: NDArray[np.int64]) -> Known | None:
         """What may not be recommended to the users of these rows of the model, whatever their scores."""
-        limits = None if self.options.allow_impossible else self.model.limits
-        return None if limits is None else limits.take(rows)
+        return None if self.options.allow_impossible else self.model.limits_of(rows)
 
     def _popular(self, excluded: NDArray[np.bool_]) -> Lists:
         ids, scores = self._fill(self.model.log_popularity, excluded)

@@ -131,7 +131,7 @@ def limits_in(arrays: Arrays) -> Known | None:
         else None
     )
     rules = {name.removeprefix("rules."): array for name, array in arrays.items() if name.startswith("rules.")}
-    return Known(impossible=pairs, rules=Rules(**rules) if rules else None).limits()
+    return Known(impossible=pairs, rules=Rules(**rules) if rules else None) if pairs is not None or rules else None
 
 
 def _feature_tensors(name: str, learned: LearnedFeatures) -> tuple[dict[str, Any], dict[str, Any]]:

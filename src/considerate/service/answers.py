@@ -96,8 +96,9 @@ def landscape(scoring: Scoring, request: schemas.LandscapeRequest) -> schemas.La
         raise UsageError("this model was fitted with a tilt, and its scores are no straight lines in the knobs.")
     may = np.ones(model.item_count, bool)
     may[person.liked] = False
-    if model.limits is not None:
-        may &= ~model.limits.take(np.array([person.key])).impossible_items(0, model.item_count)
+    limits = model.limits_of(np.array([person.key]))
+    if limits is not None:
+        may &= ~limits.impossible_items(0, model.item_count)
     rows = np.flatnonzero(may).astype(np.int32)
     mean, variance = logit_moments(person.side, model.items, np.full(len(rows), person.row), rows)
     popularity = model.log_popularity[rows]
