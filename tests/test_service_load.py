@@ -15,10 +15,11 @@ from typing import Any
 
 import pytest
 
-from considerate.service import answers, protocol, scoring
+from considerate.model.ranking import RankingOptions
+from considerate.service import answers, protocol, scoring, state
 from considerate.service.problems import Problem
 from considerate.service.schemas import BatchRequest
-from considerate.service.threads import TURN, Lane, Pause, Threads
+from considerate.service.threads import TURN, Ended, Lane, Pause, Threads
 from service_fixtures import Client, path, running, wait_for
 
 __all__ = ["path"]  # pytest's fixtures
@@ -63,6 +64,24 @@ def test_a_batch_that_costs_too_much_is_refused(
     assert f"{users:,} lists of {items:,} items" in problem["detail"]
     assert "200,000 items, or 4,000 with reasons" in problem["detail"]
     assert problem["detail"].endswith(f"So {instead}.")
+
+
+def test_long_lists_of_items_are_looked_up_where_nobody_else_waits() -> None:
+    for name in ("allow", "deny"):
+        for count, takes_long in ((500, False), (501, True)):
+            options = RankingOptions(**{name: list(range(count))})
+            assert scoring.Question(options, 10, "u20").takes_long is takes_long
+
+
+def test_a_batch_looks_its_items_up_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with running(path) as client:
+        looked_up, real = [], state.ServedModel.item_rows
+        monkeypatch.setattr(
+            state.ServedModel, "item_rows", lambda self, ids: (looked_up.append(ids), real(self, ids))[1]
+        )
+        answer = client.post(BATCH, json={"users": ["u20"] * 200, "n": 1, "allow": ["i20", "i21"]}).json()
+    assert {entry["items"][0]["item"] for entry in answer["results"]} <= {"i20", "i21"}
+    assert len(looked_up) == 1
 
 
 def test_the_largest_batches_are_taken() -> None:
@@ -132,9 +151,9 @@ def test_a_batch_is_made_in_steps(path: Path, explain: bool) -> None:
     ]
 
     def stop() -> None:
-        raise TimeoutError
+        raise Ended
 
-    with pytest.raises(TimeoutError):
+    with pytest.raises(Ended):
         answers.batch_json(scored, request, stop)
     scored.close()
 

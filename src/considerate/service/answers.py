@@ -177,7 +177,7 @@ def batch(
         Question(options, request.n, user, cold=request.cold, explain=request.explain) for user in request.users
     ]
     parts = (questions[first : first + STEP_USERS] for first in range(0, len(questions), STEP_USERS))
-    return served, ranker, (list(map(_entry, part, scoring.answer(part, served, pause))) for part in parts)
+    return served, ranker, (list(map(_entry, part, scoring.answer(part, served, pause, ranker))) for part in parts)
 
 
 def _entry(question: Question, answer: ListAnswer | BaseException) -> schemas.BatchEntry:

@@ -33,7 +33,7 @@ from considerate.service.metrics import Metrics
 from considerate.service.problems import Problem, shortened
 from considerate.service.schemas import RecommendedItem, Why
 from considerate.service.state import ModelHolder, ServedModel
-from considerate.service.threads import Pause
+from considerate.service.threads import Ended, Pause
 
 MOST_CONSIDERED = 500  # items that a user considered and did not like, the latest, that count
 REASONS = 3  # of an item, where a list is explained
@@ -57,9 +57,10 @@ class Question:
     @property
     def takes_long(self) -> bool:
         """Whether others should not wait for it."""
+        lists = self.likes, self.considered, self.options.allow, self.options.deny
         return (
             self.explain
-            or len(self.likes or ()) + len(self.considered or ()) > 500
+            or sum(len(each or ()) for each in lists) > 500
             or (self.options.diversity > 0 and self.count > 50)
         )
 
@@ -253,9 +254,14 @@ class Scoring:
     # --- What they get ---
 
     def answer(
-        self, questions: Sequence[Question], served: ServedModel | None = None, pause: Pause = no_pause
+        self,
+        questions: Sequence[Question],
+        served: ServedModel | None = None,
+        pause: Pause = no_pause,
+        ranker: Ranker | None = None,
     ) -> list[ListAnswer | BaseException]:
-        """Each question's answer or error; those with the same options are ranked in one call."""
+        """Each question's answer or error; those with the same options are ranked in one call. With a ranker of this
+        model all have its options."""
         pause()
         try:
             served = served or self.served()
@@ -263,7 +269,7 @@ class Scoring:
         except Exception as error:
             if len(questions) == 1:
                 return [error]
-            return [answer for question in questions for answer in self.answer([question], served, pause)]
+            return [answer for question in questions for answer in self.answer([question], served, pause, ranker)]
         answers: list[ListAnswer | BaseException] = [RuntimeError()] * len(questions)
         groups: dict[tuple[RankingOptions, int, bool], list[int]] = {}
         for place, (question, person) in enumerate(zip(questions, people)):
@@ -274,10 +280,10 @@ class Scoring:
                 groups.setdefault((question.options, question.count, knows_likes), []).append(place)
         for (options, count, _), places in groups.items():
             try:
-                ranker = served.ranker(options, count)
-                self._rank(served, ranker, questions, people, places, answers, pause)
-            except TimeoutError:
-                raise  # nobody waits any more
+                chosen = ranker or served.ranker(options, count)
+                self._rank(served, chosen, questions, people, places, answers, pause)
+            except Ended:
+                raise
             except Exception as error:
                 for place in places:
                     answers[place] = error

@@ -18,8 +18,12 @@ from typing import Any, TypeVar
 from considerate.service.problems import Problem
 
 Result = TypeVar("Result")
-Pause = Callable[[], None]  # called between two steps of work; a TimeoutError ends it
+Pause = Callable[[], None]  # called between two steps of work; it raises Ended where there is to be no other
 TURN = 0.0005  # seconds that slow work keeps the interpreter while another thread wants it
+
+
+class Ended(TimeoutError):
+    """Nobody waits for this work any more."""
 
 
 class ShortTurns:
@@ -134,7 +138,7 @@ class Threads:
 
         def pause() -> None:
             if self._closing.is_set() or time.monotonic() > end:
-                raise TimeoutError
+                raise Ended
 
         def begin() -> Result:
             pause()
