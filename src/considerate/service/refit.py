@@ -310,11 +310,14 @@ def likes_among_first(recommender: Recommender, after: LikesAfter, users: NDArra
     """How many of these likes are among the first items of their users, by liking alone."""
     if not len(users):
         return 0
-    names = np.array(after.users.ids_of(users), object)
-    lists = recommender.recommend(names, N=LIST, filter_already_liked_items=False, popularity=0.0, lift=0.0).ids
-    items = match_rows(recommender.model_.item_ids, after.items)
-    rows = items[recommender.item_rows(lists.reshape(-1))].reshape(lists.shape)
-    return int(np.isin(users[:, None] << 32 | rows, likes).sum())
+    model = recommender.model_
+    rows = model.user_names().rows(np.array(after.users.ids_of(users), object))
+    lists = recommender.recommend(
+        rows, N=LIST, filter_already_liked_items=False, popularity=0.0, lift=0.0, by="row"
+    ).ids
+    items = match_rows(model.item_ids, after.items)[lists]
+    keys = users[:, None] << 32 | items
+    return int(np.isin(keys[(lists >= 0) & (items >= 0)], likes).sum())
 
 
 def served_list(recommender: Recommender, user: Any, likes: list[Any], considered: list[Any]) -> list[Any]:
