@@ -208,6 +208,8 @@ class Owed:
 
     def draw(self, number: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """(users, items) of one draw, each pair once."""
+        if not len(self.items):
+            return np.empty(0, np.int64), np.empty(0, np.int64)
         random = np.random.Generator(np.random.Philox(key=[self.seed, number]))
         total = self.rates[-1]
         cells = np.searchsorted(self.rates, total * random.random(random.poisson(total)), side="right")
