@@ -122,6 +122,12 @@ def test_matrices_are_used_as_they_are() -> None:
 
 
 def test_what_cannot_be_features_is_refused() -> None:
+    with pytest.raises(DataError, match="'big' has numbers up to 1e\\+308; give them in a larger unit"):
+        read_features({"item": [1, 2], "big": [1e308, -1e308]})
+    with pytest.raises(DataError, match="values of more than one type"):
+        read_features({"item": [1, 2], "big": [2**64, -1]})
+    with pytest.raises(DataError, match="not finite in single precision"):
+        read_features(np.array([[1e300], [1.0]]))
     with pytest.raises(DataError, match="no value in any column beside the ids has 2 rows"):
         read_features({"item": [1, 2], "title": ["x", "x"]})
     with pytest.raises(DataError, match="no column looks like the users' ids"):

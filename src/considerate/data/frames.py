@@ -141,7 +141,7 @@ def _open_columns(columns: Mapping[str, Any], name: str) -> Input:
             raise UsageError(f"{name}: {column!r} is no list of values; {expected}.")
         try:
             arrays[str(column)] = pa.array(list(values) if getattr(values, "ndim", 1) == 2 else values)
-        except (pa.ArrowException, TypeError, ValueError) as error:
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             raise _mixed(f"{name}, {column!r}", error) from error
     if len({len(array) for array in arrays.values()}) != 1:
         sizes = ", ".join(f"{column!r} has {len(array):,}" for column, array in list(arrays.items())[:5])

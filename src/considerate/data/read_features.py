@@ -124,11 +124,14 @@ def is_matrix(source: Any) -> bool:
 def _of_matrix(source: Any) -> Features:
     from scipy.sparse import csr_array
 
-    matrix = csr_array(source, dtype=np.float32)
+    with np.errstate(over="ignore"):
+        matrix = csr_array(source, dtype=np.float32)
     matrix.sum_duplicates()
     matrix.eliminate_zeros()
     if not np.isfinite(matrix.data).all():
-        raise DataError("the matrix of features has a value that is not finite; put 0 where nothing is known.")
+        raise DataError(
+            "the matrix of features has a value that is not finite in single precision; put 0 where nothing is known."
+        )
     names = tuple(f"feature {at}" for at in range(matrix.shape[1]))
     return Features(matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32), matrix.data, names)
 
@@ -275,8 +278,12 @@ def _measured(column: FeatureColumn, array: Any) -> FeatureColumn:
         return replace(column, means=(0.0,), deviations=(1.0,))
     known = np.isfinite(values)
     count = np.maximum(known.sum(axis=0), 1)
-    means = np.where(known, values, 0.0).sum(axis=0) / count
-    deviations = np.sqrt((np.where(known, values - means, 0.0) ** 2).sum(axis=0) / count)
+    with np.errstate(over="ignore", invalid="ignore"):
+        means = np.where(known, values, 0.0).sum(axis=0) / count
+        deviations = np.sqrt((np.where(known, values - means, 0.0) ** 2).sum(axis=0) / count)
+    if not np.isfinite(deviations).all():
+        most = np.abs(np.where(known, values, 0.0)).max()
+        raise DataError(f"the column {column.name!r} has numbers up to {most:g}; give them in a larger unit.")
     return replace(column, means=tuple(means.tolist()), deviations=tuple(deviations.tolist()))
 
 
