@@ -554,3 +554,10 @@ def test_ids_that_cannot_be_added(base: Recommender) -> None:
     with pytest.raises(UsageError, match="new items cannot be added by row number"):
         texts.partial_fit_items([ITEMS], [[1]], by="row")
     assert len(texts.user_ids()) == USERS
+
+
+def test_an_id_that_ends_with_a_null_character_is_found() -> None:
+    model = Recommender(factors=2, sweeps=1).fit({"user": ["a", "a\0", "b"], "item": ["x", "x\0", "x"]})
+    for user in model.user_ids():
+        assert len(model.recommend(user, N=1)[0]) <= 1
+    assert model.similar_items("x\0", 1)[0][0] == "x\0"

@@ -105,7 +105,9 @@ class Names:
         """An array of 64-bit integers, or of objects that may be ids."""
         if isinstance(given, Iterable) and not isinstance(given, str | bytes) and not hasattr(given, "__array__"):
             given = np.array(list(given), object)  # as they are: NumPy would make texts of 7 and 'ann'
-        array = np.asarray(given)
+        array = np.asarray(
+            given, object if isinstance(given, str) else None
+        )  # NumPy's own texts lose "\0" at their end
         if array.dtype.kind in "iu" and (array.dtype != np.uint64 or int(array.max(initial=0)) < 2**63):
             return array.astype(np.int64)
         if array.size == 0:
