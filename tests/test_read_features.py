@@ -78,6 +78,8 @@ def test_a_dict_may_have_lists_and_arrays_of_rows(form: Any) -> None:
 
 
 def test_a_column_is_read_as_one_says() -> None:
+    pairs = read_features({"user": [1, 2], "place": [[0.0, 1.0], [1.0, 0.0]]}, "user", columns=["place:number"])
+    assert values(pairs) == {"place[0]": [-1, 1], "place[1]": [1, -1]}
     users = {"user": [1, 2, 3], "age": [18, 25, 25], "zip": ["1", "2", "2"]}
     assert values(read_features(users, "user", columns=["age:category"])) == {"age: 25": [0, 1, 1]}
     assert list(values(read_features(users, "user", columns={"zip": "number"}))) == ["zip"]
@@ -126,6 +128,8 @@ def test_what_cannot_be_features_is_refused() -> None:
         read_features({"item": [1, 2], "big": [1e308, -1e308]})
     with pytest.raises(DataError, match="values of more than one type"):
         read_features({"item": [1, 2], "big": [2**64, -1]})
+    with pytest.raises(DataError, match="'big' has numbers beyond single precision"):
+        read_features({"item": [1, 2], "big": [1e300, 0.0]}, columns={"big": "flag"})
     with pytest.raises(DataError, match="not finite in single precision"):
         read_features(np.array([[1e300], [1.0]]))
     with pytest.raises(DataError, match="no value in any column beside the ids has 2 rows"):

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["app", "main"]
 
 INTERRUPTED = "interrupted; no file was left half-written."
+NO_MEMORY = "there is not enough memory for this; free some, or use less data or fewer factors."
 
 
 def __getattr__(name: str) -> Any:
@@ -53,3 +54,6 @@ def main() -> None:
     except KeyboardInterrupt:
         print(f"considerate: {INTERRUPTED}", file=sys.stderr)
         sys.exit(130)
+    except MemoryError:  # while the program itself is imported
+        print(f"considerate: {NO_MEMORY}", file=sys.stderr)
+        sys.exit(1)

@@ -14,6 +14,7 @@ from typer.core import TyperGroup
 from considerate._version import __version__
 from considerate.cli import (
     INTERRUPTED,
+    NO_MEMORY,
     demo,
     evaluate,
     features,
@@ -82,7 +83,7 @@ def _errors() -> Iterator[None]:
     except ConsiderateError as error:
         sys.exit(complain(str(error), error.exit_code))
     except MemoryError:
-        sys.exit(complain("there is not enough memory for this; free some, or use less data or fewer factors.", 1))
+        sys.exit(complain(NO_MEMORY, 1))
     except OSError as error:
         path = f"{error.filename}: " if error.filename else ""
         sys.exit(complain(f"{path}{error.strerror or error}; check the path, its permissions and the disk.", 1))

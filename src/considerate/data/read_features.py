@@ -330,11 +330,14 @@ def _number_entries(column: FeatureColumn, array: Any, rows: NDArray[np.int32]) 
     for at, (mean, deviation) in enumerate(zip(column.means, column.deviations)):
         known = np.isfinite(values[:, at]) & (deviation > 0.0)
         there = np.bincount(rows[known], minlength=count)
-        total = np.bincount(rows[known], (values[known, at] - mean) / (deviation or 1.0), minlength=count)
+        with np.errstate(over="ignore"):
+            total = np.bincount(rows[known], (values[known, at] - mean) / (deviation or 1.0), minlength=count)
         own = np.flatnonzero(total)
         parts.append((own, np.full(len(own), at), total[own] / there[own]))
     own, codes, scaled = (np.concatenate(arrays) for arrays in zip(*parts))
-    single = column.kind != "embedding"
+    if not (np.abs(scaled) <= np.finfo(np.float32).max).all():
+        raise DataError(f"the column {column.name!r} has numbers beyond single precision; give them in a larger unit.")
+    single = column.kind != "embedding" and len(column.means) == 1
     names = [column.name] if single else [f"{column.name}[{at}]" for at in range(len(column.means))]
     varies = np.array(column.deviations) > 0.0
     return _Entries(own, codes, scaled, names)._only(varies)
