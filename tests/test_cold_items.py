@@ -20,7 +20,7 @@ from considerate import Recommender
 from considerate.cli import app
 from considerate.data.features import FeatureTable
 from considerate.data.read_features import read_features
-from considerate.errors import CheckpointError, ModelFileError, UsageError
+from considerate.errors import CheckpointError, ModelFileError, OutputError, UsageError
 from considerate.evaluation.scorer import ModelScorer
 from considerate.inference.features import FeatureRows, FeatureWeights, Regression
 from considerate.inference.posterior import Gamma, Precisions, Side
@@ -261,7 +261,7 @@ def test_a_saved_model_answers_the_same_and_takes_new_items(tmp_path: Path, shar
         np.testing.assert_array_equal(mine, theirs)
 
 
-def test_files_whose_features_are_not_possible_are_refused(tmp_path: Path) -> None:
+def test_files_whose_features_are_not_possible_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recommender = grown()
     learned = recommender.model_.item_features
     assert learned is not None
@@ -274,7 +274,11 @@ def test_files_whose_features_are_not_possible_are_refused(tmp_path: Path) -> No
     for reason, changed in wrong.items():
         changed = changed if isinstance(changed, LearnedFeatures) else replace(learned, weights=changed)
         recommender._model = replace(recommender.model_, item_features=changed)
-        recommender.save(tmp_path / "wrong.safetensors")
+        with pytest.raises(OutputError, match=reason):
+            recommender.save(tmp_path / "wrong.safetensors")
+        with monkeypatch.context() as unchecked:
+            unchecked.setattr("considerate.model.file.check_of", lambda *_: None)
+            recommender.save(tmp_path / "wrong.safetensors")
         with pytest.raises(ModelFileError, match=reason):
             Recommender.load(tmp_path / "wrong.safetensors")
 

@@ -533,17 +533,23 @@ def test_without_likes_rows_are_kept_and_new_items_have_none(fitted: Recommender
     assert load_model(tmp_path / "grown").consideration is not None
 
 
-def test_users_that_are_added_leave_the_table(fitted: Recommender) -> None:
-    grown = with_users(fitted.model_, [120], planted(users=120)[:1])
-    assert grown.consideration is fitted.model_.consideration
+def test_users_that_are_added_leave_the_rows_of_the_table(fitted: Recommender) -> None:
+    """pi follows their likes."""
+    before, grown = fitted.model_, with_users(fitted.model_, [120], planted(users=120)[:1])
+    for name in ("starts", "items", "shares", "rest"):
+        np.testing.assert_array_equal(getattr(grown.consideration, name), getattr(before.consideration, name))
+    assert grown.consideration is not None
+    np.testing.assert_array_equal(grown.consideration.weights, grown.popularity)
+    assert (grown.popularity > before.popularity).sum() == planted(users=120)[:1].nnz
 
 
-def test_a_new_users_like_of_an_item_nobody_liked_stays_out_of_the_table() -> None:
+def test_a_new_users_like_of_an_item_nobody_liked_comes_into_the_table() -> None:
     likes = np.hstack([planted(users=60).toarray(), np.zeros((60, 1))])
     model = Recommender(factors=2, sweeps=2, consideration="walk", threads=1).fit(sp.csr_matrix(likes)).model_
     new = np.zeros((1, 41))
     new[0, [2, 40]] = 1
     grown = with_items(with_users(model, [60], sp.csr_matrix(new)), [3], sp.csr_matrix(np.ones((1, 61))))
     assert grown.consideration is not None
-    assert 40 not in grown.consideration.items
+    assert 40 in grown.consideration.items
+    assert grown.item_degree[40] == 1
     assert np.isfinite(grown.consideration.inverse).all()

@@ -226,7 +226,7 @@ def test_a_recalibrated_model_is_written_and_says_so(folder: Path, tmp_path: Pat
     assert said["recalibration"] == json.loads(json.dumps(line.to_dict()))
     assert (line.pairs, line.training) == (said["test"]["tested"] + said["not_liked"]["tested"], 0)
     assert not line.equal_classes
-    assert not line.covariates, "these data gain nothing by them"
+    assert line.covariates.keys() == {"log_popularity", "lift", "log_likes"}
     assert said["recalibrated"] == line.sentence()
     assert said["recalibrated_model"] == str(out)
     again = answer("evaluate", out, folder / "test.parquet", *RULE, "--resamples", 5)
@@ -234,7 +234,8 @@ def test_a_recalibrated_model_is_written_and_says_so(folder: Path, tmp_path: Pat
     assert again["calibration"]["raw"] == said["calibration"]["raw"]
     assert again["calibration"]["recalibrated"]["log_loss"] < again["calibration"]["raw"]["log_loss"]
     p = before.predict_proba([0, 1], [2, 3], by="row")
-    assert after.predict_proba([0, 1], [2, 3], by="row") == pytest.approx(line.apply(p), abs=1e-5)
+    covariates = after.model_.covariates_of(np.array([0, 1]), np.array([2, 3]))
+    assert after.predict_proba([0, 1], [2, 3], by="row") == pytest.approx(line.apply(p, covariates), abs=1e-5)
     assert f"its logit x {line.slope:.3g}" in run("inspect", out).stdout
     assert "as the likes alone give it" in run("inspect", folder / "model.safetensors").stdout
     shown, raw = (
@@ -242,8 +243,11 @@ def test_a_recalibrated_model_is_written_and_says_so(folder: Path, tmp_path: Pat
         for path in (out, folder / "model.safetensors")
     )
     assert [row["item"] for row in shown] == [row["item"] for row in raw]
+    user, items = after.model_.user_names().rows("u001"), after.model_.item_names().rows([row["item"] for row in shown])
+    covariates = after.model_.covariates_of(user, items)
     for name in ("p_like", "low", "high"):
-        assert [row[name] for row in shown] == pytest.approx(line.apply(np.array([row[name] for row in raw])), abs=1e-4)
+        wanted = line.apply(np.array([row[name] for row in raw]), covariates)
+        assert [row[name] for row in shown] == pytest.approx(wanted, abs=1e-4)
     structure, rows = after.model_.structure, json.loads(run("recommend", out, "u001", "--json").stdout)
     assert said["structure"] == pytest.approx(asdict(structure))
     assert structure != before.model_.structure

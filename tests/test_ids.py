@@ -236,7 +236,16 @@ ASK: dict[str, Callable[[Recommender, Names], Answer]] = {
 NO_BY = {"score", "update", "add_items"}
 ROWS_AND_IDS = {"item_ids", "item_rows", "user_ids", "user_rows"}  # tested by themselves
 NO_NAMES = {  # neither take nor give some users or items
-    *("build_index", "check", "export_vectors", "feature_importance", "fit", "fit_request", "fit_steps"),
+    *(
+        "build_index",
+        "check",
+        "expected_likes",
+        "export_vectors",
+        "feature_importance",
+        "fit",
+        "fit_request",
+        "fit_steps",
+    ),
     *("get_params", "load", "load_index", "plan", "save", "set_params"),
 }
 

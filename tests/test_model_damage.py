@@ -198,7 +198,7 @@ def test_a_popularity_of_nothing(saved: Path, tmp_path: Path) -> None:
         ({"gamma": 1e200}, "'gamma' is out of range"),
         ({"negatives": 0}, "'negatives' is out of range"),
         ({"negatives": 1001.0}, "'negatives' is out of range .negatives is 1001.0; it must be"),
-        ({"negatives": 2.0}, "'offset' is out of range .it must be -log of 'negatives'"),
+        ({"negatives": 2.0}, "'offset' is out of range .it must be -log of 'unlinked' or 'negatives'"),
         ({"groups": 0}, "'groups' is out of range"),
         ({"groups": 2**39}, "'groups' is out of range .* at most 4096"),
         ({"groups": 8.5}, "'groups' is out of range"),

@@ -8,12 +8,13 @@ import time
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, fields, replace
 from inspect import cleandoc
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 from considerate.data import ReaderOptions, read_likes
 from considerate.data.options import ReaderKeywords
 from considerate.data.side_information import read_side
 from considerate.errors import UsageError
+from considerate.evaluation.expected_likes import ExpectedLikes, expected_likes
 from considerate.fitting.driver import run_fit
 from considerate.fitting.in_memory import InMemoryBackend
 from considerate.fitting.progress import progress
@@ -27,9 +28,6 @@ from considerate.model.model import Model
 from considerate.model.names import By
 from considerate.model.removal import without_users
 from considerate.parameters import DRIFT, Parameters, described_parameters
-
-if TYPE_CHECKING:
-    from considerate.evaluation.expected_likes import ExpectedLikes
 
 logger = logging.getLogger("considerate")
 PathLike = str | os.PathLike[str]
@@ -239,8 +237,6 @@ class Recommender(Parameters, Answers):
         the fit, not evidence that H is right. Of very large models the seed draws users, and rows have a standard
         error. A UsageError of models without likes, or that were fitted with `considered_are` other than "some".
         """
-        from considerate.evaluation.expected_likes import expected_likes
-
         return expected_likes(self.model_, seed=seed, threads=self.threads)
 
     def score(self, data: Any, y: Any = None, *, metric: str = "s_rank", **reading: Unpack[ReaderKeywords]) -> float:

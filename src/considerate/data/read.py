@@ -62,8 +62,10 @@ class Interactions:
     rows_read: int
     rows_kept: int  #: after the rule
     notes: tuple[str, ...]  #: for the user: which columns were guessed, how many titles were found
-    times: NDArray[np.float64] | None = None  #: [likes] seconds since 1970 UTC, or the column's numbers; NaN: not known
-    amounts: Amounts | None = None  #: [likes] where likes have weights: what their rows say of them
+    times: NDArray[np.float64] | None = (
+        None  #: [likes] seconds since 1970 UTC, or the column's numbers; NaN if not known
+    )
+    amounts: Amounts | None = None  #: [likes] what their rows say of weights, if they have them
 
     def __post_init__(self) -> None:
         pairs = self.rows_kept if len(self.users) else 0
