@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from considerate.model.ranking import RankingOptions
-from considerate.service import answers, protocol, scoring, state
+from considerate.service import answers, protocol, scoring, state, threads
 from considerate.service.problems import Problem
 from considerate.service.schemas import BatchRequest
 from considerate.service.threads import TURN, Ended, Lane, Pause, Threads
@@ -105,11 +105,11 @@ def test_work_ends_between_its_steps_when_its_time_is_over() -> None:
             ended.set()
 
     async def asked() -> None:
-        threads = Threads(timeout=0.05)
+        beside = Threads(timeout=0.05)
         with pytest.raises(TimeoutError):
-            await threads.in_thread(endless)
+            await beside.in_thread(endless)
         await asyncio.to_thread(ended.wait)
-        await asyncio.to_thread(threads.close)
+        await asyncio.to_thread(beside.close)
 
     asyncio.run(asked())
     assert ended.is_set()
@@ -119,14 +119,14 @@ def test_what_waited_too_long_is_never_begun() -> None:
     begun, release = [], threading.Event()
 
     async def asked() -> None:
-        threads = Threads(timeout=0.05)
+        beside = Threads(timeout=0.05)
         lane = Lane("works", 1, 2)
         for _ in range(2):
             with pytest.raises(TimeoutError):
-                await threads.in_thread(lambda _: (begun.append(1), release.wait()), lane)
+                await beside.in_thread(lambda _: (begun.append(1), release.wait()), lane)
         release.set()
         await asyncio.to_thread(lane.close)
-        await asyncio.to_thread(threads.close)
+        await asyncio.to_thread(beside.close)
 
     asyncio.run(asked())
     assert len(begun) == 1
@@ -156,6 +156,29 @@ def test_a_batch_is_made_in_steps(path: Path, explain: bool) -> None:
     with pytest.raises(Ended):
         answers.batch_json(scored, request, stop)
     scored.close()
+
+
+@pytest.mark.parametrize("singles", [0, 1])
+def test_single_requests_pass_between_two_steps(monkeypatch: pytest.MonkeyPatch, singles: int) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr(threads.time, "sleep", slept.append)
+    monkeypatch.setattr(threads, "WORK", 0.0)
+
+    async def asked() -> None:
+        beside, answer = Threads(timeout=600.0), list[Any]()
+        asking = [asyncio.create_task(beside.called_back(answer.append)) for _ in range(singles)]
+        await asyncio.sleep(0)  # they have begun
+        await beside.in_thread(lambda pause: [pause() for _ in range(2)])
+        assert bool(slept) == bool(singles)
+        for tell in answer:
+            tell("answered", None)
+        await asyncio.gather(*asking)
+        slept.clear()
+        await beside.in_thread(lambda pause: [pause() for _ in range(2)])
+        assert slept == []
+        await asyncio.to_thread(beside.close)
+
+    asyncio.run(asked())
 
 
 def test_a_late_batch_gets_a_sentence(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from considerate.service.problems import Problem
 
 Result = TypeVar("Result")
 Pause = Callable[[], None]  # called between two steps of work; it raises Ended where there is to be no other
+WORK, YIELD = 0.005, 0.01  # seconds of slow work before others pass, and at most until it goes on
 TURN = 0.0005  # seconds that slow work keeps the interpreter while another thread wants it
 
 
@@ -96,6 +97,7 @@ class Threads:
     def __init__(self, timeout: float) -> None:
         self._timeout = timeout
         self._closing = threading.Event()
+        self._singles = 0  # requests of single users that are being answered
         self.slow = Lane("searches, explanations and landscapes", 2, 64)  # what is not one user's list
         self.batches = Lane("batches", 1, 8)
         self.watching = Lane("looks at the metrics", 1, 16)
@@ -128,17 +130,28 @@ class Threads:
             with suppress(RuntimeError):  # the loop has ended
                 loop.call_soon_threadsafe(settle, result, error)
 
-        start(tell)
-        async with asyncio.timeout(self._timeout):
-            return await future
+        self._singles += 1
+        try:
+            start(tell)
+            async with asyncio.timeout(self._timeout):
+                return await future
+        finally:
+            self._singles -= 1
 
     async def in_thread(self, run: Callable[[Pause], Result], lane: Lane | None = None) -> Result:
         """Run what takes longer beside the requests of single users. `run` is given the pause between its steps."""
         end = time.monotonic() + self._timeout
+        passed = 0.0  # when others passed last
 
         def pause() -> None:
-            if self._closing.is_set() or time.monotonic() > end:
+            nonlocal passed
+            now = time.monotonic()
+            if self._closing.is_set() or now > end:
                 raise Ended
+            if now - passed >= WORK:
+                while self._singles and time.monotonic() - now < YIELD:
+                    time.sleep(TURN)
+                passed = time.monotonic()
 
         def begin() -> Result:
             pause()
