@@ -22,6 +22,7 @@ from considerate.model.shards import (
     read_index,
     read_stored,
     remove_former_shards,
+    removed_unless_published,
     rewrite_shards,
     write_index,
     write_user_shard,
@@ -92,9 +93,9 @@ def save_sharded(model: Model, path: PathLike, shards: int, *, likes: bool = Tru
     folder = Folder.at(path)
     check_folder(folder)
     folder.make()
-    before, entries = set(folder.names()), list[ShardEntry]()
+    entries = list[ShardEntry]()
     cuts = [model.user_count * i // shards for i in range(shards + 1)]
-    try:
+    with removed_unless_published(folder, entries):
         for number, (first, last) in enumerate(pairwise(cuts)):
             users, places = model.users.some(np.arange(first, last))
             rows = users.take(places)
@@ -102,11 +103,6 @@ def save_sharded(model: Model, path: PathLike, shards: int, *, likes: bool = Tru
                 rows = replace(rows, ids=Vocabulary.range(len(rows)))
             entries.append(write_user_shard(folder, number, first, rows, likes=likes))
         write_index(folder, model, entries)
-    except BaseException:
-        for entry in entries:
-            if entry.name not in before:
-                folder.remove(entry.name)
-        raise
 
 
 def forget_users(path: PathLike, userids: Any, output: PathLike, *, verify: bool | None = None) -> Model:

@@ -11,6 +11,7 @@ import os
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -170,6 +171,25 @@ def remove_former_shards(folder: Folder) -> None:
         )
 
 
+@contextmanager
+def removed_unless_published(folder: Folder, entries: list[ShardEntry]) -> Iterator[None]:
+    """Remove the new shards among these entries if the block fails and has not replaced the index."""
+    before, index = set(folder.names()), _index_of(folder)
+    try:
+        yield
+    except BaseException:
+        if _index_of(folder) == index:
+            for entry in entries:
+                if entry.name not in before:
+                    folder.remove(entry.name)
+        raise
+
+
+def _index_of(folder: Folder) -> bytes | None:
+    """Content of the index; None where there is none."""
+    return None if folder.size(INDEX_NAME) is None else bytes(folder.read(INDEX_NAME))
+
+
 def replace_shards(beside: str, path: str, publish: Callable[[Callable[[], None]], None]) -> None:
     """Put a model in shards, in a folder on the same disk, into the place of another. `publish` is given the one step
     that does it, and takes it or raises. The shards of the model that is not there then are removed."""
@@ -191,18 +211,19 @@ def rewrite_shards(users: ShardedUsers, left: Model, gone: NDArray[np.int64]) ->
     folder, entries, first = users.folder, list[ShardEntry](), 0
     shards = np.searchsorted(users.first, gone, side="right") - 1
     whole = left.users.whole()
-    for number in range(len(users.first) - 1):
-        entry = users.entry(number)
-        lost = int((shards == number).sum()) if users.kind != "range" else 0
-        rows = slice(first, first + entry.rows - lost)
-        if number not in shards:
-            entries.append(replace(entry, first=first))
-        elif entry.rows > lost:
-            mine = whole.take(np.arange(rows.start, rows.stop))
-            mine = replace(mine, ids=Vocabulary.range(len(mine))) if users.kind == "range" else mine
-            entries.append(write_user_shard(folder, entry.number, first, mine, likes=entry.likes))
-        first = rows.stop
-    write_index(folder, left, entries)
+    with removed_unless_published(folder, entries):
+        for number in range(len(users.first) - 1):
+            entry = users.entry(number)
+            lost = int((shards == number).sum()) if users.kind != "range" else 0
+            rows = slice(first, first + entry.rows - lost)
+            if number not in shards:
+                entries.append(replace(entry, first=first))
+            elif entry.rows > lost:
+                mine = whole.take(np.arange(rows.start, rows.stop))
+                mine = replace(mine, ids=Vocabulary.range(len(mine))) if users.kind == "range" else mine
+                entries.append(write_user_shard(folder, entry.number, first, mine, likes=entry.likes))
+            first = rows.stop
+        write_index(folder, left, entries)
 
 
 def _form(about: dict[str, Any], user_bias: bool) -> Form:

@@ -6,8 +6,9 @@ draws.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,7 +42,7 @@ class PairChances:
         0 of what is impossible, NaN where a user likes nothing; of likes any number.
         """
         if self.consideration is not None:
-            return compiled.own_inclusion(*self._by_walk(self.consideration, liked, pairs, counts, limits))
+            return self._by_walk(self.consideration, liked, pairs, counts, limits)()
         closed = self._closed(liked, limits)
         temperature = self._temperatures(liked, counts, closed)
         temperature[liked.degrees == 0] = np.nan
@@ -63,7 +64,7 @@ class PairChances:
             product *= self.weights / self.weights.sum()
             temperature, none = np.empty(liked.rows), np.empty(0, np.int32)
             no_pairs = Adjacency(np.zeros(liked.rows + 1, np.int64), none)
-            compiled.own_inclusion(*self._by_walk(self.consideration, liked, no_pairs, counts, limits), temperature)
+            self._by_walk(self.consideration, liked, no_pairs, counts, limits)(temperatures=temperature)
         product *= -np.minimum(temperature, MOST_TEMPERATURE)[:, None]
         chances = -np.expm1(product, out=product)
         if limits is not None:
@@ -75,13 +76,13 @@ class PairChances:
 
     def _by_walk(
         self, table: Consideration, liked: Adjacency, pairs: Adjacency, counts: Floats, limits: Known | None
-    ) -> tuple[Any, ...]:
-        """Arguments of the kernel for chances of pairs; after them it takes an array for the T_m of the users."""
+    ) -> Callable[..., Floats]:
+        """The kernel for chances of pairs, with its arguments; it may be given `temperatures`, for T_m of the users."""
         sums = self.saturation
         by_popularity = sums.weights, sums.total, sums.table, sums.grid_start, GRID_STEP
         arrays = (liked.starts, liked.indices, pairs.starts, pairs.indices, counts)
         starts, closed = (None, None) if limits is None else self._impossible(limits, liked.rows)
-        return table.table(liked.indices), *by_popularity, *arrays, starts, closed
+        return partial(compiled.own_inclusion, table.table(liked.indices), *by_popularity, *arrays, starts, closed)
 
     def _temperatures(self, liked: Adjacency, counts: Floats, closed: Known | None) -> Floats:
         """T_m of users where H is by popularity."""
