@@ -35,7 +35,7 @@ OPERATIONS: dict[str, tuple[str, ...]] = {
     "update": ("update", "WORK/model", "WORK/new.csv", "-o", "WORK/model"),
     "forget": ("forget", "WORK/model", "u1", "-o", "WORK/model"),
     "forget-shards": ("forget", "WORK/shards", "u1", "-o", "WORK/shards"),
-    "refit": ("refit", "WORK/model", "--events", "WORK/events.db", "--how", "update", "--force"),
+    "refit": ("refit", "WORK/model", "--events", "WORK/events.db", "--how", "update"),
     "events": ("events",),
 }
 Run = dict[str, Any]  # name, number, code, whether a call failed, what was printed
@@ -152,10 +152,8 @@ def check(faults: Faults, operation: str, run: Run, new: dict[str, str], fresh: 
     kept = {name for name in names(folder) if name.startswith("kept")}
     before, after = names(faults.pristine), {name for name in fresh if not name.startswith("kept")}
     left = names(folder) - kept - after
-    named = run["code"] and all(
-        Path(name).name in printed for name in left
-    )  # what cannot be removed is said to be left
-    assert named or names(folder) - kept in (before, after), context
+    said = run["code"] and left and all(Path(name).name in printed for name in left)  # what could not be removed
+    assert said or names(folder) - kept in (before, after), context
     assert not [name for name in kept if name.endswith(".tmp")], context
 
 
