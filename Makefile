@@ -24,7 +24,7 @@ demo: $(VENV)/.installed
 check: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/clang-format --dry-run --Werror $(wildcard src/core/*.?pp)
+	$(BIN)/clang-format --dry-run --Werror $(wildcard src/core/*.?pp) tests/faults/failing.c
 	$(BIN)/codespell
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q tests/test_architecture.py

@@ -3,11 +3,13 @@ sentence is printed, and nothing is left behind. `make test` takes some n, `make
 
 from __future__ import annotations
 
+import builtins
 import hashlib
 import json
 import os
 import re
 import shutil
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -19,7 +21,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from considerate import Recommender
+from considerate import Recommender, cli
 from considerate.errors import ConsiderateError
 from considerate.service.events import EventStore, NewEvent
 from considerate.service.metrics import Metrics
@@ -136,13 +138,13 @@ def check_events(path: Path, printed: str) -> None:
         assert "u1" not in users
 
 
-def check(faults: Faults, operation: str, run: Run, new: dict[str, str], fresh: set[str]) -> None:
+def check(faults: Faults, one: Series, run: Run, new: dict[str, str], fresh: set[str]) -> None:
     """One run whose call failed."""
     folder, printed = faults.results / run["name"], run["output"]
     context = f"{run['name']}: {run['code']}\n{printed}"
     assert "Traceback" not in printed, context
     assert run["code"] in (0, 1, 2), context  # 2: data that memory cannot hold may be damaged
-    if operation == "events":
+    if one.operation == "events":
         check_events(folder / "events.db", printed)
         return
     now = state(folder)
@@ -152,8 +154,10 @@ def check(faults: Faults, operation: str, run: Run, new: dict[str, str], fresh: 
     kept = {name for name in names(folder) if name.startswith("kept")}
     before, after = names(faults.pristine), {name for name in fresh if not name.startswith("kept")}
     left = names(folder) - kept - after
+    if one.call == "unlink":  # a scratch folder that cannot be removed now is removed by a later run
+        left = {name for name in left if not name.startswith(".considerate-parts-")}
     said = run["code"] and left and all(Path(name).name in printed for name in left)  # what could not be removed
-    assert said or names(folder) - kept in (before, after), context
+    assert said or not left or names(folder) - kept == before, context
     assert not [name for name in kept if name.endswith(".tmp")], context
 
 
@@ -162,14 +166,14 @@ def examine(faults: Faults, series: list[Series]) -> int:
     failed, wrong = 0, list[str]()
     new, fresh = dict[str, str](), set[str]()
     for run in faults.runs(series):
-        operation = next(one.operation for one in series if run["name"] == f"{one.name}-{run['number']}")
-        if run["number"] == 0 and operation != "events":
+        one = next(one for one in series if run["name"] == f"{one.name}-{run['number']}")
+        if run["number"] == 0 and one.operation != "events":
             assert run["code"] == 0, run["output"]
             new, fresh = state(faults.results / run["name"]), names(faults.results / run["name"])
         elif run["happened"]:
             failed += 1
             try:
-                check(faults, operation, run, new, fresh)
+                check(faults, one, run, new, fresh)
             except (AssertionError, ConsiderateError) as error:
                 wrong.append(f"{run['name']}: {error}"[:2000])
     assert not wrong, "\n\n".join(wrong)
@@ -185,3 +189,21 @@ def test_some_failing_calls(faults: Faults) -> None:
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_every_failing_call(faults: Faults, operation: str, for_good: bool) -> None:
     assert examine(faults, [Series(operation, call, None, for_good) for call in CALLS]) > 0
+
+
+def test_no_memory_while_the_shell_is_imported(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    importing = builtins.__import__
+
+    def failing(name: str, *arguments: Any) -> Any:
+        if name == "considerate.cli.program":
+            raise MemoryError
+        return importing(name, *arguments)
+
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    monkeypatch.setattr(builtins, "__import__", failing)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 1
+    assert capsys.readouterr().err == f"considerate: {cli.NO_MEMORY}\n"

@@ -62,7 +62,9 @@ static int fails_on(enum kind kind, int descriptor) {
 
 #define REAL(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
 
-ssize_t write(int file, const void* data, size_t size) { return fails_on(WRITE, file) ? -1 : REAL(write)(file, data, size); }
+ssize_t write(int file, const void* data, size_t size) {
+  return fails_on(WRITE, file) ? -1 : REAL(write)(file, data, size);
+}
 ssize_t pwrite(int file, const void* data, size_t size, off_t at) {
   return fails_on(WRITE, file) ? -1 : REAL(pwrite)(file, data, size, at);
 }
