@@ -232,3 +232,11 @@ def test_an_update_that_forgets_is_kept_out(folder: Path, store: EventStore, mon
     assert (result["judged"], result["swapped"]) == (1, False)
     assert (folder / "model").read_bytes() == before
     assert refit(folder, "--how", "update")["swapped"]
+
+
+def test_an_update_of_few_items_is_compared(folder: Path, store: EventStore) -> None:
+    """Lists are longer than the catalogue."""
+    likes = {"user": ["a", "a", "b", "c", "c"], "item": ["x", "y", "x", "y", "z"]}
+    Recommender(**SETTINGS).fit(likes).save(folder / "few")
+    post(store, ("b", "z", "like"), ("a", "z", "like"), ("d", "x", "like"))
+    assert refit(folder, "--how", "update", model="few")["swapped"]

@@ -474,3 +474,12 @@ def test_the_best_drift_is_that_of_the_data() -> None:
     assert near > far > still
     still, near, far = followed(0.05, 0.03, 0, (0.0, 0.01, 0.3))
     assert near > still > far + 0.02, "what helps to follow items that move fast harms where they hardly move"
+
+
+def test_an_update_where_one_item_alone_is_liked() -> None:
+    """Its share of pi is all there is, before and after: nobody owes it an edge."""
+    model = Recommender(factors=2, sweeps=2, threads=1).fit({"user": ["a", "b", "c"], "item": ["x", "x", "y"]})
+    model.update(None, removed={"user": ["c"], "item": ["y"]})
+    model.update({"user": ["d"], "item": ["x"]})
+    assert model.model_.item_degree.tolist() == [3, 0]
+    assert np.isfinite(model.user_factors).all()
