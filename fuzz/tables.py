@@ -260,7 +260,7 @@ def _table(choices: Choices, **columns: Sequence[Any]) -> dict[str, list[Any]]:
 
 
 def _is_impossible(given: dict[str, Any], user: int, item: int) -> bool:
-    """Whether a pair is excluded, by the definition."""
+    """True of pairs that are excluded, by the definition."""
     if "pairs" in given and (user, item) in zip(*given["pairs"].values()):
         return True
     if "available" in given:

@@ -157,7 +157,7 @@ def level(centre: Floats, variance: Floats, liked: NDArray[np.bool_]) -> float:
 
 
 def with_level(judged: Judged, predictive: Predictive) -> Predictive:
-    """The same with the level of each fold fitted to other users' pairs."""
+    """Logits with the level of each fold fitted to other users' pairs."""
     variance, shift = predictive.variance(judged.variance), np.zeros(len(judged.fold))
     for number in range(FOLDS):
         own, others = judged.fold == number, judged.fold != number

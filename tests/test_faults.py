@@ -111,7 +111,7 @@ def faults(tmp_path_factory: pytest.TempPathFactory) -> Faults:
 
 
 def digest(path: Path) -> str:
-    """What a model answers and knows, by a hash."""
+    """Hash of what a model answers and knows."""
     model = Recommender.load(path, verify=True)
     content = hashlib.sha256(json.dumps([*map(str, model.user_ids()), *map(str, model.item_ids())]).encode())
     content.update(np.ascontiguousarray(model.recommend_table(model.user_ids(), 3)["score"].to_numpy()).data)
@@ -129,7 +129,7 @@ def state(folder: Path) -> dict[str, str]:
 
 
 def check_events(path: Path, printed: str) -> None:
-    """What was acknowledged is so, and the file is sound."""
+    """Check that what was acknowledged is so, and that the file is sound."""
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("pragma integrity_check").fetchone() == ("ok",)
         users = [user for (user,) in connection.execute("select user from events")]

@@ -47,7 +47,7 @@ def matrix(edges: Adjacency) -> sp.csr_matrix:
 
 
 def draws_of(edges: Adjacency, negatives: float, walk: bool) -> tuple[VertexDraws, Sampled]:
-    """What is expected, and what draws."""
+    """The expected links, and those that are drawn."""
     degrees = edges.degrees.astype(float)
     table = vertex_consideration(edges, 500, None) if walk else None
     itself = Known(impossible=Adjacency(np.arange(edges.rows + 1), np.arange(edges.rows, dtype=np.int32)))

@@ -91,7 +91,7 @@ def describe_model(path: PathLike, *, verify: bool | None = None) -> dict[str, A
 
 
 def described_recalibration(model: Model) -> dict[str, Any]:
-    """How p(like) and its interval are corrected."""
+    """Correction of p(like) and its interval, in words and numbers."""
     structure = None if model.structure is None else asdict(model.structure)
     interval = "90 %, by the posterior alone"
     if model.structure is not None:

@@ -128,7 +128,7 @@ def _columns(source: Any, name: str) -> dict[str, Any]:
 
 
 def _is_column(values: Any) -> bool:
-    """Whether these are values one below the other: a list, which may hold lists, or an array of rows."""
+    """True of values one below the other: a list, which may hold lists, or an array of rows."""
     return getattr(values, "ndim", 1) == 1 or (isinstance(values, np.ndarray) and values.ndim == 2)
 
 

@@ -110,7 +110,7 @@ class Known:
         return self._with_lists(lambda pairs: pairs.between(first, last), rules)
 
     def _with_lists(self, change: Callable[[Adjacency], Adjacency], rules: Rules | None) -> Known:
-        """The same with other lists of pairs and other rules."""
+        """A copy with other lists of pairs and other rules."""
         lists = {name: getattr(self, name) for name in LISTS}
         return Known(rules=rules, **{name: None if pairs is None else change(pairs) for name, pairs in lists.items()})
 
@@ -131,7 +131,7 @@ class Known:
         return self._with_lists(lambda pairs: pairs.take(rows), None if self.rules is None else self.rules.take(rows))
 
     def limits(self, items: int) -> Known | None:
-        """What is impossible, alone, also where it is liked; None where nothing is."""
+        """The impossible pairs alone, liked ones among them; None where there are none."""
         if self.impossible is None and self.rules is None:
             return None
         impossible = self.impossible
@@ -144,7 +144,7 @@ class Known:
         return Known(None, impossible, self.rules)
 
     def without_likes(self, likes: Adjacency, items: int) -> Known:
-        """The same of users with these likes: a like is a like whatever else is said of its pair."""
+        """A copy for users with these likes: a like is a like whatever else is said of its pair."""
         if self.impossible is None:
             return self
         return replace(self, impossible=self.impossible.without(likes, items))

@@ -161,7 +161,7 @@ def _users(model: Model, most: int, seed: int) -> NDArray[np.int64]:
 
 
 def _starts(largest: int) -> NDArray[np.int64]:
-    """Where the bins of degrees begin: 1, 5, and half-decades from 10 on, up to the largest degree."""
+    """First degrees of the bins: 1, 5, and half-decades from 10 on, up to the largest degree."""
     halves = [round(10 ** (half / 2)) for half in range(2, 40)]
     return np.array([start for start in (1, 5, *halves) if start <= largest])
 

@@ -126,7 +126,7 @@ class Recalibration:
 
     @property
     def weighting(self) -> str:
-        """How the judged pairs were weighed."""
+        """Weighting of the judged pairs, in words."""
         return EQUAL if self.equal_classes else EACH
 
     def to_dict(self) -> dict[str, Any]:

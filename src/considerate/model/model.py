@@ -205,7 +205,7 @@ class Model:
         return Liking(like_probability(mean, variance, self.recalibration, covariates), low, high)
 
     def covariates_of(self, users: NDArray[np.int64], items: NDArray[np.int64]) -> Covariates | None:
-        """What the recalibration reads of pairs of the model's users, in the shape of the pairs."""
+        """Covariates of the recalibration for pairs of the model's users, in the shape of the pairs."""
         if not self.recalibration.covariates:
             return None
         m, n = np.broadcast_arrays(users, items)
@@ -286,7 +286,7 @@ class Model:
 
     @locked_cached_property
     def passing(self) -> Passing:
-        """How users pass over items that they do not like."""
+        """Chances of users to pass over items that they do not like."""
         return self.fold_in.passing(self.users.whole())
 
     def with_same_items(self, **changes: Any) -> Model:

@@ -177,7 +177,7 @@ def prior_rows(rows: int, posterior: Posterior, side: str, own: Prior = SHARED) 
 
 @dataclass(frozen=True)
 class Passing:
-    """How users pass over items that they do not like."""
+    """Chances of users to pass over items that they do not like."""
 
     temperature: NDArray[np.float64]  # [users] T_m, the scale of the chance to have considered an unliked item
     user_offset: NDArray[np.float32] | None = None  # what the logits of each have beside -log c

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from considerate.data.categories import read_categories
 from considerate.errors import UsageError
+from considerate.inference.hidden.offsets import UNBOUNDED
 from considerate.model.liking import STRUCTURAL, check_interval, like_probability
 from considerate.model.names import check_count, id_list
 from considerate.parameters import FitPlan
@@ -151,7 +152,8 @@ def tilt_term(mean: NDArray[Any], plan: FitPlan, offset: NDArray[Any]) -> NDArra
 
     t log(1 - s), or -t log s where t < 0; s = sigma of the logit that has the offset of its user.
     """
-    a = np.asarray(mean, np.float32) + np.asarray(offset, np.float32)[:, None]
+    bounded = np.where(np.asarray(offset) > 0.5 * UNBOUNDED, plan.offset, offset)  # of who likes all: nothing is drawn
+    a = np.asarray(mean, np.float32) + bounded.astype(np.float32)[:, None]
     return np.asarray(np.float32(-abs(plan.tilt)) * np.logaddexp(np.float32(0.0), a if plan.tilt > 0 else -a))
 
 

@@ -149,7 +149,7 @@ def _divides(starts: NDArray[Any], parts: NDArray[Any], _: Sizes) -> bool:
 
 
 def _utf8(offsets: NDArray[Any], text: NDArray[Any], _: Sizes) -> bool:
-    """Whether the text is UTF-8, and no character is cut in two: 10xxxxxx continues one. A part at a time: a large file
+    """True of text that is UTF-8, with no character cut in two: 10xxxxxx continues one. A part at a time: a large file
     may be nearly all text."""
     decoder = codecs.getincrementaldecoder("utf-8")()
     try:

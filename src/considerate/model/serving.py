@@ -102,7 +102,7 @@ class Ranker:
 
     @property
     def reads_likes(self) -> bool:
-        """Whether the users' likes have a part in their lists."""
+        """True if the users' likes have a part in their lists."""
         options = self.options
         by_likes = bool(self.lift) or options.filter_already_liked_items or self.model.plan.tilt != 0.0
         return by_likes or options.score == "p_like"

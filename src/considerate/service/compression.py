@@ -19,7 +19,7 @@ GZIP = re.compile(rb"gzip(?!\s*;\s*q=0(?:\.0*)?\s*(?:,|$))")  # in Accept-Encodi
 
 
 def asks_gzip(headers: dict[bytes, bytes]) -> bool:
-    """Whether a client takes gzip."""
+    """True of clients that take gzip."""
     return GZIP.search(headers.get(b"accept-encoding", b"")) is not None
 
 

@@ -149,11 +149,11 @@ class EventStore:
 
     @property
     def failing(self) -> bool:
-        """Whether events are not stored now, as far as is known."""
+        """True while events are not stored, as far as is known."""
         return self._failed or self._is_removed()
 
     def _is_removed(self) -> bool:
-        """Whether the file or its log has another name now, or none: what is written to it would be lost."""
+        """True if the file or its log has another name now, or none: what is written to it would be lost."""
         try:
             return _file_of(os.stat(self.path)) != self._file or not os.path.exists(f"{self.path}-wal")
         except OSError:

@@ -102,7 +102,7 @@ class Handlers:
     async def _packed(
         self, call: Call, make: Callable[[Pause], Any], media_type: str = JSON, lane: Lane | None = None
     ) -> Response:
-        """What a thread makes, which is encoded there, too."""
+        """An answer that a thread makes, and encodes too."""
         zipped = asks_gzip(call.headers)
         return await self.threads.in_thread(
             lambda pause: packed_response(make(pause), media_type, {}, zipped, pause), lane

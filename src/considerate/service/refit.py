@@ -298,7 +298,7 @@ def judge(old: Recommender, new: Recommender, after: LikesAfter, kept: Keys, hel
 
 
 def keeps_likes(old: Recommender, new: Recommender, after: LikesAfter, common: Keys) -> bool:
-    """Whether an update ranks the likes that both models have as the old one did: it learned from a few others, and
+    """True if an update ranks the likes that both models have as the old one did: it learned from a few others, and
     must not forget these. The few alone would not show it."""
     users = np.unique(common >> 32)
     users = users[np.unique(np.linspace(0, len(users) - 1, MOST_JUDGED).astype(np.int64))] if len(users) else users
@@ -307,7 +307,7 @@ def keeps_likes(old: Recommender, new: Recommender, after: LikesAfter, common: K
 
 
 def likes_among_first(recommender: Recommender, after: LikesAfter, users: NDArray[np.int64], likes: Keys) -> int:
-    """How many of these likes are among the first items of their users, by liking alone."""
+    """Number of these likes that are among the first items of their users, by liking alone."""
     if not len(users):
         return 0
     model = recommender.model_

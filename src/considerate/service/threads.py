@@ -103,7 +103,7 @@ class Threads:
         self.watching = Lane("looks at the metrics", 1, 16)
 
     def is_overloaded(self) -> bool:
-        """Whether requests wait so long for a thread that others should be sent elsewhere. Batches do not count: they
+        """True if requests wait so long for a thread that others should be sent elsewhere. Batches do not count: they
         hold up nothing else."""
         return self.slow.is_full() or self.slow.waited() > self._timeout / 2
 

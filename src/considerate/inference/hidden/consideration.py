@@ -90,7 +90,7 @@ class Consideration:
         return cls(np.cumsum(np.concatenate(lengths)), items[:end], shares[:end], np.concatenate(rest), weights, mix)
 
     def with_weights(self, weights: NDArray[np.float64], unknown: NDArray[np.int32] | None = None) -> Consideration:
-        """The same rows with another pi, and other items that nobody could have liked."""
+        """A table of the same rows with another pi, and other items that nobody could have liked."""
         return Consideration(self.starts, self.items, self.shares, self.rest, weights, self.mix, unknown)
 
     def with_rows_of(
@@ -189,7 +189,7 @@ class Consideration:
     def log_ratios_of(
         self, liked: Adjacency, users: NDArray[Any], items: NDArray[Any], sharpness: int = 1
     ) -> NDArray[np.float32]:
-        """The same bits for listed pairs alone, of rows of `liked` and items, in any order."""
+        """Lift of listed pairs alone, rows of `liked` and items in any order, with the bits of whole rows."""
         order = np.argsort(users, kind="stable")
         people, first = np.unique(users[order], return_index=True)
         starts, own = np.append(first, len(users)), liked.take(people)

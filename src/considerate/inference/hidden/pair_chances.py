@@ -90,7 +90,7 @@ class PairChances:
         return self.saturation.inclusion.temperatures(liked, blocks, unused, known=closed, wanted=counts)
 
     def _closed(self, liked: Adjacency, limits: Known | None) -> Known | None:
-        """What is impossible, rules written out; None where nothing is."""
+        """The impossible pairs, rules written out; None where there are none."""
         return None if limits is None else Known(None, Adjacency(*self._impossible(limits, liked.rows)))
 
     def _impossible(self, limits: Known, users: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
