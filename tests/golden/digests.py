@@ -3,9 +3,9 @@
     python tests/golden/digests.py plain     fits in this process, and the answers
     python tests/golden/digests.py ray       fits on Ray
 
-prints JSON: instruction set -> fit -> name -> sha256. tests/test_golden.py compares it with release-0.2.json. Of the
-fits in it, those of *sampled* mode with 20 and 64 factors by popularity have had the same bits since 0.1. Of the
-answers, those that explore have changed with 0.3: such lists are made for one user at a time.
+prints JSON: instruction set -> fit -> name -> sha256. tests/test_golden.py compares it with release-0.4.json. In the fits
+of light items nobody runs out of items, and they have had the same bits since 0.2. In the others many users do, and the
+offset of their logits is new with 0.4.
 
 NumPy and OpenBLAS choose their own kernels by the processor; here they are held to AVX2, so that machines agree.
 """
