@@ -6,7 +6,7 @@ JOBS   ?= 2
 SOURCES := $(wildcard src/core/*) CMakeLists.txt pyproject.toml
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-long test-neon fuzz check coverage hooks bench docs wheel clean
+.PHONY: demo test test-long test-neon test-sanitized fuzz check coverage hooks bench docs wheel clean
 
 $(VENV)/.installed: $(SOURCES)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -40,6 +40,10 @@ test-long: check
 # The kernels as ARM machines run them, under emulation (g++-aarch64-linux-gnu, qemu-user).
 test-neon:
 	sh tools/neon/check.sh
+
+# The core under AddressSanitizer and UBSan, then ThreadSanitizer (g++ on Linux). What must be reported is, and nothing else.
+test-sanitized: $(VENV)/.dev
+	sh tools/sanitized/check.sh
 
 # Inputs from an attacker, guided by coverage, for all targets together; exits with an error if anything is found.
 MINUTES ?= 10

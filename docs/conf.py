@@ -23,7 +23,14 @@ version = release = __version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
 root_doc = "docs/index"
-include_patterns = ["docs/**", "*.md", "studies/README.md", "benchmarks/results.md", "examples/README.md"]
+include_patterns = [
+    "docs/**",
+    "*.md",
+    "studies/README.md",
+    "benchmarks/results.md",
+    "examples/README.md",
+    "attacks/README.md",
+]
 exclude_patterns = ["README.md", "build", "dist", ".*", "**/__pycache__"]
 
 source_suffix = {".md": "markdown"}
