@@ -3,7 +3,7 @@
     python tests/golden/digests.py plain     fits in this process, and the answers
     python tests/golden/digests.py ray       fits on Ray
 
-prints JSON: instruction set -> fit -> name -> sha256. tests/test_golden.py compares it with release-0.4.json. In the fits
+prints JSON: instruction set -> fit -> name -> sha256. tests/test_golden.py compares it with release-0.4.json. In fits
 of light items nobody runs out of items, and they have had the same bits since 0.2. In the others many users do, and the
 offset of their logits is new with 0.4.
 
