@@ -82,6 +82,15 @@ def wait_until(page: Any, expression: str) -> None:
     pytest.fail(f"{expression} was not true in time")
 
 
+def wait_until_listed(page: Any, items: list[str]) -> None:
+    """Until the list has these items, which the page may draw in its next frame."""
+    for _ in range(PATIENCE // 20):
+        if listed(page) == items:
+            return
+        page.wait_for_timeout(20)
+    assert listed(page) == items
+
+
 def expected(client: Client, likes: list[str], **knobs: float) -> list[str]:
     answer = client.post("/v1/recommendations", json={"likes": likes, "n": COUNT, **knobs}).json()
     return [item["item"] for item in answer["items"]]
@@ -266,7 +275,7 @@ def test_by_keyboard_alone(opened: Any, client: Client) -> None:
     while page.evaluate("document.activeElement.id") != "popularity":
         page.keyboard.press("Tab")
     page.keyboard.press("End")
-    assert listed(page) == expected(client, ["i7"], popularity=1.5)
+    wait_until_listed(page, expected(client, ["i7"], popularity=1.5))
     while "title" not in page.evaluate("document.activeElement.className"):
         page.keyboard.press("Tab")
     page.keyboard.press("Enter")

@@ -17,7 +17,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -34,6 +34,7 @@ KINDS = ("like", "unlike", "considered")
 LIKE, UNLIKE, CONSIDERED = range(3)  # their numbers
 MOST_TOGETHER = 256  # requests in one commit
 BUSY_SECONDS = 5.0  # that a writer waits for another process
+PUT_AWAY = 4  # attempts to delete the log at the end
 MOST_READ = 100_000  # of one user's events, the latest, that count
 SCHEMA = """
 create table if not exists about (name text primary key, value blob not null) without rowid;
@@ -295,8 +296,20 @@ class EventStore:
         """Store what waits, and end."""
         self._queue.put(None)
         self._thread.join()
+        removed = self._is_removed()
         for connection in self._open:
             connection.close()
+        if not removed:
+            self._put_away_log()
+
+    def _put_away_log(self) -> None:
+        """Let SQLite delete its log where two processes closed the file at one moment, each as if not the last."""
+        for attempt in range(PUT_AWAY):
+            if not os.path.exists(f"{self.path}-wal"):
+                return
+            time.sleep(0.02 * attempt * (1.0 + os.getpid() % 7))  # another while for each process
+            with suppress(sqlite3.Error), closing(sqlite3.connect(self.path, timeout=BUSY_SECONDS)) as connection:
+                connection.execute("select count(*) from about").fetchone()
 
     def _write_all(self) -> None:
         connection, ended = self._connect(), False
