@@ -85,6 +85,40 @@ def imported_rooms(package: Path, path: Path, module: ast.Module | None = None) 
     return {name.split(".")[1] for name in names if name.startswith("considerate.")}
 
 
+def file_imports(tree: Tree) -> dict[str, set[str]]:
+    """Module -> the modules of the package that it imports, for types only or late ones included."""
+    modules = {".".join(path.relative_to(tree.package.parent).with_suffix("").parts): path for path in tree.modules()}
+    modules = {name.removesuffix(".__init__"): path for name, path in modules.items()}
+    found = {}
+    for name, path in modules.items():
+        inside = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
+        imported: set[str] = set()
+        for node in ast.walk(tree.modules()[path]):
+            if isinstance(node, ast.Import):
+                imported |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                base = inside[: len(inside) - node.level + 1] if node.level else []
+                source = ".".join(base + ([node.module] if node.module else []))
+                full = [f"{source}.{alias.name}" for alias in node.names]
+                imported |= {one if one in modules else source for one in full}
+        found[name] = imported & modules.keys() - {name}
+    return found
+
+
+def cyclic(imports: dict[str, set[str]]) -> set[str]:
+    """Modules that import themselves over others."""
+
+    def reached(start: str) -> set[str]:
+        seen, waiting = set[str](), list(imports[start])
+        while waiting:
+            if (name := waiting.pop()) not in seen:
+                seen.add(name)
+                waiting += imports[name]
+        return seen
+
+    return {name for name in imports if name in reached(name)}
+
+
 def levels(imports: dict[str, set[str]]) -> int:
     """Rooms on the longest chain of imports; 0 where there is a circle."""
 
@@ -203,6 +237,7 @@ def measure(tree: Tree) -> dict[str, str]:
         "rooms": f"{len(imports)}",
         "imports between rooms": f"{sum(map(len, imports.values()))}",
         "levels": f"{levels(imports) or 'a circle'}",
+        "files in a cycle of imports": f"{len(cyclic(file_imports(tree)))}",
         **{
             f"frames from the shell to the kernel, {name}": f"{max(map(len, frames[name].values()))}"
             if frames

@@ -13,7 +13,7 @@ from typing import Any
 
 from considerate.data.graph import ITEMS, MOST_ITEM_BLOCKS, USERS, GraphOutline, block_ends, part_ranges
 from considerate.distributed.assignment import Parts, assign_parts, merge_rounds, sent_nodes, tree_nodes
-from considerate.distributed.backends.base import BackendSession
+from considerate.distributed.options import BackendSession
 from considerate.errors import MemoryLimitError
 from considerate.fitting.session import closed_form_groups
 from considerate.inference.hidden.consideration import BLOCK_STEPS, ENTRIES_A_LIKE, MOST_LIKES, ROOM

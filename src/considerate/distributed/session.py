@@ -37,11 +37,11 @@ from considerate.data.known_tables import KnownTables
 from considerate.data.read import open_parquet_likes, read_likes
 from considerate.data.sources import open_input
 from considerate.data.vocabulary import Vocabulary
-from considerate.distributed.backends.base import BackendSession, PartitionedBackend
 from considerate.distributed.disk_division import DiskDivision
 from considerate.distributed.division import Division, plan_division
 from considerate.distributed.exchange import DividedData, from_interactions, read_divided
 from considerate.distributed.messages import PartitionSetup
+from considerate.distributed.options import BackendSession, DivisionOptions
 from considerate.distributed.partitions import Partition, make_partition
 from considerate.distributed.pools import PerPart, WorkerPool
 from considerate.distributed.runners import (
@@ -74,7 +74,7 @@ UNFINISHED = ".considerate-"  # and of a file that is being written, or was when
 
 
 @contextmanager
-def start_session(backend: PartitionedBackend, request: FitRequest) -> Iterator[PartitionedSession]:
+def start_session(backend: DivisionOptions, request: FitRequest) -> Iterator[PartitionedSession]:
     """Read and partition the data where the backend runs; what the backend took is freed at the end."""
     check_request(backend, request)
     folder, temporary = room_for_shards(request.model_folder)
@@ -89,7 +89,7 @@ def start_session(backend: PartitionedBackend, request: FitRequest) -> Iterator[
         yield session
 
 
-def check_request(backend: PartitionedBackend, request: FitRequest) -> None:
+def check_request(backend: DivisionOptions, request: FitRequest) -> None:
     """UsageError where a fit cannot be partitioned as it is asked for."""
     plan = request.plan
     if plan.tuned:
@@ -203,7 +203,7 @@ def check_seen(folder: str, pool: WorkerPool) -> None:
 class PartitionedSession(FitSession):
     """A fit whose rows of one side live with the parts of a pool. Its model is written when it ends."""
 
-    def __init__(self, backend: PartitionedBackend, request: FitRequest, folder: str, stack: ExitStack) -> None:
+    def __init__(self, backend: DivisionOptions, request: FitRequest, folder: str, stack: ExitStack) -> None:
         self.backend, self.request, self.folder, self._stack = backend, request, folder, stack
         self.written = False  # whether there is a model
         self.division: Division

@@ -15,13 +15,12 @@ import socket
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Protocol
 
 import ray
 from ray._private import worker
 from ray.util import placement_group, placement_group_table, remove_placement_group
 
-from considerate.distributed.backends.ray import RayBackend
 from considerate.distributed.division import count_of
 from considerate.distributed.ray.guard import CrashGuard
 from considerate.distributed.ray.pool import RayPool
@@ -39,12 +38,27 @@ KNOCK = 10.0  # seconds
 LOOPBACK = "127.0.0.2"  # Ray replaces 127.0.0.1 by an address that others can reach
 
 
+class RayOptions(Protocol):
+    """Options that a session reads, see backends.ray.RayBackend."""
+
+    @property
+    def address(self) -> str | None: ...
+    @property
+    def workers(self) -> int | None: ...
+    @property
+    def threads(self) -> int | None: ...
+    @property
+    def max_restarts(self) -> int: ...
+    @property
+    def patience(self) -> float: ...
+
+
 class RaySession(ClosedAtEnd):
-    """A Ray in use, see base.BackendSession. Closing it frees the workers; a Ray started here is stopped."""
+    """A Ray in use, see options.BackendSession. Closing it frees the workers, and stops a Ray that was started here."""
 
     out_of_core = False
 
-    def __init__(self, options: RayBackend) -> None:
+    def __init__(self, options: RayOptions) -> None:
         self.options = options
         self.started = self.joined = False
         self._pools: list[Any] = []

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from considerate.data.graph import USERS, GraphOutline, Range, Run, ranges, run_serially
-from considerate.distributed.backends.base import PartitionedBackend
 from considerate.distributed.division import WALK_ENTRY
 from considerate.distributed.likers import Likers, item_ranges
 from considerate.distributed.messages import PartitionSetup, merge_replies
+from considerate.distributed.options import DivisionOptions
 from considerate.distributed.pools import WorkerPool
 from considerate.distributed.runners.base import PartitionedRunner
 from considerate.distributed.runners.by_items import ByItemsRunner
@@ -34,12 +34,12 @@ def make_runner(
     setup: PartitionSetup,
     weights: NDArray[np.float64],
     pool: WorkerPool,
-    options: PartitionedBackend | None = None,
+    options: DivisionOptions | None = None,
     run: Run[Any, Any] = run_serially,
     consideration: Consideration | None = None,
 ) -> PartitionedRunner:
     """The runner over a pool of `make_partition(part, setup)`. weights: pi; run: maps the rows of the head."""
-    options = options or PartitionedBackend()
+    options = options or DivisionOptions()
     kind: type[PartitionedRunner] = ByUsersRunner if setup.resident == USERS else ByItemsRunner
     if options.inner_sweeps > 1:
         kind = InnerSweepsRunner

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from considerate.data.graph import GraphOutline, Run, run_serially
-from considerate.distributed.backends.base import PartitionedBackend
 from considerate.distributed.messages import PartitionSetup, Reply, merge_replies
+from considerate.distributed.options import DivisionOptions
 from considerate.distributed.pools import WorkerPool
 from considerate.errors import DivergedError
 from considerate.fitting.session import closed_form_groups
@@ -46,7 +46,7 @@ class PartitionedRunner:
         setup: PartitionSetup,
         weights: NDArray[np.float64],
         pool: WorkerPool,
-        options: PartitionedBackend,
+        options: DivisionOptions,
         run: Run[Any, Any] = run_serially,
         consideration: Consideration | None = None,
     ) -> None:
