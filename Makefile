@@ -24,10 +24,10 @@ demo: $(VENV)/.installed
 check: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/clang-format --dry-run --Werror $(wildcard src/core/*.?pp) tests/faults/failing.c
+	$(BIN)/clang-format --dry-run --Werror $(wildcard src/core/*.?pp) tests/storage/faults/failing.c
 	$(BIN)/codespell
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -q tests/test_architecture.py
+	$(BIN)/python -m pytest -q tests/house/test_architecture.py
 
 # JOBS processes share the tests; all tests on Ray run in one of them.
 test: check

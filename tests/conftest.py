@@ -1,4 +1,4 @@
-"""Fixtures and settings for all tests. How much of a randomised suite runs: tests/randomised.py."""
+"""Fixtures and settings for all tests. How much of a randomised suite runs: tests/helpers/randomised.py."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ import pytest
 
 from considerate.kernels import compiled
 
-pytest_plugins = ["browsers", "servers", "study_fixtures"]  # browser; s3_bucket, postgres; one study
+# browser; s3_bucket, postgres; one study
+pytest_plugins = ["tests.helpers.browsers", "tests.helpers.servers", "tests.helpers.study_fixtures"]
 GROUPS = {  # files that share what one process makes once
     **dict.fromkeys(("test_page", "test_page_browser", "test_captions", "test_figures"), "figures"),
     **dict.fromkeys(("test_study", "test_study_stages", "test_study_truth", "test_study_report"), "study"),

@@ -1,5 +1,5 @@
 // Random bipartite graphs with given degrees (section 2 of the paper) and popularity draws without replacement.
-// The specification, function by function, is tests/simulate_reference.py.
+// The specification, function by function, is tests/helpers/simulate_reference.py.
 #pragma once
 #include <algorithm>
 #include <cmath>

@@ -3,8 +3,8 @@
     python tests/golden/digests.py plain     fits in this process, and the answers
     python tests/golden/digests.py ray       fits on Ray
 
-prints JSON: instruction set -> fit -> name -> sha256. tests/test_golden.py compares it with release-0.4.json. In fits
-of light items nobody runs out of items, and they have had the same bits since 0.2. In the others many users do, and the
+prints JSON: instruction set -> fit -> name -> sha256. test_golden.py compares it with release-0.4.json. In fits of
+light items nobody runs out of items, and they have had the same bits since 0.2. In the others many users do, and the
 offset of their logits is new with 0.4.
 
 NumPy and OpenBLAS choose their own kernels by the processor; here they are held to AVX2, so that machines agree.

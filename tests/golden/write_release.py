@@ -25,7 +25,7 @@ TITLES = pa.table({"item": [f"i{n}" for n in range(12)], "title": [f"Title {n}" 
 
 
 def likes() -> pa.Table:
-    """tests/likes.py, planted(30, 12), by ids."""
+    """tests/helpers/likes.py, planted(30, 12), by ids."""
     random = np.random.default_rng(0)
     same = np.arange(30)[:, None] % 2 == np.arange(12)[None, :] % 2
     users, items = np.nonzero(random.random((30, 12)) < np.where(same, 0.5, 0.03))

@@ -77,8 +77,8 @@ reported() { # name of the build, planted fault, what the report must say
   rm -f "$out/report-$1".*
 }
 
-tests() { # names of files in tests/, without their .py
-  for name in "$@"; do printf 'tests/%s.py ' "$name"; done
+tests() { # names of files below tests/, without their .py
+  for name in "$@"; do find tests -name "$name.py"; done
 }
 
 address() {
@@ -91,7 +91,7 @@ address() {
     timed "tests of kernels, $CONSIDERATE_SET" under address -m pytest -q -p instruction_set $(tests $KERNELS)
   done
   timed "tests of model files" under address -m pytest -q -k "not shard_in_memory" $(tests $FILES)
-  timed "fits on Ray" under address -m pytest -q tests/test_ray_fits.py
+  timed "fits on Ray" under address -m pytest -q tests/distributed/test_ray_fits.py
   timed "tests of the service" under address -m pytest -q -k "not a_page and not the_page" $(tests $SERVICE)
 }
 
