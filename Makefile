@@ -27,7 +27,7 @@ check: $(VENV)/.dev
 	$(BIN)/clang-format --dry-run --Werror $(wildcard src/core/*.?pp) tests/storage/faults/failing.c
 	$(BIN)/codespell
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -q tests/house/test_architecture.py
+	$(BIN)/python -m pytest -q tests/house/test_architecture.py tests/house/test_english.py
 
 # JOBS processes share the tests; all tests on Ray run in one of them.
 test: check
