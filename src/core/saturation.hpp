@@ -43,7 +43,7 @@ inline double solve_temperature(const SaturationTable& table, const double* weig
   if (target <= 0) return least;
   if (target >= available * (1 - 1e-9)) return most;
   double temperature = std::clamp(target / std::max(mass, least), least, most);
-  for (int round = 0; round < 100; ++round) {
+  for (int round = 0; round < 1000; ++round) {  // a few; from far above T is halved in each
     double value, slope;
     table.at(temperature, value, slope);
     for (std::int64_t e = 0; e < degree; ++e) {

@@ -262,6 +262,7 @@ class Solver {
     // idle lanes repeat the first row: they are taken out of the products
     const i8 live = i8{0, 1, 2, 3, 4, 5, 6, 7} < lane_;
     for (std::int64_t k = 0; k < KP; k += 8) {
+      const d4 before[2] = {products_[0], products_[1]};
       v8 mean[8], variance[8];
       for (std::int64_t c = 0; c < 8; ++c) {
         const bool real = k + c < K;
@@ -284,10 +285,15 @@ class Solver {
       // one logarithm for many factors, before their product leaves what a double holds
       for (int lane = 0; lane < 8; ++lane) {
         const double product = products_[lane / 4][lane % 4];
-        if (!(product > 1e-150 && product < 1e150)) {
+        if (product > 1e-150 && product < 1e150) continue;
+        if (product > 1e-300 && product < 1e300) {
           out_.moments[1] += std::log(product);
-          products_[lane / 4][lane % 4] = 1;
+        } else {  // the last factors are so small or large that their product has left it
+          out_.moments[1] += std::log(before[lane / 4][lane % 4]);
+          for (std::int64_t c = 0; c < least(8, K - k); ++c)
+            out_.moments[1] += std::log(static_cast<double>(variance[c][lane]));
         }
+        products_[lane / 4][lane % 4] = 1;
       }
       transpose8(mean);
       transpose8(variance);

@@ -49,6 +49,14 @@ def test_temperatures_equal_the_reference(graph, negatives, error):  # 1e-7: bel
             assert (1 - np.exp(-found[user] * weights[weights > 0]) > 0.999).all()
 
 
+def test_temperatures_of_who_likes_nearly_all_of_the_mass():
+    """What is left of pi is below rounding of its sum, so the first guess is as high as can be."""
+    weights = np.array([1e100, 1e100, *np.geomspace(1e-60, 1.0, 20)])
+    likes = Graph.from_pairs(np.zeros(2, np.int32), np.arange(2, dtype=np.int32), 1, len(weights))
+    found = Saturation(weights).inclusion.temperatures(likes.by_user, likes.user_blocks, 3.5, run_serially)
+    assert found[0] == pytest.approx(naive_draws.temperature(weights, [0, 1], 7.0), rel=1e-5)
+
+
 @pytest.mark.parametrize("kept", [True, False])
 def test_tables_of_groups_are_sums_over_their_items(monkeypatch, kept):
     if not kept:

@@ -325,6 +325,21 @@ def test_sums_over_1e5_edges_keep_float32s_accuracy(name):
 
 
 @every_instruction_set
+@pytest.mark.parametrize("weights", [(1e14, 1e29), (1e29, 1e14)])
+def test_the_logarithm_of_variances_whose_product_is_not_a_double(name, weights):
+    """Eight rows of variances of about 1e-15, eight of 1e-30: a product of sixteen factors is 0 in float64."""
+    case = random_case(6, 16, 40, 8, True, True, PassConstants(0.0, 1.0, 1.0, 1.0, 1.0), 1.0)
+    starts, items = np.arange(0, 641, 40), np.tile(np.arange(40, dtype=np.int32), 16)
+    everything = Adjacency(starts, items, np.repeat(np.array(weights, np.float32), 320))
+    kernel_pass = side_pass(case.own, case.other, everything, Terms(), case.step, own_is_user=True)
+    out = case.own.empty_like()
+    with instruction_set(name):
+        _, bad, moments = compiled.update_rows(kernel_pass, 0, 16, *out.arrays())
+    assert bad == -1
+    assert moments == pytest.approx(list(vars(Moments.of(out)).values()), rel=1e-6)
+
+
+@every_instruction_set
 def test_rows_that_are_not_finite_are_named(name):
     case = random_case(3, 20, 9, 4, True, True, PassConstants(0.0, 1.0, 1.0, 1.0, 1.0), 0.7)
     case.own.rows[13, 1] = np.nan
