@@ -10,7 +10,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-NAMES = ["container", "model", "checkpoint", "where", "csv", "features", "impossible", "events-body", "events-file"]
+NAMES = [
+    *("container", "model", "checkpoint", "where", "csv", "features", "impossible", "events-body", "events-file"),
+    "kernels",
+]
 
 
 def main() -> int:

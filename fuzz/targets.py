@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from fuzz import bodies, files, rules, tables
+from fuzz import bodies, files, kernels, rules, tables
 
 ALL = {
     target.name: target
     for target in (
         *(files.CONTAINER, files.MODEL, files.CHECKPOINT, rules.TARGET, tables.CSV, tables.FEATURES),
-        *(tables.IMPOSSIBLE, bodies.TARGET, files.EVENTS_FILE),
+        *(tables.IMPOSSIBLE, bodies.TARGET, files.EVENTS_FILE, kernels.TARGET),
     )
 }
