@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from considerate.errors import DataError, UsageError
 from considerate.evaluation.bootstrap import Stratum, strata
+from considerate.kernels.arrays import add_in_order
 from considerate.model.liking import INTERVAL, sigmoid
 from considerate.model.reliability import EACH, EQUAL, LikeReliability, ReliabilityBin
 
@@ -197,7 +198,8 @@ def recovery(
         rmse=float(np.sqrt(np.mean((true_logit - logit) ** 2))),
         spread=float(true_logit.std()),
         coverage=float(np.mean(np.abs(true_logit - logit) <= INTERVAL * deviation)),
-        calibration_error=sum(bin.pairs * abs(bin.predicted - bin.true) for bin in bins) / max(1, len(true_logit)),
+        calibration_error=add_in_order(bin.pairs * abs(bin.predicted - bin.true) for bin in bins)
+        / max(1, len(true_logit)),
         bins=bins,
     )
 

@@ -44,6 +44,7 @@ from considerate.errors import ConsiderateError, DataError, UsageError
 from considerate.evaluation.calibration import check_judged, class_weights, reliability_bins
 from considerate.evaluation.split import is_among, pair_keys, rows_in
 from considerate.inference.posterior import Side
+from considerate.kernels.arrays import add_in_order
 from considerate.model.covariates import known_of_pairs
 from considerate.model.liking import (
     LEAST_SLOPE,
@@ -357,14 +358,14 @@ def structural_variance(judged: JudgedPairs, found: Recalibration) -> Structural
     groups = {"user": Group.of(judged, 0), "item": Group.of(judged, 1)}
     values = {name: getattr(STRUCTURE, name) for name in groups}
     for _ in range(ROUNDS):
-        before, v = values, noise / np.sqrt(1.0 + (np.pi / 8.0) * (posterior + sum(values.values())))
+        before, v = values, noise / np.sqrt(1.0 + (np.pi / 8.0) * (posterior + add_in_order(values.values())))
         values = {
             name: _shrunk(*_component(judged.liked - p, v, noise, group, scale, before[name]), getattr(STRUCTURE, name))
             for name, group in groups.items()
         }
         if max(abs(values[name] - before[name]) for name in values) < 1e-4:
             break
-    return StructuralVariance(**values, pair=max(0.0, STRUCTURE.total - sum(values.values())))
+    return StructuralVariance(**values, pair=max(0.0, STRUCTURE.total - add_in_order(values.values())))
 
 
 @dataclass(frozen=True)

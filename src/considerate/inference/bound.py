@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from considerate.inference.posterior import Gamma
 from considerate.inference.prior import SHARED, Prior
 from considerate.inference.updates import Moments
+from considerate.kernels.arrays import add_in_order
 
 if TYPE_CHECKING:
     from considerate.inference.features import FeatureWeights
@@ -84,4 +85,4 @@ def weights_terms(weights: FeatureWeights | None) -> tuple[float, float]:
     if weights is None:
         return 0.0, 0.0
     terms = [gaussian_term(one.mean.size, one.square, one.log_variance, one.tau) for one in weights.parts]
-    return terms[0], sum(terms[1:])
+    return terms[0], add_in_order(terms[1:])

@@ -26,7 +26,7 @@ from considerate.inference.sweep import InMemory, ItemsPass, State, Sweep, bound
 from considerate.inference.updates import Moments, RowClasses, SideUpdate
 from considerate.inference.wishart import NormalWishart, messages
 from considerate.kernels import compiled
-from considerate.kernels.arrays import Spare
+from considerate.kernels.arrays import Spare, add_in_order
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class FullInMemory(InMemory):
         if q.hyperpriors is None:
             return bound
         users, items = q.hyperpriors
-        gammas = sum(
+        gammas = add_in_order(
             gamma_term(tau, self.settings.prior_shape, self.settings.prior_rate) for tau in (taus.user, taus.item)
         )
         return replace(
@@ -124,7 +124,7 @@ class FullInMemory(InMemory):
         def edges(block: Range) -> float:
             return compiled.update_full_rows(kernel_pass, *block)[0]
 
-        total = sum(self.backend.map(edges, ranges(self.graph.user_blocks)))
+        total = add_in_order(self.backend.map(edges, ranges(self.graph.user_blocks)))
         return self.with_hyperpriors(bound_of(state, total, self.settings), state)
 
 
@@ -160,4 +160,4 @@ def update_full_side(kernel_pass: compiled.FullPass, own: Side, blocks: Any, run
     steps = run(update, ranges(blocks))
     bad = [row for _, row, _ in steps if row >= 0]
     moments = Moments.total([moments for _, _, moments in steps])
-    return SideUpdate(new, moments, sum(bound for bound, _, _ in steps), min(bad, default=-1))
+    return SideUpdate(new, moments, add_in_order(bound for bound, _, _ in steps), min(bad, default=-1))

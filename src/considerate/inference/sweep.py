@@ -35,7 +35,7 @@ from considerate.inference.updates import (
     update_side,
 )
 from considerate.kernels import compiled
-from considerate.kernels.arrays import Spare
+from considerate.kernels.arrays import Spare, add_in_order
 from considerate.kernels.threads import Backend
 from considerate.parameters import FitPlan
 
@@ -169,7 +169,7 @@ def bound_of(
     gammas = [gamma for gamma in (taus.user, taus.item, taus.user_bias, taus.item_bias) if gamma is not None]
     weights = [one for one in (q.user_weights, q.item_weights) if one is not None]
     gammas += [part.tau for one in weights for part in one.parts]
-    precisions = sum(gamma_term(gamma, settings.prior_shape, settings.prior_rate) for gamma in gammas)
+    precisions = add_in_order(gamma_term(gamma, settings.prior_shape, settings.prior_rate) for gamma in gammas)
     (users_A, user_beta), (items_A, item_beta) = weights_terms(q.user_weights), weights_terms(q.item_weights)
     sides = users + users_A, items + items_A, user_biases + user_beta, item_biases + item_beta
     return Bound(edges, *sides, precisions)
@@ -322,7 +322,7 @@ class InMemory:
         def edges(block: Range) -> float:
             return compiled.edge_bound(kernel_pass, *block)
 
-        total = sum(self.backend.map(edges, ranges(self.graph.user_blocks)))
+        total = add_in_order(self.backend.map(edges, ranges(self.graph.user_blocks)))
         return bound_of(state, total, self.settings, priors=self.priors)
 
 

@@ -24,7 +24,7 @@ from considerate.inference.posterior import Gamma, Side
 from considerate.inference.prior import SHARED, Prior
 from considerate.inference.sums import CoordinateBlock, EdgeSums, edge_sums, fill_sums
 from considerate.kernels import compiled
-from considerate.kernels.arrays import Spare
+from considerate.kernels.arrays import Spare, add_in_order
 
 if TYPE_CHECKING:
     from considerate.inference.features import FeatureWeights
@@ -182,7 +182,7 @@ def update_side(
     steps = run(update, ranges(blocks))
     bad = [row for _, row, _ in steps if row >= 0]
     moments = Moments.total([moments for _, _, moments in steps])
-    return SideUpdate(new, moments, sum(bound for bound, _, _ in steps), min(bad, default=-1))
+    return SideUpdate(new, moments, add_in_order(bound for bound, _, _ in steps), min(bad, default=-1))
 
 
 @dataclass(frozen=True)

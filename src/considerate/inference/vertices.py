@@ -31,6 +31,7 @@ from considerate.inference.sums import PassConstants, side_pass
 from considerate.inference.sweep import BIAS_VARIANCE, State, Sweep, check_bound, check_rows
 from considerate.inference.updates import Moments, Step, update_precision
 from considerate.kernels import compiled
+from considerate.kernels.arrays import add_in_order
 from considerate.kernels.threads import Backend
 from considerate.parameters import FitPlan
 
@@ -188,10 +189,10 @@ class VertexSweeps:
         def edge_bound(block: Range) -> float:
             return compiled.edge_bound(kernel_pass, *block)
 
-        edges = sum(self.backend.map(edge_bound, ranges(self.graph.user_blocks)))
+        edges = add_in_order(self.backend.map(edge_bound, ranges(self.graph.user_blocks)))
         vectors, biases = side_terms((len(q.items), q.factors), state.item_moments, *_taus(q))
         prior = self.settings.prior_shape, self.settings.prior_rate
-        return Bound(edges, 0.0, vectors, 0.0, biases, sum(gamma_term(gamma, *prior) for gamma in _taus(q)))
+        return Bound(edges, 0.0, vectors, 0.0, biases, add_in_order(gamma_term(gamma, *prior) for gamma in _taus(q)))
 
 
 def _taus(q: Posterior) -> tuple[Gamma, Gamma]:

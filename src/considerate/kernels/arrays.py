@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import threading
 import weakref
+from collections.abc import Iterable
 from typing import Any, Self
 
 import numpy as np
@@ -27,6 +28,14 @@ def empty(shape: tuple[int, ...], dtype: Any, spare: Spare | None = None) -> NDA
     start = -memory.ctypes.data % LINE
     array: NDArray[Any] = memory[start : start + size].view(dtype).reshape(shape)
     return array
+
+
+def add_in_order(values: Iterable[float]) -> float:
+    """Add numbers from left to right. Python's sum() rounds in another way since 3.12, so bits would depend on it."""
+    total = 0.0
+    for value in values:
+        total += value
+    return total
 
 
 def added(mine: NDArray[Any], other: NDArray[Any]) -> NDArray[Any]:

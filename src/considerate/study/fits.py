@@ -299,8 +299,7 @@ def trace_ours(ranking: Ranking, valid: HeldOut, settings: Settings, compute: Co
         ranks = held_ranks(ranking.scorer(model), valid, compute.run)
         about = {"sweep": sweep, "taus": model.posterior.precisions.means(), "spread": model.posterior.prior_spread()}
         rows.append(about | _quality(ranks, seconds))
-    bounds = [float(sum(terms.values())) for terms in recommender.model_.bounds]
-    return _columns(rows) | {"bound": bounds[1:]}  # the first is of the start
+    return _columns(rows) | {"bound": recommender.bound_[1:].tolist()}  # the first is of the start
 
 
 def trace_peer(peer: Peer, valid: HeldOut, settings: Settings, compute: Compute) -> dict[str, Any]:

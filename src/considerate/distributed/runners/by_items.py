@@ -22,6 +22,7 @@ from considerate.inference.sums import EdgeSums, PassConstants, side_pass
 from considerate.inference.sweep import State, Sweep, check_rows, initial_items, initial_side
 from considerate.inference.updates import Moments, RowClasses, SideSolver, SideUpdate
 from considerate.kernels import compiled
+from considerate.kernels.arrays import add_in_order
 
 NONE = np.empty(0, np.int32)
 
@@ -68,7 +69,7 @@ class ByItemsRunner(PartitionedRunner):
         blocks = up.in_order().tolist()
         swept = self._end(state, users, self._residents(blocks, state), bound)
         if ask is not None:
-            self._ahead = Ahead(swept.state, up.root(), sum(block[0] for block in blocks))
+            self._ahead = Ahead(swept.state, up.root(), add_in_order(block[0] for block in blocks))
         return swept
 
     def _step_users(self, state: State, epsilon: float) -> tuple[SideUpdate, float, Shares | None]:
@@ -93,7 +94,7 @@ class ByItemsRunner(PartitionedRunner):
             if ahead is None:
                 down = self.pool.share(Broadcast(number, users, 1.0, 1.0, 1.0))
                 up = self._call("sums", down, ask, given)
-                ahead = Ahead(state, up.root(), sum(up.in_order()[:, 0].tolist()))
+                ahead = Ahead(state, up.root(), add_in_order(up.in_order()[:, 0].tolist()))
             assert ahead.sums.edges is not None
             return ahead.sums.edges, ahead.edge_bound, None
         if block == 0 and self.grouping.moves(number):
@@ -108,7 +109,7 @@ class ByItemsRunner(PartitionedRunner):
         up = self._call("sums", down, ask, given)
         edges = up.root().edges
         assert edges is not None
-        return edges.take_in(closed), sum(up.in_order()[:, 0].tolist()) + bound, shares
+        return edges.take_in(closed), add_in_order(up.in_order()[:, 0].tolist()) + bound, shares
 
     def _closed_sums(self, root: Sums, users: Side, block: int, stepped: Side | None) -> tuple[EdgeSums, float, Shares]:
         """Expected mode: what the groups add to the users' sums and to the bound; alpha and l are made by it."""
@@ -126,7 +127,7 @@ class ByItemsRunner(PartitionedRunner):
             into = sums.rows(*rows).arrays()
             return compiled.sum_rows(kernel_pass, np.arange(*rows, dtype=np.int32), 0, 0, True, *into, block, *out)
 
-        return sums, sum(self.run(some, ranges(self.outline.user_blocks))), shares
+        return sums, add_in_order(self.run(some, ranges(self.outline.user_blocks))), shares
 
     def _closed(self, shares: Shares | None = None, stepped: Side | None = None) -> ClosedForm | None:
         """Expected mode: what the items read; with the sums over users where these are stepped."""

@@ -37,6 +37,7 @@ from considerate.inference.sweep import (
 )
 from considerate.inference.updates import Moments, SideSolver, SideUpdate
 from considerate.kernels import compiled
+from considerate.kernels.arrays import add_in_order
 
 
 @dataclass
@@ -110,7 +111,7 @@ class ByUsersRunner(PartitionedRunner):
         """L_xi of a state, on the H of the sweep that would come next."""
         self._go_back(state)
         up = self._call("bound", self.pool.share(self._down(state, 1.0)))
-        return self._bound(state, sum(up.in_order()[:, 0].tolist()))
+        return self._bound(state, add_in_order(up.in_order()[:, 0].tolist()))
 
     def _down(self, state: State, epsilon: float) -> Broadcast:
         q, number = state.posterior, state.sweep + 1
@@ -131,7 +132,7 @@ class ByUsersRunner(PartitionedRunner):
         if self.user_features is not None:
             self.user_features.known = state.sweep + 1, up.root().features
         blocks = up.in_order().tolist()
-        bound = self._bound(state, sum(block[0] for block in blocks))
+        bound = self._bound(state, add_in_order(block[0] for block in blocks))
         users = self._residents(blocks, state)
         prior = self.features.priors(q, self.run).items
         step = self._items_step(state, down, up.root().users, prior)
@@ -166,7 +167,7 @@ class InnerSweepsRunner(ByUsersRunner):
     def _sweep(self, state: State) -> Sweep:
         down = self._down(state, self._epsilon(state))
         up = self._call("messages", self.pool.share(down), changes=True)
-        bound = self._bound(state, sum(up.in_order()[:, 0].tolist()))
+        bound = self._bound(state, add_in_order(up.in_order()[:, 0].tolist()))
         visit = self._one_at_a_time if self.options.inner == "one" else self._together
         items, blocks, bad_item = visit(state, down, up.root())
         users = self._residents(blocks, state)

@@ -21,6 +21,7 @@ from considerate.data.graph import Adjacency, Range, ranges, run_serially
 from considerate.data.known import Known
 from considerate.inference.hidden.pair_chances import PairChances
 from considerate.kernels import compiled
+from considerate.kernels.arrays import add_in_order
 
 Floats = NDArray[np.float64]
 
@@ -83,7 +84,7 @@ class VertexDraws:
         sample = self._take(which)
         width = max(1, AT_ONCE // len(which))
         blocks = ranges(np.append(np.arange(0, vertices, width), vertices))
-        return float(sum(run(lambda block: float(self._repeats(sample, which, block) @ weights), blocks)))
+        return float(add_in_order(run(lambda block: float(self._repeats(sample, which, block) @ weights), blocks)))
 
     def _repeats(self, sample: VertexDraws, which: NDArray[np.int64], block: Range) -> Floats:
         """Sum of w_mn w_nm over a block of vertices n, for each vertex m of a sample."""
