@@ -17,15 +17,14 @@ from considerate.evaluation.ranks import held_ranks
 from considerate.evaluation.scorer import ModelScorer
 from considerate.evaluation.split import (
     HeldOut,
-    by_date,
     edge_times,
     given,
     given_likes,
     last_per_user,
     moment,
     one_per_user,
+    only_users,
     share_per_user,
-    strong,
     validation,
 )
 from tests.helpers.likes import as_table, planted, skewed
@@ -166,22 +165,6 @@ def test_of_several_at_the_last_moment_each_is_as_likely() -> None:
     assert (np.abs(counts[1:] - 300) < 75).all()
 
 
-def test_a_date_divides() -> None:
-    graph, times = timed(
-        [(0, 0, 1.0), (0, 1, 5.0), (1, 0, 6.0), (1, 1, 7.0), (2, 0, None), (2, 1, 9.0), (3, 2, 4.0), (3, 0, None)]
-    )
-    held = by_date(graph, times, 5.0)
-    assert set(held_edges(held)) == {(0, 1), (2, 1)}, (
-        "user 1 has nothing before the date; what has no time is trained on"
-    )
-    assert held.left_out == 2
-    assert edges_of(held.train) == {(0, 0), (2, 0), (3, 2), (3, 0)}
-    with pytest.raises(DataError, match="held out"):
-        by_date(graph, times, 100.0)
-    with pytest.raises(UsageError, match="edge_times"):
-        by_date(graph, times[:-1], 5.0)
-
-
 def test_dates_in_words() -> None:
     assert moment("1970-01-02") == 86400.0
     assert moment("1970-01-01T01:00:00+01:00") == 0.0
@@ -202,33 +185,15 @@ def test_times_that_were_not_read() -> None:
 # --- Held-out users ---
 
 
-@examples(40)
-@cases(st.integers(0, 5), st.sampled_from([0.05, 0.3, 0.9]), st.sampled_from([0.2, 0.8]))
-def test_strong_generalisation_divides_users_and_their_likes(seed: int, users: float, folded: float) -> None:
-    graph = graph_of(skewed(users=60, items=20))
-    split = strong(graph, seed, users, folded)
-    assert sorted([*split.train_users.tolist(), *split.fold_users.tolist()]) == list(range(60))
-    for rows, part in ((split.train_users, split.train), (split.fold_users, split.fold.train)):
-        assert part.user_count == len(rows)
-        assert part.item_count == 20
-    for row, user in enumerate(split.train_users):
-        assert np.array_equal(split.train.by_user.row(row), graph.by_user.row(int(user)))
-    for row, user in enumerate(split.fold_users):
-        kept, hidden = split.fold.train.by_user.row(row), split.fold.items[split.fold.users == row]
-        assert sorted([*kept.tolist(), *hidden.tolist()]) == graph.by_user.row(int(user)).tolist()
-        degree = len(graph.by_user.row(int(user)))
-        assert len(kept) == min(max(round(folded * degree), 1), degree - 1)
-
-
 def test_held_out_users_are_folded_in_and_ranked() -> None:
     likes = planted(users=300, items=30, inside=0.6, across=0.02, seed=1)
-    split = strong(graph_of(likes), 0, users=0.3, folded=0.5)
-    rows, columns = split.train.pairs()
-    model = Recommender(factors=3, sweeps=8).fit(as_matrix(rows, columns, split.train)).model_
-    scorer = ModelScorer(model, users=model.fold_in.users(split.fold.train.by_user))
-    assert held_ranks(scorer, split.fold).scores.mean() > 0.6
+    train, others = (only_users(graph_of(likes), np.arange(*rows)) for rows in ((0, 210), (210, 300)))
+    fold = share_per_user(others, 0, 0.5)
+    model = Recommender(factors=3, sweeps=8).fit(as_matrix(*train.pairs(), train)).model_
+    scorer = ModelScorer(model, users=model.fold_in.users(fold.train.by_user))
+    assert held_ranks(scorer, fold).scores.mean() > 0.6
     strangers = ModelScorer(model, users=model.fold_in.users(Adjacency(np.zeros(91, np.int64), np.empty(0, np.int32))))
-    assert held_ranks(strangers, split.fold).scores.mean() < held_ranks(scorer, split.fold).scores.mean() - 0.1
+    assert held_ranks(strangers, fold).scores.mean() < held_ranks(scorer, fold).scores.mean() - 0.1
 
 
 def as_matrix(rows, columns, graph: Graph):
@@ -237,12 +202,6 @@ def as_matrix(rows, columns, graph: Graph):
     return scipy.sparse.csr_matrix(
         (np.ones(len(rows), np.float32), (rows, columns)), (graph.user_count, graph.item_count)
     )
-
-
-def test_strong_needs_someone_on_either_side() -> None:
-    graph = graph_of(skewed(users=60, items=20))
-    with pytest.raises(UsageError, match="change the share"):
-        strong(graph, 0, users=0.001)
 
 
 # --- A given train and test ---

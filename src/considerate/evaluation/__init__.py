@@ -1,1 +1,1 @@
-"""How good it is: arrays in, figures out."""
+"""Evaluation: splits, rankings, metrics, calibration and reports."""

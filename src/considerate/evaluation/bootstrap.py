@@ -1,6 +1,6 @@
-"""Intervals by bootstrap over users: users are drawn with replacement, each with all values that belong to it.
+"""Intervals by bootstrap over users, and values in strata of degree.
 
-And values in strata of degree: logarithmic bins, as in the paper's figures, with counts, intervals and percentiles.
+Users are drawn with replacement, each with all its values. Strata are logarithmic bins, as in the paper's figures.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ def interval(
     resamples: int = RESAMPLES,
     groups: NDArray[Any] | None = None,
 ) -> Interval:
-    """The percentile interval of the mean of one value per user, a function of the values and the seed.
+    """Percentile interval of the mean of one value per user, a function of the values and the seed.
 
-    `groups` says whose each value is where a user has several (edges of a stratum, several splits): users are then
+    `groups` has the user of each value if users have several (edges of a stratum, several splits): users are then
     resampled with all their values, and the mean is over values. A single user gives an interval of no width.
     """
     return intervals({"": np.asarray(values)}, seed, level, resamples, groups)[""]
@@ -49,7 +49,7 @@ def paired_interval(
     resamples: int = RESAMPLES,
     groups: NDArray[Any] | None = None,
 ) -> Interval:
-    """The interval of the mean of a - b, where a[i] and b[i] are of the same user: above zero, a is better."""
+    """Interval of the mean of a - b, where a[i] and b[i] belong to the same user: above zero, a is better."""
     if np.shape(a) != np.shape(b):
         raise UsageError(f"{np.shape(a)} and {np.shape(b)} values do not make pairs; evaluate both on the same split.")
     return interval(np.asarray(a, np.float64) - np.asarray(b, np.float64), seed, level, resamples, groups)
@@ -62,7 +62,7 @@ def intervals(
     resamples: int = RESAMPLES,
     groups: NDArray[Any] | None = None,
 ) -> dict[Key, Interval]:
-    """The intervals of several means over the same users, from the same resamples."""
+    """Intervals of several means over the same users, from the same resamples."""
     if not values:
         return {}
     if not 0.0 < level < 1.0:
@@ -75,7 +75,7 @@ def intervals(
 
 
 def resampled_means(table: Floats, seed: int, resamples: int = RESAMPLES, groups: NDArray[Any] | None = None) -> Floats:
-    """[resamples, columns]: means of the columns of `table` [values, columns] over users drawn with replacement."""
+    """[resamples, columns] means of the columns of `table` [values, columns] over users drawn with replacement."""
     if len(table) == 0 or resamples < 1:
         raise UsageError(
             f"a bootstrap of {len(table)} values and {resamples} resamples; expected at least one of each."
@@ -101,10 +101,10 @@ def resampled_means(table: Floats, seed: int, resamples: int = RESAMPLES, groups
 
 @dataclass(frozen=True)
 class Stratum:
-    """The values of one bin of degrees."""
+    """Summary of the values in one bin of degrees."""
 
-    low: int  # degrees from
-    high: int  # to, inclusive
+    low: int  # lowest degree
+    high: int  # highest degree
     count: int
     mean: float
     interval: Interval  # of the mean, by bootstrap over users
@@ -112,9 +112,9 @@ class Stratum:
 
 
 def log_bins(largest: int, per_decade: int = PER_DECADE) -> NDArray[np.int64]:
-    """The first degrees of bins up to `largest`: 0, 1, then equal steps of log degree, rounded up to whole degrees.
+    """First degrees of bins up to `largest`: 0, 1, then equal steps of log degree, rounded up to whole degrees.
 
-    With two a decade: 0, 1, 4, 10, 32, 100, 317, 1000, ... Degree 0 is a bin by itself.
+    With two bins a decade: 0, 1, 4, 10, 32, 100, 317, 1000, ... Degree 0 is a bin by itself.
     """
     return np.concatenate([[0], log_starts(max(largest, 1), per_decade)])
 
@@ -128,10 +128,10 @@ def strata(
     seed: int = 0,
     resamples: int = RESAMPLES,
 ) -> list[Stratum]:
-    """Values by the bins of their degrees; bins without a value are left out.
+    """Summarise values by the bins of their degrees; bins without a value are left out.
 
-    `users` says whose each value is, for the intervals; without it each is a user's own. `starts` are the bins' first
-    degrees, `log_bins` if not given; the last bin has no end but the largest degree.
+    `users` has the user of each value, for the intervals; without it each value is of another user. `starts` are the
+    first degrees of the bins, `log_bins` if not given; the last bin ends with the largest degree.
     """
     values, degrees = np.asarray(values, np.float64), np.asarray(degrees, np.int64)
     if values.shape != degrees.shape:

@@ -1,4 +1,4 @@
-"""Is p(like) honest? Against what was seen where it is known who considered and did not like."""
+"""Calibration of p(like) on pairs that users considered, liked or not, and on simulated data with a known truth."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class ReliabilityTable:
-    """p(like) against what was seen, in bins of equal width; NaN where a bin is empty."""
+    """Predicted p(like) and observed share of likes in bins of equal width; NaN in an empty bin."""
 
     edges: Floats  # [bins + 1]
     predicted: Floats  # [bins] weighted mean of p(like)
     observed: Floats  # [bins] weighted share of likes
     count: NDArray[np.int64]  # [bins] pairs
-    weight: Floats  # [bins] share of the weight
+    weight: Floats  # [bins] share of the total weight
     calibration_error: float  # sum over bins of weight * |observed - predicted|
     brier: float  # weighted mean of (p - liked)^2
-    log_loss: float  # weighted mean of -log p of what was seen
-    auc: float  # chance that a liked pair has the higher p than a considered and not liked one; ties count half
+    log_loss: float  # weighted mean of -log p(outcome)
+    auc: float  # chance that a liked pair has a higher p than a considered pair that was not liked; ties count half
 
 
 def reliability(
     p: NDArray[Any], liked: NDArray[Any], weights: str | NDArray[Any] | None = EQUAL, bins: int = 10
 ) -> ReliabilityTable:
-    """The reliability of probabilities of pairs that were considered, `liked` or not.
+    """Compare probabilities of considered pairs with their outcomes, `liked` or not.
 
-    weights   "equal classes": the liked and the not liked pairs weigh the same in total, the model's fair coin;
-              None: every pair the same; or one weight for each pair
-    bins      of equal width over [0, 1]; the last holds 1 too
+    weights   "equal classes": the liked pairs weigh as much in total as the others, as in the model's fair coin;
+              None: every pair weighs the same; or one weight for each pair
+    bins      number of bins of equal width over [0, 1]; the last one includes 1
 
     The denominator of every mean is the sum of the weights. The AUC has no weights: it is over pairs of pairs.
     """
@@ -72,10 +72,10 @@ def reliability(
 def reliability_bins(
     p: NDArray[Any], liked: NDArray[Any], weights: str | None = EQUAL, bins: int = 10
 ) -> LikeReliability:
-    """The same for readers: bins that have pairs, each share with its 90 % interval.
+    """The reliability table for readers: the bins that have pairs, each share with its 90 % interval.
 
-    The interval is Wilson's of the pairs of the bin as they were seen. Where classes weigh the same, its ends are moved
-    as the share is: weights multiply the odds of a like.
+    The interval is Wilson's, from the unweighted pairs of the bin. If classes weigh the same, its ends are moved as the
+    share is: weights multiply the odds of a like.
     """
     p, liked = check_judged(p, liked)
     table, w = reliability(p, liked, weights, bins), class_weights(liked, weights)
@@ -94,8 +94,7 @@ def reliability_bins(
 
 
 def wilson_interval(successes: int, trials: int) -> tuple[float, float]:
-    """The 90 % interval of a share: all q that the normal approximation at q does not reject, |s - q| <= z sqrt(q (1 -
-    q) / n)."""
+    """Wilson's 90 % interval of a share s of n trials: all q with |s - q| <= z sqrt(q (1 - q) / n)."""
     n, s, z = trials, successes / trials, INTERVAL
     centre = (s + z * z / (2 * n)) / (1 + z * z / n)
     half = z / (1 + z * z / n) * np.sqrt(s * (1 - s) / n + z * z / (4 * n * n))
@@ -103,8 +102,10 @@ def wilson_interval(successes: int, trials: int) -> tuple[float, float]:
 
 
 def auc(p: NDArray[Any], liked: NDArray[Any]) -> float:
-    """The share of (liked, not liked) pairs of pairs in which the liked one has the higher p; ties count half. NaN
-    where there are none. Denominator: liked pairs times not liked ones."""
+    """Share of (liked, not liked) pairs of pairs in which the liked one has the higher p; ties count half.
+
+    Denominator: liked pairs times pairs that were not liked. NaN if that is 0.
+    """
     p, liked = np.asarray(p), np.asarray(liked, bool)
     positives, negatives = np.sort(p[liked]), np.sort(p[~liked])
     if len(positives) == 0 or len(negatives) == 0:
@@ -115,7 +116,7 @@ def auc(p: NDArray[Any], liked: NDArray[Any]) -> float:
 
 
 def class_weights(liked: NDArray[Any], weights: str | NDArray[Any] | None = EQUAL) -> Floats:
-    """One weight for each pair; with "equal classes" each class weighs 1/2 in total."""
+    """Weights of the pairs; with "equal classes" each class weighs 1/2 in total."""
     liked = np.asarray(liked, bool)
     if weights is None:
         return np.ones(len(liked))
@@ -137,14 +138,16 @@ def class_weights(liked: NDArray[Any], weights: str | NDArray[Any] | None = EQUA
 def errors_by_degree(
     p_like: NDArray[Any], user_degree: NDArray[Any], users: NDArray[Any] | None = None, **options: Any
 ) -> list[Stratum]:
-    """Classification error on held-out likes by the user's degree in training (the paper's figure 4): the share of them
-    with p(like) < 1/2, and half of those at exactly 1/2. Denominator: the held-out likes of the stratum."""
+    """Classification error on held-out likes by the user's degree in training (the paper's figure 4).
+
+    It is the share with p(like) < 1/2, and half of those at exactly 1/2. Denominator: the stratum's held-out likes.
+    """
     p = np.asarray(p_like, np.float64)
     return strata((p < 0.5) + 0.5 * (p == 0.5), user_degree, users, **options)
 
 
 def check_judged(p: NDArray[Any], liked: NDArray[Any]) -> tuple[Floats, NDArray[np.bool_]]:
-    """Probabilities and what was seen as arrays; an error where they are neither."""
+    """Check probabilities and outcomes, and return them as arrays."""
     p, liked = np.asarray(p, np.float64), np.asarray(liked)
     if p.shape != liked.shape or p.ndim != 1 or len(p) == 0:
         raise UsageError(f"p has the shape {p.shape} and liked {liked.shape}; expected one row of each, and not empty.")
@@ -155,7 +158,7 @@ def check_judged(p: NDArray[Any], liked: NDArray[Any]) -> tuple[Floats, NDArray[
     return p, liked.astype(bool)
 
 
-# --- Against a known truth, in simulated data ---
+# --- Comparison with a known truth, in simulated data ---
 
 
 @dataclass(frozen=True)
@@ -167,19 +170,19 @@ class CalibrationBin:
     pairs: int
     predicted: float  # mean inferred p(like)
     true: float  # mean of the true probability
-    liked: float  # share whose coin came up as a like
+    liked: float  # share of likes
 
 
 @dataclass(frozen=True)
 class Recovery:
-    """Inferred against true logits, over the pairs that were considered in a simulated sample."""
+    """Comparison of inferred and true logits, over the considered pairs of a simulated sample."""
 
     pairs: int
     correlation: float  # of true and inferred logits
     rmse: float  # of the inferred logit
     spread: float  # standard deviation of the true logit
     coverage: float  # share of true logits inside their 90 % interval
-    calibration_error: float  # mean over pairs of the gap between inferred and true p(like) of their bin
+    calibration_error: float  # mean over pairs of |inferred - true p(like)| of their bin
     bins: tuple[CalibrationBin, ...]
 
 
@@ -190,7 +193,7 @@ def recovery(
     deviation: NDArray[Any],
     probability: NDArray[Any],
 ) -> Recovery:
-    """The truth of every pair, its coin, and what was inferred: the logit's mean and standard deviation, p(like)."""
+    """Compare the true logit and outcome of every pair with the inferred logit, its deviation and p(like)."""
     bins = calibration_bins(probability, np.asarray(sigmoid(true_logit)), liked)
     return Recovery(
         pairs=len(true_logit),
@@ -207,7 +210,7 @@ def recovery(
 def calibration_bins(
     predicted: NDArray[Any], true: NDArray[Any], liked: NDArray[Any], bins: int = 10
 ) -> tuple[CalibrationBin, ...]:
-    """Predicted beside true probabilities in bins of equal width; empty ones are left out."""
+    """Mean predicted and true probabilities in bins of equal width; empty bins are left out."""
     which = np.minimum((predicted * bins).astype(np.int64), bins - 1)
     pairs = np.bincount(which, minlength=bins)
     means = [np.bincount(which, values, bins) / np.maximum(pairs, 1) for values in (predicted, true, liked)]

@@ -1,7 +1,7 @@
-"""Is H right? How well pairs that were considered and not liked are told from pairs that were never rated, by user.
+"""Test of H: per user, the AUC of considered pairs without a like against pairs that were never rated.
 
-A rating below the rule is an edge of H without a like. pi says which items anyone considers, w which ones this user
-does, and a what the user would like; each ranks the judged items of a user among those that the user never rated.
+A rating below the rule is an edge of H without a like. Each score ranks the judged items of a user among the items that
+the user never rated: pi (considered by anyone), w (considered by this user), a (the logit of liking).
 """
 
 from __future__ import annotations
@@ -20,18 +20,17 @@ from considerate.evaluation.split import HeldOut, edge_keys, is_among, pair_keys
 from considerate.model.model import Model
 
 Floats = NDArray[np.float64]
-MOST_SCORES = 1 << 28  # users times items; where there are more, the seed draws the users
+MOST_SCORES = 1 << 28  # users times items; above this, the seed draws the users
 STREAM = 0x15A1
 
 
 def judged_split(
     held: HeldOut, users: NDArray[Any], items: NDArray[Any], seed: int = 0, most: int = MOST_SCORES
 ) -> HeldOut | None:
-    """Pairs that were considered and not liked, held out of all likes; None where nobody has one that can be told from
-    a pair never rated.
+    """Hold out the pairs that were considered and not liked, with all likes as training.
 
-    The likes of `held`, trained on or held out, are neither judged nor never rated. Where users times items is more
-    than `most`, the seed draws the users.
+    None if no user has both such a pair and a pair that was never rated. The likes of `held`, trained on or held out,
+    are in neither group. If users times items is more than `most`, the seed draws the users.
     """
     count, (trained, liked) = held.train.item_count, held.train.pairs()
     likes = np.append(trained, held.users), np.append(liked, held.items)
@@ -48,10 +47,10 @@ def judged_split(
 
 
 def auc_by_user(ranks: Ranks) -> Floats:
-    """[people] the share of (judged, never rated) pairs in which the judged one has the higher score, ties half.
+    """[people] share of (judged, never rated) pairs in which the judged one has the higher score; ties count half.
 
-    Candidates are both kinds, J judged and C - J never rated. Against the other candidates a judged pair wins
-    C - 1 - above - ties / 2; of these wins J (J - 1) / 2 in all are over other judged ones, whatever the scores.
+    The candidates are J judged pairs and C - J that were never rated. A judged pair wins C - 1 - above - ties / 2 times
+    against the other candidates; J (J - 1) / 2 of all wins are over other judged pairs, whatever the scores.
     """
     candidates, J = np.empty(len(ranks.people)), ranks.held
     candidates[ranks.user_index] = ranks.candidates
@@ -61,13 +60,9 @@ def auc_by_user(ranks: Ranks) -> Floats:
 
 
 def consideration_scorers(model: Model) -> list[Scorer]:
-    """pi, w where the model has a table of it, a, and both: a + log w."""
-    log_pi, side, likes, table = (
-        model.log_popularity,
-        model.posterior.users,
-        model.users.whole().liked,
-        model.consideration,
-    )
+    """Scorers by pi and a, and if the model has a table of w, by w and a + log w."""
+    log_pi, side, table = model.log_popularity, model.posterior.users, model.consideration
+    likes = model.users.whole().liked
 
     def logits(rows: Users) -> Any:
         return model.columns.means(side, rows)
@@ -86,14 +81,14 @@ def consideration_scorers(model: Model) -> list[Scorer]:
 
 
 def considered_aucs(model: Model, judged: HeldOut, run: Run[Any, Any] = run_serially) -> dict[str, Floats]:
-    """By score the AUC of every user with judged pairs, aligned with the ascending users of `judged`."""
+    """AUC of every user with judged pairs, by score; users ascend."""
     return {scorer.name: auc_by_user(held_ranks(scorer, judged, run)) for scorer in consideration_scorers(model)}
 
 
 def considered_report(
     model: Model, judged: HeldOut, *, seed: int = 0, resamples: int = RESAMPLES, run: Run[Any, Any] = run_serially
 ) -> dict[str, Any]:
-    """Users and pairs, and by score the mean AUC over users with its 95 % interval by bootstrap over them."""
+    """Number of users and pairs, and by score the mean AUC over users with its 95 % bootstrap interval."""
     aucs = considered_aucs(model, judged, run)
     bounds = intervals(aucs, seed, resamples=resamples)
     scores = {name: mean_figure(values, bounds[name]) for name, values in aucs.items()}

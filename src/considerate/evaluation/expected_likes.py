@@ -1,15 +1,15 @@
-"""Expected over observed likes on the training graph, by degree: a check that the parts of a model fit together.
+"""Expected over observed likes on the training graph, by degree: a consistency check of a model.
 
-Over all pairs of a user and an item of the training graph, without impossible pairs and items that nobody liked,
+Over all pairs of a user and an item of the training graph, without impossible pairs and items without likes,
 
     expected likes = sum of p(g = 1),    p(g = 1) = sigma(mean logit + log w')          model/considered.py
 
-without any recalibration. They should be as many as there are likes, for items of few likes as for items of many, and
-for users. A like counts with the w' that it would have if it were open.
+without any recalibration. A like has the w' that it would have if its pair were open. Expected and observed likes
+should agree for items of few and of many likes, and for users.
 
-The likes are those of the fit, so this is not evidence that H is right: a wrong H gives other logits, and ratios near 1
-just as well. A ratio far from 1 says that logits and p(considered) do not belong together, or that the prior holds the
-logits of these users or items back.
+The likes are those of the fit, so this is no evidence that H is right: a wrong H leads to other logits and also to
+ratios near 1. A ratio far from 1 means that logits and p(considered) do not belong together, or that the prior shrinks
+the logits of these users or items.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from considerate.model.considered import weights_of_all
 from considerate.model.liking import sigmoid
 from considerate.model.model import Model
 
-MOST_PAIRS = 1 << 26  # of which users are taken; where there are more, the seed draws the users
-LEAST_USERS = 32  # that are drawn, however many items there are
-BLOCK_PAIRS = 1 << 21  # in memory at once, for each thread
-LEAST_LIKES = 200  # of a row
+MOST_PAIRS = 1 << 26  # pairs to count; above this, the seed draws the users
+LEAST_USERS = 32  # users to draw, however many items there are
+BLOCK_PAIRS = 1 << 21  # pairs in memory at once, for each thread
+LEAST_LIKES = 200  # likes in a row of the table
 STREAM = 0xE11C
 CAUTION = "a check of consistency on the likes of the fit, not evidence that H is right"
 Floats = NDArray[np.float64]
@@ -41,14 +41,14 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class ExpectedLikesRow:
-    """Likes of the items, or of the users, of some degrees."""
+    """Expected and observed likes of the items, or of the users, of some degrees."""
 
     side: str  # "items" or "users"
     degree: str  # such as "10-31"
-    likes: int  # in the data
-    expected: float  # by the model
-    ratio: float  # expected over likes
-    error: float  # standard error of the ratio, as users were drawn; 0 where all are counted
+    likes: int  # observed
+    expected: float
+    ratio: float  # expected over observed
+    error: float  # standard error of the ratio from the draw of users; 0 if all are counted
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class ExpectedLikes:
     """Expected and observed likes by the degree of the item and by the degree of the user."""
 
     rows: tuple[ExpectedLikesRow, ...]
-    users: int  # that were counted
+    users: int  # users counted
     population: int  # users of the model
 
     def to_list(self) -> list[dict[str, Any]]:
@@ -73,7 +73,7 @@ class ExpectedLikes:
 
 @dataclass(frozen=True)
 class UsersBlock:
-    """Some users, to be held against all items."""
+    """A block of users whose pairs with all items are counted."""
 
     model: Model
     side: Side
@@ -107,11 +107,11 @@ def expected_likes(
     threads: int | None = None,
     chances: Callable[[UsersBlock], Floats] = like_chances,
 ) -> ExpectedLikes:
-    """Expected over observed likes of the training graph, by degree of items and of users.
+    """Count expected and observed likes of the training graph, by degree of items and of users.
 
-    Where users times items is more than `most`, the seed draws the users, and `error` says how far their ratio may be
-    from that of all. A UsageError where a model has no such number. A tilt is not in it, nor weights of likes, nor
-    which pairs were given as considered: p(considered) has none of them. `chances` are added up in place of p(g = 1).
+    If users times items is more than `most`, the seed draws the users, and `error` is the standard error of the ratio.
+    UsageError if the model has no such number. A tilt, weights of likes and given considered pairs have no part in it,
+    as p(considered) has none of them. `chances` replaces p(g = 1).
     """
     if most < 1 or seed < 0:
         raise UsageError(f"most is {most} and seed is {seed}; give a number of pairs of at least 1, and a seed from 0.")
@@ -141,7 +141,7 @@ def expected_likes(
 
 
 def reason_against(model: Model) -> str | None:
-    """Why a model has no expected likes; None where it has."""
+    """The reason why a model has no expected likes; None if it has them."""
     if model.one_kind:
         return "this model is of a graph of vertices, whose pairs are drawn from both ends"
     if not model.users.knows_likes:
@@ -152,7 +152,7 @@ def reason_against(model: Model) -> str | None:
 
 
 def _users(model: Model, most: int, seed: int) -> NDArray[np.int64]:
-    """The rows of users that are counted, ascending."""
+    """Rows of the users that are counted, ascending."""
     wanted = max(LEAST_USERS, most // model.item_count)
     if wanted >= model.user_count:
         return np.arange(model.user_count)
@@ -175,7 +175,7 @@ def _likes_by_bin(liked: Adjacency, item_bin: NDArray[np.int64], bins: int) -> F
 def _rows(
     expected: Floats, likes: Floats, degrees: NDArray[np.int64], starts: NDArray[np.int64], population: int
 ) -> tuple[ExpectedLikesRow, ...]:
-    """Rows of both sides; bins with few likes join a neighbour."""
+    """Rows of the table for both sides; bins with few likes join a neighbour."""
     user_bin = np.searchsorted(starts, degrees, side="right") - 1
     found = []
     for side in ("items", "users"):
@@ -192,8 +192,7 @@ def _rows(
 
 
 def _merged(counts: NDArray[Any]) -> list[tuple[int, int]]:
-    """(first, last) bins of each row: a bin joins the next until there are LEAST_LIKES, and what is left at the end
-    joins the row before."""
+    """(first, last) bins of each row: bins are joined until they have LEAST_LIKES; a rest joins the row before."""
     found: list[tuple[int, int]] = []
     first, total, counts = 0, 0.0, np.trim_zeros(counts, "b")
     for last, count in enumerate(counts):
@@ -209,13 +208,13 @@ def _merged(counts: NDArray[Any]) -> list[tuple[int, int]]:
 
 
 def _degrees(starts: NDArray[np.int64], first: int, last: int) -> str:
-    """The degrees of some bins in words."""
+    """Range of the degrees of some bins, such as "10-31"."""
     above = _starts(10 * int(starts[-1]))[1:]
     return f"{starts[first]}-{above[last] - 1}"
 
 
 def _row(side: str, degree: str, expected: Floats, likes: Floats, population: int) -> ExpectedLikesRow:
-    """One row, from the sums of each user."""
+    """Make one row of the table from the sums of each user."""
     total, observed, users = float(expected.sum()), float(likes.sum()), len(likes)
     ratio, error = total / observed, 0.0
     if users < population and users > 1:

@@ -1,4 +1,4 @@
-"""A fitted model on test data in the data's own ids: what it ranks well, and whether its p(like) is honest."""
+"""Evaluation of a fitted model on test data by the data's own ids: rankings and calibration of p(like)."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ REASONS = {
     "in_training": "that are also in training",
     "duplicates": "duplicates",
 }
-HIDDEN_LIKES = 0x5C0E  # which like of a user is hidden is drawn from this stream
+HIDDEN_LIKES = 0x5C0E  # stream of random numbers that chooses the hidden like of each user
 
 
 @dataclass(frozen=True)
 class KnownPairs:
-    """Pairs of test data by the model's rows, without those that cannot be tested; these are counted.
+    """Pairs of test data by the model's rows, without those that cannot be tested.
 
-    `counts` has the rows as they were read and those tested; those of users that the model does not know or knows no
-    like of, of known users and unknown items, of pairs that it was fitted to, and duplicates.
+    `counts` has the rows that were read, the pairs tested, and the rows left out: of users without likes in the model,
+    of unknown items, of pairs in the model's training, and duplicates.
     """
 
     users: NDArray[np.int64]
@@ -51,7 +51,7 @@ class KnownPairs:
 
 
 def known_pairs(model: Model, graph: Graph, data: Interactions) -> KnownPairs:
-    """The pairs of test data that a model can be tested on: known, of users with likes, not trained on, each once."""
+    """Find the pairs of test data that a model can be tested on: known, of users with likes, not trained on."""
     users, items = rows_in(model, data)
     known = users >= 0
     known[known] = model.users.whole().degree[users[known]] > 0
@@ -81,10 +81,12 @@ def evaluate_model(
     run: Run[Any, Any] = run_serially,
     equal_classes: bool = False,
 ) -> dict[str, Any]:
-    """`report.evaluate` for a model and test likes, with popularity's metrics beside them and the classification error
-    on these likes; where some pairs are known to have been considered and not liked, also how honest p(like) is, and
-    whether H is right. Users that the model does not know are folded in from all their likes but the last."""
-    if not_liked is not None:  # people who liked nothing of the test have a row, too
+    """Report on a model and test likes: `report.evaluate`, the metrics of popularity, and classification errors.
+
+    With pairs that were considered and not liked, the report also has the calibration of p(like) and the test of H.
+    Users that the model does not know are folded in from all their likes but the last.
+    """
+    if not_liked is not None:  # users who liked nothing of the test have a row, too
         user_ids = union_ids([liked.user_ids, not_liked.user_ids])
         rows = match_rows(liked.user_ids, user_ids)[liked.users].astype(np.int32)
         liked = replace(liked, user_ids=user_ids, users=rows)
@@ -112,7 +114,7 @@ def evaluate_model(
 
 
 def test_counts(protocol: Protocol, liked: Interactions) -> dict[str, int]:
-    """The rows of test data as they were read, those tested, those folded in and of how many users, those left out."""
+    """Count the rows of test data that were read, tested, folded in and left out."""
     tested = len(protocol.held.users)
     return {
         "tested": tested,
@@ -126,9 +128,9 @@ def test_counts(protocol: Protocol, liked: Interactions) -> dict[str, int]:
 def judged_pairs(
     model: Model, graph: Graph, liked: KnownPairs, not_liked: Interactions
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_], dict[str, int]]:
-    """(users, items, liked or not) of all pairs that were considered, and the counts of those not liked.
+    """(users, items, liked or not) of all considered pairs, and the counts of those that were not liked.
 
-    A pair that was not liked and is also a like, as duplicates may be, is a like.
+    A pair that is in both groups is a like.
     """
     pairs = known_pairs(model, graph, not_liked)
     likes = np.sort(pair_keys(liked.users, liked.items, model.item_count))
@@ -148,7 +150,7 @@ def honesty(
     seed: int,
     equal_classes: bool = False,
 ) -> dict[str, Any]:
-    """Reliability of p(like), raw and as the model reports it; natural frequencies, unless classes weigh the same."""
+    """Reliability tables of p(like): raw, and as the model reports it; every pair weighs the same by default."""
     weights = EQUAL if equal_classes else None
     tables = {"raw": plain_table(reliability(p_like(model, users, items, recalibrated=False), truth, weights))}
     if not model.recalibration.changes_nothing:
@@ -163,17 +165,17 @@ def honesty(
 def considered(
     model: Model, liked: Interactions, not_liked: Interactions
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
-    """(users, items, liked or not) by the model's rows, of test data that says who considered and did not like."""
+    """(users, items, liked or not) of the considered pairs of test data, by the model's rows."""
     graph = Graph.from_adjacency(model.users.whole().liked, model.item_count)
     return judged_pairs(model, graph, known_pairs(model, graph, liked), not_liked)[:3]
 
 
 def mean_metric(model: Model, data: Any, metric: str, seed: int = 0, reader: ReaderOptions | None = None) -> float:
-    """The mean over users of a metric, at the model's own knobs.
+    """Mean over users of a metric, at the model's own weights of popularity and lift.
 
-    Of a matrix every row is a new user: one like is hidden, the others are folded in; users of one like are left out.
-    Other data speaks the model's ids: likes of users that it knows are ranked, but for those that it was fitted to; of
-    a new user the last one is, and the others are folded in.
+    Every row of a matrix is a new user: one like is hidden, the others are folded in; users with one like are left out.
+    Other data has the model's ids. The likes of known users that are not in the model's training are ranked; for a new
+    user, the last like is ranked and the others are folded in.
     """
     measure = metric_named(metric)
     if is_sparse(data):
@@ -191,7 +193,7 @@ def mean_metric(model: Model, data: Any, metric: str, seed: int = 0, reader: Rea
 
 @dataclass(frozen=True)
 class MetricScorer:
-    """What scikit-learn calls a scorer: the metric of a fitted Recommender on data."""
+    """Metric of a fitted Recommender on data, as a scorer of scikit-learn."""
 
     metric: str
 
@@ -205,7 +207,7 @@ class MetricScorer:
 
 
 def scorer(metric: str) -> MetricScorer:
-    """A scorer for scikit-learn: `cross_val_score(Recommender(), likes, scoring=considerate.scorer("ndcg@20"))`.
+    """Make a scorer for scikit-learn: `cross_val_score(Recommender(), likes, scoring=considerate.scorer("ndcg@20"))`.
 
     The metrics are "ndcg@20", "recall@20", "map@20" and "hit rate@20" with any number, "mrr" and "s_rank". Folds of a
     data frame are of likes, folds of a matrix are of users; see `Recommender.score`.
@@ -216,5 +218,5 @@ def scorer(metric: str) -> MetricScorer:
 def p_like(
     model: Model, users: NDArray[np.int64], items: NDArray[np.int64], recalibrated: bool = True
 ) -> NDArray[np.float64]:
-    """p(like) of pairs, as the model reports it or before any recalibration."""
+    """p(like) of pairs in double precision, as the model reports it or before any recalibration."""
     return np.asarray(model.pair_probabilities(users, items, recalibrated), np.float64)

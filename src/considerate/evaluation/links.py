@@ -1,4 +1,4 @@
-"""Tests of links: edges hidden, pairs sampled, AUC and hits@k; and the number of links that the model expects."""
+"""Tests of links: hidden edges against sampled pairs by AUC and hits@k, and the expected number of links."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def edge_pairs(edges: Adjacency) -> Pairs:
 
 
 def hide_edges(edges: Adjacency, share: float, seed: int) -> tuple[Pairs, Pairs]:
-    """(kept, hidden): a share of the edges at random, at least one of each."""
+    """Hide a random share of the edges: (kept, hidden), at least one of each."""
     pairs = np.stack(edge_pairs(edges))
     order = np.random.default_rng([seed, 1]).permutation(pairs.shape[1])
     hidden = min(max(1, round(share * len(order))), len(order) - 1)
@@ -40,7 +40,7 @@ def hide_edges(edges: Adjacency, share: float, seed: int) -> tuple[Pairs, Pairs]
 
 
 def sample_pairs(edges: Adjacency, count: int, seed: int) -> Pairs:
-    """So many pairs of vertices without an edge, all alike likely, with repeats; from the whole graph."""
+    """Sample pairs of vertices without an edge, uniformly and with replacement."""
     vertices, random = edges.rows, np.random.default_rng([seed, 2])
     first, second = edge_pairs(edges)
     known = first * vertices + second
@@ -55,14 +55,14 @@ def sample_pairs(edges: Adjacency, count: int, seed: int) -> Pairs:
 
 
 def auc(hidden: NDArray[Any], others: NDArray[Any]) -> float:
-    """The chance that a hidden edge scores above a pair without one; ties count half."""
+    """Probability that a hidden edge scores above a pair without an edge; ties count half."""
     others = np.sort(others)
     below = np.searchsorted(others, hidden, "left") + np.searchsorted(others, hidden, "right")
     return float(below.mean() / (2 * len(others)))
 
 
 def hits(hidden: NDArray[Any], others: NDArray[Any], k: int = 50) -> float:
-    """The share of hidden edges that score above the k-th best of the others."""
+    """Share of hidden edges that score above the k-th best of the other pairs."""
     return float((hidden > np.sort(others)[-min(k, len(others))]).mean())
 
 
@@ -79,20 +79,20 @@ class LinkTest:
 
     @classmethod
     def of(cls, hidden: Pairs, whole: Adjacency, seed: int, others: int = 100_000) -> LinkTest:
-        """Of hidden edges, and of so many pairs that have no edge in the whole graph."""
+        """Join hidden edges and a sample of pairs that have no edge in the whole graph."""
         sampled = sample_pairs(whole, others, seed)
         first, second = (np.concatenate(ends) for ends in zip(hidden, sampled))
         return cls(first, second, len(hidden[0]))
 
     def value(self, scores: NDArray[Any], metric: str = "auc") -> float:
-        """A metric of scores, one for each pair."""
+        """A metric of the scores of all pairs."""
         return METRICS[metric](scores[: self.hidden], scores[self.hidden :])
 
 
 def expected_links(model: Model) -> Scores:
     """Expected number of links of each vertex: the sum of p(considered) p(link) over all others.
 
-    A link counts with the chance of being drawn that it would have if it were open. All pairs are in memory at once.
+    A link has the chance of being drawn that it would have if its pair were open. All pairs are in memory at once.
     """
     vertices, expected = np.flatnonzero(model.item_degree), np.zeros(model.item_count)
     draws = vertex_draws(model, model.users.whole().liked.take(vertices), model.limits_of(vertices))
@@ -105,7 +105,7 @@ def expected_links(model: Model) -> Scores:
 
 
 def new_edges(model: Model, edges: Interactions, pairs: int, seed: int) -> LinkTest:
-    """The test of those edges that are between vertices of a model and were not in its training."""
+    """Test a model on the edges between its vertices that were not in its training."""
     rows = match_rows(edges.item_ids, model.item_ids)
     ends = np.stack([rows[edges.users], rows[edges.items]])
     ends = np.sort(ends[:, (ends >= 0).all(axis=0)], axis=0)

@@ -1,11 +1,11 @@
 """Metrics over full rankings, never sampled.
 
-Those of lists (`recall` to `hit_rate`) are one number for each tested user, in the order of `Ranks.people`, so that
-they can be averaged, resampled and paired; a figure is the mean over users. The candidates of a held-out item are all
-items that its user did not like in training; the user's other held-out items are among them.
+A metric of rankings is one number for each tested user, in the order of `Ranks.people`, so that users can be averaged,
+resampled and paired; a figure is the mean over users. The candidates of a held-out item are all items that its user did
+not like in training; the user's other held-out items are among them.
 
-Where scores tie, a metric is its exact expectation over a random order of those that tie. It is a function of the
-scores alone: neither a draw nor the numbering of the items has a say, so a constant score gets what guessing gets.
+If scores tie, a metric is its exact expectation over a random order of the tied items. So it depends on the scores
+alone, not on a draw or the numbering of the items, and a constant score is as good as guessing.
 """
 
 from __future__ import annotations
@@ -26,14 +26,13 @@ Floats = NDArray[np.float64]
 def rank_score(scores: NDArray[Any], held_out: int, seen: NDArray[Any]) -> float:
     """S_rank (eq. 23) of one held-out item: the share of the items not seen in training that it is ranked above.
 
-    The held-out item is in its own denominator, as in the paper; an item that ties counts half (the paper's strict
-    inequality would count it as a loss), so random guessing gives 1/2 up to 1/(2 n). `Ranks.scores` is this for many.
+    The held-out item is in its own denominator, as in the paper. A tie counts half (the paper's strict inequality would
+    count it as a loss), so random guessing gives 1/2 up to 1/(2 n). `Ranks.scores` computes this for many items.
     """
     free = np.ones(len(scores), bool)
     free[seen] = False
     free[held_out] = True
-    others = scores[free]
-    own = scores[held_out]
+    others, own = scores[free], scores[held_out]
     below, ties = int((others < own).sum()), int((others == own).sum()) - 1
     return (below + 0.5 * ties) / len(others)
 
@@ -49,16 +48,16 @@ def rank_scores(ranks: Ranks) -> Floats:
 def recall(ranks: Ranks, k: int) -> Floats:
     """Recall@k: held-out items among the k best.
 
-    Denominator: all held-out items of the user, also where they are more than k (LightGCN's convention).
+    Denominator: all held-out items of the user, even if they are more than k (LightGCN's convention).
     """
     group = _Groups.of(ranks, k)
     return _sum_by_user(ranks, group.slots / group.size) / ranks.held
 
 
 def hit_rate(ranks: Ranks, k: int) -> Floats:
-    """Hit rate@k: 1 where at least one held-out item is among the k best, else 0. Denominator: 1, the user."""
+    """Hit rate@k: 1 if at least one held-out item is among the k best, else 0. Denominator: 1, the user."""
     group = _Groups.of(ranks, k)
-    # of a tied group that the cut goes through, the chance that none of its held-out items is above the cut
+    # the chance that no held-out item of a tied group is above the cut that goes through the group
     missed = np.maximum(group.size - group.slots - group.index, 0) / (group.size - group.index)
     none = np.ones(len(ranks.people))
     np.multiply.at(none, ranks.user_index, missed)
@@ -78,23 +77,23 @@ def ndcg(ranks: Ranks, k: int) -> Floats:
 
 
 def mean_average_precision(ranks: Ranks, k: int) -> Floats:
-    """MAP@k, of each user the average precision: the sum over held-out items among the k best of the share of held-out
-    items down to its position.
+    """MAP@k: the average precision of each user.
 
+    It is the sum over held-out items among the k best of the share of held-out items down to its position.
     Denominator: min(k, held-out items of the user), the most that can be among the k best.
     """
     group = _Groups.of(ranks, k)
     harmonic = _harmonic(k)
     first = np.minimum(ranks.above, k)
     inverse = harmonic[first + group.slots] - harmonic[first]  # sum of 1 / position over the slots
-    # of the H - 1 others of the group a share (j - 1) / (T - 1) is expected before slot j
+    # a share (j - 1) / (T - 1) of the H - 1 other held-out items of the group is expected before slot j
     before = np.divide(group.held - 1, group.size - 1, out=np.zeros(len(first)), where=group.size > 1)
     precision = (group.better + 1) * inverse + before * (group.slots - (ranks.above + 1) * inverse)
     return _sum_by_user(ranks, precision / group.size) / np.minimum(ranks.held, k)
 
 
 def mrr(ranks: Ranks, k: int | None = None) -> Floats:
-    """MRR: 1 / position of the user's best held-out item, 0 where that is beyond k. Denominator: 1, the user.
+    """MRR: 1 / position of the user's best held-out item, 0 if that is beyond k. Denominator: 1, the user.
 
     Without k the whole ranking counts.
     """
@@ -116,18 +115,18 @@ def mrr(ranks: Ranks, k: int | None = None) -> Floats:
     return answer
 
 
-WHOLE = {"S_rank": rank_scores, "MRR": mrr}  # of whole rankings
-AT_K = {"Recall": recall, "NDCG": ndcg, "MAP": mean_average_precision, "hit rate": hit_rate}  # of lists of k
+WHOLE = {"S_rank": rank_scores, "MRR": mrr}  # metrics of whole rankings
+AT_K = {"Recall": recall, "NDCG": ndcg, "MAP": mean_average_precision, "hit rate": hit_rate}  # metrics of lists of k
 
 
 def user_metrics(ranks: Ranks, k: tuple[int, ...] = (10, 20)) -> dict[str, Floats]:
-    """Every metric of lists by name ("S_rank", "MRR", "Recall@20", ...), each [tested users]."""
+    """[tested users] every metric of rankings, by name ("S_rank", "MRR", "Recall@20", ...)."""
     at_k = {f"{name}@{cut}": metric(ranks, cut) for cut in k for name, metric in AT_K.items()}
     return {name: metric(ranks) for name, metric in WHOLE.items()} | at_k
 
 
 def metric_named(name: str) -> Callable[[Ranks], Floats]:
-    """The metric of a name such as "ndcg@20", in capitals or not."""
+    """Find a metric by a name such as "ndcg@20", in capitals or not."""
     word, at, cut = str(name).lower().replace("_", " ").partition("@")
     whole = {known.lower().replace("_", " "): metric for known, metric in WHOLE.items()}
     lists = {known.lower(): metric for known, metric in AT_K.items()}
@@ -139,17 +138,19 @@ def metric_named(name: str) -> Callable[[Ranks], Floats]:
     raise UsageError(f"there is no metric {name!r}; expected one such as {', '.join(map(repr, known))}.")
 
 
-# --- What is recommended: of lists [users, k] of item rows, -1 where there is none ---
+# --- Metrics of lists: [users, k] item rows, -1 for none ---
 
 
 def coverage(lists: NDArray[Any], item_count: int) -> float:
-    """The share of the catalogue that is in at least one list. Denominator: all items."""
+    """Share of the catalogue that is in at least one list. Denominator: all items."""
     return float((_recommended(lists, item_count) > 0).sum()) / item_count
 
 
 def gini(lists: NDArray[Any], item_count: int) -> float:
-    """Gini coefficient of how often each item of the catalogue is recommended: 0 for all equally often, near 1 for a
-    few items only. Denominator: all items, those never recommended too."""
+    """Gini coefficient of how often each item is recommended: 0 if all equally often, near 1 if only a few.
+
+    Denominator: all items, including those never recommended.
+    """
     counts = np.sort(_recommended(lists, item_count))
     total = int(counts.sum())
     if total == 0:
@@ -158,24 +159,35 @@ def gini(lists: NDArray[Any], item_count: int) -> float:
     return float((weights * counts).sum() / (item_count * total))
 
 
+def list_metrics(lists: NDArray[Any], item_degree: NDArray[Any], user_count: int) -> dict[str, Floats]:
+    """[tested users] mean popularity and novelty of each list, by names such as "popularity@20"."""
+    k = lists.shape[1]
+    return {
+        f"popularity@{k}": mean_popularity(lists, item_degree),
+        f"novelty@{k}": novelty(lists, item_degree, user_count),
+    }
+
+
 def mean_popularity(lists: NDArray[Any], item_degree: NDArray[Any]) -> Floats:
-    """Mean degree in training of what is recommended to each user. Denominator: the user's list; NaN if empty."""
+    """Mean degree in training of the items recommended to each user. Denominator: the user's list; NaN if empty."""
     return _mean_of_lists(lists, np.asarray(item_degree, np.float64))
 
 
 def novelty(lists: NDArray[Any], item_degree: NDArray[Any], user_count: int) -> Floats:
-    """Mean of -log2(degree / users) of what is recommended to each user: bits of surprise at seeing it liked by someone
-    at random; an item nobody liked counts as degree 1/2. Denominator: the user's list; NaN if empty."""
+    """Mean of -log2(degree / users) of the items recommended to each user: surprise in bits.
+
+    An item that nobody liked has degree 1/2. Denominator: the user's list; NaN if empty.
+    """
     share = np.maximum(np.asarray(item_degree, np.float64), 0.5) / user_count
     return _mean_of_lists(lists, -np.log2(share))
 
 
 @dataclass(frozen=True)
 class _Groups:
-    """Of each held-out item: the candidates that tie, itself with them, and where the cut at k goes."""
+    """[test edges] the group of candidates that tie with each held-out item, itself among them, and the cut at k."""
 
-    size: NDArray[np.int64]  # T, in the tied group
-    slots: NDArray[np.int64]  # positions of the group that are among the k best
+    size: NDArray[np.int64]  # T, candidates in the group
+    slots: NDArray[np.int64]  # positions of the group among the k best
     held: NDArray[np.int64]  # H, the user's held-out items in the group
     index: NDArray[np.int64]  # 0 to H - 1 within the group
     better: NDArray[np.int64]  # the user's held-out items in better groups
@@ -206,7 +218,7 @@ def _sum_by_user(ranks: Ranks, values: NDArray[Any]) -> Floats:
 
 
 def _harmonic(count: int) -> Floats:
-    """H_0 to H_count."""
+    """Harmonic numbers H_0 to H_count."""
     return np.concatenate([[0.0], np.cumsum(1.0 / np.arange(1, count + 1))])
 
 

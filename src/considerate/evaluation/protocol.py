@@ -1,4 +1,4 @@
-"""A test of recommenders on some likes: what they are fitted to, what is known of each user, what is held out.
+"""Test protocol: which likes recommenders are fitted to, which are folded in, and which are held out.
 
     random       one random like of every user who has two or more
     latest       the latest like of every user who has two or more
@@ -7,8 +7,8 @@
     users        one user in ten is new: all likes but the last are folded in, and the last is held out
     test         all likes: for models that were fitted to others
 
-A user of whom training has no like is *new*. The earlier likes of a new user are folded in and the last is held out:
-the latest where there are times, else a random one.
+A user without a like in training is *new*. The last like of a new user is held out, and the earlier ones are folded in.
+The last like is the latest if there are times, else a random one.
 """
 
 from __future__ import annotations
@@ -27,14 +27,17 @@ from considerate.data.vocabulary import Ids, Vocabulary, match_rows, union_ids
 from considerate.errors import DataError, UsageError
 from considerate.evaluation.split import (
     HeldOut,
+    Mask,
+    Rows,
     edge_keys,
     edge_times,
     is_among,
-    last_per_user,
+    last_edges,
+    last_of_each,
     moment,
-    one_per_user,
     pair_keys,
-    share_per_user,
+    random_edges,
+    shared_edges,
 )
 from considerate.inference.posterior import Side
 from considerate.kernels import compiled
@@ -46,37 +49,35 @@ WORDS = ("random", "latest", "users", "test")
 NEW_USERS = 0.1  # of the split by users
 STREAM = 0x0E7A
 Split = str | float | date | datetime | None
-Rows = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
 class Protocol:
-    """One test for any number of recommenders. Rows are those of `user_ids` and `item_ids`.
+    """The same test for any number of recommenders. Rows are those of `user_ids` and `item_ids`.
 
-    `held.train` is what is known of each user: the likes of training, those folded in, and those that a fitted model
-    brings. None of them is a candidate.
+    `held.train` has all known likes of each user: the likes of training, those to fold in, and those in the training of
+    a fitted model. None of them is a candidate.
     """
 
     user_ids: Vocabulary  # of the data
     item_ids: Vocabulary  # of items with a like in training, or known to a fitted model
-    train: Interactions | None  # what estimators are fitted to; None where all likes are a test
+    train: Interactions | None  # likes that estimators are fitted to; None if all likes are a test
     held: HeldOut
-    new: Rows  # tested users of whom training has no like
+    new: Rows  # tested users without a like in training
     left_out: dict[str, int]  # likes that cannot be tested, by the reason
     description: str
 
 
 @dataclass(frozen=True)
 class Marked:
-    """The graph of some likes, with what each of its edges is for; an edge may be for neither."""
+    """The graph of some likes, with the purpose of each edge: training, test or neither."""
 
     graph: Graph
     times: NDArray[np.float64] | None  # [edges]
-    fitted: Mask  # [edges] to be fitted to
-    tested: Mask  # [edges] to be held out, or of a new user
+    fitted: Mask  # [edges] in training
+    tested: Mask  # [edges] held out, or of a new user
     description: str
-    repeated: int = 0  # likes of a given test that are also trained on
+    repeated: int = 0  # likes of a given test that are also in training
 
 
 def make_protocol(
@@ -86,8 +87,10 @@ def make_protocol(
     models: Sequence[Model] = (),
     test: Interactions | None = None,
 ) -> Protocol:
-    """The test of `models`, which are fitted, and of estimators that are to be. `test` are likes to hold out, with all
-    of `likes` trained on; else `split` says which."""
+    """Make the test of fitted `models` and of estimators that are not fitted yet.
+
+    With `test`, these likes are held out and all of `likes` are trained on; otherwise `split` divides `likes`.
+    """
     if test is not None:
         likes, marked = mark_given(likes, test)
     else:
@@ -109,7 +112,8 @@ def make_protocol(
     known = np.logical_and.reduce([k.known for k in known_to]) if known_to and not fitted.any() else trained
     of_new = tested & ~known[users]
     alone = of_new & (np.bincount(users[of_new], minlength=graph.user_count) == 1)[users]
-    ranked = (tested & ~of_new) | last_of_each(users, of_new & ~alone, marked.times, seed)
+    ranked = tested & ~of_new
+    ranked[last_of_new(users, of_new & ~alone, marked.times, seed)] = True
     left_out = {
         "of new users with no earlier like": int(alone.sum()),
         "of items without a like in training": int(nameless.sum()),
@@ -131,47 +135,55 @@ def make_protocol(
     return Protocol(likes.user_ids, ids, train, held, new, left_out, marked.description)
 
 
-# --- What each like is for ---
+# --- The purpose of each like ---
 
 
 def mark(likes: Interactions, split: Split, seed: int) -> Marked:
-    """Likes divided by a rule."""
+    """Divide likes by a rule."""
     graph = graph_of(likes)
     times = None if likes.times is None else edge_times(graph, likes)
-    split = split if split is not None else "random" if times is None else "latest"
+    if split is None:
+        split = "random" if times is None else "latest"
     if split == "test":
         nothing = np.zeros(graph.edges, bool)
         return Marked(graph, times, nothing, ~nothing, "all of these likes")
     if split == "users":
-        able = np.flatnonzero(graph.by_user.degrees >= 2)
-        random = np.random.Generator(np.random.Philox(key=[seed, STREAM]))
-        chosen = np.zeros(graph.user_count, bool)
-        chosen[random.permutation(able)[: max(1, round(NEW_USERS * len(able)))]] = True
-        tested = chosen[graph.pairs()[0]]
-        return Marked(graph, times, ~tested, tested, "one like of one user in ten, who are new")
-    if split == "random":
-        held, text = one_per_user(graph, seed), "one random like of each user"
+        tested, text = edges_of_new_users(graph, seed), "one like of one user in ten, who are new"
+    elif split == "random":
+        tested, text = random_edges(graph, seed), "one random like of each user"
     elif split == "latest":
-        held, text = last_per_user(graph, edge_times(graph, likes), seed), "each user's latest like"
+        tested, text = last_edges(graph, edge_times(graph, likes), seed), "each user's latest like"
     elif isinstance(split, float | int) and 0 < split < 1:
-        held, text = share_per_user(graph, seed, split), f"{split:.0%} of each user's likes, at random"
+        tested, text = shared_edges(graph, seed, split), f"{split:.0%} of each user's likes, at random"
     else:
-        first = first_moment(split)
-        known = edge_times(graph, likes)
-        tested = known >= first
-        if not tested.any() or tested.all():
-            how_many, ends = "every" if tested.any() else "no", (np.nanmin(known), np.nanmax(known))
-            raise DataError(
-                f"{likes.source}: {how_many} like is from {split} on; times go from {ends[0]:.10g} to {ends[1]:.10g}: "
-                "choose a date, or a number, between them."
-            )
-        return Marked(graph, times, ~tested, tested, f"likes from {split} on")
-    tested = is_among(edge_keys(graph), np.sort(pair_keys(held.users, held.items, graph.item_count)))
+        tested, text = edges_from(graph, likes, split), f"likes from {split} on"
     return Marked(graph, times, ~tested, tested, text)
 
 
+def edges_of_new_users(graph: Graph, seed: int) -> Mask:
+    """[edges] those of one user in ten, of the users who have two likes or more."""
+    able = np.flatnonzero(graph.by_user.degrees >= 2)
+    random = np.random.Generator(np.random.Philox(key=[seed, STREAM]))
+    chosen = np.zeros(graph.user_count, bool)
+    chosen[random.permutation(able)[: max(1, round(NEW_USERS * len(able)))]] = True
+    return chosen[graph.by_user.edge_rows]
+
+
+def edges_from(graph: Graph, likes: Interactions, date: Any) -> Mask:
+    """[edges] those from a date on; DataError if that is all of them or none."""
+    first, times = first_moment(date), edge_times(graph, likes)
+    tested = times >= first
+    if not tested.any() or tested.all():
+        how_many, ends = "every" if tested.any() else "no", (np.nanmin(times), np.nanmax(times))
+        raise DataError(
+            f"{likes.source}: {how_many} like is from {date} on; times go from {ends[0]:.10g} to {ends[1]:.10g}: "
+            "choose a date, or a number, between them."
+        )
+    return tested
+
+
 def is_rule(split: Any) -> bool:
-    """Whether it is a rule that divides likes, and not the test likes themselves."""
+    """True if a split is a rule that divides likes, False if it is the test likes themselves."""
     if isinstance(split, str):
         try:
             return split in WORDS or first_moment(split) is not None
@@ -181,7 +193,7 @@ def is_rule(split: Any) -> bool:
 
 
 def first_moment(split: Any) -> float:
-    """The moment from which likes are held out, of a date in any form; UsageError of what is no split at all."""
+    """The moment from which likes are held out, from a date in any form; UsageError if it is no split at all."""
     if isinstance(split, date) and not isinstance(split, datetime):
         split = datetime.combine(split, time())
     try:
@@ -194,19 +206,19 @@ def first_moment(split: Any) -> float:
 
 
 def mark_given(likes: Interactions, test: Interactions) -> tuple[Interactions, Marked]:
-    """All likes of one source trained on, those of another held out; a pair that is in both is trained on."""
+    """Train on all likes of one source and hold out those of another; a pair that is in both is trained on."""
     both = joined(likes, test)
     graph = graph_of(both)
-    trained = np.unique(pair_keys(both.users[: len(likes.users)], both.items[: len(likes.users)], graph.item_count))
+    keys = pair_keys(both.users, both.items, graph.item_count)
+    trained, held = np.unique(keys[: len(likes.users)]), np.unique(keys[len(likes.users) :])
     fitted = is_among(edge_keys(graph), trained)
     times = None if both.times is None else edge_times(graph, both)
-    twice = np.unique(pair_keys(both.users[len(likes.users) :], both.items[len(likes.users) :], graph.item_count))
-    repeated = int(is_among(twice, trained).sum())
+    repeated = int(is_among(held, trained).sum())
     return both, Marked(graph, times, fitted, ~fitted, f"the likes of {test.source}", repeated)
 
 
 def joined(a: Interactions, b: Interactions) -> Interactions:
-    """The likes of two sources, those of the first before the others, by their own ids."""
+    """Concatenate the likes of two sources by their own ids."""
     user_ids, item_ids = union_ids([a.user_ids, b.user_ids]), union_ids([a.item_ids, b.item_ids])
     users = np.concatenate([match_rows(part.user_ids, user_ids)[part.users] for part in (a, b)]).astype(np.int32)
     items = np.concatenate([match_rows(part.item_ids, item_ids)[part.items] for part in (a, b)]).astype(np.int32)
@@ -218,16 +230,10 @@ def joined(a: Interactions, b: Interactions) -> Interactions:
     )
 
 
-def last_of_each(users: Rows, among: Mask, times: NDArray[np.float64] | None, seed: int) -> Mask:
-    """[edges] the last edge of each user among some, a random one where times tie or there are none."""
-    chosen = np.zeros(len(users), bool)
-    places = np.flatnonzero(among)
-    if len(places):
-        random = np.random.Generator(np.random.Philox(key=[seed, STREAM + 1])).random(len(users))[places]
-        when = np.zeros(len(places)) if times is None else np.nan_to_num(times[places], nan=-np.inf)
-        order = places[np.lexsort((random, when, users[places]))]
-        chosen[order[np.append(users[order][1:] != users[order][:-1], True)]] = True
-    return chosen
+def last_of_new(users: Rows, among: Mask, times: NDArray[np.float64] | None, seed: int) -> Rows:
+    """The last of some edges of each user; a random one if times tie or there are none."""
+    random = np.random.Generator(np.random.Philox(key=[seed, STREAM + 1])).random(len(users))
+    return last_of_each(users, np.flatnonzero(among), np.zeros(len(users)) if times is None else times, random)
 
 
 # --- Rows of the test ---
@@ -235,13 +241,13 @@ def last_of_each(users: Rows, among: Mask, times: NDArray[np.float64] | None, se
 
 @dataclass(frozen=True)
 class KnownLikes:
-    """What a fitted model knows of the users of some data."""
+    """Training likes of a fitted model, for the users of some data."""
 
     model: Model
-    known: Mask  # [users of the data] whether it knows a like of theirs
-    edges: Mask  # [edges of the data] whether it was fitted to them
-    users: Rows  # [likes of these users that it was fitted to] rows of the data
-    items: NDArray[np.int32]  # [the same] rows of the model
+    known: Mask  # [users of the data] the model knows a like of theirs
+    edges: Mask  # [edges of the data] the model was fitted to them
+    users: Rows  # [likes of these users in the model's training] rows of the data
+    items: NDArray[np.int32]  # [the same likes] rows of the model
 
     @classmethod
     def of(cls, model: Model, likes: Interactions, graph: Graph) -> KnownLikes:
@@ -256,7 +262,7 @@ class KnownLikes:
 
 
 def rows_with_likes(model: Model, user_ids: Ids) -> Rows:
-    """The row of each of these users in a model, -1 where it knows no like of theirs."""
+    """[users] their rows in a model, -1 if it knows no like of theirs."""
     rows = match_rows(user_ids, model.user_ids)
     known = np.flatnonzero(rows >= 0)
     some, at = model.users.some(rows[known])
@@ -272,7 +278,7 @@ def items_in(likes: Interactions, graph: Graph, fitted: Mask, models: Sequence[M
 
 
 def seen_graph(graph: Graph, seen: Mask, ids: Vocabulary, data_items: Rows, known_to: Sequence[KnownLikes]) -> Graph:
-    """What is known of each user, by the rows of the test."""
+    """The known likes of each user, by the rows of the test."""
     items = data_items[graph.by_user.indices[seen]]
     pairs: list[tuple[NDArray[Any], Rows]] = [(graph.pairs()[0][seen][items >= 0], items[items >= 0])]
     pairs += [(known.users, match_rows(known.model.item_ids, ids)[known.items]) for known in known_to]
@@ -281,7 +287,7 @@ def seen_graph(graph: Graph, seen: Mask, ids: Vocabulary, data_items: Rows, know
 
 
 def some_likes(likes: Interactions, graph: Graph, chosen: Mask, times: NDArray[np.float64] | None) -> Interactions:
-    """The chosen edges as data of their own: its users and items are those with a like among them."""
+    """The chosen edges as data of their own, whose users and items have a like among them."""
     users, items = graph.pairs()[0][chosen], graph.by_user.indices[chosen]
     people, things = np.unique(users), np.unique(items).astype(np.int64)
     titles = likes.titles and Titles(*take_lists(likes.titles.offsets, likes.titles.text, things))
@@ -301,20 +307,19 @@ def some_likes(likes: Interactions, graph: Graph, chosen: Mask, times: NDArray[n
 
 
 def edge_amounts(likes: Interactions, graph: Graph) -> NDArray[np.int64]:
-    """What the rows of each edge say together of how much it counts."""
+    """[edges] total amount of the rows of each edge."""
     assert likes.amounts is not None
     edges = (graph.by_user.starts, graph.by_user.indices)
     return compiled.add_to_edges(*edges, likes.users, likes.items, likes.amounts.values)
 
 
 def graph_of(likes: Interactions) -> Graph:
-    """The graph of likes as they were read, without a word on what is odd about it."""
+    """The graph of likes as they were read, without warnings about its shape."""
     return Graph.from_pairs(likes.users, likes.items, len(likes.user_ids), len(likes.item_ids))
 
 
 def with_test_users(model: Model, protocol: Protocol) -> Model:
-    """The model with the users of a test in place of its own: those that it knows as they are, the others folded in
-    from what they liked earlier."""
+    """Replace the users of a model by those of a test: it keeps those it knows and folds in the others."""
     rows = rows_with_likes(model, protocol.user_ids)
     known, others = np.flatnonzero(rows >= 0), np.flatnonzero(rows < 0)
     some, at = model.users.some(rows[known])
@@ -333,7 +338,7 @@ def with_test_users(model: Model, protocol: Protocol) -> Model:
 
 
 def renumbered(rows: Adjacency, columns: Rows) -> Adjacency:
-    """Rows whose index n is columns[n] there; those of -1 are left out."""
+    """Replace each index n by columns[n]; edges whose new index is -1 are left out."""
     there = columns[rows.indices]
     owners = rows.edge_rows
     return Adjacency.of_pairs(owners[there >= 0], there[there >= 0], rows.rows, int(columns.max(initial=0)) + 1)

@@ -1,7 +1,7 @@
-"""Where held-out likes are ranked among all items that their user did not like in training; and the best of each list.
+"""Ranks of held-out likes among all items that their user did not like in training, and the best items of each user.
 
-Rankings are full, never sampled. Scores come from a Scorer in blocks of users, whose size depends on the number of
-items alone; the kernels count in them.
+Rankings are full, never sampled. A Scorer scores blocks of users, whose size depends on the number of items alone; the
+kernels count in these scores.
 """
 
 from __future__ import annotations
@@ -20,13 +20,15 @@ from considerate.evaluation.scorer import Scorer, Scores
 from considerate.evaluation.split import HeldOut
 from considerate.kernels import compiled
 
-BLOCK_SCORES = 1 << 22  # scores in one block of users, about
+BLOCK_SCORES = 1 << 22  # approximate number of scores in a block of users
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """Where each held-out like is ranked. Its candidates are all items that its user did not like in training, itself
-    and the user's other held-out items among them."""
+    """Rank of each held-out like among its candidates: all items that its user did not like in training.
+
+    The like itself and the user's other held-out likes are among the candidates.
+    """
 
     users: NDArray[np.int64]  # [test edges]
     items: NDArray[np.int64]  # [test edges]
@@ -36,12 +38,12 @@ class Ranks:
 
     @property
     def scores(self) -> NDArray[np.float64]:
-        """S_rank of each edge (eq. 23): the share of its candidates that it is ranked above; ties count half."""
+        """[test edges] S_rank (eq. 23): the share of the candidates that the edge is ranked above; ties count half."""
         return np.asarray((self.candidates - 1 - self.above - 0.5 * self.ties) / self.candidates)
 
     @cached_property
     def people(self) -> NDArray[np.int64]:
-        """[tested users] ascending: what the arrays of the metrics are aligned with."""
+        """[tested users] rows, ascending; arrays of metrics have this order."""
         return np.unique(self.users)
 
     @cached_property
@@ -51,22 +53,22 @@ class Ranks:
 
     @cached_property
     def held(self) -> NDArray[np.int64]:
-        """[tested users] how many likes of each are held out."""
+        """[tested users] number of held-out likes of each."""
         return np.bincount(self.user_index, minlength=len(self.people)).astype(np.int64)
 
 
 def held_ranks(scorer: Scorer, held: HeldOut, run: Run[Any, Any] = run_serially) -> Ranks:
-    """The ranks of all held-out likes; `run` maps blocks of users (LocalBackend().map)."""
+    """Rank all held-out likes; `run` maps blocks of users (LocalBackend().map)."""
     return ranks_and_lists(scorer, held, None, run)[0]
 
 
 def ranks_and_lists(
     scorer: Scorer, held: HeldOut, k: int | None, run: Run[Any, Any] = run_serially
 ) -> tuple[Ranks, NDArray[np.int32] | None]:
-    """The ranks, and with k the lists of the tested users, [rows of `Ranks.people`, k], from one scoring of each user.
+    """Rank all held-out likes; with k, also list the k best items of each tested user, [rows of `Ranks.people`, k].
 
-    A list holds the k best items that its user did not like in training; -1 where fewer remain. Of equal scores the
-    lower row comes first, as in `recommend`.
+    A list has the k best items that its user did not like in training, and -1 if fewer remain. Of equal scores the
+    lower row comes first, as in `recommend`. Each user is scored once.
     """
     if k is not None and k < 1:
         raise UsageError(f"k is {k}; a list has at least one item.")
@@ -92,8 +94,10 @@ def weighted_ranks(
     held: HeldOut,
     run: Run[Any, Any] = run_serially,
 ) -> list[Ranks]:
-    """The ranks by logit + k log pi + theta lift, for each (k, theta) of `weights`. `rows` gives the logits and lifts
-    of users against all items, once for all weights; None where there is no lift."""
+    """Rank by logit + k log pi + theta lift, for each (k, theta) of `weights`.
+
+    `rows` returns the logits and the lifts of some users and all items, once for all weights; None if there is no lift.
+    """
     by_user, pairs = _ByUser.of(held), np.array(weights, np.float32).reshape(-1, 2)
 
     def count(part: slice) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -110,9 +114,9 @@ def weighted_ranks(
 
 @dataclass(frozen=True)
 class _ByUser:
-    """The held-out likes by user, as the kernels count them."""
+    """The held-out likes by user, in the form that the kernels read."""
 
-    order: NDArray[np.int64]  # [test edges] by user, then item
+    order: NDArray[np.int64]  # [test edges] sorted by user, then item
     people: NDArray[np.int64]  # [tested users]
     starts: NDArray[np.int64]  # [tested users + 1] of items
     items: NDArray[np.int32]  # [test edges] in that order
@@ -125,13 +129,13 @@ class _ByUser:
         return cls(order, people, starts, held.items[order].astype(np.int32))
 
     def block(self, part: slice, seen: Adjacency) -> tuple[NDArray[Any], ...]:
-        """Some tested users, and (starts, held, seen starts, seen) of them."""
+        """Some tested users with their lists: (users, starts, held, seen starts, seen)."""
         users, starts = self.people[part], self.starts[part.start : part.stop + 1]
         likes = seen.take(users)
         return users, starts - starts[0], self.items[starts[0] : starts[-1]], likes.starts, likes.indices
 
     def ranks(self, held: HeldOut, *counts: NDArray[np.int64]) -> Ranks:
-        """The counts put back in the order of the held-out likes."""
+        """Put the counts back in the order of the held-out likes."""
         above, ties = np.empty((2, len(self.order)), np.int64)
         above[self.order], ties[self.order] = counts
         candidates = held.train.item_count - held.seen.degrees[held.users]
@@ -144,7 +148,7 @@ def _refuse_nan(name: str, bad: int) -> None:
 
 
 def _block_scores(scorer: Scorer, users: NDArray[np.int64], item_count: int) -> Scores:
-    """The scores of some users, of the right shape and one of the two types that the kernels take."""
+    """Score some users, and check the shape; the scores have one of the two types that the kernels read."""
     scores = np.asarray(scorer.scores(users))
     if scores.shape != (len(users), item_count):
         raise DataError(

@@ -1,32 +1,32 @@
-"""Recalibration of p(like) by judged pairs: pairs that are known to have been considered, liked or not.
+"""Recalibration of p(like) by judged pairs: considered pairs of which it is known whether they are liked.
 
     logit p' = slope x + shift + sum over covariates of weight (z - centre)        model/liking.py
 
-x is the logit of p(like). log pi, lift and log(1 + d) are known of every pair and carry much of what p(like) misses.
-The prior is centred on the line, which has x alone. With all numbers scaled to a variance of 1,
+x is the logit of p(like). The covariates log pi, lift and log(1 + d) are known for every pair and have much information
+that p(like) lacks. The prior is centred on the line, which has x alone. With all numbers scaled to a variance of 1,
 
     slope ~ N(slope of the line, PRIOR_VARIANCE),    each weight ~ N(0, PRIOR_VARIANCE),    shift: flat
 
-so that few pairs change little. The covariates go where they raise the log loss on held-out users and items.
-PRIOR_VARIANCE was chosen on validation draws alone (`python -m studies.recalibration --validate`): the largest of those
-tried by which 50, 100 or 300 pairs raised the mean log loss of others by at most .002 over the line's.
+so that few pairs change little. The covariates are dropped if they raise the log loss on held-out users and items.
+PRIOR_VARIANCE was chosen on validation draws alone (`python -m studies.recalibration --validate`): it is the largest
+value tried with which 50, 100 or 300 pairs raised the mean log loss of others by at most .002 over the line's.
 
-Structural variance: let r = liked - p'. The true logits of all pairs of a user differ from the model's by one amount of
-variance s, those of an item by another. p' is the mean of sigma(true logit), so a step of the true logit moves it by
+Structural variance: let r = liked - p'. The true logits of all pairs of a user differ from the model's by one shared
+amount of variance s_user, those of an item by another, s_item. p' is the mean of sigma(true logit), so a step of the
+true logit moves it by
 
     v = p' (1 - p') / sqrt(1 + pi t / 8),    t = slope^2 var(logit) + s_user + s_item
 
-Two pairs i, j of a user have E[r_i r_j] = v_i v_j (s + slope^2 cov_ij) about, where cov_ij is the covariance of their
-logits by the posterior of the user. So over the pairs of each user
+Two pairs i, j of a user have E[r_i r_j] = v_i v_j (s + slope^2 cov_ij) approximately, where cov_ij is the posterior
+covariance of their logits. So over the pairs of each user
 
     s = sum of (r_i r_j - slope^2 v_i v_j cov_ij) / sum of v_i v_j
 
-and the same for items, again and again until t stays. The users are averaged with the weights of the lowest variance,
-sum of v_i v_j / 2 (sum of p' (1 - p') + s (sum of v)^2)^2: a user of few pairs by the number of pairs of pairs, users
-of very many all alike. Were all pairs of pairs to weigh the same, the most popular items alone would say how far items
-differ. The variance is averaged with the constant of `liking.STRUCTURE` by
-precision. Where both come out lower than the constants, the rest is kept as the variance of single pairs: a pair is
-judged once, so nothing says that it is gone.
+and the same for items; this is repeated until t is stable. The average over users has the weights of lowest variance,
+sum of v_i v_j / 2 (sum of p' (1 - p') + s (sum of v)^2)^2: a user with few pairs counts by its pairs of pairs;
+users with very many count the same. With equal weights for all pairs of pairs, the most popular items alone would
+decide. The estimate is averaged with the constant of `liking.STRUCTURE` by precision. If both estimates are below the
+constants, the difference is kept as the variance of single pairs: each pair is judged once, so no data rules it out.
 """
 
 from __future__ import annotations
@@ -63,13 +63,13 @@ from considerate.model.reliability import EQUAL, LikeReliability
 
 PRIOR_VARIANCE = 0.05
 FOLDS = 10
-ENOUGH = 10  # users, or items, to hold some of them out
+ENOUGH = 10  # least number of users, or items, to hold some of them out
 FAMILIAR = 0.3  # prior standard deviation of a structural variance about its constant
-AGAINST = -3.0  # standard errors below zero at which a slope is refused
-STREAM = 0xCA1B  # of the draw of the folds
-STEPS = 100  # of Newton, at most
-ROUNDS = 20  # of the structural variance, at most
-MOST_SHARED = 10.0  # variance that pairs share: users who like all or nothing would have no end
+AGAINST = -3.0  # a slope so many standard errors below zero is refused
+STREAM = 0xCA1B  # of the random numbers that draw the folds
+STEPS = 100  # most Newton steps
+ROUNDS = 20  # most rounds for the structural variance
+MOST_SHARED = 10.0  # most variance that pairs share; it would be infinite for users who like all or nothing
 Floats = NDArray[np.float64]
 Rows = NDArray[np.int64]
 
@@ -83,21 +83,21 @@ class Ends(NamedTuple):
 
 @dataclass(frozen=True)
 class JudgedPairs:
-    """Pairs that are known to have been considered, with what a recalibration reads of each."""
+    """Considered pairs with their outcome, and the numbers that a recalibration reads of each."""
 
     users: Rows
     items: Rows
     liked: NDArray[np.bool_]
     x: Floats  # logit of p(like) before any recalibration
     covariates: dict[str, Floats] = field(default_factory=dict)
-    ends: tuple[Ends, Ends] | None = None  # users and items; None: the posterior is not known
-    scale: float = 1.0  # of the posterior's variances
+    ends: tuple[Ends, Ends] | None = None  # users and items; None if the posterior is not known
+    scale: float = 1.0  # factor of the posterior's variances
     training: int = 0  # pairs left out because they are likes of the training
-    one_kind: bool = False  # whether both ends are vertices of a graph
+    one_kind: bool = False  # both ends are vertices of a graph
 
     @classmethod
     def of(cls, model: Model, users: Rows, items: Rows, liked: NDArray[Any]) -> JudgedPairs:
-        """The pairs of some rows of a model, without likes that it was trained on, in an order of their own."""
+        """Make judged pairs of rows of a model, sorted, without the likes of its training."""
         judged = np.asarray(liked)
         shapes = {np.shape(users), np.shape(items), judged.shape}
         if len(shapes) > 1 or judged.ndim != 1:
@@ -127,12 +127,12 @@ class JudgedPairs:
         return len(self.x)
 
     def take(self, which: NDArray[Any]) -> JudgedPairs:
-        """Some of the pairs, without their posterior."""
+        """A selection of the pairs, without their posterior."""
         covariates = {name: values[which] for name, values in self.covariates.items()}
         return JudgedPairs(self.users[which], self.items[which], self.liked[which], self.x[which], covariates)
 
     def from_both_ends(self) -> JudgedPairs:
-        """Each pair of vertices twice: from its first end and from its second."""
+        """List each pair of vertices twice: from its first end and from its second."""
         users, items = np.append(self.users, self.items), np.append(self.items, self.users)
         ends = self.ends and (Ends(self.ends[1].side, users), Ends(self.ends[1].side, items))
         covariates = {name: np.tile(values, 2) for name, values in self.covariates.items()}
@@ -140,7 +140,7 @@ class JudgedPairs:
         return replace(self, users=users, items=items, liked=liked, x=x, covariates=covariates, ends=ends)
 
     def check(self) -> None:
-        """DataError where the pairs are of one kind."""
+        """Raise a DataError if all pairs are liked, or none."""
         positive, training = int(self.liked.sum()), ""
         if self.training:
             training = f" ({self.training:,} more are likes of the training, which say nothing new)"
@@ -157,11 +157,11 @@ class Recalibrated:
 
     recalibration: Recalibration
     structure: StructuralVariance
-    reliability: LikeReliability | None  # p(like) of each pair by other users' pairs; None: too few users
+    reliability: LikeReliability | None  # of p(like) recalibrated by other users' pairs; None if too few users
 
 
 def recalibrate(judged: JudgedPairs, equal_classes: bool = False, seed: int = 0) -> Recalibrated:
-    """The recalibration that judged pairs make likely, and the structural variance that they leave."""
+    """Fit a recalibration and the structural variance to judged pairs."""
     judged.check()
     weights = EQUAL if equal_classes else None
     fit = chosen_fit(judged, weights, seed)
@@ -178,7 +178,7 @@ def recalibrate(judged: JudgedPairs, equal_classes: bool = False, seed: int = 0)
 def recalibrated_model(
     model: Model, users: Rows, items: Rows, liked: Any, equal_classes: bool = False, seed: int = 0
 ) -> Model:
-    """The model recalibrated by judged pairs, which are rows that are broadcast."""
+    """Recalibrate a model by judged pairs, whose rows are broadcast."""
     people, things, truth = (np.atleast_1d(array) for array in (users, items, np.asarray(liked)))
     if len(truth) and truth.shape == np.broadcast_shapes(people.shape, things.shape):
         people, things = np.broadcast_arrays(people, things)
@@ -189,9 +189,9 @@ def recalibrated_model(
 def judged_rows(
     model: Model, liked: Interactions, not_liked: Interactions
 ) -> tuple[Rows, Rows, NDArray[np.bool_], int]:
-    """(users, items, liked or not) of the judged pairs that the model knows, each once, and how many rows it does not.
+    """(users, items, liked or not) of the judged pairs that the model knows, and the number of rows it does not know.
 
-    A pair that was both liked and not liked, as duplicates may be, was liked.
+    Each pair is there once. A pair that is both liked and not liked is liked.
     """
     found = [rows_in(model, data) for data in (liked, not_liked)]
     users, items = (np.concatenate(rows) for rows in zip(*found))
@@ -208,9 +208,9 @@ Fit = Callable[[JudgedPairs, str | None], Recalibration]
 def fit_recalibration(
     p: NDArray[Any], liked: NDArray[Any], weights: str | NDArray[Any] | None = EQUAL
 ) -> Recalibration:
-    """The slope and shift that make p' = sigma(slope logit(p) + shift) most likely.
+    """Fit the slope and shift of p' = sigma(slope logit(p) + shift) by maximum likelihood.
 
-    A weight of one half for each class keeps the model's fair coin: p' = 1/2 where liked and not liked are as likely.
+    With equal classes, p' = 1/2 means that liked and not liked are as likely, which is the model's fair coin.
     """
     p, liked = check_judged(p, liked)
     nobody = np.zeros(len(p), np.int64)
@@ -220,7 +220,7 @@ def fit_recalibration(
 
 
 def fit_line(judged: JudgedPairs, weights: str | NDArray[Any] | None = None) -> Recalibration:
-    """The most likely slope and shift; a slope is at least LEAST_SLOPE and at most MOST_SLOPE."""
+    """Fit slope and shift by maximum likelihood; the slope is between LEAST_SLOPE and MOST_SLOPE."""
     x, y, w = judged.x, judged.liked.astype(np.float64), _weights(judged, weights)
     scale, centre = float(x.std()), float(x.mean())
     if scale < 1e-9:
@@ -240,7 +240,7 @@ def fit_line(judged: JudgedPairs, weights: str | NDArray[Any] | None = None) -> 
 
 
 def fit_covariates(judged: JudgedPairs, weights: str | None = None, variance: float = PRIOR_VARIANCE) -> Recalibration:
-    """The most probable slope, shift and weights of covariates under the prior around the line."""
+    """Fit slope, shift and weights of covariates: the most probable ones under the prior around the line."""
     line = fit_line(judged, weights)
     numbers = {name: values for name, values in judged.covariates.items() if np.ptp(values) > 1e-9}
     columns = np.stack([judged.x, *numbers.values()], axis=1)
@@ -261,16 +261,18 @@ def fit_covariates(judged: JudgedPairs, weights: str | None = None, variance: fl
 
 
 def chosen_fit(judged: JudgedPairs, weights: str | None, seed: int) -> Fit:
-    """`fit_line` where covariates raise the log loss of pairs of held-out users and items by more than its standard
-    error, else `fit_covariates`. Of few pairs that error is large, and the prior sees to it that they change little;
-    whichever has the lower loss would be worse than either, as it follows the noise."""
+    """Choose `fit_line` if covariates raise the log loss of held-out users and items by more than its standard error.
+
+    Otherwise choose `fit_covariates`. With few pairs the standard error is large, and the prior keeps the change small.
+    The fit with the lower loss would be a worse choice than either: it follows the noise.
+    """
     if not any(np.ptp(values) > 1e-9 for values in judged.covariates.values()):
         return fit_line
     y, w, worse, tried = judged.liked.astype(np.float64), _weights(judged, weights), np.zeros(len(judged)), False
     for groups in (judged.users, judged.items):
         if len(np.unique(groups)) < ENOUGH:
             continue
-        with suppress(DataError):  # where a fold's others are all of one kind
+        with suppress(DataError):  # the pairs outside a fold are all liked, or none is
             line, both = (held_out_logits(fit, judged, groups, weights, seed) for fit in (fit_line, fit_covariates))
             worse, tried = worse + _losses(both, y, w) - _losses(line, y, w), True
     of_users = np.bincount(np.unique(judged.users, return_inverse=True)[1], worse)
@@ -278,7 +280,7 @@ def chosen_fit(judged: JudgedPairs, weights: str | None, seed: int) -> Fit:
 
 
 def held_out_logits(fit: Fit, judged: JudgedPairs, groups: Rows, weights: str | None, seed: int) -> Floats:
-    """logit p' of every pair by a recalibration that `fit` made of pairs of other users, or of other items."""
+    """logit p' of every pair by a recalibration fitted to the pairs of other users, or of other items."""
     members, group = np.unique(groups, return_inverse=True)
     if len(members) < 2:
         raise UsageError(
@@ -298,7 +300,7 @@ def held_out_logits(fit: Fit, judged: JudgedPairs, groups: Rows, weights: str | 
 def recalibrate_by_fold(
     p: NDArray[Any], liked: NDArray[Any], fold: NDArray[Any], weights: str | None = EQUAL
 ) -> Floats:
-    """p' of the pairs of each fold by a line that was fitted to the other folds."""
+    """p' of the pairs of each fold by a line fitted to the other folds."""
     answer = np.empty(len(p))
     for number in np.unique(fold):
         own = fold == number
@@ -307,7 +309,7 @@ def recalibrate_by_fold(
 
 
 def _weights(judged: JudgedPairs, weights: str | NDArray[Any] | None) -> Floats:
-    """Weights of the pairs, of mean 1."""
+    """Weights of the pairs, with a mean of 1."""
     w = class_weights(judged.liked, weights)
     return np.asarray(w * (len(w) / w.sum()))
 
@@ -320,8 +322,10 @@ def _losses(a: Floats, y: Floats, w: Floats) -> Floats:
 def _most_probable(
     A: Floats, y: Floats, w: Floats, prior: Floats, precision: Floats, base: Floats | float = 0.0
 ) -> tuple[Floats, Floats]:
-    """(coefficients, curvature) of a logistic regression on the columns of A under a Gaussian prior, by Newton's method
-    with steps that are halved until the loss falls."""
+    """(coefficients, curvature) of a logistic regression on the columns of A under a Gaussian prior.
+
+    Newton's method, with steps that are halved until the loss falls.
+    """
 
     def loss(at: Floats) -> float:
         return float(_losses(A @ at + base, y, w).sum()) + 0.5 * float((precision * (at - prior) ** 2).sum())
@@ -344,11 +348,11 @@ def _most_probable(
 
 
 def structural_variance(judged: JudgedPairs, found: Recalibration) -> StructuralVariance:
-    """The constants, moved by what judged pairs say, as far as these can be relied on; the total does not fall."""
+    """Estimate the structural variances from judged pairs, shrunk to the constants; the total does not fall."""
     if judged.one_kind:
         judged = judged.from_both_ends()
     x = found.line(judged.x, judged.covariates)
-    if found.equal_classes and found.pairs:  # as frequent as they are
+    if found.equal_classes and found.pairs:  # back to the natural frequency of likes
         x = x + logit(judged.liked.mean())
     p = sigmoid(x)
     noise, posterior, scale = p * (1.0 - p), np.zeros(len(p)), judged.scale * found.slope**2
@@ -370,26 +374,26 @@ def structural_variance(judged: JudgedPairs, found: Recalibration) -> Structural
 
 @dataclass(frozen=True)
 class Group:
-    """Judged pairs by their user, or by their item."""
+    """Judged pairs grouped by their user, or by their item."""
 
-    of_pair: Rows  # the group of each pair
-    first: Rows  # a pair of each group
-    ends: tuple[Ends, Ends] | None  # the side that the group is of, and the other
+    of_pair: Rows  # [pairs] group of each pair
+    first: Rows  # [groups] a pair of each group
+    ends: tuple[Ends, Ends] | None  # the side of the groups, and the other side
 
     @classmethod
     def of(cls, judged: JudgedPairs, side: int) -> Group:
-        """The pairs by their end on a side."""
+        """Group the pairs by their users (0) or items (1)."""
         rows = (judged.users, judged.items)[side]
         _, first, of_pair = np.unique(rows, return_index=True, return_inverse=True)
         return cls(of_pair, first, None if judged.ends is None else (judged.ends[side], judged.ends[1 - side]))
 
     def over_pairs(self, a: Floats, b: Floats) -> Floats:
-        """[groups] sum of a_i b_j over all pairs i, j of a group, but for i = j."""
+        """[groups] sum of a_i b_j over all pairs i != j of a group."""
         sums, single = (np.bincount(self.of_pair, values) for values in (a, a * b))
         return np.asarray(sums * (sums if b is a else np.bincount(self.of_pair, b)) - single)
 
     def known(self, v: Floats) -> Floats:
-        """[groups] sum of v_i v_j cov_ij: of two pairs of a user cov is that of u'v_i and u'v_j, and the bias's."""
+        """[groups] sum of v_i v_j cov_ij, where cov_ij is the covariance of u'v_i + b and u'v_j + b."""
         if self.ends is None:
             return np.zeros(len(self.first))
         own, other = self.ends
@@ -405,9 +409,9 @@ class Group:
 
 
 def _component(r: Floats, v: Floats, noise: Floats, group: Group, scale: float, about: float) -> tuple[float, float]:
-    """(estimate, standard error) of the variance that the pairs of a group share; infinite where no group has two.
+    """(estimate, standard error) of the variance that the pairs of a group share; (0, infinity) if no group has two.
 
-    Each group weighs by the inverse of its own variance, where what its pairs share has a variance of `about`.
+    The weight of a group is the inverse of its variance, if its pairs share a variance of `about`.
     """
     excess, room = group.over_pairs(r, r) - scale * group.known(v), group.over_pairs(v, v)
     if float(room.sum()) <= 0.0:

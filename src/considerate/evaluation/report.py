@@ -1,4 +1,4 @@
-"""The report of a scorer on held-out likes, as plain values for the shell and JSON."""
+"""Report of a scorer on held-out likes, as plain values for the shell and JSON."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from considerate.data.graph import Run, run_serially
 from considerate.evaluation.bootstrap import RESAMPLES, Stratum, interval, intervals, strata
 from considerate.evaluation.calibration import ReliabilityTable, errors_by_degree
-from considerate.evaluation.metrics import coverage, gini, mean_popularity, novelty, user_metrics
+from considerate.evaluation.metrics import coverage, gini, list_metrics, user_metrics
 from considerate.evaluation.ranks import ranks_and_lists
 from considerate.evaluation.scorer import Scorer
 from considerate.evaluation.split import HeldOut
@@ -30,29 +30,24 @@ def evaluate(
     resamples: int = RESAMPLES,
     run: Run[Any, Any] = run_serially,
 ) -> dict[str, Any]:
-    """Metrics with their intervals, lists, and S_rank in strata of degree; with `p_like` of the held-out likes also the
-    classification error by the user's degree. Lists are of the largest k.
+    """Report metrics with their intervals, statistics of the lists, and S_rank in strata of degree.
 
-    Degrees are those of training.
-    Every metric is {"mean", "low", "high", "users"}: a mean over users, its 95 % interval by bootstrap over users.
+    With `p_like` of the held-out likes, the report also has the classification error by the user's degree. Lists have
+    the largest k; degrees are those of training. Every metric is {"mean", "low", "high", "users"}: a mean over users
+    and its 95 % interval by bootstrap over users.
     """
     ranks, lists = ranks_and_lists(scorer, held, max(k), run)
     assert lists is not None
     user_degree, item_degree = held.degrees or (held.train.by_user.degrees, held.train.by_item.degrees)
-    per_user = user_metrics(ranks, k)
-    per_user |= {
-        f"popularity@{max(k)}": mean_popularity(lists, item_degree),
-        f"novelty@{max(k)}": novelty(lists, item_degree, held.training_users),
-    }
+    per_user = user_metrics(ranks, k) | list_metrics(lists, item_degree, held.training_users)
     per_user = {name: values for name, values in per_user.items() if np.isfinite(values).all()}
     bounds = intervals(per_user, seed, resamples=resamples)
     metrics = {name: mean_figure(values, bounds[name]) for name, values in per_user.items()}
     tail = item_degree[held.items] < TAIL
     if tail.any():
-        own = ranks.scores[tail]
-        users = held.users[tail]
-        within = interval(own, seed, resamples=resamples, groups=users)
-        metrics["S_rank tail"] = mean_figure(own, within) | {"users": len(np.unique(users))}
+        own, users = ranks.scores[tail], held.users[tail]
+        bounds_of_tail = interval(own, seed, resamples=resamples, groups=users)
+        metrics["S_rank tail"] = mean_figure(own, bounds_of_tail) | {"users": len(np.unique(users))}
     report: dict[str, Any] = {
         "name": scorer.name,
         "users": len(ranks.people),
@@ -92,5 +87,5 @@ def plain_table(table: ReliabilityTable) -> dict[str, Any]:
 
 
 def mean_figure(values: NDArray[Any], bounds: tuple[float, float]) -> dict[str, Any]:
-    """A mean over users with its interval, and of how many."""
+    """A mean over users with its interval and the number of users."""
     return {"mean": float(np.mean(values)), "low": bounds[0], "high": bounds[1], "users": len(values)}

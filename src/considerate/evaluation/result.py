@@ -1,4 +1,4 @@
-"""What `considerate.evaluate` returns: figures with intervals, as fields, as a table, and printed."""
+"""Result of `considerate.evaluate`: figures with intervals, as fields, as a table, and as text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from considerate.data.graph import Run, run_serially
 from considerate.data.result import TableResult
 from considerate.evaluation.bootstrap import RESAMPLES, Interval, intervals
-from considerate.evaluation.metrics import coverage, gini, mean_popularity, novelty, user_metrics
+from considerate.evaluation.metrics import coverage, gini, list_metrics, user_metrics
 from considerate.evaluation.protocol import Protocol
 from considerate.evaluation.ranks import ranks_and_lists
 from considerate.evaluation.scorer import Scorer
@@ -21,13 +21,13 @@ from considerate.evaluation.scorer import Scorer
 if TYPE_CHECKING:
     import pyarrow
 
-WIDTH, NAME, CELL, WIDE = 80, 18, 17, 20  # letters of the printed table
+WIDTH, NAME, CELL, WIDE = 80, 18, 17, 20  # characters of the printed table
 POPULARITY, FOLDED, BY_POPULARITY = "popularity", "folded in", "by popularity"
 Values = dict[str, NDArray[np.float64]]
 
 
 class Figure(NamedTuple):
-    """A mean over users, and its 95 % interval by bootstrap over users."""
+    """A mean over users and its 95 % interval by bootstrap over users."""
 
     mean: float
     low: float
@@ -40,36 +40,36 @@ class Figure(NamedTuple):
 
     @property
     def clear(self) -> bool:
-        """Whether 0 is outside the interval."""
+        """True if 0 is outside the interval."""
         return self.low > 0.0 or self.high < 0.0
 
 
 @dataclass(frozen=True)
 class ModelResult:
-    """One recommender on the test."""
+    """Figures of one recommender."""
 
     name: str
     metrics: dict[str, Figure]  # by name: S_rank, MRR, Recall@20, NDCG@20, MAP@20, hit rate@20, popularity@20, ...
-    difference: dict[str, Figure]  # of the same: this one minus the first one, paired by user; of the first: empty
-    coverage: float  # the share of the catalogue that is in a list
-    gini: float  # of how often each item is in a list: 0 all equally often
-    fit_seconds: float | None  # None where it was fitted before
+    difference: dict[str, Figure]  # metrics minus those of the first recommender, paired by user; empty for the first
+    coverage: float  # share of the catalogue that is in a list
+    gini: float  # Gini coefficient of how often each item is in a list: 0 if all equally often
+    fit_seconds: float | None  # None if it was fitted before
     new_users: int  # tested users who are not in its training
-    new_users_scored: str  # how: "folded in" from their earlier likes, or "by popularity" where it cannot do that
-    per_user: Values = field(repr=False)  # [tested users] what the figures are means of, in the order of `users`
-    model: Any = field(repr=False)  # as it was given, or fitted to the training part
+    new_users_scored: str  # "folded in" from their earlier likes, or "by popularity" if it cannot do that
+    per_user: Values = field(repr=False)  # [tested users] values that the figures are means of, in the order of `users`
+    model: Any = field(repr=False)  # the given model, or the one fitted to the training part
 
 
 @dataclass(frozen=True)
 class Evaluation(TableResult):
-    """Recommenders on the same likes held out. `evaluation["EASE"]` is the result of one; print it for the table."""
+    """Results of recommenders on the same held-out likes; `evaluation["EASE"]` is the result of one."""
 
-    models: tuple[ModelResult, ...]  # as they were given, then popularity
+    models: tuple[ModelResult, ...]  # in the given order, then popularity
     source: str
-    split: str  # what is held out, in words
-    users: list[int | str]  # tested, by id
-    held_out: int  # likes
-    items: int  # in the catalogue
+    split: str  # the held-out likes in words
+    users: list[int | str]  # ids of the tested users
+    held_out: int  # number of likes
+    items: int  # number of items in the catalogue
     left_out: dict[str, int]  # likes that could not be tested, by the reason
     k: tuple[int, ...]
     notes: tuple[str, ...] = ()
@@ -84,7 +84,7 @@ class Evaluation(TableResult):
         return iter(self.models)
 
     def to_arrow(self) -> pyarrow.Table:
-        """One row for each model and metric.
+        """Table with a row for each model and metric.
 
         Columns: model, metric, mean, low, high; difference, difference_low, difference_high (from the first model,
         null for itself); users.
@@ -104,7 +104,7 @@ class Evaluation(TableResult):
         return pa.Table.from_pylist(rows, pa.schema([*schema, ("users", pa.int64())]))
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, as JSON has them; without what is per user."""
+        """Plain values for JSON, without the values of single users."""
         plain = {name: value for name, value in vars(self).items() if name not in ("models", "users")}
         models = []
         for result in self.models:
@@ -163,11 +163,11 @@ def _short(name: str) -> str:
 
 @dataclass(frozen=True)
 class Contestant:
-    """A recommender that is ready to be ranked by the rows of a protocol."""
+    """A fitted recommender whose scorer has the rows of a protocol."""
 
     name: str
     scorer: Scorer
-    model: Any  # fitted
+    model: Any
     fit_seconds: float | None = None
     new_users: int = 0  # tested users who are not in its training
     new_users_scored: str = FOLDED
@@ -175,12 +175,13 @@ class Contestant:
 
 @dataclass(frozen=True)
 class Bootstrap:
-    """How intervals are made."""
+    """Settings of the bootstrap that makes intervals."""
 
     seed: int = 0
     resamples: int = RESAMPLES
 
     def figures(self, values: Mapping[str, NDArray[np.float64]]) -> dict[str, Figure]:
+        """The mean and the interval of each metric."""
         bounds: dict[str, Interval] = intervals(values, self.seed, resamples=self.resamples)
         return {name: Figure(float(own.mean()), *bounds[name]) for name, own in values.items()}
 
@@ -194,14 +195,12 @@ def measure(
     run: Run[Any, Any] = run_serially,
     first: ModelResult | None = None,
 ) -> ModelResult:
-    """The result of one recommender; `first` is what it is compared with, `item_degree` that of training."""
-    held, item_count, longest = protocol.held, len(protocol.item_ids), max(k)
-    ranks, lists = ranks_and_lists(contestant.scorer, held, longest, run)
+    """Measure one recommender and compare it with the `first`; `item_degree` has degrees of training."""
+    held, item_count = protocol.held, len(protocol.item_ids)
+    ranks, lists = ranks_and_lists(contestant.scorer, held, max(k), run)
     assert lists is not None
-    values = user_metrics(ranks, k) | {
-        f"popularity@{longest}": np.nan_to_num(mean_popularity(lists, item_degree)),
-        f"novelty@{longest}": np.nan_to_num(novelty(lists, item_degree, held.training_users)),
-    }
+    of_lists = list_metrics(lists, item_degree, held.training_users)
+    values = user_metrics(ranks, k) | {name: np.nan_to_num(own) for name, own in of_lists.items()}
     differences = {} if first is None else {name: own - first.per_user[name] for name, own in values.items()}
     return ModelResult(
         contestant.name,

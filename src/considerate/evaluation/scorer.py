@@ -1,4 +1,4 @@
-"""One protocol for all that can be evaluated: scores of users against every item, the higher the better."""
+"""Scorers: anything that gives each user a score for every item, the higher the better."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ class Scorer(Protocol):
     name: str
 
     def scores(self, users: Users) -> Scores:
-        """[users, items]; the higher the better, none of them NaN. -infinity is allowed: last, and tied there."""
+        """[users, items] scores, none of them NaN. Items at -infinity are last, and tie."""
 
 
 class ModelScorer:
-    """Ours: the mean logit + the knob * log pi + lift * log(w / pi), or one of the other scores.
+    """Scorer by a model: mean logit + popularity * log pi + lift * log(w / pi), or another score of the model.
 
-    `users` are users folded in, in place of those of the model, and `liked` what they like (strong generalisation).
+    `users` and their likes `liked` replace the users of the model, such as users that were folded in.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class ModelScorer:
         self._liked = liked
         knobs = f"popularity weight {self.knob:g}" + (f", lift weight {self.lift:g}" if model.consideration else "")
         self.name = name or (score.replace("_", " ") if score is not None else knobs)
-        columns = model.columns.mean  # computed here, before there are threads
+        columns = model.columns.mean  # computed before threads start
         if score is None:
             self._columns = columns.copy() if self.knob else columns
             if self.knob:
@@ -73,7 +73,7 @@ class ModelScorer:
         self._half_weights = np.asarray(0.5 * model.popularity, np.float32)
 
     def of_model(self, model: Model) -> ModelScorer:
-        """The same score of another model."""
+        """A scorer of another model with the same score."""
         return ModelScorer(model, self.options.popularity, self.score, self.name, lift=self.options.lift)
 
     def scores(self, users: Users) -> Scores:
@@ -98,7 +98,7 @@ class ModelScorer:
         variance *= np.float32(self.model.variance_scale * math.pi / 8.0)  # from here in place, for speed: eq. 22
         variance += np.float32(1.0)
         mean /= np.sqrt(variance, out=variance)
-        if self.score == "like":  # in the order of p(like), and p's that differ do not become equal
+        if self.score == "like":  # in the order of p(like); values of p that differ stay different
             return mean
         if self.score == "p_like":
             return np.asarray(self._recalibrated(mean, users))
@@ -109,7 +109,7 @@ class ModelScorer:
         return mean
 
     def _recalibrated(self, logits: Scores, users: Users) -> NDArray[np.float64]:
-        """The logit of p(like) as the model reports it, in the same order."""
+        """The logit of p(like) as the model reports it."""
         items, shape = np.arange(self.model.item_count), (len(users), self.model.item_count)
         pairs = np.repeat(np.arange(len(users)), len(items)), np.tile(items, len(users))
         liked = None if self._liked is None else self._liked.take(users)
@@ -118,14 +118,14 @@ class ModelScorer:
         return np.asarray(self.model.recalibration.line(logits, rows), np.float64)
 
     def _offset_of(self, users: Users) -> NDArray[np.float64]:
-        """The offsets of the users' logits; -log c where the likes are not known."""
+        """The offsets of the users' logits; -log c if their likes are not known."""
         if self._liked is None:
             return np.full(len(users), self.model.plan.offset)
         return logit_offset(self.model, self._liked.take(users))
 
 
 class LikesScorer:
-    """A function of what users liked, a scipy matrix [users, items] -> scores: it needs no training of theirs."""
+    """Scorer by a function of the users' likes, a scipy matrix [users, items]; no training is needed."""
 
     def __init__(self, function: Callable[[Any], Any], likes: Any, name: str) -> None:
         self.function, self.likes, self.name = function, likes, name
@@ -134,12 +134,12 @@ class LikesScorer:
         return np.asarray(self.function(self.likes[users]))
 
     def for_likes(self, likes: Any) -> LikesScorer:
-        """The same for other users, of whom this is known."""
+        """A scorer for other users with these likes."""
         return LikesScorer(self.function, likes, self.name)
 
 
 class FunctionScorer:
-    """A function users -> scores."""
+    """Scorer by a function of the users."""
 
     def __init__(self, function: Callable[[Users], Any], name: str) -> None:
         self.function, self.name = function, name
@@ -150,7 +150,7 @@ class FunctionScorer:
 
 
 class OrderScorer:
-    """An object with implicit's `recommend`: its order over all items. What it leaves out ties at the bottom."""
+    """Scorer by an object with implicit's `recommend`: the order of all items; items left out tie at the bottom."""
 
     def __init__(self, recommender: Any, item_count: int, name: str, train: Adjacency | None = None) -> None:
         self.recommender, self.item_count, self.name = recommender, item_count, name
@@ -158,7 +158,7 @@ class OrderScorer:
         self.options: dict[str, Any] = {}
 
     def for_likes(self, likes: Any) -> OrderScorer | None:
-        """The same for users who were not in training, by `recalculate_user`; None where that is not possible."""
+        """A scorer for users who were not in training, by `recalculate_user`; None if that is not possible."""
         folded = OrderScorer(self.recommender, self.item_count, self.name)
         folded.likes, folded.options = likes, {"recalculate_user": True}
         try:
@@ -183,8 +183,11 @@ class OrderScorer:
 
 
 class PlacedScorer:
-    """A scorer with rows of its own, by the rows of a test. It scores -infinity what it does not know, so that this is
-    last; users that it does not know are scored by `others`, which has a row for each of them, in their order."""
+    """Translate the rows of a test into the rows of a scorer.
+
+    Items that the scorer does not know get -infinity, so that they are last. Users that it does not know are scored by
+    `others`, which has a row for each of them, in their order.
+    """
 
     def __init__(self, inner: Scorer, users: Users, items: Users, item_count: int, others: Scorer | None) -> None:
         self.inner, self.users, self.items, self.item_count = inner, users, items, item_count
@@ -216,8 +219,10 @@ def likes_matrix(likes: Adjacency, item_count: int) -> Any:
 
 
 def as_scorer(thing: Any, item_count: int, name: str | None = None, train: Adjacency | None = None) -> Scorer:
-    """A scorer from a scorer, a model or a fitted Recommender of ours, any object with implicit's `recommend`
-    (`train` is then handed to it as `user_items`), or a function users -> scores."""
+    """Make a scorer of a model, a fitted Recommender, an object with implicit's `recommend`, or a function of users.
+
+    A scorer is returned as it is. `recommend` gets `train` as its `user_items`.
+    """
     model = thing if isinstance(thing, Model) else getattr(thing, "model_", None)
     if isinstance(model, Model):
         return ModelScorer(model, name=name)

@@ -1,4 +1,7 @@
-"""Splits of a graph into training and test edges. Which edges is a function of the seed, and none is in both."""
+"""Splits of a graph into training edges and held-out edges.
+
+A split is a function of the graph and the seed. No edge is in both parts.
+"""
 
 from __future__ import annotations
 
@@ -12,22 +15,25 @@ from numpy.typing import NDArray
 
 from considerate.data import Interactions
 from considerate.data.graph import Adjacency, Graph
+from considerate.data.vocabulary import match_rows
 from considerate.errors import DataError, UsageError
 
-STREAM = 0x591F  # of the paper's split; the others have their own
-VALIDATION, SHARED, LAST, STRONG = 0x7A11, 0x5A2E, 0x1A57, 0x5720
+# Streams of random numbers: of the paper's split, and of the others.
+STREAM, VALIDATION, SHARED, LAST = 0x591F, 0x7A11, 0x5A2E, 0x1A57
+Rows = NDArray[np.int64]
+Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
 class HeldOut:
-    """A training graph and the edges that were taken from it; checked when created: no edge is in both, none twice."""
+    """A training graph and the edges that were taken from it, with no edge in both and none twice."""
 
     train: Graph
-    users: NDArray[np.int64]  # [test edges]
-    items: NDArray[np.int64]  # [test edges]
-    left_out: int = 0  # edges that are in neither: of users without training, or with ids that training lacks
-    degrees: tuple[NDArray[Any], NDArray[Any]] | None = None  # of users and items, where `train` lacks the likes
-    trained_users: int | None = None  # users of training, where `train` has others
+    users: Rows  # [test edges]
+    items: Rows  # [test edges]
+    left_out: int = 0  # edges in neither part: their user or item is missing in training
+    degrees: tuple[NDArray[Any], NDArray[Any]] | None = None  # of users and items, if `train` lacks their likes
+    trained_users: int | None = None  # number of users in training, if `train` has others
 
     def __post_init__(self) -> None:
         if self.users.shape != self.items.shape or self.users.ndim != 1:
@@ -53,88 +59,102 @@ class HeldOut:
 
     @property
     def training_users(self) -> int:
+        """Number of users in training."""
         return self.train.user_count if self.trained_users is None else self.trained_users
 
     @property
     def seen(self) -> Adjacency:
-        """What each user liked in training: never a candidate."""
+        """Training likes of each user; they are never candidates."""
         return self.train.by_user
 
 
-@dataclass(frozen=True)
-class StrongSplit:
-    """Strong generalisation: users of whom training knows nothing, some of their likes folded in, the others ranked.
-
-    `fold.train` holds the likes to fold in, `fold.users` and `fold.items` those that are held out; its rows are those
-    of `fold_users`. Score them with ModelScorer(model, users=model.fold_in.users(split.fold.train.by_user)).
-    """
-
-    train: Graph
-    train_users: NDArray[np.int64]  # [rows of train] rows of the whole graph
-    fold: HeldOut
-    fold_users: NDArray[np.int64]  # [rows of fold.train] rows of the whole graph
-
-    def __post_init__(self) -> None:
-        if np.intersect1d(self.train_users, self.fold_users).size:
-            raise DataError("a user is both trained on and folded in.")
+def hold_out(graph: Graph, chosen: Mask) -> HeldOut:
+    """Hold out the chosen edges and train on all others."""
+    if chosen.all():
+        raise DataError("nothing is left to train on; hold out less.")
+    train = Graph.from_adjacency(graph.by_user.keep(~chosen), graph.item_count)
+    return HeldOut(train, graph.by_user.edge_rows[chosen], graph.by_user.indices[chosen].astype(np.int64))
 
 
 def one_per_user(graph: Graph, seed: int, stream: int = STREAM) -> HeldOut:
-    """One random edge of every user who has at least two (the paper's split). Which one is a function of the seed."""
-    degrees = graph.by_user.degrees
-    users = np.flatnonzero(degrees >= 2)
-    random = np.random.Generator(np.random.Philox(key=[seed, stream]))
-    places = graph.by_user.starts[users] + (random.random(len(users)) * degrees[users]).astype(np.int64)
-    chosen = np.zeros(graph.edges, bool)
-    chosen[places] = True
-    return without(graph, chosen)
+    """Hold out one random edge of every user who has at least two (the paper's split)."""
+    return hold_out(graph, random_edges(graph, seed, stream))
 
 
 def validation(held: HeldOut, seed: int, share: float | None = None) -> HeldOut:
-    """A split of the training edges of another: one per user, or a share of each user's. The test edges are in
-    neither part."""
+    """Split the training edges of another split: hold out one edge per user, or a share of each user's edges."""
     if share is not None:
         return share_per_user(held.train, seed, share)
     return one_per_user(held.train, seed, VALIDATION)
 
 
 def share_per_user(graph: Graph, seed: int, share: float) -> HeldOut:
-    """A random share of every user's edges: rounded, at least one of a user who has two, and never all."""
-    _check_share("share", share)
-    degrees = graph.by_user.degrees
-    wanted = np.clip(np.round(share * degrees), 1, np.maximum(degrees - 1, 0)).astype(np.int64)
-    return without(graph, _random_places(graph.by_user, seed, SHARED) < np.repeat(wanted, degrees))
+    """Hold out a random share of every user's edges: rounded, at least one of a user who has two, and never all."""
+    return hold_out(graph, shared_edges(graph, seed, share))
 
 
 def last_per_user(graph: Graph, times: NDArray[Any], seed: int = 0) -> HeldOut:
-    """The last edge in time of every user who has at least two, of `times` by `edge_times`.
+    """Hold out the latest edge of every user who has at least two; `edge_times` gives the times.
 
-    Of several at the same last moment one is drawn by the seed. An edge without a time (NaN) is never held out; a user
-    whose edges have none is not tested.
+    The seed decides between edges at the same last moment. An edge without a time (NaN) is never held out.
     """
-    times = _edge_values(graph, times)
+    return hold_out(graph, last_edges(graph, times, seed))
+
+
+# --- Choice of the held-out edges ---
+
+
+def random_edges(graph: Graph, seed: int, stream: int = STREAM) -> Mask:
+    """[edges] one random edge of every user who has at least two."""
     degrees = graph.by_user.degrees
-    random = np.random.Generator(np.random.Philox(key=[seed, LAST])).random(graph.edges)
+    users = np.flatnonzero(degrees >= 2)
+    random = _random(seed, stream).random(len(users))
+    chosen = np.zeros(graph.edges, bool)
+    chosen[graph.by_user.starts[users] + (random * degrees[users]).astype(np.int64)] = True
+    return chosen
+
+
+def shared_edges(graph: Graph, seed: int, share: float) -> Mask:
+    """[edges] a random share of every user's edges, as `share_per_user` holds it out."""
+    if not 0.0 < share < 1.0:
+        raise UsageError(f"share is {share!r}; a share is a number between 0 and 1.")
+    rows, degrees = graph.by_user, graph.by_user.degrees
+    wanted = np.clip(np.round(share * degrees), 1, np.maximum(degrees - 1, 0)).astype(np.int64)
+    order = np.lexsort((_random(seed, SHARED).random(rows.edges), rows.edge_rows))
+    place = np.empty(rows.edges, np.int64)  # of each edge in the random order of its row
+    place[order] = np.arange(rows.edges) - np.repeat(rows.starts[:-1], degrees)
+    return place < np.repeat(wanted, degrees)
+
+
+def last_edges(graph: Graph, times: NDArray[Any], seed: int = 0) -> Mask:
+    """[edges] the latest edge of every user who has at least two, as `last_per_user` holds it out."""
+    times = np.asarray(times, np.float64)
+    if times.shape != (graph.edges,):
+        raise UsageError(
+            f"there are {times.size} times for {graph.edges} edges; make them with edge_times(graph, likes)."
+        )
     users = graph.by_user.edge_rows
-    known = np.where(np.isnan(times), -np.inf, times)
-    order = np.lexsort((random, known, users))  # the last of a row is its latest
-    last = order[graph.by_user.starts[1:][degrees >= 2] - 1]
+    several = np.flatnonzero(graph.by_user.degrees[users] >= 2)
+    last = last_of_each(users, several, times, _random(seed, LAST).random(graph.edges))
     chosen = np.zeros(graph.edges, bool)
     chosen[last[~np.isnan(times[last])]] = True
-    return without(graph, chosen)
+    return chosen
 
 
-def by_date(graph: Graph, times: NDArray[Any], date: float | str | datetime) -> HeldOut:
-    """Edges from a date on are held out, those before it are trained on. An edge without a time (NaN) is trained on.
+def last_of_each(users: Rows, among: Rows, times: NDArray[np.float64], random: NDArray[np.float64]) -> Rows:
+    """The latest edge of each user, of the edges `among`. NaN comes before all times; `random` decides ties."""
+    known = np.where(np.isnan(times), -np.inf, times)
+    order = among[np.lexsort((random[among], known[among], users[among]))]
+    of = users[order]
+    last: Rows = order[np.append(of[1:] != of[:-1], True)[: len(of)]]
+    return last
 
-    Edges of users without any before the date are left out and counted. A text is ISO, such as 2024-05-01, in UTC
-    where it names no zone; a number is in the unit of `times`.
-    """
-    times = _edge_values(graph, times)
-    chosen = times >= moment(date)
-    users = graph.by_user.edge_rows
-    known = np.bincount(users[~chosen], minlength=graph.user_count) > 0
-    return without(graph, chosen, dropped=chosen & ~known[users])
+
+def _random(seed: int, stream: int) -> np.random.Generator:
+    return np.random.Generator(np.random.Philox(key=[seed, stream]))
+
+
+# --- Times ---
 
 
 def moment(date: float | str | datetime) -> float:
@@ -152,9 +172,9 @@ def moment(date: float | str | datetime) -> float:
 
 
 def edge_times(graph: Graph, likes: Interactions) -> NDArray[np.float64]:
-    """The time of every edge of the graph of these likes, read with `time_column`; NaN where it has none.
+    """[edges] time of every edge of the graph of these likes, NaN if it has none.
 
-    A pair that comes several times is a like since the first of them: it has the earliest of its known times.
+    The likes must be read with `time_column`. A pair in several rows has the earliest of its known times.
     """
     if likes.times is None:
         raise UsageError(f"{likes.source} was read without times; name their column with time_column (--time-column).")
@@ -169,27 +189,7 @@ def edge_times(graph: Graph, likes: Interactions) -> NDArray[np.float64]:
     return answer
 
 
-def strong(graph: Graph, seed: int, users: float = 0.1, folded: float = 0.8) -> StrongSplit:
-    """Held-out users: a share of those with two likes or more, drawn by the seed. A share of each one's likes is to be
-    folded in (rounded, at least one and never all), the others are ranked."""
-    _check_share("users", users)
-    _check_share("folded", folded)
-    degrees = graph.by_user.degrees
-    able = np.flatnonzero(degrees >= 2)
-    count = round(users * len(able))
-    if count < 1 or count >= graph.user_count:
-        raise UsageError(
-            f"a share of {users} of {len(able)} users with two likes or more is {count}; expected at least one, and "
-            "someone left to train on: change the share."
-        )
-    random = np.random.Generator(np.random.Philox(key=[seed, STRONG]))
-    chosen = np.sort(random.permutation(able)[:count])
-    others = np.setdiff1d(np.arange(graph.user_count), chosen)
-    part = only_users(graph, chosen)
-    wanted = np.clip(np.round(folded * part.by_user.degrees), 1, part.by_user.degrees - 1).astype(np.int64)
-    places = _random_places(part.by_user, seed, STRONG + 1)
-    fold = without(part, places >= np.repeat(wanted, part.by_user.degrees))
-    return StrongSplit(only_users(graph, others), others.astype(np.int64), fold, chosen.astype(np.int64))
+# --- A given train and test ---
 
 
 def given(
@@ -198,8 +198,10 @@ def given(
     user_count: int | None = None,
     item_count: int | None = None,
 ) -> HeldOut:
-    """A given train and test, each (users, items) as row numbers; pairs given twice are folded, and a pair that is in
-    both is refused."""
+    """Make a split of a given train and test, each (users, items) as row numbers.
+
+    A pair that is given twice counts once; a pair that is in both is refused.
+    """
     (users, items), (test_users, test_items) = ([np.asarray(rows, np.int64) for rows in pair] for pair in (train, test))
     sizes = [
         count if count is not None else 1 + max(int(a.max(initial=-1)), int(b.max(initial=-1)))
@@ -211,8 +213,10 @@ def given(
 
 
 def given_likes(train: Interactions, test: Interactions) -> HeldOut:
-    """A given train and test as they were read: by their own ids. Test likes of users or items that training lacks are
-    left out and counted."""
+    """Make a split of a given train and test by their own ids.
+
+    Test likes whose user or item is missing in training are left out and counted.
+    """
     users, items = rows_in(train, test)
     known = (users >= 0) & (items >= 0)
     if not known.any():
@@ -222,21 +226,9 @@ def given_likes(train: Interactions, test: Interactions) -> HeldOut:
     return HeldOut(held.train, held.users, held.items, int((~known).sum()))
 
 
-def rows_in(train: Any, test: Interactions) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """(users, items) of each row of `test` as row numbers of `train`, Interactions or a Model; -1 where unknown."""
-    users = train.user_ids.rows_of(test.user_ids.ids_of(range(len(test.user_ids))))
-    items = train.item_ids.rows_of(test.item_ids.ids_of(range(len(test.item_ids))))
-    return users[test.users], items[test.items]
-
-
-def without(graph: Graph, chosen: NDArray[np.bool_], dropped: NDArray[np.bool_] | None = None) -> HeldOut:
-    """The edges that are chosen held out, all others trained on; edges dropped as well are in neither."""
-    if chosen.all():
-        raise DataError("nothing is left to train on; hold out less.")
-    train = Graph.from_adjacency(graph.by_user.keep(~chosen), graph.item_count)
-    tested = chosen if dropped is None else chosen & ~dropped
-    users = graph.by_user.edge_rows[tested]
-    return HeldOut(train, users, graph.by_user.indices[tested].astype(np.int64), int((chosen & ~tested).sum()))
+def rows_in(train: Any, test: Interactions) -> tuple[Rows, Rows]:
+    """(users, items) of each row of `test` as row numbers of `train`, Interactions or a Model; -1 if unknown."""
+    return match_rows(test.user_ids, train.user_ids)[test.users], match_rows(test.item_ids, train.item_ids)[test.items]
 
 
 def only_users(graph: Graph, rows: NDArray[Any]) -> Graph:
@@ -244,43 +236,22 @@ def only_users(graph: Graph, rows: NDArray[Any]) -> Graph:
     return Graph.from_adjacency(graph.by_user.take(rows), graph.item_count)
 
 
-def _random_places(rows: Adjacency, seed: int, stream: int) -> NDArray[np.int64]:
-    """The place of each edge in a random order of its row."""
-    random = np.random.Generator(np.random.Philox(key=[seed, stream])).random(rows.edges)
-    order = np.lexsort((random, rows.edge_rows))
-    places = np.empty(rows.edges, np.int64)
-    places[order] = np.arange(rows.edges)
-    return places - np.repeat(rows.starts[:-1], rows.degrees)
+# --- Pairs as numbers ---
 
 
-def edge_keys(graph: Graph) -> NDArray[np.int64]:
-    """One number per edge, ascending."""
+def edge_keys(graph: Graph) -> Rows:
+    """The key of each edge, ascending."""
     return pair_keys(graph.by_user.edge_rows, graph.by_user.indices, graph.item_count)
 
 
-def pair_keys(users: NDArray[Any], items: NDArray[Any], item_count: int) -> NDArray[np.int64]:
-    """One number per pair."""
+def pair_keys(users: NDArray[Any], items: NDArray[Any], item_count: int) -> Rows:
+    """The key of each pair: user * item_count + item."""
     return np.asarray(users, np.int64) * item_count + np.asarray(items, np.int64)
 
 
-def is_among(keys: NDArray[np.int64], ascending: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which keys are among others, which ascend."""
+def is_among(keys: Rows, ascending: Rows) -> Mask:
+    """[keys] whether each is in an ascending array."""
     if len(ascending) == 0:
         return np.zeros(len(keys), bool)
-    at = np.searchsorted(ascending, keys)
-    at[at == len(ascending)] = 0
+    at = np.minimum(np.searchsorted(ascending, keys), len(ascending) - 1)
     return np.asarray(ascending[at] == keys)
-
-
-def _edge_values(graph: Graph, times: NDArray[Any]) -> NDArray[np.float64]:
-    values = np.asarray(times, np.float64)
-    if values.shape != (graph.edges,):
-        raise UsageError(
-            f"there are {values.size} times for {graph.edges} edges; make them with edge_times(graph, likes)."
-        )
-    return values
-
-
-def _check_share(name: str, share: float) -> None:
-    if not 0.0 < share < 1.0:
-        raise UsageError(f"{name} is {share!r}; a share is a number between 0 and 1.")

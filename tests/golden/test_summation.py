@@ -15,7 +15,7 @@ from considerate import GraphRecommender, Recommender
 from considerate.distributed.backends.out_of_core import OutOfCore
 from considerate.evaluation.recalibration import JudgedPairs, recalibrate
 from considerate.kernels.arrays import add_in_order
-from divided_fits import several_parts
+from tests.helpers.divided_fits import several_parts
 
 TENTHS = [0.1] * 10  # from left to right 0.9999999999999999, compensated 1.0
 
