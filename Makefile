@@ -5,6 +5,8 @@ BIN    := $(VENV)/bin
 JOBS   ?= 2
 SOURCES := $(wildcard src/core/*) CMakeLists.txt pyproject.toml
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Without cached bytecode pytest rewrites every test file in every process, eight seconds each.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test test-long test-neon test-sanitized fuzz check coverage hooks bench docs wheel clean
 

@@ -47,8 +47,9 @@ def each_instruction_set(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Sort by group. The tests that stop the shared Ray come last of those on Ray."""
     rank = {name: number for number, name in enumerate(FIRST)}
-    items.sort(key=lambda item: rank.get(group_of(item.nodeid), len(FIRST)))
+    items.sort(key=lambda item: (rank.get(group_of(item.nodeid), len(FIRST)), "test_ray_nodes.py" in item.nodeid))
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -25,9 +25,12 @@ from considerate.cli import app
 from considerate.inference.hidden.groups import FREEZE_AFTER
 from considerate.storage import container as store
 from considerate.storage.container import open_tensors
+from considerate.study import figures
 from house import Tree, drawing, page_with
 from tests.helpers.likes import skewed
 from tests.helpers.paths import ROOT
+from tests.helpers.randomised import share
+from tests.helpers.ray_cluster import start_shared_ray
 
 PAGES = [
     "README.md",
@@ -66,10 +69,9 @@ def shell_lines(page: str) -> list[str]:
     return [line for line in lines if line.startswith("considerate ")]
 
 
-def on_ray(page: str) -> Any:
-    """A page whose lines start a Ray is tested where the tests on Ray are."""
-    starts = any("ray" in line for line in shell_lines(page))
-    return pytest.param(page, marks=pytest.mark.xdist_group("ray")) if starts else page
+# Pages that fit on Ray: their tests end with _on_ray, so that they run where a Ray runs already.
+PYTHON_ON_RAY = [page for page in PAGES if any("RayBackend" in code for _, code in python_blocks(page))]
+SHELL_ON_RAY = [page for page in PAGES if any("--backend ray" in line for line in shell_lines(page))]
 
 
 @pytest.fixture
@@ -111,10 +113,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         database.executemany("insert into likes values (?, ?)", pairs)
     database.close()
     monkeypatch.chdir(tmp_path)
+    some = share(list(figures.DRAWN), 2)  # all are drawn by tests of the study
+    monkeypatch.setattr(figures, "DRAWN", {name: figures.DRAWN[name] for name in some})
     return tmp_path
 
 
-@pytest.mark.parametrize("page", [on_ray(page) for page in PAGES])
+@pytest.mark.parametrize("page", [page for page in PAGES if page not in PYTHON_ON_RAY])
 @pytest.mark.filterwarnings("error::UserWarning")
 def test_python_blocks_run_in_order(page: str, folder: Path) -> None:
     blocks = python_blocks(page)
@@ -122,6 +126,13 @@ def test_python_blocks_run_in_order(page: str, folder: Path) -> None:
     namespace: dict[str, Any] = {"__name__": "__docs__"}
     for line, code in blocks:
         exec(compile("\n" * line + code, str(ROOT / page), "exec"), namespace)  # tracebacks show the page's line
+
+
+@pytest.mark.parametrize("page", PYTHON_ON_RAY)
+@pytest.mark.filterwarnings("error::UserWarning")
+def test_python_blocks_run_in_order_on_ray(page: str, folder: Path) -> None:
+    start_shared_ray()
+    test_python_blocks_run_in_order(page, folder)
 
 
 def test_the_quickstart_says_what_comes_out(folder: Path) -> None:
@@ -141,7 +152,7 @@ def test_the_quickstart_says_what_comes_out(folder: Path) -> None:
     assert np.array_equal(namespace["again"].user_factors, namespace["model"].user_factors)
 
 
-@pytest.mark.parametrize("page", [on_ray(page) for page in PAGES if shell_lines(page)])
+@pytest.mark.parametrize("page", [page for page in PAGES if shell_lines(page) and page not in SHELL_ON_RAY])
 def test_shell_lines_run_in_order(page: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "120")
     for line in shell_lines(page):
@@ -149,6 +160,12 @@ def test_shell_lines_run_in_order(page: str, folder: Path, monkeypatch: pytest.M
         result = CliRunner().invoke(app, arguments, prog_name="considerate")
         assert result.exit_code == 0, f"{page}: {line}\n{result.output}"
         assert "-o" in arguments or result.stdout, line
+
+
+@pytest.mark.parametrize("page", SHELL_ON_RAY)
+def test_shell_lines_run_in_order_on_ray(page: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    start_shared_ray()
+    test_shell_lines_run_in_order(page, folder, monkeypatch)
 
 
 def test_the_program_is_installed(folder: Path) -> None:
