@@ -178,7 +178,7 @@ def test_the_model_file_says_which_events_it_has_learned(folder: Path, store: Ev
         loaded.partial_fit_users(["newer"], [["i1", "i2"]])
         assert loaded.model_.events == learned  # a change that is not of events leaves it
         shown = CliRunner().invoke(app, ["inspect", str(folder / name)], prog_name="considerate").stdout
-        assert "of a service, up to 7, what was considered" in shown
+        assert "of a service, up to 7, with pairs that were considered" in shown
     with running(folder / "one", events=str(folder / "others.db")) as client:
         assert (
             client.get("/v1/model").json()["event_sequence"] == 0

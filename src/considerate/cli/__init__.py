@@ -1,12 +1,11 @@
 """The shell: `considerate fit | recommend | find | similar | index | add-items | evaluate | inspect | study | ...`.
 
-program.py         the program: its commands, its errors as one sentence, its exit codes
-options.py         options that several commands share; those of a fit are made from `Parameters`
-screen.py          what is printed where; bars and sparklines
-fit.py, recommend.py, find.py, index.py, evaluate.py, inspect.py, study.py, serve.py, refit.py, simulate.py, demo.py
-features.py        add-items, and where features are
+program.py         the program: its commands, its one-line errors, its exit codes
+options.py         options that several commands share, and how groups of options become parameters
+screen.py          printing; bars and sparklines
 describe.py        data, a fit and a model as plain values
-demo_catalogue.py  the made-up catalogue of the demo
+demo_catalogue.py  the simulated catalogue of the demo
+Every other file has one command or two.
 
 Heavy imports happen inside commands, so that `considerate --help` answers at once.
 """
@@ -36,24 +35,24 @@ def __getattr__(name: str) -> Any:
 
 
 def interrupt_once(*_: object) -> None:
-    """The first Ctrl-C stops the program; later ones would interrupt how it saves what is finished and cleans up."""
+    """Stop the program at the first Ctrl-C, and ignore later ones: they would interrupt saving and cleaning up."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     raise KeyboardInterrupt
 
 
 def main() -> None:
-    """The entry point. Nothing is imported before it, so that Ctrl-C is one line at any time."""
+    """Run the program. Nothing is imported before, so that Ctrl-C prints one line at any time."""
     signal.signal(signal.SIGINT, interrupt_once)
     try:
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, io.TextIOWrapper):
-                stream.reconfigure(errors="replace")  # a terminal that lacks a letter shows a question mark
+                stream.reconfigure(errors="replace")  # a question mark in place of a letter that the terminal has not
         from considerate.cli.program import app
 
         app(prog_name="considerate")
     except KeyboardInterrupt:
         print(f"considerate: {INTERRUPTED}", file=sys.stderr)
         sys.exit(130)
-    except MemoryError:  # while the program itself is imported
+    except MemoryError:  # during the import of the program
         print(f"considerate: {NO_MEMORY}", file=sys.stderr)
         sys.exit(1)

@@ -1,4 +1,4 @@
-"""considerate demo"""
+"""The command `considerate demo`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from considerate.cli import screen
-from considerate.cli.options import Output, Seed, grouped
+from considerate.cli.options import Output, Seed, expand_groups
 
 if TYPE_CHECKING:
     from considerate.evaluation.calibration import Recovery
@@ -20,9 +20,9 @@ KNOBS = {
 }
 
 
-@grouped
+@expand_groups
 def demo(output: Output, seed: Seed = 0) -> None:
-    """A tour in a few seconds: make up a catalogue, fit it, recommend, and compare with the truth."""
+    """Take a tour in a few seconds: simulate a catalogue, fit it, recommend, and compare with the truth."""
     from considerate.cli import demo_catalogue as tour
     from considerate.cli.describe import describe_fit
     from considerate.cli.fit import steps_on_screen
@@ -33,16 +33,16 @@ def demo(output: Output, seed: Seed = 0) -> None:
     sample = catalogue.sample
     if not output.json:
         _step(
-            "1. A catalogue that never was",
+            "1. A simulated catalogue",
             f"{sample.user_count:,} people and {sample.item_count:,} films of eight genres, drawn from the model. Each "
             f"person considered some films, popular ones more often: {len(sample.liked):,} pairs. A coin, weighted by "
             f"taste, decided which of them were liked: {int(sample.liked.sum()):,} likes. Only the likes are kept; "
-            "what was considered and not liked is forgotten, as in real data.",
+            "the pairs that were considered and not liked are forgotten, as in real data.",
         )
         _step("2. The fit", "Infer everyone's taste from the likes alone, with the forgotten pairs redrawn.")
     recommender = tour.make_recommender(seed=seed)
     request, quiet = recommender.fit_request(catalogue.interactions), output.quiet or output.json
-    with screen.library_messages(output.quiet), steps_on_screen(recommender, request, None, quiet) as steps:
+    with screen.library_messages(output.quiet), steps_on_screen(recommender, request, quiet) as steps:
         for _ in steps:
             pass
     fit = describe_fit(recommender, time.perf_counter() - begun)
@@ -59,7 +59,7 @@ def demo(output: Output, seed: Seed = 0) -> None:
         return
     numbers = f"{fit['sweeps']} sweeps, {fit['edges']:,} likes, {fit['factors']} factors: {fit['seconds']:.1f} s"
     screen.show(f"   {numbers}\n")
-    _step(f"3. What person {user} liked", "The model is told the likes, not the genres.")
+    _step(f"3. The likes of person {user}", "The model knows the likes, not the genres.")
     screen.show_table(
         {"genre": "{genre}", ">likes": "{count}", "films": "{films}"},
         (
@@ -70,15 +70,15 @@ def demo(output: Output, seed: Seed = 0) -> None:
     _step(
         "4. Recommendations at three settings of the knob",
         "p(like) is the chance of a like once the film is considered, whatever its popularity, with a 90 % interval. "
-        "The knob says how much popularity counts in the order. Beside it: the true probability, which only a "
-        "made-up catalogue can tell.",
+        "The knob sets how much popularity counts in the order. The last column is the true probability, which only "
+        "a simulated catalogue has.",
     )
     columns = {"film": "  {title}", "genre": "{genre}", ">likes": "{likes:,}", ">p(like)": "{p_like:.2f}"}
     columns |= {">90 % interval": "{low:.2f} – {high:.2f}", ">true p": "{true:.2f}"}
     rows = chain.from_iterable([{"heading": KNOBS[knob]}, *films] for knob, films in answers.items())
     screen.show_table(columns, rows)
     _step(
-        "5. How much of the truth came back",
+        "5. How much of the truth was recovered",
         f"Over all {recovery.pairs:,} considered pairs. The fit never saw which were considered and not liked.",
     )
     _show_recovery(recovery)
@@ -108,6 +108,6 @@ def _show_recovery(recovery: Recovery) -> None:
         "   calibration": "{calibration_error:.3f} expected calibration error of p(like)",
     }
     screen.show_facts(facts, vars(recovery))
-    columns = {">p(like) said": "{predicted:.2f}", ">pairs": "{pairs:,}", ">true p": "{true:.2f}"}
+    columns = {">p(like)": "{predicted:.2f}", ">pairs": "{pairs:,}", ">true p": "{true:.2f}"}
     columns |= {">liked": "{liked:.2f}", "<": "{bar}"}
     screen.show_table(columns, (vars(row) | {"bar": screen.bar(row.true, 1.0, 30)} for row in recovery.bins))

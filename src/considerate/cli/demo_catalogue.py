@@ -1,4 +1,4 @@
-"""The demonstration: a made-up catalogue whose truth is known, a fit to its likes, and how much of it came back."""
+"""The catalogue of the demo: simulated, so that its truth is known."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SHOWN = 5  # films for each setting of the knob
 
 @dataclass(frozen=True)
 class Catalogue:
-    """Likes as anyone would have them, and the truth that no one has."""
+    """Simulated likes, and the truth behind them."""
 
     sample: ModelSample
     interactions: Interactions
@@ -34,7 +34,7 @@ class Catalogue:
 
 
 def make_catalogue(users: int = USERS, items: int = ITEMS, *, seed: int = 0) -> Catalogue:
-    """Films of eight genres, drawn from the model (eq. 5) with a fair coin for every considered film (c = 1)."""
+    """Draw films of eight genres from the model (eq. 5), with a fair coin for every considered film (c = 1)."""
     sample = simulate_from_model(
         users,
         items,
@@ -52,7 +52,7 @@ def make_catalogue(users: int = USERS, items: int = ITEMS, *, seed: int = 0) -> 
 
 
 def seen_later(catalogue: Catalogue, people: int, *, seed: int = 0) -> tuple[Interactions, list[tuple[int, int, bool]]]:
-    """(likes without a third of what some people considered, that third: user, item, whether it was liked)."""
+    """Split off a third of what some people considered: (the other likes, [(user, item, liked)] of that third)."""
     random, sample, likes = np.random.default_rng(seed), catalogue.sample, catalogue.interactions
     some = random.permutation(sample.user_count)[:people]
     later = np.isin(sample.hidden_users, some) & (random.random(len(sample.hidden_users)) < 1 / 3)
@@ -63,13 +63,13 @@ def seen_later(catalogue: Catalogue, people: int, *, seed: int = 0) -> tuple[Int
 
 
 def make_recommender(*, seed: int = 0, threads: int | None = None) -> Recommender:
-    """With the settings that the catalogue was made with: as many factors, and one considered film per like."""
-    settings = {"consideration": "popularity", "negatives": 1.0, "likelihood_weight": 1.0}  # as the catalogue is made
+    """Make a recommender with the settings of the simulation: its factors, and one unliked pair per like."""
+    settings = {"consideration": "popularity", "negatives": 1.0, "likelihood_weight": 1.0}
     return Recommender(factors=FACTORS, **settings, sweeps=40, seed=seed, threads=threads)  # type: ignore[arg-type]
 
 
 def instructive_user(recommender: Recommender, catalogue: Catalogue) -> int:
-    """Someone with a taste, most likes in two genres, for whom the ends of the knob say different things."""
+    """Find a user with most likes in two genres, for whom both ends of the knob give different lists."""
     model = recommender.model_
     degree = model.users.whole().degree
     candidates = np.flatnonzero((degree >= 20) & (degree <= 40))
@@ -89,7 +89,7 @@ def instructive_user(recommender: Recommender, catalogue: Catalogue) -> int:
 
 
 def tastes(recommender: Recommender, catalogue: Catalogue, user: int) -> dict[str, list[str]]:
-    """The titles that someone liked by genre, the genre with most first."""
+    """Return the titles that a user liked by genre, the genre with most titles first."""
     model = recommender.model_
     by_genre: dict[str, list[str]] = {}
     for item in model.users.whole().liked.row(user):
@@ -100,7 +100,7 @@ def tastes(recommender: Recommender, catalogue: Catalogue, user: int) -> dict[st
 def recommendations(
     recommender: Recommender, catalogue: Catalogue, user: int, knob: float, count: int = SHOWN
 ) -> list[dict[str, Any]]:
-    """The best films at a setting of the knob, with p(like), its 90 % interval and the truth."""
+    """Recommend films at a setting of the knob, with p(like), its 90 % interval and the true probability."""
     degree = recommender.model_.item_degree
     rows = list(recommender.recommend_table([user], count, popularity=knob))
     items = np.array([row.item for row in rows], np.int64)

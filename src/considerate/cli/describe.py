@@ -1,4 +1,4 @@
-"""Data, a fit and a model as plain values: what `considerate inspect` and `considerate fit` print."""
+"""Data, a fit and a model as plain values, for `considerate inspect` and `considerate fit`."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ if TYPE_CHECKING:
 
 QUANTILES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
 BINS_PER_DECADE = 3
-DEGREES = (1, 5, 10, 32, 100, 316, 1000)  # where the bins begin by which a model's draws are shown
-FEATURES = 15  # of a side, those that move vectors most
-MOST_LIKES = 20_000_000  # that a model's draws are shown for
-QUICK_PAIRS = 1 << 22  # that expected likes are added up over: about a second
+DEGREES = (1, 5, 10, 32, 100, 316, 1000)  # lower ends of the bins in the table of a model's draws
+FEATURES = 15  # shown per side: those that move vectors most
+MOST_LIKES = 20_000_000  # likes of the users in the table of a model's draws, at most
+QUICK_PAIRS = 1 << 22  # pairs in the sum of expected likes: about a second
 PathLike = str | os.PathLike[str]
 
 
 def describe_fit(recommender: Recommender, seconds: float) -> dict[str, Any]:
-    """A fit in a few numbers."""
+    """Describe a fit in a few numbers."""
     model, data = recommender.model_, recommender.data_
     bound = float(recommender.bound_[-1])
     return _learned(model) | {
@@ -59,7 +59,7 @@ def describe_fit(recommender: Recommender, seconds: float) -> dict[str, Any]:
 
 
 def describe_model(path: PathLike, *, verify: bool | None = None) -> dict[str, Any]:
-    """A model file, or a folder of shards: sizes, settings, what was learned, how the bound went."""
+    """Describe a model file or a folder of shards: sizes, settings, what it learned, the course of the bound."""
     stored, model = open_model(path, verify=verify)
     shards = model.users.arrays["shards.bytes"] if isinstance(model.users, ShardedUsers) else None
     return _learned(model) | {
@@ -91,12 +91,12 @@ def describe_model(path: PathLike, *, verify: bool | None = None) -> dict[str, A
 
 
 def described_recalibration(model: Model) -> dict[str, Any]:
-    """Correction of p(like) and its interval, in words and numbers."""
+    """Describe the correction of p(like) and its interval, in words and numbers."""
     structure = None if model.structure is None else asdict(model.structure)
     interval = "90 %, by the posterior alone"
     if model.structure is not None:
         parts = ", ".join(f"{name} {value:.2g}" for name, value in asdict(model.structure).items() if value)
-        interval = f"90 %, with structural variance ({parts}) beside the posterior's"
+        interval = f"90 %, with structural variance ({parts}) added to the posterior's"
     return {
         "recalibration": model.recalibration.to_dict(),
         "recalibrated": model.recalibration.sentence(),
@@ -106,7 +106,7 @@ def described_recalibration(model: Model) -> dict[str, Any]:
 
 
 def _consideration(model: Model) -> dict[str, Any]:
-    """Who considers what: the settings, and the mass of the walk that its table kept, averaged over the likes."""
+    """Describe who considers what: the settings, and the share of the walk in the table, averaged over the likes."""
     table, degree = model.consideration, model.item_degree
     kept = None if table is None else 1.0 - float(np.average(table.rest, weights=degree))
     names = ("neighbours", "mixing", "opening")
@@ -114,7 +114,7 @@ def _consideration(model: Model) -> dict[str, Any]:
 
 
 def _bias_correlation(model: Model) -> float | None:
-    """Of the items' biases with the logarithm of their degrees; None where either is the same for all."""
+    """Correlation of the items' biases and log degrees; None if either is the same for all items."""
     liked = model.item_degree > 0
     bias, popularity = model.items.biases[0][liked].astype(np.float64), np.log(model.item_degree[liked])
     if len(bias) < 2 or np.ptp(bias) == 0.0 or np.ptp(popularity) == 0.0:
@@ -123,8 +123,10 @@ def _bias_correlation(model: Model) -> float | None:
 
 
 def _draws_per_like(model: Model) -> dict[str, Any] | None:
-    """Unliked edges per like in one drawn H, by the degree of the item: by the walk, and by popularity. None where the
-    likes were left out of the file. Without the tilt. Of very many likes those of the first users are taken."""
+    """Count the unliked edges per like in one drawn H, by the item's degree: drawn by the walk, and by popularity.
+
+    Without the tilt. Of very many likes only those of the first users count. None if the file has no likes.
+    """
     if not model.users.knows_likes:
         return None
     pi, plan = model.fold_in.weights, model.plan
@@ -150,7 +152,7 @@ def _draws_per_like(model: Model) -> dict[str, Any] | None:
 
 
 def _per_like(degree: NDArray[Any], likes: NDArray[Any], **drawn: NDArray[Any]) -> list[dict[str, Any]]:
-    """What was drawn per like, over the items of each bin of degrees; None for what was not."""
+    """Drawn edges per like, over the items of each bin of degrees; "walk" is None without a walk."""
     which, rows = np.searchsorted(DEGREES, degree, side="right") - 1, []
     for number, (low, above) in enumerate(zip(DEGREES, [*DEGREES[1:], None])):
         inside = which == number
@@ -163,7 +165,7 @@ def _per_like(degree: NDArray[Any], likes: NDArray[Any], **drawn: NDArray[Any]) 
 
 
 def _features(model: Model) -> dict[str, Any] | None:
-    """Which features matter most, of items and of users. None where there are none."""
+    """Describe the features of items and users that matter most; None without features."""
     sides = {"item": model.item_features, "user": model.user_features}
     if not any(sides.values()):
         return None
@@ -192,8 +194,10 @@ def _learned(model: Model) -> dict[str, Any]:
 
 
 def describe_data(interactions: Interactions, plan: FitPlan | None = None) -> dict[str, Any]:
-    """Sizes, degrees and their laws, the mean constraint (eq. 1), and whether users and items look swapped; with a
-    plan also a drawn H."""
+    """Describe likes: sizes, degrees and their laws, the mean constraint (eq. 1), whether users and items look swapped.
+
+    With a plan, also describe one drawn H.
+    """
     sizes = len(interactions.user_ids), len(interactions.item_ids)
     graph = Graph.from_pairs(interactions.users, interactions.items, *sizes)
     users, items = graph.by_user.degrees, graph.by_item.degrees
@@ -217,7 +221,7 @@ def describe_data(interactions: Interactions, plan: FitPlan | None = None) -> di
 
 
 def _degrees(degrees: NDArray[Any], fit: DegreeFit) -> dict[str, Any]:
-    """Quantiles, the fitted law, and a histogram in logarithmic bins beside what the law expects in each."""
+    """Describe degrees: quantiles, the fitted law, and in logarithmic bins the counts and those of the law."""
     histogram = degree_histogram(degrees, bins_per_decade=BINS_PER_DECADE)
     columns = (histogram.first, histogram.last, histogram.counts, fit.expected(histogram))
     return {
@@ -237,7 +241,7 @@ def _degrees(degrees: NDArray[Any], fit: DegreeFit) -> dict[str, Any]:
 
 
 def _hidden(graph: Graph, plan: FitPlan) -> dict[str, Any]:
-    """One drawn H: its degree laws beside G's (the paper's closure question), and what each item got of it."""
+    """Describe one drawn H: its degree laws (the paper asks whether they are like those of G) and the items' edges."""
     with LocalBackend() as backend:
         popularity = make_popularity(graph, plan, backend)
         sampled = Sampled(graph.by_user, graph.user_blocks, popularity.weights, plan.negatives, plan.seed)
@@ -257,7 +261,7 @@ def _hidden(graph: Graph, plan: FitPlan) -> dict[str, Any]:
 
 
 def _by_degree(liked: NDArray[Any], unliked: NDArray[Any]) -> list[dict[str, Any]]:
-    """Edges with and without a like, summed over the items of each bin of degrees (the paper's figure 3)."""
+    """Sum the liked and unliked edges over the items of each bin of degrees (the paper's figure 3)."""
     histogram = degree_histogram(liked, bins_per_decade=BINS_PER_DECADE)
     some, which = histogram.counts > 0, histogram.bin_of(liked)
     likes, others = (np.bincount(which, edges)[1:][some].astype(np.int64) for edges in (liked, unliked))

@@ -1,30 +1,39 @@
-"""considerate evaluate"""
+"""The command `considerate evaluate`."""
 
 from __future__ import annotations
 
 import os
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar
+from dataclasses import replace
+from typing import Annotated, Any
 
 import typer
 
 from considerate.cli import screen
 from considerate.cli.features import FeatureFiles
-from considerate.cli.options import DatedUntitledReader, KnownGroup, ModelOutput, RankingGroup, Seed, grouped, option
+from considerate.cli.options import (
+    DatedUntitledReader,
+    KnownGroup,
+    ModelOutput,
+    RankingGroup,
+    Seed,
+    check_output,
+    expand_groups,
+    option,
+)
 from considerate.data.options import GUESS, ReaderOptions
 from considerate.errors import UsageError
 
 METRICS = {
-    "S_rank": "of the items not liked in training, the share that a held-out one is ranked above; ties count half",
+    "S_rank": "share of the items not liked in training that a held-out one is ranked above; ties count half",
     "S_rank tail": "the same for items of degree under 100 in training, over held-out likes",
     "MRR": "1 / position of the first held-out item",
     "Recall": "held-out items in the list / held-out items",
     "NDCG": "discounted by log2(1 + position), against the best possible list",
     "MAP": "average precision over min(k, held-out items)",
     "hit rate": "users with a held-out item in the list",
-    "popularity": "mean degree of what is recommended",
-    "novelty": "mean of -log2(degree / users) of what is recommended",
+    "popularity": "mean degree of the recommended items",
+    "novelty": "mean of -log2(degree / users) over the recommended items",
 }
 CONSIDERED = {
     "pi": "popularity, the same for everyone",
@@ -32,30 +41,28 @@ CONSIDERED = {
     "a": "the logit of p(like)",
     "a + log w": "both",
 }
-LEFT_OUT = {
-    "unknown_users": "of new users with no earlier like",
-    "unknown_items": "of items that it does not know",
-    "in_training": "that it was fitted to",
+LEFT_OUT = {  # reason why likes of the test are left out -> its words
+    "unknown_users": "of new users without earlier likes",
+    "unknown_items": "of items that the model does not know",
+    "in_training": "that are in its training",
     "duplicates": "duplicates",
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class EvaluateOptions(RankingGroup):
-    panel: ClassVar[str] = "How it is evaluated"
+class EvaluateOptions(RankingGroup, panel="The evaluation"):
     split: str | None = option(
-        "Which likes of DATA are held out, the others being trained on: latest or random, one of each user; a share "
-        "of each user's, such as 0.2; from a date on, such as 2024-05-01; users, one user in ten is new; test, all of "
-        "them; or a file of test likes. If not given, test for model files, else latest where there are times, else "
-        "random.",
+        "The likes of DATA that are held out; the others are for training. latest or random: one like of each user; a "
+        "share of each user's likes, such as 0.2; a date, such as 2024-05-01: likes from that day on; users: one user "
+        "in ten is new; test: all likes; or a file of test likes. If not given: test for model files, else latest if "
+        "there are times, else random.",
         None,
     )
-    refit: bool = option("Fit the models of files again, with their settings, to the training part.", False)
-    k: list[int] | None = option("Length of the lists; repeat it. 10 and 20 if not given.", None, "-k")
+    refit: bool = option("Fit the models of the files again to the training part, with their settings.", False)
+    k: list[int] | None = option("Length of the lists; may be repeated. 10 and 20 if not given.", None, "-k")
     resamples: int = option("Resamples of the bootstrap over users.", 1000)
     equal_classes: bool = option(
-        "Where p(like) is held against judged pairs, let liked ones weigh as much as the others in total. If not "
-        "given, every pair weighs the same.",
+        "When p(like) is compared with judged pairs, give liked pairs the same total weight as the others. If not "
+        "given, every pair has the same weight.",
         False,
     )
 
@@ -63,30 +70,27 @@ class EvaluateOptions(RankingGroup):
     def cuts(self) -> tuple[int, ...]:
         return tuple(sorted(set(self.k or (10, 20))))
 
-    @property
-    def ranked_otherwise(self) -> bool:
-        return (self.popularity, self.lift, self.score) != (None, None, None)
 
-
-@dataclass(frozen=True, kw_only=True)
 class EvaluateOutput(ModelOutput):
     recalibrate: str | None = option(
         "Fit a recalibration of p(like) to DATA, and write the model with it to this file.", None
     )
 
 
-@grouped
+@expand_groups
 def evaluate(
     models: Annotated[
         list[str],
         typer.Argument(
-            help="Model files; and considerate, popularity, EASE, ALS, BPR, BPR-popularity, walk, GF-CF, to be fitted.",
+            help="Model files; or considerate, popularity, EASE, ALS, BPR, BPR-popularity, walk, GF-CF, fitted here.",
             show_default=False,
         ),
     ],
     data: Annotated[
         str,
-        typer.Argument(help="Likes: a file, folder or database as for `fit`; not those that a file was fitted to."),
+        typer.Argument(
+            help="Likes: a file, folder or database as for `fit`; not the likes that a model was fitted to."
+        ),
     ],
     reader: DatedUntitledReader,
     known: KnownGroup,
@@ -95,56 +99,57 @@ def evaluate(
     output: EvaluateOutput,
     seed: Seed = 0,
 ) -> None:
-    """Evaluate recommenders on likes that are held out.
+    """Evaluate recommenders on held-out likes.
 
-    How well they rank them among all items that their user did not like before, by full rankings, with 95 % intervals
-    by bootstrap over users and differences paired by user. Users who are not in training are folded in from their
-    earlier likes. Popularity is always beside them.
+    Each held-out like is ranked among all items that its user did not like before. Metrics have 95 % intervals by
+    bootstrap over users, and differences are paired by user. Users who are not in training are folded in from their
+    earlier likes. Popularity is always compared as well.
 
-    Of one model file, without --split, more is shown: strata of degree; the classification error by the user's degree;
-    whether the model expects as many likes as it was fitted to; and where DATA has ratings and a rule (--where), the
-    rows that fail the rule were considered and not liked: then also whether p(like) is calibrated, and whether it knows
-    who considers what.
+    One model file, without --split, gets a longer report: strata of degree; the classification error by the user's
+    degree; and whether the model expects as many likes as it was fitted to. With ratings and a rule (--where), rows
+    that fail the rule were considered and not liked. The report then also shows whether p(like) is calibrated, and
+    whether the model knows who considers what.
     """
     from considerate.study.evaluate import OURS, peer_named
 
     if options.cuts[0] < 1 or options.resamples < 1 or seed < 0:
-        raise UsageError("-k and --resamples are whole numbers at least 1, --seed one at least 0.")
+        raise UsageError("-k and --resamples must be whole numbers at least 1, and --seed at least 0.")
     is_file = len(models) == 1 and models[0].lower() != OURS and peer_named(models[0]) is None
     if is_file and options.split is None and not options.refit:
         if (known, features) != (KnownGroup(), FeatureFiles()) or reader.considered_where is not None:
             raise UsageError(
-                "what is known beside the likes is for models that are fitted here: --refit, or considerate"
+                "known pairs and features are for models that are fitted here: give --refit, or considerate."
             )
         return _report(models[0], data, reader, options, output, seed)
-    if options.ranked_otherwise or output.recalibrate is not None:
+    weights = (options.popularity, options.lift, options.score)
+    if weights != (None, None, None) or output.recalibrate is not None:
         raise UsageError("--popularity, --lift, --score and --recalibrate are for one model file, without --split.")
-    _compare(models, data, reader, known.beside() | features.tables(), options, output, seed)
+    _compare(models, data, reader, known.arguments() | features.tables(), options, output, seed)
 
 
 def _compare(
     models: list[str],
     data: str,
     reader: ReaderOptions,
-    beside: dict[str, Any],
+    side: dict[str, Any],
     options: EvaluateOptions,
     output: EvaluateOutput,
     seed: int,
 ) -> None:
-    """Several recommenders on one split; `beside` the likes is what our fits are given."""
+    """Evaluate several recommenders on one split; `side` has the known pairs and the features for our own fits."""
     from considerate.recommender import Recommender
     from considerate.study.evaluate import evaluate, peer_named
 
     given: list[Any] = list(models)
     for at, name in enumerate(models):
         if peer_named(name) is None and os.path.exists(name):
-            fitted = Recommender.load(name, verify=output.verify or None)
+            fitted = output.load(name)
             model = Recommender(**fitted.get_params()) if options.refit else fitted
             given[at] = os.path.splitext(os.path.basename(name))[0], model
     split: Any = options.split
     with suppress(TypeError, ValueError):
         split = float(split)
-    keywords = {name: value for name, value in vars(reader).items() if value is not None} | beside
+    keywords = {name: value for name, value in vars(reader).items() if value is not None} | side
     with screen.library_messages(output.quiet):
         result = evaluate(given, data, split, k=options.cuts, seed=seed, resamples=options.resamples, **keywords)
     if output.json:
@@ -156,16 +161,13 @@ def _compare(
 def _report(
     model: str, test: str, reader: ReaderOptions, options: EvaluateOptions, output: EvaluateOutput, seed: int
 ) -> None:
-    """One model file on likes that it was not fitted to, in full."""
+    """Evaluate one model file in full, on likes that it was not fitted to."""
     from considerate.cli.describe import described_recalibration
     from considerate.cli.expected_likes import described_expected_likes
     from considerate.data import read_judged, read_likes
-    from considerate.data.output import check_apart
     from considerate.evaluation.fitted import considered, evaluate_model
     from considerate.evaluation.scorer import ModelScorer
     from considerate.kernels.threads import LocalBackend
-    from considerate.recommender import Recommender
-    from considerate.storage.files import check_writable
 
     path = output.recalibrate
     if path is not None:
@@ -174,20 +176,18 @@ def _report(
                 "--recalibrate needs pairs that were considered and not liked: rows that fail a rule, such as "
                 '--where "rating >= 4".'
             )
-        check_apart(path, model, test)
-        check_writable(path)
-    recommender = Recommender.load(model, verify=output.verify or None)
+        check_output(path, model, test)
+    recommender = output.load(model)
     fitted = recommender.model_
     if not fitted.users.knows_likes:
-        screen.say("warning", f"{model} was saved without likes, so what a user liked counts as not liked yet.")
+        screen.say("warning", f"{model} was saved without likes, so items that a user liked count as not liked.")
     with screen.library_messages(output.quiet), LocalBackend() as backend:
         reader = replace(reader, time_column=reader.time_column or GUESS)
         liked, not_liked = (read_likes(test, reader), None) if reader.where is None else read_judged(test, reader)
-        screen.say_notes(liked.notes, output.quiet)
+        output.note(*liked.notes)
+        score = None if options.score is None else options.score.value
         values = evaluate_model(
-            ModelScorer(
-                fitted, options.popularity, None if options.score is None else options.score.value, lift=options.lift
-            ),
+            ModelScorer(fitted, options.popularity, score, lift=options.lift),
             liked,
             not_liked,
             options.cuts,
@@ -199,7 +199,7 @@ def _report(
     values |= {"model": model, "source": liked.source} | described_expected_likes(fitted)
     if path is not None:
         if not_liked is None:
-            raise UsageError("--recalibrate needs rows that fail the rule, and there is none.")
+            raise UsageError("--recalibrate needs rows that fail the rule, and there are none.")
         recommender.recalibrate(*considered(fitted, liked, not_liked), options.equal_classes, by="row")
         recommender.save(path)
         values |= described_recalibration(recommender.model_) | {"recalibrated_model": path}
@@ -257,7 +257,7 @@ def _show(values: dict[str, Any], quiet: bool) -> None:
 
 
 def _order(named: tuple[str, Any]) -> tuple[bool, int, int]:
-    """Metrics in the order of METRICS, those of whole rankings first, then shorter lists before longer."""
+    """Return the sort key of a metric: whole rankings first, then shorter lists, each in the order of METRICS."""
     name, _, cut = named[0].partition("@")
     return bool(cut), int(cut or 0), list(METRICS).index(name)
 
@@ -275,7 +275,7 @@ def _show_calibration(values: dict[str, Any]) -> None:
     lost = _left_out(values["not_liked"])
     pairs = ": {test[tested]:,} liked, {not_liked[tested]:,} considered and not liked".format_map(values)
     left_out = f" ({lost} left out)" if lost else ""
-    screen.show(screen.styled(("p(like)", "bold"), f"{pairs}{left_out}; weighed: {values['weights']}"))
+    screen.show(screen.styled(("p(like)", "bold"), f"{pairs}{left_out}; weights: {values['weights']}"))
     tables = values["calibration"] or {}
     if tables:
         columns = {"p(like)": "{name}", ">calibration error": "{calibration_error:.4f}", ">Brier score": "{brier:.4f}"}
@@ -290,7 +290,7 @@ def _show_calibration(values: dict[str, Any]) -> None:
 
 
 def _show_considered(values: dict[str, Any], quiet: bool) -> None:
-    text = ": {pairs:,} pairs of {users:,} users, against all that they never rated".format_map(values)
+    text = ": {pairs:,} pairs of {users:,} users, against all pairs that they never rated".format_map(values)
     screen.show(screen.styled(("considered and not liked", "bold"), text))
     columns = {"by": "{name}", ">AUC": "{mean:.4f}", ">95 % interval": "{low:.4f} – {high:.4f}", "": "{text}"}
     rows = ({"name": name, "text": "" if quiet else CONSIDERED[name]} | row for name, row in values["auc"].items())

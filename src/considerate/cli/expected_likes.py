@@ -1,4 +1,4 @@
-"""Expected over observed likes, as `considerate inspect` and `considerate evaluate` print them."""
+"""Expected and observed likes, as `considerate inspect` and `considerate evaluate` print them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from considerate.model.model import Model
 
 
 def described_expected_likes(model: Model, most: int = MOST_PAIRS) -> dict[str, Any]:
-    """The rows as plain values with the users that they are of; or null, and why."""
+    """Return the table of expected likes as plain values, or None and the reason why there is none."""
     reason = reason_against(model)
     if reason is not None:
         return {"expected_likes": None, "expected_likes_reason": reason}
@@ -20,7 +20,7 @@ def described_expected_likes(model: Model, most: int = MOST_PAIRS) -> dict[str, 
 
 
 def show_expected_likes(values: dict[str, Any]) -> None:
-    """The table, or one line that says why there is none."""
+    """Print the table, or the reason why there is none."""
     screen.show()
     if values["expected_likes"] is None:
         screen.show(f"no expected likes: {values['expected_likes_reason']}", style="dim")
@@ -31,4 +31,4 @@ def show_expected_likes(values: dict[str, Any]) -> None:
     if users["counted"] < users["all"]:
         columns[">error"] = "{error:.2f}"
         note += f"; of {users['counted']:,} users, drawn from {users['all']:,}"
-    screen.show_table(columns, values["expected_likes"], "likes that the model expects, and that there are", note)
+    screen.show_table(columns, values["expected_likes"], "likes that the model expects, and likes in the data", note)

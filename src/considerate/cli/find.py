@@ -1,4 +1,4 @@
-"""considerate find, considerate similar"""
+"""The commands `considerate find` and `considerate similar`."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from typing import Annotated, Any
 import typer
 
 from considerate.cli import screen
-from considerate.cli.options import ModelOutput, grouped
+from considerate.cli.options import ModelOutput, ModelPath, expand_groups
 
 Count = Annotated[int, typer.Option("--count", "-n", help="How many items, at most.")]
-ModelPath = Annotated[str, typer.Argument(help="The model file, or the folder of a model in shards.")]
 
 
-@grouped
+@expand_groups
 def find(
     model: ModelPath,
     output: ModelOutput,
@@ -22,29 +21,26 @@ def find(
 ) -> None:
     """Find items by their titles, whatever the case and the accents.
 
-    Titles that are the text come first, then those that begin with it, then those with a word that begins with it;
-    among these the most liked.
+    Titles equal to the text come first, then titles that begin with it, then titles with a word that begins with it.
+    Within each group the most liked come first.
     """
-    from considerate.recommender import Recommender
-
     wanted = " ".join(text)
-    found = Recommender.load(model, verify=output.verify or None).find(wanted, count)
+    rows = [match._asdict() for match in output.load(model).find(wanted, count)]
     columns = {">item": "{item}", "title": "{title}", ">likes": "{likes:,}"}
-    _report(output, [match._asdict() for match in found], columns, f"no title has {wanted!r}.")
+    _report(output, rows, columns, f"no title has {wanted!r}.")
 
 
-@grouped
+@expand_groups
 def similar(
     model: ModelPath,
     output: ModelOutput,
-    item: Annotated[str, typer.Argument(help="The id of an item, or a title that is of one item alone.")],
+    item: Annotated[str, typer.Argument(help="The id of an item, or a title that only one item has.")],
     count: Count = 10,
 ) -> None:
-    """Show the items that are most like one: those whose vectors have the largest cosine with its own."""
+    """Show the items most similar to one: those whose vectors have the largest cosine with its vector."""
     from considerate.model.find import item_called
-    from considerate.recommender import Recommender
 
-    recommender = Recommender.load(model, verify=output.verify or None)
+    recommender = output.load(model)
     name = item_called(recommender.model_, item)
     ids, cosines = recommender.similar_items(name, count, filter_items=[name])
     degree = recommender.model_.item_degree[recommender.item_rows(ids)]

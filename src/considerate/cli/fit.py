@@ -1,4 +1,4 @@
-"""considerate fit"""
+"""The command `considerate fit`."""
 
 from __future__ import annotations
 
@@ -6,18 +6,30 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from considerate.cli import screen
 from considerate.cli.features import FeatureFiles
-from considerate.cli.options import Backend, Cluster, Data, DatedReader, KnownGroup, Output, Settings, grouped, option
+from considerate.cli.options import (
+    Backend,
+    Cluster,
+    Data,
+    DatedReader,
+    KnownGroup,
+    OptionGroup,
+    Output,
+    Settings,
+    expand_groups,
+    option,
+)
 from considerate.errors import UsageError
 
 if TYPE_CHECKING:
+    from considerate.fitting.resume import CheckpointOptions
     from considerate.fitting.session import FitBackend, FitRequest
     from considerate.fitting.stopping import FitStep
     from considerate.graph_recommender import GraphRecommender
@@ -28,7 +40,6 @@ Division = StrEnum("Division", ["auto", "users", "items"])
 Inner = StrEnum("Inner", ["one", "all"])
 
 
-@dataclass(frozen=True, kw_only=True)
 class FitOutput(Output):
     output: str = option(
         "The model file to write; with --sharded a folder, or an address such as s3://bucket/name.",
@@ -37,63 +48,76 @@ class FitOutput(Output):
         "-o",
     )
     no_likes: bool = option(
-        "Leave out of the file what each user liked; it then cannot be kept out of recommendations.", False
+        "Do not write to the file what each user liked. Recommendations then cannot leave out liked items.", False
     )
     sharded: bool = option(
-        "Write a folder of shards, each by the worker that has its users, in place of one file; no likes or vectors of "
-        "users then pass through this machine.",
+        "Write a folder of shards in place of one file. Each worker writes the shard of its users, so no likes or "
+        "vectors of users pass through this machine.",
         False,
     )
     save_interrupted: bool = option(
-        "On Ctrl-C save the posterior of the last finished sweep; else what was at OUTPUT stays.", False
+        "On Ctrl-C save the posterior of the last finished sweep; without this option OUTPUT stays as it was.", False
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class CheckpointFolder:
-    panel: ClassVar[str] = "Checkpoints"
+class CheckpointGroup(OptionGroup, panel="Checkpoints"):
     checkpoint: str | None = option(
-        "Folder, or address such as s3://bucket/name, to write the state of the fit to every few sweeps.", None
+        "Write the state of the fit every few sweeps to this folder, or to an address such as s3://bucket/name.", None
     )
-    checkpoint_every: int = option("Sweeps from one checkpoint to the next.", 5)
+    checkpoint_every: int = option("Number of sweeps between two checkpoints.", 5)
     resume: bool = option(
-        "Go on from the last checkpoint there, to the same model; from the beginning if there is none.", False
+        "Continue from the last checkpoint, to the same model; start from the beginning if there is none.", False
     )
     remove_checkpoint: bool = option(
-        "Remove the checkpoints once the model is saved; else they stay, and --resume with more --sweeps goes on.",
+        "Remove the checkpoints once the model is saved. If they stay, --resume with more --sweeps continues the fit.",
         False,
     )
 
+    def parse(self) -> CheckpointOptions | None:
+        """Return the checkpoint options of a fit request."""
+        from considerate.fitting.resume import CheckpointOptions
 
-@dataclass(frozen=True, kw_only=True)
+        return CheckpointOptions.parse(self.checkpoint, self.checkpoint_every, self.resume)
+
+    def remove(self) -> None:
+        """Remove the checkpoints, if --remove-checkpoint is given."""
+        from considerate.fitting.checkpoint import Checkpoints
+
+        if self.checkpoint is not None and self.remove_checkpoint:
+            Checkpoints(self.checkpoint, {}).remove()
+
+
 class FitCluster(Cluster):
     workers: int | None = option(
-        "Processes of Ray; one a machine of a cluster, or a processor of a local Ray, if not given.", None
+        "Number of Ray processes; if not given, one per machine of a cluster, or one per processor of a local Ray.",
+        None,
     )
-    worker_threads: int | None = option("Threads of each worker of Ray; the processors shared out if not given.", None)
+    worker_threads: int | None = option(
+        "Threads of each Ray worker; if not given, the processors are shared among the workers.", None
+    )
     division: Division = option(
-        "The side whose vectors stay with their part of a divided graph; auto: the checkpoint's, else users.",
+        "The side whose vectors stay with their part of a divided graph; auto: as in the checkpoint, else users.",
         Division.auto,
     )
     item_shards: int | None = option(
-        "Ask for the items' sums in so many shards; as few as memory allows if not given.", None
+        "Collect the items' sums in this many shards; as few as the memory allows if not given.", None
     )
     inner_sweeps: int = option(
-        "Local sweeps of a part before it sends its messages. With more than 1 it is another posterior: see "
+        "Local sweeps of a part before it sends its messages. More than 1 gives another posterior: see "
         "docs/scaling.md.",
         1,
     )
     inner: Inner = option("With inner sweeps: one part at a time, or all at once.", Inner.one)
     out_of_core: bool = option(
-        "Keep the parts of the graph in files beside the output: for graphs larger than the memory.", False
+        "Keep the parts of the graph in files next to the output, for graphs larger than the memory.", False
     )
     memory: str | None = option(
-        "The memory that the fit may take here, such as 8GB, or unlimited; what the system says is free if not given.",
+        "The memory that the fit may use on this machine, such as 8GB, or unlimited; the free memory if not given.",
         None,
     )
 
-    def choose(self, output: str, threads: int | None) -> Any:
-        """The backend that divides the graph, or None where it stays whole in memory."""
+    def make_backend(self, output: str, threads: int | None) -> FitBackend | None:
+        """Make the backend that divides the graph; None for a fit of the whole graph in memory."""
         division: dict[str, Any] = {
             "division": self.division.value,
             "item_shards": self.item_shards,
@@ -109,15 +133,15 @@ class FitCluster(Cluster):
         for name in ("address", "workers", "worker_threads"):
             if getattr(self, name) is not None:
                 flag = "--" + name.replace("_", "-")
-                raise UsageError(f"{flag} goes with --backend ray; here --threads says how many threads there are.")
+                raise UsageError(f"{flag} needs --backend ray; without it --threads sets the number of threads.")
         if self.out_of_core:
             from considerate.distributed import OutOfCore
             from considerate.storage.filesystems import Folder
 
             local = Folder.at(output).local
-            beside = None if local is None else os.path.dirname(local)
-            return OutOfCore(folder=beside, threads=None if threads is None else int(threads), **division)
-        if replace(self, memory=None) != FitCluster():
+            folder = None if local is None else os.path.dirname(local)
+            return OutOfCore(folder=folder, threads=None if threads is None else int(threads), **division)
+        if vars(self) | {"memory": None} != vars(FitCluster()):
             raise UsageError(
                 "--division, --item-shards, --inner-sweeps and --inner are for a divided graph: --backend ray, or "
                 "--out-of-core."
@@ -125,7 +149,7 @@ class FitCluster(Cluster):
         return None
 
 
-@grouped
+@expand_groups
 def fit(
     data: Data,
     reader: DatedReader,
@@ -133,35 +157,33 @@ def fit(
     features: FeatureFiles,
     settings: Settings,
     output: FitOutput,
-    checkpoints: CheckpointFolder,
-    where: FitCluster,
+    checkpoints: CheckpointGroup,
+    cluster: FitCluster,
 ) -> None:
     """Fit the model to likes and save it.
 
-    Ctrl-C ends the fit with exit code 130. What was at OUTPUT stays as it was; --save-interrupted saves the posterior
-    of the last finished sweep there, and --checkpoint keeps the fit so that --resume goes on with it.
+    Ctrl-C ends the fit with exit code 130 and leaves OUTPUT as it was. With --save-interrupted it saves the posterior
+    of the last finished sweep. With --checkpoint a later --resume continues the fit.
     """
     from considerate.cli.describe import describe_fit
     from considerate.data.output import check_apart
     from considerate.data.side_information import read_side
     from considerate.distributed.session import room_for_shards
-    from considerate.fitting.checkpoint import Checkpoints
     from considerate.fitting.memory import memory_override
-    from considerate.fitting.resume import CheckpointOptions
     from considerate.recommender import Recommender
     from considerate.storage.files import check_writable, folder_beside
 
-    path, quiet, folder = output.output, output.quiet, checkpoints.checkpoint
+    path = output.output
     recommender = Recommender(**vars(settings))
     request = replace(
         recommender.fit_request(data, reader=reader),
-        side=read_side(data, reader, **known.beside()).with_features(**features.tables()),
-        checkpoint=CheckpointOptions.parse(folder, checkpoints.checkpoint_every, checkpoints.resume),
+        side=read_side(data, reader, **known.arguments()).with_features(**features.tables()),
+        checkpoint=checkpoints.parse(),
         likes=not output.no_likes,
         keep_unfinished=output.save_interrupted,
-        say=lambda note: None if quiet else screen.say("note", note),
+        say=output.note,
     )
-    backend = where.choose(path, recommender.threads)
+    backend = cluster.make_backend(path, recommender.threads)
     if output.sharded and backend is None:
         raise UsageError("--sharded is for a divided graph: --backend ray, or --out-of-core.")
     check_apart(path, data, reader.titles, features.item_features, features.user_features, *vars(known).values())
@@ -170,29 +192,27 @@ def fit(
     else:
         check_writable(path)
     begun, interrupted = time.perf_counter(), False
-    with screen.library_messages(quiet), ExitStack() as stack:
+    with screen.library_messages(output.quiet), ExitStack() as stack:
         try:
-            if where.memory is not None:
-                stack.enter_context(memory_override("--memory", where.memory))
+            if cluster.memory is not None:
+                stack.enter_context(memory_override("--memory", cluster.memory))
             if backend is not None:
                 model_folder = path if output.sharded else stack.enter_context(folder_beside(path))
                 request = replace(request, model_folder=model_folder)
-            with steps_on_screen(recommender, request, backend, quiet) as steps:
+            with steps_on_screen(recommender, request, output.quiet, backend) as steps:
                 for _ in steps:
                     pass
         except KeyboardInterrupt:
             if not (output.save_interrupted and recommender.__sklearn_is_fitted__()):
-                later = "go on with --resume" if folder else "with --checkpoint FOLDER it could go on later"
-                text = (
-                    f"interrupted; {path} is as it was. --save-interrupted saves what such a fit has reached; {later}."
-                )
+                later = "continue with --resume" if checkpoints.checkpoint else "with --checkpoint FOLDER it can resume"
+                text = f"interrupted; {path} is as it was. --save-interrupted saves an unfinished fit; {later}."
                 raise typer.Exit(screen.complain(text, INTERRUPTED)) from None
             interrupted = True
         if not output.sharded:
             recommender.save(path, likes=not output.no_likes)
         summary = describe_fit(recommender, time.perf_counter() - begun)
-    if folder is not None and checkpoints.remove_checkpoint and not interrupted:
-        Checkpoints(folder, {}).remove()
+    if not interrupted:
+        checkpoints.remove()
     summary |= {"interrupted": interrupted, "path": path}
     output.report(summary, _show)
     if interrupted:
@@ -202,9 +222,9 @@ def fit(
 
 @contextmanager
 def steps_on_screen(
-    recommender: Recommender | GraphRecommender, request: FitRequest, backend: FitBackend | None, quiet: bool
+    recommender: Recommender | GraphRecommender, request: FitRequest, quiet: bool, backend: FitBackend | None = None
 ) -> Iterator[Iterator[FitStep]]:
-    """The steps of a fit, with a bar on stderr. After Ctrl-C the recommender is as the last finished sweep left it."""
+    """The steps of a fit, with a bar on stderr. Ctrl-C leaves the recommender as of the last finished sweep."""
     from considerate.fitting.progress import progress, reading_progress
 
     console = screen.stderr()

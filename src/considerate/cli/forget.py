@@ -1,32 +1,30 @@
-"""considerate forget"""
+"""The command `considerate forget`."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated
 
 import typer
 
-from considerate.cli.options import ModelOutput, grouped, option, read_ids
+from considerate.cli.options import ModelOutput, ModelPath, expand_groups, option, read_ids
 
 
-@dataclass(frozen=True, kw_only=True)
 class ForgetOutput(ModelOutput):
     output: str = option(
         "The model file to write, or the folder of shards; it may be the one that is read.", ..., "--output", "-o"
     )
 
 
-@grouped
+@expand_groups
 def forget(
-    model: Annotated[str, typer.Argument(help="The model file, or the folder of a model in shards.")],
+    model: ModelPath,
     output: ForgetOutput,
     users: Annotated[list[str], typer.Argument(help="Ids of users, as in the data, or @FILE with one a line.")],
 ) -> None:
-    """Take users out of a model: vectors, likes and ids, and what their likes added to popularity and to the walk.
+    """Remove users from a model: their vectors, likes and ids, and their part in the popularity and the walk.
 
-    The items' vectors keep a trace of their likes until the next fit. Checkpoints of the fit, indexes and copies of the
-    model are files of their own: remove them. What the disk keeps of a file that was replaced is up to the system.
+    The items' vectors keep a trace of these likes until the next fit. Checkpoints of the fit, indexes and copies of the
+    model are separate files: remove them. The disk may keep old blocks of a replaced file; that is up to the system.
     """
     from considerate.model.file import forget_users
 

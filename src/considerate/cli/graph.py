@@ -1,62 +1,60 @@
-"""considerate fit-graph, considerate evaluate-graph"""
+"""The commands `considerate fit-graph` and `considerate evaluate-graph`."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Annotated, Any
 
 import typer
 
 from considerate.cli import screen
-from considerate.cli.fit import CheckpointFolder, steps_on_screen
-from considerate.cli.options import READER, ModelOutput, Output, Panel, RankingGroup, grouped, option
+from considerate.cli.fit import CheckpointGroup, steps_on_screen
+from considerate.cli.options import (
+    READER,
+    ModelOutput,
+    Output,
+    Panel,
+    RankingGroup,
+    check_output,
+    expand_groups,
+    option,
+)
 from considerate.data.options import ReaderOptions
 from considerate.parameters import GraphParameters
 
 Edges = Annotated[str, typer.Argument(help="Edges in two columns: Parquet, CSV or other text, or a database.")]
 EdgeReader = Annotated[ReaderOptions, Panel("Reading the edges", READER)]
 GraphSettings = Annotated[GraphParameters, Panel("The model", tuple(entry.name for entry in fields(GraphParameters)))]
-Weights = Annotated[RankingGroup, Panel("What pairs are ranked by", ("popularity", "lift"))]
+Weights = Annotated[RankingGroup, Panel("Weights of the score of a pair", ("popularity", "lift"))]
 
 
-@dataclass(frozen=True, kw_only=True)
 class GraphOutput(Output):
     output: str = option("The model file to write.", ..., "--output", "-o")
 
 
-@grouped
+@expand_groups
 def fit_graph(
-    edges: Edges, reader: EdgeReader, settings: GraphSettings, output: GraphOutput, checkpoints: CheckpointFolder
+    edges: Edges, reader: EdgeReader, settings: GraphSettings, output: GraphOutput, checkpoints: CheckpointGroup
 ) -> None:
-    """Fit the model to a graph whose vertices are of one kind, such as friends or links, and save it.
+    """Fit the model to a graph with vertices of one kind, such as friends or links, and save it.
 
-    The two columns are src and dst, source and target, from and to, or named by --user-column and --item-column; edges
-    have no direction. `recommend`, `similar`, `find` and `inspect` open the model as any other: the vertex that asks is
-    the user, the other the item, and p_like is p(link | considered).
+    The two columns are src and dst, source and target, or from and to; --user-column and --item-column name others.
+    Edges have no direction. `recommend`, `similar`, `find` and `inspect` open the model like any other: the vertex that
+    asks is the user, the other one the item, and p_like is p(link | considered).
     """
-    from considerate.data.output import check_apart
-    from considerate.fitting.checkpoint import Checkpoints
-    from considerate.fitting.resume import CheckpointOptions
     from considerate.graph_recommender import GraphRecommender
-    from considerate.storage.files import check_writable
 
-    recommender, folder = GraphRecommender(**vars(settings)), checkpoints.checkpoint
-    request = replace(
-        recommender.fit_request(edges, reader),
-        checkpoint=CheckpointOptions.parse(folder, checkpoints.checkpoint_every, checkpoints.resume),
-        say=lambda note: None if output.quiet else screen.say("note", note),
-    )
-    check_apart(output.output, edges, reader.titles)
-    check_writable(output.output)
+    recommender = GraphRecommender(**vars(settings))
+    request = replace(recommender.fit_request(edges, reader), checkpoint=checkpoints.parse(), say=output.note)
+    check_output(output.output, edges, reader.titles)
     begun = time.perf_counter()
     with screen.library_messages(output.quiet):
-        with steps_on_screen(recommender, request, None, output.quiet) as steps:
+        with steps_on_screen(recommender, request, output.quiet) as steps:
             for _ in steps:
                 pass
         recommender.save(output.output)
-    if folder is not None and checkpoints.remove_checkpoint:
-        Checkpoints(folder, {}).remove()
+    checkpoints.remove()
     model = recommender.model_
     summary = {
         "source": recommender.data_.source,
@@ -74,11 +72,7 @@ def fit_graph(
         "lift_weight": model.plan.lift_weight,
         "path": output.output,
     }
-    output.report(summary, _show_fit)
-
-
-def _show_fit(values: dict[str, Any]) -> None:
-    ended = "converged" if values["converged"] else "the cap on sweeps was reached: more may help (--sweeps)"
+    ended = "converged" if recommender.converged_ else "the cap on sweeps was reached: more may help (--sweeps)"
     facts = {
         "graph": "{vertices:,} vertices, {edges:,} edges",
         "fit": "{sweeps} sweeps in {seconds:.1f} s; " + ended,
@@ -87,10 +81,10 @@ def _show_fit(values: dict[str, Any]) -> None:
         "ranked by": "popularity {popularity_weight:g}, lift {lift_weight:g}",
         "saved": "{path}",
     }
-    screen.show_facts(facts, values)
+    output.report(summary, lambda values: screen.show_facts(facts, values))
 
 
-@grouped
+@expand_groups
 def evaluate_graph(
     model: Annotated[str, typer.Argument(help="A model file of `considerate fit-graph`.")],
     edges: Edges,
@@ -98,18 +92,15 @@ def evaluate_graph(
     weights: Weights,
     output: ModelOutput,
 ) -> None:
-    """Score edges that were held out against 100,000 pairs without an edge: AUC, and the share above the 50th best.
+    """Score held-out edges against 100,000 pairs without an edge: AUC, and the share of edges above the 50th best pair.
 
-    Edges of training, and those of vertices that the model does not have, are left out.
+    Edges of training are left out, and so are edges of vertices that the model does not have.
     """
     from considerate.graph_recommender import GraphRecommender
 
     with screen.library_messages(output.quiet):
         recommender = GraphRecommender.load(model, verify=output.verify or None)
         values = recommender.evaluate(edges, popularity=weights.popularity, lift=weights.lift, reader=reader)
-    output.report(values, _show_evaluation)
-
-
-def _show_evaluation(values: dict[str, Any]) -> None:
-    facts = {"edges": "{edges:,} held out, against {pairs:,} pairs without an edge"}
-    screen.show_facts(facts | {"AUC": "{auc:.4f}", "hits@50": "{hits@50:.4f}"}, values)
+    facts: dict[str, Any] = {"edges": "{edges:,} held out, against {pairs:,} pairs without an edge"}
+    facts |= {"AUC": "{auc:.4f}", "hits@50": "{hits@50:.4f}"}
+    output.report(values, lambda values: screen.show_facts(facts, values))

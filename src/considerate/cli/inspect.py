@@ -1,14 +1,13 @@
-"""considerate inspect"""
+"""The command `considerate inspect`."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
 
 from considerate.cli import screen
-from considerate.cli.options import HiddenSettings, ModelOutput, Reader, grouped, option
+from considerate.cli.options import HiddenSettings, ModelOutput, Reader, expand_groups, option
 from considerate.data.options import ReaderOptions
 from considerate.errors import UsageError
 
@@ -16,23 +15,22 @@ SIDES = {"users": "user_degrees", "items": "item_degrees"}
 QUANTILES = {"0": "least", "0.25": "quarter", "0.5": "median", "0.75": "three quarters", "0.99": "99 %", "1": "most"}
 
 
-@dataclass(frozen=True, kw_only=True)
 class InspectOutput(ModelOutput):
-    hidden: bool = option("Also draw one hidden graph H, and show its degree laws and what each item got of it.", False)
+    hidden: bool = option("Also draw one hidden graph H, and show its degree laws and each item's edges.", False)
 
 
-@grouped
+@expand_groups
 def inspect(
     file: Annotated[str, typer.Argument(help="A data file, folder or database as for `fit`, or a model file.")],
     reader: Reader,
     settings: HiddenSettings,
     output: InspectOutput,
 ) -> None:
-    """Show what is in a data file or in a model file.
+    """Show the contents of a data file or a model file.
 
-    Of data: sizes, degrees and the laws fitted to them, and whether users and items look swapped. Of a model: its
-    settings, what was learned, how the bound went, what p(like) keeps of popularity, and whether the model expects as
-    many likes as there are. The settings of the model below are for --hidden.
+    For data: sizes, degrees and the laws fitted to them, and whether users and items look swapped. For a model: its
+    settings, what it learned, the course of the bound, how much popularity is left in p(like), and whether the model
+    expects as many likes as there are. The settings of the model below are for --hidden.
     """
     from considerate.cli.describe import describe_data, describe_model
     from considerate.data import read_likes
@@ -46,7 +44,7 @@ def inspect(
         plan, show = settings.plan(), _show_data
         with screen.library_messages(output.quiet):
             interactions = read_likes(file, reader)
-            screen.say_notes(interactions.notes, output.quiet)
+            output.note(*interactions.notes)
             values = describe_data(interactions, plan if output.hidden else None)
     if output.json:
         screen.print_json(values)
@@ -63,10 +61,10 @@ def _show_data(values: dict[str, Any]) -> None:
         "density": "{density:.3g} of all pairs",
         "mean degrees": "a user {user_degrees[mean]:.4g}, an item {item_degrees[mean]:.4g}; eq. 1: "
         "mu/N = {mean_constraint[mu_over_N]:.4g}, nu/M = {mean_constraint[nu_over_M]:.4g}",
-        "swapped?": "far more items than users; if they are swapped, exchange --user-column and --item-column",
+        "swapped?": "far more items than users; if they are swapped, exchange --user-column and --item-column"
+        if values["looks_swapped"]
+        else None,
     }
-    if not values["looks_swapped"]:
-        del facts["swapped?"]
     screen.show_facts(facts, values, values["source"])
     _show_degrees("degrees of users: likes per user", values["user_degrees"])
     _show_degrees("degrees of items: likes per item", values["item_degrees"])
@@ -133,35 +131,31 @@ def _show_model(values: dict[str, Any]) -> None:
         "users": "{users:,}, ids: {user_ids}",
         "items": "{items:,}, ids: {item_ids}",
         "likes": "{edges:,} in the data" + ("" if values["likes"] else ", left out of the file"),
-        "graph": "vertices of one kind, which are users and items; each edge is a like of both its ends"
+        "graph": None
+        if values["signed"] is None
+        else "vertices of one kind, which are users and items; each edge is a like of both its ends"
         + (". Half of the factors repel" if values["signed"] else ""),
         "titles": "yes" if values["titles"] else "no",
         "factors": "{factors}",
         "E[tau]": "{taus}",
         "prior spread": "{prior_spread:.3g}, the standard deviation of u'v",
         "popularity": "pi = degree^{popularity_exponent:.4g}, knob {popularity_weight:g}, lift {lift_weight:g}",
-        "chosen": "{chosen[told]}",
-        "trials": "{trials}",
+        "chosen": "{chosen[told]}" if values["chosen"] else None,
+        "trials": "{trials}" if values["chosen"] else None,
         "consideration": "{considered}",
         "biases": "{biases}",
         "p(like)": "{recalibrated}",
         "interval": "{interval}",
         "sweeps": "{sweeps}, " + ("converged" if values["converged"] else "not converged"),
-        "updated": "{updated}",
+        "updated": "{updated}" if any(values["updates"].values()) else None,
         "events": "of a service, up to {events[sequence]:,}"
-        + (", what was considered and not liked among them" if values["events"]["considered"] else ""),
+        + (", with pairs that were considered and not liked" if values["events"]["considered"] else "")
+        if values["events"]["sequence"]
+        else None,
         "bound": screen.styled((screen.sparkline(bound), "cyan"), f" … {last}") if bound else None,
         "its terms": "{terms}",
         "settings": "{settings}",
     }
-    if values["signed"] is None:
-        del facts["graph"]
-    if values["chosen"] is None:
-        del facts["chosen"], facts["trials"]
-    if not any(values["updates"].values()):
-        del facts["updated"]
-    if not values["events"]["sequence"]:
-        del facts["events"]
     screen.show_facts(facts, values | texts, values["path"])
     _show_reliability(values["reliability"])
     _show_draws(values)
@@ -188,11 +182,11 @@ def _considered(values: dict[str, Any]) -> str:
 def _biases(correlation: float | None) -> str:
     if correlation is None:
         return "the same for all items, or all degrees are"
-    return f"correlation {correlation:.2f} with log degree: what p(like) keeps of popularity"
+    return f"correlation {correlation:.2f} with log degree: the popularity that is left in p(like)"
 
 
 def _show_reliability(reliability: dict[str, Any] | None) -> None:
-    """p(like) against what was seen, where the model was recalibrated."""
+    """Show p(like) and the share that was liked, if the model was recalibrated."""
     if reliability is None:
         return
     columns = {">p(like)": "{predicted:.1%}", ">liked": "{liked:.1%}", ">90 % interval": "{low:.1%} – {high:.1%}"}
@@ -204,21 +198,21 @@ def _show_reliability(reliability: dict[str, Any] | None) -> None:
 
 
 def _show_features(features: dict[str, Any] | None) -> None:
-    """Which features matter most."""
+    """Show the features that matter most."""
     columns = {"feature": "{name}", ">rows": "{rows:,}", ">effect": "{effect:.3f}"}
     columns |= {">deviations": "{deviations:.1f}", ">bias": "{bias:+.3f}"}
     for side in ("item", "user"):
         if features is not None and side in features:
-            said, cold = features[side], f"; {features['cold_items']:,} items have no likes" if side == "item" else ""
-            title = f"features of {side}s: the first of {said['count']:,} by how far they move a vector{cold}"
-            note = "effect: |A_f|; deviations: in what it would be where the likes say nothing, about 1"
+            shown, cold = features[side], f"; {features['cold_items']:,} items have no likes" if side == "item" else ""
+            title = f"features of {side}s: the first of {shown['count']:,} by how far they move a vector{cold}"
+            note = "effect: |A_f|; deviations: about 1 for a feature that the likes tell nothing about"
             rows = {name: text for name, text in columns.items() if side == "item" or name != ">rows"}
             screen.show()
-            screen.show_table(rows, said["first"], title, note)
+            screen.show_table(rows, shown["first"], title, note)
 
 
 def _show_draws(values: dict[str, Any]) -> None:
-    """Edges of H without a like by the degree of the item."""
+    """Show the unliked edges of H by the degree of the item."""
     draws = values["draws_per_like"]
     if draws is None:
         screen.show("\nno draws per like by degree: the likes were left out of the file (--no-likes)", style="dim")

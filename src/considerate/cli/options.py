@@ -1,8 +1,8 @@
-"""The options of the commands, in groups.
+"""Options that several commands share, in groups.
 
-A group is a dataclass whose fields are options, and `panel` the panel of the help that they are in. A command takes it
-as one argument; `grouped` puts the options in its place. The options of a fit are the fields of `Parameters`, those of
-reading the fields of `ReaderOptions`: each is written once.
+A group is a class whose fields are options. A command takes a group as one argument, and `expand_groups` shows the
+group's options to Typer. The options of a fit are the fields of `Parameters`, and those of reading are the fields of
+`ReaderOptions`: each option is declared once.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import MISSING, Field, dataclass, field, fields
 from enum import StrEnum
-from typing import Annotated, Any, ClassVar, NamedTuple, cast, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, dataclass_transform, get_args, get_type_hints
 
 import typer
 
@@ -20,40 +20,60 @@ from considerate.data.options import ReaderOptions
 from considerate.errors import UsageError
 from considerate.parameters import Parameters, short_range
 
+if TYPE_CHECKING:
+    from considerate.recommender import Recommender
+
 # --- Groups of options ---
 
 
-class Panel(NamedTuple):
-    """Goes with a group that has no panel of its own: `Annotated[Group, Panel(title, the fields that are options)]`."""
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+class OptionGroup:
+    """A group of options: a frozen dataclass, made with `class Size(OptionGroup, panel="...")`.
 
-    title: str
+    Each field is an option. `panel` is the heading in the help; a subclass inherits it.
+    """
+
+    panel: ClassVar[str | None] = None
+
+    def __init_subclass__(cls, panel: str | None = None) -> None:
+        super().__init_subclass__()
+        cls.panel = panel or cls.panel
+        dataclass(frozen=True, kw_only=True)(cls)
+
+
+class Panel(NamedTuple):
+    """Heading and fields of a group that is no `OptionGroup`: `Annotated[Parameters, Panel(title, fields)]`."""
+
+    title: str | None
     fields: tuple[str, ...]
 
 
 def option(text: str, default: Any, *flags: str) -> Any:
-    """A field of a group: an option with its help. A default of ... means that it is needed."""
+    """Declare a field of a group with its help text. The default ... makes the option mandatory."""
     return field(default=MISSING if default is ... else default, metadata={"text": text, "flags": flags})
 
 
-def grouped(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The command with each group replaced by its options, from which the group is made."""
+def expand_groups(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Replace each group in a command's parameters by the group's options, because Typer reads one option a parameter.
+
+    Typer sees `update(model, since: Since)` as `update(*, model, days, drift, removed, threads)`. It calls `run` with
+    these values; `run` builds the `Since` and calls the command.
+    """
     parameters: list[inspect.Parameter] = []
-    groups: dict[str, tuple[type, list[str]]] = {}
+    groups: dict[str, tuple[Any, Panel]] = {}  # parameter of the command -> its class, heading and fields
     for parameter in inspect.signature(command, eval_str=True).parameters.values():
-        group, *notes = cast(list[Any], get_args(parameter.annotation) or [parameter.annotation])
-        if not hasattr(group, "__dataclass_fields__"):
+        found = _group_of(parameter.annotation)
+        if found is None:
             parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
-            continue
-        kinds = get_type_hints(group)
-        chosen = [entry for entry in fields(group) if not notes or entry.name in notes[0].fields]
-        chosen.sort(key=lambda entry: entry.name not in group.__annotations__)  # what is inherited comes last
-        title = notes[0].title if notes else group.panel
-        parameters += [_parameter(entry, kinds[entry.name], title) for entry in chosen]
-        groups[parameter.name] = group, [entry.name for entry in chosen]
+        else:
+            groups[parameter.name] = found
+            group, panel = found
+            kinds, settings = get_type_hints(group), {entry.name: entry for entry in fields(group)}
+            parameters += [_option_parameter(settings[name], kinds[name], panel.title) for name in panel.fields]
 
     def run(**values: Any) -> Any:
-        for name, (group, names) in groups.items():
-            values[name] = group(**{option: values.pop(option) for option in names})
+        for name, (group, panel) in groups.items():
+            values[name] = group(**{option: values.pop(option) for option in panel.fields})
         return command(**values)
 
     run.__name__, run.__doc__ = command.__name__, command.__doc__
@@ -62,8 +82,20 @@ def grouped(command: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def _parameter(setting: Field[Any], kind: Any, panel: str | None) -> inspect.Parameter:
-    """The option of a field. `Parameters` checks its ranges itself, so that there is one message for each."""
+def _group_of(annotation: Any) -> tuple[Any, Panel] | None:
+    """Return (class, panel) if a parameter is a group. A group's own options come before the inherited ones."""
+    kind, *notes = get_args(annotation) or (annotation,)
+    if notes and isinstance(notes[0], Panel):
+        return kind, notes[0]
+    if not (isinstance(kind, type) and issubclass(kind, OptionGroup)):
+        return None
+    own = kind.__annotations__
+    names: list[str] = [entry.name for entry in fields(kind)]  # type: ignore[arg-type]
+    return kind, Panel(kind.panel, tuple(sorted(names, key=lambda name: name not in own)))
+
+
+def _option_parameter(setting: Field[Any], kind: Any, panel: str | None) -> inspect.Parameter:
+    """Make the option of a field. `Parameters` checks its ranges itself, so each error has one wording."""
     meta, text = setting.metadata, setting.metadata["text"]
     parser: dict[str, Any] = {}
     if "words" in meta:  # a field of `Parameters`
@@ -88,7 +120,7 @@ def _parameter(setting: Field[Any], kind: Any, panel: str | None) -> inspect.Par
 
 
 def _number_or_word(text: str | float) -> Any:
-    """A number where it is one; of a word, `Parameters.check` says whether it is allowed."""
+    """Parse a number, or return the word as it is; `Parameters.check` refuses words that are not allowed."""
     try:
         return float(text)
     except ValueError:
@@ -100,36 +132,34 @@ def _number_or_word(text: str | float) -> Any:
 Backend = StrEnum("Backend", ["local", "ray"])
 Score = StrEnum("Score", ["like", "popularity", "popularity_x_like", "p_like"])
 Interval = StrEnum("Interval", ["structural", "posterior"])
-OF_FITS = ("time_column", "considered_where")
-READER = tuple(entry.name for entry in fields(ReaderOptions) if entry.name not in OF_FITS)
+READING = "Reading the data"
+READER = tuple(
+    entry.name for entry in fields(ReaderOptions) if entry.name not in ("time_column", "considered_where")
+)  # options of every command that reads likes
+UNTITLED = tuple(name for name in READER if "title" not in name)
+SETTINGS = tuple(entry.name for entry in fields(Parameters))
 
-Seed = Annotated[int, typer.Option(help="Seed of every draw; a whole number at least 0.")]
+Seed = Annotated[int, typer.Option(help="Seed of all random draws; a whole number at least 0.")]
 Data = Annotated[
     str, typer.Argument(help="Parquet file or folder, CSV or other delimited text, or the address of a database.")
 ]
-Reader = Annotated[ReaderOptions, Panel("Reading the data", READER)]
-StudyReader = Annotated[ReaderOptions, Panel("Reading the data", (*READER, "considered_where"))]
-DatedReader = Annotated[ReaderOptions, Panel("Reading the data", (*READER, *OF_FITS))]
-UntitledReader = Annotated[
-    ReaderOptions, Panel("Reading the data", tuple(name for name in READER if "title" not in name))
-]
-DatedUntitledReader = Annotated[
-    ReaderOptions, Panel("Reading the data", tuple(name for name in (*READER, *OF_FITS) if "title" not in name))
-]
-SETTINGS = tuple(entry.name for entry in fields(Parameters))
+ModelPath = Annotated[str, typer.Argument(help="The model file, or the folder of a model in shards.")]
+Reader = Annotated[ReaderOptions, Panel(READING, READER)]
+StudyReader = Annotated[ReaderOptions, Panel(READING, (*READER, "considered_where"))]
+DatedReader = Annotated[ReaderOptions, Panel(READING, (*READER, "time_column", "considered_where"))]
+UntitledReader = Annotated[ReaderOptions, Panel(READING, UNTITLED)]
+DatedUntitledReader = Annotated[ReaderOptions, Panel(READING, (*UNTITLED, "time_column", "considered_where"))]
 Settings = Annotated[Parameters, Panel("The model", SETTINGS)]
 StudySettings = Annotated[Parameters, Panel("The model", tuple(name for name in SETTINGS if name != "popularity"))]
 HiddenSettings = Annotated[Parameters, Panel("The model", ("negatives", "rate", "gamma", "head_correction", "seed"))]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Output:
-    panel: ClassVar[str] = "Output"
+class Output(OptionGroup, panel="Output"):
     quiet: bool = option("No progress, notes or summaries.", False, "--quiet", "-q")
     json: bool = option("Print JSON on stdout.", False)
 
     def report(self, values: Any, shown: str | Callable[[Any], None]) -> None:
-        """A result: as JSON, or unless quiet as a sentence or as `shown` shows it."""
+        """Print a result: as JSON, else as a sentence or by the function `shown`; nothing if quiet."""
         if self.json:
             screen.print_json(values)
         elif self.quiet:
@@ -139,76 +169,108 @@ class Output:
         else:
             shown(values)
 
+    def note(self, *notes: str) -> None:
+        """Print notes on stderr, a line each, unless quiet."""
+        for text in () if self.quiet else notes:
+            screen.say("note", text)
 
-@dataclass(frozen=True, kw_only=True)
+
 class ModelOutput(Output):
     verify: bool = option(
-        "Check the whole model file first: every checksum and every value. Otherwise a file of more than 64 MB is "
-        "checked as far as it is used.",
+        "First check every checksum and every value of the model file. Without it, a file of more than 64 MB is "
+        "checked only where it is used.",
         False,
     )
 
+    def load(self, path: str) -> Recommender:
+        """Open the model file."""
+        from considerate.recommender import Recommender
 
-@dataclass(frozen=True, kw_only=True)
-class Cluster:
-    panel: ClassVar[str] = "Where it runs"
-    backend: Backend = option("Threads here, or a Ray cluster.", Backend.local)
+        return Recommender.load(path, verify=self.verify or None)
+
+
+class NewModelOutput(ModelOutput):
+    output: str = option("The model file to write; a folder for a model in shards.", ..., "--output", "-o")
+
+    def shards_like(self, recommender: Recommender) -> int | None:
+        """Return the number of shards of a model, to save the new one alike.
+
+        None means one file, which is then checked to be writable.
+        """
+        from considerate.model.shards import ShardedUsers
+        from considerate.storage.files import check_writable
+
+        users = recommender.model_.users
+        if isinstance(users, ShardedUsers):
+            return len(users.first) - 1
+        check_writable(self.output)
+        return None
+
+
+class Cluster(OptionGroup, panel="Where it runs"):
+    backend: Backend = option("Threads on this machine, or a Ray cluster.", Backend.local)
     address: str | None = option(
-        "Of the Ray cluster: HOST:6379, or auto on one of its machines; a local Ray is started if not given.", None
+        "Address of the Ray cluster: HOST:6379, or auto on one of its machines. Starts a local Ray if not given.", None
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class RankingGroup:
+class RankingGroup(OptionGroup):
     popularity: float | None = option(
-        "The weight of popularity: 0, with a lift of 0, ranks by liking alone, 1 and 1, with a sharpness of 1, by the "
-        "odds of a like being observed; the model's own if not given.",
+        "The weight of popularity; the model's own if not given. 0, with a lift of 0, ranks by liking alone. 1, with a "
+        "lift of 1 and a sharpness of 1, ranks by the odds that a like is observed.",
         None,
     )
     lift: float | None = option(
-        "The weight of lift: how much more likely than by popularity the user is to consider an item; the "
-        "model's own if not given. For models fitted with --consideration walk.",
+        "The weight of lift; the model's own if not given. Lift is how much more likely the user is to consider an "
+        "item than its popularity suggests. For models fitted with --consideration walk.",
         None,
     )
     score: Score | None = option(
-        "In place of these weights: one of the paper's scores, like, popularity or popularity_x_like; or p_like, which "
-        "is p(like) as it is shown, recalibrated.",
+        "Rank by this score in place of both weights: one of the paper's scores (like, popularity or "
+        "popularity_x_like), or p_like, the recalibrated p(like) that is shown.",
         None,
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class KnownGroup:
-    panel: ClassVar[str] = "What is known beside the likes"
+class KnownGroup(OptionGroup, panel="Known pairs"):
     considered: str | None = option(
-        "Pairs that were considered and not liked, read as the likes are; of their own file unless --considered-where "
-        "says which rows of it they are.",
+        "Pairs that were considered and not liked. The file is read like the likes; with --considered-where only its "
+        "rows that pass that rule count.",
         None,
     )
     impossible: str | None = option("Pairs that could not be considered: never drawn, never recommended.", None)
     available: str | None = option(
-        "A file of items with the columns from and until: an item is impossible for users whose time does not meet its "
-        "own.",
+        "A file of items with the columns from and until. An item is impossible for users who were not active in that "
+        "time.",
         None,
     )
     active: str | None = option(
-        "A file of users with the columns from and until, for --available; their first and last like by --time-column "
-        "if not given.",
+        "A file of users with the columns from and until, for --available; the first and last like by --time-column if "
+        "not given.",
         None,
     )
-    user_groups: str | None = option("A file of users and the groups that they are in.", None)
-    item_groups: str | None = option("A file of items and the groups of users that alone may have them.", None)
+    user_groups: str | None = option("A file of users and the groups they are in.", None)
+    item_groups: str | None = option("A file of items and the only groups of users that may have them.", None)
 
-    def beside(self) -> dict[str, Any]:
-        """What a fit is given beside the likes, by the names of its arguments."""
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments `considered` and `impossible` of a fit."""
         from considerate.data.known_tables import Impossible
 
         rules = Impossible(self.impossible, self.available, self.active, self.user_groups, self.item_groups)
         return {"considered": self.considered, "impossible": None if rules == Impossible() else rules}
 
 
+def check_output(path: str, *sources: str | None) -> None:
+    """Raise UsageError or OutputError if `path` cannot be written, or if writing it would replace a source."""
+    from considerate.data.output import check_apart
+    from considerate.storage.files import check_writable
+
+    check_apart(path, *sources)
+    check_writable(path)
+
+
 def read_ids(values: list[str] | None) -> list[str] | None:
-    """Ids given one by one, or with @FILE one a line; None where there are none."""
+    """Return the ids given one by one, or one per line in @FILE; None if there are none."""
     if not values:
         return None
     ids: list[str] = []

@@ -1,4 +1,4 @@
-"""The program: its commands, its errors as one sentence, its exit codes."""
+"""The program: its commands, its one-line errors and its exit codes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from considerate.errors import ConsiderateError
 class Program(TyperGroup):
     """A group of commands whose errors are one line on stderr.
 
-    Exit codes: 2 for bad use and bad data, 1 for a run that failed, 130 for Ctrl-C, 141 where nobody reads stdout.
+    Exit codes: 2 for bad use and bad data, 1 for a run that failed, 130 for Ctrl-C, 141 if nobody reads stdout.
     """
 
     def make_context(self, *arguments: Any, **options: Any) -> Any:
@@ -53,11 +53,11 @@ class Program(TyperGroup):
             return result
 
     def main(self, *arguments: Any, **options: Any) -> Any:
-        """Run the program and exit; where `standalone_mode` is off, return and raise as typer does."""
+        """Run the program and exit; if `standalone_mode` is off, return and raise like typer."""
         if not options.get("standalone_mode", True):
             return super().main(*arguments, **options)
         if os.environ.get("COLUMNS", "").strip("0") == "":
-            os.environ.pop("COLUMNS", None)  # a width of 0 is unknown; rich would print nothing
+            os.environ.pop("COLUMNS", None)  # a width of 0 means unknown; rich would print nothing
         with _errors():
             code = super().main(*arguments, **{**options, "standalone_mode": False})
             sys.exit(code if isinstance(code, int) else 0)
@@ -65,19 +65,19 @@ class Program(TyperGroup):
 
 @contextmanager
 def _signals() -> Iterator[None]:
-    """One line for Ctrl-C and none for a closed pipe; typer has ways of its own."""
+    """Print one line for Ctrl-C and none for a closed pipe, in place of what typer prints."""
     try:
         yield
     except KeyboardInterrupt:
         raise typer.Exit(complain(INTERRUPTED, 130)) from None
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python flushes at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes stdout at its end
         raise typer.Exit(141) from None
 
 
 @contextmanager
 def _errors() -> Iterator[None]:
-    """Print what went wrong in the user's world in one line, and exit."""
+    """Print an error that the user can understand in one line, and exit."""
     try:
         yield
     except ConsiderateError as error:
@@ -88,7 +88,7 @@ def _errors() -> Iterator[None]:
         path = f"{error.filename}: " if error.filename else ""
         sys.exit(complain(f"{path}{error.strerror or error}; check the path, its permissions and the disk.", 1))
     except Exception as error:
-        if not hasattr(error, "format_message"):  # what typer raises for bad use has it
+        if not hasattr(error, "format_message"):  # typer's errors of bad use have it
             raise
         context = getattr(error, "ctx", None)
         command = context.command_path if context is not None else "considerate"
@@ -121,8 +121,14 @@ def program(
 
 
 COMMANDS = {"fit": fit, "recommend": recommend, "find": find, "similar": find, "index": index, "evaluate": evaluate}
-COMMANDS |= {"recalibrate": recalibrate}
-COMMANDS |= {"update": update, "forget": forget, "add-items": features, "inspect": inspect, "study": study}
+COMMANDS |= {
+    "recalibrate": recalibrate,
+    "update": update,
+    "forget": forget,
+    "add-items": features,
+    "inspect": inspect,
+    "study": study,
+}
 COMMANDS |= {"serve": serve, "refit": refit, "simulate": simulate, "demo": demo}
 COMMANDS |= {"fit-graph": graph, "evaluate-graph": graph}
 for name, module in COMMANDS.items():

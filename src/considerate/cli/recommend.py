@@ -4,15 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from enum import StrEnum
 from itertools import chain
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from considerate.cli import screen
-from considerate.cli.options import Backend, Cluster, Interval, ModelOutput, RankingGroup, grouped, option, read_ids
+from considerate.cli.options import (
+    Backend,
+    Cluster,
+    Interval,
+    ModelOutput,
+    ModelPath,
+    OptionGroup,
+    RankingGroup,
+    expand_groups,
+    option,
+    read_ids,
+)
 from considerate.errors import UsageError
 
 if TYPE_CHECKING:
@@ -23,9 +33,7 @@ if TYPE_CHECKING:
 Cold = StrEnum("Cold", ["error", "popular"])
 
 
-@dataclass(frozen=True, kw_only=True)
-class Who:
-    panel: ClassVar[str] = "For whom"
+class Who(OptionGroup, panel="For whom"):
     items: list[str] | None = option(
         "Fold in a new user who likes this item, by id or title; repeat it, or @FILE.", None
     )
@@ -39,9 +47,7 @@ class Who:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class What(RankingGroup):
-    panel: ClassVar[str] = "What is recommended"
+class What(RankingGroup, panel="What is recommended"):
     count: int = option("How many items for each user.", 10, "--count", "-n")
     allow: list[str] | None = option("Recommend only this item, id or title; repeat it, or @FILE.", None)
     deny: list[str] | None = option("Never recommend this item, id or title; repeat it, or @FILE.", None)
@@ -69,7 +75,6 @@ class What(RankingGroup):
     probes: int = option("Lists of the index to look into; more of them miss less.", 32)
 
 
-@dataclass(frozen=True, kw_only=True)
 class RecommendOutput(ModelOutput):
     explain: bool = option(
         "Show which of the user's items made each likely to be liked (its logit), and to be considered (its share).",
@@ -89,16 +94,15 @@ class RecommendOutput(ModelOutput):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class BatchCluster(Cluster):
     workers: int | None = option(
         "How many: threads here, processes of Ray; as many as there are processors or machines if not given.", None
     )
 
 
-@grouped
+@expand_groups
 def recommend(
-    model: Annotated[str, typer.Argument(help="The model file, or the folder of a model in shards.")],
+    model: ModelPath,
     who: Who,
     what: What,
     output: RecommendOutput,

@@ -1,4 +1,4 @@
-"""What is printed where: answers on stdout, all that is about them on stderr."""
+"""Printing: results on stdout, notes, warnings and progress on stderr."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _CONTROL = dict.fromkeys((*range(9), *range(11, 32), *range(127, 160)), "?")  # 
 
 
 def printable(text: str) -> str:
-    """Text whose control characters are question marks: a title may hold what a terminal takes for a command."""
+    """Replace control characters by question marks: a title may hold a command for the terminal."""
     return text.translate(_CONTROL)
 
 
 def complain(message: str, code: int) -> int:
-    """One line on stderr; returns the exit code."""
+    """Print one line on stderr; return the exit code."""
     print(f"considerate: {printable(' '.join(message.split()))}", file=sys.stderr)
     return code
 
@@ -35,17 +35,17 @@ def _console() -> type[Console]:
     from rich.segment import Segment
 
     class Screen(Console):
-        """A console that prints text as it is, without control characters."""
+        """A console that prints text without control characters and otherwise as it is."""
 
         def render_str(self, text: str, **options: Any) -> Any:
-            return super().render_str(printable(text), **options)  # before it is measured
+            return super().render_str(printable(text), **options)  # before rich measures its width
 
         def render(self, renderable: Any, options: Any = None) -> Iterator[Any]:
             for segment in super().render(renderable, options):
                 yield segment if segment.control else Segment(printable(segment.text), segment.style)
 
         def on_broken_pipe(self) -> None:
-            raise  # the error that rich has caught: the program decides how to end
+            raise  # the error that rich has caught: the program decides the exit code
 
     return Screen
 
@@ -60,7 +60,10 @@ def show(*renderables: Any, style: str | None = None, wrap: bool = True) -> None
 
 
 def show_facts(facts: Mapping[str, Any], values: Mapping[str, Any] | None = None, title: str | None = None) -> None:
-    """Names and facts in two columns. With values, a text is a template such as "{users:,}". None is left out."""
+    """Print names and facts in two columns, without facts that are None.
+
+    With values, a fact is a template such as "{users:,}".
+    """
     from rich.table import Table
 
     if title is not None:
@@ -80,8 +83,10 @@ def show_table(
     title: str | None = None,
     caption: str | None = None,
 ) -> None:
-    """A light table. Each column has a name and a template of the values of a row, such as "{count:,}". A name that
-    begins with > is flush right, one with < is of a chart. A row of a heading alone begins a section."""
+    """Print a light table. Each column has a name and a template for a row's values, such as "{count:,}".
+
+    A name that begins with > makes a column flush right, < makes it a chart. A row {"heading": text} begins a section.
+    """
     from rich import box
     from rich.table import Table
 
@@ -102,43 +107,37 @@ def show_table(
 
 
 def span(low: int, high: int) -> str:
-    """A range of degrees, such as `3 – 4`."""
+    """Format a range of degrees, such as `3 – 4`."""
     return f"{low:,}" if low == high else f"{low:,} – {high:,}"
 
 
 def styled(*parts: str | tuple[str, str]) -> Any:
-    """Text of parts, some with a style."""
+    """Join parts of text, some with a style."""
     from rich.text import Text
 
     return Text.assemble(*parts)
 
 
 def say(kind: str, message: str) -> None:
-    """A note or a warning: one line on stderr, however long."""
+    """Print a note or a warning: one line on stderr, however long."""
     style = "yellow" if kind == "warning" else "dim"
     stderr().print(styled((f"{kind}: ", style), " ".join(message.split())), soft_wrap=True)
 
 
-def say_notes(notes: Iterable[str], quiet: bool) -> None:
-    """What the reader noted, such as the columns that it guessed."""
-    for note in () if quiet else notes:
-        say("note", note)
-
-
 def print_json(value: Any) -> None:
-    """Plain JSON, one document; where the terminal knows no Unicode, in ASCII."""
+    """Print a value as one JSON document; in ASCII if the terminal has no Unicode."""
     unicode = (sys.stdout.encoding or "").lower().startswith("utf")
     print_json_text(json.dumps(value, ensure_ascii=not unicode, indent=2, allow_nan=False) + "\n")
 
 
 def print_json_text(text: str) -> None:
-    """A JSON document, with the control characters escaped that JSON allows in strings."""
+    """Print a JSON document, and escape the control characters that JSON allows in strings."""
     print(text.translate({code: f"\\u{code:04x}" for code in range(127, 160)}), end="")
 
 
 @contextmanager
 def library_messages(quiet: bool = False) -> Iterator[None]:
-    """What the library logs and warns of inside is one line each on stderr; warnings also when quiet."""
+    """Print what the library logs and warns of inside the block, a line each on stderr; if quiet, only warnings."""
     logger = logging.getLogger("considerate")
     handler = _Lines(quiet)
     propagate, logger.propagate = logger.propagate, False
@@ -159,13 +158,14 @@ class _Lines(logging.Handler):
         self.quiet, self.seen = quiet, set[str]()
 
     def emit(self, record: logging.LogRecord) -> None:
-        repeated = getattr(record, "once", False) and record.msg in self.seen  # many fits, the same advice
+        repeated = getattr(record, "once", False) and record.msg in self.seen  # many fits give the same advice
         self.seen.add(record.msg)
         if not self.quiet and not repeated:
             say("note", record.getMessage())
 
 
 def precisions(values: Mapping[str, float]) -> str:
+    """Format expected precisions by name."""
     return ", ".join(f"{name.replace('_', ' ')} {value:.3g}" for name, value in values.items())
 
 
@@ -176,7 +176,7 @@ _LEVELS = "▁▂▃▄▅▆▇█"
 
 
 def bar(value: float, largest: float, width: int) -> str:
-    """A bar of at most `width` letters; what is not zero shows at least a sliver."""
+    """Draw a bar of at most `width` letters; a value above zero shows at least a sliver."""
     if largest <= 0 or value <= 0:
         return ""
     eighths = max(1, round(min(1.0, value / largest) * width * 8))
@@ -184,7 +184,7 @@ def bar(value: float, largest: float, width: int) -> str:
 
 
 def sparkline(values: Sequence[float], width: int = 40) -> str:
-    """The course of some values; where there are more than `width`, evenly chosen ones with the first and last."""
+    """Draw the course of some values; of more than `width`, an even choice that keeps the first and the last."""
     finite = [value for value in values if math.isfinite(value)]
     if not finite:
         return ""

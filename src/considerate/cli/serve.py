@@ -1,4 +1,4 @@
-"""considerate serve"""
+"""The command `considerate serve`."""
 
 from __future__ import annotations
 
@@ -13,84 +13,80 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from considerate.cli import screen
-from considerate.cli.options import grouped, option
+from considerate.cli.options import OptionGroup, expand_groups, option
 from considerate.cli.refit import HOW, How
 from considerate.errors import UsageError
 
 if TYPE_CHECKING:
     from considerate.service.settings import ServiceSettings
 
-FEW_FILES = 1_024  # file handles: each connection takes one
+FEW_FILES = 1_024  # file handles; each connection takes one
 HOST_NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9])?")
 ORIGIN = re.compile(r"\*|https?://[^/?#\s]+")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Listening:
-    panel: ClassVar[str] = "Where it listens"
+class Listening(OptionGroup, panel="Address and processes"):
     host: str = option("The address to listen at; 0.0.0.0 is every network of this machine.", "127.0.0.1")
     port: int = option("The port.", 8000)
-    workers: int = option("Processes; they share the mapped model file and the events.", 1)
+    workers: int = option("Number of processes; they share the mapped model file and the events.", 1)
 
     @property
     def address(self) -> str:
+        """URL of the page."""
         return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}/"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Serving:
-    panel: ClassVar[str] = "What it serves"
-    events: str | None = option("Keep likes as they come in this SQLite file; it is made if it is not there.", None)
-    demo: bool = option("In place of MODEL make up a catalogue, fit it, and serve that with events.", False)
+class Serving(OptionGroup, panel="Model and events"):
+    events: str | None = option("Store new likes in this SQLite file; it is created if it does not exist.", None)
+    demo: bool = option("In place of MODEL simulate a catalogue, fit it, and serve it with events.", False)
     browser: bool = option(
-        "With --demo open the page in a browser, where there is a desktop.", True, "--browser/--no-browser"
+        "With --demo open the page in a browser, if there is a desktop.", True, "--browser/--no-browser"
     )
-    poll: float = option("Seconds between looks for a new model at the path.", 1.0)
+    poll: float = option("Seconds between checks for a new model at the path.", 1.0)
     refit_every: float | None = option(
-        "Put the events into the model so many seconds apart, in a process of its own; as `considerate refit` does.",
-        None,
+        "Put the events into the model every so many seconds, in a separate process, like `considerate refit`.", None
     )
     refit_how: How = option(HOW, How.fit)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Protection:
-    panel: ClassVar[str] = "Who may ask for how much"
+class Protection(OptionGroup, panel="Access and limits"):
     api_key_file: str | None = option(
-        "A file with the key that clients must send, or with lines SCOPE:KEY: serve asks and stores events, history "
-        "reads and erases them, admin reads the model again.",
+        "A file with the key that clients must send, or with lines SCOPE:KEY: serve may ask and store events, history "
+        "may read and erase them, admin may reload the model.",
         None,
     )
     allow_host: list[str] | None = option(
-        "Without a key, answer to this name, too; repeat it. Addresses, localhost and --host always go.", None
+        "Without a key, also answer to this host name; may be repeated. IP addresses, localhost and --host are always "
+        "allowed.",
+        None,
     )
     cors_origin: list[str] | None = option(
-        "Let pages of this origin ask, such as https://shop.example; repeat it. None may if not given.", None
+        "Allow web pages of this origin, such as https://shop.example; may be repeated. None are allowed if not given.",
+        None,
     )
-    rate_limit: float = option("Requests a second of one address, in each worker; 0 is no limit.", 0.0)
-    max_body: int = option("Bytes in the body of a request.", 1_000_000)
-    timeout: float = option("Seconds that a request may take to send its body, and to be answered.", 10.0)
-    access_log: bool = option("Log every request; without ids of users or items.", False)
+    rate_limit: float = option("Requests per second from one address, in each worker; 0 is no limit.", 0.0)
+    max_body: int = option("Largest body of a request, in bytes.", 1_000_000)
+    timeout: float = option("Seconds a request may take to send its body, and to be answered.", 10.0)
+    access_log: bool = option("Log every request, without ids of users or items.", False)
 
 
-@grouped
+@expand_groups
 def serve(
     listening: Listening,
     serving: Serving,
     protection: Protection,
     model: Annotated[
-        str | None, typer.Argument(help="The model file, or the folder of a model in shards. A new one is swapped in.")
+        str | None, typer.Argument(help="The model file, or the folder of a model in shards. A new one is loaded.")
     ] = None,
 ) -> None:
     """Serve a model over HTTP: recommendations, reasons, search, and events that count at once.
 
-    / is a page to try it, /docs lists every address. It needs the packages of the extra `serve`.
+    / is a page to try the model, and /docs lists every address. Needs the packages of the extra `serve`.
     """
     _check_options(model, listening, serving, protection)
     try:
@@ -98,8 +94,8 @@ def serve(
         from considerate.service.workers import run_workers
     except ImportError as error:
         raise UsageError(f"serve needs {error.name}; install it: pip install 'considerate[serve]'.") from error
-    with _folder() as folder:
-        path, events = (model, serving.events) if model is not None else _demo(folder, serving.events)
+    with _temporary_folder() as folder:
+        path, events = (model, serving.events) if model is not None else _fit_demo(folder, serving.events)
         settings = ServiceSettings(
             model=os.path.abspath(path) if "://" not in path else path,
             events=events,
@@ -113,8 +109,8 @@ def serve(
             access_log=protection.access_log,
             waits=listening.workers > 1,
         )
-        _check(settings, listening)
-        refits = _refits(settings, serving)
+        _check_start(settings, listening)
+        refits = _refit_process(settings, serving)
         settings.to_environment()
         if listening.workers > 1 or serving.refit_every is not None:
             os.environ["PROMETHEUS_MULTIPROC_DIR"] = os.path.join(folder, "metrics")
@@ -127,9 +123,9 @@ def serve(
 
 
 def _check_options(model: str | None, listening: Listening, serving: Serving, protection: Protection) -> None:
-    """UsageError where one is impossible, or two do not go together."""
+    """Raise UsageError if an option is impossible, or two do not go together."""
     if (model is None) != serving.demo:
-        raise UsageError("say what to serve: give MODEL, or --demo.")
+        raise UsageError("there is nothing to serve, or too much: give MODEL, or --demo.")
     if not listening.host:
         raise UsageError("--host is empty; give an address, such as 127.0.0.1, or 0.0.0.0 for every network.")
     if listening.workers < 1 or not 0 < listening.port < 65_536:
@@ -147,11 +143,11 @@ def _check_options(model: str | None, listening: Listening, serving: Serving, pr
         if not ORIGIN.fullmatch(origin):
             raise UsageError(f"--cors-origin is {origin!r}; give scheme and host without a path: https://shop.example.")
     if serving.refit_every is not None and serving.events is None and not serving.demo:
-        raise UsageError("--refit-every puts events into the model; give --events, too.")
+        raise UsageError("--refit-every puts events into the model; give --events as well.")
 
 
-def _check(settings: ServiceSettings, listening: Listening) -> None:
-    """Say what is wrong before anything is started."""
+def _check_start(settings: ServiceSettings, listening: Listening) -> None:
+    """Raise an error, or warn, before any process is started."""
     import resource
 
     from considerate.model.file import load_model
@@ -162,7 +158,7 @@ def _check(settings: ServiceSettings, listening: Listening) -> None:
     check_address(listening.host, listening.port)
     load_model(settings.model)
     if settings.events is not None:
-        EventStore(settings.events, Metrics()).close()  # workers that start together do not all make it
+        EventStore(settings.events, Metrics()).close()  # created here, so that workers do not race to create it
     if settings.keys() is None and listening.host not in ("127.0.0.1", "::1", "localhost"):
         screen.say(
             "warning",
@@ -171,11 +167,11 @@ def _check(settings: ServiceSettings, listening: Listening) -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     if 0 <= hard < FEW_FILES:
-        screen.say("warning", f"this process may open {hard} files, one a connection; raise `ulimit -n`.")
+        screen.say("warning", f"this process may open {hard} files, one per connection; raise `ulimit -n`.")
 
 
-def _refits(settings: ServiceSettings, serving: Serving) -> AbstractContextManager[None]:
-    """What refits while the service runs; nothing, unless it is asked for."""
+def _refit_process(settings: ServiceSettings, serving: Serving) -> AbstractContextManager[None]:
+    """Return the block in which a process refits the model; without --refit-every an empty block."""
     from considerate.service.refit_loop import RefitLoop
 
     if serving.refit_every is None:
@@ -187,7 +183,7 @@ def _refits(settings: ServiceSettings, serving: Serving) -> AbstractContextManag
 
 
 def has_desktop() -> bool:
-    """Whether someone at a screen started this."""
+    """Return whether a person at a screen started this program."""
     shown = sys.platform == "darwin" or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
     return shown and sys.stderr.isatty()
 
@@ -205,15 +201,18 @@ def open_page(address: str, tries: int = 300) -> None:
         time.sleep(0.1)
 
 
-def _demo(folder: str, events: str | None) -> tuple[str, str]:
-    """(model, events) of a catalogue that never was. Where no file of events is given, some people saw more films after
-    the fit, so that the page can show how honest p(like) is."""
+def _fit_demo(folder: str, events: str | None) -> tuple[str, str]:
+    """Fit a simulated catalogue; return the paths of (model, events).
+
+    Without a file of events, make one in which some people considered more films after the fit. The page then shows how
+    honest p(like) is.
+    """
     from considerate.cli.demo_catalogue import make_catalogue, seen_later
     from considerate.recommender import Recommender
     from considerate.service.events import EventStore, NewEvent
     from considerate.service.metrics import Metrics
 
-    screen.say("note", "making up a catalogue of films and 4,000 people, and fitting it: some seconds")
+    screen.say("note", "simulating a catalogue of films and 4,000 people, and fitting it: some seconds")
     path = os.path.join(folder, "demo.safetensors")
     likes, later = seen_later(make_catalogue(4_000), people=200)
     Recommender(factors=8, sweeps=20).fit(likes).save(path)
@@ -224,13 +223,13 @@ def _demo(folder: str, events: str | None) -> tuple[str, str]:
         store.append(
             [NewEvent(str(user), str(item), kinds[liked], None) for user, item, liked in later], lambda *_: None
         )
-        store.close()  # when all is stored
+        store.close()  # waits until all is stored
     return path, events
 
 
 @contextmanager
-def _folder() -> Iterator[str]:
-    """A folder for what lives as long as the service, which SIGTERM ends as it should, too."""
+def _temporary_folder() -> Iterator[str]:
+    """Folder for files of this run, removed at the end; SIGTERM also removes it."""
     folder = tempfile.mkdtemp(prefix="considerate-serve-")
     with suppress(ValueError):  # not in the main thread
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))

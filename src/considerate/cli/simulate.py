@@ -1,43 +1,37 @@
-"""considerate simulate"""
+"""The command `considerate simulate`."""
 
 from __future__ import annotations
 
 import math
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from enum import StrEnum
-from typing import Any, ClassVar
+from typing import Any
 
 from considerate.cli import screen
-from considerate.cli.options import Output, Seed, grouped, option
+from considerate.cli.options import OptionGroup, Output, Seed, expand_groups, option
 from considerate.errors import UsageError
 
 HiddenGraph = StrEnum("HiddenGraph", ["popularity", "random_graph"])
 
 
-@dataclass(frozen=True, kw_only=True)
-class Size:
-    panel: ClassVar[str | None] = None
-    users: int | None = option("How many users; 10,000 if not given.", None)
-    items: int | None = option("How many items; 1,000 if not given.", None)
+class Size(OptionGroup):
+    users: int | None = option("Number of users; 10,000 if not given.", None)
+    items: int | None = option("Number of items; 1,000 if not given.", None)
     xbox: bool = option("The sizes of the paper's Xbox sample: 6.2 million users and 12,000 items.", False)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Laws:
-    panel: ClassVar[str] = "Degree laws"
-    user_exponent: float = option("Of d^-exponent exp(-d / cutoff).", 1.4)
-    user_cutoff: float = option("Where the exponential cut-off begins; inf for none.", 70.0)
+class Laws(OptionGroup, panel="Degree laws"):
+    user_exponent: float = option("Exponent of the users' law d^-exponent exp(-d / cutoff).", 1.4)
+    user_cutoff: float = option("Cut-off of the users' law; inf for none.", 70.0)
     user_minimum: int | None = option("The smallest degree of a user; 1 if not given, and 8 with --from-model.", None)
-    item_exponent: float = option("Of d^-exponent; cut off where eq. 1 asks for it.", 0.77)
+    item_exponent: float = option("Exponent of the items' law d^-exponent, cut off so that eq. 1 holds.", 0.77)
 
 
-@dataclass(frozen=True, kw_only=True)
-class FromModel:
-    panel: ClassVar[str] = "With --from-model"
+class FromModel(OptionGroup, panel="With --from-model"):
     from_model: bool = option(
-        "Draw vectors, biases, a hidden graph and coins from the model (eq. 5). The truth is written beside, to "
-        "OUTPUT.truth.safetensors, and with --genres titles to OUTPUT.titles.parquet or .csv.",
+        "Draw vectors, biases, a hidden graph and coins from the model (eq. 5). The truth is written to "
+        "OUTPUT.truth.safetensors, and with --genres the titles to OUTPUT.titles.parquet or .csv.",
         False,
     )
     factors: int = option("Length of the vectors.", 20)
@@ -46,26 +40,20 @@ class FromModel:
     tau_user_bias: float = option("Precision of user biases; inf for none.", math.inf)
     tau_item_bias: float = option("Precision of item biases; inf for none.", math.inf)
     hidden: HiddenGraph = option(
-        "What is considered. popularity: drawn by it, as q(H) assumes; random_graph: with the two laws.",
+        "How the considered pairs are drawn. popularity: by popularity, as q(H) assumes; random_graph: with the two "
+        "laws.",
         HiddenGraph.popularity,
     )
-    genres: int = option("Gather items around so many genres, 2 to 8, with titles.", 0)
+    genres: int = option("Gather the items around this many genres, 2 to 8, and give them titles.", 0)
 
 
-@dataclass(frozen=True, kw_only=True)
 class SimulateOutput(Output):
     output: str = option("The .parquet or .csv file to write.", ..., "--output", "-o")
 
 
-@grouped
-def simulate(
-    size: Size,
-    laws: Laws,
-    model: FromModel,
-    output: SimulateOutput,
-    seed: Seed = 0,
-) -> None:
-    """Write likes that never were: a random graph with given degree laws, or data from the model itself."""
+@expand_groups
+def simulate(size: Size, laws: Laws, model: FromModel, output: SimulateOutput, seed: Seed = 0) -> None:
+    """Write simulated likes: a random graph with given degree laws, or data from the model itself."""
     from considerate.data.output import check_output_file, write_columns
     from considerate.simulation.degrees import PowerLaw
     from considerate.simulation.simulate import XBOX_SAMPLE, balanced_item_law, random_graph, simulate_from_model

@@ -1,14 +1,13 @@
-"""considerate study"""
+"""The command `considerate study`."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from considerate.cli import screen
-from considerate.cli.options import Data, Output, StudyReader, StudySettings, grouped, option
+from considerate.cli.options import Data, OptionGroup, Output, StudyReader, StudySettings, expand_groups, option
 from considerate.parameters import Parameters
 from considerate.study.names import plain_name
 from considerate.study.results import Results, duration, results_to_json, took
@@ -17,43 +16,35 @@ if TYPE_CHECKING:
     from considerate.study.cache import StudyStep
 
 
-@dataclass(frozen=True, kw_only=True)
-class StudyChoices:
-    panel: ClassVar[str] = "The study"
-    test: str | None = option("Likes to rank, if the split is given; else one like of each user is held out.", None)
+class StudyGroup(OptionGroup, panel="The study"):
+    test: str | None = option("Test likes to rank; if not given, one like of each user is held out.", None)
     judged: str | None = option(
-        "Pairs whose truth is known, liked or not, to check p(like) with. If not given, rows of DATA that fail the "
-        "rule were considered and not liked.",
+        "Pairs that people judged, liked or not, to check p(like) with. If not given, rows of DATA that fail the rule "
+        "were considered and not liked.",
         None,
     )
-    judged_where: str | None = option("Which of the judged pairs are likes; as --where if not given.", None)
-    splits: int = option("How many splits, each with its own seed.", 5)
+    judged_where: str | None = option("The rule that judged pairs pass if they were liked; --where if not given.", None)
+    splits: int = option("Number of splits, each with its own seed.", 5)
     no_peers: bool = option("Leave out BPR, ALS, EASE, the walk and GF-CF; popularity stays.", False)
-    title: str | None = option("What to call the data; from its path if not given.", None)
+    title: str | None = option("Name of the data in the report; from its path if not given.", None)
     considered: str | None = option(
-        "Pairs that were considered and not liked, which our fits are given; or --considered-where on DATA. They are "
-        "not judged.",
+        "Pairs that were considered and not liked, for our own fits; or use --considered-where on DATA. p(like) is not "
+        "checked against these pairs.",
         None,
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class StudyOutput(Output):
     output: str = option("The report's folder.", ..., "--output", "-o")
 
 
-@grouped
-def study(
-    data: Data,
-    reader: StudyReader,
-    settings: StudySettings,
-    options: StudyChoices,
-    output: StudyOutput,
-) -> None:
-    """One report on likes: how well items are ranked, for whom and in which part of the catalogue, whether p(like) is
-    calibrated, what the knob does, and how it compares with other recommenders.
+@expand_groups
+def study(data: Data, reader: StudyReader, settings: StudySettings, options: StudyGroup, output: StudyOutput) -> None:
+    """Write a report on likes: how well items are ranked, for whom and in which part of the catalogue, whether p(like)
+    is calibrated, what the knob does, and how the model compares with other recommenders.
 
-    Stages are kept in the report's folder: after Ctrl-C, or with other options, a second run makes what is missing.
+    The report's folder keeps the results of each stage. After Ctrl-C, or with other options, a second run computes only
+    what is missing.
     """
     from considerate.data.output import check_apart
     from considerate.study.experiment import Study, StudyOptions
@@ -76,7 +67,7 @@ def study(
             for part, package in missing_parts().items():
                 advice = f"{package} is not installed (pip install considerate[study])"
                 work.notes.append(f"the report has no {part}: {advice}")
-            screen.say_notes(work.notes, quiet)
+            output.note(*work.notes)
             for _ in work.steps() if quiet else _progress(work.steps()):
                 pass
         results, written = write_report(work.results, folder, begun)
@@ -87,7 +78,7 @@ def study(
 
 
 def _progress(steps: Iterator[StudyStep]) -> Iterator[StudyStep]:
-    """The same steps, with a bar on the terminal; elsewhere a line for each group of stages."""
+    """Yield the same steps, with a progress bar on a terminal, else a line on stderr for each group of stages."""
     console = screen.stderr()
     if not console.is_terminal:
         begun = time.perf_counter()
