@@ -1,11 +1,10 @@
-"""Pictures of a fitted model, by matplotlib: `pip install 'considerate[plot]'`.
+"""Plots of a fitted model, with matplotlib: `pip install 'considerate[plot]'`.
 
 Each function draws on `ax`, or on a new figure if it is not given, and returns the Axes.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -23,18 +22,19 @@ from considerate.recommender import Recommender
 from considerate.study.figures.style import BLUE, GREEN, INK, ORANGE, SOFT, VERMILION, degree_axis, plain
 from considerate.study.fits import KNOBS, popularity_curve
 from considerate.study.material import degree_law
+from considerate.study.names import rounded
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 CLOUD = "#b3b3b3"
 DASHED: Any = (0, (3, 2))
-CURVES = {  # what a knob's curve can show
+CURVES = {  # curve of the knob -> its label
     "mean_rank": "S_rank",
-    "tail_rank": "S_rank of items of under 100 likes",
+    "tail_rank": "S_rank of items with under 100 likes",
     "recall": "Recall@20",
     "coverage": "share of the catalogue in lists",
-    "popularity": "mean likes of what is listed",
+    "popularity": "mean likes of listed items",
 }
 TICKS = (0.001, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999)
 
@@ -42,15 +42,15 @@ TICKS = (0.001, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999)
 def reliability(
     model: Recommender, judged: Any, *, bins: int = 10, ax: Axes | None = None, **reader: Unpack[ReaderKeywords]
 ) -> Axes:
-    """p(like) against the share that liked, on pairs known to have been considered; on the diagonal it is calibrated.
+    """Plot p(like) against the share that liked, on considered pairs; on the diagonal p(like) is calibrated.
 
-    `judged` is data with a rule, such as where="rating >= 4": rows that satisfy it were liked, rows that fail it were
-    considered and not liked. Pairs that the model was fitted to are left out. Liked and not liked pairs weigh the same
-    in total. The size of a point is the number of its pairs.
+    `judged` is data with a rule, such as where="rating >= 4": rows that pass it were liked, rows that fail it were
+    considered and not liked. Pairs of the training are left out. Liked and other pairs have the same total weight. The
+    size of a point shows its number of pairs.
     """
     liked, not_liked = read_judged(judged, ReaderOptions.of(reader))
     if not_liked is None:
-        raise DataError(f"{liked.source}: every row is a like; p(like) is checked on pairs that were not liked, too.")
+        raise DataError(f"{liked.source}: every row is a like; checking p(like) also needs pairs that were not liked.")
     ax = _axes(ax)
     users, items, truth = considered(model.model_, liked, not_liked)
     p = model.model_.pair_probabilities(users, items, True)
@@ -76,12 +76,11 @@ def knob_curve(
     ax: Axes | None = None,
     **reader: Unpack[ReaderKeywords],
 ) -> Axes:
-    """What the popularity weight does to the ranking of test likes; a circle marks the model's own weight.
+    """Plot metrics of test likes against the popularity weight; a circle marks the model's own weight.
 
-    `test` are likes that the model was not fitted to: whatever `read_interactions` reads. `show` names curves:
-    mean_rank and tail_rank (the mean share of items that a test like is ranked above; the tail is items of under 100
-    likes), recall (@20), coverage, and popularity (mean likes of the first 20 places). The weight of lift is the
-    model's own.
+    `test` are likes outside the training: anything that `read_interactions` reads. `show` names curves: mean_rank and
+    tail_rank (the mean share of items that a test like is ranked above; the tail is items with under 100 likes),
+    recall (@20), coverage, and popularity (mean likes of the first 20 places). The weight of lift is the model's own.
     """
     unknown = [name for name in show if name not in CURVES]
     if unknown or not show:
@@ -109,11 +108,11 @@ def popularity_against_p_like(
     rankings: Mapping[str, Mapping[str, Any]] | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """The items that a user has not liked in the plane of popularity and p(like), with the N best of some rankings.
+    """Plot the items that a user has not liked by popularity and p(like), with the N best of some rankings.
 
     `user` is an id. `rankings` are keywords of `recommend_table` by name, such as {"by liking": {"popularity": 0.0,
-    "lift": 0.0}}; if not given, the model's own weights and liking alone. Without lift the items of a list lie above
-    a line, and the popularity weight is its slope.
+    "lift": 0.0}}; if not given, the model's own weights, and liking alone. Without lift the items of a list lie above
+    a line whose slope is the popularity weight.
     """
     if rankings is None:
         rankings = {"the model's weights": {}, "by liking alone": {"popularity": 0.0, "lift": 0.0}}
@@ -136,10 +135,10 @@ def popularity_against_p_like(
 
 
 def degree_laws(likes: Any, *, ax: Axes | None = None, **reader: Unpack[ReaderKeywords]) -> Axes:
-    """How many users and items have how many likes, with the power laws that fit them, on logarithmic axes.
+    """Plot the numbers of users and items by their likes, with fitted power laws, on logarithmic axes.
 
-    `likes` is a fitted Recommender, or whatever `read_interactions` reads. Users have a law with a cut-off, items one
-    without, as in the paper.
+    `likes` is a fitted Recommender, or anything that `read_interactions` reads. As in the paper, the law of users has
+    a cut-off and the law of items has none.
     """
     if isinstance(likes, Recommender):
         degrees = {"users": likes.model_.users.whole().degree, "items": likes.model_.item_degree}
@@ -150,13 +149,7 @@ def degree_laws(likes: Any, *, ax: Axes | None = None, **reader: Unpack[ReaderKe
     for (side, counts), colour, marker in zip(degrees.items(), (BLUE, VERMILION), "os"):
         law = degree_law(side, "G", counts)
         ax.plot(law.centre, law.density, marker, color=colour, markerfacecolor="none", label=side)
-        ax.plot(
-            law.law_degree,
-            law.law_density,
-            color=colour,
-            linewidth=1,
-            label=plain(re.sub(r"\d+\.\d+", lambda digits: f"{float(digits[0]):.3g}", law.law)),
-        )
+        ax.plot(law.law_degree, law.law_density, color=colour, linewidth=1, label=plain(rounded(law.law)))
     ax.set_yscale("log")
     degree_axis(ax, [1], "likes")
     ax.set_ylabel("number with that many likes")
@@ -176,7 +169,7 @@ def _axes(ax: Axes | None) -> Axes:
 
 
 def _place(model: Recommender, table: Any) -> tuple[Any, Any]:
-    """(likes, p(like)) of the items of a table. An item without likes stands at 1/2 of the logarithmic axis."""
+    """Coordinates (likes, p(like)) of the items of a table; an item without likes is at 1/2 on the logarithmic axis."""
     rows = model.model_.item_ids.rows_of(table["item"].to_pylist())
     return np.maximum(model.model_.item_degree[rows], 0.5), table["p_like"].to_numpy()
 

@@ -13,7 +13,6 @@ from tests.helpers.paths import ROOT
 
 # What is left to write again. These numbers only fall.
 DOCSTRINGS_LEFT = {
-    "cli": 11,
     "data": 60,
     "distributed": 57,
     "errors.py": 1,
@@ -24,12 +23,10 @@ DOCSTRINGS_LEFT = {
     "kernels": 1,
     "model": 60,
     "parameters.py": 7,
-    "plot.py": 2,
     "recommender.py": 1,
     "service": 40,
     "simulation": 3,
     "storage": 2,
-    "study": 38,
 }
 SENTENCES_LEFT = {
     "docs/cli.md": 4,

@@ -60,7 +60,9 @@ def test_recalibration_is_praised_only_where_it_helps(after: float, words: str) 
     results = replace(empty_results(), reliability=[table("default", 0.05), table("default, recalibrated", after)])
     text = said(results, "reliability").replace("\xa0", " ")
     assert f"{words}: 0.050 before, {after:.3f} after." in text
-    assert "default: furthest off where it says 90 % and 60 % liked; closest where it says 20 % and 10 % liked." in text
+    assert (
+        "default: furthest off where it predicts 90 % and 60 % liked; closest where it predicts 20 % and 10 %" in text
+    )
 
 
 @pytest.mark.parametrize(("gap", "words"), [(0.02, "No peer is ahead"), (-0.02, "By Recall@20 it is behind EASE.")])

@@ -1,1 +1,1 @@
-"""One report on anyone's data: how well it ranks, for whom, how honest p(like) is, what the knob does; and peers."""
+"""Studies: a report on a data set about ranking, honesty of p(like), the knob, and other recommenders (peers)."""

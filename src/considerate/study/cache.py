@@ -1,8 +1,8 @@
-"""The stages of a study: each is read from the cache, or computed and stored; progress is yielded.
+"""Stages of a study: the result of each is read from the cache, or computed and stored.
 
-A stage is stored under a hash of the data, its name, its version and its settings. Files are JSON, or NumPy's npz
-without pickle, written whole or not at all; a file that cannot be read counts as missing. A stage that is interrupted
-raises, so nothing of it is stored.
+A result is stored under a hash of the data and of the stage's name, version and settings. Files are JSON, or NumPy's
+npz without pickle, written whole or not at all. A file that cannot be read counts as missing. An interrupted stage
+stores nothing.
 """
 
 from __future__ import annotations
@@ -26,23 +26,26 @@ from considerate.storage.files import atomic_write
 
 Arrays = dict[str, NDArray[Any]]
 UNREADABLE = (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile)
-SECONDS = "stage seconds"  # in a stored stage, beside its result
+SECONDS = "stage seconds"  # stored with the result
 
 
 @dataclass(frozen=True)
 class Stage:
-    """A part of a study: what its result depends on beside the data, and the function that computes it, as a
-    dictionary of arrays or as values that JSON holds. Without a version it is computed each time."""
+    """A part of a study: everything but the data that its result depends on, and the function that computes it.
+
+    The result is a dictionary of arrays, or values for JSON. A stage without a version is computed each time.
+    """
 
     name: str
     version: str | None
     settings: Mapping[str, Any]
     compute: Callable[[], Any]
+    one_thread: bool = False  # whether it uses one thread, so that several stages may run in parallel
 
 
 @dataclass(frozen=True)
 class StudyStep:
-    """Progress of a study. `reused` is None where a stage begins, else whether its result was in the cache."""
+    """Progress of a study. `reused` is None when a stage begins, then whether its result was in the cache."""
 
     stage: str
     done: int
@@ -51,17 +54,17 @@ class StudyStep:
 
 
 class Cache:
-    """A folder of the stages of one data set; without a folder nothing is stored."""
+    """Folder with the results of one data set; without a folder nothing is stored."""
 
     def __init__(self, folder: Path | None, data: str) -> None:
         self.folder, self.data = folder, data
 
     def get(self, stage: Stage) -> tuple[Any, float | None]:
-        """(result of a stage, the seconds that it took if it was stored already)"""
+        """Return (result of a stage, seconds of the run that stored it, or None if it was computed now)."""
         if self.folder is None or stage.version is None:
             return stage.compute(), None
-        about = {"data": self.data, "stage": stage.name, "version": stage.version, "settings": dict(stage.settings)}
-        key = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
+        inputs = {"data": self.data, "stage": stage.name, "version": stage.version, "settings": dict(stage.settings)}
+        key = hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
         path = self.folder / f"{re.sub(r'[^a-z0-9]+', '-', stage.name.lower()).strip('-')}-{key[:24]}"
         arrays, values = path.with_suffix(".npz"), path.with_suffix(".json")
         try:
@@ -86,12 +89,12 @@ class Cache:
 
 
 class StageRunner:
-    """Runs stages one after the other or side by side, and counts those that are done."""
+    """Runs stages, and counts the finished ones."""
 
     def __init__(self, cache: Cache, threads: int, total: int) -> None:
         self.cache, self.threads = cache, threads
         self.done, self.total = 0, total
-        self.reused_seconds = 0.0  # that reused stages took when they were computed
+        self.reused_seconds = 0.0  # spent by earlier runs on the reused stages
 
     def begin(self, stage: str) -> StudyStep:
         return StudyStep(stage, self.done, self.total)
@@ -101,13 +104,11 @@ class StageRunner:
         self.reused_seconds += stored_seconds or 0.0
         return StudyStep(stage, self.done, self.total, stored_seconds is not None)
 
-    def run(
-        self, label: str, stages: Sequence[Stage], side_by_side: bool = False
-    ) -> Generator[StudyStep, None, list[Any]]:
-        """Returns the results of all stages, in order. `side_by_side` is for stages that take one thread each."""
+    def run(self, label: str, stages: Sequence[Stage]) -> Generator[StudyStep, None, list[Any]]:
+        """Return the results of all stages, in order; stages of one thread run in parallel."""
         yield self.begin(label)
         results: dict[int, Any] = {}
-        if side_by_side and self.threads > 1 and len(stages) > 1:
+        if self.threads > 1 and len(stages) > 1 and all(stage.one_thread for stage in stages):
             pool = ThreadPoolExecutor(self.threads)
             try:
                 futures = {pool.submit(self.cache.get, stage): at for at, stage in enumerate(stages)}
@@ -124,7 +125,7 @@ class StageRunner:
 
 
 def fingerprint(*arrays: NDArray[Any]) -> str:
-    """A hash of arrays: their types, shapes and bytes."""
+    """Hash of the types, shapes and bytes of arrays."""
     digest = hashlib.sha256()
     for array in arrays:
         digest.update(f"{array.dtype.str}{array.shape};".encode())
@@ -133,9 +134,9 @@ def fingerprint(*arrays: NDArray[Any]) -> str:
 
 
 def code_version(*rooms: str) -> str:
-    """A hash of the code of some rooms of this package, compiled kernels too: a fit is made again when it changes."""
+    """Hash of the code of some rooms and of the compiled kernels; a fit is repeated when it changes."""
     package = Path(__file__).parents[1]
-    digest = hashlib.sha256(Path(compiled.__file__ or "").read_bytes())  # which an editable install keeps elsewhere
+    digest = hashlib.sha256(Path(compiled.__file__ or "").read_bytes())  # an editable install keeps it elsewhere
     for room in rooms:
         path = package / room
         for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:

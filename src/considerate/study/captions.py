@@ -1,7 +1,7 @@
-"""What each figure of a study shows, in sentences computed from the numbers that it draws.
+"""Captions: sentences about each figure of a study, computed from the numbers in the figure.
 
-A sentence names values and where they are. It claims no trend, so that it cannot contradict its figure; like the
-figures, it leaves bins of few likes to the tables.
+A sentence names values and their bins. It claims no trend, so it cannot contradict its figure. Like the figures, it
+skips bins of few likes, which are in the tables.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ RECALIBRATED = ", recalibrated"
 
 
 def make_captions(results: Results) -> dict[str, list[str]]:
-    """The sentences of every figure that has some, under the figure's name."""
-    captions = {name: list(sentences(results)) for name, sentences in _SENTENCES.items()}
-    return {name: said for name, said in captions.items() if said}
+    """Return figure -> its sentences, for every figure that has sentences."""
+    captions = {name: list(make(results)) for name, make in _SENTENCES.items()}
+    return {name: sentences for name, sentences in captions.items() if sentences}
 
 
 def number(value: float, digits: int = 3) -> str:
-    """A number with a true minus sign; a dash where there is none."""
+    """Format a number, with a true minus sign; a dash if it is not finite."""
     return f"{value:,.{digits}f}".replace("-", "\N{MINUS SIGN}") if math.isfinite(value) else "\N{EN DASH}"
 
 
@@ -40,21 +40,21 @@ def percent(share: float, digits: int = 0) -> str:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Names with commas and an "and"."""
+    """Join names with commas and an "and"."""
     return " and ".join([", ".join(names[:-1]), names[-1]] if names[1:] else names)
 
 
 @dataclass(frozen=True)
 class Bin:
-    """A value of one bin of degrees."""
+    """Value of one bin of degrees."""
 
     degrees: str  # "10-31"
     value: float
-    place: int  # in the lists of its table
+    place: int  # its index in the lists of the table
 
 
 def shown_bins(table: Any, values: Sequence[float]) -> list[Bin]:
-    """The bins that a figure shows: those of enough likes."""
+    """Return the bins that a figure shows: those with enough likes."""
     kept = enough(values, table.count)
     return [
         Bin(degree_range(low, high), float(value), place)
@@ -64,18 +64,18 @@ def shown_bins(table: Any, values: Sequence[float]) -> list[Bin]:
 
 
 def extremes(bins: Sequence[Bin]) -> tuple[Bin, Bin]:
-    """(highest, lowest)"""
+    """Return the bins with the (highest, lowest) value."""
     return max(bins, key=lambda each: each.value), min(bins, key=lambda each: each.value)
 
 
 def our_ranks(results: Results, side: str) -> RankByDegree | None:
-    """The ranks of our scorer by the degree of users or of items."""
+    """Find the ranks of our scorer by the degree of users or items."""
     ours = results.ours.name if results.ours else None
     return next((rank for rank in results.ranks if rank.by == side and rank.score == ours), None)
 
 
 def standings(results: Results) -> dict[str, dict[str, list[str]]]:
-    """By metric: the peers that ours is ahead of, level with and behind, by the paired interval."""
+    """Return metric -> the peers that ours is ahead of, level with and behind, by the paired intervals."""
     standings: dict[str, dict[str, list[str]]] = {}
     for metric in METRICS:
         sides: dict[str, list[str]] = {"ahead of": [], "level with": [], "behind": []}
@@ -88,11 +88,11 @@ def standings(results: Results) -> dict[str, dict[str, list[str]]]:
 
 
 def standing(interval: tuple[float, float]) -> str:
-    """Where ours stands by the interval of ours minus a peer."""
+    """Compare ours with a peer, by the interval of ours minus the peer."""
     return "ahead of" if interval[0] > 0 else "behind" if interval[1] < 0 else "level with"
 
 
-# --- The sentences of each figure ---
+# --- Sentences of each figure ---
 
 
 def _differences(results: Results) -> Iterator[str]:
@@ -114,12 +114,12 @@ def _differences(results: Results) -> Iterator[str]:
 
 def _differences_by_degree(results: Results) -> Iterator[str]:
     for version in dict.fromkeys(row.ours for row in results.differences):
-        rows = [row for row in results.differences if row.ours == version]
         strata = [
             (each.value, row.peer, each.degrees, row.interval[each.place])
-            for row in rows
+            for row in results.differences
+            if row.ours == version
             for each in shown_bins(row, row.difference)
-            if not _inside_another(row, each.place)
+            if each.place in row.separate_bins()
         ]
         if not strata:
             continue
@@ -130,11 +130,6 @@ def _differences_by_degree(results: Results) -> Iterator[str]:
             f"worst {signed(worst[0])} against {plain_name(worst[1])} on items of {worst[2]}. Of {len(strata)} points, "
             f"{behind} are below zero beyond their interval."
         )
-
-
-def _inside_another(row: Any, place: int) -> bool:
-    """Whether a stratum lies within those before it, such as all of the tail."""
-    return place > 0 and row.low[place] <= max(row.high[:place])
 
 
 def _mean_ranks(results: Results) -> Iterator[str]:
@@ -206,11 +201,11 @@ def _reliability(results: Results) -> Iterator[str]:
 
 
 def worst_and_best_bin(table: Any) -> tuple[str | None, str | None]:
-    """The bins of a reliability curve that are furthest from the diagonal and closest to it."""
+    """Describe the bins of a reliability curve that are furthest from the diagonal and closest to it."""
     kept = enough(table.observed, table.count)
     pairs = [(p, seen) for p, seen in zip(table.predicted, kept) if math.isfinite(p) and math.isfinite(seen)]
     pairs.sort(key=lambda pair: abs(pair[0] - pair[1]))
-    words = [f"says {percent(p)} and {percent(seen)} liked" for p, seen in pairs]
+    words = [f"predicts {percent(p)} and {percent(seen)} liked" for p, seen in pairs]
     return (words[-1], words[0]) if words else (None, None)
 
 
@@ -219,7 +214,7 @@ def _considered(results: Results) -> Iterator[str]:
     if scores:
         best, worst = max(scores, key=lambda score: score.auc), min(scores, key=lambda score: score.auc)
         yield (
-            f"Over all users {plain_name(best.name)} tells them apart best (AUC {number(best.auc)}), "
+            f"Over all users {plain_name(best.name)} separates the two kinds best (AUC {number(best.auc)}), "
             f"{plain_name(worst.name)} worst ({number(worst.auc)})."
         )
         bins = shown_bins(best, best.mean)

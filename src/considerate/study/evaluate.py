@@ -1,4 +1,4 @@
-"""`considerate.evaluate`: recommenders on likes held out, in one call."""
+"""`considerate.evaluate`: compare recommenders on held-out likes, in one call."""
 
 from __future__ import annotations
 
@@ -80,36 +80,37 @@ def evaluate(
     user_features: Any = None,
     **reader: Unpack[ReaderKeywords],
 ) -> Evaluation:
-    """Rank likes that are held out, by one recommender or several, with popularity beside them.
+    """Rank held-out likes by one recommender or several, and by popularity.
 
-    models     one, a list of models or (name, model), or a mapping of names. Each is one of
+    models     one model, a list of models or of (name, model), or a mapping name -> model. Each is one of
                - an unfitted `Recommender(...)`, implicit or cornac model, or any object with fit(matrix) and recommend
                  or scores: a copy is fitted to the training part
                - a name: "considerate" with its defaults, "popularity", "EASE", "ALS", "BPR", "BPR-popularity", "walk",
                  "GF-CF", fitted likewise
-               - a fitted Recommender, or the path of a model file: scored as it is. It must not have been fitted to
-                 what is held out, which is checked
+               - a fitted Recommender, or the path of a model file: used as it is. Its training must not contain the
+                 held-out likes, which is checked
                - another fitted object, or your own function: scores(users) or scores(users, likes) -> [users, items].
-                 Users are ids (rows of a matrix), `likes` a scipy matrix of what they liked in training, and columns
-                 are the items of the data by ascending id
-    data       likes: whatever `read_interactions` reads. For fitted models alone, likes that they were not fitted to
-    split      which likes are held out: "latest" or "random", one of each user; a share of each user's, such as 0.2; a
+                 Users are ids (rows of a matrix), `likes` is a scipy matrix of their training likes, and columns are
+                 the items of the data by ascending id
+    data       likes: anything that `read_interactions` reads. If all models are fitted, likes outside their training
+    split      the likes to hold out: "latest" or "random", one of each user; a share of each user's, such as 0.2; a
                date, such as "2024-05-01"; "users", one user in ten is new; "test", all of them; or the test likes
-               themselves. If not given, "test" where all models are fitted Recommenders, else "latest" where there
-               are times, else "random"
+               themselves. If not given: "test" if all models are fitted Recommenders, else "latest" if there are
+               times, else "random"
     k          lengths of the lists
-    seed       of splits, fits of peers, and intervals
-    resamples  of the bootstrap over users
-    considered, impossible, item_features, user_features   what `Recommender.fit` is given beside the likes, for those
-               of ours that are fitted here; likes that are held out are not among the considered pairs
+    seed       seed of splits, fits of peers, and intervals
+    resamples  resamples of the bootstrap over users
+    considered, impossible, item_features, user_features   arguments of `Recommender.fit` for our models that are
+               fitted here; held-out likes are removed from the considered pairs
     reader     options of `Recommender.fit`, such as where="rating >= 4" and time_column="timestamp"
 
-    Rankings are full, over all items that the user did not like before. A user who is not in training is folded in
-    from their earlier likes; the result says how many were. Differences are paired by user against the first model.
+    Rankings are over all items that the user did not like before. A user who is not in training is folded in from the
+    user's earlier likes; the result has the number of such users. Differences are paired by user, against the first
+    model.
     """
     cuts = tuple(sorted({k} if isinstance(k, int) else set(k)))
     if not cuts or cuts[0] < 1 or resamples < 1 or seed < 0:
-        raise UsageError("k and resamples are whole numbers at least 1, seed is one at least 0.")
+        raise UsageError("k and resamples must be whole numbers at least 1, and seed at least 0.")
     entries = [Entry.of(name, model) for name, model in named(models)]
     fitted = [entry.model for entry in entries if isinstance(entry.model, Model)]
     all_fitted = fitted and all(isinstance(entry.model, Model | None) for entry in entries)
@@ -122,11 +123,11 @@ def evaluate(
     elif not is_rule(split):
         split, test = None, read_dated_likes(split, options.untitled())
     if split == "test" and not all_fitted:
-        raise UsageError("split='test' leaves nothing to fit to; give fitted Recommenders alone, or another split.")
+        raise UsageError("split='test' leaves no likes for training; give only fitted Recommenders, or another split.")
     protocol = make_protocol(likes, split, seed, fitted, test)
     side = read_side(data, options, considered, impossible).with_features(item_features, user_features)
     if side != SideInformation() and not any(isinstance(entry.model, Recommender) for entry in entries):
-        raise UsageError("what is known beside the likes is for a Recommender that is fitted here; there is none.")
+        raise UsageError("known pairs and features are for a Recommender that is fitted here, and there is none.")
     for known in (likes, test):
         if known is not None and side.considered is not None:
             side = replace(side, considered=side.considered.without(known))
@@ -135,12 +136,11 @@ def evaluate(
 
 @dataclass(frozen=True)
 class Entry:
-    """What was given: a fitted Model of ours, a Peer that is to be fitted, an unfitted Recommender, or a scorer; None
-    stands for popularity."""
+    """A recommender to evaluate."""
 
     name: str
-    model: Any
-    given: Any
+    model: Any  # a fitted Model of ours, a Peer to fit, an unfitted Recommender, or a scorer; None: popularity
+    given: Any  # the argument of the caller
 
     @classmethod
     def of(cls, name: str | None, given: Any) -> Entry:
@@ -168,13 +168,13 @@ class Entry:
 
 
 def peer_named(name: str) -> Peer | None:
-    """The peer of this name, in capitals or not; BPR is the one that draws evenly."""
+    """Find a peer by its name, in any case; BPR is BPR-uniform."""
     peers = {peer.name.lower(): peer for peer in standard_peers()}
     return peers.get(name.lower(), peers["bpr-uniform"] if name.lower() == "bpr" else None)
 
 
 def named(models: Any) -> Iterator[tuple[str | None, Any]]:
-    """(name, model) of one model, several, or a mapping."""
+    """Yield (name, model) of one model, several models, or a mapping."""
     if isinstance(models, Mapping):
         yield from models.items()
     else:
@@ -183,7 +183,7 @@ def named(models: Any) -> Iterator[tuple[str | None, Any]]:
 
 
 def is_fitted(thing: Any) -> bool:
-    """Whether a recommender of any make is fitted. One without `fit` has nothing to fit."""
+    """Return whether a recommender of any library is fitted; an object without `fit` is."""
     if not hasattr(thing, "fit"):
         return True
     if hasattr(thing, "__sklearn_is_fitted__"):
@@ -199,7 +199,7 @@ def is_fitted(thing: Any) -> bool:
 
 
 class MappedIds:
-    """Ids of a dictionary {id: row}, as cornac keeps them."""
+    """Ids of a dictionary {id: row}, like those of cornac."""
 
     kind = "dictionary"
 
@@ -223,7 +223,7 @@ class MappedIds:
 
 
 class Evaluator:
-    """One protocol, and everything on it."""
+    """Evaluates recommenders on one split."""
 
     def __init__(
         self,
@@ -235,7 +235,7 @@ class Evaluator:
     ) -> None:
         self.protocol, self.likes, self.k, self.bootstrap = protocol, likes, k, bootstrap
         self.notes: list[str] = []
-        self.beside = {} if side is None else vars(side)  # what our fits are given beside the likes
+        self.side = {} if side is None else vars(side)  # further arguments of our fits
         self.item_count = len(protocol.item_ids)
         most = most_users(self.item_count)
         if len(np.unique(protocol.held.users)) > most:
@@ -277,7 +277,7 @@ class Evaluator:
         )
 
     def degrees(self, models: Sequence[Model]) -> Any:
-        """How many liked each item: in the training part, or as the first fitted model knows it."""
+        """Likes of each item: in the training part, or in the first fitted model."""
         ids, degree = (
             (models[0].item_ids, models[0].item_degree)
             if self.protocol.train is None or self.train is None
@@ -287,14 +287,14 @@ class Evaluator:
         return np.where(rows >= 0, degree[rows], 0)
 
     def ready(self, entry: Entry) -> Contestant:
-        """A contestant, fitted where it was not."""
+        """Make a contestant, and fit it if it is not fitted."""
         model = entry.model
         if model is None:
             return Contestant(entry.name, self.popularity(np.arange(self.item_count)), None)
         if isinstance(model, Recommender):
             model, watch = copy.deepcopy(model), Stopwatch()
             with watch:
-                model.fit(self.protocol.train, **self.beside)
+                model.fit(self.protocol.train, **self.side)
             return self.ours(entry.name, model.model_, model, watch.seconds)
         if isinstance(model, Model):
             return self.ours(entry.name, model, entry.given, None)
@@ -305,14 +305,14 @@ class Evaluator:
         return self.fitted_elsewhere(entry.name, model)
 
     def ours(self, name: str, model: Model, given: Any, seconds: float | None) -> Contestant:
-        """A model of ours, on the users of the test."""
+        """Make a contestant of a model of ours, for the users of the test."""
         items = match_rows(model.item_ids, self.protocol.item_ids)
         rows, inner = np.arange(len(self.protocol.user_ids)), ModelScorer(with_test_users(model, self.protocol))
         new = int((rows_with_likes(model, self.protocol.user_ids)[self.people] < 0).sum())
         return Contestant(name, PlacedScorer(inner, rows, items, self.item_count, None), given, seconds, new)
 
     def peer(self, name: str, peer: Peer) -> Contestant:
-        """A peer, fitted to the training part."""
+        """Fit a peer to the training part."""
         assert self.protocol.train is not None
         assert self.train is not None
         why = peer.unavailable(self.train)
@@ -324,7 +324,7 @@ class Evaluator:
         return self.placed(name, fitted.scorer, ids, fitted.scorer, fitted.seconds)
 
     def fitted_elsewhere(self, name: str, model: Any) -> Contestant:
-        """What was fitted by its owner to the rows of the data, or by its own ids."""
+        """Make a contestant of a recommender that its owner fitted, by the rows of the data or by ids."""
         data, count = self.likes, len(self.likes.item_ids)
         if is_cornac(model):
             ids = MappedIds(model.uid_map), MappedIds(model.iid_map)
@@ -338,8 +338,7 @@ class Evaluator:
         return self.placed(name, own, (data.user_ids, data.item_ids), model, None)
 
     def placed(self, name: str, scorer: Any, ids: tuple[Any, Any], model: Any, seconds: float | None) -> Contestant:
-        """A scorer with ids of its own by the rows of the test; users that it does not know are folded in, or scored
-        by popularity."""
+        """Make a contestant of a scorer with its own ids; fold in unknown users, or score them by popularity."""
         users, items = match_rows(self.protocol.user_ids, ids[0]), match_rows(ids[1], self.protocol.item_ids)
         unknown = np.flatnonzero(users < 0)
         new, how, others = int((users[self.people] < 0).sum()), FOLDED, None
@@ -352,13 +351,13 @@ class Evaluator:
         return Contestant(name, PlacedScorer(scorer, users, items, self.item_count, others), model, seconds, new, how)
 
     def popularity(self, items: Any) -> Scorer:
-        """How many liked each of these items; 0 of one that the test does not have."""
+        """Score items by their number of likes; 0 for items outside the test."""
         degree = np.where(items >= 0, self.item_degree[items], 0).astype(np.float64)
         return FunctionScorer(lambda users: np.tile(degree, (len(users), 1)), POPULARITY)
 
 
 def by_id(function: Callable[..., Any], user_ids: Vocabulary, likes: Any) -> Callable[[Any], Any]:
-    """A function of ids, or of ids and likes, as one of rows."""
+    """Turn a function of ids, or of ids and likes, into a function of rows."""
     try:
         names = inspect.signature(function).parameters.values()
         both = sum(name.default is name.empty and name.kind <= name.POSITIONAL_OR_KEYWORD for name in names) > 1

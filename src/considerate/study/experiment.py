@@ -1,12 +1,12 @@
-"""From likes to results, stage by stage; stages are stored, so that a second run computes only what has changed.
+"""A study, from likes to results, in stages. Results of stages are stored; a second run computes only what has changed.
 
-laws       degrees of G and of a drawn H, positives to negatives
-trials     six settings each, on the validation part of the first split
-fits       ours, the paper's and the peers on every split
-judged     p(like) where the truth is known apart
-considered whether H is right, where rows fail the rule
-curves     the knob, the bound and E[tau] by sweep, quality against time
-summary    metrics pooled over splits, differences paired by user, the paper's statements
+laws        degrees of G and of a drawn H, positives to negatives
+trials      six settings of each recommender, on the validation part of the first split
+fits        ours, the paper's and the peers on every split
+judged      p(like) of judged pairs from another source
+considered  whether H is right, if some rows fail the rule
+curves      the knob, the bound and E[tau] by sweep, quality against time
+summary     metrics over all splits, differences paired by user, the paper's statements
 """
 
 from __future__ import annotations
@@ -52,17 +52,17 @@ from considerate.study.summary import Contender, Judgement, Summary, considered_
 
 OURS, DEFAULT = "considerate", "considerate, default"
 FIRST_PLACES, FOR_TAIL = "considerate, first places", "considerate, for the tail"  # the same posterior, other weights
-CHOSEN_BY = {OURS: "rank", FIRST_PLACES: "top", FOR_TAIL: "tail"}  # what its weights are chosen by, in a trial
-TAIL_PEER = "BPR-popularity"  # chosen once more for the tail, as ours is
+CHOSEN_BY = {OURS: "rank", FIRST_PLACES: "top", FOR_TAIL: "tail"}  # criterion of a trial that chooses its weights
+TAIL_PEER = "BPR-popularity"  # also tuned for the tail, like ours
 PAPER_SCORES = {"like": "like", "popularity_x_like": "popularity x like"}  # as a score -> in words
 LAWS_CODE = ("simulation/degrees.py", "inference/hidden", "study/material.py")
 
 
 @dataclass(frozen=True)
 class StudyOptions:
-    """How to study."""
+    """Options of a study."""
 
-    settings: Mapping[str, Any] = field(default_factory=dict)  # of our model, where not the defaults
+    settings: Mapping[str, Any] = field(default_factory=dict)  # of our model, if not the defaults
     splits: int = 5
     seed: int = 0
     peers: bool = True
@@ -77,7 +77,7 @@ class StudyOptions:
 
 @dataclass
 class Entrant:
-    """A model that takes part: ours, the paper's or a peer, with the settings that its trials chose."""
+    """A model in the study (ours, the paper's or a peer's), with the settings that its trials chose."""
 
     label: str
     settings: dict[str, Any]
@@ -85,7 +85,7 @@ class Entrant:
     description: str
     rankings: list[Ranking]
     peer: Peer | None = None
-    splits: list[Arrays] = field(default_factory=list)  # what was measured on each
+    splits: list[Arrays] = field(default_factory=list)  # measurements on each split
 
     def contenders(self, splits: Sequence[HeldOut]) -> Iterator[Contender]:
         for at, ranking in enumerate(self.rankings):
@@ -111,14 +111,14 @@ def run_study(
     threads: int | None = None,
     **settings: Any,
 ) -> Results:
-    """Study likes (whatever `read_interactions` reads) and return the results.
+    """Study likes (anything that `read_interactions` reads) and return the results.
 
-    not_liked   pairs that were considered and not liked, of the same people: the truth about p(like)
-    judged      (likes, others) of a set of its own, as such truth
-    test        likes to rank, if the split is given; else one like of each user is held out, `splits` times
+    not_liked   pairs that the same people considered and did not like, to check p(like) with
+    judged      (likes, others) from another source, to check p(like) with
+    test        test likes; if not given, one like of each user is held out, `splits` times
     scorers     your own recommenders, see `peers.as_peer`
-    folder      where stages are stored for the next run
-    settings    of `Recommender`
+    folder      folder that stores the stages for the next run
+    settings    settings of `Recommender`
     """
     material = make_material(likes, not_liked=not_liked, judged=judged, test=test, title=title)
     study = Study(material, StudyOptions(settings, splits, seed, peers, threads), scorers, folder)
@@ -128,7 +128,7 @@ def run_study(
 
 
 class Study:
-    """A study of some material; `steps` runs it, and `results` holds its results then."""
+    """A study of a data set; `steps` runs it and sets `results`."""
 
     results: Results
 
@@ -161,12 +161,14 @@ class Study:
             self.splits = [one_per_user(material.graph, seed + at) for at in range(self.options.splits)]
         most, judged = fits.most_users(material.graph.item_count), len(np.unique(self.splits[0].users))
         if judged > most:
-            self.notes.append(f"{most:,} of {judged:,} users are judged, drawn by the seed: a user is ranked all items")
+            self.notes.append(
+                f"{most:,} of {judged:,} users, drawn by the seed, are tested: each needs a ranking of all items"
+            )
             self.splits = [fits.some_users(split, seed, most) for split in self.splits]
         self.valid = fits.some_users(validation(self.splits[0], seed), seed, min(fits.TUNED_ON, most))
 
     def steps(self) -> Iterator[StudyStep]:
-        """Run the study; a step is yielded when a stage begins and when a part of it is done."""
+        """Run the study; yield a step when a group of stages begins and when each stage is done."""
         begun = time.perf_counter()
         with LocalBackend(self.options.threads) as backend, blas_threads(1):
             self._backend = backend
@@ -198,10 +200,10 @@ class Study:
         yield self._runner.end("summary")
 
     def _stage_count(self) -> int:
-        """How many stages there are, as far as is known before the trials."""
+        """Count the stages that are certain before the trials."""
         tried = len(fits.our_trials({})) + sum(len(peer.trials) for peer in self.peers if len(peer.trials) > 1)
         models = 1 + len(PAPERS)
-        judged = 0  # p(like) by each model of pairs judged apart, or who considers what by ours
+        judged = 0  # each model on judged pairs from another source, or ours on who considers what
         if self.material.judged is not None:
             judged = models if self.material.judged.apart else 1
         laws, knob, summary = 2, 1, 1
@@ -216,14 +218,14 @@ class Study:
         split: int = 0,
         **about: Any,
     ) -> Stage:
-        """A stage that computes `work(settings, compute)`; its result depends on `about` too."""
+        """Make the stage that computes `work(settings, compute)`; its result also depends on `about`."""
         compute = Compute(self.options.seed + split, self._backend.threads, self._backend.map, self.material.considered)
         version: str | None = code_version(*fits.OUR_CODE, *fits.CODE)
         about |= {"settings": dict(settings), "seed": self.options.seed, "split": split}
         if peer is not None:
             version = None if peer.version is None else peer.version + code_version(*fits.CODE) + str(_versions())
             about |= {"peer": peer.name, "factors": getattr(peer, "factors", None)}
-        return Stage(name, version, about, partial(work, settings, compute))
+        return Stage(name, version, about, partial(work, settings, compute), peer is not None and peer.one_thread)
 
     def _laws(self) -> Generator[StudyStep, None, list[Any]]:
         version, about = code_version(*LAWS_CODE), {"seed": self.options.seed}
@@ -235,7 +237,7 @@ class Study:
         stages = [stage("degrees", study_degrees), stage("balance", study_balance)]
         return (yield from self._runner.run("degrees and their laws", stages))
 
-    # --- Trials: settings, knob and iterations, chosen on the validation part of the first split ---
+    # --- Trials: choose settings, knob and iterations on the validation part of the first split ---
 
     def _trials(self) -> Iterator[StudyStep]:
         given = dict(self.options.settings)
@@ -262,7 +264,7 @@ class Study:
             self._entrants.append(
                 Entrant(f"the paper's, {rate}", settings, 0, f"the paper's: c = 1, {rate}, K = 20", rankings)
             )
-        self._probable = {  # the models whose p(like) is looked at
+        self._probable = {  # models whose p(like) is measured
             "default" if OURS in entrant.label else entrant.label: entrant
             for entrant in self._entrants
             if entrant.peer is None and (entrant is not ours or best == 0)
@@ -280,8 +282,7 @@ class Study:
         stages = [
             self._stage(f"trial of {label} {number}", work, settings, peer) for number, settings in enumerate(trials, 1)
         ]
-        side_by_side = peer is not None and peer.one_thread
-        return (yield from self._runner.run(f"{label}: trials on validation", stages, side_by_side))
+        return (yield from self._runner.run(f"{label}: trials on validation", stages))
 
     def _peer_trials(self, peer: Peer) -> Iterator[StudyStep]:
         trials = [dict(trial) for trial in peer.trials]
@@ -308,28 +309,35 @@ class Study:
             self._entrants.append(entrant(f"{peer.name}, for the tail", in_tail, results[in_tail]["tail iterations"]))
             self._runner.total += len(self.splits)
         if best["rising"]:
-            self.notes.append(f"{peer.name} was best at its last iteration, {best['iterations']}: more might help it")
+            self.notes.append(
+                f"{peer.name} was best at its last iteration, {best['iterations']}: more iterations might help it"
+            )
 
     # --- Fits, judgements and curves ---
 
     def _fits(self) -> Iterator[StudyStep]:
-        """Every entrant on every split."""
+        """Fit every entrant on every split."""
         for entrant in self._entrants:
             peer, label = entrant.peer, entrant.label
             measure = partial(fits.measure_ours, entrant.rankings, self.material.judged)
-            about: dict[str, Any] = {"rankings": [asdict(ranking) for ranking in entrant.rankings]}
             if peer is not None:
                 measure = partial(fits.measure_peer, peer)
-            stages = []
-            for at, held in enumerate(self.splits):
-                name, work = f"fit of {label}, split {at + 1}", partial(measure, held)
-                stages.append(self._stage(name, work, entrant.settings, peer, at, **about))
-            side_by_side = peer is not None and peer.one_thread
-            title = f"{label}: fits on {len(self.splits)} splits"
-            entrant.splits = yield from self._runner.run(title, stages, side_by_side)
+            rankings = [asdict(ranking) for ranking in entrant.rankings]
+            stages = [
+                self._stage(
+                    f"fit of {label}, split {at + 1}",
+                    partial(measure, held),
+                    entrant.settings,
+                    peer,
+                    at,
+                    rankings=rankings,
+                )
+                for at, held in enumerate(self.splits)
+            ]
+            entrant.splits = yield from self._runner.run(f"{label}: fits on {len(self.splits)} splits", stages)
 
     def _judge(self) -> Generator[StudyStep, None, list[Arrays]]:
-        """p(like) of pairs judged apart, by models of all likes."""
+        """Compute p(like) of judged pairs from another source, by models of all likes."""
         judged = self.material.judged
         if judged is None or not judged.apart:
             return []
@@ -339,7 +347,7 @@ class Study:
         return (yield from self._runner.run("p(like) of judged pairs", stages))
 
     def _consider(self) -> Generator[StudyStep, None, list[ConsideredByDegree]]:
-        """Is H right: our model of the first split, where pairs of the same people fail the rule."""
+        """Check H: can our model of the first split find the pairs of the same people that fail the rule?"""
         judged = self.material.judged
         if judged is None or judged.apart:
             return []
@@ -360,7 +368,7 @@ class Study:
         return KnobCurve(OURS, **found["curve"], chosen=chosen), list(map(self._example, found["examples"]))
 
     def _example(self, rows: Mapping[str, Any]) -> Example:
-        """An example in the words of the data."""
+        """Make an example with the ids and titles of the data."""
         user, item = self.material.user, self.material.item
         liked, held_out = ([item(row) for row in rows[name]] for name in ("liked", "held_out"))
         lists = {name: [item(row) for row in listed] for name, listed in rows["lists"].items()}
@@ -390,7 +398,7 @@ class Study:
     # --- The end ---
 
     def _summarise(self) -> dict[str, Any]:
-        """The fields of the results that are statistics over the held-out likes of all splits."""
+        """Compute the fields of the results that are statistics over the held-out likes of all splits."""
         summary = Summary(self.splits, self.options.seed, self.options.resamples)
         contenders = {
             contender.name: contender for entrant in self._entrants for contender in entrant.contenders(self.splits)

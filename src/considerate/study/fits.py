@@ -1,6 +1,6 @@
-"""One fit of the study, ours or a peer's: its trial on validation, its results on a split, its curve over time.
+"""Work of a study on one fit, ours or a peer's: its trial on validation, its results on a split, its curve over time.
 
-Every function here takes the likes held out, the settings of the model, and how to compute, in this order at its end.
+The last parameters of a function are the held-out likes, the settings of the model, and a `Compute`.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from considerate.study.material import Judged
 from considerate.study.peers import Peer, Settings, Stopwatch, fit_peer, training_matrix
 
 K = 20  # length of a list
-MOST_SCORES = 10**10  # of a split: ten thousand users of a million items
+MOST_SCORES = 10**10  # scores of a split, at most: ten thousand users by a million items
 TUNED_ON = 5000  # users of the validation split at most, drawn by the seed
-TIE = 0.0005  # of mean S_rank: trials that differ by less are within the noise of a validation split
-PATIENCE = 3  # snapshots without a better S_rank, and a trial is over
+TIE = 0.0005  # smaller differences of mean S_rank are within the noise of a validation split
+PATIENCE = 3  # snapshots without a better S_rank that end a trial
 STREAM = 0x57D1
-EXAMPLE_SHARES = (0.1, 0.5, 0.9)  # which users are shown: by their number of likes
-EXAMPLE_LENGTH = 8  # items of a list that is shown
-KNOBS = tuple(round(0.1 * step, 1) for step in range(16))  # 0 to 1.5: those of the curve that is drawn
+EXAMPLE_SHARES = (0.1, 0.5, 0.9)  # quantiles of the number of likes of the users in the examples
+EXAMPLE_LENGTH = 8  # items in the list of an example
+KNOBS = tuple(round(0.1 * step, 1) for step in range(16))  # popularity weights of the curve: 0 to 1.5
 
-# What a result depends on: when this code changes, it is computed again.
+# Code that a result depends on; a result is computed again when it changes.
 OUR_CODE = ("kernels", "data/graph.py", "parameters.py", "inference", "model", "fitting", "recommender.py")
 CODE = ("evaluation", "study/peers.py", "study/fits.py", "study/material.py")
 
-# The paper's experiments; every setting that could matter is named, whatever the defaults are.
+# Settings of the paper's experiments; all that matter are named, so defaults do not change them.
 PAPER: dict[str, Any] = {
     "factors": 20,
     "hidden": "sampled",
@@ -65,35 +65,35 @@ PAPERS = {"r = 1": PAPER | {"rate": 1.0}, "r = 1/2": PAPER | {"rate": 0.5}}
 
 @dataclass(frozen=True)
 class Compute:
-    """The seed of a fit, its threads, and how blocks of users are mapped when it is ranked."""
+    """Seed and threads of a fit, and the map over blocks of users in its ranking."""
 
     seed: int
     threads: int
     run: Run[Any, Any]
-    considered: Any = None  # pairs that our fits are given beside the likes, a scipy matrix
+    considered: Any = None  # considered pairs for our own fits, a scipy matrix
 
     def seeded(self, peer: Peer) -> Compute:
-        """The same for a seeded fit of a peer, which may take one thread only."""
+        """Settings for a seeded fit of a peer, which may be limited to one thread."""
         return replace(self, threads=1, run=run_serially) if peer.one_thread else self
 
 
 @dataclass(frozen=True)
 class Ranking:
-    """A way in which a model ranks: with both weights, by a score of the paper, or a peer's only way."""
+    """Score that a model ranks by: with both weights, a score of the paper, or a peer's only score."""
 
     name: str
     weights: Weights | None = None
     paper: str | None = None
 
     def scorer(self, model: Model) -> ModelScorer:
-        """Without a table of who considers what there is no lift to weigh."""
+        """Make the scorer; without a table of who considers what, it has no lift."""
         popularity, lift = self.weights or (None, None)
         return ModelScorer(model, popularity, self.paper, self.name, lift=lift if model.consideration else None)
 
 
 @dataclass(frozen=True)
 class SplitResult:
-    """A scorer on the test edges of one split."""
+    """Results of a scorer on the held-out likes of one split."""
 
     ranks: Ranks
     popularity: NDArray[np.float64]  # [tested users] mean degree of the list
@@ -104,7 +104,7 @@ class SplitResult:
 
     @classmethod
     def from_arrays(cls, arrays: Arrays, held: HeldOut, at: int) -> SplitResult:
-        """The scorer of this number out of what `measure` returned."""
+        """Read the results of the scorer number `at` from the arrays of `measure`."""
         candidates = held.train.item_count - held.seen.degrees[held.users]
         above, ties = (arrays[f"{at}.{name}"].astype(np.int64) for name in ("above", "ties"))
         ranks = Ranks(held.users, held.items, above, ties, candidates.astype(np.int64))
@@ -114,10 +114,10 @@ class SplitResult:
 
 
 def our_trials(given: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Six settings: as given, two other weights of the likelihood, twice the negatives, also with another exponent of
-    the popularity histogram, and H drawn mostly by popularity, which sparse data may want (without the walk: by it)."""
+    """Six settings: as given; two other likelihood weights; twice the negatives, also with another exponent of the
+    popularity; and H drawn mostly by popularity, which can help on sparse data (without the walk: H drawn by it)."""
     plan = Recommender(**given).plan()
-    rho, c, gamma = plan.weight, 2 * plan.negatives, plan.gamma or 1.0  # the default where one is to be chosen
+    rho, c, gamma = plan.weight, 2 * plan.negatives, plan.gamma or 1.0  # the default if gamma is to be chosen
     lower, higher, by_walk = rho / 1.3, rho * 1.5, plan.consideration == "walk"
     changes: list[dict[str, Any]] = [
         {},
@@ -131,8 +131,8 @@ def our_trials(given: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def our_sweeps(train: Graph, settings: Settings, compute: Compute) -> Iterator[tuple[int, Recommender, float]]:
-    """(sweep, recommender, seconds) after every sweep; the clock stands while the caller looks. The study chooses the
-    knob itself, on the likes that it chooses all else on."""
+    """Yield (sweep, recommender, seconds) after every sweep; time in the caller does not count. The study itself
+    chooses the knob, on the same likes as the other settings."""
     chosen = dict(settings) | {"popularity": 0.0, "seed": compute.seed, "threads": compute.threads}
     recommender, matrix, watch = Recommender(**chosen), training_matrix(train), Stopwatch()
     side = read_side(matrix, ReaderOptions(), compute.considered)
@@ -146,18 +146,18 @@ def our_sweeps(train: Graph, settings: Settings, compute: Compute) -> Iterator[t
 
 
 def fit_ours(train: Graph, settings: Settings, compute: Compute) -> tuple[Model, float]:
-    """(model, seconds) of a whole fit. An interrupt is raised, never a model that was cut short returned."""
+    """Fit to the end; return (model, seconds)."""
     *_, (_, recommender, seconds) = our_sweeps(train, settings, compute)
     return recommender.model_, seconds
 
 
 def most_users(items: int) -> int:
-    """The users of a split, at most: each is scored against all items, by every recommender."""
+    """Largest number of users in a split, because every recommender scores all items for each."""
     return max(1, MOST_SCORES // items)
 
 
 def some_users(held: HeldOut, seed: int, most: int = TUNED_ON) -> HeldOut:
-    """A split with the held-out likes of at most so many users, drawn by the seed; its training graph is the same."""
+    """Reduce a split to the held-out likes of at most `most` users, drawn by the seed; the training graph stays."""
     people = np.unique(held.users)
     if len(people) <= most:
         return held
@@ -166,7 +166,7 @@ def some_users(held: HeldOut, seed: int, most: int = TUNED_ON) -> HeldOut:
 
 
 def held_of(held: HeldOut, people: NDArray[np.int64]) -> HeldOut:
-    """A split with the held-out likes of some users."""
+    """Reduce a split to the held-out likes of some users."""
     kept = np.isin(held.users, people)
     return replace(held, users=held.users[kept], items=held.items[kept], left_out=0)
 
@@ -175,8 +175,7 @@ def held_of(held: HeldOut, people: NDArray[np.int64]) -> HeldOut:
 
 
 def try_ours(valid: HeldOut, settings: Settings, compute: Compute) -> dict[str, Any]:
-    """A trial of ours on validation: the weights that are best by mean S_rank, by NDCG@20 and by S_rank of the tail,
-    with what they reach."""
+    """Try ours on validation: find the best weights by mean S_rank, by NDCG@20 and by S_rank of the tail."""
     model, seconds = fit_ours(valid.train, settings, compute)
     parts = ScoreParts(model.posterior, model.log_popularity, model.consideration, model.plan.sharpness)
     in_tail = _in_tail(valid)
@@ -192,8 +191,7 @@ def try_ours(valid: HeldOut, settings: Settings, compute: Compute) -> dict[str, 
 
 
 def try_peer(peer: Peer, valid: HeldOut, settings: Settings, compute: Compute) -> dict[str, Any]:
-    """A trial of a peer: its best mean S_rank on validation along the way, and after how many iterations; and the same
-    of its tail, as far as the trial went."""
+    """Try a peer on validation: its best mean S_rank and the iterations that reached it; the same for the tail."""
     best: dict[str, Any] = {"rank": -1.0, "iterations": 0, "seconds": 0.0, "tail": -1.0, "tail iterations": 0}
     compute, since_best, snapshots, in_tail = compute.seeded(peer), 0, 0, _in_tail(valid)
     for snapshot in peer.snapshots(valid.train, settings, compute.seed, compute.threads):
@@ -210,13 +208,13 @@ def try_peer(peer: Peer, valid: HeldOut, settings: Settings, compute: Compute) -
 
 
 def best_trial(trials: Sequence[Mapping[str, Any]]) -> int:
-    """The trial of the highest mean S_rank; of those that cannot be told from it, the best in the tail."""
+    """Index of the trial with the highest mean S_rank; among ties the best in the tail."""
     highest = max(trial["rank"] for trial in trials)
     return max(range(len(trials)), key=lambda at: (trials[at]["rank"] >= highest - TIE, trials[at]["tail"], -at))
 
 
 def _in_tail(held: HeldOut) -> NDArray[np.bool_]:
-    """Whether a held-out like is of an item of the tail."""
+    """Select the held-out likes whose item is in the tail."""
     return np.asarray(held.train.by_item.degrees[held.items] < TAIL)
 
 
@@ -224,7 +222,7 @@ def _in_tail(held: HeldOut) -> NDArray[np.bool_]:
 
 
 def measure(scorers: Sequence[Scorer], seconds: float, held: HeldOut, run: Run[Any, Any]) -> Arrays:
-    """Ranks and lists of several scorers of one fit."""
+    """Measure the ranks and lists of several scorers of one fit."""
     degree, item_count = held.train.by_item.degrees, held.train.item_count
     arrays: Arrays = {"seconds": np.array(seconds)}
     for at, scorer in enumerate(scorers):
@@ -243,7 +241,7 @@ def measure(scorers: Sequence[Scorer], seconds: float, held: HeldOut, run: Run[A
 def measure_ours(
     rankings: Sequence[Ranking], judged: Judged | None, held: HeldOut, settings: Settings, compute: Compute
 ) -> Arrays:
-    """Our model on a split: its ranks, its p(like) of the held-out likes and of the pairs that were judged, E[tau]."""
+    """Measure our model on a split: ranks, p(like) of held-out likes and judged pairs, E[tau]."""
     model, seconds = fit_ours(held.train, settings, compute)
     scorers = [ranking.scorer(model) for ranking in rankings]
     arrays = measure(scorers, seconds, held, compute.run)
@@ -256,14 +254,14 @@ def measure_ours(
 
 
 def measure_peer(peer: Peer, held: HeldOut, settings: Settings, compute: Compute) -> Arrays:
-    """A peer on a split."""
+    """Measure a peer on a split."""
     compute = compute.seeded(peer)
     fitted = fit_peer(peer, held.train, settings, compute.seed, compute.threads)
     return measure([fitted.scorer], fitted.seconds, held, compute.run)
 
 
 def judge_ours(judged: Judged, graph: Graph, settings: Settings, compute: Compute) -> Arrays:
-    """p(like) of pairs judged apart, of our model fitted to all likes."""
+    """Compute p(like) of judged pairs from another source, by our model of all likes."""
     model, _ = fit_ours(graph, settings, compute)
     return {
         "p_liked": _raw_p_like(model, judged.liked_users, judged.liked_items),
@@ -272,8 +270,8 @@ def judge_ours(judged: Judged, graph: Graph, settings: Settings, compute: Comput
 
 
 def consider_ours(judged: Judged, held: HeldOut, settings: Settings, compute: Compute) -> Arrays:
-    """Of each score the AUC of every user's judged pairs against those never rated, [scores, users], and their degrees;
-    without a user where nobody has both."""
+    """Compute the AUC of each user's judged pairs against pairs never rated, [scores, users], and the users' degrees;
+    no user if nobody has both kinds of pairs."""
     split = judged_split(held, judged.users, judged.items, compute.seed)
     if split is None:
         return {"names": np.empty(0, "U1"), "degree": np.empty(0, np.int64), "auc": np.empty((0, 0))}
@@ -284,7 +282,7 @@ def consider_ours(judged: Judged, held: HeldOut, settings: Settings, compute: Co
 
 
 def _raw_p_like(model: Model, users: NDArray[Any], items: NDArray[Any]) -> NDArray[np.float32]:
-    """p(like) of pairs (eq. 22), without any recalibration."""
+    """p(like) of pairs (eq. 22), without recalibration."""
     return p_like(model, users, items, recalibrated=False).astype(np.float32)
 
 
@@ -292,18 +290,18 @@ def _raw_p_like(model: Model, users: NDArray[Any], items: NDArray[Any]) -> NDArr
 
 
 def trace_ours(ranking: Ranking, valid: HeldOut, settings: Settings, compute: Compute) -> dict[str, Any]:
-    """The bound, E[tau] and quality on validation after every sweep, against seconds of fitting."""
+    """Trace the bound, E[tau] and quality on validation after every sweep, against seconds of fitting."""
     rows = []
     for sweep, recommender, seconds in our_sweeps(valid.train, settings, compute):
         model = recommender.model_
         ranks = held_ranks(ranking.scorer(model), valid, compute.run)
         about = {"sweep": sweep, "taus": model.posterior.precisions.means(), "spread": model.posterior.prior_spread()}
         rows.append(about | _quality(ranks, seconds))
-    return _columns(rows) | {"bound": recommender.bound_[1:].tolist()}  # the first is of the start
+    return _columns(rows) | {"bound": recommender.bound_[1:].tolist()}  # the first is the bound of the start
 
 
 def trace_peer(peer: Peer, valid: HeldOut, settings: Settings, compute: Compute) -> dict[str, Any]:
-    """Quality on validation against seconds of fitting, with all threads: without a seed, so as to use them."""
+    """Trace quality on validation against seconds of fitting; without a seed, so that all threads may be used."""
     snapshots = peer.snapshots(valid.train, settings, None, compute.threads)
     return _columns([_quality(held_ranks(each.scorer, valid, compute.run), each.seconds) for each in snapshots])
 
@@ -311,8 +309,8 @@ def trace_peer(peer: Peer, valid: HeldOut, settings: Settings, compute: Compute)
 def knob_and_examples(
     knobs: Iterable[float], rankings: Sequence[Ranking], held: HeldOut, settings: Settings, compute: Compute
 ) -> dict[str, Any]:
-    """Our model on the first split: the curve of the popularity weight beside the first ranking's weight of lift, and
-    lists of some users by the second one."""
+    """Compute the curve of the popularity weight, with the first ranking's weight of lift, and lists of some users by
+    the second ranking, all on the first split."""
     model, _ = fit_ours(held.train, settings, compute)
     lift = rankings[0].weights.lift if rankings[0].weights else 0.0
     curve = popularity_curve(model, held, knobs, lift, compute.run)
@@ -320,7 +318,7 @@ def knob_and_examples(
 
 
 def _example_lists(model: Model, ranking: Ranking, held: HeldOut) -> list[dict[str, Any]]:
-    """For users of few, middling and many likes, their rarest likes and their lists, as row numbers."""
+    """Collect rarest likes and lists of users with few, middling and many likes, as row numbers."""
     degree, likes = held.train.by_item.degrees, held.train.by_user
     people = np.unique(held.users)
     by_degree = people[np.argsort(likes.degrees[people], kind="stable")]
@@ -351,7 +349,7 @@ def _example_lists(model: Model, ranking: Ranking, held: HeldOut) -> list[dict[s
 def popularity_curve(
     model: Model, held: HeldOut, knobs: Iterable[float], lift: float, run: Run[Any, Any]
 ) -> dict[str, Any]:
-    """What the weight of popularity does to the test edges of a split, beside a weight of lift."""
+    """Metrics on the held-out likes of a split for several popularity weights, with a fixed weight of lift."""
     degree = model.item_degree
     tail = degree[held.items] < TAIL
     rows = []

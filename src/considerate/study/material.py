@@ -1,5 +1,7 @@
-"""What is studied: likes, and where it is known, who considered something and did not like it; and the degrees of its
-graph G and of a drawn H with their laws (fig. 1), positives to negatives of every item (fig. 3)."""
+"""Data of a study: likes, and pairs that were considered and not liked, if they are known.
+
+Also the degrees of the graph G and of a drawn H with their laws (fig. 1), and positives to negatives (fig. 3).
+"""
 
 from __future__ import annotations
 
@@ -36,16 +38,16 @@ RATES = {"r = 1": 1.0, "r = 1/2": 0.5}
 
 @dataclass(frozen=True)
 class Judged:
-    """Pairs whose truth is known. Where `liked` is empty, the likes held out by a split are the other class."""
+    """Pairs that people judged. Without liked pairs, the likes held out by a split are the other class."""
 
     users: Rows  # [pairs] considered and not liked
     items: Rows  # [pairs]
-    liked_users: Rows  # [likes] considered and liked, of a set of its own
+    liked_users: Rows  # [likes] considered and liked, from another source
     liked_items: Rows  # [likes]
 
     @property
     def apart(self) -> bool:
-        """Whether both classes come from a set of their own, which no split touches."""
+        """True if both classes come from another source, which no split touches."""
         return len(self.liked_users) > 0
 
 
@@ -63,19 +65,19 @@ class Material:
     user_ids: Vocabulary | None = None
     item_ids: Vocabulary | None = None
     titles: Titles | None = None
-    considered: Any = None  # pairs that our fits are given beside the likes, a scipy matrix
+    considered: Any = None  # considered pairs for our own fits, a scipy matrix
 
     def item(self, row: int) -> str:
-        """The title of an item, or its id."""
+        """Title of an item, or its id."""
         title = self.titles.of(row) if self.titles is not None else None
         return title or str(row if self.item_ids is None else self.item_ids.id_of(row))
 
     def user(self, row: int) -> str:
-        """The id of a user."""
+        """Id of a user."""
         return str(row if self.user_ids is None else self.user_ids.id_of(row))
 
     def fingerprint(self) -> str:
-        """A hash of all that the numbers depend on."""
+        """Hash of everything that the results depend on."""
         likes, judged, test = self.graph.by_user, self.judged, self.test
         shape = np.array([self.graph.item_count, judged is None, test is None])
         pairs = [] if judged is None else [judged.users, judged.items, judged.liked_users, judged.liked_items]
@@ -94,32 +96,31 @@ def read_material(
     title: str | None = None,
     considered: Any = None,
 ) -> Material:
-    """The likes of a source; with a rule, the rows that fail it are pairs considered and not liked.
+    """Read the likes of a source. With a rule, the rows that fail it were considered and not liked.
 
-    considered      pairs that our fits are given beside the likes, or rows by the reader's rule of them; they are not
-                    judged
-    judged          another source of such truth: its rows that satisfy the rule are likes, those that fail it are not
-    judged_where    its rule, if it is not the same
-    test            likes to rank, if the split is given
+    considered      considered pairs for our own fits, in place of rows of the source; p(like) is not checked with them
+    judged          another source of judged pairs: rows that pass the rule were liked, the others not
+    judged_where    its rule, if it is another one
+    test            test likes, in place of a random split
     """
     rule = reader.where
-    other = replace(reader.untitled(), query=None)  # of sources beside the likes
+    other = replace(reader.untitled(), query=None)  # options for the other sources
     others: Interactions | None = None
     truth: tuple[Interactions, Interactions | None] | None = None
     if judged is not None:
         its_rule = judged_where or rule
         if its_rule is None:
-            raise UsageError("--judged needs a rule that tells likes from others; give --judged-where or --where.")
+            raise UsageError("--judged needs a rule for its likes; give --judged-where or --where.")
         truth = read_judged(judged, replace(other, where=its_rule))
     elif judged_where is not None:
-        raise UsageError("--judged-where goes with --judged, a file of pairs whose truth is known.")
+        raise UsageError("--judged-where goes with --judged, a file of judged pairs.")
     if rule is None or truth is not None:
         likes = read_likes(data, reader)
     else:
         likes, others = read_judged(data, reader)
     tested = None if test is None else read_likes(test, other)
     if title is None and isinstance(data, str):
-        path = Path(urlsplit(data).path if scheme_of(data) else data)  # of an address neither passwords nor options
+        path = Path(urlsplit(data).path if scheme_of(data) else data)  # without passwords and options of an address
         title = path.stem if path.stem not in ("ratings", "train", "likes", "data") else None
         title = title or path.resolve().parent.name or path.stem
     given = read_side(data, reader, considered).considered
@@ -137,8 +138,8 @@ def make_material(
     title: str | None = None,
     considered: Interactions | None = None,
 ) -> Material:
-    """Material from likes that were read; `not_liked` and `judged` (likes, others) are the truth about p(like), and
-    `considered` what our fits are given beside the likes."""
+    """Make material from likes. `not_liked` and `judged` (likes, others) are judged pairs to check p(like) with, and
+    `considered` are pairs for our own fits."""
     likes = read_interactions(likes)
     notes = [*likes.notes]
     graph = make_graph(likes)
@@ -165,7 +166,7 @@ def make_material(
         truth = Judged(users, items, empty, empty) if len(users) else None
     held = None if test is None else given_likes(likes, test)
     if held is not None and held.left_out:
-        notes.append(f"{held.left_out:,} likes of the test are of users or items without training, and are left out")
+        notes.append(f"{held.left_out:,} likes of the test have users or items without training, and are left out")
     names = (likes.user_ids, likes.item_ids, likes.titles)
     return Material(title or likes.source, likes.source, rule, graph, tuple(notes), truth, held, *names, given)
 
@@ -173,13 +174,13 @@ def make_material(
 def _pairs(
     likes: Interactions, others: Interactions, liked: NDArray[np.int64], what: str, notes: list[str]
 ) -> tuple[Rows, Rows]:
-    """Pairs as rows of the likes, each once, without those that are likes themselves; what is left out is noted."""
+    """Convert pairs to rows of the likes, each pair once and without likes; add notes on pairs that are left out."""
     users, items = rows_in(likes, others)
     inside = (users >= 0) & (items >= 0)
     keys = np.unique(pair_keys(users[inside], items[inside], len(likes.item_ids)))
     both = np.isin(keys, liked, assume_unique=True)
     if not inside.all():
-        notes.append(f"{what}: {int((~inside).sum()):,} are of users or items without a like, and are left out")
+        notes.append(f"{what}: {int((~inside).sum()):,} have users or items without a like, and are left out")
     if both.any():
         notes.append(f"{what}: {int(both.sum()):,} are likes in training, and are left out")
     keys = keys[~both]
@@ -190,14 +191,14 @@ def _pairs(
 
 
 def drawn_hidden(graph: Graph, plan: FitPlan, backend: Backend) -> Any:
-    """The unliked edges of one drawn H, by user."""
+    """Draw the unliked edges of one H, by user."""
     popularity, sampler = make_popularity(graph, plan, backend), HalfEdges if plan.hidden == "half-edges" else Sampled
     sampled = sampler(graph.by_user, graph.user_blocks, popularity.weights, plan.negatives, plan.seed)
     return sampled.draw(1, backend.map)
 
 
 def study_degrees(graph: Graph, seed: int, backend: Backend) -> list[Degrees]:
-    """Both sides of G, and of an H drawn as in the paper (a fair coin, r = 1)."""
+    """Fit laws to both sides of G, and of an H drawn as in the paper (a fair coin, r = 1)."""
     unliked = drawn_hidden(graph, FitPlan(seed=seed), backend)
     return [
         degree_law("users", "G", graph.by_user.degrees),
@@ -208,7 +209,7 @@ def study_degrees(graph: Graph, seed: int, backend: Backend) -> list[Degrees]:
 
 
 def degree_law(side: str, graph: str, degrees: NDArray[Any]) -> Degrees:
-    """Users have a law with a cut-off, items one without, as in the paper's figure 1."""
+    """Fit a law to degrees, with a cut-off for users and without for items, as in the paper's figure 1."""
     histogram = degree_histogram(degrees, bins_per_decade=BINS_PER_DECADE)
     fit = fit_power_law_cutoff(degrees) if side == "users" else fit_power_law(degrees)
     points = np.unique(np.round(np.geomspace(fit.law.minimum, int(degrees.max()), POINTS)).astype(np.int64))
@@ -225,8 +226,7 @@ def degree_law(side: str, graph: str, degrees: NDArray[Any]) -> Degrees:
 
 
 def study_balance(graph: Graph, seed: int, backend: Backend) -> Iterator[Balance]:
-    """Positives to negatives: for two rates, with and without the correction of the head; in closed form; and where
-    half-edges of users and items are joined."""
+    """Compute positives to negatives for two rates with and without head correction, closed form, and half-edges."""
     for name, rate in RATES.items():
         for corrected in (False, True):
             unliked = drawn_hidden(graph, FitPlan(rate=rate, head_correction=corrected, seed=seed), backend)

@@ -1,8 +1,6 @@
-"""The report of a study: all numbers as JSON, the figures, and one self-contained HTML page with the answers in words,
-the figures, sortable tables, and where the numbers are.
+"""The report of a study: all numbers as JSON, the figures, and one self-contained HTML page.
 
-The words of the page are in `templates/`, but for the sentences of `captions.py`; this computes the values that they
-need.
+This file computes the values for the page. Its words are in `templates/` and `captions.py`.
 """
 
 from __future__ import annotations
@@ -43,26 +41,26 @@ from considerate.study.figures.style import DARK
 from considerate.study.names import EXPLAINED, METRICS, plain_name
 from considerate.study.results import PAPER_TAUS, Results, degree_range, results_to_json, took
 
-CACHE = ".cache"  # stages, within the report's folder
+CACHE = ".cache"  # folder of the stages in the report's folder
 PARTS = {"figures": "matplotlib", "page": "jinja2"}  # part of the report -> the package that it needs
-LARGE = 30  # likes in a stratum that is worth a sentence
+LARGE = 30  # least number of likes in a stratum for a sentence
 BOARD = ("S_rank", "S_rank tail", "Recall@20", "NDCG@20")  # the metrics of the first table
 
 
 @contextmanager
 def open_report(folder: str | os.PathLike[str]) -> Iterator[Path]:
-    """The report's folder, created if missing; OutputError where it cannot be written, before any work is done.
+    """Create the report's folder if it is missing, and check that it is writable before any work is done.
 
-    Folders that were created are removed again if they stay empty: bad input leaves nothing behind.
+    After an error, remove the new folders if they are empty.
     """
     path = Path(folder)
     if path.exists() and not path.is_dir():
-        raise OutputError(f"{path}: is a file; a report is a folder: give another name.")
+        raise OutputError(f"{path}: is a file, but a report is a folder; give another name.")
     new = [parent for parent in (path, *path.parents) if not parent.exists()]
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise OutputError(f"{path}: the folder cannot be made ({error.strerror}); choose another place.") from error
+        raise OutputError(f"{path}: the folder cannot be created ({error.strerror}); choose another place.") from error
     try:
         check_writable(path / "results.json")
         yield path
@@ -74,14 +72,14 @@ def open_report(folder: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def missing_parts() -> dict[str, str]:
-    """The parts of a report that cannot be written, each with the package that is not installed."""
+    """Return part of a report -> the missing package that it needs."""
     return {part: package for part, package in PARTS.items() if find_spec(package) is None}
 
 
 def write_report(results: Results, folder: Path, begun: float | None = None) -> tuple[Results, dict[str, str]]:
-    """Write figures/, results.json and index.html, but for `missing_parts`; (the results, what: where).
+    """Write figures/, results.json and index.html, without the missing parts; return (results, part -> path).
 
-    With `begun`, of `time.perf_counter`, the seconds of the results are those from then until the figures are drawn.
+    With `begun`, a time of `time.perf_counter`, the results' seconds run from then until the figures are drawn.
     """
     missing, drawn, written = missing_parts(), {}, {"numbers": str(folder / "results.json")}
     if "figures" not in missing:
@@ -103,13 +101,13 @@ def write_report(results: Results, folder: Path, begun: float | None = None) -> 
 
 
 def write_page(results: Results, figures: Mapping[str, Path], path: Path) -> None:
-    """Write the page to `path`; `figures` is what `draw_all` returns, and results.json is expected beside the page."""
+    """Write the page to `path`, next to results.json; `figures` comes from `draw_all`."""
     with atomic_write(path) as file:
         file.write(make_page(results, figures, path.parent).encode("utf-8"))
 
 
 def make_page(results: Results, figures: Mapping[str, Path], folder: Path) -> str:
-    """The page as text; links are relative to `folder`. UsageError where Jinja2 is not installed."""
+    """Render the page, with links relative to `folder`; raise UsageError without Jinja2."""
     try:
         from jinja2 import Environment, FunctionLoader, StrictUndefined
         from markupsafe import Markup
@@ -165,7 +163,7 @@ def make_page(results: Results, figures: Mapping[str, Path], folder: Path) -> st
 
 
 def _figure(svg: Path, folder: Path) -> dict[str, Any]:
-    """The text of an SVG file and of the wide one beside it, and links to them and to the PDF."""
+    """Read an SVG file and its wide version, and make links to them and to the PDF."""
     wide = svg.with_name(f"{svg.stem}-wide.svg")
     kinds = {"SVG": svg, "wide SVG": wide, "PDF": svg.with_suffix(".pdf")}
     links = {
@@ -176,8 +174,8 @@ def _figure(svg: Path, folder: Path) -> dict[str, Any]:
 
 
 def inline_svg(text: str, name: str, label: str) -> str:
-    """An SVG file as an element of the page: no prolog, no metadata, ids of its own, a size that the page sets, and
-    colours that a dark page can change."""
+    """Make an SVG file an element of the page: without prolog and metadata, with unique ids, with a size that the page
+    sets and colours that a dark page can change."""
     text = re.sub(r"<!--.*?-->", "", text[text.index("<svg") :], flags=re.S)
     text = re.sub(r"<metadata>.*?</metadata>|<style[^>]*>.*?</style>", "", text, flags=re.S)
     head, rest = text.split(">", 1)
@@ -192,7 +190,7 @@ def inline_svg(text: str, name: str, label: str) -> str:
 
 
 def degree_bins(models: Sequence[Any]) -> list[SimpleNamespace]:
-    """The bins of several models by degree: for each model its place in the model's lists, or None."""
+    """Merge the bins of degree of several models; each has its index in every model's lists, or None."""
     places = [{bin: at for at, bin in enumerate(zip(model.low, model.high))} for model in models]
     bins = []
     for low, high in sorted({bin for place in places for bin in place}):
@@ -203,7 +201,7 @@ def degree_bins(models: Sequence[Any]) -> list[SimpleNamespace]:
 
 
 def large_strata(results: Results, side: str) -> list[Bin]:
-    """The strata of our scorer with likes enough for a sentence, by ascending degree."""
+    """Strata of our scorer with enough likes for a sentence, by ascending degree."""
     rank = our_ranks(results, side)
     if rank is None:
         return []
@@ -215,13 +213,13 @@ def large_strata(results: Results, side: str) -> list[Bin]:
 
 
 def board(results: Results) -> list[Any]:
-    """Ours and its peers, the best mean rank first."""
+    """Ours and its peers, best mean rank first."""
     rows = [*([results.ours] if results.ours else []), *results.peers]
     return sorted(rows, key=lambda row: -row.metrics.get("S_rank", -math.inf))
 
 
 def largest_gaps(results: Results) -> tuple[SimpleNamespace, SimpleNamespace] | None:
-    """Of ours minus each peer by the item's degree: the best stratum and the worst of those with likes enough."""
+    """Find the best and the worst stratum of ours minus a peer by the item's degree, among those with enough likes."""
     ours = results.ours.name if results.ours else None
     gaps = [
         SimpleNamespace(value=value, peer=plain_name(row.peer), degrees=degree_range(low, high))
@@ -234,7 +232,7 @@ def largest_gaps(results: Results) -> tuple[SimpleNamespace, SimpleNamespace] | 
 
 
 def error_shares(results: Results) -> list[SimpleNamespace]:
-    """Of each model the share of held-out likes with p(like) < 1/2, for users of ten likes or more and of one."""
+    """Share of held-out likes with p(like) < 1/2 by model, for users with ten or more likes and with one."""
     shares = []
     for error in results.errors:
         value, count = np.array(error.error), np.where(np.isfinite(error.error), error.count, 0)
@@ -247,7 +245,7 @@ def error_shares(results: Results) -> list[SimpleNamespace]:
 
 
 def knob_change(results: Results) -> SimpleNamespace | None:
-    """What changes from the lowest popularity weight to the chosen one: (before, after) of each curve."""
+    """Values of each curve at (the lowest popularity weight, the chosen weight)."""
     knob = results.knobs[0] if results.knobs else None
     if knob is None or not knob.knob:
         return None

@@ -1,15 +1,15 @@
-"""Other recommenders behind one protocol, each with the same stated budget: at most six settings to try.
+"""Other recommenders (peers) behind one interface, each with the same budget: at most six settings to try.
 
-    popularity        how many liked it
-    BPR-uniform       cornac's BPR: pairs of a like and an item drawn evenly (Rendle et al.)
-    BPR-popularity    cornac's WBPR: the other item drawn by popularity
+    popularity        number of likes of an item
+    BPR-uniform       cornac's BPR: pairs of a like and an item drawn uniformly (Rendle et al.)
+    BPR-popularity    cornac's WBPR: the second item is drawn by popularity
     ALS               implicit's alternating least squares
     EASE              a linear model in closed form, for catalogues under 10,000 items
-    walk              what a short random walk from the user's likes meets; no factors
-    GF-CF             the same with square roots of degrees, and the smoothest part of the user's likes (Shen et al.)
+    walk              items that a short random walk from the user's likes reaches; no factors
+    GF-CF             a walk with square roots of degrees, and the smoothest part of the user's likes (Shen et al.)
 
-A trial is one setting; along its way the best number of iterations is also looked for on the validation split, which
-costs nothing more. implicit and cornac come with `pip install considerate[study]` and are imported where used.
+A trial is one setting. The same fit also gives the best number of iterations on the validation split. implicit and
+cornac come with `pip install considerate[study]` and are imported where used.
 """
 
 from __future__ import annotations
@@ -33,41 +33,41 @@ from considerate.evaluation.scorer import FunctionScorer, LikesScorer, Scorer, a
 
 Settings = Mapping[str, Any]
 EASE_ITEMS = 10_000  # EASE inverts a matrix of items by items
-LEAST_EPOCHS, MOST_EPOCHS = 200, 1000  # of BPR: more where there are few likes, as an epoch is then short
-EPOCH_LIKES = 3e7  # likes seen in all, where there are few
-MIXING = 0.1  # share of the walk that goes to any item by its degree, whoever the user is
-DENSE_SIDE = 1024  # a graph with at most so many users or items has its singular vectors computed densely
-LEAST_VALUE = 1e-6  # a singular value below it is zero; the largest is 1
-SINGULAR = 0x5F0C  # the start of the singular vectors is drawn from this stream
-ALS_MARKS = (2, 4, 6, 8, 11, 15, 20)  # iterations after which to look
+LEAST_EPOCHS, MOST_EPOCHS = 200, 1000  # of BPR; few likes make short epochs, and more of them
+EPOCH_LIKES = 3e7  # likes in all epochs, if that is between the two
+MIXING = 0.1  # share of the walk that goes to items by their degree, the same for all users
+DENSE_SIDE = 1024  # up to so many users or items, singular vectors are computed densely
+LEAST_VALUE = 1e-6  # smaller singular values count as zero; the largest is 1
+SINGULAR = 0x5F0C  # stream of the random start of the singular vectors
+ALS_MARKS = (2, 4, 6, 8, 11, 15, 20)  # iterations that get a snapshot
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A recommender as far as it has been fitted."""
+    """State of a recommender during its fit."""
 
     scorer: Scorer
     iterations: int
-    seconds: float  # of fitting alone; while a snapshot is looked at the clock stands
+    seconds: float  # of fitting, without the time that the caller spends on snapshots
 
 
 class Peer:
-    """A recommender that can be fitted and tuned; in place of `snapshots` it may have `fit`, which returns a scorer."""
+    """A recommender that can be fitted and tuned; a subclass has `snapshots`, or `fit`, which returns a scorer."""
 
     name: str
     factors: int | None = None
     trials: tuple[Settings, ...] = ({},)  # the settings to try
-    version: str | None = "1"  # changes when its answers would; None where that cannot be known: nothing is stored then
-    one_thread: bool = False  # whether a seeded fit runs in one thread, so that several may go on side by side
-    package: str | None = None  # which it needs
+    version: str | None = "1"  # changes with its answers; None: unknown, so results are not stored
+    one_thread: bool = False  # whether a seeded fit uses one thread, so that several may run in parallel
+    package: str | None = None  # package that it needs
 
     @property
     def usual(self) -> Settings:
-        """The settings of a fit without any trial."""
+        """Settings of a fit without trials."""
         return self.trials[0]
 
     def unavailable(self, train: Graph) -> str | None:
-        """Why it cannot be fitted here, or None."""
+        """Reason why it cannot be fitted here, or None."""
         try:
             if self.package is not None:
                 importlib.import_module(self.package)
@@ -79,9 +79,9 @@ class Peer:
         raise NotImplementedError
 
     def snapshots(self, train: Graph, settings: Settings, seed: int | None, threads: int) -> Iterator[Snapshot]:
-        """Fit, with a snapshot now and then; `settings["iterations"]` says when to end.
+        """Fit, and yield snapshots; `settings["iterations"]` is the last iteration.
 
-        With a seed the answer is a function of it. Without one, all threads may be used where that would not be so.
+        With a seed the result is reproducible. Without a seed the fit may use all threads.
         """
         watch = Stopwatch()
         with watch:
@@ -90,7 +90,7 @@ class Peer:
 
 
 def fit_peer(peer: Peer, train: Graph, settings: Settings, seed: int | None = 0, threads: int = 1) -> Snapshot:
-    """The peer, fitted to the end."""
+    """Fit a peer to the end."""
     last = deque(peer.snapshots(train, settings, seed, threads), maxlen=1)
     if not last:
         raise UsageError(f"{peer.name} with {dict(settings)} diverged before its first snapshot; try other settings.")
@@ -98,7 +98,7 @@ def fit_peer(peer: Peer, train: Graph, settings: Settings, seed: int | None = 0,
 
 
 def standard_peers(factors: int = 20) -> list[Peer]:
-    """The peers of the study, with as many factors as ours."""
+    """Make the peers of the study, with as many factors as ours."""
     return [
         MostLiked(),
         BPR("BPR-uniform", factors),
@@ -111,12 +111,12 @@ def standard_peers(factors: int = 20) -> list[Peer]:
 
 
 def training_matrix(train: Graph) -> Any:
-    """The likes as a scipy matrix of users by items."""
+    """Likes as a scipy matrix of users by items."""
     return likes_matrix(train.by_user, train.item_count)
 
 
 class Stopwatch:
-    """Seconds that were spent inside `with watch:`."""
+    """Measures the seconds spent inside `with watch:`."""
 
     seconds = 0.0
 
@@ -129,7 +129,7 @@ class Stopwatch:
 
 @dataclass
 class MostLiked(Peer):
-    """How many liked an item; nothing to tune."""
+    """Number of likes of an item; nothing to tune."""
 
     name: str = "popularity"
     one_thread = True
@@ -141,11 +141,11 @@ class MostLiked(Peer):
 
 @dataclass
 class BPR(Peer):
-    """cornac's Bayesian personalised ranking. Seeded it runs in one thread."""
+    """cornac's Bayesian personalised ranking; with a seed it uses one thread."""
 
     name: str
     factors: int | None = None
-    weighted: bool = False  # whether the item that was not liked is drawn by popularity
+    weighted: bool = False  # whether the second item is drawn by popularity
     one_thread = True
     package = "cornac"
     trials = tuple(
@@ -164,7 +164,7 @@ class BPR(Peer):
         data = cornac_data(train)
 
         def fit(epochs: int) -> list[NDArray[np.float32]]:
-            model.max_iter, model.is_fitted = epochs, False  # it goes on from where it was
+            model.max_iter, model.is_fitted = epochs, False  # it continues from its last state
             model.fit(data)
             return [np.array(part, np.float32) for part in (model.u_factors, model.i_factors, model.i_biases)]
 
@@ -195,7 +195,7 @@ class ALS(Peer):
         def fit(iterations: int) -> list[NDArray[np.float32]]:
             model.iterations = iterations
             with blas_threads(1):
-                model.fit(matrix, show_progress=False)  # it goes on from where it was
+                model.fit(matrix, show_progress=False)  # it continues from its last state
             return [np.array(part, np.float32) for part in (model.user_factors, model.item_factors)]
 
         most = int(settings.get("iterations", ALS_MARKS[-1]))
@@ -208,7 +208,7 @@ class ALS(Peer):
 
 
 class FactorScorer:
-    """Users' vectors times items', and the items' biases. With `fold_in`, likes [users, items] give vectors too."""
+    """Scores of users' and items' vectors and item biases; `fold_in` makes vectors from likes [users, items]."""
 
     def __init__(self, name: str, users: Any, items: Any, bias: Any = (), fold_in: Callable[[Any], Any] | None = None):
         self.name, self.users, self.items, self.bias, self.fold_in = name, users, items, bias, fold_in
@@ -217,7 +217,7 @@ class FactorScorer:
         return np.asarray(sum(self.bias, self.users[users] @ self.items.T))
 
     def for_likes(self, likes: Any) -> FactorScorer | None:
-        """The same for users who were not in training; None where they cannot be folded in."""
+        """Make a scorer of users who were not in training; None if they cannot be folded in."""
         return self.fold_in and FactorScorer(self.name, self.fold_in(likes), self.items, self.bias)
 
 
@@ -227,10 +227,10 @@ def _factor_snapshots(
     marks: Sequence[int],
     fold_in: Callable[[Any], Any] | None = None,
 ) -> Iterator[Snapshot]:
-    """Snapshots of a model of factors after each number of iterations; none once it has diverged.
+    """Yield snapshots of a factor model after some numbers of iterations, until it diverges.
 
-    `fit` goes on for so many iterations and returns users [M, K], items [N, K] and, if it has them, biases [N]. What
-    `fold_in` gives is by the items of the last iteration.
+    `fit(count)` runs more iterations and returns users [M, K], items [N, K] and possibly biases [N]. `fold_in` uses the
+    items of the last iteration.
     """
     watch, done = Stopwatch(), 0
     for mark in marks:
@@ -244,7 +244,7 @@ def _factor_snapshots(
 
 @dataclass
 class EASE(Peer):
-    """Item-to-item weights by ridge regression of every item on all others, in closed form (Steck, 2019)."""
+    """Item-to-item weights from ridge regressions of every item on all others, in closed form (Steck, 2019)."""
 
     name: str = "EASE"
     trials = tuple({"ridge": ridge} for ridge in (30.0, 100.0, 300.0, 1000.0, 3000.0, 10_000.0))
@@ -256,7 +256,7 @@ class EASE(Peer):
     def unavailable(self, train: Graph) -> str | None:
         if train.item_count < EASE_ITEMS:
             return None
-        return f"it inverts a matrix of items by items, and {train.item_count:,} are not under {EASE_ITEMS:,}"
+        return f"it inverts a matrix of items by items, and {train.item_count:,} items are not under {EASE_ITEMS:,}"
 
     def fit(self, train: Graph, settings: Settings, threads: int) -> Scorer:
         matrix = training_matrix(train)
@@ -266,7 +266,7 @@ class EASE(Peer):
 
 
 def ease_weights(matrix: Any, ridge: float) -> NDArray[np.float32]:
-    """B [items, items], the score of a user being x B.
+    """Compute B [items, items]; the scores of a user with likes x are x B.
 
     P = (X'X + ridge I)^-1,    B_ij = -P_ij / P_jj,    B_jj = 0
     """
@@ -287,12 +287,12 @@ def ease_weights(matrix: Any, ridge: float) -> NDArray[np.float32]:
 
 @dataclass
 class Walk(Peer):
-    """The walk alone: from a like of the user to one who likes it, to one of that user's likes.
+    """A random walk of two steps: from a like of the user to another user who likes it, to one of that user's likes.
 
         w_mn = (1 - eps) walk_mn + eps d_n / sum(d),    walk_mn = (1 / d_m) sum_n'm' g_mn' g_m'n' g_m'n / (d_n' d_m')
 
     The settings are exponents of the degrees of the first item, the user and the last item; 1, 1, 0 is the walk. With
-    others, what is met is scaled to sum to 1 for each user, and the rest of w is in proportion to d_n^(1 - last).
+    other exponents the walk's part is scaled to sum to 1 per user, and the rest of w is proportional to d_n^(1 - last).
     """
 
     name: str = "walk"
@@ -322,8 +322,8 @@ class Walk(Peer):
 
 @dataclass
 class GFCF(Peer):
-    """A filter of the graph in closed form (Shen et al., 2021): with R = D_u^-1/2 X D_i^-1/2, and V its right singular
-    vectors of the largest values, `rank` of them,
+    """A graph filter in closed form (Shen et al., 2021). With R = D_u^-1/2 X D_i^-1/2 and V its `rank` right singular
+    vectors of the largest values,
 
         score = x (R'R + alpha D_i^-1/2 V V' D_i^1/2)
     """
@@ -351,7 +351,7 @@ class GFCF(Peer):
 
 
 def two_steps(matrix: Any, first: float, user: float, last: float) -> Callable[[Any], Any]:
-    """likes -> x D_i^-first X' D_u^-user X D_i^-last [users, items], with nothing of the size items by items."""
+    """Return likes -> x D_i^-first X' D_u^-user X D_i^-last [users, items], without a matrix of items by items."""
     users, items = (np.maximum(np.asarray(matrix.sum(axis=axis)).ravel(), 1.0) for axis in (1, 0))
     back = matrix.multiply(items**-first).T.tocsr().astype(np.float32)
     forth = matrix.multiply((users**-user)[:, None]).multiply(items**-last).tocsr().astype(np.float32)
@@ -359,7 +359,7 @@ def two_steps(matrix: Any, first: float, user: float, last: float) -> Callable[[
 
 
 def top_right_vectors(matrix: Any, rank: int) -> NDArray[np.float64]:
-    """[at most rank, items] right singular vectors of the largest values, none of a value that is zero."""
+    """Right singular vectors [at most rank, items] of the largest values above zero."""
     from scipy.sparse.linalg import svds
 
     side = min(matrix.shape)
@@ -376,10 +376,10 @@ def top_right_vectors(matrix: Any, rank: int) -> NDArray[np.float64]:
 
 @dataclass
 class Own(Peer):
-    """A user's own recommender: `make` takes the likes to learn from, a scipy matrix of users by items, and gives what
-    `as_scorer` takes: a function of users, an object with `scores`, or one with implicit's `recommend`.
+    """A user's own recommender.
 
-    Its results are stored for the next run under `version`; with None they are computed each time.
+    `make` takes the training likes, a scipy matrix of users by items. It returns an argument of `as_scorer`: a function
+    of users, an object with `scores`, or one with implicit's `recommend`. With a `version`, its results are stored.
     """
 
     name: str
@@ -391,8 +391,8 @@ class Own(Peer):
 
 
 def as_peer(thing: Any) -> Peer:
-    """A Peer as it is; an unfitted model of cornac, or object with `fit` and implicit's `recommend` or `scores`, copied
-    for every fit; or a function of the likes to learn from, under its own name (see `Own`)."""
+    """Make a peer of a Peer, of an unfitted model of cornac, of an object with `fit` and implicit's `recommend` or
+    `scores` (copied for every fit), or of a function of the training likes (see `Own`)."""
     if hasattr(thing, "snapshots"):
         peer: Peer = thing
         return peer
@@ -412,12 +412,12 @@ def as_peer(thing: Any) -> Peer:
         return Own(getattr(thing, "__name__", type(thing).__name__), thing)
     raise UsageError(
         f"{thing!r} cannot join a study; give Own(name, make), an unfitted object with fit and recommend, or a "
-        "function of the likes to learn from (a scipy matrix) that gives a function users -> scores."
+        "function of the training likes (a scipy matrix) that returns a function users -> scores."
     )
 
 
 def is_cornac(thing: Any) -> bool:
-    """Whether it is a model of cornac."""
+    """Return whether an object is a model of cornac."""
     return any(kind.__module__.startswith("cornac.") for kind in type(thing).__mro__)
 
 
@@ -440,17 +440,17 @@ class CornacPeer(Peer):
 
 
 def cornac_scorer(model: Any, name: str) -> Scorer:
-    """A fitted model of cornac, by its own rows."""
+    """Make a scorer of a fitted model of cornac, for its own row numbers."""
     return FunctionScorer(lambda users: np.stack([model.score(int(user)) for user in users]), name)
 
 
 def epochs_at_most(likes: int) -> int:
-    """How many epochs BPR may take: 200, and up to 1000 where there are few likes."""
+    """Number of epochs of BPR: 200, and up to 1000 for few likes."""
     return int(np.clip(EPOCH_LIKES / max(likes, 1), LEAST_EPOCHS, MOST_EPOCHS))
 
 
 def _marks(most: int) -> list[int]:
-    """Epochs after which to look: every fifth, then ever rarer, and the last."""
+    """Epochs that get a snapshot: the fifth, then at growing distances, and the last."""
     marks = [5]
     while marks[-1] < most:
         marks.append(max(marks[-1] + 5, round(1.25 * marks[-1])))
@@ -458,7 +458,7 @@ def _marks(most: int) -> list[int]:
 
 
 def cornac_data(train: Graph) -> Any:
-    """cornac's Dataset with our numbers of users and items, also of items that have no like left in training."""
+    """Make cornac's Dataset with our row numbers, including items without likes in training."""
     from cornac.data import Dataset
 
     users, items = train.pairs()
@@ -469,7 +469,7 @@ def cornac_data(train: Graph) -> Any:
 
 @contextmanager
 def blas_threads(count: int) -> Iterator[None]:
-    """Hold BLAS to so many threads, where threadpoolctl is there. What calls it from threads of its own wants one."""
+    """Limit the threads of BLAS, if threadpoolctl is installed. Callers with their own threads want one."""
     try:
         from threadpoolctl import threadpool_limits
     except ImportError:  # it comes with implicit

@@ -1,13 +1,17 @@
-"""The results of a study, as plain values: the figures draw them, the page tabulates them, and a JSON file holds them.
+"""Results of a study, as plain values for the figures, the page and a JSON file.
 
-A list that is written `[bins]` has one entry per bin; NaN stands where a bin is empty (JSON: null).
+A list marked `[bins]` has one entry per bin, NaN for an empty bin (in JSON: null).
 
-Scorers are named the same everywhere: "considerate" (the best of its trials, with the weights that
-are best on validation by mean S_rank), "considerate, first places" and "considerate, for the tail" (the same posterior,
-weights chosen by NDCG@20 and by S_rank of the tail), "considerate, default" (settings as given, where a trial
-beat them), "like, r = 1", "like, r = 1/2", "popularity x like, r = 1", "popularity x like, r = 1/2" (the paper's
-settings), "popularity", "BPR-uniform", "BPR-popularity", "ALS", "EASE", "walk", "GF-CF", and whatever the user's own
-are called. The models behind p(like) are "default", "the paper's, r = 1" and "the paper's, r = 1/2".
+Every scorer has one name in all tables:
+
+considerate                   the best of our trials; its weights are the best on validation by mean S_rank
+considerate, first places     the same posterior with weights chosen by NDCG@20
+considerate, for the tail     the same posterior with weights chosen by S_rank of the tail
+considerate, default          the settings as given, if a trial beat them
+like, r = 1; like, r = 1/2; popularity x like, r = 1; popularity x like, r = 1/2      the paper's settings and scores
+popularity, BPR-uniform, BPR-popularity, ALS, EASE, walk, GF-CF, and the user's own   the peers
+
+The models behind p(like) are "default", "the paper's, r = 1" and "the paper's, r = 1/2".
 """
 
 from __future__ import annotations
@@ -28,20 +32,20 @@ OUR_SCORERS = re.compile(r"^(considerate|like|popularity [x×] like)\b")  # ours
 
 @dataclass(frozen=True)
 class Data:
-    """What was studied."""
+    """The data of a study."""
 
     name: str
     source: str
-    rule: str | None  # which rows are likes
+    rule: str | None  # rule of the rows that are likes
     users: int
     items: int
     likes: int
     duplicates: int
     notes: list[str]
     split: str  # in words
-    splits: int  # how many, each with its own seed
+    splits: int  # number of splits, each with its own seed
     held_out: int  # likes held out in one split
-    judged: int  # pairs known to have been considered and not liked, of which p(like) can be checked; 0 where unknown
+    judged: int  # pairs known to have been considered and not liked, to check p(like) with; 0 if unknown
 
 
 @dataclass(frozen=True)
@@ -73,8 +77,8 @@ class ErrorByDegree:
     """Share of held-out likes with p(like) < 1/2, by the user's degree (fig. 4)."""
 
     name: str  # the model
-    low: list[int]  # [bins] degrees from
-    high: list[int]  # [bins] to, inclusive
+    low: list[int]  # [bins] lowest degree
+    high: list[int]  # [bins] highest degree, inclusive
     error: list[float]  # [bins]
     interval: list[Interval]  # [bins]
     count: list[int]  # [bins]
@@ -86,8 +90,8 @@ class LikeHistogram:
 
     name: str  # the model
     edges: list[float]  # [cells + 1] of p(like)
-    low: list[int]  # [rows] degrees from
-    high: list[int]  # [rows] to, inclusive
+    low: list[int]  # [rows] lowest degree
+    high: list[int]  # [rows] highest degree, inclusive
     share: list[list[float]]  # [rows][cells]
     count: list[int]  # [rows]
 
@@ -108,12 +112,12 @@ class RankByDegree:
 
 @dataclass(frozen=True)
 class Reliability:
-    """p(like) against what was seen, where it is known who considered and did not like."""
+    """p(like) and the observed share of likes, if pairs are known that were considered and not liked."""
 
     name: str  # "default", "the paper's", "default, recalibrated"
     edges: list[float]  # [bins + 1]
     predicted: list[float]  # [bins] mean p(like)
-    observed: list[float]  # [bins] share of likes, the classes weighed equally
+    observed: list[float]  # [bins] share of likes, with equal weight for both classes
     count: list[int]  # [bins] pairs
     calibration_error: float
     brier: float
@@ -123,10 +127,10 @@ class Reliability:
 
 @dataclass(frozen=True)
 class ConsideredByDegree:
-    """How well a score tells pairs considered and not liked from pairs never rated: AUC of each user, by degree."""
+    """Separation of pairs considered and not liked from pairs never rated by a score: AUC of each user, by degree."""
 
     name: str  # the score: "pi", "w", "a" or "a + log w"
-    auc: float  # mean over all users with such pairs
+    auc: float  # mean over all users with both kinds of pairs
     auc_interval: Interval
     low: list[int]  # [bins] degrees of users
     high: list[int]  # [bins] inclusive
@@ -137,7 +141,7 @@ class ConsideredByDegree:
 
 @dataclass(frozen=True)
 class KnobCurve:
-    """What the popularity weight does."""
+    """Metrics as functions of the popularity weight."""
 
     name: str  # the model
     knob: list[float]
@@ -145,8 +149,8 @@ class KnobCurve:
     tail_rank: list[float]  # of held-out items of degree under 100
     recall: list[float]  # at 20
     coverage: list[float]  # share of the catalogue in someone's top 20
-    popularity: list[float]  # mean degree of what is recommended
-    chosen: float  # on validation
+    popularity: list[float]  # mean degree of the recommended items
+    chosen: float  # weight chosen on validation
 
 
 @dataclass(frozen=True)
@@ -176,7 +180,7 @@ class ScorerResult:
     """One scorer on the test edges of all splits; every metric is a mean over users with an interval."""
 
     name: str
-    settings: str  # what was chosen, in words
+    settings: str  # chosen settings, in words
     trials: int  # on the validation split
     fit_seconds: float
     metrics: dict[str, float]  # "S_rank", "S_rank tail", "Recall@20", "NDCG@20", "MRR", "MAP@20", "hit rate@20", ...
@@ -187,7 +191,7 @@ class ScorerResult:
 
 @dataclass(frozen=True)
 class DifferenceByDegree:
-    """S_rank of ours less that of a peer on the same held-out likes, in strata of degree; paired, all splits together.
+    """S_rank of ours minus S_rank of a peer on the same held-out likes of all splits, in strata of degree.
 
     The last row is all of the tail: held-out items of degree under 100.
     """
@@ -201,35 +205,39 @@ class DifferenceByDegree:
     interval: list[Interval]  # [bins]
     count: list[int]  # [bins]
 
+    def separate_bins(self) -> list[int]:
+        """Indices of the strata that do not lie inside an earlier one, such as all of the tail."""
+        return [at for at, low in enumerate(self.low) if at == 0 or low > max(self.high[:at])]
+
 
 @dataclass(frozen=True)
 class Statement:
-    """A statement of the paper beside what was seen here."""
+    """A statement of the paper, and the finding on these data."""
 
     paper: str
     here: str
-    agrees: bool | None  # None where the data cannot say
+    agrees: bool | None  # None if the data cannot tell
     why: str
 
 
 @dataclass(frozen=True)
 class Example:
-    """A user of the first split: some likes, what was held out, and the first of several lists.
+    """A user of the first split: some likes, the held-out likes, and the first items of several lists.
 
-    Items are titles, or ids where a title is not known.
+    Items are titles, or ids if a title is not known.
     """
 
     user: str
     degree: int  # likes in training
     liked: list[str]  # the least popular of them
     held_out: list[str]
-    lists: dict[str, list[str]]  # scorer -> items, the best first
+    lists: dict[str, list[str]]  # scorer -> items, best first
     p_like: list[float]  # of the first list
 
 
 @dataclass(frozen=True)
 class Results:
-    """All of a study."""
+    """All results of a study."""
 
     data: Data
     degrees: list[Degrees] = field(default_factory=list)
@@ -247,28 +255,28 @@ class Results:
     statements: list[Statement] = field(default_factory=list)
     examples: list[Example] = field(default_factory=list)
     seconds: float = 0.0  # of this run
-    reused_seconds: float = 0.0  # that earlier runs took for the stages that this one reused
+    reused_seconds: float = 0.0  # spent by earlier runs on the stages that this run reused
     versions: dict[str, str] = field(default_factory=dict)
 
     @property
     def ours(self) -> ScorerResult | None:
-        """The scorer that the others are compared with: the first without a difference to itself."""
+        """The scorer that the others are compared with: the only one without a difference."""
         return next((scorer for scorer in self.comparisons if "S_rank" not in scorer.difference), None)
 
     @property
     def peers(self) -> list[ScorerResult]:
-        """What others would use: neither ours in another setting nor the paper's scores."""
+        """Other recommenders, without ours in another setting and the paper's scores."""
         ours = self.ours
         return [peer for peer in self.comparisons if peer is not ours and not OUR_SCORERS.search(peer.name)]
 
 
 def degree_range(low: int, high: int) -> str:
-    """A bin of degrees in words."""
+    """Format a bin of degrees."""
     return f"{low:,}" if low == high else f"{low:,}-{high:,}"
 
 
 def duration(seconds: float) -> str:
-    """Seconds in words: 4.2 s, 58 s, 12 min, 3 h 5 min."""
+    """Format seconds: 4.2 s, 58 s, 12 min, 3 h 5 min."""
     if seconds < 120:
         return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
     minutes = round(seconds / 60)
@@ -276,7 +284,7 @@ def duration(seconds: float) -> str:
 
 
 def took(results: Results) -> str:
-    """How long the study took, stages of earlier runs counted."""
+    """Format the time of the study, with the stages of earlier runs."""
     if results.reused_seconds < 0.05:
         return duration(results.seconds)
     whole = duration(results.seconds + results.reused_seconds)
@@ -287,12 +295,12 @@ def took(results: Results) -> str:
 
 
 def results_to_json(results: Results) -> str:
-    """Strict JSON, the same text for the same results; what is not finite becomes null."""
+    """Write strict JSON, the same text for the same results; numbers that are not finite become null."""
     return json.dumps(_finite(asdict(results)), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def results_from_json(text: str) -> Results:
-    """What `results_to_json` wrote; null becomes NaN where a number belongs. DataError if it is anything else."""
+    """Read the text of `results_to_json`; null becomes NaN in place of a number. Other texts raise DataError."""
     try:
         plain = json.loads(text)
     except ValueError as error:
@@ -312,7 +320,7 @@ def _finite(value: Any) -> Any:
 
 
 def _read(kind: Any, value: Any, path: str) -> Any:
-    """A plain value as the type that is declared for its path."""
+    """Convert a plain value to the type that is declared for its path."""
     if is_dataclass(kind):
         return _read_dataclass(kind, value, path)
     origin, inner = get_origin(kind), get_args(kind)
@@ -340,7 +348,7 @@ def _read_dataclass(kind: Any, value: Any, path: str) -> Any:
         seen = ", ".join(map(str, value)) if isinstance(value, dict) else str(value)[:40]
         raise DataError(
             f"{path} holds {seen!r}, not {', '.join(names)}: another version of considerate wrote it, "
-            "or it was damaged; run the study again."
+            "or it is damaged; run the study again."
         )
     types_of = get_type_hints(kind)
     return kind(**{name: _read(types_of[name], value[name], f"{path}.{name}") for name in names})

@@ -1,6 +1,6 @@
-"""What the paper says of its experiments, beside what is seen here: all of it computed.
+"""Statements of the paper about its experiments, checked on these data.
 
-The paper's data, Xbox and Netflix, is not here: a statement that does not hold may be one about its data.
+The paper used other data (Xbox and Netflix), so a statement that does not hold here may be true there.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from considerate.evaluation.bootstrap import Stratum, strata
 from considerate.evaluation.report import TAIL
 from considerate.evaluation.split import HeldOut
 from considerate.study.names import plain_name
-from considerate.study.results import PAPER_TAUS, Statement
+from considerate.study.results import PAPER_TAUS, Statement, degree_range
 from considerate.study.summary import Contender, Summary
 
 Floats = NDArray[np.float64]
-Finding = tuple[str, bool | None]  # what was seen; whether it agrees with the paper, None where the data cannot say
-ENOUGH = 50  # held-out likes, for a mean to say something
-MATTERS = 0.02  # a difference of widths
+Finding = tuple[str, bool | None]  # (numbers in words, agreement with the paper or None if the data cannot tell)
+ENOUGH = 50  # least number of held-out likes for a mean
+MATTERS = 0.02  # least difference of widths that counts
 LIKES = ("like, r = 1", "like, r = 1/2")
 PRODUCTS = ("popularity x like, r = 1", "popularity x like, r = 1/2")
 BPR = ("BPR-uniform", "BPR-popularity")
@@ -34,7 +34,8 @@ def make_statements(
     taus: Mapping[str, Floats],
     splits: Sequence[HeldOut],
 ) -> list[Statement]:
-    """p_held: p(like) of the held-out likes by split, of "r = 1" and "r = 1/2"; taus: E[tau] of both, [splits, 3]."""
+    """Check the paper's statements. For "r = 1" and "r = 1/2", `p_held` has p(like) of the held-out likes by split, and
+    `taus` has E[tau] [splits, 3]."""
     p = {name: np.concatenate(parts) for name, parts in p_held.items()}
     ranks, likes = {name: contender.ranks for name, contender in contenders.items()}, Summary(splits)
     seen = _Seen(p, ranks, taus, likes.user_degree, likes.item_degree)
@@ -43,7 +44,7 @@ def make_statements(
 
 @dataclass(frozen=True)
 class _Seen:
-    """What the statements are checked against: of each held-out like of all splits p(like), S_rank and degrees."""
+    """Numbers to check the statements with: p(like), S_rank and degrees of the held-out likes of all splits."""
 
     p: Mapping[str, Floats]  # model -> [likes]
     ranks: Mapping[str, Floats]  # scorer -> [likes]
@@ -52,13 +53,13 @@ class _Seen:
     item_degree: NDArray[np.int64]  # [likes]
 
     def means(self, inside: NDArray[np.bool_] | slice = slice(None)) -> dict[str, float]:
-        """Mean S_rank of the paper's scorers over some of the likes, the best first."""
+        """Mean S_rank of the paper's scorers over some of the likes, best first."""
         names = (*LIKES, *PRODUCTS, "popularity", *BPR)
         means = {name: float(self.ranks[name][inside].mean()) for name in self.ranks if name in names}
         return dict(sorted(means.items(), key=lambda entry: -entry[1]))
 
     def strata(self, name: str, degree: NDArray[np.int64]) -> list[Stratum]:
-        """The strata of a scorer that hold enough; intervals are not used."""
+        """Strata of a scorer with enough likes; their intervals are not used."""
         return [row for row in strata(self.ranks[name], degree, resamples=1) if row.count >= ENOUGH]
 
 
@@ -124,7 +125,7 @@ def _spread(seen: _Seen) -> Finding:
     if len(rows) < 3:
         return f"{len(rows)} strata of users have {ENOUGH} held-out likes", None
     widths = [_width(row) for row in rows]
-    words = ", ".join(f"{_range(row)}: {width:.2f}" for row, width in zip(rows, widths))
+    words = ", ".join(f"{degree_range(row.low, row.high)}: {width:.2f}" for row, width in zip(rows, widths))
     return words, min(widths[0], widths[-1]) > min(widths) + MATTERS
 
 
@@ -133,7 +134,8 @@ def _tighter(seen: _Seen) -> Finding:
     if not like:
         return f"no stratum of users has {ENOUGH} held-out likes", None
     widths = _width(like[0]), _width(product[0])
-    words = f"users of degree {_range(like[0])}: {widths[0]:.2f} for like, {widths[1]:.2f} for popularity x like"
+    degrees = degree_range(like[0].low, like[0].high)
+    words = f"users of degree {degrees}: {widths[0]:.2f} for like, {widths[1]:.2f} for popularity x like"
     return words, widths[1] < widths[0]
 
 
@@ -150,46 +152,46 @@ def _taus(seen: _Seen) -> Finding:
     return "; ".join(words), all(near)
 
 
-STATEMENTS = (  # the paper's words, what checks them, and what to know about the check
+STATEMENTS = (  # (statement of the paper, its check, how it is checked and why it may fail)
     (
         "The classification error of held-out likes settles at 16-19 % as users view between ten and twenty items.",
         _settled_error,
-        "Checked within a point for users of 20 to 79 items. The error depends on how well taste tells a user's likes "
-        "from other popular items, which is a property of the catalogue.",
+        "Checked within a point for users of 20 to 79 items. The error depends on the catalogue: on how well taste "
+        "separates a user's likes from other popular items.",
     ),
     (
         "For users of one item p(like) is centred around 50 %, slightly skewed to being less certain.",
         _one_item,
-        "Checked by the median, which is to lie between 0.35 and 0.65. One like moves a user's vector little from its "
-        "prior, so p(like) stays near that of the item's bias.",
+        "Checked by the median, which should lie between 0.35 and 0.65. One like moves a user's vector little from its "
+        "prior, so p(like) stays near the value that the item's bias gives.",
     ),
     (
         f"In the tail (here: items of degree under {TAIL}) like is strongest, with BPR-popularity just behind.",
         _tail,
-        "The paper's settings against the peers that it had, which are tuned on validation here. r = 1 takes most "
-        "popularity out.",
+        "The paper's settings against the paper's peers, which are tuned on validation here. r = 1 removes most "
+        "popularity.",
     ),
     (
         "In the head popularity x like and BPR-uniform are strongest (compared with like and BPR-popularity).",
         _head,
-        "Checked on the quarter of held-out likes of the most popular items. Where degrees differ little, popularity "
-        "has little to give, and the two kinds come close.",
+        "Checked on the quarter of held-out likes with the most popular items. If degrees differ little, popularity "
+        "helps little, and both kinds are close.",
     ),
     (
         "Over all held-out likes BPR-uniform is best, as it optimises this rank itself.",
         _overall,
-        "The paper's scorers alone: ours with the knob of validation is in the first table.",
+        "The paper's scorers alone; ours, with the knob chosen on validation, is in the first table.",
     ),
     (
         "The median rank is much higher than the mean: ranks are heavy-tailed.",
         _medians,
-        "A few held-out likes that nobody could guess pull the mean down.",
+        "A few held-out likes that no scorer could guess lower the mean.",
     ),
     (
         "The spread of ranks (like, r = 1/2) falls as users view a few items, and grows again for heavy users.",
         _spread,
-        "The width from the 5th to the 95th percentile, by the user's degree. It can only fall where there are users "
-        "of a few items.",
+        "The width from the 5th to the 95th percentile, by the user's degree. It can only fall if there are users of "
+        "a few items.",
     ),
     (
         "With popularity in the ranking the spread is tighter for heavy users.",
@@ -200,17 +202,13 @@ STATEMENTS = (  # the paper's words, what checks them, and what to know about th
         "E[tau] is 2.0 for users, 3.5 for items and 0.4 for item biases (prior spread of u'v: 1.69), K = 20.",
         _taus,
         "Only the product of the users' and the items' precisions is identified, so the spread in brackets is checked, "
-        "within a quarter. With few likes a vertex the posterior is drawn to zero (over-shrinkage).",
+        "within a quarter. With few likes per vertex the posterior shrinks to zero (over-shrinkage).",
     ),
 )
 
 
 def _width(row: Stratum) -> float:
     return row.percentiles["95"] - row.percentiles["5"]
-
-
-def _range(row: Stratum) -> str:
-    return f"{row.low}" if row.low == row.high else f"{row.low}-{row.high}"
 
 
 def _percent(chosen: NDArray[np.bool_]) -> str:

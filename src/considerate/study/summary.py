@@ -1,4 +1,4 @@
-"""From what was measured on every split to the tables of the results: pooled over splits, users resampled whole."""
+"""Tables of the results, from the measurements on all splits; intervals resample whole users."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ HALVES = 0x4A1F
 
 @dataclass(frozen=True)
 class Contender:
-    """One scorer in the comparison."""
+    """A scorer in the comparison."""
 
     name: str
     settings: str  # in words
@@ -55,7 +55,7 @@ class Contender:
         return np.concatenate([split.ranks.scores for split in self.splits])
 
     def user_metrics(self) -> dict[str, Floats]:
-        """Every metric of lists, one value for each tested user of each split."""
+        """All metrics of lists, with one value per tested user and split."""
         parts = [
             user_metrics(split.ranks, (K,)) | {f"mean popularity@{K}": split.popularity, f"novelty@{K}": split.novelty}
             for split in self.splits
@@ -67,7 +67,7 @@ class Contender:
 
 
 class Summary:
-    """Statistics over the held-out likes of all splits: of each like the user, and the degrees in training."""
+    """Statistics over the held-out likes of all splits, with their users and degrees in training."""
 
     def __init__(self, splits: Sequence[HeldOut], seed: int = 0, resamples: int = 1) -> None:
         self.users = np.concatenate([held.users for held in splits])
@@ -106,15 +106,15 @@ class Summary:
     def compare(
         self, contenders: Sequence[Contender], ours: str, first_places: str, for_tail: str
     ) -> list[ScorerResult]:
-        """Every contender's metrics with intervals, and what `ours` is better by: by all of them with the weights of
-        mean rank, and with other weights by what these were chosen for.
+        """Compute every contender's metrics with intervals, and the differences of ours minus the contender.
 
-        Users are resampled with all their splits; the same resamples serve all, so that differences are paired.
+        `ours` is compared by all metrics, and with other weights by the metrics that these were chosen for. Users are
+        resampled with all their splits. All contenders get the same resamples, so differences are paired.
         """
         tables = {contender.name: contender.user_metrics() for contender in contenders}
         tails = {contender.name: {TAIL_RANK: contender.ranks[self.tail]} for contender in contenders}
         people = np.concatenate([split.ranks.people for split in contenders[0].splits])
-        means: dict[tuple[str, str, str], float] = {}  # (contender, whose advantage or "" for its own value, metric)
+        means: dict[tuple[str, str, str], float] = {}  # (contender, version of ours minus it or "", metric)
         bounds: dict[tuple[str, str, str], Interval] = {}
         for values, groups in ((tables, people), (tails, self.users[self.tail])):
             if not len(groups):
@@ -151,7 +151,7 @@ class Summary:
         return results
 
     def differences(self, ours: Contender, peer: Contender) -> DifferenceByDegree:
-        """S_rank of ours less the peer's by the item's degree; the last row is all of the tail."""
+        """S_rank of ours minus the peer's by the item's degree; the last row is all of the tail."""
         values, degree = ours.ranks - peer.ranks, self.item_degree
         starts = np.array([0, *log_bins(max(int(degree.max()), 10))[3:]])  # 0-9, 10-31, 32-99, ...
         rows = strata(values, degree, self.users, starts, **self.bootstrap)
@@ -165,7 +165,7 @@ class Summary:
 def considered_by_degree(
     names: Sequence[str], aucs: Floats, degree: NDArray[Any], **bootstrap: Any
 ) -> list[ConsideredByDegree]:
-    """The AUC of users, [scores, users], over all of them and by their degree."""
+    """Summarise the AUC of users [scores, users], over all users and by their degree."""
     results = []
     for name, values in zip(names, aucs):
         overall = float(values.mean()), interval(values, **bootstrap)
@@ -179,7 +179,7 @@ def _columns(rows: Sequence[Stratum]) -> list[list[Any]]:
 
 @dataclass(frozen=True)
 class Judgement:
-    """p(like) of pairs that are known to have been considered."""
+    """p(like) of pairs that are known to be considered."""
 
     users: NDArray[np.int64]
     p: Floats
@@ -187,7 +187,7 @@ class Judgement:
 
     @classmethod
     def of(cls, liked: Sequence[tuple[Any, Any]], others: Sequence[tuple[Any, Any]]) -> Judgement:
-        """From (users, p) of likes and of pairs that were not liked."""
+        """Join (users, p) of liked pairs and of pairs that were not liked."""
         users, p = (np.concatenate(parts) for parts in zip(*liked, *others))
         return cls(users, p.astype(np.float64), np.arange(len(users)) < sum(len(users) for users, _ in liked))
 
@@ -195,7 +195,7 @@ class Judgement:
 def reliabilities(
     judgements: Mapping[str, Judgement], recalibrated: str, seed: int, notes: list[str]
 ) -> list[Reliability]:
-    """The reliability of each model, and of one of them recalibrated on other users."""
+    """Compute the reliability of each model, and of one model recalibrated on other users."""
     results = [_reliability(name, each.p, each.liked) for name, each in judgements.items()]
     judgement = judgements[recalibrated]
     try:
@@ -208,8 +208,7 @@ def reliabilities(
 
 
 def recalibrate_on_others(judgement: Judgement, seed: int) -> Floats:
-    """p(like) recalibrated: users fall into two halves by the seed, and each half is corrected by a line fitted to the
-    other. DataError where a half will not do."""
+    """Recalibrate p(like) of each half of the users, drawn by the seed, by a line fitted to the other half."""
     people = np.unique(judgement.users)
     random = np.random.Generator(np.random.Philox(key=[seed, HALVES]))
     first = np.isin(judgement.users, random.permutation(people)[: len(people) // 2])

@@ -1,6 +1,6 @@
-"""Results to figures, each as SVG and PDF of one column, and as SVG of a page's width.
+"""Figures of a study, each as SVG and PDF of one column, and as SVG of a page's width.
 
-A figure is drawn only where the results have something to draw. matplotlib is imported when a figure is drawn.
+A figure without data is not drawn. matplotlib is imported when a figure is drawn.
 """
 
 from __future__ import annotations
@@ -36,11 +36,10 @@ DRAWN: dict[str, Draw] = {
 
 
 def draw_all(results: Results, folder: Path) -> dict[str, Path]:
-    """Write `<name>.svg`, `<name>.pdf` and `<name>-wide.svg` of every figure that has data; name -> SVG, in the order
-    of the page.
+    """Write `<name>.svg`, `<name>.pdf` and `<name>-wide.svg` of every figure with data.
 
-    Figures of an earlier study that have no data now are removed. The same results and matplotlib give the same bytes.
-    UsageError where matplotlib is not installed.
+    Return name -> SVG, in the order of the page. Remove figures of an earlier study that have no data now. The same
+    results and matplotlib give the same bytes. Raise UsageError without matplotlib.
     """
     folder.mkdir(parents=True, exist_ok=True)
     looks = Looks.of(results)
@@ -53,7 +52,7 @@ def draw_all(results: Results, folder: Path) -> dict[str, Path]:
         formats = ((COLUMN, ".svg", svg), (COLUMN, ".pdf", pdf), (PAGE, "-wide.svg", svg))
         for name, draw in DRAWN.items():
             figures = {sheet: draw(results, looks, sheet) for sheet in (COLUMN, PAGE)}
-            for drawn in filter(None, figures.values()):  # laid out once, for all files
+            for drawn in filter(None, figures.values()):  # the layout is the same in all files
                 drawn.draw_without_rendering()
                 drawn.set_layout_engine("none")
             for sheet, end, (canvas, method, date) in formats:

@@ -1,5 +1,5 @@
-"""Figures of the graphs and of the fit: degrees and their laws (fig. 1), a drawn H (fig. 3), what the knob does, the
-bound and E[tau] by sweep, quality against time."""
+"""Figures of the graphs and the fit: degrees and their laws (fig. 1), a drawn H (fig. 3), the knob, the bound and
+E[tau] by sweep, quality against time."""
 
 from __future__ import annotations
 
@@ -35,24 +35,24 @@ if TYPE_CHECKING:
 
 _SIDE_COLOURS = {"users": BLUE, "items": VERMILION}
 _GRAPH_WORDS = {"H drawn": "a drawn H"}
-_CELLS_PER_DECADE = 36  # items that fall on the same dot are drawn once: a catalogue of 10^5 stays a small file
+_CELLS_PER_DECADE = 36  # items on the same dot are drawn once, so a catalogue of 10^5 items gives a small file
 
 
 @drawn_from("degrees", "density")
 def draw_degrees(sides: list[Degrees], looks: Looks, sheet: Sheet) -> Figure | None:
-    """Degree distributions of users and items with the fitted laws (fig. 1)."""
+    """Draw the degree distributions of users and items with the fitted laws (fig. 1)."""
     return _degree_panels([side for side in sides if side.graph == "G"], sheet)
 
 
 @drawn_from("degrees", "density")
 def draw_hidden_degrees(sides: list[Degrees], looks: Looks, sheet: Sheet) -> Figure | None:
-    """Degrees of a drawn H, with the fitted laws, beside those of G."""
+    """Draw the degrees of a drawn H with the fitted laws, and the degrees of G."""
     drawn = {side.side for side in sides if side.graph != "G"}
     return _degree_panels([side for side in sides if side.side in drawn], sheet, law_of_g=False)
 
 
 def _degree_panels(sides: list[Degrees], sheet: Sheet, law_of_g: bool = True) -> Figure | None:
-    """A panel for the users and one for the items, with the degrees of one or more graphs."""
+    """Draw a panel for the users and one for the items, with the degrees of one or more graphs."""
     if not sides:
         return None
     names = list(dict.fromkeys(side.side for side in sides))
@@ -79,12 +79,12 @@ def _degree_panels(sides: list[Degrees], sheet: Sheet, law_of_g: bool = True) ->
 
 
 def _law(words: str) -> str:
-    """A law in words, with numbers of three digits and its power set as one: d^-1.4 becomes d with an exponent."""
+    """Format a law, with three-digit numbers and a raised exponent in place of d^-1.4."""
     return re.sub(r"d\^(-?[\d.]+)", r"$d^{\1}$", plain(rounded(words.replace("..", " to "))))
 
 
 def _few_decades(ax: Axes) -> None:
-    """Labels such as 0.5 and 20 rather than powers of ten, where the axis spans few of them."""
+    """Use labels such as 0.5 and 20 instead of powers of ten if the axis spans less than two decades."""
     low, high = ax.get_ylim()
     if high < 100 * low:
         plain_log_axis(ax.yaxis)
@@ -92,7 +92,7 @@ def _few_decades(ax: Axes) -> None:
 
 @drawn_from("balance", "degree")
 def draw_balance(balances: list[Balance], looks: Looks, sheet: Sheet) -> Figure:
-    """Positives to negatives per item against the item's degree (fig. 3)."""
+    """Draw positives to negatives per item against the item's degree (fig. 3)."""
     columns = min(4 if sheet.wide else 2, len(balances))
     figure = sheet.figure(0.5 + 1.35 * math.ceil(len(balances) / columns))
     panels = panel_grid(figure, balances, columns, ("item's degree", "positives / negatives"), sharey=True)
@@ -130,7 +130,7 @@ def _ratio_limits(balances: list[Balance]) -> tuple[float, float]:
 
 
 def _distinct(x: Floats, y: Floats) -> tuple[Floats, Floats]:
-    """One point for all that fall into the same small cell of a logarithmic plane."""
+    """Keep one point per small cell of a logarithmic plane."""
     cells = np.round(np.log10(np.stack([x, y])) * _CELLS_PER_DECADE)
     _, first = np.unique(cells, axis=1, return_index=True)
     first.sort()
@@ -149,7 +149,7 @@ _TAU_MARKERS = {"user": "o", "item": "s", "item_bias": "^", "user_bias": "v"}
 
 @drawn_from("knobs", "mean_rank")
 def draw_knobs(knobs: list[KnobCurve], looks: Looks, sheet: Sheet) -> Figure:
-    """Mean rank, tail rank, Recall@20, coverage and popularity of the lists against the popularity weight."""
+    """Draw mean rank, tail rank, Recall@20, coverage and popularity of the lists against the popularity weight."""
     from matplotlib.lines import Line2D
 
     labels = [f"{knob.name}: {knob.chosen:.2f} chosen" for knob in knobs]
@@ -182,7 +182,7 @@ def _knob_line(ax: Axes, knob: KnobCurve, values: Floats, look: Look, line: Any 
 
 @drawn_from("traces", "bound")
 def draw_traces(traces: list[Trace], looks: Looks, sheet: Sheet) -> Figure:
-    """The bound, the precisions, the spread of the logits and the rank on validation, by sweep."""
+    """Draw the bound, the precisions, the spread of the logits and the rank on validation, by sweep."""
     from matplotlib.ticker import MaxNLocator
 
     names = [trace.name for trace in traces]
@@ -220,7 +220,7 @@ def draw_traces(traces: list[Trace], looks: Looks, sheet: Sheet) -> Figure:
 
 
 def _paper_taus(ax: Axes, traces: list[Trace]) -> None:
-    """Which marker is which precision, and the paper's value, filled, at the right edge."""
+    """Add a legend of the markers, and the paper's values as filled markers at the right edge."""
     from matplotlib.lines import Line2D
 
     edge: Any = {"transform": ax.get_yaxis_transform(), "clip_on": False, "zorder": 5, "color": INK, "markersize": 4}
@@ -237,21 +237,21 @@ def _paper_taus(ax: Axes, traces: list[Trace]) -> None:
 
 
 def _below_best(trace: Trace) -> Floats:
-    """Per cent of the best bound: those of different settings are not on one scale."""
+    """Bound in per cent below its best; bounds of different settings have different scales."""
     bound = floats(trace.bound)
     best = float(np.nanmax(bound))
     return 100 * (bound - best) / max(abs(best), 1e-12)
 
 
 def _bound_limits(ax: Axes, traces: list[Trace]) -> None:
-    """The rise after the first sweeps, which may be far below: a start at random says little."""
+    """Show the rise after the first sweeps; the random start may lie far below."""
     low = min(float(np.nanmin(_below_best(trace)[min(2, len(trace.bound) // 4) :])) for trace in traces)
     ax.set_ylim(1.15 * min(low, -1e-3), -0.08 * min(low, -1e-3))
 
 
 @drawn_from("times", "mean_rank")
 def draw_times(times: list[TimeCurve], looks: Looks, sheet: Sheet) -> Figure:
-    """Mean S_rank and Recall@20 against seconds of fitting, for every scorer."""
+    """Draw mean S_rank and Recall@20 against seconds of fitting, for every scorer."""
     names = [time.name for time in times]
     figure = sheet.figure(3.5, 2.3, names)
     rank, recall = figure.subplots(*((1, 2) if sheet.wide else (2, 1)), sharex=True)
@@ -259,7 +259,7 @@ def draw_times(times: list[TimeCurve], looks: Looks, sheet: Sheet) -> Figure:
     for time in times:
         style, at_once = looks[time.name].drawn(), max(time.seconds) < 0.02 * first
         for ax, values in ((rank, time.mean_rank), (recall, time.recall)):
-            if at_once:  # popularity is counted, not fitted: a level to compare with
+            if at_once:  # popularity needs no fit: a level to compare with
                 ax.axhline(values[-1], **{**style, "marker": ""})
             else:
                 ax.plot(np.maximum(floats(time.seconds), 1e-3), values, **style)

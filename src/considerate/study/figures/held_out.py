@@ -1,5 +1,5 @@
-"""Figures over the held-out likes: S_rank by degree (fig. 6 and 7), paired differences, p(like) (fig. 4 and 5); and
-over judged pairs: whether p(like) is honest, and whether H is right."""
+"""Figures of the held-out likes: S_rank by degree (fig. 6 and 7), paired differences, p(like) (fig. 4 and 5); and two
+figures of judged pairs: whether p(like) is honest, and whether H is right."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _SIDES = ("user", "item")
 
 @drawn_from("ranks", "mean")
 def draw_mean_ranks(ranks: list[RankByDegree], looks: Looks, sheet: Sheet) -> Figure | None:
-    """Mean S_rank of held-out likes by the degree of their user and of their item (fig. 6)."""
+    """Draw the mean S_rank of held-out likes by the degree of their user and of their item (fig. 6)."""
     shown = [rank for rank in ranks if rank.score not in IN_THE_TABLE]
     by_side = {side: [rank for rank in shown if rank.by == side] for side in _SIDES}
     sides = [side for side in _SIDES if by_side[side]]
@@ -72,7 +72,7 @@ def draw_mean_ranks(ranks: list[RankByDegree], looks: Looks, sheet: Sheet) -> Fi
         count_strip(strip, first.low, first.high, first.count)
         strip.sharex(ax)
         bottom, top = ax.get_ylim()
-        if bottom < 0.56:  # the line of random guessing, where it is near what is shown
+        if bottom < 0.56:  # draw the line of random guessing if it is near the values
             ax.axhline(0.5, color=SOFT, linewidth=0.8, linestyle=(0, (3, 2)), zorder=1)
         ax.set_ylim(bottom, min(top, 1.005))
         ax.set_ylabel("mean rank")
@@ -84,7 +84,7 @@ def draw_mean_ranks(ranks: list[RankByDegree], looks: Looks, sheet: Sheet) -> Fi
 
 @drawn_from("ranks", "percentiles")
 def draw_percentiles(ranks: list[RankByDegree], looks: Looks, sheet: Sheet) -> Figure | None:
-    """Percentile bands of S_rank for like, popularity x like and the knob (fig. 7)."""
+    """Draw percentile bands of S_rank for like, popularity x like and the knob (fig. 7)."""
     scores = _banded(ranks)
     if not scores:
         return None
@@ -119,7 +119,7 @@ def draw_percentiles(ranks: list[RankByDegree], looks: Looks, sheet: Sheet) -> F
 
 
 def _banded(ranks: list[RankByDegree]) -> dict[tuple[str, str], RankByDegree]:
-    """The paper's two scores, at r = 1/2 if there is a choice, and the knob: (score, side) -> ranks."""
+    """Return (score, side) -> ranks for the paper's two scores, at r = 1/2 if present, and for the knob."""
     banded: dict[tuple[str, str], RankByDegree] = {}
     for pattern in (r"^like", r"^popularity [x×*] like", r"knob|considerate|\bours?\b|^default"):
         names = [rank.score for rank in ranks if re.search(pattern, rank.score.lower())]
@@ -142,7 +142,7 @@ def _percentile_panel(ax: Axes, rank: RankByDegree, looks: Looks) -> None:
 
 
 def draw_differences(results: Results, looks: Looks, sheet: Sheet = COLUMN) -> Figure | None:
-    """Ours minus each peer, paired by user; right of the line, ours is better."""
+    """Draw ours minus each peer, paired by user; right of the line, ours is better."""
     others = results.peers
     peers = {
         metric: [peer for peer in others if math.isfinite(peer.difference.get(metric, math.nan))] for metric in METRICS
@@ -188,7 +188,7 @@ def _forest(ax: Axes, metric: str, peers: list[ScorerResult], looks: Looks) -> N
 
 @drawn_from("differences", "difference")
 def draw_differences_by_degree(differences: list[DifferenceByDegree], looks: Looks, sheet: Sheet) -> Figure:
-    """Mean S_rank of ours minus each peer's, by the item's degree, with the weights chosen for all and for the tail."""
+    """Draw mean S_rank of ours minus each peer's, by the item's degree, for both choices of weights."""
     versions = list(dict.fromkeys(each.ours for each in differences))
     peers = list(dict.fromkeys(each.peer for each in differences))
     figure = sheet.figure(0.15 + 1.75 * len(versions), 2.6, list(map(plain_name, peers)))
@@ -215,10 +215,8 @@ def draw_differences_by_degree(differences: list[DifferenceByDegree], looks: Loo
 
 
 def _difference_line(ax: Axes, each: DifferenceByDegree, looks: Looks, shift: float) -> None:
-    """The strata; those inside another one, such as all of the tail, are left to the table."""
-    pairs = list(zip(each.low, each.high))
-    own = [at for at, (low, high) in enumerate(pairs) if at == 0 or low > max(end for _, end in pairs[:at])]
-    look = looks[each.peer]
+    """Draw the strata, without those that lie inside another one."""
+    own, look = each.separate_bins(), looks[each.peer]
     x = bin_centre([each.low[at] for at in own], [each.high[at] for at in own]) * shift
     count = [each.count[at] for at in own]
     low, high = (enough([each.interval[at][end] for at in own], count) for end in (0, 1))
@@ -231,7 +229,7 @@ PAPER_ERROR = (16.0, 19.0)  # per cent, from ten to twenty items on
 
 @drawn_from("errors", "error")
 def draw_errors(errors: list[ErrorByDegree], looks: Looks, sheet: Sheet) -> Figure:
-    """Classification error on held-out likes by the user's degree (fig. 4)."""
+    """Draw the classification error on held-out likes by the user's degree (fig. 4)."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
@@ -254,7 +252,7 @@ def draw_errors(errors: list[ErrorByDegree], looks: Looks, sheet: Sheet) -> Figu
 
 @drawn_from("histograms", "share")
 def draw_histograms(models: list[LikeHistogram], looks: Looks, sheet: Sheet) -> Figure:
-    """Histograms of p(like) of held-out likes, a row per user degree (fig. 5)."""
+    """Draw histograms of p(like) of held-out likes, a row per user degree (fig. 5)."""
     columns = min(3, len(models))
     figure = sheet.figure(0.6 + 2.2 * math.ceil(len(models) / columns))
     panels = panel_grid(figure, models, columns, ("p(like)", "user's degree"))
@@ -296,7 +294,7 @@ def _heat(ax: Axes, model: LikeHistogram, share: Floats, top: float) -> QuadMesh
 
 @drawn_from("reliability", "observed")
 def draw_reliability(tables: list[Reliability], looks: Looks, sheet: Sheet) -> Figure:
-    """p(like) against the share that did like, where both are known; how many pairs each bin holds, beside it."""
+    """Draw p(like) against the share of likes among judged pairs, and the number of pairs in each bin."""
     labels = [f"{table.name}: error {table.calibration_error:.3f}" for table in tables]
     figure = sheet.figure(3.4, 2.9, labels)
     if sheet.wide:
@@ -324,7 +322,7 @@ def draw_reliability(tables: list[Reliability], looks: Looks, sheet: Sheet) -> F
 
 @drawn_from("considered", "mean")
 def draw_considered(scores: list[ConsideredByDegree], looks: Looks, sheet: Sheet) -> Figure:
-    """AUC of pairs considered and not liked against pairs never rated, by the user's degree."""
+    """Draw the AUC of pairs considered and not liked against pairs never rated, by the user's degree."""
     from matplotlib.lines import Line2D
 
     labels = [f"{plain_name(score.name)}: {score.auc:.3f}" for score in scores]

@@ -1,8 +1,8 @@
-"""How the figures look: two widths, one colour per score in all of them, and the axes' habits.
+"""Style of the figures: two widths, one look per score in all of them, and the axes.
 
-Colours are Okabe and Ito's, which people of all colour visions tell apart; lines and markers differ too, so
-that a grey print can be read. Each colour has a partner for a dark page. Text is drawn as outlines in SVG and embedded
-in PDF, in a font that matplotlib brings: a figure looks the same everywhere, and the same results give the same bytes.
+The colours are Okabe and Ito's, for all kinds of colour vision. Lines and markers differ too, for grey prints. Each
+colour has a partner for a dark page. Text is drawn as outlines in SVG and embedded in PDF, in a font of matplotlib, so
+a figure looks the same everywhere, and the same results give the same bytes.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 
-FEW = 10  # a bin of fewer likes is left to the tables: its mean says nothing, and its interval hides the others
-IN_THE_TABLE = {"considerate, default"}  # one line fewer: it is close to ours, and the page's table has it
+FEW = 10  # bins of fewer likes are only in the tables: their wide intervals would hide the others
+IN_THE_TABLE = {"considerate, default"}  # not drawn: it is close to ours, and in the page's table
 INK, SOFT, PALE = "#222222", "#767676", "#d9d9d9"
 BLUE, VERMILION, ORANGE, GREEN, PURPLE, SKY = "#0072B2", "#D55E00", "#E69F00", "#009E73", "#CC79A7", "#56B4E9"
-OTHERS = ("#882255", "#999933", "#332288", "#AA4466", "#117733", "#661100")  # Paul Tol's, for scorers that join
+OTHERS = ("#882255", "#999933", "#332288", "#AA4466", "#117733", "#661100")  # Paul Tol's, for other scorers
 _DARK_OTHERS = ("#d4679c", "#c9c960", "#9d8df0", "#e07f9c", "#5dbb7a", "#d08a70")
 DARK = {  # each colour of a figure -> the same on a dark page
     "#ffffff": "#1d2125",
@@ -56,7 +56,7 @@ DARK = {  # each colour of a figure -> the same on a dark page
 
 @contextmanager
 def paper_style() -> Iterator[None]:
-    """Draw and save inside this block; the user's own matplotlib settings neither count nor change."""
+    """Block in which figures are drawn and saved; the user's matplotlib settings do not count and do not change."""
     try:
         import matplotlib
     except ImportError as error:
@@ -69,13 +69,13 @@ def paper_style() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Sheet:
-    """What a figure is drawn on: one column of a paper, or a page's width, where panels stand side by side."""
+    """Paper of a figure: one column, or a page's width with panels side by side."""
 
     width: float  # inches
     wide: bool
 
     def figure(self, column: float, wide: float | None = None, labels: Sequence[str] = ()) -> Figure:
-        """A new figure of either height (the same if one is given), and above it room for a legend of these labels."""
+        """Make a figure with room for a legend of these labels above; `wide` is the height on a wide sheet."""
         from matplotlib.figure import Figure
 
         rows = -(-len(labels) // self.legend_columns(labels)) if labels else 0
@@ -86,7 +86,7 @@ class Sheet:
         return max(1, min(len(labels), int(self.width / (0.42 + 0.053 * max(map(len, labels))))))
 
 
-COLUMN = Sheet(3.4, False)  # a phone's width too, at a legible scale
+COLUMN = Sheet(3.4, False)  # also legible on a phone
 PAGE = Sheet(7.2, True)
 
 
@@ -95,7 +95,7 @@ PAGE = Sheet(7.2, True)
 
 @dataclass(frozen=True)
 class Look:
-    """How a score or a model is drawn, wherever it appears."""
+    """Colour, line and marker of a score or a model in all figures."""
 
     colour: str
     line: Any = "-"
@@ -141,9 +141,9 @@ _OTHER_MARKERS = "<>phd*"
 
 
 class Looks:
-    """The look of every name in a study.
+    """Looks of all names in a study.
 
-    Names of one family share its colour, and differ by line and marker: `like, r = 1` is solid and filled,
+    Names of one family have the same colour, and other lines and markers: `like, r = 1` is solid and filled,
     `like, r = 1/2` dashed and hollow, both blue.
     """
 
@@ -180,7 +180,7 @@ class Looks:
 
 
 def drawn_from(field: str, values: str) -> Callable[[Callable[..., Figure | None]], Draw]:
-    """A figure of the rows in a field of the results that have a finite value; none where there is no such row."""
+    """Decorate a function that draws rows: pass it those rows of a field of the results that have finite values."""
 
     def decorate(draw: Callable[..., Figure | None]) -> Draw:
         def of_results(results: Results, looks: Looks, sheet: Sheet = COLUMN) -> Figure | None:
@@ -193,7 +193,7 @@ def drawn_from(field: str, values: str) -> Callable[[Callable[..., Figure | None
 
 
 def panel_grid(figure: Figure, models: Sequence[Any], columns: int, labels: Sequence[str], **shared: Any) -> list[Axes]:
-    """A panel for each model, row by row, labelled (x, y) at the outer ones only."""
+    """Make a panel for each model, row by row, with (x, y) labels at the outer panels only."""
     panels = figure.subplots(-(-len(models) // columns), columns, squeeze=False, sharex=True, **shared)
     for place, ax in enumerate(panels.flat):
         ax.set_visible(place < len(models))
@@ -206,12 +206,12 @@ def panel_grid(figure: Figure, models: Sequence[Any], columns: int, labels: Sequ
 
 
 def plain(text: str) -> str:
-    """Text from the data, which matplotlib is not to read as mathematics."""
+    """Escape text from the data, so that matplotlib does not read it as mathematics."""
     return text.replace("$", r"\$")
 
 
 def label(name: str) -> str:
-    """What a score or a model is called in a figure."""
+    """Name of a score or a model in a figure."""
     return plain(plain_name(name))
 
 
@@ -220,7 +220,7 @@ def floats(values: Sequence[float]) -> Floats:
 
 
 def enough(values: Sequence[float], count: Sequence[int]) -> Floats:
-    """Values with gaps where a bin holds too few to be worth a point; all of them where every bin is so small."""
+    """Replace values of small bins by NaN, unless all bins are small."""
     kept, few = floats(values).copy(), np.asarray(count) < FEW
     if not few.all():
         kept[few] = np.nan
@@ -228,18 +228,18 @@ def enough(values: Sequence[float], count: Sequence[int]) -> Floats:
 
 
 def any_finite(values: Any) -> bool:
-    """Of a list, a list of lists, or the lists of a dictionary."""
+    """Return whether a list, a list of lists or a dictionary of lists has a finite value."""
     return bool(np.isfinite(np.array(list(values.values()) if isinstance(values, dict) else values, np.float64)).any())
 
 
 def bin_centre(low: Sequence[int], high: Sequence[int]) -> Floats:
-    """The geometric middle of bins of degree; degree 0 stands at 1/2 of a logarithmic axis."""
+    """Geometric centre of bins of degree; degree 0 is at 1/2 of a logarithmic axis."""
     centre: Floats = np.sqrt(np.maximum(floats(low), 0.5) * np.maximum(floats(high), 0.5))
     return centre
 
 
 def degree_axis(ax: Axes, low: Sequence[int], label: str | None) -> None:
-    """A logarithmic axis of degrees that can show degree 0 too."""
+    """Make a logarithmic axis of degrees that can show degree 0."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter
 
     ax.set_xscale("log")
@@ -260,7 +260,7 @@ def degree_axis(ax: Axes, low: Sequence[int], label: str | None) -> None:
 
 
 def plain_log_axis(axis: Axis) -> None:
-    """A logarithmic axis with labels such as 0.4, 1 and 20, more of them where few decades are shown."""
+    """Label a logarithmic axis with numbers such as 0.4, 1 and 20; more of them for few decades."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     low, high = axis.get_view_interval()
@@ -276,7 +276,7 @@ def degree_text(value: float) -> str:
 
 
 def count_strip(ax: Axes, low: Sequence[int], high: Sequence[int], count: Sequence[int]) -> None:
-    """Bars of how many a bin holds, on a logarithmic scale: the estimates above a short bar are noisy."""
+    """Draw bars of the bins' counts on a logarithmic scale: estimates above a short bar are noisy."""
     from matplotlib.ticker import FuncFormatter, NullFormatter
 
     left = np.sqrt(np.maximum(floats(low) - 1, 0.5) * np.maximum(floats(low), 0.36))
@@ -295,7 +295,7 @@ def count_strip(ax: Axes, low: Sequence[int], high: Sequence[int], count: Sequen
 def shared_legend(
     figure: Figure, sheet: Sheet, looks: Looks, names: Sequence[str], more: Sequence[Artist] = ()
 ) -> None:
-    """One legend for all panels, above them."""
+    """Add one legend for all panels, above them."""
     from matplotlib.lines import Line2D
 
     unique = list(dict.fromkeys(names))
@@ -305,7 +305,7 @@ def shared_legend(
 
 
 def banded_line(ax: Axes, row: Any, values: Sequence[float], look: Look, alpha: float, scale: float = 1.0) -> None:
-    """Values by degree, their intervals as a band."""
+    """Draw values by degree, with their intervals as a band."""
     x = bin_centre(row.low, row.high)
     low, high = (scale * enough([pair[end] for pair in row.interval], row.count) for end in (0, 1))
     ax.fill_between(x, low, high, color=look.colour, alpha=alpha, linewidth=0, zorder=look.layer - 1)
