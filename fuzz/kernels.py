@@ -19,7 +19,7 @@ from considerate.inference.hidden.saturation import Saturation
 from considerate.inference.posterior import Side
 from considerate.kernels import compiled, reference
 from considerate.model.predict import ItemColumns, logit_moments
-from fuzz import passes
+from fuzz import closed, full, passes
 from fuzz.base import Check, Choices, Place, Target
 from fuzz.passes import LARGE, ROUNDING, TINY, near
 from tests.helpers import naive_draws, naive_ranking
@@ -312,12 +312,15 @@ def _check_lists(ids: Array, scores: Array, expected: Array, slack: Array, exclu
             assert best <= worst, (worst, best)
 
 
-KINDS = [passes.check, passes.check, _check_functions, _check_draws, _check_walk, _check_ranks, _check_scores]
+KINDS = [
+    *(passes.check, passes.check, _check_functions, _check_draws, _check_walk, _check_ranks, _check_scores),
+    *(closed.check, full.check),
+]
 
 
 def _seeds() -> list[bytes]:
     choice = random.Random(6)
-    return [bytes([kind]) + choice.randbytes(80) for kind in range(len(KINDS)) for _ in range(12)]
+    return [bytes([kind]) + choice.randbytes(80) for kind in range(len(KINDS)) for _ in range(10)]
 
 
 TARGET = Target("kernels", _seeds, _prepare)

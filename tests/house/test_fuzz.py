@@ -70,19 +70,18 @@ def _ranks(*arguments: Any) -> tuple[Any, Any, int]:
 
 
 @pytest.mark.parametrize(
-    ("module", "name", "fault"),
+    ("kind", "module", "name", "fault"),
     [
-        (reference, "logistic_curvature", _curvature),
-        (reference, "logit_moments", _moments),
-        (naive_draws, "draw_negatives", _draws),
-        (naive_ranking, "count_ranks", _ranks),
+        (0, reference, "logit_moments", _moments),
+        (2, reference, "logistic_curvature", _curvature),
+        (3, naive_draws, "draw_negatives", _draws),
+        (5, naive_ranking, "count_ranks", _ranks),
     ],
 )
-def test_a_fault_of_one_in_a_thousand_is_found(
-    module: Any, name: str, fault: Any, place: Place, monkeypatch: pytest.MonkeyPatch
+def test_a_small_fault_of_a_twin_is_found(
+    kind: int, module: Any, name: str, fault: Any, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A twin with a planted fault no longer agrees with the kernels."""
     monkeypatch.setattr(module, name, fault)
-    check = ALL["kernels"].prepare(place)
+    check, seeds = ALL["kernels"].prepare(place), [seed for seed in ALL["kernels"].seeds() if seed[0] == kind]
     with pytest.raises(AssertionError):
-        Counter(check(data) for data in reversed(ALL["kernels"].seeds()))
+        Counter(map(check, seeds))
