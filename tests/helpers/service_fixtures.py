@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -71,15 +72,26 @@ class Client(httpx.Client):
         return response.json()
 
 
+class Hasty:
+    """asyncio for uvicorn's server, which waits a tenth of a second here and there while it ends: ten times as fast."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(asyncio, name)
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds / 10)
+
+
 @contextmanager
 def running(model: Path | str, headers: dict[str, str] | None = None, **settings: Any) -> Iterator[Client]:
     """A service on a free port, until the block ends."""
-    import uvicorn
+    import uvicorn.server
 
     from considerate.service.app import create_app
     from considerate.service.protocol import SERVER_OPTIONS
     from considerate.service.settings import ServiceSettings
 
+    uvicorn.server.asyncio = Hasty()  # type: ignore[attr-defined]
     app = create_app(ServiceSettings(model=str(model), **{"poll": 0.02} | settings))
     server = uvicorn.Server(uvicorn.Config(app, port=0, **SERVER_OPTIONS))
     thread = threading.Thread(target=server.run, daemon=True)
