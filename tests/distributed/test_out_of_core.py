@@ -29,7 +29,7 @@ from considerate.errors import DataError, OutputError, UsageError
 from considerate.fitting.checkpoint import INDEX, Checkpoints
 from considerate.storage.filesystems import LOCK, SCRATCH
 from tests.helpers.divided_fits import SETTINGS, assert_same, made, several_parts, write_likes
-from tests.helpers.shell import run
+from tests.helpers.shell import PROGRAM, run
 
 kinds = pytest.mark.parametrize("kind", SETTINGS)
 
@@ -296,7 +296,7 @@ def test_the_program_is_stopped_and_goes_on(how: signal.Signals, times: int, lik
     out.mkdir()
     options = ["fit", likes, "-o", out / "model.safetensors", "--out-of-core", "--checkpoint", kept]
     options += ["--factors", 3, "--tolerance", 0, "--threads", 2, "--seed", 3, "--save-interrupted"]
-    started = [sys.executable, "-c", "from considerate.cli import main; main()", *options, "--sweeps", 100_000]
+    started = [*PROGRAM, *options, "--sweeps", 100_000]
     process = subprocess.Popen([str(one) for one in started], stderr=subprocess.PIPE, text=True)
     try:
         ends = time.monotonic() + 60

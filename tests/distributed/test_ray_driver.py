@@ -27,6 +27,7 @@ from tests.helpers.divided_fits import SETTINGS, assert_same, made, write_likes
 from tests.helpers.feature_fits import fitted, side_of
 from tests.helpers.likes import fit_steps
 from tests.helpers.ray_cluster import kill_worker, start_shared_ray
+from tests.helpers.shell import PROGRAM
 
 ray = pytest.importorskip("ray")
 
@@ -38,7 +39,7 @@ def likes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_cluster_that_is_not_there_is_one_sentence(likes: Path, tmp_path: Path) -> None:
     options = ("fit", str(likes), "-o", str(tmp_path / "model"), "--backend", "ray", "--address", "127.0.0.1:1")
-    command = [sys.executable, "-c", "from considerate.cli import main; main()", *options]
+    command = [*PROGRAM, *options]
     done = subprocess.run(command, capture_output=True, text=True, timeout=250, check=False)
     assert done.returncode == 1
     assert done.stderr.startswith("considerate: There is no Ray to join at 127.0.0.1:1: ")
@@ -169,7 +170,7 @@ class Program:
 
     def __init__(self, mark: str, *arguments: object) -> None:
         self.mark = mark
-        command = [sys.executable, "-c", "from considerate.cli import main; main()", "fit", *map(str, arguments)]
+        command = [*PROGRAM, "fit", *map(str, arguments)]
         ray_options = ["--backend", "ray", "--workers", "2", "--worker-threads", "1"]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
         self.process = subprocess.Popen(

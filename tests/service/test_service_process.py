@@ -24,8 +24,8 @@ from tests.helpers.service_fixtures import Process, fitted, running, started, wa
 def insist(service: Process, event: dict[str, Any]) -> int:
     """Send an event until it is acknowledged, with the same key."""
     while True:
-        with suppress(httpx.HTTPError):  # the worker was killed, or there is none yet
-            response = httpx.post(f"http://127.0.0.1:{service.port}/v1/events", json={"events": [event]}, timeout=10)
+        with suppress(httpx.HTTPError), service.client() as client:  # the worker was killed, or there is none yet
+            response = client.post("/v1/events", json={"events": [event]}, timeout=10)
             if response.status_code == 200:
                 return int(response.json()["events"][0]["sequence"])
 

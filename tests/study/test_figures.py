@@ -87,7 +87,7 @@ def test_svg_is_self_contained_and_pdf_embeds_its_fonts(drawn: dict[str, Path]) 
 
 @pytest.mark.slow
 def test_the_same_results_give_the_same_bytes(drawn: dict[str, Path], tmp_path: Path) -> None:
-    names = share(list(DRAWN), 4)
+    names = share(list(DRAWN), 2)
     code = "import sys, pathlib, considerate.study.figures as f\nfrom tests.helpers import study_results as s\n"
     code += f"f.DRAWN = {{name: f.DRAWN[name] for name in {names}}}\n"
     code += "f.draw_all(s.plausible_results(), pathlib.Path(sys.argv[1]))"
