@@ -325,24 +325,27 @@ def _explain(recommender: Recommender, rows: list[dict[str, Any]], likes: list[i
 
 
 def _show(title: str, rows: list[dict[str, Any]]) -> None:
-    """One user's recommendations as a table."""
+    """Print one user's recommendations as a table."""
+    from considerate.model.columns import COLUMNS
+
     if not rows:
         screen.show(screen.styled((title, "bold"), ": no item is left to recommend."))
         return
     explained = "because" in rows[0]
-    texts = "title, because of" if explained else "title"
-    columns = {">#": "{rank}", "item": "{item}", texts: "{texts}", ">p(like)": "{p_like:.2f}"}
-    columns |= {">90 % interval": "{low:.2f} – {high:.2f}", ">considered": "{considered}", ">score": "{score:.3f}"}
-    if "title" not in rows[0] and not explained:
-        del columns[texts]
+    columns = {}
+    for column in COLUMNS:
+        if column.heading and (column.name in rows[0] or (explained and column.name == "title")):
+            reasons = ", because of" if explained and column.name == "title" else ""
+            columns[(">" if column.is_number else "") + column.heading + reasons] = column.cell
     captions = ["nothing is known of this user: popular items"] if rows[0]["cold"] else []
     if explained:
         captions.append("+0.10: of the logit of p(like). 10%: of the chance to consider the item.")
-    screen.show_table(columns, map(_texts, rows), title, "\n".join(captions) or None)
+    texts = ({column.name: column.text(row.get(column.name)) for column in COLUMNS} | _title(row) for row in rows)
+    screen.show_table(columns, texts, title, "\n".join(captions) or None)
 
 
-def _texts(row: dict[str, Any]) -> dict[str, Any]:
-    """A row with what is not always there as texts: its title and its reasons, and p(considered)."""
+def _title(row: dict[str, Any]) -> dict[str, str]:
+    """The title of a row, with its reasons below if it is explained."""
     lines = [row["title"]] if row.get("title") else []
     lines += [f"{liked['logit']:+.2f} {liked['title']}" for liked in row.get("because", [])]
     lines += [f"{reason['logit']:+.2f} {reason['feature']}" for reason in row.get("because_of", [])]
@@ -351,5 +354,4 @@ def _texts(row: dict[str, Any]) -> dict[str, Any]:
     ]
     lines += [f"{liked['share']:.0%} {liked['title']}" for liked in row.get("considered_because", [])]
     lines += [f"{row['by_popularity']:.0%} popularity"] if "by_popularity" in row else []
-    chance = row["p_considered"]
-    return row | {"texts": "\n".join(lines), "considered": "" if chance is None else f"{chance:.2f}"}
+    return {"title": "\n".join(lines)}

@@ -226,14 +226,27 @@ def like_interval(
     covariates: Known = None,
     structure: StructuralVariance | None = None,
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """The 90 % interval of p(like). Without a `structure` it is the posterior's: that of the logit, recalibrated,
-    through the sigmoid. With one it is centred on the logit of p(like) and has the structural variance too."""
+    """The 90 % interval of p(like)."""
+    return liking_of(mean, variance, recalibration, covariates, structure)[1:]
+
+
+def liking_of(
+    mean: NDArray[Any],
+    variance: NDArray[Any],
+    recalibration: Recalibration,
+    covariates: Known,
+    structure: StructuralVariance | None,
+) -> Liking:
+    """p(like) with its interval.
+
+    Without a `structure` the interval is the posterior's: that of the logit, recalibrated, through the sigmoid. With
+    one it is centred on the logit of p(like) and has the structural variance too.
+    """
+    centre = recalibration.line(moderated_logit(mean, variance), covariates)
     if structure is None:
         width = INTERVAL * np.sqrt(variance)
-        ends = (recalibration.line(end, covariates) for end in (mean - width, mean + width))
+        low, high = (recalibration.line(end, covariates) for end in (mean - width, mean + width))
     else:
-        centre = recalibration.line(moderated_logit(mean, variance), covariates)
         width = INTERVAL * np.sqrt(recalibration.slope**2 * variance + structure.total)
-        ends = (end for end in (centre - width, centre + width))
-    low, high = (sigmoid(end) for end in ends)
-    return low, high
+        low, high = centre - width, centre + width
+    return Liking(sigmoid(centre), sigmoid(low), sigmoid(high))

@@ -29,8 +29,8 @@ from considerate.model.liking import (
     Recalibration,
     StructuralVariance,
     check_interval,
-    like_interval,
     like_probability,
+    liking_of,
 )
 from considerate.model.names import By, Names
 from considerate.model.predict import FoldIn, ItemColumns, Passing, logit_moments
@@ -199,10 +199,8 @@ class Model:
     ) -> Liking:
         """p(like) and its interval from moments of logits, of which the variance is as predictions have it."""
         check_interval(interval)
-        mean, variance = np.asarray(mean), np.asarray(variance)
         structure = None if interval == POSTERIOR else self.structure
-        low, high = like_interval(mean, variance, self.recalibration, covariates, structure)
-        return Liking(like_probability(mean, variance, self.recalibration, covariates), low, high)
+        return liking_of(np.asarray(mean), np.asarray(variance), self.recalibration, covariates, structure)
 
     def covariates_of(self, users: NDArray[np.int64], items: NDArray[np.int64]) -> Covariates | None:
         """Covariates of the recalibration for pairs of the model's users, in the shape of the pairs."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,12 +15,13 @@ from considerate.errors import UsageError
 from considerate.inference.posterior import Side
 from considerate.kernels import compiled
 from considerate.kernels.threads import LocalBackend, locked_cached_property
-from considerate.model.considered import logit_offset
+from considerate.model.considered import consideration_weights, logit_offset
 from considerate.model.covariates import pair_covariates
 from considerate.model.diversity import Diversity
 from considerate.model.liking import moderated_logit, sigmoid
 from considerate.model.model import Model
 from considerate.model.names import By, Lists, Ranked, check_count
+from considerate.model.pairs import Pairs, UserBatch
 from considerate.model.predict import STRIP, strips_of
 from considerate.model.ranking import RankingOptions, best, explore, finite, paper_score, tilt_term, utility
 
@@ -30,30 +30,6 @@ TILE = 6  # users that the kernel scores side by side
 WORTH_THREADS = 1 << 24  # scores of a block of users; fewer are made before a pool of threads has started
 MOST_CANDIDATES = 0.1  # of all items: with more of them, all are scored
 SPARE = 200  # items that are asked of an index beyond the list's length and the user's likes
-
-
-@dataclass(frozen=True)
-class UserBatch:
-    """Users to recommend to."""
-
-    side: Side
-    rows: NDArray[np.int64]  # [users] of the side
-    keys: NDArray[np.int64]  # [users] tell users apart in Thompson draws
-    liked: Adjacency | None = None  # row i is what user i liked, for the filter and for lift; None: nobody asks
-    warm: NDArray[np.bool_] | None = None  # [users] the others get popular items; None: all are warm
-    limits: Known | None = None  # row i is what is impossible for user i
-    folded: bool = False  # whether `liked` was given, and is known even if the model's file has no likes
-
-    def part(self, first: int, last: int) -> UserBatch:
-        cut = slice(first, last)
-        liked = None if self.liked is None else self.liked.between(first, min(last, len(self.rows)))
-        warm = None if self.warm is None else self.warm[cut]
-        limits = None if self.limits is None else self.limits.between(first, min(last, len(self.rows)))
-        return UserBatch(self.side, self.rows[cut], self.keys[cut], liked, warm, limits, self.folded)
-
-    def known_likes(self, model: Model) -> Adjacency | None:
-        """Likes of these users; None where the model's file has none and they were not given."""
-        return self.liked if model.users.knows_likes or self.folded else None
 
 
 class Ranker:
@@ -112,6 +88,12 @@ class Ranker:
         if self.lift != 0.0:
             self.model.lift_weight(self.options.lift, self.model.users.knows_likes)
 
+    def answer(self, users: UserBatch, threads: int | None = 1) -> Pairs:
+        """The best items of users, with the probabilities and all else that columns are computed from."""
+        ids, scores = self.rank(users, threads)
+        weights = consideration_weights(self.model, users.known_likes(self.model), ids, users.limits, threads)
+        return Pairs(self.model, users, ids, weights, scores, self.options.interval)
+
     def rank(self, users: UserBatch, threads: int | None = 1) -> Lists:
         """(ids, scores) of the best items, highest first; of a user who is not warm, the popular ones."""
         rank_block: Callable[[UserBatch], Lists] = self._best_by_logit
@@ -131,16 +113,16 @@ class Ranker:
             ids, scores = map(np.concatenate, zip(nobody, *lists))
         if users.warm is not None and not users.warm.all():
             cold = ~users.warm
-            if users.limits is None:
+            if self._limits(users) is None:
                 ids[cold], scores[cold] = self._popular(self._excluded_mask())
             else:
                 for user in np.flatnonzero(cold).tolist():
                     ids[user], scores[user] = self._popular(self._excluded_mask(users, user))
         return ids, scores
 
-    def limits_of(self, rows: NDArray[np.int64]) -> Known | None:
-        """What may not be recommended to the users of these rows of the model, whatever their scores."""
-        return None if self.options.allow_impossible else self.model.limits_of(rows)
+    def _limits(self, users: UserBatch) -> Known | None:
+        """Impossible pairs that are left out; None if there are none or they are allowed."""
+        return None if self.options.allow_impossible else users.limits
 
     def _popular(self, excluded: NDArray[np.bool_]) -> Lists:
         ids, scores = self._fill(self.model.log_popularity, excluded)
@@ -149,11 +131,12 @@ class Ranker:
     def _seen(self, users: UserBatch) -> Adjacency | None:
         """What is not recommended to each of these users: likes, unless asked for, and what is impossible."""
         liked = users.liked if self.options.filter_already_liked_items else None
-        if users.limits is None:
+        limits = self._limits(users)
+        if limits is None:
             return liked
         items, rows = self.model.item_count, []
         for user in range(len(users.rows)):
-            mask = users.limits.impossible_items(user, items)
+            mask = limits.impossible_items(user, items)
             if liked is not None:
                 mask[liked.row(user)] = True
             rows.append(np.flatnonzero(mask).astype(np.int32))
@@ -260,15 +243,14 @@ class Ranker:
     def _logits_of_p_like(self, user: UserBatch, mean: NDArray[Any], variance: NDArray[Any]) -> NDArray[Any]:
         """The logit of p(like), recalibrated, of one user against all items."""
         model, items = self.model, np.arange(self.model.item_count)
-        known = model.users.knows_likes or user.folded
-        covariates = pair_covariates(model, user.liked if known else None, user.keys, np.zeros_like(items), items)
+        covariates = pair_covariates(model, user.known_likes(model), user.keys, np.zeros_like(items), items)
         return model.recalibration.line(moderated_logit(mean, variance), covariates)
 
     def _offset_of(self, user: UserBatch) -> NDArray[np.float64]:
         """The offset of the user's logits; -log c where the likes are not known."""
         if user.liked is None:
             return np.array([self.model.plan.offset])
-        return logit_offset(self.model, user.liked, self.model.limits_of(user.keys))
+        return logit_offset(self.model, user.liked, user.limits)
 
     def _excluded_mask(self, users: UserBatch | None = None, row: int = 0) -> NDArray[np.bool_]:
         """[items] what nobody is recommended, or what one of these users is not."""
@@ -312,7 +294,9 @@ def recommend_lists(
                     stacklevel=3,
                 )
             liked = users.liked.take(local) if ranker.reads_likes else None
-    limits = None if model.limits is None else ranker.limits_of(ranker.users.rows(userid, unknown=True).reshape(-1))
+    limits = None
+    if model.limits is not None:
+        limits = model.limits_of(ranker.users.rows(userid, unknown=True).reshape(-1))
     batch = UserBatch(side, local, keys, liked, limits=limits, folded=user_items is not None)
     ids, scores = ranker.rank(batch, threads)
     if rows.ndim == 0:

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from considerate.data.result import TableResult
-from considerate.data.vocabulary import Id, id_array, integer_id, string_array
+from considerate.data.vocabulary import id_array, integer_id, string_array
 from considerate.errors import UnknownIdError, UsageError
 from considerate.model import serving
 from considerate.model.changes import folded_users
-from considerate.model.considered import consideration_weights, considered_probability
-from considerate.model.covariates import pair_covariates
+from considerate.model.columns import Recommendation as Recommendation  # its name of earlier releases
+from considerate.model.columns import columns_of, described
 from considerate.model.model import Model
-from considerate.model.names import By, Lists, id_list
-from considerate.model.predict import logit_moments, strangers
-from considerate.model.serving import Ranker, UserBatch
+from considerate.model.names import By, id_list
+from considerate.model.pairs import Pairs, UserBatch
+from considerate.model.predict import strangers
+from considerate.model.serving import Ranker
 from considerate.model.users import UserRows
 
 if TYPE_CHECKING:
@@ -29,27 +32,11 @@ SHOWN = 20  # rows that are printed
 MOST_ENTRIES = 2_000_000  # of lists made at once, unless one block of users has more
 
 
-class Recommendation(NamedTuple):
-    """One item for one user: a row of `Recommendations`."""
-
-    user: Id | None  # None: someone who was not in training, `recommend_for`
-    rank: int  # from 1
-    item: Id
-    title: str | None  # None: it has none, or the model has no titles
-    p_like: float  # p(like | considered)
-    low: float  # its 90 % interval
-    high: float
-    p_considered: float | None  # None: nothing says how much the user considers
-    score: float  # what the rank was made by
-    cold: bool  # whether the user was unknown and got popular items
-
-
 class Recommendations(TableResult):
     """Recommendations as a table, the best first for each user: `for row in table` gives a `Recommendation` each.
 
-    Columns: user and item (int64, or string where the ids are texts), rank (int32), title (string, where there are
-    any), p_like, low, high, p_considered and score (float32), cold (bool); see `Recommendation`. `table["item"]` is
-    Arrow's column. What else is asked of it, such as `filter` or `schema`, is the Arrow table's.
+    `table["item"]` is Arrow's column. All other methods, such as `filter`, are those of the Arrow table. The title is
+    missing if the model has no titles. Columns:
     """
 
     def __init__(self, table: pyarrow.Table) -> None:
@@ -89,7 +76,7 @@ class Recommendations(TableResult):
 
     def __iter__(self) -> Iterator[Recommendation]:
         for row in self._table.to_pylist():
-            yield Recommendation(**({"title": None} | row))
+            yield Recommendation(**{name: row.get(name) for name in Recommendation._fields})
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Recommendations | type(self._table)) and self.equals(other)
@@ -115,11 +102,11 @@ class Recommendations(TableResult):
             return getattr(self._table, name)
 
 
-class RecommendationTable:
-    """Columns: user, rank, item, title (where there are any), p_like, low, high, p_considered, score, cold.
+Recommendations.__doc__ = f"{inspect.cleandoc(Recommendations.__doc__ or '')}\n\n{described()}"
 
-    p_considered times sigma(mean logit) is p(g = 1) (eq. 4). It is null where nothing says how much a user considers:
-    of those without likes, and where the model was saved without the likes. A tilt of the draws is not in it.
+
+class RecommendationTable:
+    """The columns of a model's tables, and batches of them.
 
     The users are integers where the model's are, unless an id that is asked for is no integer: then all are texts.
     """
@@ -127,61 +114,41 @@ class RecommendationTable:
     def __init__(self, model: Model, users: Sequence[Any] = (), by: By = "id") -> None:
         import pyarrow as pa
 
-        self.model, self.items = model, model.item_names(by)
+        self.model, self.items, self.columns = model, model.item_names(by), columns_of(model)
         texts = any(integer_id(name) is None for name in users)
         self.user_type = pa.string() if texts or model.user_names(by).ids.kind == "string" else pa.int64()
         item_type = pa.string() if self.items.ids.kind == "string" else pa.int64()
-        titles = [] if model.titles is None else [("title", pa.string())]
-        numbers = [(name, pa.float32()) for name in ("p_like", "low", "high", "p_considered", "score")]
-        keys = [("user", self.user_type), ("rank", pa.int32()), ("item", item_type)]
-        self.schema = pa.schema([*keys, *titles, *numbers, ("cold", pa.bool_())])
+        ids = {"user": self.user_type, "item": item_type}
+        types = ((column.name, ids.get(column.name) or pa.type_for_alias(column.kind.name)) for column in self.columns)
+        self.schema = pa.schema(types)
 
-    def batch(self, names: Sequence[Any] | pyarrow.Array, columns: dict[str, Any]) -> pyarrow.RecordBatch:
-        """One batch: the users' names as they were given or as Arrow has them, and their `recommendation_columns`."""
+    def batch(self, pairs: Pairs) -> pyarrow.RecordBatch:
+        """One batch of pairs."""
         import pyarrow as pa
-        import pyarrow.compute as pc
 
-        model, user, items = self.model, columns["user"], columns["item"]
+        names = pairs.users.names
         if not isinstance(names, pa.Array):
             convert = str if self.user_type == pa.string() else integer_id
             names = pa.array([None if name is None else convert(name) for name in names], self.user_type)
-        columns = columns | {
-            "user": names.take(pa.array(user)),
-            "item": id_array(self.items.ids, items),
-            "p_considered": pa.array(columns["p_considered"], from_pandas=True),
+        arrays: dict[str, Any] = {
+            "user": names.take(pa.array(pairs.user)),
+            "item": id_array(self.items.ids, pairs.item),
         }
-        if model.titles is not None:
-            texts = string_array(model.titles).take(pa.array(items)).cast(pa.string())
-            columns["title"] = pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)
-        return pa.RecordBatch.from_pydict(columns, schema=self.schema)
+        if self.model.titles is not None:
+            arrays["title"] = self._titles(pairs)
+        for column in self.columns:
+            if column.values is not None:
+                values = column.array(pairs)
+                arrays[column.name] = pa.array(values, from_pandas=True) if column.nullable else values
+        return pa.RecordBatch.from_pydict(arrays, schema=self.schema)
 
+    def _titles(self, pairs: Pairs) -> pyarrow.Array:
+        import pyarrow as pa
+        import pyarrow.compute as pc
 
-def recommendation_columns(
-    ranker: Ranker, users: UserBatch, lists: Lists, weights: NDArray[np.float64]
-) -> dict[str, Any]:
-    """Columns of the lists of `Ranker.rank`, an array each, one user after the other: `user` is a place in the batch,
-    `item` a row number. `weights` are the `consideration_weights` of the lists; p_considered is NaN where they are."""
-    model, (ids, scores) = ranker.model, lists
-    filled = ids >= 0
-    items = ids[filled]
-    user = np.repeat(np.arange(len(users.rows)), filled.sum(axis=1))
-    is_warm = np.ones(len(user), bool) if users.warm is None else users.warm[user]
-    mean, variance = logit_moments(users.side, model.items, users.rows[user], items)
-    if not is_warm.all():
-        nobody = np.zeros(len(items), np.int64)
-        cold = logit_moments(strangers(1, model.shared, model.plan.weight), model.items, nobody, items)
-        mean, variance = np.where(is_warm, mean, cold[0]), np.where(is_warm, variance, cold[1])
-    covariates = pair_covariates(model, users.known_likes(model), users.keys, user, items)
-    liking = model.liking(mean, model.variance_scale * variance, covariates, ranker.options.interval)
-    return {
-        "user": user,
-        "rank": np.broadcast_to(np.arange(1, ids.shape[1] + 1, dtype=np.int32), ids.shape)[filled],
-        "item": items,
-        **{name: values.astype(np.float32) for name, values in liking._asdict().items()},
-        "p_considered": considered_probability(weights, mean).astype(np.float32),
-        "score": scores[filled],
-        "cold": ~is_warm,
-    }
+        assert self.model.titles is not None
+        texts = string_array(self.model.titles).take(pa.array(pairs.item)).cast(pa.string())
+        return pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)
 
 
 def recommendation_batches(
@@ -196,17 +163,17 @@ def recommendation_batches(
         raise UsageError(f"batch is {batch!r}; it must be a whole number at least 1.")
     ranker.check_likes_known()
     all_rows = range(ranker.model.user_count) if rows is None else rows
-    return _batches(ranker, all_rows if users is None else id_list(users, "users"), batch, threads)
+    asked = all_rows if users is None else id_list(users, "users")
+    table = RecommendationTable(ranker.model, () if isinstance(asked, range) else asked, ranker.by)
+    return map(table.batch, map(partial(ranker.answer, threads=threads), _user_batches(ranker, asked, batch)))
 
 
-def _batches(
-    ranker: Ranker, users: range | list[Any], batch: int, threads: int | None
-) -> Iterator[pyarrow.RecordBatch]:
+def _user_batches(ranker: Ranker, users: range | list[Any], batch: int) -> Iterator[UserBatch]:
+    """Users by row numbers or by names, some at a time."""
     import pyarrow as pa
 
     model, options = ranker.model, ranker.options
     all_users = isinstance(users, range)
-    table = RecommendationTable(model, () if isinstance(users, range) else users, ranker.by)
     at_once = max(1, MOST_ENTRIES // max(1, ranker.count * serving.BLOCK)) * serving.BLOCK
     for start in range(0, max(1, len(users)), batch):
         part = users[start : start + batch]
@@ -228,14 +195,10 @@ def _batches(
             names = pa.array(rows) if ranker.users.are_rows else id_array(some.ids, local)
         # The kernels want a row, though nobody reads it.
         side = some.side if len(some) else strangers(1, model.shared, model.plan.weight)
-        limits = ranker.limits_of(rows)
-        all_of_batch = UserBatch(side, np.maximum(local, 0), rows, some.liked.take(local), warm, limits)
+        liked, limits = some.liked.take(local), model.limits_of(rows)
+        together = UserBatch(side, np.maximum(local, 0), rows, liked, warm, limits, names=names)
         for first in range(0, max(1, len(rows)), at_once):
-            last = min(first + at_once, len(rows))
-            batch_part = all_of_batch.part(first, last)
-            lists, impossible = ranker.rank(batch_part, threads), model.limits_of(batch_part.keys)
-            weights = consideration_weights(model, batch_part.known_likes(model), lists[0], impossible, threads)
-            yield table.batch(names[first:last], recommendation_columns(ranker, batch_part, lists, weights))
+            yield together.part(first, first + at_once)
 
 
 def _is_warm(model: Model, users: UserRows, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -260,8 +223,6 @@ def recommendations_for_likes(
     row = np.zeros(1, np.int64)
     shown = id_list(considered, "considered")
     folded = folded_users(model, liked, ranker.items.likes([shown]) if shown else None, user_features)
-    user = UserBatch(folded, row, row, liked, folded=True)
-    lists = ranker.rank(user)
-    columns = recommendation_columns(ranker, user, lists, consideration_weights(model, liked, lists[0]))
-    batch = RecommendationTable(model, by=ranker.by).batch([None], columns)
+    pairs = ranker.answer(UserBatch(folded, row, row, liked, folded=True, names=[None]))
+    batch = RecommendationTable(model, by=ranker.by).batch(pairs)
     return Recommendations(pa.Table.from_batches([batch]))

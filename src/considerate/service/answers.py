@@ -12,13 +12,12 @@ import numpy as np
 from msgspec import UNSET
 
 from considerate._version import __version__
-from considerate.data.graph import Adjacency
 from considerate.data.vocabulary import Id, integer_id
 from considerate.errors import UsageError
-from considerate.model.considered import consideration_weights, considered_probability
-from considerate.model.covariates import pair_covariates
+from considerate.model.considered import consideration_weights
 from considerate.model.explain import OneUser, explain_item, similar_items
 from considerate.model.find import matching_rows
+from considerate.model.pairs import Pairs
 from considerate.model.predict import logit_moments
 from considerate.model.serving import Ranker
 from considerate.model.tables import RecommendationTable
@@ -26,7 +25,7 @@ from considerate.service import schemas
 from considerate.service.events import EventStore
 from considerate.service.landscape import reachable
 from considerate.service.problems import Problem
-from considerate.service.scoring import ListAnswer, Person, Question, Scoring, check_explains
+from considerate.service.scoring import ListAnswer, Person, Question, Scoring, check_explains, user_batch
 from considerate.service.state import ServedModel
 from considerate.service.threads import Pause
 
@@ -96,15 +95,15 @@ def landscape(scoring: Scoring, request: schemas.LandscapeRequest) -> schemas.La
         raise UsageError("this model was fitted with a tilt, and its scores are no straight lines in the knobs.")
     may = np.ones(model.item_count, bool)
     may[person.liked] = False
-    limits = model.limits_of(np.array([person.key]))
-    if limits is not None:
-        may &= ~limits.impossible_items(0, model.item_count)
+    batch = user_batch([person], model)
+    if batch.limits is not None:
+        may &= ~batch.limits.impossible_items(0, model.item_count)
     rows = np.flatnonzero(may).astype(np.int32)
-    mean, variance = logit_moments(person.side, model.items, np.full(len(rows), person.row), rows)
+    mean, _ = logit_moments(person.side, model.items, np.full(len(rows), person.row), rows)
     popularity = model.log_popularity[rows]
     lift = None
-    if model.consideration is not None and len(person.liked):
-        lift = model.log_lift(user_likes(person))[0][rows]
+    if model.consideration is not None and batch.liked is not None and batch.liked.edges:
+        lift = model.log_lift(batch.liked)[0][rows]
     terms = [term.astype(np.float64) for term in (popularity, lift) if term is not None]
     reached = reachable(mean.astype(np.float64), terms, [request.popularity, request.lift][: len(terms)], request.n)
     complete = len(reached) <= request.points
@@ -114,16 +113,11 @@ def landscape(scoring: Scoring, request: schemas.LandscapeRequest) -> schemas.La
     rest = np.setdiff1d(np.arange(len(rows)), reached, assume_unique=True)
     sample = rest[np.linspace(0, len(rest) - 1, min(len(rest), request.points - len(reached))).astype(np.int64)]
     chosen = np.concatenate([reached, sample])
-    mean, scaled = mean[chosen], model.variance_scale * variance[chosen]
-    knows_likes, key = model.users.knows_likes or person.folded, np.array([person.key])
-    liked = user_likes(person) if knows_likes else None
-    covariates = pair_covariates(model, liked, key, np.zeros(len(chosen), np.int64), rows[chosen].astype(np.int64))
-    liking = model.liking(mean, scaled, covariates, request.interval)
-    weights = np.full(len(chosen), np.nan)
-    if len(person.liked) and knows_likes:
-        weights = consideration_weights(model, user_likes(person), rows[chosen][None, :], model.limits_of(key))
-    considered = considered_probability(weights, mean).astype(np.float32).tolist()
-    names = [served.named(row) for row in rows[chosen].tolist()]
+    ids = rows[chosen][None, :]
+    weights = consideration_weights(model, batch.known_likes(model), ids, batch.limits)
+    pairs = Pairs(model, batch, ids, weights, interval=request.interval)
+    names = [column.name for column in schemas.PAIR_COLUMNS]
+    columns = dict(zip(names, served.values(schemas.PAIR_COLUMNS, pairs)))
     return schemas.LandscapeAnswer(
         model=served.digest,
         user=request.user,
@@ -131,13 +125,10 @@ def landscape(scoring: Scoring, request: schemas.LandscapeRequest) -> schemas.La
         total=len(rows),
         reached=len(reached),
         complete=complete,
-        item=[name for name, _ in names],
-        title=[title for _, title in names],
-        logit=mean.tolist(),
+        logit=mean[chosen].tolist(),
         log_popularity=popularity[chosen].tolist(),
         log_lift=None if lift is None else lift[chosen].tolist(),
-        **{name: values.astype(np.float32).tolist() for name, values in liking._asdict().items()},
-        p_considered=[chance if chance == chance else None for chance in considered],
+        **columns,
         ignored=person.ignored if request.likes is not None else UNSET,
     )
 
@@ -147,10 +138,6 @@ def someone(scoring: Scoring, served: ServedModel, user: Id | None, likes: list[
     if (user is None) == (likes is None):
         raise Problem("invalid", "Give either `user`, an id, or `likes`, a list of items.")
     return scoring.person(served, user, likes)
-
-
-def user_likes(person: Person) -> Adjacency:
-    return Adjacency.of_rows([person.liked])
 
 
 def check_cost(request: schemas.BatchRequest) -> None:

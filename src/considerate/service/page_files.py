@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from functools import cache
 from importlib.resources import files
 from typing import NamedTuple
+
+from considerate.service.schemas import PAIR_COLUMNS
 
 TYPES = {
     "html": "text/html; charset=utf-8",
@@ -29,11 +32,20 @@ class PageFile(NamedTuple):
 
 @cache
 def page_files() -> dict[str, PageFile]:
-    """name -> file, of the folder page/."""
+    """Files of the folder page/ by name, and columns.js, the columns that the page shows of a pair."""
     found = {}
     for path in files(__package__).joinpath("page").iterdir():
         ending = path.name.rpartition(".")[2]
         if ending in TYPES:
-            content = path.read_bytes()
-            found[path.name] = PageFile(content, TYPES[ending], f'"{hashlib.sha256(content).hexdigest()[:24]}"')
+            found[path.name] = _page_file(path.read_bytes(), ending)
+    columns = [
+        {"name": one.name, "heading": one.heading, "cell": one.cell, "format": one.format.page, "help": one.help}
+        for one in PAIR_COLUMNS
+        if one.values
+    ]
+    found["columns.js"] = _page_file(f"export const COLUMNS = {json.dumps(columns)};\n".encode(), "js")
     return found
+
+
+def _page_file(content: bytes, ending: str) -> PageFile:
+    return PageFile(content, TYPES[ending], f'"{hashlib.sha256(content).hexdigest()[:24]}"')

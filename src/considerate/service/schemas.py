@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from considerate.data.column import ID, Column
+from considerate.model.columns import COLUMNS
 from considerate.model.ranking import RankingOptions
 from considerate.service.problems import ProblemDetails
 
@@ -121,18 +123,26 @@ class Why(msgspec.Struct):
     recalibrated_by: list[JudgedReason] | UnsetType = UNSET  # of a recalibrated model
 
 
-class RecommendedItem(msgspec.Struct):
-    """One item of a list."""
+ITEM_COLUMNS = tuple(column for column in COLUMNS if column.of != "user")
+PAIR_COLUMNS = tuple(column for column in COLUMNS if column.of == "pair")  # without a list
 
-    rank: int
-    item: Id
-    title: str | None
-    p_like: float  # p(like | considered)
-    low: float  # its 90 % interval
-    high: float
-    p_considered: float | None
-    score: float  # what the rank was made by
-    why: Why | UnsetType | None = UNSET  # where it was asked for
+
+def _type(column: Column) -> Any:
+    """Type of a column's values, with its help for the OpenAPI document."""
+    kind = Id if column.kind is ID else column.kind.python
+    return Annotated[kind | None if column.nullable else kind, Meta(description=column.help)]
+
+
+if TYPE_CHECKING:
+    RecommendedItem: TypeAlias = Any
+    LandscapeAnswer: TypeAlias = Any
+else:
+    RecommendedItem = msgspec.defstruct(
+        "RecommendedItem",
+        [*((column.name, _type(column)) for column in ITEM_COLUMNS), ("why", Why | UnsetType | None, UNSET)],
+        namespace={"__doc__": "One item of a list; `why` is there if it was asked for."},
+        module=__name__,
+    )
 
 
 class RecommendedList(msgspec.Struct):
@@ -252,12 +262,8 @@ class LandscapeRequest(Asked, kw_only=True):
     interval: Interval = "structural"
 
 
-class LandscapeAnswer(msgspec.Struct):
-    """Arrays, one entry an item; score = logit + popularity * log_popularity + lift * log_lift.
-
-    The first `reached` of them are all that any setting of the knobs can bring into the first n, and perhaps some more,
-    unless there are more than `points`; the others are a sample of the rest.
-    """
+class LandscapeHead(msgspec.Struct):
+    """The fields of `LandscapeAnswer` that are not columns."""
 
     model: str
     user: Id | None
@@ -270,11 +276,25 @@ class LandscapeAnswer(msgspec.Struct):
     logit: list[float]
     log_popularity: list[float]
     log_lift: list[float] | None  # None: this model has no lift
-    p_like: list[float]
-    low: list[float]
-    high: list[float]
-    p_considered: list[float | None]
-    ignored: list[Id] | UnsetType = UNSET
+
+
+if not TYPE_CHECKING:
+    LandscapeAnswer = msgspec.defstruct(
+        "LandscapeAnswer",
+        [
+            *((column.name, list[_type(column)]) for column in PAIR_COLUMNS if column.values),
+            ("ignored", list[Id] | UnsetType, UNSET),
+        ],
+        bases=(LandscapeHead,),
+        namespace={
+            "__doc__": """Arrays, one entry an item; score = logit + popularity * log_popularity + lift * log_lift.
+
+    The first `reached` of them are all that any setting of the knobs can bring into the first n, and perhaps some more,
+    unless there are more than `points`; the others are a sample of the rest.
+    """
+        },
+        module=__name__,
+    )
 
 
 # --- The model ---

@@ -21,17 +21,17 @@ from considerate.data.graph import Adjacency
 from considerate.data.vocabulary import Id
 from considerate.errors import UsageError
 from considerate.inference.posterior import Side
-from considerate.model.considered import consideration_weights
 from considerate.model.explain import OneUser, explain_item
+from considerate.model.model import Model
+from considerate.model.pairs import UserBatch
 from considerate.model.predict import strangers
 from considerate.model.ranking import RankingOptions
-from considerate.model.serving import BLOCK, Ranker, UserBatch
-from considerate.model.tables import recommendation_columns
+from considerate.model.serving import BLOCK, Ranker
 from considerate.model.users import UserRows
 from considerate.service.events import CONSIDERED, LIKE, UNLIKE, EventStore, EventsUnavailable
 from considerate.service.metrics import Metrics
 from considerate.service.problems import Problem, shortened
-from considerate.service.schemas import RecommendedItem, Why
+from considerate.service.schemas import ITEM_COLUMNS, RecommendedItem, Why
 from considerate.service.state import ModelHolder, ServedModel
 from considerate.service.threads import Ended, Pause
 
@@ -324,22 +324,9 @@ def ranked(served: ServedModel, ranker: Ranker, people: list[Person]) -> list[li
     knows_likes = model.users.knows_likes or people[0].folded
     if not knows_likes and ranker.options.lift:
         raise UsageError("lift needs the user's likes, and this model was saved without them; leave lift out.")
-    batch = user_batch(people, ranker)
-    lists, impossible = ranker.rank(batch), model.limits_of(batch.keys)
-    weights = consideration_weights(model, batch.known_likes(model), lists[0], impossible)
-    columns = recommendation_columns(ranker, batch, lists, weights)
-    ends = np.searchsorted(columns["user"], np.arange(len(people)), side="right").tolist()
-    rows, considered = columns["item"].tolist(), columns["p_considered"].tolist()
-    items = [
-        RecommendedItem(rank, *served.named(row), p_like, low, high, chance if chance == chance else None, score)
-        for rank, row, p_like, low, high, chance, score in zip(
-            columns["rank"].tolist(),
-            rows,
-            *(columns[name].tolist() for name in ("p_like", "low", "high")),
-            considered,
-            columns["score"].tolist(),
-        )
-    ]
+    pairs = ranker.answer(user_batch(people, model))
+    items = [RecommendedItem(*values) for values in zip(*served.values(ITEM_COLUMNS, pairs))]
+    ends = np.searchsorted(pairs.user, np.arange(len(people)), side="right").tolist()
     return [items[start:end] for start, end in zip([0, *ends[:-1]], ends)]
 
 
@@ -359,7 +346,7 @@ def check_explains(served: ServedModel, person: Person) -> None:
         raise UsageError("this model was saved without likes, and cannot explain by them.")
 
 
-def user_batch(people: list[Person], ranker: Ranker) -> UserBatch:
+def user_batch(people: list[Person], model: Model) -> UserBatch:
     """People as the kernel takes them. Those of the model are read where they are."""
     side, rows = people[0].side, np.array([person.row for person in people])
     if any(person.side is not side for person in people):
@@ -369,7 +356,7 @@ def user_batch(people: list[Person], ranker: Ranker) -> UserBatch:
     warm = np.array([person.warm for person in people])
     keys = np.array([person.key for person in people])
     liked = Adjacency.of_rows([person.liked for person in people])
-    return UserBatch(side, rows, keys, liked, None if warm.all() else warm, ranker.limits_of(keys), people[0].folded)
+    return UserBatch(side, rows, keys, liked, None if warm.all() else warm, model.limits_of(keys), people[0].folded)
 
 
 def _after(served: ServedModel, liked: set[int], events: list[EventOfUser]) -> Taste:

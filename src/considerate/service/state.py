@@ -11,16 +11,19 @@ import os
 import threading
 import time
 from collections import OrderedDict
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from considerate.data.column import Column
 from considerate.data.vocabulary import Id
 from considerate.errors import ModelFileError
 from considerate.model.file import open_model, shards_at
 from considerate.model.model import Model
+from considerate.model.pairs import Pairs, UserBatch
 from considerate.model.ranking import RankingOptions
-from considerate.model.serving import Ranker, UserBatch
+from considerate.model.serving import Ranker
 from considerate.model.shards import INDEX_NAME, ShardedUsers
 from considerate.service.metrics import Metrics
 from considerate.service.problems import Problem, shortened
@@ -93,6 +96,12 @@ class ServedModel:
     def named(self, row: int) -> tuple[Id, str | None]:
         """(id, title) of an item; None where it has no title."""
         return self._name(row) if self._names is None else self._names[row]
+
+    def values(self, columns: Sequence[Column], pairs: Pairs) -> list[list[Any]]:
+        """Values of each column for each pair, with the ids and titles as they are sent."""
+        names = [self.named(row) for row in pairs.item.tolist()]
+        named: dict[str, list[Any]] = {"item": [item for item, _ in names], "title": [title for _, title in names]}
+        return [column.to_list(pairs) if column.values else named[column.name] for column in columns]
 
     def _name(self, row: int) -> tuple[Id, str | None]:
         titles = self.model.titles

@@ -1,6 +1,7 @@
 // The page: likes and knobs in, recommendations and their reasons out.
 import * as api from "./api.js";
 import * as code from "./code.js";
+import { COLUMNS } from "./columns.js";
 import { byId, make, number } from "./dom.js";
 import * as honest from "./honest.js";
 import * as list from "./list.js";
@@ -55,17 +56,11 @@ async function ask() {
 }
 
 function unpacked(answer) {
-  const found = answer.item.map(String).map((item, at) => ({
-    item,
-    title: answer.title[at] ?? item,
-    logit: answer.logit[at],
-    log_popularity: answer.log_popularity[at],
-    lift: answer.log_lift?.[at] ?? 0,
-    p_like: answer.p_like[at],
-    low: answer.low[at],
-    high: answer.high[at],
-    p_considered: answer.p_considered[at], // null: nothing says how much is considered
-  }));
+  const found = answer.item.map(String).map((item, at) => {
+    const point = { item, title: answer.title[at] ?? item, logit: answer.logit[at], log_popularity: answer.log_popularity[at], lift: answer.log_lift?.[at] ?? 0 };
+    for (const { name } of COLUMNS) point[name] = answer[name][at]; // null: unknown
+    return point;
+  });
   for (const item of found) titles.set(item.item, item.title);
   const left = answer.total - found.length;
   found.note = left > 0 ? `${left} more are not drawn: ${answer.complete ? "no setting of the knobs brings them up." : "a sample is."}` : "";

@@ -5,6 +5,7 @@
 //
 // Or x is the logit of p(considered), and y the logit of liking alone. Equal score is no line there: p(considered) has
 // popularity and lift in it with weights of its own.
+import { COLUMNS } from "./columns.js";
 import { byId, draw, logit, make, number, percent } from "./dom.js";
 
 const ROOM = { left: 40, right: 12, top: 10, bottom: 36 };
@@ -130,15 +131,19 @@ function chosen(picked, view, scale, pointed) {
   });
 }
 
+const FORMATS = { plain: String, decimals: (value) => number(value, 3), percent };
+
 function table(picked) {
-  const head = ["item", "p(like)", "90 % interval", "p(considered)", "log popularity", "lift", "score"];
+  const formats = Object.fromEntries(COLUMNS.map(({ name, format }) => [name, FORMATS[format]]));
+  const text = (item, name) => (item[name] === null ? "?" : formats[name](item[name]));
+  const shown = COLUMNS.filter(({ heading }) => heading);
+  const head = [{ heading: "item" }, ...shown, { heading: "log popularity" }, { heading: "lift" }, { heading: "score" }];
   const cells = (item) => [
-    item.title, percent(item.p_like), `${percent(item.low)} \u2013 ${percent(item.high)}`, item.p_considered === null ? "?" : percent(item.p_considered),
+    item.title, ...shown.map(({ cell }) => cell.replace(/\{(\w+)\}/g, (_, name) => text(item, name))),
     number(item.log_popularity), number(item.lift), number(item.score, 3),
   ];
   byId("plane-table").replaceChildren(
-    make("thead", {}, make("tr", {}, ...head.map((text) => make("th", { scope: "col" }, text)))),
+    make("thead", {}, make("tr", {}, ...head.map(({ heading, help }) => make("th", { scope: "col", title: help }, heading)))),
     make("tbody", {}, ...picked.map((item) => make("tr", {}, ...cells(item).map((text) => make("td", {}, text))))),
   );
 }
-
