@@ -67,7 +67,7 @@ def test_a_key_does_what_its_scope_says(guarded: Client, method: str, address: s
             assert response.status_code == 200, response.text
         else:
             assert (response.status_code, response.json()["type"]) == (403, "/docs#wrong-scope")
-            assert f"needs a key of the scope {needed}" in response.json()["detail"]
+            assert f"needs a key with the scope {needed}" in response.json()["detail"]
 
 
 def test_one_key_alone_has_all_scopes_and_one_may_have_several(tmp_path: Path) -> None:
@@ -84,10 +84,10 @@ def test_one_key_alone_has_all_scopes_and_one_may_have_several(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        ("", "no key may ask"),
+        ("", "no key has the scope serve"),
         ("short", "16 or more"),
         ("admin:short", "16 or more"),
-        ("admin:0123456789abcdef", "no key may ask"),
+        ("admin:0123456789abcdef", "no key has the scope serve"),
         ("serve:0123456789abcdef\n0123456789abcdef", "a line has no scope"),
         ("serve:0123456789abcdef\nroot:0123456789abcdef", "a line has no scope"),
     ],

@@ -82,7 +82,7 @@ def test_a_file_that_is_gone_stores_nothing(path: Path, tmp_path: Path, how: str
             client.delete("/v1/users/ann/events"),
         ):
             assert (answer.status_code, answer.json()["type"]) == (503, "/docs#no-events")
-            assert "The file of events was removed while the service had it open" in answer.json()["detail"]
+            assert "The file of events was removed while the service used it" in answer.json()["detail"]
         assert client.get("/health/live").status_code == 200
         assert client.post("/v1/recommendations", json={"likes": ["i20"]}).status_code == 200  # what needs no events
     if how == "removed":

@@ -95,8 +95,8 @@ def test_who_does_not_read_is_cut_off(path: Path, monkeypatch: pytest.MonkeyPatc
     looks = []
 
     class Watched(protocol.DeadlineProtocol):
-        def _look(self, before: int) -> None:
-            super()._look(before)
+        def _check_reading(self, before: int) -> None:
+            super()._check_reading(before)
             looks.append(self.transport.is_closing())
 
     monkeypatch.setattr(protocol, "SECONDS", 0.1)

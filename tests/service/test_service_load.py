@@ -185,7 +185,7 @@ def test_a_late_batch_gets_a_sentence(path: Path, monkeypatch: pytest.MonkeyPatc
     with running(path, timeout=0.1) as client, held(monkeypatch, "batch_json"):
         response = client.post(BATCH, json={"users": ["u20"]})
         assert (response.status_code, response.json()["type"]) == (503, "/docs#busy")
-        assert "The lists of 1 users were not made within 0.1 seconds; ask for fewer" in response.json()["detail"]
+        assert "The lists of 1 users were not ready within 0.1 seconds; ask for fewer" in response.json()["detail"]
         assert response.headers["retry-after"] == "1"
 
 
@@ -204,7 +204,7 @@ def test_the_end_of_the_service_ends_a_batch(path: Path, monkeypatch: pytest.Mon
             answer = pool.submit(Client(base_url=client.base_url, timeout=None).post, BATCH, json={"users": ["u20"]})
             begun.wait()
         response = answer.result()
-    assert (response.status_code, response.json()["detail"]) == (503, "The service ends; ask again.")
+    assert (response.status_code, response.json()["detail"]) == (503, "The service is stopping; ask again.")
 
 
 # --- What goes on beside it ---
@@ -226,7 +226,7 @@ def test_others_are_answered_while_batches_are_made(
         held(monkeypatch, "batch_json"),
     ):
         batches = [pool.submit(client.post, BATCH, json={"users": ["u20"]}) for _ in range(9)]
-        assert the_refused(batches) == "8 batches are being answered or wait, and no more may; try again in a moment."
+        assert the_refused(batches) == "8 batches run or wait, which is the limit; try again in a moment."
         assert client.recommendations("u20")["items"]
         assert client.recommendations("u20", explain=True)["items"][0]["why"]
         assert client.post_events(("u20", "i20"))["events"]

@@ -208,7 +208,7 @@ def test_what_a_model_has_learned_is_not_folded_in_again(folder: Path, store: Ev
         (["--every", "0"], "--every is 0"),
         (["--events", "none.db"], "no such file"),
         (["--where", "rating >= 4"], "go with DATA"),
-        (["--how", "update", "--considered"], "an update learns from the likes of events alone"),
+        (["--how", "update", "--considered"], "an update learns only from likes of events"),
     ],
 )
 def test_what_is_refused(folder: Path, store: EventStore, options: list[str], reason: str) -> None:

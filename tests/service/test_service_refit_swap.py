@@ -101,7 +101,7 @@ def test_an_erasure_discards_a_refit_of_any_kind(
     with monkeypatch.context() as patch:
         patch.setattr(module, "judge", interrupted)
         result = refit(folder, "--how", how, model="served")
-    assert "someone was erased while the refit ran" in result.stderr
+    assert "a user was erased during the refit" in result.stderr
     assert all_files(folder / "served") == before
     assert refit(folder, "--how", how, model="served")["swapped"]
     assert "u3" not in Recommender.load(folder / "served").user_ids()
@@ -199,7 +199,7 @@ def test_an_erasure_of_someone_whose_events_were_read_discards(
     post(store, (who, "i1", "like"), (who, "i3", "like"), ("other", "i3", "like"))
     judge = module.judge
     monkeypatch.setattr(module, "judge", lambda *given: (erase(store, who), judge(*given))[1])
-    assert "someone was erased while the refit ran" in refit(folder).stderr
+    assert "a user was erased during the refit" in refit(folder).stderr
 
 
 def at(store: EventStore, sequence: int, seconds: float) -> None:

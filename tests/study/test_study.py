@@ -228,7 +228,9 @@ def test_trials_never_see_a_test_edge_and_the_better_one_is_used(material: Mater
     assert row.trials == 2
     popular = next(one for one in found.comparisons if one.name == "popularity")
     assert row.metrics["S_rank"] == pytest.approx(popular.metrics["S_rank"])
-    assert any("watched was best at its last iteration, 3: more might help it" in note for note in found.data.notes)
+    assert any(
+        "watched was best at its last iteration, 3: more iterations might help it" in note for note in found.data.notes
+    )
 
 
 def test_our_trials_are_six_and_differ() -> None:

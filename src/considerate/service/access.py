@@ -1,4 +1,4 @@
-"""Who may ask for what: keys with scopes, and where there are none, names of this machine and pages of our own."""
+"""Access: API keys with scopes; without keys, only names of this machine and pages of this service."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from considerate.errors import UsageError
 from considerate.service.problems import Problem, shortened
 
 Scope = Literal["serve", "history", "admin"]
-Needed = Literal["nothing", "any key"] | Scope  # by an address
+Needed = Literal["nothing", "any key"] | Scope  # by a route
 SCOPES: dict[str, str] = {
     "serve": "ask for recommendations and store events",
     "history": "read and erase what is stored of a user",
@@ -26,14 +26,14 @@ SAFE = ("GET", "HEAD", "OPTIONS")  # methods that change nothing
 
 
 class Keys:
-    """Keys and their scopes. A client sends one as `Authorization: Bearer KEY` or `X-API-Key: KEY`."""
+    """API keys and their scopes. A client sends `Authorization: Bearer KEY` or `X-API-Key: KEY`."""
 
     def __init__(self, scopes: Mapping[str, Collection[str]]) -> None:
         self._scopes = {_digest(key.encode()): frozenset(some) for key, some in scopes.items()}
 
     @classmethod
     def read(cls, path: str) -> Keys:
-        """Keys of a file: one key that may do everything, or a line `SCOPE:KEY` for each; UsageError otherwise."""
+        """Read a file with one key that may do everything, or with lines `SCOPE:KEY`; raise UsageError otherwise."""
         try:
             lines = Path(path).read_text("utf-8").splitlines()
         except (OSError, UnicodeDecodeError) as error:
@@ -52,11 +52,11 @@ class Keys:
                 )
             scopes.setdefault(_checked(key, path), set()).add(scope)
         if not any("serve" in some for some in scopes.values()):
-            raise UsageError(f"{path}: no key may ask for anything; give a line serve:KEY.")
+            raise UsageError(f"{path}: no key has the scope serve; give a line serve:KEY.")
         return cls(scopes)
 
     def check(self, headers: Mapping[bytes, bytes], needed: Needed) -> None:
-        """A problem where the client's key may not do what is needed. All keys are compared, in constant time."""
+        """Raise a problem if the client's key has not the needed scope. All keys are compared, in constant time."""
         scheme, _, bearer = headers.get(b"authorization", b"").partition(b" ")
         given = _digest(bearer.strip() if scheme.lower() == b"bearer" else headers.get(b"x-api-key", b""))
         found = [scopes for digest, scopes in self._scopes.items() if hmac.compare_digest(given, digest)]
@@ -65,7 +65,7 @@ class Keys:
             raise Problem("no-key", detail, {"WWW-Authenticate": "Bearer"})
         if needed != "any key" and needed not in found[0]:
             may = " and ".join(SCOPES[scope] for scope in SCOPES if scope in found[0])
-            raise Problem("wrong-scope", f"This key may {may}; this address needs a key of the scope {needed}.")
+            raise Problem("wrong-scope", f"This key may {may}; this address needs a key with the scope {needed}.")
 
 
 def _digest(key: bytes) -> bytes:
@@ -82,10 +82,10 @@ def _checked(key: str, path: str) -> str:
 
 
 class Callers:
-    """Who may ask where no key is needed: clients that name this machine, and pages of its own.
+    """Access without keys: for clients that name this machine, and for pages of this service.
 
-    A web page can let its own name point to this machine's address (DNS rebinding). Its requests are then of one origin
-    with the service, but their Host is that name, which is neither an address nor a loopback name.
+    A web page can let its own name point to this machine's address (DNS rebinding). Its requests then have the origin
+    of the service, but their Host is that name, which is neither an IP address nor a loopback name.
     """
 
     def __init__(self, allowed_hosts: Collection[str] = (), origins: Collection[str] = ()) -> None:
@@ -94,7 +94,7 @@ class Callers:
         self._is_ours = lru_cache(256)(self._names_us)
 
     def check(self, method: str, headers: Mapping[bytes, bytes]) -> None:
-        """A problem where the Host is not ours, or where a page of another origin wants to change something."""
+        """Raise a problem if the Host is not ours, or if a page of another origin wants to change something."""
         host = headers.get(b"host", b"").decode("latin-1")
         if not self._is_ours(host):
             raise Problem(

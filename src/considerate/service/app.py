@@ -1,7 +1,7 @@
-"""The ASGI application: start, shutdown, keys, errors. Any ASGI server runs it; `considerate serve` uses uvicorn.
+"""The ASGI application: start, shutdown, access, errors. Any ASGI server runs it; `considerate serve` uses uvicorn.
 
-Paths are matched as they came over the wire (`raw_path`), segment by segment, and decoded then: an id may have any
-character, a slash too. `?user=` takes ids that proxies would change.
+Paths are split before they are decoded (`raw_path`), so an id may have any character, even a slash. `?user=` is for
+ids that proxies would change.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from considerate.service.handlers import Handlers
 from considerate.service.limits import RateLimit
 from considerate.service.logs import configure_logs
 from considerate.service.metrics import Metrics
-from considerate.service.problems import PROBLEM, Problem
+from considerate.service.problems import PROBLEM, Problem, busy
 from considerate.service.routes import Route, RouteTable
 from considerate.service.scoring import Scoring
 from considerate.service.settings import ServiceSettings
@@ -46,7 +46,7 @@ REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 
 
 def create_app(settings: ServiceSettings) -> ASGIApp:
-    """The application. Its lifespan opens the model and the events."""
+    """Make the application; it opens the model and the events when the server starts it."""
     service = Service(settings)
     app: ASGIApp = Router(default=service.handle, lifespan=service.lifespan, redirect_slashes=False)
     app = GzipWhereAsked(app)
@@ -62,7 +62,7 @@ def create_app(settings: ServiceSettings) -> ASGIApp:
 
 
 def from_environment() -> ASGIApp:
-    """The application by the settings in the environment, for worker processes and for other servers."""
+    """Make the application from the settings in the environment, for worker processes and other servers."""
     configure_logs()
     return create_app(ServiceSettings.from_environment())
 
@@ -79,11 +79,11 @@ class Service:
         self.rate = RateLimit(settings.rate)
         self.holder = ModelHolder(settings.model, self.metrics)
         self.handlers: Handlers
-        self._ids, self._numbers = secrets.token_hex(6), count()  # of requests
+        self._ids, self._numbers = secrets.token_hex(6), count()  # parts of the ids of requests
 
     @asynccontextmanager
     async def lifespan(self, _: Any) -> AsyncIterator[None]:
-        events = await self._opened()
+        events = await self._open()
         scoring, threads = Scoring(self.holder, events, self.metrics), Threads(self.settings.timeout)
         self.handlers = Handlers(self.settings, self.metrics, self.holder, events, scoring, threads)
         watcher = asyncio.create_task(self._watch())
@@ -96,11 +96,11 @@ class Service:
         if events is not None:
             events.close()
 
-    async def _opened(self) -> EventStore | None:
-        """Read the model and open the events. A worker that takes another's place waits where it cannot yet, as while
-        what is at the path is refused: if it ended, its supervisor would end those that answer."""
+    async def _open(self) -> EventStore | None:
+        """Read the model and open the events. With `waits`, retry until both work, for example while the file at the
+        path is refused: if a new worker ended, uvicorn would end the other workers too."""
         force, signals = True, {}
-        if self.settings.waits:  # nothing is there to be drained: whoever wants to end it ends it
+        if self.settings.waits:  # it answers nothing yet, so signals may end it at once
             signals = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGTERM, signal.SIGINT)}
         while True:
             try:
@@ -112,7 +112,7 @@ class Service:
             except (ModelFileError, UsageError) as error:
                 if not self.settings.waits:
                     raise
-                if isinstance(error, UsageError):  # the other was logged and counted
+                if isinstance(error, UsageError):  # ModelFileError is logged and counted already
                     logger.error("events not opened", extra={"fields": {"reason": str(error)}})
             force = False
             await asyncio.sleep(self.settings.poll)
@@ -121,15 +121,16 @@ class Service:
         return store
 
     async def _watch(self) -> None:
-        """Look at the model's path, and swap in what is new there."""
+        """Check the model's path, and load a new model there."""
         while True:
             await asyncio.sleep(self.settings.poll)
-            with suppress(ModelFileError):  # it was logged and counted
+            with suppress(ModelFileError):  # logged and counted already
                 await asyncio.to_thread(self.holder.load)
 
     # --- One request ---
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
         if scope["type"] != "http":
             return  # a websocket: the server closes it
         began = time.perf_counter()
@@ -154,23 +155,23 @@ class Service:
         except EventsUnavailable as error:
             response = problem_response(_no_events(error), request)
         except TimeoutError:
-            detail = f"The answer did not come within {self.settings.timeout:g} seconds; try again."
-            response = problem_response(Problem("busy", detail, {"Retry-After": "1"}), request)
-        except asyncio.CancelledError:  # by the server, which ends
-            response = problem_response(Problem("busy", "The service ends; ask again.", {"Retry-After": "1"}), request)
+            late = busy(f"There was no answer within {self.settings.timeout:g} seconds; try again.")
+            response = problem_response(late, request)
+        except asyncio.CancelledError:  # the server is stopping
+            response = problem_response(busy("The service is stopping; ask again."), request)
         except Exception as error:
             logger.error("request failed", extra={"fields": {"request": request, "error": _frames(error)}})
             detail = "The service failed; the log has the reason under the id of the request."
             response = problem_response(Problem("failed", detail), request)
         response.raw_headers += [(b"x-request-id", request.encode()), (b"x-content-type-options", b"nosniff")]
-        if not asks_gzip(headers):  # the middleware says it otherwise
+        if not asks_gzip(headers):  # else the middleware adds it
             response.raw_headers.append((b"vary", b"Accept-Encoding"))
         await response(scope, receive, send)
         self._count(scope["method"], template, response, request, time.perf_counter() - began)
 
     def _check_access(self, headers: dict[bytes, bytes], route: Route) -> None:
         if self.keys is None:
-            if not route.path.startswith("/health/"):  # which balancers ask by any name
+            if not route.path.startswith("/health/"):  # load balancers may use any name there
                 self.callers.check(route.method, headers)
             if route.needs == "admin":
                 raise Problem("no-admin", "Start the service with --api-key-file to use this address.")
@@ -194,7 +195,7 @@ def problem_response(problem: Problem, request: str) -> Response:
 def _no_events(error: EventsUnavailable) -> Problem:
     reason = "The events cannot be stored or read now; nothing of this request was stored."
     if isinstance(error, EventsRemoved):
-        reason = "The file of events was removed while the service had it open, so nothing is stored until a restart."
+        reason = "The file of events was removed while the service used it, so nothing is stored until a restart."
     detail = f"{reason} Send it again, with its keys."
     return Problem("no-events", detail, {"Retry-After": "5"})
 
@@ -204,7 +205,7 @@ def _sentence(text: str) -> str:
 
 
 def _frames(error: BaseException) -> str:
-    """Where an error came from. Its message is left out: it may name a user."""
+    """Name the type and the last frames of an error, without its message, which may name a user."""
     frames = traceback.extract_tb(error.__traceback__)[-5:]
     places = " < ".join(
         f"{frame.name} {frame.filename.rpartition('/')[2]}:{frame.lineno}" for frame in reversed(frames)

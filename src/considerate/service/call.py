@@ -1,4 +1,4 @@
-"""A request as handlers read it: headers, the query and the body, checked and within the limits."""
+"""A request, with its headers, query and body checked and within the limits."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from considerate.service.settings import ServiceSettings
 
 Struct = TypeVar("Struct", bound=msgspec.Struct)
 JSON = "application/json"
-LISTS = ("allow", "deny")  # parameters of a query that may be repeated
+LISTS = ("allow", "deny")  # query parameters that may be repeated
 
 
 @dataclass
 class Call:
-    """A request as handlers read it."""
+    """A request, for the handlers."""
 
     scope: Scope
     receive: Receive
     settings: ServiceSettings
     headers: dict[bytes, bytes]
     route: Route
-    path: dict[str, str]  # its parameters
+    path: dict[str, str]  # parameters in the path
 
     def header(self, name: str) -> str | None:
         value = self.headers.get(name.encode())
         return None if value is None else value.decode("latin-1")
 
     def query(self, kind: type[Struct]) -> Struct:
-        """The query string, checked."""
+        """Parse and check the query string."""
         values: dict[str, Any] = {}
         try:
             pairs = parse_qsl(self.scope["query_string"].decode(), keep_blank_values=True, errors="strict")
@@ -52,17 +52,17 @@ class Call:
         try:
             return msgspec.convert(values, kind, strict=False)
         except msgspec.ValidationError as error:
-            raise Problem("invalid", f"The query is not as it should be: {error}. See /docs.") from None
+            raise Problem("invalid", f"The query is not valid: {error}. See /docs.") from None
 
     async def body(self, kind: type[Struct]) -> Struct:
-        """The body, read within the limits of size and time, and checked."""
+        """Read the body within the limits of size and time, and check it."""
         media = (self.header("content-type") or "").partition(";")[0].strip().lower()
-        if media != JSON:  # also where it is not said: a page of another origin may send that without being asked
+        if media != JSON:  # also if missing: browsers let any page send such a request
             raise Problem("wrong-type", f"The Content-Type is {shortened(media)}; send {JSON}.")
         try:
             return msgspec.json.decode(await self._read(), type=kind)
         except msgspec.ValidationError as error:
-            raise Problem("invalid", f"The body is not as it should be: {error}. See /docs.") from None
+            raise Problem("invalid", f"The body is not valid: {error}. See /docs.") from None
         except (msgspec.DecodeError, UnicodeError, RecursionError):
             raise Problem("unreadable", "The body is not JSON; see /docs for what is expected.") from None
 
@@ -87,7 +87,7 @@ class Call:
         return b"".join(parts)
 
     def user(self, query: Any) -> str:
-        """The id of the user, in the path or in the query."""
+        """Id of the user, from the path or the query."""
         if "user" in self.path and query.user is not None:
             raise Problem("invalid", "A user is named in the path and as ?user=; name one once.")
         name = self.path.get("user", query.user)

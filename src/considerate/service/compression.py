@@ -1,4 +1,4 @@
-"""Gzip for clients that ask for it. Large answers are packed in the thread that made them, not on the event loop."""
+"""Gzip for clients that ask for it. Large answers are compressed in the threads that made them."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from considerate.service.threads import Pause
 
-LEAST, LEVEL = 1_400, 4  # bytes; of zlib
-STEP = 1 << 18  # bytes that are packed at once
-GZIP = re.compile(rb"gzip(?!\s*;\s*q=0(?:\.0*)?\s*(?:,|$))")  # in Accept-Encoding, and not as what is not wanted
+LEAST, LEVEL = 1_400, 4  # bytes of an answer; level of zlib
+STEP = 1 << 18  # bytes between two pauses
+GZIP = re.compile(rb"gzip(?!\s*;\s*q=0(?:\.0*)?\s*(?:,|$))")  # gzip in Accept-Encoding, without q=0
 
 
 def asks_gzip(headers: dict[bytes, bytes]) -> bool:
-    """True of clients that take gzip."""
+    """Return whether the client accepts gzip."""
     return GZIP.search(headers.get(b"accept-encoding", b"")) is not None
 
 
 class GzipWhereAsked:
-    """Starlette's gzip for clients that ask for it; others do not pay for a look at every answer."""
+    """Starlette's gzip, only for clients that ask for it; other requests skip it."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.plain, self.zipped = app, GZipMiddleware(app, minimum_size=LEAST, compresslevel=LEVEL)
@@ -35,7 +35,7 @@ class GzipWhereAsked:
 
 
 def packed_response(value: Any, media_type: str, headers: dict[str, str], zipped: bool, pause: Pause) -> Response:
-    """The answer with a value as JSON, or with the bytes that it is; with `zipped` compressed already."""
+    """Make an answer of bytes, or of a value as JSON; `zipped` compresses it here."""
     content = value if isinstance(value, bytes) else msgspec.json.encode(value)
     if zipped and len(content) >= LEAST:
         packer, parts = zlib.compressobj(LEVEL, wbits=31), []  # 31: gzip

@@ -1,5 +1,4 @@
-"""What the likes are after the events of a service: those of the data, or of a model, with likes added and removed in
-the order of the events, and without what was known of users who were erased."""
+"""Likes of the data or of a model, changed by the events of a service, without the likes of erased users."""
 
 from __future__ import annotations
 
@@ -46,47 +45,47 @@ class LikesBefore:
 
 @dataclass(frozen=True)
 class LikesAfter:
-    """Likes after the events, by rows of vocabularies that have the ids of both."""
+    """Likes after the events, by rows of vocabularies with the ids of data and events."""
 
     users: Vocabulary
     items: Vocabulary
-    before: Keys  # ascending; those of users who were erased since are among them
+    before: Keys  # ascending; with those of erased users
     keys: Keys  # ascending
-    weights: NDArray[np.float32] | None  # of the keys; a like of an event counts as the mean like does, once
-    new: Keys  # likes of events that were none before, in the order of their times
-    considered: Keys  # pairs of events that were considered and are not liked, the latest last
-    erased: NDArray[np.int64]  # rows of users who were erased
-    ignored: int  # events of ids that cannot be in the data: texts where these are integers
+    weights: NDArray[np.float32] | None  # of the keys; a like of an event has the mean weight 1
+    new: Keys  # likes of events that were no likes before, in the order of time
+    considered: Keys  # pairs of events that were considered and are not liked, latest last
+    erased: NDArray[np.int64]  # rows of erased users
+    ignored: int  # events with text ids, if the ids of the data are integers
 
     @cached_property
     def degrees(self) -> NDArray[np.int64]:
-        """[users]"""
+        """Number of likes of each user."""
         return np.bincount(self.keys >> 32, minlength=len(self.users))
 
     def of(self, liked: Adjacency, user_ids: Ids, item_ids: Ids) -> Keys:
-        """The keys of other likes, ascending; those of users and items that are not here are left out."""
+        """Return the keys of other likes, ascending, without unknown users and items."""
         users, items = match_rows(user_ids, self.users), match_rows(item_ids, self.items)
         rows, columns = users[liked.edge_rows], items[liked.indices]
         return np.sort((rows << 32 | columns)[(rows >= 0) & (columns >= 0)])
 
     def held_out(self, seen: Keys, most: int) -> Keys:
-        """The latest new like of users who have others, if it is not among those seen; of so many users, the latest."""
+        """Hold out the latest new like of users with other likes, without `seen` keys; of at most `most` users."""
         new = self.new[(self.degrees[self.new >> 32] > 1) & ~np.isin(self.new, seen)]
         latest: Keys = new[_last_of(new >> 32)]
         return latest[-most:]
 
     def names(self, keys: Keys) -> list[Any]:
-        """The items of some pairs."""
+        """Return the item ids of some pairs."""
         return self.items.ids_of(keys & ITEM)
 
     def pair_table(self, keys: Keys) -> PairTable:
-        """Some pairs, as a fit takes them."""
+        """Make the table of considered pairs of a fit."""
         return PairTable(
             (keys >> 32).astype(np.int32), (keys & ITEM).astype(np.int32), self.users, self.items, "the events"
         )
 
     def interactions(self, keys: Keys) -> Interactions:
-        """Likes to learn from: those of these keys, without users and items that have none of them."""
+        """Make training likes of some keys, without users and items that have none of them."""
         users, user_rows = np.unique(keys >> 32, return_inverse=True)
         items, item_rows = np.unique(keys & ITEM, return_inverse=True)
         ids, count = (self.users.take(users), self.items.take(items)), len(keys)
@@ -94,7 +93,7 @@ class LikesAfter:
         return Interactions(*rows, *ids, None, "the events", count, count, ())
 
     def weighted(self, keys: Keys) -> Interactions:
-        """The same of some of the likes after the events, with their weights where these have any."""
+        """Make training likes of some keys, with their weights if there are any."""
         likes = self.interactions(keys)
         if self.weights is None:
             return likes
@@ -103,9 +102,9 @@ class LikesAfter:
 
 
 def apply_events(likes: LikesBefore, log: EventLog, store: EventStore) -> LikesAfter:
-    """The likes of before and the events together. The last event of a pair says whether it is liked."""
-    told = [row for row in log.rows if row[3] in (LIKE, UNLIKE)]
-    rows = [row for row in told if _may_be(row[1], likes.user_ids) and _may_be(row[2], likes.item_ids)]
+    """Apply the events to the likes. The last event of a pair decides whether it is liked."""
+    changes = [row for row in log.rows if row[3] in (LIKE, UNLIKE)]
+    rows = [row for row in changes if _may_be(row[1], likes.user_ids) and _may_be(row[2], likes.item_ids)]
     users, user_rows, fans = _grown(likes.user_ids, [row[1] for row in rows])
     items, item_rows, chosen = _grown(likes.item_ids, [row[2] for row in rows])
     before = user_rows[likes.liked.edge_rows] << 32 | item_rows[likes.liked.indices]
@@ -125,12 +124,12 @@ def apply_events(likes: LikesBefore, log: EventLog, store: EventStore) -> LikesA
     passed = users.rows_of([row[1] for row in shown]) << 32 | items.rows_of([row[2] for row in shown])
     passed = passed[_last_of(passed)]
     passed = passed[(passed >= 0) & ~np.isin(passed, keys)]  # a row that is -1 makes a key below 0
-    ignored = len(told) - len(rows)
+    ignored = len(changes) - len(rows)
     return LikesAfter(users, items, np.sort(before), keys[order], weights, new, passed, erased, ignored)
 
 
 def _last_of(values: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Where each distinct value comes last, ascending."""
+    """Indices of the last occurrence of each distinct value, ascending."""
     _, places = np.unique(values[::-1], return_index=True)
     return np.sort(len(values) - 1 - places)
 
@@ -140,7 +139,7 @@ def _may_be(text: str, ids: Vocabulary) -> bool:
 
 
 def _grown(ids: Vocabulary, texts: list[str]) -> tuple[Vocabulary, NDArray[np.int64], NDArray[np.int64]]:
-    """(ids with those of the events among them, where the old rows are now, the row of each text)."""
+    """Add the ids of events; return (all ids, new rows of the old ids, row of each text)."""
     if ids.kind == "range":
         ids = ids.take(np.arange(len(ids)))
     added: Vocabulary

@@ -1,9 +1,9 @@
-"""What users do, as they do it: appended to SQLite, and on disk before anyone is told so.
+"""Events of users, stored in SQLite, and on disk before they are acknowledged.
 
-One thread writes, and commits all that wait together (synchronous=FULL in WAL mode: a commit returns when the log has
-been synced). Readers, in this process or in others, see what was committed before they ask. Erasing overwrites
-(secure_delete), empties the log and rewrites the file. Of a key that makes an event idempotent a salted hash is kept,
-also after erasure, so that a retry does not bring an erased event back.
+One thread writes, and commits all waiting events together (synchronous=FULL in WAL mode: a commit returns when the log
+is synced). Readers in all processes see the commits before their request. Erasing overwrites the events
+(secure_delete), empties the log and rewrites the file. The key of an event prevents that a retry stores it twice. A
+salted hash of each key is kept even after erasure, so that a retry does not bring an erased event back.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ SYNCHRONOUS = "full"
 KINDS = ("like", "unlike", "considered")
 LIKE, UNLIKE, CONSIDERED = range(3)  # their numbers
 MOST_TOGETHER = 256  # requests in one commit
-BUSY_SECONDS = 5.0  # that a writer waits for another process
-PUT_AWAY = 4  # attempts to delete the log at the end
-MOST_READ = 100_000  # of one user's events, the latest, that count
+BUSY_SECONDS = 5.0  # longest time that a writer waits for another process
+REMOVALS = 4  # attempts to delete the log at the end
+MOST_READ = 100_000  # latest events of one user that count
 SCHEMA = """
 create table if not exists about (name text primary key, value blob not null) without rowid;
 create table if not exists events (
@@ -60,7 +60,7 @@ group by user, item having first > :after and max(kind != {KINDS.index("unlike")
 
 
 class NewEvent(NamedTuple):
-    """An event as it is asked to be stored."""
+    """An event to store."""
 
     user: str
     item: str
@@ -69,7 +69,7 @@ class NewEvent(NamedTuple):
 
 
 class EventRow(NamedTuple):
-    """An event as it is stored."""
+    """A stored event."""
 
     sequence: int
     item: str
@@ -78,7 +78,7 @@ class EventRow(NamedTuple):
 
 
 class JudgedPair(NamedTuple):
-    """An item that a user considered."""
+    """An item that a user liked or considered."""
 
     user: str
     item: str
@@ -87,36 +87,36 @@ class JudgedPair(NamedTuple):
 
 
 class EventLog(NamedTuple):
-    """All that is stored."""
+    """All stored events and erasures."""
 
     rows: list[tuple[int, str, str, int, int]]  # sequence, user, item, number of the kind, seconds since 1970
-    erased: frozenset[bytes]  # salted hashes of users whose events were erased
-    erasures: int  # how many times anyone was of whom something was known, or might be elsewhere
+    erased: frozenset[bytes]  # salted hashes of erased users
+    erasures: int  # number of erasures of users with events, or new to the hashes
 
     @property
     def mark(self) -> tuple[int, int]:
-        """(the last sequence number, how many times anyone was erased): what tells it from a later one."""
+        """State of the file: (the last sequence number, the number of erasures)."""
         return self.rows[-1][0] if self.rows else 0, self.erasures
 
 
 class EventsUnavailable(ConsiderateError):
-    """The events could not be stored or read now: a full disk, say. Nothing was acknowledged."""
+    """Raised if the events cannot be stored or read now, for example on a full disk; nothing was acknowledged."""
 
 
 class EventsRemoved(EventsUnavailable):
-    """The file of events was removed or replaced under the process that has it open."""
+    """Raised if the file of events was removed or replaced while the process uses it."""
 
 
 class EventsDamaged(ConsiderateError):
-    """A file of events that holds what no release wrote."""
+    """Raised for a file of events with content that no release wrote."""
 
 
 Done = Callable[[Any, BaseException | None], None]  # called with a result, or with an error
-Job = tuple[Any, Done]  # events to store, or a function of the connection that gives a list of one result
+Job = tuple[Any, Done]  # events to store, or a function of the connection that returns a list of one result
 
 
 class EventStore:
-    """The events of a service. `append` and `erase` return at once; `done` is called from the writer's thread."""
+    """The events of a service. `append` and `erase` return at once; the writer's thread calls `done`."""
 
     def __init__(self, path: str, metrics: Metrics) -> None:
         self.path, self.metrics = path, metrics
@@ -125,7 +125,7 @@ class EventStore:
         self._local = threading.local()
         self._open: list[sqlite3.Connection] = []
         try:
-            descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)  # what people like is theirs
+            descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)  # likes are private
             self._file = _file_of(os.fstat(descriptor))
             os.close(descriptor)
             self._salt = self._prepare(self._connect())
@@ -137,7 +137,7 @@ class EventStore:
             raise UsageError(
                 f"{path}: is no file of events, or cannot be written ({error}); give a new one."
             ) from error
-        self.identity = self.hashed("").hex()[:16]  # of this file: a model records it beside a sequence number
+        self.identity = self.hashed("").hex()[:16]  # of this file; a model stores it with a sequence number
         self._thread = threading.Thread(target=self._write_all, name="events", daemon=True)
         self._thread.start()
 
@@ -150,26 +150,26 @@ class EventStore:
 
     @property
     def failing(self) -> bool:
-        """True while events are not stored, as far as is known."""
+        """True if the last commit failed or the file is gone."""
         return self._failed or self._is_removed()
 
     def _is_removed(self) -> bool:
-        """True if the file or its log has another name now, or none: what is written to it would be lost."""
+        """Return whether the file or its log was removed or renamed, so that new events would be lost."""
         try:
             return _file_of(os.stat(self.path)) != self._file or not os.path.exists(f"{self.path}-wal")
         except OSError:
             return True
 
     def _check_removed(self) -> None:
-        """EventsRemoved where the file is not there any more."""
+        """Raise EventsRemoved if the file is gone."""
         if self._is_removed():
             raise EventsRemoved(
                 f"{self.path}: was removed or replaced while it was in use, and nothing is stored; put the file back, "
-                "or start again with a new one."
+                "or restart with a new one."
             )
 
     def _prepare(self, connection: sqlite3.Connection) -> bytes:
-        """The salt of the file, which gets its tables if it is new."""
+        """Create the tables of a new file, check an old one, and return its salt."""
         others = {name for (name,) in connection.execute("select name from sqlite_master where type = 'table'")}
         if others and "about" not in others:
             raise sqlite3.DatabaseError("it is the database of another program")
@@ -191,18 +191,18 @@ class EventStore:
         return salt
 
     def hashed(self, text: str) -> bytes:
-        """What is kept of a text that must not be: a salted hash."""
+        """Compute the salted hash of a text that must not be stored."""
         return hashlib.blake2b(text.encode(), key=self._salt, digest_size=16).digest()
 
     def is_among(self, erased: frozenset[bytes], user: object) -> bool:
-        """Whether a user is one of those who were erased."""
+        """Return whether a user is among the erased ones."""
         return bool(erased) and self.hashed(str(user)) in erased
 
     # --- Reading: from any thread, each with a connection of its own ---
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
-        """The connection of this thread; EventsUnavailable where the file cannot be read."""
+        """Get this thread's connection; raise EventsUnavailable if the file cannot be read."""
         self._check_removed()
         try:
             connection = getattr(self._local, "connection", None)
@@ -213,7 +213,7 @@ class EventStore:
             raise EventsUnavailable(f"{self.path}: cannot be read now ({error}); try again in a moment.") from error
 
     def of_users(self, users: Iterable[str]) -> dict[str, list[tuple[int, str, int]]]:
-        """user -> (sequence, item, number of the kind), in order; users without events are left out."""
+        """Read user -> [(sequence, item, number of the kind)], in order, for users with events."""
         sql = "select sequence, item, kind from events where user = ? order by sequence desc limit ?"
         found = {}
         with self._reading() as reader:
@@ -224,21 +224,21 @@ class EventStore:
         return found
 
     def page(self, user: str, after: int, count: int) -> list[EventRow]:
-        """Some of a user's events, those after a sequence number."""
+        """Read up to `count` events of a user after a sequence number."""
         sql = "select sequence, item, kind, time from events where user = ? and sequence > ? order by sequence limit ?"
         with self._reading() as reader:
             rows = reader.execute(sql, (user, after, count)).fetchall()
         return [EventRow(sequence, item, KINDS[kind], seconds) for sequence, item, kind, seconds in rows]
 
     def mark(self) -> tuple[int, int]:
-        """(the last sequence number, how many times anyone was erased): what is read changes only with it."""
+        """State of the file: (the last sequence number, the number of erasures)."""
         with self._reading() as reader:
             last = reader.execute("select max(sequence) from events").fetchone()[0]
             return last or 0, self._erasures(reader)
 
     def judged(self, after: int, most: int, events: int) -> list[JudgedPair]:
-        """The latest pairs that were liked or considered, whose first event is after a sequence number; from so many of
-        the latest events."""
+        """Read the latest `most` liked or considered pairs whose first event is after a sequence number, from the
+        latest `events` events."""
         window = max(0, self.mark()[0] - events)
         values = {"window": window, "after": max(after, window), "most": most}
         with self._reading() as reader:
@@ -246,7 +246,7 @@ class EventStore:
         return [JudgedPair(user, item, first, bool(liked)) for user, item, first, liked in rows]
 
     def everything(self) -> EventLog:
-        """All events and erasures of one moment, for a refit."""
+        """Read all events and erasures at one moment, for a refit."""
         with self._reading() as connection, _transaction(connection):  # nobody writes meanwhile
             rows = connection.execute(
                 "select sequence, user, item, kind, time from events order by sequence"
@@ -254,8 +254,8 @@ class EventStore:
             return EventLog(rows, _erased_in(connection), self._erasures(connection))
 
     def unless_erased(self, log: EventLog, users: Ids, act: Callable[[], None]) -> bool:
-        """Act while nobody can erase, unless one of these users was erased, or an event of the log, since it was read;
-        whether it was done."""
+        """Call `act` while nobody can erase, and return True; return False without the call if a user, or an event of
+        the log, was erased since the log was read."""
         known = log.erased
         while True:
             with self._reading() as connection:
@@ -268,7 +268,7 @@ class EventStore:
                         act()
                         return True
                 if any(self.is_among(erased - known, user) for user in users.ids_of(range(len(users)))):
-                    return False  # it is looked for while events are stored: that takes long where there are many
+                    return False  # searched outside the transaction, because many users take long
                 known = erased
 
     def _erasures(self, connection: sqlite3.Connection) -> int:
@@ -277,37 +277,37 @@ class EventStore:
     # --- Writing: in one thread ---
 
     def append(self, events: Sequence[NewEvent], done: Done) -> None:
-        """Store events; `done` gets (sequence, whether it was there before) of each, when they are on disk."""
+        """Store events; `done` gets (sequence, whether it was stored before) of each, when they are on disk."""
         self._queue.put((list(events), done))
 
     def erase(self, user: str, done: Done) -> None:
-        """Erase a user's events; `done` gets their number when no byte of them is left in the files."""
+        """Erase a user's events; `done` gets their number when the files have no byte of them."""
         self._queue.put((partial(self._erase, user), done))
 
     def probe(self, done: Done) -> None:
-        """Write something and take it away again, to see whether events can be stored."""
+        """Write and delete a row, to see whether events can be stored."""
         self._queue.put((self._probe, done))
 
     def waiting(self) -> int:
-        """Requests that wait for the writer."""
+        """Number of requests that wait for the writer."""
         return self._queue.qsize()
 
     def close(self) -> None:
-        """Store what waits, and end."""
+        """Store waiting events, and close the file."""
         self._queue.put(None)
         self._thread.join()
         removed = self._is_removed()
         for connection in self._open:
             connection.close()
         if not removed:
-            self._put_away_log()
+            self._remove_log()
 
-    def _put_away_log(self) -> None:
-        """Let SQLite delete its log where two processes closed the file at one moment, each as if not the last."""
-        for attempt in range(PUT_AWAY):
+    def _remove_log(self) -> None:
+        """Let SQLite delete its log if two processes closed the file at one moment, each as if not the last."""
+        for attempt in range(REMOVALS):
             if not os.path.exists(f"{self.path}-wal"):
                 return
-            time.sleep(0.02 * attempt * (1.0 + os.getpid() % 7))  # another while for each process
+            time.sleep(0.02 * attempt * (1.0 + os.getpid() % 7))  # processes wait for different times
             with suppress(sqlite3.Error), closing(sqlite3.connect(self.path, timeout=BUSY_SECONDS)) as connection:
                 connection.execute("select count(*) from about").fetchone()
 
@@ -315,13 +315,13 @@ class EventStore:
         connection, ended = self._connect(), False
         while not ended:
             jobs = [self._queue.get()]
-            while len(jobs) < MOST_TOGETHER and not self._queue.empty():  # this thread alone takes jobs
+            while len(jobs) < MOST_TOGETHER and not self._queue.empty():  # only this thread takes jobs
                 jobs.append(self._queue.get())
             ended = jobs[-1] is None
             self._do(connection, [job for job in jobs if job is not None])
 
     def _do(self, connection: sqlite3.Connection, jobs: list[Job]) -> None:
-        """Jobs in their order; the events of requests that follow each other are stored by one commit."""
+        """Run jobs in their order; one commit stores the events of consecutive requests."""
         for are_events, group in groupby(jobs, lambda job: isinstance(job[0], list)):
             members = list(group)
             if are_events:
@@ -331,11 +331,11 @@ class EventStore:
                     self._answer([(run, done)], partial(run, connection))
 
     def _answer(self, jobs: list[Job], run: Callable[[], list[Any]]) -> None:
-        """Run, and tell each job its result, or all of them that it failed."""
+        """Run jobs, and pass each its result, or the error to all."""
         try:
             results = run()
-            self._check_removed()  # before anyone is told that it is on disk
-        except Exception as error:  # what is not of SQLite must not end this thread either
+            self._check_removed()  # before anything is acknowledged
+        except Exception as error:  # other errors than SQLite's must not end this thread either
             self._failed = True
             self.metrics.failures.inc()
             reason = str(error) if isinstance(error, sqlite3.Error) else type(error).__name__
@@ -367,7 +367,7 @@ class EventStore:
         return results
 
     def _insert(self, connection: sqlite3.Connection, event: NewEvent, now: int) -> tuple[int, bool]:
-        """(sequence, whether it is new)."""
+        """Insert an event unless its key is known; return (sequence, whether it is new)."""
         hashed = None
         if event.key is not None:
             hashed = self.hashed(f"{len(event.user)} {event.user} {event.key}")
@@ -388,7 +388,7 @@ class EventStore:
         return [None]
 
     def _erase(self, user: str, connection: sqlite3.Connection) -> list[int]:
-        """Delete, and leave no trace. An erasure that did not end is noted in the file, and the next one ends it."""
+        """Delete events without a trace. The next erasure completes one that was interrupted, by a note in the file."""
         with _transaction(connection):
             erased = connection.execute("delete from events where user = ?", (user,)).rowcount
             new = connection.execute("insert or ignore into erased values (?)", (self.hashed(user),)).rowcount
@@ -404,7 +404,7 @@ class EventStore:
         return [erased]
 
     def _empty_log(self, connection: sqlite3.Connection) -> None:
-        """Copy the log into the file and truncate it; readers that hold it back are waited for."""
+        """Copy the log into the file and truncate it; wait for readers that hold it."""
         until = time.monotonic() + BUSY_SECONDS
         while connection.execute("pragma wal_checkpoint(truncate)").fetchone()[0]:
             if time.monotonic() > until:
@@ -413,12 +413,12 @@ class EventStore:
 
 
 def _erased_in(connection: sqlite3.Connection) -> frozenset[bytes]:
-    """Salted hashes of all users who were erased."""
+    """Salted hashes of all erased users."""
     return frozenset(row[0] for row in connection.execute("select hash from erased"))
 
 
 def _file_of(info: os.stat_result) -> tuple[int, int]:
-    """The identity of a file, whatever its name is."""
+    """Identity of a file, independent of its name."""
     return info.st_dev, info.st_ino
 
 
@@ -428,7 +428,7 @@ def _damaged(path: str, reason: str) -> str:
 
 @contextmanager
 def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """Committed at the end, or rolled back."""
+    """Transaction that is committed at the end of the block, or rolled back after an error."""
     connection.execute("begin immediate")
     try:
         yield

@@ -1,4 +1,4 @@
-"""What each route answers. `routes.py` names the handler of a route."""
+"""Handlers of the routes; `routes.py` names the handler of each route."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ARROW = "application/vnd.apache.arrow.stream"
 
 @dataclass
 class Handlers:
-    """A method for each route, and what they share."""
+    """A method for each route, with the objects that they share."""
 
     settings: ServiceSettings
     metrics: Metrics
@@ -49,16 +49,17 @@ class Handlers:
         query = call.query(schemas.UserQuery)
         user, etags = call.user(query), call.header("if-none-match")
         question = Question(query.ranking(), query.n, user, cold=query.cold, explain=query.explain, etags=etags)
-        return await self._asked(call, question)
+        return await self._list(call, question)
 
     async def recommend_for(self, call: Call) -> Response:
         request = await call.body(schemas.LikesRequest)
         question = Question(
             request.ranking(), request.n, likes=request.likes, considered=request.considered, explain=request.explain
         )
-        return await self._asked(call, question)
+        return await self._list(call, question)
 
-    async def _asked(self, call: Call, question: Question) -> Response:
+    async def _list(self, call: Call, question: Question) -> Response:
+        """Answer with the list of one user: in a thread if it takes long, else in the next call of the kernel."""
         if question.takes_long:
 
             def answered(pause: Pause) -> Response:
@@ -68,10 +69,13 @@ class Handlers:
                 return _list_response(question, answer, asks_gzip(call.headers), pause)
 
             return await self.threads.in_thread(answered)
-        if self.scoring.waiting() >= self.settings.most_waiting:
-            raise busy(self.settings.most_waiting)
+        self._check_waiting(self.scoring.waiting())
         answer = await self.threads.called_back(lambda done: self.scoring.ask(question, done))
         return _list_response(question, answer)
+
+    def _check_waiting(self, waiting: int) -> None:
+        if waiting >= self.settings.most_waiting:
+            raise busy(f"{self.settings.most_waiting} requests wait, which is the limit; try again in a moment.")
 
     async def batch(self, call: Call) -> Response:
         request = await call.body(schemas.BatchRequest)
@@ -85,11 +89,10 @@ class Handlers:
                 call, lambda pause: make(self.scoring, request, pause), media_type, self.threads.batches
             )
         except TimeoutError:
-            detail = (
-                f"The lists of {len(request.users):,} users were not made within {self.settings.timeout:g} seconds; "
-                "ask for fewer at once, or try again when there is less to do."
-            )
-            raise Problem("busy", detail, {"Retry-After": "1"}) from None
+            raise busy(
+                f"The lists of {len(request.users):,} users were not ready within {self.settings.timeout:g} seconds; "
+                "ask for fewer at once, or try again later."
+            ) from None
 
     async def landscape(self, call: Call) -> Response:
         request = await call.body(schemas.LandscapeRequest)
@@ -102,7 +105,7 @@ class Handlers:
     async def _packed(
         self, call: Call, make: Callable[[Pause], Any], media_type: str = JSON, lane: Lane | None = None
     ) -> Response:
-        """An answer that a thread makes, and encodes too."""
+        """Make and encode an answer in a thread."""
         zipped = asks_gzip(call.headers)
         return await self.threads.in_thread(
             lambda pause: packed_response(make(pause), media_type, {}, zipped, pause), lane
@@ -132,7 +135,7 @@ class Handlers:
         try:
             changed = await asyncio.to_thread(self.holder.load, force=True)
         except ModelFileError:
-            detail = "What is at the configured path is no whole model; the log has the reason. Write it again."
+            detail = "The file at the configured path is no complete model; the log has the reason. Write it again."
             raise Problem("refused-model", detail) from None
         return json_response(schemas.ReloadAnswer(self.scoring.served().digest, changed))
 
@@ -140,9 +143,8 @@ class Handlers:
 
     def _store(self) -> EventStore:
         if self.events is None:
-            raise Problem("events-off", "This service keeps no events; start it with --events FILE.")
-        if self.events.waiting() >= self.settings.most_waiting:
-            raise busy(self.settings.most_waiting)
+            raise Problem("events-off", "This service stores no events; start it with --events FILE.")
+        self._check_waiting(self.events.waiting())
         return self.events
 
     async def store_events(self, call: Call) -> Response:
@@ -150,8 +152,8 @@ class Handlers:
         if self.scoring.served().model.one_kind:
             raise Problem(
                 "invalid",
-                "This model is of a graph of vertices, and takes no events: a new link is of both its ends. Add it "
-                "to the edges and fit again.",
+                "This model of a graph of vertices takes no events, because a link belongs to both its ends. Add new "
+                "links to the edges and fit again.",
             )
         events = [
             NewEvent(event_id(event.user), event_id(event.item), event.kind, event.key) for event in request.events
@@ -184,9 +186,9 @@ class Handlers:
     async def ready(self, call: Call) -> Response:
         served = self.scoring.served()
         if self.threads.is_overloaded() or self.scoring.waiting() >= self.settings.most_waiting:
-            raise Problem("busy", "More is asked than can be answered in time; ask another.", {"Retry-After": "1"})
+            raise busy("There are more requests than this server can answer in time; ask another server.")
         if self.events is not None and self.events.failing:
-            await self.threads.called_back(self.events.probe)  # raises what is answered with 503
+            await self.threads.called_back(self.events.probe)  # its errors are answered with 503
         return json_response(schemas.Health("ready", served.digest))
 
     async def show_metrics(self, call: Call) -> Response:

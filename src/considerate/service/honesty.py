@@ -1,9 +1,8 @@
-"""Is p(like) honest? By what users did after the model was trained, or by what was measured when it was recalibrated.
+"""The honesty of p(like), measured by events after training, or by the judged pairs of the recalibration.
 
-A pair is judged where the user liked an item, or was shown it and did not take it, after the last event that the model
-was trained on. What the model said of it is p(like) by the posterior of training; of a user that the model does not
-have, by their likes before the pair's first event, folded in as the service does. So no judgement is in its own p.
-Every pair weighs the same: the share is that of likes among what was considered, as far as events say what was.
+A pair is judged if the user liked the item, or considered and did not take it, after the last event that the model has
+learned. Its p(like) comes from the trained posterior. For a user outside the model it comes from the likes before the
+pair's first event, folded in as in the service. So no judgement changes its own p(like). Pairs have equal weights.
 """
 
 from __future__ import annotations
@@ -27,17 +26,17 @@ from considerate.service.schemas import JudgedBin, ReliabilityAnswer
 from considerate.service.scoring import Taste, taste_after
 from considerate.service.state import ServedModel
 
-MOST_EVENTS = 200_000  # that are looked at, the latest
-MOST_PAIRS = 20_000  # that are judged, the latest
-MOST_FOLDED = 2_000  # of them, of users that the model does not have
-MOST_HISTORY = 1_000  # events of such a user; those who have more are left out
-ENOUGH = 200  # judged pairs; with fewer, what is stored in the model tells more
-FRESH = 10.0  # seconds before events are looked at again
+MOST_EVENTS = 200_000  # latest events that are read
+MOST_PAIRS = 20_000  # latest judged pairs that count
+MOST_FOLDED = 2_000  # pairs of users outside the model among them
+MOST_HISTORY = 1_000  # events of such a user; users with more are left out
+ENOUGH = 200  # judged pairs; with fewer, the numbers stored in the model are better
+FRESH = 10.0  # seconds that an answer is kept
 
 
 @dataclass
 class Honesty:
-    """The last answer. It is made anew where there are other events or another model, and not every moment."""
+    """Cache of the last answer, for some seconds and until the events or the model change."""
 
     _key: tuple[object, ...] = ()
     _made: float = 0.0
@@ -45,7 +44,7 @@ class Honesty:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def answer(self, served: ServedModel, events: EventStore | None) -> ReliabilityAnswer:
-        """Of a model and the events since it was trained."""
+        """Compute the reliability of a model with the events since its training, or return it from the cache."""
         with self._lock:
             old = self._answer
             if old is not None and old.model == served.digest and time.monotonic() - self._made < FRESH:
@@ -58,7 +57,7 @@ class Honesty:
 
 
 def reliability_answer(served: ServedModel, events: EventStore | None) -> ReliabilityAnswer:
-    """By events where they are enough, and by what the model has stored where not."""
+    """Compute the reliability from events if there are enough, else from the model file."""
     stored = served.model.reliability
     p, liked = np.empty(0), np.empty(0, bool)
     if events is not None:
@@ -76,8 +75,10 @@ def _answer(served: ServedModel, source: str, found: LikeReliability) -> Reliabi
 
 
 def said_and_seen(served: ServedModel, events: EventStore) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """(p(like) of judged pairs, whether each was liked). None of a model without likes, which may have been trained on
-    any of them, or of a graph, which takes no events."""
+    """Collect (p(like) of judged pairs, whether each was liked).
+
+    Both are empty for a graph, and for a model without likes, which could have been trained on any pair.
+    """
     model = served.model
     if not model.users.knows_likes or model.one_kind:
         return np.empty(0), np.empty(0, bool)
@@ -99,7 +100,7 @@ def said_and_seen(served: ServedModel, events: EventStore) -> tuple[NDArray[np.f
 def _trained(
     served: ServedModel, users: NDArray[np.int64], items: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Of each pair the likes of its user in training, 0 where the model does not have them, and whether it was one."""
+    """Return for each pair (its user's number of likes in training, whether the pair was one of them)."""
     people, person = np.unique(users, return_inverse=True)
     some, places = served.model.users.some(people[people >= 0])
     count, liked = served.model.item_count, some.liked.take(places)
@@ -112,7 +113,7 @@ def _trained(
 def _folded_in(
     served: ServedModel, events: EventStore, pairs: Sequence[JudgedPair], items: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """p(like) of pairs by what the user had done before; NaN where that is no like, or more than is worth the time."""
+    """Compute p(like) of pairs from their users' earlier events; NaN without earlier likes, or with too many events."""
     model, tastes = served.model, list[Taste]()
     histories = events.of_users({pair.user for pair in pairs})
     histories = {user: history for user, history in histories.items() if len(history) <= MOST_HISTORY}

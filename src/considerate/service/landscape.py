@@ -1,51 +1,56 @@
-"""The items that any setting of the knobs can bring into the first n of a list.
+"""The items that some setting of the knobs can bring into the first n of a list.
 
-A score is linear in the knobs, so inside a box of settings it lies between its values at the corners. An item whose
-largest corner is below the n-th largest of all items' smallest corners cannot be among the first n anywhere in the box.
-The box is cut into smaller ones, and the items that are left are looked at again in each: what remains in any of them
-contains all that can be reached, and little else.
+A score is linear in the knobs. Inside a box of settings it therefore lies between its values at the corners. Find the
+n-th largest of all items' smallest corner values: an item whose largest corner value is below it cannot be among the
+first n anywhere in the box. The other items are candidates. Each box is cut into smaller ones, and its candidates are
+checked again in each. The candidates of the smallest boxes contain all reachable items and few others.
 """
 
 from __future__ import annotations
 
-from itertools import pairwise, product
+from collections.abc import Sequence
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
 
-DEPTH = 4  # each range is halved so many times
+DEPTH = 4  # number of times that each range is halved
 Floats = NDArray[np.float64]
+Range = tuple[float, float]
 
 
 def reachable(
-    base: Floats, terms: list[Floats], ranges: list[tuple[float, float]], count: int, depth: int = DEPTH
+    base: Floats, terms: list[Floats], ranges: Sequence[Range], count: int, depth: int = DEPTH
 ) -> NDArray[np.int64]:
-    """Items whose score base + sum of w_i terms[i] may be among the `count` largest, w_i in ranges[i]; ascending."""
+    """Find the items whose score base + sum of w_i terms[i] may be among the `count` largest for some w_i in ranges[i].
+
+    The items are row numbers, ascending.
+    """
     reached = np.zeros(len(base), bool)
-    _mark(reached, np.arange(len(base)), base, terms, ranges, count, depth)
+    boxes: list[tuple[NDArray[np.int64], Sequence[Range], int]] = [(np.arange(len(base)), ranges, depth)]
+    while boxes:
+        items, box, depth = boxes.pop()
+        low, high = score_bounds(base[items], [term[items] for term in terms], box)
+        if len(items) > count:
+            items = items[high >= np.partition(low, len(low) - count)[len(low) - count]]
+        if depth == 0 or len(items) <= count or all(first == last for first, last in box):
+            reached[items] = True
+        else:
+            boxes += [(items, part, depth - 1) for part in product(*map(halves, box))]
     return np.flatnonzero(reached)
 
 
-def _mark(
-    reached: NDArray[np.bool_],
-    items: NDArray[np.int64],
-    base: Floats,
-    terms: list[Floats],
-    ranges: list[tuple[float, float]],
-    count: int,
-    depth: int,
-) -> None:
-    low, high = base[items].copy(), base[items].copy()
-    for term, (first, last) in zip(terms, ranges):
-        ends = first * term[items], last * term[items]
+def score_bounds(base: Floats, terms: list[Floats], box: Sequence[Range]) -> tuple[Floats, Floats]:
+    """Return the (smallest, largest) score of each item in a box of weights."""
+    low, high = base.copy(), base.copy()
+    for term, (first, last) in zip(terms, box):
+        ends = first * term, last * term
         low, high = low + np.minimum(*ends), high + np.maximum(*ends)
-    if len(items) > count:
-        least = np.partition(low, len(low) - count)[len(low) - count]
-        items = items[high >= least]
-    wide = [first < last for first, last in ranges]
-    if depth == 0 or len(items) <= count or not any(wide):
-        reached[items] = True
-        return
-    halves = [list(pairwise((a, (a + b) / 2, b))) if cut else [(a, b)] for (a, b), cut in zip(ranges, wide)]
-    for part in product(*halves):
-        _mark(reached, items, base, terms, list(part), count, depth - 1)
+    return low, high
+
+
+def halves(interval: Range) -> list[Range]:
+    """Cut a range into two halves, or return it whole if it is a single point."""
+    first, last = interval
+    middle = (first + last) / 2
+    return [(first, middle), (middle, last)] if first < last else [interval]

@@ -1,4 +1,4 @@
-"""How often clients may ask, and how slowly."""
+"""Limits: requests per second, and deadlines."""
 
 from __future__ import annotations
 
@@ -8,20 +8,19 @@ from random import random
 
 from considerate.service.problems import Problem
 
-MOST_CLIENTS = 10_000  # whose rate is remembered
-
-SPREAD = 0.25  # share of a deadline that is drawn
+MOST_CLIENTS = 10_000  # clients whose rate is remembered
+SPREAD = 0.25  # largest random share of a deadline
 
 
 class RateLimit:
-    """Requests a second of one client, by address: a bucket that holds one second's requests and fills steadily."""
+    """Limit of requests per second from one address: a bucket of one second's requests that fills steadily."""
 
     def __init__(self, rate: float) -> None:
         self.rate, self.most = rate, max(1.0, rate)
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # client -> (left, when)
 
     def check(self, client: str) -> None:
-        """A problem where the client asks too often."""
+        """Raise a problem if the client asks too often."""
         if self.rate <= 0:
             return
         now = time.monotonic()
@@ -37,5 +36,5 @@ class RateLimit:
 
 
 def deadline(most: float) -> float:
-    """Seconds until a slow client is cut off. They are drawn, so that clients who came together do not go together."""
+    """Seconds until a slow client is cut off, partly random, so that clients who came together leave one by one."""
     return most * (1.0 - SPREAD * random())

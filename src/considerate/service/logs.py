@@ -1,4 +1,4 @@
-"""Logs: one JSON object a line on stderr. They have routes, numbers and ids of requests; nothing of users or items."""
+"""Logs: one JSON object per line on stderr, with routes, numbers and request ids, but nothing about users or items."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 import sys
 import time
 
-# What uvicorn says of its start and end, beside "Application startup complete." and "Shutting down".
+# Messages of uvicorn that are left out; "Application startup complete." and "Shutting down" stay.
 CHATTER = (
     *("Started server process", "Waiting for application", "Uvicorn running on", "Finished server process"),
     *("Started parent process", "Waiting for child process", "Terminated child process", "Stopping parent process"),
@@ -16,14 +16,14 @@ CHATTER = (
 
 
 class JsonLines(logging.Formatter):
-    """A record as JSON. Its own fields are in `extra={"fields": {...}}`."""
+    """Formats a record as JSON, with further fields from `extra={"fields": {...}}`."""
 
     def format(self, record: logging.LogRecord) -> str:
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
         head = {"time": f"{stamp}.{int(record.msecs):03d}Z", "level": record.levelname.lower(), "process": os.getpid()}
         error = {"error": record.exc_info[0].__name__} if record.exc_info and record.exc_info[0] else {}
         message = record.getMessage()
-        if message.startswith("Traceback"):  # of a start that failed, or of a second Ctrl-C
+        if message.startswith("Traceback"):  # a failed start, or a second Ctrl-C
             message = message.rstrip().rpartition("\n")[2]
         return json.dumps(head | {"message": message} | getattr(record, "fields", {}) | error)
 

@@ -1,4 +1,4 @@
-"""What is counted. With several workers the counts of all are added up, through files (prometheus-client's way)."""
+"""Metrics for Prometheus. With several workers prometheus-client adds their counts through files."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ USERS = (1, 2, 4, 8, 16, 32, 64, 128, 192)
 
 
 class Metrics:
-    """The counters of one service. No label is made of what a client sent."""
+    """Metrics of one service. No label contains text of a client."""
 
     def __init__(self) -> None:
         from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
         if FOLDER in os.environ:
-            _forget_the_dead(Path(os.environ[FOLDER]))
+            _remove_old_gauges(Path(os.environ[FOLDER]))
         own = self.registry = CollectorRegistry()
         name = "considerate_{}".format
         self.requests = Counter(name("requests"), "Requests answered", ["route", "method", "status"], registry=own)
@@ -31,7 +31,7 @@ class Metrics:
         live = {"registry": own, "multiprocess_mode": "livemax"}
         self.refused = Gauge(name("model_refused"), "1 while the file at the path is refused", **live)  # type: ignore[arg-type]
         self.since = Gauge(name("model_since_seconds"), "When the model was swapped in", **live)  # type: ignore[arg-type]
-        self.digest = Gauge(name("model_info"), "1 of the model that is served", ["digest"], **live)  # type: ignore[arg-type]
+        self.digest = Gauge(name("model_info"), "1 for the model that is served", ["digest"], **live)  # type: ignore[arg-type]
         self.refits = Counter(name("refits"), "Refits beside the service", ["result"], registry=own)
         self.unlearned = Gauge(name("events_unlearned"), "Events after the last one that the model has learned", **live)  # type: ignore[arg-type]
         self.events = Counter(name("events"), "Events stored", ["kind"], registry=own)
@@ -40,7 +40,7 @@ class Metrics:
         self.failures = Counter(name("event_failures"), "Commits that failed", registry=own)
 
     def text(self) -> tuple[bytes, str]:
-        """(what Prometheus reads, its media type)."""
+        """Return (the metrics in the format of Prometheus, its media type)."""
         from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
         from prometheus_client.multiprocess import MultiProcessCollector
 
@@ -51,8 +51,8 @@ class Metrics:
         return generate_latest(registry), CONTENT_TYPE_LATEST
 
 
-def _forget_the_dead(folder: Path) -> None:
-    """Remove the gauges of workers that have ended; what they counted stays."""
+def _remove_old_gauges(folder: Path) -> None:
+    """Remove the gauges of workers that have ended; their counters stay."""
     for path in folder.glob("gauge_live*.db"):
         number = re.search(r"_(\d+)\.db$", path.name)
         try:

@@ -1,4 +1,4 @@
-"""The files of the page, read once, with the headers that keep a browser to them."""
+"""Files of the page, read once, and headers that forbid a browser to load anything else."""
 
 from __future__ import annotations
 
@@ -25,6 +25,8 @@ PAGE_HEADERS = {
 
 
 class PageFile(NamedTuple):
+    """A file of the page."""
+
     content: bytes
     media_type: str
     etag: str

@@ -1,4 +1,4 @@
-"""HTTP/1.1 for uvicorn, with deadlines for clients that send or read byte by byte, and a limit of their headers."""
+"""HTTP/1.1 for uvicorn, with deadlines for slow clients and a limit for headers."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from considerate.service.limits import deadline
 from considerate.service.problems import PROBLEM, Problem
 
-SECONDS = 20.0  # at most, from a connection, or the first byte of a request, to its last byte
-LEAST_READ = 65_536  # bytes of an answer that a client reads in that time, or all of it
-MOST_HEAD = 65_536  # bytes of a request line and headers
+SECONDS = 20.0  # longest time from a connection, or the first byte of a request, to its last byte
+LEAST_READ = 65_536  # bytes of an answer that a client must read in that time, unless it has read all
+MOST_HEAD = 65_536  # largest request line with headers, in bytes
 MALFORMED = (
     "This is no HTTP/1.1 request; send one with a Host, with headers of at most 65,536 bytes, and with a body that has "
     "either a Content-Length or chunks."
@@ -21,12 +21,14 @@ MALFORMED = (
 
 
 class DeadlineProtocol(HttpToolsProtocol):
-    """uvicorn's own, with an end to its patience: it closes connections that idle between requests, but would wait for
-    ever for the rest of a request, and for a client to read an answer. What is no request gets a problem, too."""
+    """uvicorn's protocol, with deadlines for the rest of a request and for a client to read an answer.
+
+    Bytes that are no request get a problem as answer.
+    """
 
     _deadline: asyncio.TimerHandle | None = None
-    _reading: asyncio.TimerHandle | None = None  # looks how much of the answer was read
-    _is_whole = False  # whether the request that was begun has come to its end
+    _reading: asyncio.TimerHandle | None = None  # checks how much of the answer was read
+    _is_whole = False  # whether the current request is complete
     _head = 0  # bytes of the request so far, while its headers are incomplete
     _in_head = True
 
@@ -66,25 +68,25 @@ class DeadlineProtocol(HttpToolsProtocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._look_again()
+        self._check_reading_later()
 
     def resume_writing(self) -> None:
         if self._reading is not None:
             self._reading.cancel()
         super().resume_writing()
 
-    def _look_again(self) -> None:
-        self._reading = self.loop.call_later(SECONDS, self._look, self.transport.get_write_buffer_size())
+    def _check_reading_later(self) -> None:
+        self._reading = self.loop.call_later(SECONDS, self._check_reading, self.transport.get_write_buffer_size())
 
-    def _look(self, before: int) -> None:
-        """Close the connection if too little was read since the last look."""
+    def _check_reading(self, before: int) -> None:
+        """Close the connection if the client read too little since the last check."""
         if before - self.transport.get_write_buffer_size() < LEAST_READ:
             self.transport.abort()
         else:
-            self._look_again()
+            self._check_reading_later()
 
     def send_400_response(self, msg: str) -> None:
-        """What could not be read as a request; uvicorn's own answer is no problem+json."""
+        """Answer bytes that are no request with a problem; uvicorn would send plain text."""
         problem = Problem("unreadable", MALFORMED)
         content = msgspec.json.encode(problem.details())
         head = f"HTTP/1.1 400 Bad Request\r\nContent-Type: {PROBLEM}\r\nContent-Length: {len(content)}\r\n"
@@ -92,14 +94,14 @@ class DeadlineProtocol(HttpToolsProtocol):
         self.transport.close()
 
     def _unsupported_upgrade_warning(self) -> None:
-        """Some clients offer h2c or a websocket with every request; it is answered as if they had not."""
+        """Ignore offers of h2c or a websocket, which some clients send with every request."""
 
     def _give_up(self) -> None:
         self._deadline = None
         self.transport.abort()
 
 
-# What uvicorn is started with, by the shell and by the tests.
+# Options of uvicorn, for the shell and the tests.
 SERVER_OPTIONS: dict[str, Any] = {
     "http": DeadlineProtocol,
     "ws": "none",
@@ -107,6 +109,6 @@ SERVER_OPTIONS: dict[str, Any] = {
     "log_config": None,
     "access_log": False,
     "server_header": False,
-    "proxy_headers": False,  # an address that a client could make up would pass the limit of requests
-    "timeout_graceful_shutdown": 5,  # seconds; what is not done by then is ended between its steps
+    "proxy_headers": False,  # a client could send a false address and avoid the limit of requests
+    "timeout_graceful_shutdown": 5,  # seconds; later, work stops between its steps
 }

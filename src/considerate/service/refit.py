@@ -1,9 +1,8 @@
-"""A new model from the likes and the events; it takes the place of the old one unless it is worse.
+"""Refits: a new model from the likes and the events, which replaces the old one unless it is worse.
 
-The likes are those of the data, or those that the model itself holds, with the events applied. They are fitted to anew,
-or the model is updated by what has changed. The latest new like of some users is left out; both models rank it, as they
-would be served: with the user's other likes. The one like that the new model lacks is folded in by the service, as any
-event is.
+The likes come from the data, or from the model itself, and the events change them. A refit fits to them from the start,
+or updates the model with the changes. It holds out the latest new like of some users, and both models rank it, with the
+user's other likes as in the service. Later the service folds this like in like any event.
 """
 
 from __future__ import annotations
@@ -43,54 +42,54 @@ from considerate.storage.filesystems import scratch_folder
 logger = logging.getLogger("considerate.service")
 MOST_JUDGED = 2_000  # users whose latest like is held out
 LIST = 20  # places of the lists that are judged
-SURE = 0.95  # how sure it must be that the new model is worse, one-sided
+SURE = 0.95  # confidence, one-sided, at which the new model counts as worse
 DAY = 86_400.0  # seconds
-MOST_DAYS = 90.0  # of drift in one update; a model that learned nothing for longer is better fitted anew
-KEPT = 0.9  # of the likes that the old model ranks first, that an update must rank first, too
+MOST_DAYS = 90.0  # of drift in one update; after a longer time a fit is better
+KEPT = 0.9  # share of the likes among the old model's first items that an update must keep
 
 
 class RefitDiscarded(ConsiderateError):
-    """A refit whose model must not be used: someone was erased while it ran, or another model was written."""
+    """Raised if the new model must not be used: a user was erased, or another model was written, during the refit."""
 
 
 @dataclass(frozen=True)
 class RefitResult:
-    """What came of it."""
+    """Outcome of a refit."""
 
-    sequence: int  # of the last event that was read
-    likes: int  # that the new model has
-    added: int  # pairs that events added, those held out not among them
+    sequence: int  # number of the last event
+    likes: int  # of the new model
+    added: int  # pairs that events added, without held-out pairs
     removed: int  # pairs that events or erasures removed
-    ignored: int  # events of ids that cannot be in the data: texts where these are integers
-    judged: int  # likes held out
-    old: float | None  # mean NDCG@20 of the likes held out; None: there were none
+    ignored: int  # events with text ids, if the ids of the data are integers
+    judged: int  # held-out likes
+    old: float | None  # mean NDCG@20 of the held-out likes by the old model; None: there were none
     new: float | None
-    swapped: bool  # whether the new model took the old one's place
+    swapped: bool  # whether the new model replaced the old one
 
 
 @dataclass(frozen=True)
 class Refit:
-    """Which model is refitted, by which events, and how."""
+    """A refit of a model with the events of a service."""
 
     model: str  # the path of its file, or of its folder of shards
     store: EventStore
-    how: str = "fit"  # to all likes, or "update": learn from what has changed
-    data: Any = None  # likes to begin with; None: those that the model holds
+    how: str = "fit"  # to all likes from the start, or "update" with the changes
+    data: Any = None  # likes before the events; None: the likes in the model
     reader: ReaderOptions = field(default_factory=ReaderOptions)
-    considered: bool | None = None  # whether events of `considered` go into a fit; None: as in the model's last one
+    considered: bool | None = None  # whether events of the kind `considered` go into a fit; None: as in the last fit
 
     def __post_init__(self) -> None:
         if "://" in self.model:
             raise UsageError(f"{self.model}: a refit replaces a model on a disk of this machine; give its path.")
 
     def has_news(self) -> bool:
-        """Whether there is an event, or an erasure, that the model does not know of."""
+        """Return whether there is an event or an erasure that the model has not learned."""
         learned = load_model(self.model).events
         known = (learned.sequence, learned.erasures) if learned.log == self.store.identity else (0, 0)
         return self.store.mark() != known
 
     def run(self) -> RefitResult:
-        """Refit, judge, and replace the model unless the new one is worse."""
+        """Refit, compare both models, and replace the old one unless the new one is worse."""
         signature, old, log = file_signature(self.model), self.check(), self.store.everything()
         model = with_own_ids(old.model_)
         likes = LikesBefore.of_model(model) if self.data is None else self._read(model)
@@ -100,22 +99,22 @@ class Refit:
         kept = np.setdiff1d(after.keys, held, assume_unique=True)
         learned = self._learned(model, log)
         if self.how == "update":
-            new = update(
-                model, after, kept, trained, days_since(log, model.events.up_to(self.store.identity), time.time())
-            )
+            days = days_since(log, model.events.up_to(self.store.identity), time.time())
+            new = update(model, after, kept, trained, days)
         else:
-            new = fit_anew(old, model, likes, after.weighted(kept), self._considered(after, learned.considered))
+            new = fit_again(old, model, likes, after.weighted(kept), self._considered(after, learned.considered))
         new = with_recalibration(new, model, self.store)
         path = os.path.realpath(self.model)
         with scratch_folder(os.path.dirname(path)) as folder:
-            beside = os.path.join(folder, "model")
-            save(replace(new, events=learned), beside, old.model_.users)
-            gains = judge(old, Recommender.load(beside), after, kept, held)
+            new_path = os.path.join(folder, "model")
+            save(replace(new, events=learned), new_path, old.model_.users)
+            saved = Recommender.load(new_path)
+            gains = judge(old, saved, after, kept, held)
             swapped = not is_worse(gains) and (
-                self.how == "fit" or keeps_likes(old, Recommender.load(beside), after, np.intersect1d(trained, kept))
+                self.how == "fit" or keeps_likes(old, saved, after, np.intersect1d(trained, kept))
             )
             if swapped:
-                swap(beside, path, lambda act: self._publish(act, signature, log, after.users))
+                swap(new_path, path, lambda act: self._publish(act, signature, log, after.users))
         means = [float(gain.mean()) if len(gain) else None for gain in gains]
         return RefitResult(
             sequence=learned.sequence,
@@ -130,7 +129,7 @@ class Refit:
         )
 
     def _read(self, model: Model) -> LikesBefore:
-        """The likes of the data; UsageError where they are of another catalogue."""
+        """Read the likes of the data; raise UsageError if none of the items is in the model."""
         likes = LikesBefore.of_data(self.data, self.reader)
         if not (match_rows(likes.item_ids, model.item_ids) >= 0).any():
             found, known = (ids.id_of(0) for ids in (likes.item_ids, model.item_ids))
@@ -141,14 +140,14 @@ class Refit:
         return likes
 
     def _publish(self, act: Callable[[], None], signature: object, log: EventLog, users: Ids) -> None:
-        """Take the step that puts the new model into its place, if it still may be."""
+        """Call `act`, which puts the new model into its place; raise RefitDiscarded if it must not be used."""
         if file_signature(self.model) != signature:
-            raise RefitDiscarded("another model was written while the refit ran, which is kept; run it again.")
+            raise RefitDiscarded("another model was written during the refit, and is kept; run the refit again.")
         if not self.store.unless_erased(log, users, act):
-            raise RefitDiscarded("someone was erased while the refit ran, so its model is discarded; run it again.")
+            raise RefitDiscarded("a user was erased during the refit, so its model is discarded; run the refit again.")
 
     def check(self) -> Recommender:
-        """The old model; UsageError where it, the data and what is asked for do not go together."""
+        """Load the old model; raise UsageError if this refit is impossible with it."""
         old = Recommender.load(self.model)
         model = old.model_
         model.check_two_kinds()
@@ -157,27 +156,27 @@ class Refit:
         if self.how == "update":
             if self.data is not None or self.considered:
                 raise UsageError(
-                    "an update learns from the likes of events alone, and not from DATA or what was considered; leave "
-                    "these out, or refit with --how fit."
+                    "an update learns only from likes of events, and not from DATA or considered pairs; leave these "
+                    "out, or refit with --how fit."
                 )
             return old
         if model.user_features is not None:
             raise UsageError("the features of users are not in the model file; refit with --how update, or use fit.")
         if model.plan.observed and self.reader.considered_where is None:
             raise UsageError(
-                f"the model was fitted with considered_are={model.plan.considered_are!r}, and its file does not hold "
-                "the pairs that were considered; give DATA with --considered-where."
+                f"the model was fitted with considered_are={model.plan.considered_are!r}, and its file does not have "
+                "the considered pairs; give DATA with --considered-where."
             )
         return old
 
     def _learned(self, model: Model, log: EventLog) -> LearnedEvents:
-        """What the new model will have learned."""
+        """Describe the events that the new model has learned."""
         considered = model.events.considered if self.considered is None else self.considered
         sequence, erasures = log.mark
         return LearnedEvents(sequence, self.store.identity, considered and self.how == "fit", erasures)
 
     def _considered(self, after: LikesAfter, of_events: bool) -> PairTable | None:
-        """The pairs that were considered and are not liked: those of the data, and if wanted those of events."""
+        """Collect the pairs that were considered and not liked, from the data and, if wanted, from events."""
         keys = after.considered if of_events else after.considered[:0]
         if self.reader.considered_where is not None:
             table = read_pairs(self.data, self.reader, self.reader.considered_where)
@@ -191,7 +190,7 @@ class Refit:
 
 
 def with_own_ids(model: Model) -> Model:
-    """The model with integers for ids where these are row numbers: users who leave and ids of events are no rows."""
+    """Give the model integer ids in place of row numbers, because rows change when users leave or join."""
 
     def own(ids: Vocabulary) -> Vocabulary:
         return ids.take(np.arange(len(ids))) if ids.kind == "range" else ids
@@ -200,11 +199,10 @@ def with_own_ids(model: Model) -> Model:
     return replace(model, users=replace(users, ids=own(users.ids)), item_ids=own(model.item_ids))
 
 
-def fit_anew(
+def fit_again(
     old: Recommender, model: Model, before: LikesBefore, likes: Interactions, considered: PairTable | None
 ) -> Model:
-    """A fit with the settings of the old model, and with what it knew beside the likes: what is impossible and the
-    features of its items are in its file."""
+    """Fit to all likes with the settings, the impossible pairs and the item features of the old model."""
     users, features, limits = model.users.whole(), model.item_features, model.limits
     fitted = Recommender(**old.get_params()).fit(
         likes,
@@ -218,8 +216,8 @@ def fit_anew(
 
 
 def with_recalibration(new: Model, old: Model, store: EventStore) -> Model:
-    """The new model with a recalibration, if the old one has one: by the pairs that users judged since the old one was
-    trained, or where these are few or cannot be fitted, the old one's, marked stale."""
+    """Recalibrate the new model if the old one was: with the pairs that users judged since the old one was trained. If
+    they are too few or cannot be fitted, keep the old recalibration, marked stale."""
     if old.recalibration.changes_nothing:
         return new
     stale = replace(
@@ -239,12 +237,12 @@ def with_recalibration(new: Model, old: Model, store: EventStore) -> Model:
         return stale
     try:
         return replace(new, **vars(recalibrate(judged, old.recalibration.equal_classes, old.plan.seed)))
-    except DataError:  # all liked, say, or more where p(like) is low
+    except DataError:  # for example all pairs are liked, or more of those with a low p(like)
         return stale
 
 
 def find_titles(ids: Vocabulary, known: list[tuple[Vocabulary, Titles | None]]) -> Titles | None:
-    """The titles of items, by the first that knows one."""
+    """Find the titles of items in several vocabularies; the first with a title counts."""
     found: list[str | None] = [None] * len(ids)
     for own, titles in known:
         if titles is not None:
@@ -254,8 +252,7 @@ def find_titles(ids: Vocabulary, known: list[tuple[Vocabulary, Titles | None]]) 
 
 
 def update(model: Model, after: LikesAfter, kept: Keys, trained: Keys, days: float) -> Model:
-    """The model with what has changed since it was made: likes that it did not have and those that it should not have
-    any more. Users who were erased, and have not come back, leave it."""
+    """Update the model with new and removed likes, and remove users who were erased and did not come back."""
     erased = after.users.take(after.erased[after.degrees[after.erased] == 0])
     gone = match_rows(erased, model.user_ids)
     model = without_users(model, gone[gone >= 0]) if (gone >= 0).any() else model
@@ -265,23 +262,25 @@ def update(model: Model, after: LikesAfter, kept: Keys, trained: Keys, days: flo
 
 
 def days_since(log: EventLog, sequence: int, now: float) -> float:
-    """From the last event that was learned, or from the first one if none was, to the last: at most MOST_DAYS. A time
-    that is not yet counts as now: a clock was wrong."""
+    """Days from the last learned event, or else the first event, to the last event; at most MOST_DAYS.
+
+    A time in the future comes from a wrong clock, and counts as now.
+    """
     if not log.rows:
         return 0.0
     times = [min(row[4], now) for row in log.rows]
     learned = [time for time, row in zip(times, log.rows) if row[0] <= sequence]
     days = (times[-1] - (learned[-1] if learned else times[0])) / DAY
     if days > MOST_DAYS:
-        logger.warning("%d days between events are taken for %d; fit anew after so long", days, MOST_DAYS)
+        logger.warning("%d days between events count as %d; fit again after such a long time", days, MOST_DAYS)
     return min(max(days, 0.0), MOST_DAYS)
 
 
-# --- Is it worse? ---
+# --- Comparison with the old model ---
 
 
 def judge(old: Recommender, new: Recommender, after: LikesAfter, kept: Keys, held: Keys) -> NDArray[np.float64]:
-    """[2, likes held out]: NDCG@20 of each, by the old and by the new model, as they would be served."""
+    """Compute the NDCG@20 of each held-out like by the old and the new model [2, likes], as they would be served."""
     gains = np.zeros((2, len(held)))
     shown = after.considered[np.argsort(after.considered >> 32, kind="stable")]
     for place, key in enumerate(held.tolist()):
@@ -298,8 +297,8 @@ def judge(old: Recommender, new: Recommender, after: LikesAfter, kept: Keys, hel
 
 
 def keeps_likes(old: Recommender, new: Recommender, after: LikesAfter, common: Keys) -> bool:
-    """True if an update ranks the likes that both models have as the old one did: it learned from a few others, and
-    must not forget these. The few alone would not show it."""
+    """Return whether an update still ranks the likes that both models have. An update learns from few likes, and must
+    not forget the others, which the held-out likes would not show."""
     users = np.unique(common >> 32)
     users = users[np.unique(np.linspace(0, len(users) - 1, MOST_JUDGED).astype(np.int64))] if len(users) else users
     hits = [likes_among_first(model, after, users, common) for model in (old, new)]
@@ -307,7 +306,7 @@ def keeps_likes(old: Recommender, new: Recommender, after: LikesAfter, common: K
 
 
 def likes_among_first(recommender: Recommender, after: LikesAfter, users: NDArray[np.int64], likes: Keys) -> int:
-    """Number of these likes that are among the first items of their users, by liking alone."""
+    """Count the likes that are among their users' first items, by liking alone."""
     if not len(users):
         return 0
     model = recommender.model_
@@ -321,7 +320,7 @@ def likes_among_first(recommender: Recommender, after: LikesAfter, users: NDArra
 
 
 def served_list(recommender: Recommender, user: Any, likes: list[Any], considered: list[Any]) -> list[Any]:
-    """The best items of a user with these likes: by the posterior of training if it knows all of it, else folded in."""
+    """List the best items of a user: by the trained posterior if it has learned these likes, else folded in."""
     model = recommender.model_
     liked, passed = (
         {row for row in model.item_ids.rows_of(items).tolist() if row >= 0} for items in (likes, considered)
@@ -339,7 +338,7 @@ def served_list(recommender: Recommender, user: Any, likes: list[Any], considere
 
 
 def is_worse(gains: NDArray[np.float64]) -> bool:
-    """Whether the new model's gains are lower by more than chance explains (Student's t). One alone does not tell."""
+    """Return whether the new gains are lower by more than chance explains (Student's t); one like is not enough."""
     from scipy.special import stdtrit
 
     differences = gains[1] - gains[0]
@@ -349,21 +348,21 @@ def is_worse(gains: NDArray[np.float64]) -> bool:
     return float(differences.mean()) + float(stdtrit(len(differences) - 1, SURE)) * error < 0.0
 
 
-# --- Into its place ---
+# --- Replacement ---
 
 
 def save(model: Model, path: str, before: Users) -> None:
-    """Save a model as the one with the users of before is saved: in shards or in one file, with likes or without."""
+    """Save a model like the one with the users `before`: in shards or in one file, with likes or without."""
     if isinstance(before, ShardedUsers):
         save_sharded(model, path, min(len(before.first) - 1, model.user_count), likes=before.knows_likes)
     else:
         save_model(model, path, likes=before.knows_likes)
 
 
-def swap(beside: str, path: str, publish: Callable[[Callable[[], None]], None]) -> None:
-    """Put a model into the place of another by one step, which `publish` takes, or it raises."""
+def swap(new: str, path: str, publish: Callable[[Callable[[], None]], None]) -> None:
+    """Replace the model at `path` by the one at `new` in one atomic step, which `publish` calls or refuses."""
     if os.path.isdir(path):
-        replace_shards(beside, path, publish)
+        replace_shards(new, path, publish)
     else:
-        shutil.copymode(path, beside)
-        publish(lambda: os.replace(beside, path))
+        shutil.copymode(path, new)
+        publish(lambda: os.replace(new, path))

@@ -1,4 +1,4 @@
-"""Refits again and again: in a process of low priority beside a service, which ends with it, or in the shell."""
+"""Repeated refits, in a process of low priority that runs and ends with a service, or in the shell."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from considerate.service.refit import Refit, RefitDiscarded, RefitResult
 
 logger = logging.getLogger("considerate.service")
 SPAWN = multiprocessing.get_context("spawn")
-NICE = 10  # how far requests go before refits
-RESTART = 5.0  # seconds at most before a process that died is started again
+NICE = 10  # lower priority of refits
+RESTART = 5.0  # longest time in seconds until a process that died is restarted
 Outcome = RefitResult | ConsiderateError
 
 
 def rounds(job: Refit, every: float, wait: Callable[[float], None] = time.sleep) -> Iterator[Outcome]:
-    """What came of each refit, so many seconds apart. Without data that may have changed, a round is left out where
-    no event is new: none since the model was made, or since the last refit."""
+    """Refit every so many seconds, and yield the outcomes. Without data, skip rounds without new events since the model
+    was made and since the last refit."""
     judged = None
     while True:
         outcome: Outcome | None = None
@@ -46,7 +46,7 @@ def rounds(job: Refit, every: float, wait: Callable[[float], None] = time.sleep)
 
 @dataclass(frozen=True)
 class RefitLoop:
-    """Refits beside a service."""
+    """Repeated refits of a service's model."""
 
     model: str
     events: str
@@ -54,13 +54,13 @@ class RefitLoop:
     how: str
 
     def check(self) -> None:
-        """UsageError where this model cannot be refitted."""
+        """Raise UsageError if this model cannot be refitted."""
         with closing(EventStore(self.events, Metrics())) as store:
             Refit(self.model, store, self.how).check()
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """A process does it until the block ends, or this process does. One that dies is started again."""
+        """Block during which a process refits; a process that dies is restarted."""
         configure_logs()
         ended, processes = threading.Event(), list[multiprocessing.process.BaseProcess]()
 
@@ -105,7 +105,7 @@ def _end_with_parent() -> None:
 
 
 def log_outcome(outcome: Outcome) -> str:
-    """Say what came of a refit, in numbers; returns it in a word."""
+    """Log the outcome of a refit, and return it in one word."""
     if isinstance(outcome, RefitResult):
         word = "swapped" if outcome.swapped else "kept"
         logger.info("refit", extra={"fields": {"result": word} | asdict(outcome)})

@@ -1,4 +1,4 @@
-"""The addresses of the service. The application and the OpenAPI document are both made of this table."""
+"""Routes of the service, for the application and for the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -13,37 +13,39 @@ from considerate.service.problems import Problem
 
 @dataclass(frozen=True)
 class Route:
-    """One method of one address. `handler` is a method of the application."""
+    """One method of one address; `handler` names the method of `Handlers` that answers."""
 
     method: str
     path: str  # a segment in braces is a parameter
     handler: str
     summary: str
-    answer: Any = None  # a struct; a text is the media type of another answer
+    answer: Any = None  # a struct, or the media type of another answer
     query: type | None = None
     body: type | None = None
-    needs: Needed = "serve"  # where the service has keys
+    needs: Needed = "serve"  # scope of the key, if the service has keys
 
     @property
     def segments(self) -> list[str]:
         return self.path.split("/")[1:]
 
 
-USER = "/v1/users/{user}"
+def user_routes(
+    method: str, name: str, handler: str, summary: str, answer: type, query: type, needs: Needed = "serve"
+) -> tuple[Route, Route]:
+    """Make both routes of a user: with the id in the path, and with the id as ?user=."""
+    by_query = f"{summary}, with the user's id as ?user="
+    return (
+        Route(method, f"/v1/users/{{user}}/{name}", handler, summary, answer, query, needs=needs),
+        Route(method, f"/v1/{name}", handler, by_query, answer, query, needs=needs),
+    )
+
+
 ROUTES = (
-    Route(
+    *user_routes(
         "GET",
-        f"{USER}/recommendations",
+        "recommendations",
         "recommend",
         "The best items for a user",
-        schemas.RecommendedList,
-        schemas.UserQuery,
-    ),
-    Route(
-        "GET",
-        "/v1/recommendations",
-        "recommend",
-        "The same, with the user's id as ?user=",
         schemas.RecommendedList,
         schemas.UserQuery,
     ),
@@ -51,7 +53,7 @@ ROUTES = (
         "POST",
         "/v1/recommendations",
         "recommend_for",
-        "The best items for someone who is not in the model, from what they like",
+        "The best items for a new user, from the items they like",
         schemas.RecommendedList,
         body=schemas.LikesRequest,
     ),
@@ -94,52 +96,34 @@ ROUTES = (
         "GET",
         "/v1/reliability",
         "reliability",
-        "Whether p(like) is honest, by what users did since the model was trained, or by what is stored with it",
+        "How honest p(like) is, by the events since the training, or by the judged pairs of the recalibration",
         schemas.ReliabilityAnswer,
     ),
     Route(
         "POST",
         "/v1/events",
         "store_events",
-        "Store what users did; the answer means that it is on disk",
+        "Store events of users; they are on disk before the answer",
         schemas.EventsAnswer,
         body=schemas.EventsRequest,
     ),
-    Route(
+    *user_routes(
         "GET",
-        f"{USER}/events",
+        "events",
         "list_events",
-        "What is stored of a user",
+        "The stored events of a user",
         schemas.UserEventsAnswer,
         schemas.EventsQuery,
-        needs="history",
+        "history",
     ),
-    Route(
-        "GET",
-        "/v1/events",
-        "list_events",
-        "The same, with the user's id as ?user=",
-        schemas.UserEventsAnswer,
-        schemas.EventsQuery,
-        needs="history",
-    ),
-    Route(
+    *user_routes(
         "DELETE",
-        f"{USER}/events",
+        "events",
         "erase_events",
-        "Erase what is stored of a user",
+        "Erase the stored events of a user",
         schemas.ErasedAnswer,
         schemas.EraseQuery,
-        needs="history",
-    ),
-    Route(
-        "DELETE",
-        "/v1/events",
-        "erase_events",
-        "The same, with the user's id as ?user=",
-        schemas.ErasedAnswer,
-        schemas.EraseQuery,
-        needs="history",
+        "history",
     ),
     Route(
         "POST",
@@ -149,18 +133,18 @@ ROUTES = (
         schemas.ReloadAnswer,
         needs="admin",
     ),
-    Route("GET", "/health/live", "live", "Whether the process answers", schemas.Health, needs="nothing"),
-    Route("GET", "/health/ready", "ready", "Whether requests can be answered", schemas.Health, needs="nothing"),
+    Route("GET", "/health/live", "live", "Check that the process answers", schemas.Health, needs="nothing"),
+    Route("GET", "/health/ready", "ready", "Check that requests can be answered", schemas.Health, needs="nothing"),
     Route("GET", "/metrics", "show_metrics", "Metrics for Prometheus", "text/plain", needs="any key"),
     Route("GET", "/openapi.json", "openapi", "This document", "application/json", needs="nothing"),
-    Route("GET", "/docs", "docs", "The same for readers", "text/html", needs="nothing"),
+    Route("GET", "/docs", "docs", "This document for readers", "text/html", needs="nothing"),
     Route("GET", "/", "page", "The page", "text/html", needs="nothing"),
     Route("GET", "/page/{name}", "page", "A file of the page", "application/octet-stream", needs="nothing"),
 )
 
 
 class RouteTable:
-    """Finds the route of a request by its path, as it came over the wire."""
+    """Finds the route of a request by its raw path."""
 
     def __init__(self) -> None:
         self._by_length: dict[int, list[tuple[list[str], dict[str, Route]]]] = {}
@@ -172,7 +156,7 @@ class RouteTable:
             self._by_length.setdefault(len(segments), []).append((segments, methods))
 
     def find(self, method: str, raw_path: bytes) -> tuple[Route, dict[str, str]]:
-        """(route, its parameters by name); a problem where there is none."""
+        """Find (route, its parameters by name); raise a problem if there is none."""
         try:
             segments = [unquote(segment, errors="strict") for segment in raw_path.decode().split("/")[1:]]
         except UnicodeDecodeError:
@@ -185,4 +169,4 @@ class RouteTable:
                     raise Problem("wrong-method", f"This address takes {allowed}.", {"Allow": allowed})
                 named = zip(template, segments)
                 return route, {part[1:-1]: segment for part, segment in named if part.startswith("{")}
-        raise Problem("unknown-route", "There is nothing at this address; /docs lists what there is.")
+        raise Problem("unknown-route", "There is nothing at this address; /docs lists all addresses.")

@@ -1,7 +1,7 @@
-"""The model that is served, and how another takes its place.
+"""The served model, and its replacement by a new one.
 
-A new file at the path, written beside it and renamed as `Recommender.save` does, is read, verified, warmed, and then
-swapped in by one assignment. Requests that have begun keep the model that they began with: its file stays mapped.
+`Recommender.save` writes a temporary file and renames it. The service reads, verifies and warms the new file at its
+path, and then swaps the model in by one assignment. Running requests keep their model: its file stays mapped.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from considerate.service.metrics import Metrics
 from considerate.service.problems import Problem, shortened
 
 logger = logging.getLogger("considerate.service")
-KEPT_BYTES = 64 << 20  # of items' parts of scores, one array for each setting of the knobs
-KEPT_NAMES = 200_000  # items: of a catalogue up to this, ids and titles are kept as they are sent
+KEPT_BYTES = 64 << 20  # largest cache of the items' parts of scores, one array per setting of the knobs
+KEPT_NAMES = 200_000  # ids and titles of a catalogue of up to so many items are cached
 
 
 class ServedModel:
-    """One model, and what is made of it once for all requests."""
+    """A model, and objects that all requests share."""
 
     def __init__(self, model: Model, digest: str) -> None:
         self.model, self.digest, self.since = model, digest, time.time()
@@ -46,7 +46,7 @@ class ServedModel:
         self._names: list[tuple[Id, str | None]] | None = None
 
     def warm(self) -> None:
-        """Answer once, so that the first request does not wait for what is made once."""
+        """Answer once, so that the first request does not wait for caches."""
         model = self.model
         if model.item_count <= KEPT_NAMES:
             self._names = [self._name(row) for row in range(model.item_count)]
@@ -59,7 +59,7 @@ class ServedModel:
         ranker.rank(UserBatch(users.side, local, row, users.liked.take(local)))
 
     def ranker(self, options: RankingOptions, count: int) -> Ranker:
-        """Those without lists of items are kept, the last in use first: they hold the items' part of the scores."""
+        """Get a ranker, from the cache if it has no lists of items; it holds the items' part of the scores."""
         key = options, count
         with self._lock:
             ranker = self._rankers.get(key)
@@ -78,7 +78,7 @@ class ServedModel:
         return ranker
 
     def item_rows(self, ids: Any) -> list[int]:
-        """The rows of items; a problem where one is not known."""
+        """Find the rows of items; raise a problem for an unknown item."""
         values = list(ids)
         rows: list[int] = self.items.rows(values, unknown=True).tolist()
         if -1 in rows:
@@ -89,12 +89,12 @@ class ServedModel:
         return rows
 
     def known_likes(self, likes: list[Any]) -> tuple[list[int], list[Any]]:
-        """(rows of the likes that the model knows, those that it does not)."""
+        """Split likes into (rows of items that the model knows, unknown ids)."""
         rows = self.items.rows(likes, unknown=True).tolist() if likes else []
         return [row for row in rows if row >= 0], [like for like, row in zip(likes, rows) if row < 0]
 
     def named(self, row: int) -> tuple[Id, str | None]:
-        """(id, title) of an item; None where it has no title."""
+        """Return (id, title or None) of an item."""
         return self._name(row) if self._names is None else self._names[row]
 
     def values(self, columns: Sequence[Column], pairs: Pairs) -> list[list[Any]]:
@@ -109,18 +109,18 @@ class ServedModel:
 
 
 class ModelHolder:
-    """The served in use, and the path that new ones come from."""
+    """Holds the served model, and loads new models from its path."""
 
     def __init__(self, path: str, metrics: Metrics) -> None:
         self.path, self.metrics = path, metrics
         self.current: ServedModel | None = None
-        self._seen: object = None  # the signature of the file that was read last, served or refused
+        self._seen: object = None  # signature of the last file that was read, served or refused
         self._lock = threading.Lock()
 
     def load(self, force: bool = False) -> bool:
-        """Read what is at the path if it is new, or in any case; whether another model is served now.
+        """Read the model at the path if it is new or `force`; return whether another model is served now.
 
-        ModelFileError where it is refused: then the old model goes on, and the same file is not read again.
+        Raise ModelFileError if it is refused: the old model stays, and the same file is not read again.
         """
         with self._lock:
             signature = file_signature(self.path)
@@ -130,9 +130,9 @@ class ModelHolder:
                 try:
                     changed = self._swap()
                     break
-                except Exception as error:  # whatever is wrong with it, the old one goes on
-                    again, signature = signature, file_signature(self.path)
-                    if signature == again:  # else another was written meanwhile, and its parts may be mixed
+                except Exception as error:  # whatever is wrong with the file, the old model stays
+                    before, signature = signature, file_signature(self.path)
+                    if signature == before:  # else a new file came meanwhile, and parts of both were read
                         self._refuse(signature, error)
             self._seen = signature
             return changed
@@ -165,7 +165,7 @@ class ModelHolder:
 
 
 def file_signature(path: str) -> object:
-    """What tells a new model at a path from the old; None where it is not on a disk here, or nothing is there."""
+    """Identity of the model file at a path, to detect a new one; None if the path is remote or empty."""
     try:
         folder = shards_at(path)
         if folder is not None and folder.local is None:

@@ -1,7 +1,7 @@
-"""The processes that answer, by uvicorn's supervisor.
+"""Worker processes, run by uvicorn's supervisor.
 
-On Linux each worker listens with a socket of its own at the same port (SO_REUSEPORT), and the kernel divides
-connections among them. With one socket for all, whoever wakes first takes a connection: at times one worker gets all.
+On Linux each worker has its own socket at the same port (SO_REUSEPORT), and the system divides the connections among
+them. With one socket for all, the worker that wakes first takes a connection, and sometimes one worker takes all.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ APPLICATION = "considerate.service.app:from_environment"
 
 
 class SharingLoop(uvloop.Loop):
-    """An event loop whose servers let others listen at their port."""
+    """An event loop that lets several servers listen at one port."""
 
     async def create_server(self, *arguments: Any, **options: Any) -> Any:
         return await super().create_server(*arguments, **options | {"reuse_port": True})
 
 
 def run_workers(host: str, port: int, count: int, application: str = APPLICATION) -> None:
-    """Answer until SIGINT or SIGTERM. A worker that dies is started again."""
+    """Run workers until SIGINT or SIGTERM; restart a worker that dies."""
     configure_logs()
     options = {"factory": True, "host": host, "port": port, "workers": count, **SERVER_OPTIONS}
     if count == 1 or sys.platform != "linux":
@@ -40,7 +40,7 @@ def run_workers(host: str, port: int, count: int, application: str = APPLICATION
 
 
 def check_address(host: str, port: int) -> None:
-    """UsageError where nobody can listen there, or another does."""
+    """Raise UsageError if the address cannot be used, or is in use."""
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
