@@ -116,7 +116,7 @@ def libraries(items: int | None, requests: int) -> list[Row]:
         fitted = recommender(large_model(1_000, items, FACTORS, 2))
     model, rows = fitted.model_, list[Row]()
     places = item_places(model)
-    knobs = np.broadcast_to(np.array([1.0, model.plan.popularity_weight, 0.0], np.float32), (requests, 3))
+    knobs = np.broadcast_to(np.array([1.0, model.plan.popularity, 0.0], np.float32), (requests, 3))
     queries = np.concatenate([model.users.whole().side.mean[:requests], knobs], axis=1)
     truth = [np.argpartition(places @ query, -N)[-N:] for query in queries]
     for by_distance in (True, False) if items is None else (True,):  # graphs of a million items take minutes each

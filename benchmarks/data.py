@@ -16,11 +16,11 @@ from considerate.data.graph import Adjacency, Graph
 from considerate.data.vocabulary import Vocabulary
 from considerate.evaluation.protocol import graph_of
 from considerate.inference.hidden import Consideration
+from considerate.inference.plan import FitPlan
 from considerate.inference.posterior import Gamma, Precisions, Side
 from considerate.kernels import compiled
 from considerate.model.model import Model
 from considerate.model.users import UserRows
-from considerate.parameters import FitPlan
 from considerate.simulation.degrees import PowerLaw
 from considerate.simulation.simulate import XBOX_SAMPLE, balanced_item_law, random_graph, simulate_from_model
 
@@ -119,7 +119,7 @@ def random_model(
         item_degree=np.bincount(liked.indices, minlength=items).astype(np.int64),
         item_ids=Vocabulary.range(items),
         titles=None,
-        plan=FitPlan(factors=factors, negatives=3.0),
+        plan=FitPlan.of_paper(factors=factors, negatives=3.0),
         bounds=(),
     )
 

@@ -14,16 +14,16 @@ from benchmarks.data import movielens, simulated
 from benchmarks.report import Section, command, median
 from considerate.data.graph import Graph
 from considerate.fitting.session import make_estimator, make_popularity
+from considerate.inference.plan import FitPlan
 from considerate.inference.sweep import InMemory
 from considerate.kernels.threads import LocalBackend
-from considerate.parameters import FitPlan
 
 MODELS = (("sampled", 1, 20), ("sampled", 3, 20), ("expected", 3, 20), ("sampled", 1, 64))
 
 
 def measure(graph: Graph, kind: str, negatives: float, factors: int, count: int, threads: int) -> tuple[float, float]:
     """(CPU nanoseconds per edge of H and side, wall seconds a sweep)."""
-    plan = FitPlan(factors=factors, hidden=kind, negatives=negatives)
+    plan = FitPlan.of_paper(factors=factors, hidden=kind, negatives=negatives)
     with LocalBackend(threads) as backend:
         estimator = make_estimator(graph, plan, make_popularity(graph, plan, backend).weights, backend)
         fit = InMemory(graph, estimator, plan, backend).sweeps()

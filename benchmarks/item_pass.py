@@ -18,9 +18,9 @@ from benchmarks.data import SETS, real, simulated
 from benchmarks.report import Row, Section, command, median
 from considerate.data.graph import Graph
 from considerate.fitting.session import make_consideration, make_estimator, make_popularity
+from considerate.inference.plan import FitPlan
 from considerate.inference.sweep import InMemory
 from considerate.kernels.threads import LocalBackend
-from considerate.parameters import FitPlan
 from considerate.study.peers import blas_threads, training_matrix
 
 FACTORS = (20, 32, 64)
@@ -33,7 +33,7 @@ class Sweeps:
     """The sweeps of a fit on one thread, each with the CPU seconds of its parts."""
 
     def __init__(self, graph: Graph, consideration: str, factors: int) -> None:
-        plan = FitPlan(factors=factors, hidden="sampled", negatives=NEGATIVES, consideration=consideration)
+        plan = FitPlan.of_paper(factors=factors, hidden="sampled", negatives=NEGATIVES, consideration=consideration)
         self.backend = LocalBackend(1)
         weights = make_popularity(graph, plan, self.backend).weights
         table = make_consideration(graph, plan, weights, self.backend)

@@ -28,7 +28,7 @@ from benchmarks.report import THREADS, Row, Section, command, in_a_process
 from considerate import Recommender
 from considerate.data.graph import Graph
 from considerate.fitting.memory import WalkSize, available_memory, needed_memory
-from considerate.parameters import FitPlan
+from considerate.inference.plan import FitPlan
 
 # users, items, likes, factors, estimator, negatives
 CASES = (

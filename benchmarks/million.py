@@ -22,7 +22,7 @@ import numpy as np
 
 from benchmarks.report import THREADS, Row, Section, command, in_a_process, peak_bytes
 from benchmarks.xbox import Anonymous
-from considerate.parameters import OPENING
+from considerate.inference.parts.closed_form import OPENING
 
 COUNT, FACTORS, NEGATIVES, SWEEPS, FEW_SWEEPS = 1_000_000, 32, 1.0, 10, 2
 FIRST_DRAWS = OPENING + 1  # the first sweep that has draws, and pays for their memory

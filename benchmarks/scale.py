@@ -32,9 +32,9 @@ from considerate.distributed.pools import LocalPool, size_of
 from considerate.distributed.runners import make_runner
 from considerate.fitting.session import make_estimator
 from considerate.inference.hidden import popularity_weights
+from considerate.inference.plan import FitPlan
 from considerate.inference.sweep import InMemory, Sweep
 from considerate.kernels.threads import LocalBackend
-from considerate.parameters import FitPlan
 from considerate.simulation.simulate import XBOX_SAMPLE, balanced_item_law, random_graph
 
 ITEM_COUNT, FACTORS, NEGATIVES, GROUPS = 4000, 20, 1.0, 32
@@ -56,7 +56,7 @@ def draw_pairs(users: int) -> tuple[np.ndarray, np.ndarray]:
 def one_graph(users: int, kind: str, workers: int, repeats: int) -> dict[str, Any]:
     """Sweeps of the plain fit with two threads, of parts in this process with two threads, and of Ray, by turns."""
     graph = Graph.from_pairs(*draw_pairs(users), users, ITEM_COUNT)
-    settings = FitPlan(factors=FACTORS, negatives=NEGATIVES)
+    settings = FitPlan.of_paper(factors=FACTORS, negatives=NEGATIVES)
     weights = popularity_weights(graph.by_item.degrees, 1.0)
     outline, parts = divide(graph)
     setup = PartitionSetup.of(outline, replace(settings, hidden=kind, groups=GROUPS))
@@ -138,7 +138,7 @@ class CountingPool(LocalPool):
 def up_bytes(name: str, factors: int, negatives: float, users: int) -> list[Row]:
     """Bytes up of a sweep with some workers, beside those of release 0.1: sums of all items, runs of parts."""
     graph = real(GOWALLA) if name == "Gowalla" else Graph.from_pairs(*draw_pairs(users), users, ITEM_COUNT)
-    plan = FitPlan(factors=factors, negatives=negatives)
+    plan = FitPlan.of_paper(factors=factors, negatives=negatives)
     outline, parts = divide(graph)
     setup, weights = PartitionSetup.of(outline, plan), popularity_weights(outline.item_degree, 1.0)
     edges, rows = [part.likes.edges for part in parts], []

@@ -23,9 +23,9 @@ def table(graph_name: str, share: float, way: str) -> Row:
     """In a fresh process: the table of a graph, made in one of the ways."""
     from benchmarks.memory import watched
     from considerate.inference.hidden.consideration import WalkSteps, pull_of
-    from considerate.parameters import FitPlan
+    from considerate.inference.plan import FitPlan
 
-    graph, plan = graph_of(graph_name, share), FitPlan(consideration="walk")
+    graph, plan = graph_of(graph_name, share), FitPlan.of_paper(consideration="walk")
     degree = graph.by_item.degrees
     weights = degree.astype("float64")
     steps = int(WalkSteps(graph.by_user, graph.by_item, pull_of(weights, degree)).work().sum())

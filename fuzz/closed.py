@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 
 from considerate.data.graph import Graph, run_serially
 from considerate.inference.hidden import Expected, user_offset
+from considerate.inference.plan import FitPlan
 from considerate.inference.posterior import Posterior, Side
 from considerate.inference.sums import CoordinateBlock, EdgeSums, edge_sums
 from considerate.inference.sweep import InMemory, initial_state
 from considerate.kernels import compiled
 from considerate.kernels.threads import LocalBackend
-from considerate.parameters import FitPlan
 from fuzz.base import Choices
 from fuzz.passes import near
 from tests.helpers import naive
@@ -42,7 +42,7 @@ def check(choices: Choices) -> str:
         return "refused"
     rows, columns = (part.astype(np.int32) for part in np.nonzero(likes))
     graph = Graph.from_pairs(rows, columns, users, items, block_edges=choices.pick([3, 10**6]))
-    plan = FitPlan(
+    plan = FitPlan.of_paper(
         factors=factors,
         negatives=choices.pick([1.5, 0.3, 5.0, 1e-3, 1000.0]),
         likelihood_weight=choices.pick([1.5, 1.0, 0.01, 100.0]),
@@ -71,7 +71,7 @@ def _side(numbers: np.random.Generator, rows: int, factors: int, scale: float, b
 def check_sweep(runner: InMemory, estimator: Expected, q: Posterior) -> None:
     graph, plan = runner.graph, runner.settings
     extra = 0.0 if runner.user_offset is None else runner.user_offset.astype(np.float64)
-    prior = naive.Prior(np.broadcast_to(plan.offset + extra, graph.user_count), plan.weight)
+    prior = naive.Prior(np.broadcast_to(plan.offset + extra, graph.user_count), plan.likelihood_weight)
     block, g = CoordinateBlock.of(q.factors), naive.likes(graph)
 
     def dense(q: Posterior) -> Dense:

@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from considerate.data.graph import USERS, Adjacency, Graph
 from considerate.inference.full import FullInMemory
 from considerate.inference.hidden import Terms
+from considerate.inference.plan import FitPlan
 from considerate.inference.posterior import Posterior, Side
 from considerate.inference.sweep import initial_state
 from considerate.inference.wishart import unpack
 from considerate.kernels import compiled, reference
 from considerate.kernels.reference import FullRow, RowSums
 from considerate.kernels.threads import LocalBackend
-from considerate.parameters import FitPlan
 from fuzz.base import Choices
 from fuzz.passes import near
 
@@ -35,7 +35,7 @@ def check(choices: Choices) -> str:
     unliked &= ~likes
     if not likes.any():
         return "refused"
-    plan = FitPlan(
+    plan = FitPlan.of_paper(
         factors=factors,
         negatives=choices.pick([1.5, 1e-3, 1000.0]),
         likelihood_weight=choices.pick([1.5, 1.0, 0.01, 30.0]),
@@ -139,7 +139,7 @@ def sums_of(
     sums, size = zero, zero
     for item, weight, like in edges:
         other = items[item]
-        weight = plan.weight * float(weight)
+        weight = plan.likelihood_weight * float(weight)
         how = {"offset": offset, "weight": weight, "quadrature": plan.logistic == "quadrature"}
         one = reference.full_row_sums(row, [other], [like], **how)
         a = np.abs(row.mean) @ np.abs(other.mean) + abs(row.bias) + abs(other.bias) + abs(offset)

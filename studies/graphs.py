@@ -33,8 +33,8 @@ from considerate.data.edges import read_edges, symmetric
 from considerate.data.graph import Adjacency
 from considerate.evaluation.links import METRICS, LinkTest, Pairs, edge_pairs, expected_links, hide_edges
 from considerate.fitting.vertices import LIFTS, POPULARITIES
+from considerate.inference.parts.vertices import GraphParameters
 from considerate.model.links import link_parts
-from considerate.parameters import GraphParameters
 from studies.options import study_parser
 
 GRAPHS = {

@@ -16,8 +16,8 @@ import numpy as np
 
 from considerate.fitting.session import make_popularity
 from considerate.inference.hidden.saturation import Saturation
+from considerate.inference.plan import FitPlan
 from considerate.kernels.threads import LocalBackend
-from considerate.parameters import FitPlan
 from considerate.study.material import drawn_hidden
 from studies.considered import load, run
 from studies.options import study_parser
@@ -31,7 +31,7 @@ def main() -> None:
     parser.add_argument("--negatives", type=float, default=1.0)
     arguments = parser.parse_args()
     held, users, items = load(arguments.data, "ml-1m", 0)
-    graph, plan = held.train, FitPlan(negatives=arguments.negatives)
+    graph, plan = held.train, FitPlan.of_paper(negatives=arguments.negatives)
     degree = graph.by_item.degrees
     with LocalBackend() as backend:
         inclusion = Saturation(make_popularity(graph, plan, backend).weights).inclusion

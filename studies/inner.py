@@ -21,7 +21,7 @@ from considerate.distributed.pools import LocalPool, size_of
 from considerate.distributed.runners import make_runner
 from considerate.evaluation.protocol import graph_of
 from considerate.inference.hidden import popularity_weights
-from considerate.parameters import FitPlan
+from considerate.inference.plan import FitPlan
 from studies.options import study_parser
 
 WAYS = {
@@ -55,7 +55,7 @@ class Counting(LocalPool):
 
 def run(graph: Graph, way: str, workers: int) -> list[tuple[float, float, float]]:
     """(bound, seconds of work, bytes) by sweep: the bound before it, and what the sweeps before it took."""
-    settings = FitPlan(precision_delay=2, hidden="expected")
+    settings = FitPlan.of_paper(precision_delay=2, hidden="expected")
     outline, parts = divide(graph)
     setup = PartitionSetup.of(outline, settings)
     pool = Counting([make_partition(part, setup) for part in parts], workers)

@@ -23,9 +23,9 @@ from considerate.evaluation.ranks import weighted_ranks
 from considerate.evaluation.report import TAIL
 from considerate.evaluation.split import HeldOut, one_per_user, validation
 from considerate.fitting.tuning import ScoreParts, best_weights, mean_rank, top_score, weight_curve
+from considerate.inference.parts.ranking import WEIGHTS
 from considerate.kernels.threads import LocalBackend
 from considerate.model.model import Model
-from considerate.parameters import RANKING_WEIGHTS
 from considerate.study.fits import Compute, fit_ours, some_users
 from studies.options import study_parser
 
@@ -71,7 +71,7 @@ def measure(settings: dict[str, Any], held: HeldOut, seed: int, backend: LocalBa
     model, _ = fit_ours(held.train, settings, Compute(seed, backend.threads, backend.map))
     seconds = time.process_time() - begun
     parts = ScoreParts(model.posterior, model.log_popularity, model.consideration, model.plan.sharpness)
-    weights = [RANKING_WEIGHTS[model.plan.consideration], (0.0, 0.0)]
+    weights = [WEIGHTS[model.plan.consideration], (0.0, 0.0)]
     ranks, liking = weighted_ranks(parts.rows(held.seen), parts.log_pi, weights, held, backend.map)
     tail = float(liking.scores[held.train.by_item.degrees[held.items] < TAIL].mean())
     return Measured(model, parts, (mean_rank(ranks), top_score(ranks), tail, len(model.bounds) - 1, seconds))

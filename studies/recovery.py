@@ -42,11 +42,11 @@ from considerate.evaluation.calibration import EQUAL, reliability
 from considerate.evaluation.recalibration import fit_recalibration
 from considerate.inference.full import FullInMemory
 from considerate.inference.hidden import Observed
+from considerate.inference.plan import FitPlan
 from considerate.inference.sweep import InMemory
 from considerate.kernels.threads import LocalBackend
 from considerate.model.liking import INTERVAL, like_probability, sigmoid
 from considerate.model.predict import logit_moments
-from considerate.parameters import FitPlan
 from considerate.simulation.degrees import PowerLaw
 from considerate.simulation.simulate import ModelSample, simulate_from_model
 from considerate.study.peers import training_matrix
@@ -176,7 +176,7 @@ def fit_known(sample: ModelSample, count: int = 40, **given: Any) -> Figures:
     """The likes and the true negatives."""
     users, items = sample.users.astype(np.int32), sample.items.astype(np.int32)
     graph = Graph.from_pairs(users, items, sample.user_count, sample.item_count)
-    settings = FitPlan(factors=sample.user_vectors.shape[1], **given)
+    settings = FitPlan.of_paper(factors=sample.user_vectors.shape[1], **given)
     runner = FullInMemory if settings.is_full else InMemory
     with LocalBackend() as backend:
         unliked = sample.hidden_users[~sample.liked], sample.hidden_items[~sample.liked]
@@ -188,7 +188,7 @@ def fit_known(sample: ModelSample, count: int = 40, **given: Any) -> Figures:
                 break
     q = done.state.posterior
     mean, variance = logit_moments(q.users, q.items, sample.hidden_users, sample.hidden_items)
-    return figures(sample, mean.astype(np.float64), np.sqrt(settings.weight * variance.astype(np.float64)))
+    return figures(sample, mean.astype(np.float64), np.sqrt(settings.likelihood_weight * variance.astype(np.float64)))
 
 
 COLUMNS = ("case", "H", *Figures.__dataclass_fields__)

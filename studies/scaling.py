@@ -20,8 +20,8 @@ import numpy as np
 from considerate.data.graph import ITEMS
 from considerate.distributed.assignment import MOST_LOAD, assign_parts, in_runs, sent_nodes
 from considerate.distributed.division import Division, bytes_text
+from considerate.inference.plan import FitPlan
 from considerate.inference.posterior import padded
-from considerate.parameters import FitPlan
 
 RESULTS = Path(__file__).parents[1] / "benchmarks" / "results.json"
 MOVIELENS, SIMULATED, XBOX_ITEMS = (6038, 3533), (6000, 3500), 12_000
@@ -64,12 +64,12 @@ def measured(path: Path) -> list[tuple[str, Division, float]]:
     found = []
     for row in next(iter(sections["fit"]["tables"].values())):
         counts = MOVIELENS if row["graph"] == "MovieLens-1M" else SIMULATED
-        plan = FitPlan(factors=row["K"], negatives=row["c"], hidden=row["estimator"])
+        plan = FitPlan.of_paper(factors=row["K"], negatives=row["c"], hidden=row["estimator"])
         division = Division(plan, *counts, row["edges"], threads=row["threads"])
         found.append((row["graph"], division, 2e-9 * row["CPU ns/edge/side"] * (1 + row["c"]) * row["edges"]))
     by_size, by_factors = list(sections["growth"]["tables"].values())[:2]
     for row in [*by_size, *by_factors]:
-        division = Division(FitPlan(factors=row["K"]), row["users"], XBOX_ITEMS, row["edges"], threads=2)
+        division = Division(FitPlan.of_paper(factors=row["K"]), row["users"], XBOX_ITEMS, row["edges"], threads=2)
         found.append((row.get("graph", "10^6"), division, 4e-9 * row["CPU ns/edge/side"] * row["edges"]))
     return found
 
@@ -100,7 +100,7 @@ def project(users: int, items: int, edges: int, hidden: str, negatives: float) -
     """Divisions by users over some fleets and networks, and by items for comparison."""
     fleets, slower = [], []
     for factors in (20, 64):
-        plan = FitPlan(factors=factors, hidden=hidden, negatives=negatives)
+        plan = FitPlan.of_paper(factors=factors, hidden=hidden, negatives=negatives)
         for workers, threads in FLEETS:
             one = Division(plan, users, items, edges, workers, threads).with_shards(None)
             seconds = [work_seconds(one), network_seconds(one, NETWORKS["10 Gbit/s"])]
@@ -129,7 +129,7 @@ def project(users: int, items: int, edges: int, hidden: str, negatives: float) -
     show(f"{size}: by users, 10 Gbit/s", columns, fleets)
     show("16 x 4 on slower networks", ["K", "network", "s on the way", "s at work"], slower)
     other = Division(
-        FitPlan(factors=20, hidden=hidden, negatives=negatives), users, items, edges, 16, 4, resident=ITEMS
+        FitPlan.of_paper(factors=20, hidden=hidden, negatives=negatives), users, items, edges, 16, 4, resident=ITEMS
     )
     print(
         f"\nBy items, K = 20, 16 x 4: {bytes_text(other.down)} down, {bytes_text(other.up)} up, "

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from considerate import Recommender
 from considerate.data import Interactions, read_interactions
-from considerate.parameters import DRIFT
+from considerate.fitting.update import DRIFT
 from considerate.simulation.degrees import PowerLaw
 from considerate.simulation.simulate import simulate_from_model
 from studies.options import study_parser

@@ -1,4 +1,4 @@
-"""Module names of release 0.1 that still work: each is the module it became, with a DeprecationWarning."""
+"""Module names of earlier releases that still work: each is the module it became, with a DeprecationWarning."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ MOVED = {
     "considerate.division": "considerate.distributed.division",
     "considerate.graph": "considerate.data.graph",
     "considerate.interactions": "considerate.data",
+    "considerate.parameters": "considerate.inference.plan",
     "considerate.peers": "considerate.study.peers",
     "considerate.simulate": "considerate.simulation.simulate",
 }
@@ -40,5 +41,5 @@ class MovedModules:
     def exec_module(self, module: ModuleType) -> None:
         old = module.__name__
         new = MOVED[old]
-        warnings.warn(f"{old} is now {new}; the old name goes in release 0.4.", DeprecationWarning, stacklevel=2)
+        warnings.warn(f"{old} is now {new}; the old name goes in release 0.6.", DeprecationWarning, stacklevel=2)
         sys.modules[old] = import_module(new)  # what importlib hands out in place of `module`

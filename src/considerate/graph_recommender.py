@@ -22,6 +22,7 @@ from considerate.fitting.resume import CheckpointOptions
 from considerate.fitting.session import FitBackend, FitRequest, FitSession
 from considerate.fitting.stopping import FitStep
 from considerate.fitting.vertices import VertexBackend
+from considerate.inference.parts.vertices import GraphParameters
 from considerate.model.answers import Named
 from considerate.model.explain import Explanation, explain, similar_items
 from considerate.model.file import load_model, model_path, save_model, with_parameters
@@ -32,7 +33,7 @@ from considerate.model.names import By, IdArray, Names, One, Ranked
 from considerate.model.ranking import RankingKeywords, RankingOptions, finite
 from considerate.model.serving import Ranker, recommend_lists
 from considerate.model.tables import Recommendations, recommendation_batches, recommendations_for_likes
-from considerate.parameters import GraphParameters, described_parameters
+from considerate.settings import described_parameters
 from considerate.storage.files import PathLike
 
 if TYPE_CHECKING:

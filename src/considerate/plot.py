@@ -87,10 +87,10 @@ def knob_curve(
         raise UsageError(f"show is {list(show)!r}; it may hold {', '.join(CURVES)}.")
     ax, plan = _axes(ax), model.model_.plan
     protocol = make_protocol(read_dated_likes(test, ReaderOptions.of(reader)), "test", models=[model.model_])
-    own = plan.popularity_weight
+    own = plan.popularity
     with LocalBackend(model.threads) as backend:
         users = with_test_users(model.model_, protocol)
-        curve = popularity_curve(users, protocol.held, sorted({*weights, own}), plan.lift_weight, backend.map)
+        curve = popularity_curve(users, protocol.held, sorted({*weights, own}), plan.lift, backend.map)
     for name, colour in zip(show, (BLUE, VERMILION, GREEN, ORANGE, INK)):
         ax.plot(curve["knob"], curve[name], color=colour, label=CURVES[name])
         ax.plot([own], [curve[name][curve["knob"].index(own)]], "o", color=colour, markerfacecolor="white")

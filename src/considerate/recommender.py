@@ -21,13 +21,14 @@ from considerate.fitting.progress import progress
 from considerate.fitting.resume import CheckpointOptions
 from considerate.fitting.session import FitBackend, FitRequest, FitSession
 from considerate.fitting.stopping import FitStep
-from considerate.fitting.update import UpdateOptions, updated
+from considerate.fitting.update import DRIFT, UpdateOptions, updated
+from considerate.inference.plan import Parameters
 from considerate.model.answers import Answers, Named
 from considerate.model.file import load_model, model_path, save_model, save_sharded, with_parameters
 from considerate.model.model import Model
 from considerate.model.names import By
 from considerate.model.removal import without_users
-from considerate.parameters import DRIFT, Parameters, described_parameters
+from considerate.settings import described_parameters
 
 logger = logging.getLogger("considerate")
 PathLike = str | os.PathLike[str]

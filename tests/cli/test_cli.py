@@ -21,7 +21,8 @@ import pytest
 from considerate import Recommender, __version__, read_interactions
 from considerate.cli import app
 from considerate.data import ReaderOptions
-from considerate.parameters import Parameters, setting
+from considerate.inference.plan import Parameters
+from considerate.settings import setting
 from considerate.storage.container import open_tensors
 from tests.helpers.likes import planted
 from tests.helpers.shell import answer, run

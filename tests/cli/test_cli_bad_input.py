@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from considerate.parameters import Parameters, described_range
+from considerate.inference.plan import Parameters
+from considerate.settings import described_range
 from tests.helpers.shell import run
 
 LIKES = {"user": [1, 1, 2, 2, 3, 3], "item": [10, 20, 10, 30, 20, 30]}

@@ -54,11 +54,11 @@ from considerate.inference.hidden import (
     user_offset,
 )
 from considerate.inference.hidden.consideration import WalkSteps
+from considerate.inference.plan import FitPlan
 from considerate.inference.sweep import InMemory, State, initial_side, initial_state
 from considerate.inference.updates import CHUNK, Moments, RowClasses, heavy_rows
 from considerate.kernels import compiled
 from considerate.kernels.threads import LocalBackend
-from considerate.parameters import FitPlan
 from tests.helpers.divided_fits import same_table, small_leaves, with_residents
 
 NEGATIVES, GROUPS, SWEEPS = 1.5, 16, 5
@@ -90,7 +90,7 @@ def graph_of(resident: str = USERS) -> Graph:
 
 def settings_of(factors: int = 8, user_bias: bool = False) -> FitPlan:
     c, rho = NEGATIVES, 1.3
-    return FitPlan(
+    return FitPlan.of_paper(
         factors, negatives=c, likelihood_weight=rho, user_bias=user_bias, step_delay=1, precision_delay=1, seed=3
     )
 

@@ -31,14 +31,14 @@ from considerate.distributed.runners import make_runner
 from considerate.errors import MemoryLimitError
 from considerate.inference.hidden import popularity_weights
 from considerate.inference.hidden.groups import FREEZE_AFTER
-from considerate.parameters import FitPlan
+from considerate.inference.plan import FitPlan
 from studies import scaling
 from tests.helpers.likes import skewed
 from tests.helpers.paths import ROOT
 
-XBOX = Division(FitPlan(factors=20), 6_200_000, 12_000, 45_488_997, workers=4)
-LARGE = Division(FitPlan(factors=64), 50_000_000, 100_000, 10**10, workers=4)
-FEW_USERS = Division(FitPlan(factors=20, negatives=3.0), 5_000, 1_000_000, 10**8, workers=4, resident=ITEMS)
+XBOX = Division(FitPlan.of_paper(factors=20), 6_200_000, 12_000, 45_488_997, workers=4)
+LARGE = Division(FitPlan.of_paper(factors=64), 50_000_000, 100_000, 10**10, workers=4)
+FEW_USERS = Division(FitPlan.of_paper(factors=20, negatives=3.0), 5_000, 1_000_000, 10**8, workers=4, resident=ITEMS)
 
 
 def expected(division: Division) -> Division:
@@ -150,7 +150,7 @@ def test_the_formulas_are_those_of_the_messages(hidden: str, resident: str, fact
     likes = skewed(users, items).nonzero()
     graph = Graph.from_pairs(*(one.astype(np.int32) for one in likes), users, items, block_edges=512)
     outline, parts = divide(graph, resident)
-    plan = FitPlan(factors=factors, user_bias=True, hidden=hidden, negatives=2.0)
+    plan = FitPlan.of_paper(factors=factors, user_bias=True, hidden=hidden, negatives=2.0)
     setup = PartitionSetup.of(outline, plan, resident)
     pool = Recorder([make_partition(part, setup) for part in parts])
     runner = make_runner(
@@ -179,14 +179,16 @@ def test_the_formulas_are_those_of_the_messages(hidden: str, resident: str, fact
     ("edges", "parts"), [(1, 1), (32_768, 1), (32_769, 2), (65 * 32_768, 33), (2 * 10**8, 64), (10**10, 1024)]
 )
 def test_parts_are_those_of_the_graph(edges: int, parts: int) -> None:
-    assert Division(FitPlan(), 10**8, 10**6, edges).parts == parts
+    assert Division(FitPlan.of_paper(), 10**8, 10**6, edges).parts == parts
 
 
 def test_parts_of_a_real_graph() -> None:
     likes = skewed(users=400, items=50).nonzero()
     graph = Graph.from_pairs(likes[0].astype(np.int32), likes[1].astype(np.int32), 400, 50)
     for resident in (USERS, ITEMS):
-        assert Division(FitPlan(), 400, 50, graph.edges, resident=resident).parts == len(divide(graph, resident)[1])
+        assert Division(FitPlan.of_paper(), 400, 50, graph.edges, resident=resident).parts == len(
+            divide(graph, resident)[1]
+        )
 
 
 @pytest.mark.parametrize(
@@ -315,7 +317,7 @@ def test_too_little_memory_names_factors_or_the_other_division() -> None:
     with pytest.raises(MemoryLimitError, match="a division by items would fit"):
         planned(expected(FEW_USERS), 1.5e9)
     with pytest.raises(MemoryLimitError, match=r"at the head and 2\.2 GB are free"):
-        planned(Division(FitPlan(factors=1), 10**6, 4_000_000, 10**7, workers=64), 2.2e9)
+        planned(Division(FitPlan.of_paper(factors=1), 10**6, 4_000_000, 10**7, workers=64), 2.2e9)
 
 
 # --- Words ---

@@ -22,9 +22,9 @@ from considerate.distributed.pools import LocalPool
 from considerate.distributed.runners import gather, make_runner
 from considerate.errors import UsageError
 from considerate.inference.hidden import Sampled, popularity_weights, user_offset
+from considerate.inference.plan import FitPlan
 from considerate.inference.posterior import Gamma
 from considerate.inference.sweep import State
-from considerate.parameters import FitPlan
 from tests.helpers import naive
 from tests.helpers.divided_fits import with_residents
 
@@ -45,7 +45,7 @@ SMALL, LARGE = planted(24, 12, 30), planted(400, 40, 400)
 
 
 def settings_of(user_bias: bool = False, factors: int = 3) -> FitPlan:
-    return FitPlan(
+    return FitPlan.of_paper(
         factors,
         negatives=NEGATIVES,
         likelihood_weight=1.3,
@@ -121,7 +121,7 @@ class Visits:
         s, graph = self.settings, self.graph
         extra = user_offset(graph.by_user, popularity_weights(graph.by_item.degrees, 1.0), s)
         offset = s.offset + (np.zeros(graph.user_count) if extra is None else extra.astype(float))
-        return naive.Prior(offset, s.weight, s.prior_shape, s.prior_rate)
+        return naive.Prior(offset, s.likelihood_weight, s.prior_shape, s.prior_rate)
 
 
 @pytest.mark.parametrize("kind", ["sampled", "expected"])

@@ -15,7 +15,7 @@ import pytest
 
 import considerate
 from considerate import GraphRecommender, Recommender
-from considerate.parameters import described_range
+from considerate.settings import described_range
 from tests.helpers.paths import ROOT
 
 

@@ -8,11 +8,11 @@ from scipy import integrate, stats
 
 from considerate.data.graph import Graph
 from considerate.inference.bound import Bound, gamma_term, gaussian_term
+from considerate.inference.plan import FitPlan
 from considerate.inference.posterior import Gamma
 from considerate.inference.sweep import bound_of, initial_state
 from considerate.inference.updates import Moments
 from considerate.kernels.reference import log_likelihood, log_logistic_bound
-from considerate.parameters import FitPlan
 
 
 @pytest.mark.parametrize("g", [0.0, 1.0])
@@ -52,7 +52,7 @@ def test_the_gamma_term_is_an_integral() -> None:
 @pytest.mark.parametrize("user_bias", [False, True])
 def test_the_bound_is_the_sum_of_its_terms(user_bias: bool) -> None:
     graph = Graph.from_pairs(np.array([0, 1, 1, 2], np.int32), np.array([0, 0, 1, 1], np.int32), 3, 2)
-    settings = FitPlan(factors=2, user_bias=user_bias, prior_shape=0.7, prior_rate=0.4)
+    settings = FitPlan.of_paper(factors=2, user_bias=user_bias, prior_shape=0.7, prior_rate=0.4)
     state = initial_state(graph, settings)
     bound, taus = bound_of(state, -5.0, settings), state.posterior.precisions
     users = Moments.of(state.posterior.users)

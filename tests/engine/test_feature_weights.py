@@ -27,11 +27,11 @@ from considerate.inference.features import (
     SideFeatures,
     step_weights,
 )
+from considerate.inference.plan import FitPlan
 from considerate.inference.posterior import Gamma, Posterior
 from considerate.inference.sweep import InMemory, State, begin_features
 from considerate.kernels import compiled
 from considerate.kernels.threads import LocalBackend
-from considerate.parameters import FitPlan
 from tests.engine.test_inference import Problem, kinds, numeric_argmax, planted, problem, start, states
 from tests.helpers import naive
 from tests.helpers.divided_fits import Here, assert_same, several_parts, write_likes
@@ -263,7 +263,7 @@ def test_the_weights_that_made_the_data_are_recovered(kind):
     liked = (random.random((users, items)) < 0.3) & (random.random((users, items)) < 1 / (1 + np.exp(-logit)))
     m, n = np.nonzero(liked)
     graph = Graph.from_pairs(m.astype(np.int32), n.astype(np.int32), users, items)
-    plan = FitPlan(factors=factors, hidden=kind, negatives=1.0, opening=0, gamma=0.0)  # all consider alike
+    plan = FitPlan.of_paper(factors=factors, hidden=kind, negatives=1.0, opening=0, gamma=0.0)  # all consider alike
     with LocalBackend(1) as backend:
         estimator = make_estimator(graph, plan, make_popularity(graph, plan, backend).weights, backend)
         side = SideFeatures.of(features_of(matrix), ranges(leaf_splits(graph.item_blocks)), run_serially)

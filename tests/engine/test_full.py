@@ -183,7 +183,7 @@ class Dense:
             xi = np.sqrt(mean**2 + variance) if xi is None else xi
             curvature = (special.expit(xi) - 0.5) / (2 * xi)
             height = g * mean + special.log_expit(xi) - (mean + xi) / 2 - curvature * (mean**2 + variance - xi**2)
-        return self.p.settings.weight * float((h * height).sum())
+        return self.p.settings.likelihood_weight * float((h * height).sum())
 
     def gaussians(self) -> float:
         """-KL of all vectors and biases from N(0, 1 / E[tau]), without what depends on tau alone."""

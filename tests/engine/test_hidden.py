@@ -19,11 +19,11 @@ from considerate.inference.hidden import (
 )
 from considerate.inference.hidden.groups import FREEZE_AFTER
 from considerate.inference.hidden.saturation import Saturation
+from considerate.inference.plan import FitPlan
 from considerate.inference.posterior import Posterior, Side
 from considerate.inference.sums import CoordinateBlock, PassConstants, edge_sums, side_pass
 from considerate.inference.sweep import InMemory, initial_state
 from considerate.kernels.threads import LocalBackend
-from considerate.parameters import FitPlan
 from tests.helpers import naive
 
 
@@ -321,7 +321,7 @@ def expected_state(graph: Graph, settings: FitPlan, negatives: float, groups: in
 @pytest.mark.parametrize("groups", [1, 5, 32])
 def test_considered_is_a_probability_and_its_mass_is_c_d(negatives, groups):
     graph = skewed_graph(users=400)
-    settings = FitPlan(factors=3, negatives=negatives)
+    settings = FitPlan.of_paper(factors=3, negatives=negatives)
     estimator, _, _, _, considered = expected_state(graph, settings, negatives, groups)
     assert considered.min() >= 0.0
     assert considered.max() <= 1.0 + 1e-6
@@ -342,7 +342,7 @@ def test_considered_is_a_probability_and_its_mass_is_c_d(negatives, groups):
 def test_a_user_who_likes_everything_has_no_mass_in_closed_form():
     graph = graph_of([list(range(6)), [0, 1], [2, 5]], 6)
     for negatives in (1.0, 10.0):
-        *_, considered = expected_state(graph, FitPlan(factors=2), negatives, 2)
+        *_, considered = expected_state(graph, FitPlan.of_paper(factors=2), negatives, 2)
         np.testing.assert_array_equal(considered[0], 1.0)
         assert (considered <= 1 + 1e-6).all()
 
@@ -354,7 +354,7 @@ def test_a_user_who_likes_everything_has_no_mass_in_closed_form():
 def test_closed_form_sums_equal_brute_force(user_bias, weight, groups):
     graph = skewed_graph(users=40, items=30, block_edges=90)
     assert len(graph.user_blocks) - 1 >= 5, "sums over users are added over several blocks"
-    settings = FitPlan(factors=3, negatives=2.0, likelihood_weight=weight, user_bias=user_bias)
+    settings = FitPlan.of_paper(factors=3, negatives=2.0, likelihood_weight=weight, user_bias=user_bias)
     estimator, q, user_terms, updated, considered = expected_state(graph, settings, 2.0, groups)
     assert 0 < (estimator.shares.floor > 0).mean() < 1, "with floors and without"
     prior = naive.Prior(settings.offset, weight)
@@ -378,7 +378,7 @@ def test_closed_form_sums_equal_brute_force(user_bias, weight, groups):
 
 def test_groups_separate_popularity_and_taste_and_freeze_after_a_few_sweeps():
     graph = skewed_graph(users=100)
-    settings = FitPlan(factors=2)
+    settings = FitPlan.of_paper(factors=2)
     estimator, q, *_ = expected_state(graph, settings, 1.0, 32)
     assert (estimator.grouping.bins, estimator.grouping.tastes) == (8, 4)
     directions = np.array([[1.0, 0.1], [0.1, 1.0], [-1.0, -0.1], [-0.1, -1.0]])

@@ -19,13 +19,13 @@ from considerate.errors import DivergedError
 from considerate.fitting.session import make_estimator, make_popularity
 from considerate.inference.hidden import Estimator, Expected, Observed, Sampled, popularity_weights, user_offset
 from considerate.inference.hidden.groups import FREEZE_AFTER
+from considerate.inference.plan import FitPlan
 from considerate.inference.posterior import Gamma, Posterior, Precisions, Side
 from considerate.inference.schedule import StepSize
 from considerate.inference.sweep import InMemory, PrecisionStep, State, initial_state, update_precisions
 from considerate.inference.updates import Moments, SideUpdate, update_precision
 from considerate.kernels import reference
 from considerate.kernels.threads import LocalBackend
-from considerate.parameters import FitPlan
 from tests.helpers import naive
 
 BACKEND = LocalBackend(1)
@@ -69,7 +69,7 @@ class Problem:
     @property
     def prior(self) -> naive.Prior:
         s = self.settings
-        return naive.Prior(self.offsets, s.weight, s.prior_shape, s.prior_rate)
+        return naive.Prior(self.offsets, s.likelihood_weight, s.prior_shape, s.prior_rate)
 
     @property
     def g(self) -> np.ndarray:
@@ -97,7 +97,7 @@ class Problem:
 def problem(kind: str, user_bias: bool = False, weight: float = 1.0, graph: Graph | None = None, **changes) -> Problem:
     graph = graph or planted()
     negatives = changes.pop("negatives", 1.5)
-    settings = FitPlan(
+    settings = FitPlan.of_paper(
         **{
             "factors": 2,
             "negatives": negatives,
@@ -258,7 +258,7 @@ def reference_side(p: Problem, own, other, taus: tuple[Gamma, Gamma | None], of_
         edges = np.flatnonzero(h[row])
         others = [replace(other[n], bias=other[n].bias + offsets[row, n]) for n in edges]
         liked = [bool(g[row, n]) for n in edges]
-        about = {"weight": p.settings.weight, "considered": h[row, edges]}
+        about = {"weight": p.settings.likelihood_weight, "considered": h[row, edges]}
         sums = reference.row_sums(mine, others, liked, **about)
         if change is not None:
             sums = change(p, mine, others, liked, sums)
@@ -308,7 +308,7 @@ def without_variance(p, own, others, liked, sums):
             own.bias_variance + other.bias_variance,
         )
         twice = 2 * float(reference.logistic_curvature(np.sqrt(squared)))
-        P += p.settings.weight * twice * np.outer(other.mean, other.mean)
+        P += p.settings.likelihood_weight * twice * np.outer(other.mean, other.mean)
     return replace(sums, P=P)
 
 
@@ -320,7 +320,9 @@ def wrong_sign_of_bias(p, own, others, liked, sums):
         _, squared = reference.logit_moments(
             own.mean, own.variance, other.mean, other.variance, bias, own.bias_variance + other.bias_variance
         )
-        z += p.settings.weight * 4 * float(reference.logistic_curvature(np.sqrt(squared))) * bias * other.mean
+        z += (
+            p.settings.likelihood_weight * 4 * float(reference.logistic_curvature(np.sqrt(squared))) * bias * other.mean
+        )
     return replace(sums, z=z)
 
 
@@ -460,7 +462,7 @@ def coordinate_wise(p: Problem, count: int) -> tuple[naive.Factor, naive.Factor]
     """One coordinate u_mk at a time, its xi's renewed after each: slow, and without any linear system."""
     q = start(p).posterior
     users, items, taus = naive.Factor.of(q.users), naive.Factor.of(q.items), q.precisions
-    g, h, rho = p.g, p.considered, p.settings.weight
+    g, h, rho = p.g, p.considered, p.settings.likelihood_weight
 
     def side(own: naive.Factor, others: naive.Factor, tau: float, tau_bias: float | None, g, h, offset) -> naive.Factor:
         for row in range(len(own.mean)):

@@ -14,8 +14,8 @@ from considerate.data.graph import Adjacency, Graph, run_serially
 from considerate.data.known import Known, Rules
 from considerate.inference.hidden import Consideration, Draws, Expected, Sampled, user_offset
 from considerate.inference.hidden.saturation import Saturation
+from considerate.inference.plan import FitPlan
 from considerate.inference.posterior import Side
-from considerate.parameters import FitPlan
 from tests.engine.test_inference import (
     FixedDraw,
     Problem,
@@ -222,7 +222,7 @@ def known_problem(kind: str, user_bias: bool, weight: float, users: int = 16, it
     considered[many] = naive.likes(graph)[many] == 0  # more than c d_m
     impossible[many] = False
     known = Known(rows_of(considered), rows_of(impossible))
-    plan = FitPlan(factors=2, negatives=1.5, likelihood_weight=weight, user_bias=user_bias, precision_delay=3)
+    plan = FitPlan.of_paper(factors=2, negatives=1.5, likelihood_weight=weight, user_bias=user_bias, precision_delay=3)
     pi = graph.by_item.degrees.astype(np.float64)
     extra = user_offset(graph.by_user, pi, plan, known)
     assert extra is not None

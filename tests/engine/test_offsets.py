@@ -19,11 +19,11 @@ from considerate.inference.full import FullInMemory
 from considerate.inference.hidden import Observed, Sampled, Terms, expected_unliked, user_offset
 from considerate.inference.hidden.offsets import UNBOUNDED
 from considerate.inference.hidden.saturation import Saturation
+from considerate.inference.plan import FitPlan
 from considerate.inference.posterior import Side
 from considerate.inference.sums import CoordinateBlock, PassConstants, edge_sums, side_pass
 from considerate.inference.updates import update_side
 from considerate.kernels.threads import LocalBackend
-from considerate.parameters import FitPlan
 from tests.helpers.paths import GOLDEN
 
 
@@ -52,7 +52,7 @@ def test_k_is_what_is_wanted_or_what_is_left(negatives: float) -> None:
     impossible = pairs_of(liked, items, 0.3, 2).without(considered, items)
     classes = np.arange(items, dtype=np.int32) % 2
     rules = Rules(np.arange(60, dtype=np.int32) % 2, classes, np.array([[1], [3]], np.uint64))
-    plan = FitPlan(negatives=negatives)
+    plan = FitPlan.of_paper(negatives=negatives)
     for known in (None, Known(considered), Known(considered, impossible), Known(None, impossible, rules)):
         found = expected_unliked(liked, weights, plan, known)
         for user in range(60):
@@ -69,7 +69,7 @@ def test_k_is_what_is_wanted_or_what_is_left(negatives: float) -> None:
 
 @pytest.mark.parametrize("negatives", [0.7, 2.3])
 def test_k_is_the_mean_of_the_draws_and_the_mass_of_the_closed_form(negatives: float) -> None:
-    liked, weights, plan = likes(), 1.0 + np.arange(30), FitPlan(negatives=negatives)
+    liked, weights, plan = likes(), 1.0 + np.arange(30), FitPlan.of_paper(negatives=negatives)
     k, blocks = expected_unliked(liked, weights, plan), row_blocks(liked.starts)
     sampled = Sampled(liked, blocks, weights, negatives, 3)
     drawn = np.mean([sampled.draw(sweep).degrees for sweep in range(400)], axis=0)
@@ -82,7 +82,7 @@ def test_k_is_the_mean_of_the_draws_and_the_mass_of_the_closed_form(negatives: f
 
 def test_k_of_half_edges_is_the_mean_of_their_number() -> None:
     """The number of half-edges, some of which find no partner in so small a graph."""
-    liked, plan = likes(), FitPlan(negatives=1.5, hidden="half-edges")
+    liked, plan = likes(), FitPlan.of_paper(negatives=1.5, hidden="half-edges")
     k, room = expected_unliked(liked, np.ones(30), plan), 30 - liked.degrees
     random = np.random.default_rng(0)
     drawn = np.minimum(random.poisson(1.5 * liked.degrees, (20_000, 60)), room).mean(axis=0)
@@ -94,7 +94,7 @@ def test_k_of_half_edges_is_the_mean_of_their_number() -> None:
 
 def test_the_offset_is_log_k_over_d_and_nothing_where_all_have_c_d() -> None:
     liked, weights = likes(), np.ones(30)
-    plan = FitPlan(negatives=2.0)
+    plan = FitPlan.of_paper(negatives=2.0)
     offset = user_offset(liked, weights, plan)
     assert offset is not None
     k, d = np.minimum(2.0 * liked.degrees, 30 - liked.degrees), liked.degrees
@@ -113,7 +113,7 @@ def test_the_offset_is_log_k_over_d_and_nothing_where_all_have_c_d() -> None:
 def test_fractional_c_does_not_make_the_offset_random() -> None:
     """k is the expected number: the coin of a draw does not move it."""
     liked = Adjacency.of_rows([np.arange(1, dtype=np.int32)])
-    assert expected_unliked(liked, np.ones(10), FitPlan(negatives=0.3))[0] == 0.3
+    assert expected_unliked(liked, np.ones(10), FitPlan.of_paper(negatives=0.3))[0] == 0.3
 
 
 # --- Likes that say nothing ---
@@ -137,7 +137,7 @@ def test_the_likes_of_a_user_who_likes_everything_add_nothing(factors: int, many
     liked = likes(90 if many else 12, 60)
     without = Adjacency.of_rows([liked.row(user) if user != 1 else np.empty(0, np.int32) for user in range(liked.rows)])
     users, items = sides(liked.rows, 60, factors)
-    offset = user_offset(liked, np.ones(60), FitPlan(negatives=2.0, likelihood_weight=1.5))
+    offset = user_offset(liked, np.ones(60), FitPlan.of_paper(negatives=2.0, likelihood_weight=1.5))
     assert offset is not None
     assert offset[1] == UNBOUNDED
     constants = PassConstants(-np.log(2.0), 1.5, user_offset=offset)
@@ -164,7 +164,7 @@ def test_so_it_is_with_covariances_and_by_quadrature(logistic: str) -> None:
     """Items' steps with and without the edges of that user, whose own step is the prior."""
     liked = likes(12, 60)
     without = Adjacency.of_rows([liked.row(user) if user != 1 else np.empty(0, np.int32) for user in range(12)])
-    plan = FitPlan(factors=4, negatives=2.0, posterior="full", logistic=logistic)
+    plan = FitPlan.of_paper(factors=4, negatives=2.0, posterior="full", logistic=logistic)
     offset, users = user_offset(liked, np.ones(60), plan), sides(12, 60, 4, bias=False)[0]
     items = sides(12, 60, 4)[1]
     unliked, found = Sampled(liked, row_blocks(liked.starts), np.ones(60), 2.0, 0).draw(1), []
@@ -227,7 +227,7 @@ def test_a_checkpoint_of_before_goes_on_by_its_own_rule() -> None:
     about = {"knob": 0.5, "weight": 1.0}
     for metadata, rule in ((about, False), (about | {"expected_offsets": True}, True)):
         saved = SimpleNamespace(metadata=metadata, head=SimpleNamespace(path="checkpoint"))
-        assert chosen_settings(saved, FitPlan()).expected_offsets is rule
+        assert chosen_settings(saved, FitPlan.of_paper()).expected_offsets is rule
 
 
 def test_a_file_of_before_keeps_its_rule_and_a_new_one_the_new(tmp_path: Path) -> None:

@@ -15,9 +15,10 @@ from considerate.errors import UsageError
 from considerate.fitting.session import closed_form_groups, make_consideration, make_estimator, make_popularity
 from considerate.inference.hidden import Consideration, Expected
 from considerate.inference.hidden.consideration import LEAST_MIXING, NATS, mixing_of, nats_of
+from considerate.inference.parts.closed_form import OPENING
+from considerate.inference.plan import FitPlan
 from considerate.inference.sweep import InMemory, State, initial_state
 from considerate.kernels.threads import LocalBackend
-from considerate.parameters import OPENING, FitPlan
 from tests.helpers.likes import planted, skewed
 
 

@@ -12,13 +12,13 @@ import pytest
 from considerate.data.graph import Adjacency, Graph, run_serially
 from considerate.inference import sweep as sweep_module
 from considerate.inference.hidden import Sampled, popularity_weights
+from considerate.inference.plan import FitPlan
 from considerate.inference.posterior import Posterior
 from considerate.inference.prior import Prior, Priors
 from considerate.inference.sweep import InMemory, State, initial_state
 from considerate.kernels import reference
 from considerate.kernels.threads import LocalBackend
 from considerate.model.predict import FoldIn, Passing
-from considerate.parameters import FitPlan
 from tests.engine.test_inference import (
     Problem,
     as_rows,
@@ -147,7 +147,9 @@ def test_a_wrong_step_is_caught():
             for row, mine in enumerate(users):
                 edges = np.flatnonzero(p.considered[row])
                 others, liked = [other[n] for n in edges], [bool(p.g[row, n]) for n in edges]
-                sums = reference.row_sums(mine, others, liked, offset=p.settings.offset, weight=p.settings.weight)
+                sums = reference.row_sums(
+                    mine, others, liked, offset=p.settings.offset, weight=p.settings.likelihood_weight
+                )
                 m, t = p.priors.users.mean[row, :2].astype(float), p.priors.users.precision[row, :2].astype(float)
                 P, z = reference.natural_step(mine, sums, t, 1.0)
                 mean, variance = reference.recover_factorised(P, z + pull(t, m))
@@ -171,7 +173,7 @@ def test_every_path_and_any_threads_give_the_same_bits(monkeypatch):
     graph = Graph.from_pairs(m.astype(np.int32), n.astype(np.int32), 900, 71, block_edges=250)
     weights = popularity_weights(graph.by_item.degrees, 1.0)
     for factors in (5, 70):
-        settings = FitPlan(factors=factors, negatives=1.0, user_bias=True, precision_delay=1)
+        settings = FitPlan.of_paper(factors=factors, negatives=1.0, user_bias=True, precision_delay=1)
         priors = Priors(prior_of(900, factors, True), prior_of(71, factors, False))
         found = []
         for threads, near in ((1, 1 << 30), (3, 1 << 30), (2, 0)):

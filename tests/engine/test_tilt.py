@@ -20,11 +20,11 @@ from considerate.evaluation.scorer import ModelScorer
 from considerate.fitting.session import FitRequest
 from considerate.inference.hidden import Consideration, Draws, Sampled, user_offset
 from considerate.inference.hidden.offsets import UNBOUNDED
+from considerate.inference.plan import FitPlan, Parameters
 from considerate.inference.posterior import Gamma, Precisions, Side
 from considerate.kernels import reference
 from considerate.kernels.threads import LocalBackend
 from considerate.model.ranking import tilt_term
-from considerate.parameters import FitPlan, Parameters
 from studies import tilt as study
 from tests.helpers import naive
 from tests.helpers.divided_fits import Here, assert_same, made, several_parts
@@ -250,7 +250,7 @@ def test_r_is_the_argmax_of_the_bound_and_its_offset_is_that_of_the_edges() -> N
 def test_a_user_who_likes_all_has_scores_that_tell_items_apart() -> None:
     """The offset of such a user stands for infinity; nothing was drawn for them."""
     mean, offset = np.array([[-1.0, 0.0, 2.0]], np.float32), np.array([UNBOUNDED - np.log(2.0)])
-    plan = FitPlan(negatives=2.0, tilt=1.0)
+    plan = FitPlan.of_paper(negatives=2.0, tilt=1.0)
     wanted = tilt_term(mean, plan, np.array([plan.offset]))
     np.testing.assert_array_equal(tilt_term(mean, plan, offset), wanted)
     assert np.ptp(wanted) > 1.0

@@ -25,13 +25,13 @@ from considerate.errors import CheckpointError, DataError, UsageError
 from considerate.fitting import in_memory, session
 from considerate.fitting.session import make_graph
 from considerate.inference.hidden import Expected, Sampled, Terms
+from considerate.inference.plan import FitPlan
 from considerate.inference.sums import CoordinateBlock, PassConstants, edge_sums, side_pass
 from considerate.inference.sweep import InMemory, initial_state
 from considerate.inference.updates import RowClasses, TreePass
 from considerate.kernels import compiled, reference
 from considerate.kernels.threads import LocalBackend
 from considerate.model.explain import share_of_update
-from considerate.parameters import FitPlan
 from tests.engine.test_inference import (
     Problem,
     biases,
@@ -189,7 +189,7 @@ def test_wrong_updates_are_caught():
         return float(-np.diff(reference_bounds(p, 25, change=change)).min())
 
     def once(p: Problem, own, others, liked):
-        return reference.row_sums(own, others, liked, offset=p.settings.offset, weight=p.settings.weight)
+        return reference.row_sums(own, others, liked, offset=p.settings.offset, weight=p.settings.likelihood_weight)
 
     def pull_alone(p, own, others, liked, sums):
         return replace(sums, P=once(p, own, others, liked).P)
@@ -209,7 +209,7 @@ def test_wrong_updates_are_caught():
 @pytest.mark.parametrize("factors", [6, 70])
 def test_weights_of_one_leave_every_bit_as_it_is(kind, factors):
     graph = planted(60, 40, 3)
-    settings = FitPlan(factors=factors, negatives=1.5)
+    settings = FitPlan.of_paper(factors=factors, negatives=1.5)
 
     def run(graph: Graph, threads: int) -> list[np.ndarray]:
         args = (graph.by_user, graph.user_blocks, graph.by_item.degrees.astype(float), 1.5)
@@ -235,7 +235,7 @@ def test_rows_summed_together_have_the_bits_of_rows_summed_alone(kind):
     random = np.random.default_rng(5)
     pairs = random.integers(0, 24_000, 30_000).astype(np.int32), random.integers(0, 60, 30_000).astype(np.int32)
     graph = unequal(Graph.from_pairs(*pairs, 24_000, 60, block_edges=3000))
-    q = initial_state(graph, FitPlan(factors=20)).posterior
+    q = initial_state(graph, FitPlan.of_paper(factors=20)).posterior
     q.users.mean[:] = 0.3 * random.standard_normal(q.users.mean.shape)
     args = (graph.by_user, graph.user_blocks, graph.by_item.degrees.astype(float), 1.0)
     estimator = Sampled(*args, 3) if kind == "sampled" else Expected(*args, 0.0, 8, run_serially)

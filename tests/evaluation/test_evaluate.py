@@ -208,7 +208,7 @@ def test_the_knob_and_the_papers_scores(folder: Path) -> None:
         return said["metrics"]["S_rank"]["mean"]
 
     model = Recommender.load(folder / "model.safetensors").model_
-    assert mean("--popularity", model.plan.popularity_weight) == mean()
+    assert mean("--popularity", model.plan.popularity) == mean()
     assert len({mean("--popularity", 0), mean("--popularity", 1), mean("--score", "popularity")}) == 3
     result = run(
         "evaluate", folder / "model.safetensors", folder / "test.parquet", *RULE, "--score", "like", "--popularity", 1

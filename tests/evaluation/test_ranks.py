@@ -288,7 +288,7 @@ def test_the_models_scorer_gives_the_scores_of_recommend(fitted: Recommender, kn
     users = np.array([5, 0, 17])
     scores = ModelScorer(fitted.model_, knob, lift=0.0).scores(users)
     model = fitted.model_
-    weight = model.plan.popularity_weight if knob is None else knob
+    weight = model.plan.popularity if knob is None else knob
     mean = model.columns.means(model.posterior.users, users)
     assert scores == pytest.approx(utility(mean, model.log_popularity, weight), abs=1e-5)
     ids, given_scores = fitted.recommend(users, N=5, popularity=knob, lift=0.0)

@@ -15,7 +15,6 @@ import pytest
 
 from considerate.data.fingerprint import (
     describe_data,
-    describe_settings,
     differences,
     digest_ids,
     digest_likes,
@@ -26,6 +25,8 @@ from considerate.data.vocabulary import Vocabulary
 from considerate.errors import CheckpointError, OutputError, UsageError
 from considerate.fitting import checkpoint as module
 from considerate.fitting.checkpoint import HEAD, INDEX, Checkpoints, part_file, sweep_folder, tensor
+from considerate.fitting.session import FitRequest
+from considerate.inference.plan import FitPlan
 from considerate.storage import filesystems
 
 FINGERPRINT = {
@@ -323,7 +324,8 @@ def test_one_of_another_fit_is_refused_by_what_differs(
 
 def test_a_number_is_the_same_number_in_any_type() -> None:
     given = {"factors": np.int64(20), "rate": np.float32(0.5), "user_bias": np.bool_(True), "gamma": None, "seed": 2.0}
-    described = describe_settings(given | {"threads": 3, "sweeps": 9, "tolerance": 0.0}, precision_delay=5)
+    given |= {"threads": 3, "sweeps": 9, "tolerance": 0.0, "precision_delay": None}
+    described = FitRequest(None, FitPlan.of_paper(), parameters=given).settings()
     assert described == {
         "factors": 20,
         "rate": 0.5,

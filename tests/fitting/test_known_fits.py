@@ -28,9 +28,9 @@ from considerate.evaluation.calibration import recovery
 from considerate.fitting import session
 from considerate.fitting.memory import WalkSize, check_memory, known_memory, needed_memory
 from considerate.fitting.session import make_graph
+from considerate.inference.plan import FitPlan
 from considerate.inference.updates import RowClasses
 from considerate.model.file import load_model
-from considerate.parameters import FitPlan
 from considerate.simulation.simulate import simulate_from_model
 from considerate.study.fits import Compute, fit_ours
 from considerate.study.material import read_material
@@ -300,14 +300,14 @@ def chance() -> np.ndarray:
 
 def test_the_memory_estimate_counts_them():
     likes, considered, impossible = world()
-    graph, plan = Graph.from_adjacency(rows_of(likes), ITEMS), FitPlan(opening=3, consideration="walk")
+    graph, plan = Graph.from_adjacency(rows_of(likes), ITEMS), FitPlan.of_paper(opening=3, consideration="walk")
     pairs = Known(rows_of(considered), rows_of(impossible))
     enough = needed_memory(USERS, ITEMS, graph.edges, plan, WalkSize.of(graph, plan))
     check_memory(graph, plan, enough)
     with pytest.raises(MemoryLimitError):
         check_memory(graph, plan, enough - 8 * graph.edges - 16 * (USERS + ITEMS), pairs)
     assert known_memory(graph.edges, pairs, plan) > 16 * (considered | impossible).sum()
-    assert known_memory(graph.edges, pairs, FitPlan()) == 10 * considered.sum()
+    assert known_memory(graph.edges, pairs, FitPlan.of_paper()) == 10 * considered.sum()
     outline = divide(graph)[0]
     plain, more = (Division.of(plan, outline, known=known).worker_memory for known in (0, 10**6))
     assert more - plain >= 4e6

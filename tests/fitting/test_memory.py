@@ -24,13 +24,13 @@ from considerate.data.side_information import SideInformation
 from considerate.errors import MemoryLimitError, UsageError
 from considerate.fitting.memory import WalkSize, available_memory, check_memory, feature_memory, needed_memory
 from considerate.fitting.session import make_graph
-from considerate.parameters import FitPlan
+from considerate.inference.plan import FitPlan
 from tests.helpers.likes import planted
 from tests.helpers.paths import ROOT
 
 GB = 10**9
 MIB = 2**20
-PLAN = FitPlan(factors=1024, negatives=3.0)
+PLAN = FitPlan.of_paper(factors=1024, negatives=3.0)
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,7 @@ CASES = {
 
 def test_features_count() -> None:
     """Above 1,024 there is no matrix of F x F."""
-    plan = FitPlan(factors=20)
+    plan = FitPlan.of_paper(factors=20)
 
     def of(rows: int, count: int) -> SideInformation:
         table = Features(np.arange(rows + 1), np.zeros(rows, np.int32), np.ones(rows, np.float32), ("",) * count)
@@ -101,7 +101,7 @@ def test_the_estimate_is_near_the_peak_of_a_fit(case: tuple[Any, ...]) -> None:
 
 def test_the_walks_steps_are_counted_where_the_graph_is_known() -> None:
     """One very active user: the walk's rows cost what that user's likes do."""
-    plan = FitPlan(factors=1, consideration="walk", neighbours=10_000, threads=1)
+    plan = FitPlan.of_paper(factors=1, consideration="walk", neighbours=10_000, threads=1)
     rows = np.append(np.zeros(3000, np.int32), np.arange(1, 3001, dtype=np.int32))
     active = Graph.from_pairs(rows, np.tile(np.arange(3000, dtype=np.int32), 2), 3001, 3000)
     free = needed_memory(3001, 3000, 6000, plan)  # as if the likes were spread over all users

@@ -49,7 +49,7 @@ def made(**settings: Any) -> Recommender:
 def assert_same(found: Recommender, wanted: Recommender) -> None:
     """To the last bit: the posterior, all bounds, how it ended, and what the model was told."""
     assert_same_fit(found, wanted)
-    assert found.model_.plan.popularity_weight == wanted.model_.plan.popularity_weight
+    assert found.model_.plan.popularity == wanted.model_.plan.popularity
 
 
 def stopped_after(model: Recommender, likes: Any, sweep: int, folder: Path, every: int = 1) -> None:

@@ -89,7 +89,7 @@ class Problem:
         moves = np.where(np.arange(len(users)) < self.edges.active, variance, 0.0)
         self.priors = Priors(prior_of(users, moves), prior_of(items, np.full(len(items), variance)))
         plan = self.model.plan
-        self.given = naive.Prior(plan.offset, plan.weight, plan.prior_shape, plan.prior_rate)
+        self.given = naive.Prior(plan.offset, plan.likelihood_weight, plan.prior_shape, plan.prior_rate)
         self.g = naive.dense(self.edges.graph.by_user, len(items))
         self.considered = self.g + naive.dense(self.edges.drawn[0], len(items))
 
@@ -299,7 +299,7 @@ def test_the_knobs_and_the_recalibration_stay(base: Recommender) -> None:
     model._model = model.model_.with_same_items(recalibration=line)
     model.update(NEW)
     assert model.recalibration_ == line
-    assert model.model_.plan.lift_weight == base.model_.plan.lift_weight
+    assert model.model_.plan.lift == base.model_.plan.lift
 
 
 # --- What is learned ---

@@ -17,8 +17,9 @@ from considerate.data.edges import read_edges
 from considerate.distributed import OutOfCore
 from considerate.errors import DataError, ModelFileError, NotFittedError, UsageError
 from considerate.evaluation.links import LinkTest, auc, edge_pairs, hide_edges, hits, sample_pairs
+from considerate.inference.parts.vertices import GraphParameters
+from considerate.inference.plan import Parameters
 from considerate.model.links import Ratios
-from considerate.parameters import GraphParameters, Parameters
 from considerate.storage.container import open_tensors, write_tensors
 from tests.helpers import naive
 from tests.helpers.shell import run as shell
@@ -318,7 +319,7 @@ def test_settings_are_those_of_parameters_but_for_the_signs():
         assert field.metadata["text"]
         assert field.metadata["reason"]
     plan = GraphRecommender(consideration="popularity", lift=2.0).plan()
-    assert (plan.signed, plan.user_bias, plan.opening, plan.lift_weight) == (False, True, 0, 0.0)
+    assert (plan.signed, plan.user_bias, plan.opening, plan.lift) == (False, True, 0, 0.0)
     for wrong in ({"factors": 0}, {"negatives": "auto"}, {"signed": 1}, {"lift": "auto"}, {"popularity": "best"}):
         with pytest.raises(UsageError, match=next(iter(wrong))):
             GraphRecommender(**wrong).fit(FRIENDS)
@@ -332,7 +333,7 @@ def test_weights_are_chosen_on_edges_held_out(word, metric):
     assert set(chosen.settings) == {"popularity", "lift"}
     assert set(chosen.criteria.values()) == {metric}
     plan = model.model_.plan
-    assert (plan.popularity_weight, plan.lift_weight) == (chosen.settings["popularity"], chosen.settings["lift"])
+    assert (plan.popularity, plan.lift) == (chosen.settings["popularity"], chosen.settings["lift"])
     with pytest.raises(UsageError, match="too few to hold some out"):
         GraphRecommender(popularity=word).fit({"a": [1, 2, 3], "b": [2, 3, 1]})
 

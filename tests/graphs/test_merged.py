@@ -23,10 +23,10 @@ from considerate.inference.hidden.merged import VertexDraws
 from considerate.inference.hidden.pair_chances import PairChances
 from considerate.inference.hidden.paths import vertex_consideration
 from considerate.inference.hidden.saturation import Saturation
+from considerate.inference.plan import FitPlan
 from considerate.kernels.threads import LocalBackend
 from considerate.model.considered import consideration_weights, considered_probability
 from considerate.model.liking import sigmoid
-from considerate.parameters import FitPlan
 from considerate.storage.container import open_tensors, write_tensors
 from tests.helpers.randomised import LONG
 

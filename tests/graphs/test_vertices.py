@@ -14,14 +14,14 @@ from considerate.data.graph import Adjacency, Graph, row_blocks
 from considerate.data.known import Known
 from considerate.inference.hidden import Draws, Sampled
 from considerate.inference.hidden.paths import vertex_consideration
+from considerate.inference.plan import FitPlan
 from considerate.inference.posterior import Gamma, Posterior, Side, mirrored
 from considerate.inference.vertices import VertexBlocks, VertexSweeps, initial_vertices
 from considerate.kernels.threads import LocalBackend
-from considerate.parameters import FitPlan
 from tests.helpers import naive
 
 BACKEND = LocalBackend(1)
-PLAN = FitPlan(factors=3, negatives=2.0, user_bias=True, signed=False, precision_delay=2)
+PLAN = FitPlan.of_paper(factors=3, negatives=2.0, user_bias=True, signed=False, precision_delay=2)
 signs = pytest.mark.parametrize("signed", [False, True], ids=["u'u", "u'Su"])
 
 
@@ -58,7 +58,7 @@ class Brute:
             apart = partition.block_of[:, None] != partition.block_of
             pairs = np.triu(np.ones_like(self.g), 1)
             self.weights *= apart * pairs.sum() / (pairs * apart).sum()
-        self.prior = naive.Prior(plan.offset, plan.weight, plan.prior_shape, plan.prior_rate)
+        self.prior = naive.Prior(plan.offset, plan.likelihood_weight, plan.prior_shape, plan.prior_rate)
         self.signs = np.where(np.arange(plan.factors) < (plan.factors + 1) // 2, 1.0, -1.0 if plan.signed else 1.0)
 
     def best_xi(self, f: naive.Factor) -> np.ndarray:
@@ -268,7 +268,7 @@ def correlation(signed_truth: bool, signed_model: bool) -> float:
     edges = symmetric(low.astype(np.int32), high.astype(np.int32), len(logits))
     others = ~(links | links.T) & ~np.eye(len(logits), dtype=bool)
     hidden = symmetric(*(ends.astype(np.int32) for ends in np.nonzero(np.triu(others))), len(logits))
-    plan = FitPlan(factors=4, negatives=1.0, user_bias=True, signed=signed_model, precision_delay=2)
+    plan = FitPlan.of_paper(factors=4, negatives=1.0, user_bias=True, signed=signed_model, precision_delay=2)
     runner = sweeps_over(graph_of(edges), plan)
     q = initial_vertices(len(logits), plan).posterior
     for sweep in range(1, 9):

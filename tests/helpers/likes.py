@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from considerate import Recommender
 from considerate.fitting.resume import CheckpointOptions
 from considerate.fitting.stopping import FitStep
-from considerate.model.schema import SETTINGS
+from considerate.model import schema
 
 
 def checkerboard(size: int) -> sp.csr_matrix:
@@ -73,4 +73,4 @@ def interrupted(model: Recommender, *arguments: Any, **options: Any) -> Recommen
 
 def stored_settings(model: Recommender) -> dict[str, Any]:
     """The settings that a model file holds."""
-    return {name: getattr(model.model_.plan, name) for name in SETTINGS}
+    return schema.stored_settings(model.model_.plan)

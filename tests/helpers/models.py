@@ -9,10 +9,10 @@ import numpy as np
 from considerate import Recommender
 from considerate.data.graph import Adjacency
 from considerate.data.vocabulary import Vocabulary
+from considerate.inference.plan import FitPlan
 from considerate.inference.posterior import Gamma, Precisions, Side
 from considerate.model.model import Model
 from considerate.model.users import UserRows
-from considerate.parameters import FitPlan
 from tests.helpers.likes import planted, stored_settings
 
 
@@ -91,7 +91,7 @@ def random_model(users: int, items: int = 40, factors: int = 5, ids: str = "rang
         item_degree=np.bincount(liked.indices, minlength=items).astype(np.int64),
         item_ids=Vocabulary.range(items),
         titles=None,
-        plan=FitPlan(factors=factors, negatives=5.0, user_bias=bias, groups=8),
+        plan=FitPlan.of_paper(factors=factors, negatives=5.0, user_bias=bias, groups=8),
         bounds=(),
         parameters={"factors": factors, "threads": 1, "user_bias": bias},
     )

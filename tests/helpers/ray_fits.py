@@ -19,9 +19,9 @@ from considerate.distributed.runners import consideration_over, gather, make_run
 from considerate.fitting.checkpoint import Checkpoints
 from considerate.fitting.session import make_consideration, make_estimator
 from considerate.inference.hidden import popularity_weights
+from considerate.inference.plan import FitPlan
 from considerate.inference.sweep import InMemory, State, Sweep
 from considerate.kernels.threads import LocalBackend
-from considerate.parameters import FitPlan
 from tests.helpers.divided_fits import with_residents
 
 compiled: Any = importlib.import_module("considerate.kernels.compiled")
@@ -45,7 +45,7 @@ def small_graph(users: int = 2000, items: int = 150) -> Graph:
 
 
 def settings_of(user_bias: bool, factors: int = 9) -> FitPlan:
-    return FitPlan(
+    return FitPlan.of_paper(
         factors=factors,
         negatives=NEGATIVES,
         user_bias=user_bias,

@@ -29,7 +29,7 @@ ROOMS = [
     "errors",
     "kernels",
     "storage",
-    "parameters",
+    "settings",
     "data",
     "simulation",
     "inference",

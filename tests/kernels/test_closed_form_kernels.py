@@ -11,12 +11,12 @@ import pytest
 from considerate.data.graph import Graph, run_serially
 from considerate.inference.hidden import Expected, Sampled, Shares, Terms
 from considerate.inference.hidden.saturation import Saturation
+from considerate.inference.plan import FitPlan
 from considerate.inference.sums import PassConstants, side_pass
 from considerate.inference.sweep import InMemory, initial_state
 from considerate.inference.updates import update_side
 from considerate.kernels import compiled
 from considerate.kernels.threads import LocalBackend
-from considerate.parameters import FitPlan
 from tests.helpers import naive_draws
 
 USERS, ITEMS = 60, 90
@@ -77,7 +77,7 @@ def test_tables_of_groups_are_sums_over_their_items(monkeypatch, kept):
 @pytest.mark.parametrize("user_bias", [False, True])
 @pytest.mark.parametrize("kind", ["sampled", "expected"])
 def test_the_bound_alone_is_that_of_the_pass(graph, kind, user_bias, factors):
-    settings = FitPlan(factors=factors, user_bias=user_bias, negatives=math.exp(0.5), likelihood_weight=1.3)
+    settings = FitPlan.of_paper(factors=factors, user_bias=user_bias, negatives=math.exp(0.5), likelihood_weight=1.3)
     q = initial_state(graph, settings).posterior
     q.users.mean[:] = 0.3 * np.random.default_rng(1).standard_normal(q.users.mean.shape)
     args = (graph.by_user, graph.user_blocks, graph.by_item.degrees.astype(np.float64), 1.0)
@@ -95,7 +95,7 @@ def test_the_bound_alone_is_that_of_the_pass(graph, kind, user_bias, factors):
 def test_corrections_of_edges_are_what_a_pass_would_take_from_alpha(graph):
     """E[h] and E[h] l of each liked edge, in NumPy's float64; a pass that is given them has the bits of one that makes
     them, and is one over items in one leaf."""
-    settings = FitPlan(factors=5, negatives=math.exp(0.5))
+    settings = FitPlan.of_paper(factors=5, negatives=math.exp(0.5))
     q, weights = initial_state(graph, settings).posterior, graph.by_item.degrees.astype(np.float64)
     weights[3] = 0.0  # an item that is never drawn
     estimator = Expected(graph.by_user, graph.user_blocks, weights, 1.0, -0.5, 9, run_serially)

@@ -8,6 +8,7 @@ import pytest
 
 from considerate.data.graph import Graph, run_serially
 from considerate.inference.hidden import Expected, Sampled, Terms, popularity_weights
+from considerate.inference.plan import FitPlan
 from considerate.inference.posterior import Side
 from considerate.inference.prior import Prior
 from considerate.inference.sums import PassConstants, side_pass
@@ -16,7 +17,6 @@ from considerate.inference.updates import heavy_rows, update_side
 from considerate.kernels import compiled
 from considerate.kernels.reference import Row, bias_step, logit_moments, natural_step, recover_factorised, row_sums
 from considerate.kernels.threads import LocalBackend
-from considerate.parameters import FitPlan
 
 FEW_EDGES = 16  # up to so many, a row is stepped in all coordinates at once (few.hpp)
 
@@ -133,7 +133,7 @@ def states(graph: Graph, estimator, settings: FitPlan, threads: int, count: int)
 
 @pytest.mark.parametrize("kind", ["fixed", "expected"])
 def test_the_bound_never_falls(kind: str) -> None:
-    graph, settings = planted(), FitPlan(factors=100, negatives=2.0, precision_delay=0, user_bias=True)
+    graph, settings = planted(), FitPlan.of_paper(factors=100, negatives=2.0, precision_delay=0, user_bias=True)
     weights = popularity_weights(graph.by_item.degrees, 1.0)
     if kind == "fixed":
         estimator = Fixed(Sampled(graph.by_user, graph.user_blocks, weights, 2.0, 0))
@@ -153,7 +153,7 @@ def test_the_bound_never_falls(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["sampled", "expected"])
 def test_the_same_bits_for_any_number_of_threads_and_for_a_split_row(kind: str) -> None:
-    graph, settings = planted(), FitPlan(factors=80, precision_delay=1)
+    graph, settings = planted(), FitPlan.of_paper(factors=80, precision_delay=1)
     assert 0 in heavy_rows(graph.by_item.degrees, graph.item_blocks)
     weights = popularity_weights(graph.by_item.degrees, 1.0)
 
@@ -168,7 +168,7 @@ def test_the_same_bits_for_any_number_of_threads_and_for_a_split_row(kind: str) 
     assert one.precisions == two.precisions
     unsplit = Graph(graph.by_user, graph.by_item, graph.user_blocks, np.array([0, graph.item_count]))
     assert len(heavy_rows(unsplit.by_item.degrees, unsplit.item_blocks)) == 0
-    whole = states(unsplit, estimator(), FitPlan(factors=80, precision_delay=100), 1, 2)[-1].posterior
-    split = states(graph, estimator(), FitPlan(factors=80, precision_delay=100), 2, 2)[-1].posterior
+    whole = states(unsplit, estimator(), FitPlan.of_paper(factors=80, precision_delay=100), 1, 2)[-1].posterior
+    split = states(graph, estimator(), FitPlan.of_paper(factors=80, precision_delay=100), 2, 2)[-1].posterior
     np.testing.assert_array_equal(whole.items.rows, split.items.rows)
     np.testing.assert_array_equal(whole.items.biases, split.items.biases)

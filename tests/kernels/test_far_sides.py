@@ -8,10 +8,10 @@ import pytest
 
 from considerate.data.graph import Graph, leaf_splits, run_serially
 from considerate.inference.hidden import Expected, Sampled
+from considerate.inference.plan import FitPlan
 from considerate.inference.sums import PassConstants, side_pass
 from considerate.inference.sweep import initial_state
 from considerate.inference.updates import RowClasses, TreePass, update_side
-from considerate.parameters import FitPlan
 
 FACTORS = 20
 USERS = 24_000  # x 192 bytes: more than the kernels call near
@@ -32,7 +32,7 @@ def graph(request) -> Graph:
 @pytest.mark.parametrize("pieces", [1, 7])
 def test_rows_summed_together_have_the_bits_of_rows_summed_alone(graph, kind, pieces):
     weights = np.maximum(graph.by_item.degrees, 0).astype(np.float64)
-    q = initial_state(graph, FitPlan(factors=FACTORS)).posterior
+    q = initial_state(graph, FitPlan.of_paper(factors=FACTORS)).posterior
     random = np.random.default_rng(1)
     q.users.mean[:] = 0.3 * random.standard_normal(q.users.mean.shape)
     args = (graph.by_user, graph.user_blocks, weights, 1.0)

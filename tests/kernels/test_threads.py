@@ -10,6 +10,7 @@ import pytest
 
 from considerate.data.graph import Graph, light_rows, ranges, run_serially
 from considerate.inference.hidden import Expected, Sampled, popularity_weights
+from considerate.inference.plan import FitPlan
 from considerate.inference.sums import CoordinateBlock, EdgeSums, PassConstants, add_blocks, edge_sums, side_pass
 from considerate.inference.sweep import InMemory, State, initial_state
 from considerate.inference.updates import RowClasses, TreePass, heavy_rows
@@ -17,7 +18,6 @@ from considerate.kernels import compiled
 from considerate.kernels.threads import LocalBackend, locked_cached_property
 from considerate.model.model import Model
 from considerate.model.predict import ItemColumns
-from considerate.parameters import FitPlan
 
 USERS, ITEMS, NEGATIVES = 2000, 150, 1.5
 
@@ -41,7 +41,7 @@ def graph() -> Graph:
 
 
 def settings_of(user_bias: bool) -> FitPlan:
-    return FitPlan(
+    return FitPlan.of_paper(
         factors=9, negatives=NEGATIVES, user_bias=user_bias, step_delay=1, precision_delay=1, likelihood_weight=1.3
     )
 

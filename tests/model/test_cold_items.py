@@ -123,7 +123,7 @@ def test_the_posterior_of_a_cold_item_is_its_prior_with_an_honest_variance(user_
         (taus["item_bias"], model.items.biases[1][row]),
     ):
         spread = f @ np.linalg.inv(OWN * np.eye(len(f)) + tau * gram) @ f
-        np.testing.assert_allclose(model.plan.weight * variance, 1.0 / tau + spread, rtol=1e-4)
+        np.testing.assert_allclose(model.plan.likelihood_weight * variance, 1.0 / tau + spread, rtol=1e-4)
         assert spread * tau > 1e-3  # without it the test would fail
 
 
@@ -153,7 +153,7 @@ def test_cold_items_are_ranked_by_taste_with_a_predicted_popularity_and_no_lift(
         expected = scorer.scores(np.array([m]))[0]
         np.testing.assert_allclose(scores, expected[after.item_rows(ids)], rtol=1e-4, atol=1e-4)
         logit = after.predict_logit(f"u{m:02d}", "zz1")[0]
-        without_lift = logit + model.plan.popularity_weight * model.log_popularity[drama]
+        without_lift = logit + model.plan.popularity * model.log_popularity[drama]
         assert expected[drama] == pytest.approx(without_lift, abs=1e-4)
     assert (model.popularity[cold] > 0).all()
     assert model.popularity[sport] == pytest.approx(
@@ -211,7 +211,7 @@ def test_users_are_folded_in_from_features_alone_and_with_likes() -> None:
     alone = recommender.fold_in([[], []], user_features={"age": [0.0, 2.0]})
     f = (np.array([0.0, 2.0]) - 1.0) / np.std([0.0, 1.0, 2.0])
     np.testing.assert_allclose(alone.mean, f[:, None] * A[0] + A[1], rtol=1e-4, atol=1e-6)
-    assert (alone.variance * recommender.model_.plan.weight >= 1.0 / taus["user"] - 1e-6).all()
+    assert (alone.variance * recommender.model_.plan.likelihood_weight >= 1.0 / taus["user"] - 1e-6).all()
     both = recommender.fold_in([["i01", "i04"]], user_features={"age": [2.0]})
     assert not np.allclose(both.mean, recommender.fold_in([["i01", "i04"]]).mean)
     assert not np.allclose(both.mean, alone.mean[1])

@@ -85,7 +85,7 @@ def test_the_walks_table_is_mapped_and_its_pi_is_the_models(tmp_path: Path, save
     for name in ("starts", "items", "shares", "rest"):
         assert not getattr(walk, name).flags.owndata
         np.testing.assert_array_equal(getattr(walk, name), mapped[f"walk.{name}"])
-    assert (walk.mix, model.plan.mixing, model.plan.neighbours, model.plan.lift_weight) == (0.05, 0.05, 12, 1.2)
+    assert (walk.mix, model.plan.mixing, model.plan.neighbours, model.plan.lift) == (0.05, 0.05, 12, 1.2)
     assert saved.stat().st_size > 8 * len(walk.items)
     likes = planted(users=60)
     again = Recommender(factors=3, sweeps=3, user_bias=True, consideration="walk", neighbours=12).fit(likes)
@@ -103,7 +103,7 @@ def test_a_file_without_the_walk_is_one_of_popularity(saved: Path, tmp_path: Pat
     write_tensors(tmp_path / "old", {name: a for name, a in tensors.items() if "walk" not in name}, metadata)
     model = load_model(tmp_path / "old")
     assert model.consideration is None
-    assert (model.plan.consideration, model.plan.lift_weight) == ("popularity", 0.0)
+    assert (model.plan.consideration, model.plan.lift) == ("popularity", 0.0)
     assert Recommender.load(tmp_path / "old").consideration == "popularity"
 
 

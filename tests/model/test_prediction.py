@@ -18,6 +18,7 @@ from considerate.evaluation.metrics import rank_score
 from considerate.inference.hidden import Expected, Sampled, groups, popularity_weights
 from considerate.inference.hidden.groups import taste_clusters
 from considerate.inference.hidden.saturation import Saturation
+from considerate.inference.plan import FitPlan
 from considerate.inference.posterior import Side
 from considerate.inference.sweep import InMemory
 from considerate.kernels import compiled
@@ -26,7 +27,6 @@ from considerate.model.liking import like_interval, like_probability, sigmoid
 from considerate.model.predict import FoldIn, ItemColumns, logit_moments
 from considerate.model.ranking import best, explore, log_popularity, paper_score, utility
 from considerate.model.users import UserRows
-from considerate.parameters import FitPlan
 from tests.helpers.randomised import examples
 
 # --- p(like) ---
@@ -235,7 +235,7 @@ def clustered(users: int = 300, items: int = 60) -> Graph:
 def trained(request):
     """A graph, its posterior after 40 sweeps, and a fold-in of it."""
     graph, negatives = clustered(), 2.0
-    fit_settings = FitPlan(factors=4, negatives=negatives, step_delay=5, user_bias=request.param == "expected")
+    fit_settings = FitPlan.of_paper(factors=4, negatives=negatives, step_delay=5, user_bias=request.param == "expected")
     weights = popularity_weights(graph.by_item.degrees, 1.0)
     common = (graph.by_user, graph.user_blocks, weights, negatives)
     if request.param == "sampled":

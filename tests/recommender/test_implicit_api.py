@@ -269,7 +269,7 @@ def test_a_folded_user_is_close_to_the_fitted_one(fitted: Recommender) -> None:
     assert np.array_equal(fitted.fold_in(likes[3].indices).mean[0], fitted.fold_in(likes[3]).mean[0])
     nothing = fitted.fold_in([])
     assert not nothing.mean.any()  # the prior
-    rho = fitted.model_.plan.weight  # predictions multiply by it
+    rho = fitted.model_.plan.likelihood_weight  # predictions multiply by it
     assert rho * nothing.variance[0, 0] == pytest.approx(1 / fitted.precisions_["user"], rel=1e-5)
 
 

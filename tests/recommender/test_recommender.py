@@ -19,7 +19,7 @@ from considerate import Recommender, read_interactions
 from considerate.errors import DataError, DivergedError, UsageError
 from considerate.fitting.stopping import WINDOW, has_converged
 from considerate.inference.sweep import InMemory
-from considerate.parameters import described_range
+from considerate.settings import described_range
 from tests.helpers.likes import as_table, checkerboard, interrupted, planted, skewed
 
 BOTH = pytest.mark.parametrize("hidden", ["sampled", "expected"])

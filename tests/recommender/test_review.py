@@ -11,11 +11,11 @@ from considerate.data.graph import Adjacency
 from considerate.data.vocabulary import Vocabulary
 from considerate.errors import UsageError
 from considerate.inference.hidden.saturation import Saturation
+from considerate.inference.plan import FitPlan
 from considerate.inference.posterior import Gamma, Posterior, Precisions, Side
 from considerate.kernels import compiled
 from considerate.model.predict import FoldIn
 from considerate.model.users import UserRows
-from considerate.parameters import FitPlan
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_users_of_few_likes_pass_over_few_items_in_a_large_flat_catalogue() -> N
     weights, degrees = np.ones(200_000), np.array([1, 2, 5, 10, 100])
     no_likes = Adjacency(np.zeros(6, np.int64), np.empty(0, np.int32))
     users = UserRows(Side.constant(5, 2, 1.0, 1.0), degrees, no_likes, Vocabulary.range(5))
-    temperature = FoldIn(posterior, weights, FitPlan(negatives=3.0)).passing(users).temperature
+    temperature = FoldIn(posterior, weights, FitPlan.of_paper(negatives=3.0)).passing(users).temperature
     considered = -np.expm1(-temperature[:, None] * weights[None, :3]).mean(axis=1) * len(weights)
     np.testing.assert_allclose(considered, 3.0 * degrees, rtol=0.01)
     assert Saturation(weights).table[0, 0] > 15  # the smallest of them are below the table, where it used to clamp

@@ -17,10 +17,10 @@ import scipy.sparse as sp
 from considerate import Recommender
 from considerate.data.graph import Graph
 from considerate.inference.hidden import Sampled, popularity_weights
+from considerate.inference.plan import FitPlan
 from considerate.inference.sweep import InMemory
 from considerate.kernels import compiled
 from considerate.kernels.threads import LocalBackend, Result, Task
-from considerate.parameters import FitPlan
 
 LIKES = sp.csr_matrix((np.random.default_rng(0).random((2000, 300)) < 0.1).astype(np.float32))
 
@@ -55,7 +55,7 @@ def sweeps(kind: type[LocalBackend]) -> None:
     """Three sweeps over many small blocks, by two threads."""
     users, items = (column.astype(np.int32) for column in LIKES.nonzero())
     graph = Graph.from_pairs(users, items, *LIKES.shape, block_edges=500)
-    plan = FitPlan(factors=9, negatives=1.5)
+    plan = FitPlan.of_paper(factors=9, negatives=1.5)
     draws = Sampled(graph.by_user, graph.user_blocks, popularity_weights(graph.by_item.degrees, 1.0), 1.5, 3)
     with kind(2) as backend:
         list(islice(InMemory(graph, draws, plan, backend).sweeps(), 3))

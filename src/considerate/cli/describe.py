@@ -18,7 +18,7 @@ from considerate.fitting.session import make_popularity
 from considerate.inference.hidden import Draws, Sampled, positives_to_negatives
 from considerate.kernels.threads import LocalBackend
 from considerate.model.file import open_model
-from considerate.model.schema import SETTINGS
+from considerate.model.schema import stored_settings
 from considerate.model.shards import ShardedUsers
 from considerate.simulation.degrees import (
     DegreeFit,
@@ -30,8 +30,8 @@ from considerate.simulation.degrees import (
 from considerate.storage.container import FORMAT_VERSION
 
 if TYPE_CHECKING:
+    from considerate.inference.plan import FitPlan
     from considerate.model.model import Model
-    from considerate.parameters import FitPlan
     from considerate.recommender import Recommender
 
 QUANTILES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
@@ -73,8 +73,8 @@ def describe_model(path: PathLike, *, verify: bool | None = None) -> dict[str, A
         "titles": model.titles is not None,
         "likes": model.users.knows_likes,
         "signed": model.plan.signed,
-        "popularity_weight": model.plan.popularity_weight,
-        "lift_weight": model.plan.lift_weight,
+        "popularity_weight": model.plan.popularity,
+        "lift_weight": model.plan.lift,
         "consideration": _consideration(model),
         "bias_popularity_correlation": _bias_correlation(model),
         "draws_per_like": _draws_per_like(model),
@@ -86,7 +86,7 @@ def describe_model(path: PathLike, *, verify: bool | None = None) -> dict[str, A
         "bound": [math.fsum(terms.values()) for terms in model.bounds],
         "bound_terms": model.bounds[-1] if model.bounds else {},
         "parameters": model.parameters,
-        "settings": {name: getattr(model.plan, name) for name in SETTINGS},
+        "settings": stored_settings(model.plan),
     }
 
 

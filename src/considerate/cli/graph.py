@@ -21,7 +21,7 @@ from considerate.cli.options import (
     option,
 )
 from considerate.data.options import ReaderOptions
-from considerate.parameters import GraphParameters
+from considerate.inference.parts.vertices import GraphParameters
 
 Edges = Annotated[str, typer.Argument(help="Edges in two columns: Parquet, CSV or other text, or a database.")]
 EdgeReader = Annotated[ReaderOptions, Panel("Reading the edges", READER)]
@@ -68,8 +68,8 @@ def fit_graph(
         "bound": float(recommender.bound_[-1]),
         "precision": model.precisions.item.mean,
         "prior_spread": model.shared.prior_spread(),
-        "popularity_weight": model.plan.popularity_weight,
-        "lift_weight": model.plan.lift_weight,
+        "popularity_weight": model.plan.popularity,
+        "lift_weight": model.plan.lift,
         "path": output.output,
     }
     ended = "converged" if recommender.converged_ else "the cap on sweeps was reached: more may help (--sweeps)"

@@ -18,7 +18,8 @@ import typer
 from considerate.cli import screen
 from considerate.data.options import ReaderOptions
 from considerate.errors import UsageError
-from considerate.parameters import Parameters, short_range
+from considerate.inference.plan import Parameters
+from considerate.settings import short_range
 
 if TYPE_CHECKING:
     from considerate.recommender import Recommender

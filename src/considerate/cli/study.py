@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from considerate.cli import screen
 from considerate.cli.options import Data, OptionGroup, Output, StudyReader, StudySettings, expand_groups, option
-from considerate.parameters import Parameters
+from considerate.inference.plan import Parameters
 from considerate.study.names import plain_name
 from considerate.study.results import Results, duration, results_to_json, took
 

@@ -23,7 +23,6 @@ DIGESTS = {
     "considered": "the considered pairs",
     "impossible": "the impossible pairs and rules",
 }
-FREE = ("threads", "sweeps", "tolerance")  # settings that may differ between a fit and its resumption
 _ROWS = 1 << 20  # that are hashed at once
 
 
@@ -84,13 +83,7 @@ def describe_data(
     }
 
 
-def describe_settings(parameters: Mapping[str, Any], **resolved: Any) -> dict[str, Any]:
-    """The settings that decide the posterior, as JSON keeps them; `resolved` are those whose default depends."""
-    settings = {name: value for name, value in parameters.items() if name not in FREE} | resolved
-    return {name: _plain(value) for name, value in settings.items()}
-
-
-def _plain(value: Any) -> Any:
+def plain_value(value: Any) -> Any:
     """A number is the same number whatever its type: 20 and 20.0 and np.int64(20)."""
     if value is None or isinstance(value, bool | str):
         return value

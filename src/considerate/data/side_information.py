@@ -35,6 +35,11 @@ class SideInformation:
         return KnownTables(self.considered, self.impossible)
 
     @property
+    def has_features(self) -> bool:
+        """True if users or items have features."""
+        return self.item_features is not None or self.user_features is not None
+
+    @property
     def pair_count(self) -> int:
         """Considered and impossible pairs, as they were read."""
         pairs = (self.considered, None if self.impossible is None else self.impossible.pairs)

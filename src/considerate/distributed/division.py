@@ -17,10 +17,10 @@ from considerate.distributed.options import BackendSession
 from considerate.errors import MemoryLimitError
 from considerate.fitting.session import closed_form_groups
 from considerate.inference.hidden.consideration import BLOCK_STEPS, ENTRIES_A_LIKE, MOST_LIKES, ROOM
+from considerate.inference.plan import FitPlan
 from considerate.inference.posterior import padded
 from considerate.inference.updates import RowClasses
 from considerate.kernels import compiled
-from considerate.parameters import FitPlan
 
 PROCESS = 2e8  # bytes of a process that has done nothing yet
 REPLAYED = 5  # messages down that the head keeps, to send them again to a worker that replaces a lost one

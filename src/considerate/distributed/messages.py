@@ -21,12 +21,12 @@ from considerate.distributed.assignment import Place, risen
 from considerate.distributed.light import LightEdges
 from considerate.inference.features import FeatureWeights
 from considerate.inference.hidden import ItemGroups, ItemSums, Masses, Shares, UserGroups
+from considerate.inference.plan import FitPlan
 from considerate.inference.posterior import Side
 from considerate.inference.sums import EdgeSums
 from considerate.inference.updates import RowClasses
 from considerate.kernels import compiled
 from considerate.kernels.arrays import added
-from considerate.parameters import FitPlan
 
 Value = TypeVar("Value")
 

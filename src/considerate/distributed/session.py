@@ -57,15 +57,14 @@ from considerate.fitting.checkpoint import Checkpoint, Checkpoints, FileEntry
 from considerate.fitting.session import FitRequest, FitSession, Histogram, warn_of_factors
 from considerate.fitting.stopping import FitProgress
 from considerate.inference.features import SideFeatures
+from considerate.inference.plan import FitPlan
 from considerate.inference.posterior import Side
 from considerate.inference.sweep import State
-from considerate.kernels import compiled
 from considerate.kernels.threads import LocalBackend
 from considerate.model.file import load_model
 from considerate.model.model import Model
 from considerate.model.shards import ShardEntry, check_folder, write_index, write_user_shard
 from considerate.model.users import UserRows
-from considerate.parameters import FitPlan
 from considerate.storage.files import PathLike
 from considerate.storage.filesystems import Folder
 
@@ -76,7 +75,6 @@ UNFINISHED = ".considerate-"  # and of a file that is being written, or was when
 @contextmanager
 def start_session(backend: DivisionOptions, request: FitRequest) -> Iterator[PartitionedSession]:
     """Read and partition the data where the backend runs; what the backend took is freed at the end."""
-    check_request(backend, request)
     folder, temporary = room_for_shards(request.model_folder)
     if request.checkpoint is not None and request.checkpoint.folder == folder:
         raise UsageError(f"{folder}: is to hold the model and the checkpoints; give each a folder of its own.")
@@ -87,52 +85,6 @@ def start_session(backend: DivisionOptions, request: FitRequest) -> Iterator[Par
         stack.enter_context(tidied(folder, lambda: session.written))
         session.open()
         yield session
-
-
-def check_request(backend: DivisionOptions, request: FitRequest) -> None:
-    """UsageError where a fit cannot be partitioned as it is asked for."""
-    plan = request.plan
-    if plan.tuned:
-        raise UsageError(
-            f"{' and '.join(sorted(plan.tuned))} can be chosen on likes held out only where the graph is in memory; "
-            "give numbers, such as those that a fit to a sample of the users chooses."
-        )
-    if request.side.known is not None and (backend.resident == ITEMS or backend.inner_sweeps > 1):
-        raise UsageError(
-            "considered and impossible pairs stay with their users; divide by users, with inner_sweeps=1, or leave "
-            "them out."
-        )
-    if plan.hidden == "half-edges":
-        raise UsageError(
-            "hidden is 'half-edges', which are joined over the whole graph, and the graph is divided; fit in memory, "
-            "or set hidden to 'sampled' or 'expected'."
-        )
-    if plan.is_full:
-        raise UsageError(
-            f"posterior is {plan.posterior!r}, prior {plan.prior!r} and logistic {plan.logistic!r}; all but "
-            "'factorised', 'gamma' and 'bound' are fitted in memory alone, as parts send the sums of a factorised "
-            "posterior. Leave them out, or fit in memory."
-        )
-    if plan.tilt != 0 and (backend.resident == ITEMS or backend.inner_sweeps > 1):
-        raise UsageError(
-            f"tilt is {plan.tilt}, and tilted draws lean on all items as they are when a sweep starts; divide by "
-            "users, with inner_sweeps=1, or set tilt=0."
-        )
-    if has_features(request) and (backend.resident == ITEMS or backend.inner_sweeps > 1):
-        raise UsageError(
-            "item_features or user_features are given, and their weights are learned where the items are in one "
-            "place; divide by users, with inner_sweeps=1."
-        )
-    if backend.inner_sweeps > 1 and len(compiled.coordinate_blocks(plan.factors)) > 1:
-        raise UsageError(
-            f"inner_sweeps is {backend.inner_sweeps} and factors is {plan.factors}; "
-            "inner sweeps need at most 64 factors."
-        )
-
-
-def has_features(request: FitRequest) -> bool:
-    """Whether users or items have features."""
-    return request.side.user_features is not None or request.side.item_features is not None
 
 
 # --- The folder of the model ---
@@ -253,7 +205,7 @@ class PartitionedSession(FitSession):
     def _choose_side(self, outline: GraphOutline) -> str:
         """The side that stays with its parts; how the graph is partitioned is said before the fit starts."""
         plan, resident, checkpoint = self.request.plan, self.backend.resident, self.request.checkpoint
-        if resident is None and (has_features(self.request) or self.request.side.known is not None):
+        if resident is None and (self.request.side.has_features or self.request.side.known is not None):
             resident = USERS  # what is known of users stays with them
         if resident is None and checkpoint is not None and checkpoint.resume:
             saved = Checkpoints(checkpoint.folder, {}).division()  # a checkpoint by items is resumed by items

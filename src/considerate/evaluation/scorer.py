@@ -55,7 +55,7 @@ class ModelScorer:
             )
         options = RankingOptions(popularity, score, lift=lift)
         self.model, self.score, self.options = model, score, options
-        self.knob = model.plan.popularity_weight if options.popularity is None else options.popularity
+        self.knob = model.plan.popularity if options.popularity is None else options.popularity
         self.users = model.posterior.users if users is None else users
         if liked is None and users is None and model.users.knows_likes:
             liked = model.users.whole().liked

@@ -24,6 +24,7 @@ from considerate.fitting.stopping import (
     sweep_until_settled,
     window_of,
 )
+from considerate.inference.parts import Where, refuse
 from considerate.inference.posterior import Posterior
 from considerate.inference.sweep import Runner
 from considerate.model.model import Model
@@ -39,6 +40,7 @@ def run_fit(request: FitRequest, backend: FitBackend, publish: Publish) -> Gener
     """Fit, one sweep at a time. `publish` is given the model: after every sweep where that costs nothing, and at the
     end. A fit that is stopped, by Ctrl-C or by closing the steps, ends with the model of its last finished sweep,
     unless the request says otherwise."""
+    refuse(request, getattr(backend, "where", Where()))
     import scipy.special  # noqa: F401  (loaded late, where memory is short, its OpenBLAS can wait for ever)
 
     with (
@@ -78,7 +80,7 @@ def run_fit(request: FitRequest, backend: FitBackend, publish: Publish) -> Gener
             raise
         if progress.state is not None:
             if progress.converged or len(progress.recent) == MOST_RECENT:  # a short fit is near its first values
-                warn_of_collapse(progress.state.posterior, plan.weight)
+                warn_of_collapse(progress.state.posterior, plan.likelihood_weight)
             report_fallbacks(session.fallen_back(), session.mixing)
             publish(session, session.finish(plan, _with_last_bound(progress, runner)))
 

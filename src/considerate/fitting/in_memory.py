@@ -15,7 +15,6 @@ from considerate.data import Interactions, read_dated_likes, read_likes
 from considerate.data.features import Features
 from considerate.data.fingerprint import describe_data, digest_ids, digest_likes
 from considerate.data.graph import Graph, Range, leaf_splits, part_ranges, ranges
-from considerate.errors import UsageError
 from considerate.fitting.checkpoint import Checkpoint, Checkpoints, FileEntry, tensor
 from considerate.fitting.memory import check_memory
 from considerate.fitting.resume import side_tensors
@@ -33,12 +32,12 @@ from considerate.fitting.stopping import FitProgress
 from considerate.inference.features import FitFeatures, SideFeatures
 from considerate.inference.full import FullInMemory
 from considerate.inference.hidden import Expected, Opening, Sampled, user_offset
+from considerate.inference.plan import FitPlan
 from considerate.inference.posterior import Side
 from considerate.inference.sweep import InMemory, State
 from considerate.kernels.threads import LocalBackend
 from considerate.model.model import Model
 from considerate.model.users import UserRows
-from considerate.parameters import FitPlan
 
 WRITERS = 8  # files written at once: they wait for the disk
 
@@ -107,11 +106,6 @@ class InMemorySession(FitSession):
         extra = user_offset(self.graph.by_user, weights, plan, known)
         estimator = make_estimator(self.graph, plan, weights, self.threads, self.consideration, known, extra)
         self.estimator, features = estimator, self._features()
-        if plan.is_full and features:
-            raise UsageError(
-                f"posterior is {plan.posterior!r}, prior {plan.prior!r}, logistic {plan.logistic!r}, and features are "
-                "given; features go with 'factorised', 'gamma' and 'bound' alone: leave out either."
-            )
         runs = FullInMemory if plan.is_full else InMemory
         runner = runs(self.graph, estimator, plan, self.threads, features=features, user_offset=extra)
         self.ranges = user_parts(self.graph)

@@ -34,10 +34,10 @@ from considerate.inference.hidden.consideration import (
     WAVE,
     row_length,
 )
+from considerate.inference.plan import FitPlan
 from considerate.inference.posterior import padded
 from considerate.inference.sweep import NEAR_BYTES
 from considerate.inference.updates import NODE_BYTES
-from considerate.parameters import FitPlan
 
 VARIABLE = "CONSIDERATE_MEMORY"
 PROCESS, SLACK = 3e6, 1.05  # bytes of small things; what the allocator keeps of memory that was given back

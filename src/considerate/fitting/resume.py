@@ -25,6 +25,7 @@ from considerate.fitting.checkpoint import Checkpoint, Checkpoints, tensor
 from considerate.fitting.stopping import FitProgress
 from considerate.inference.bound import Bound
 from considerate.inference.features import FeatureWeights, Regression, spread_shape
+from considerate.inference.plan import Chosen, FitPlan
 from considerate.inference.posterior import Gamma, Posterior, Precisions, Side
 from considerate.inference.schedule import StepSize
 from considerate.inference.sweep import State
@@ -32,7 +33,6 @@ from considerate.inference.updates import Moments
 from considerate.inference.wishart import NormalWishart
 from considerate.kernels import compiled
 from considerate.model.schema import GAMMAS
-from considerate.parameters import Chosen, FitPlan
 from considerate.storage.container import StoredTensors
 from considerate.storage.files import PathLike
 from considerate.storage.filesystems import Folder
@@ -163,7 +163,7 @@ def pack_head(
     tensors["recent"] = np.array(progress.recent, np.float64)
     if session.grouping is not None:
         tensors["memory.groups"] = session.grouping.group_of_item
-    weights = {"knob": plan.popularity_weight, "lift": plan.lift_weight, "weight": plan.weight}
+    weights = {"knob": plan.popularity, "lift": plan.lift, "weight": plan.likelihood_weight}
     weights |= {"expected_offsets": plan.expected_offsets}
     chosen = None if plan.chosen is None else asdict(plan.chosen)
     return tensors, {"bound_terms": TERMS, "program": program(), "chosen": chosen} | weights
@@ -172,7 +172,7 @@ def pack_head(
 def chosen_settings(saved: Checkpoint, plan: FitPlan) -> FitPlan:
     """The plan with the settings that the checkpoint's fit had chosen, or was given: they are not chosen again."""
     # A checkpoint from before there was the walk says nothing of lift, and one of 0.3 or before nothing of offsets.
-    found = {"knob": None, "weight": None, "lift": plan.lift_weight, "chosen": None} | saved.metadata
+    found: dict[str, Any] = {"knob": None, "weight": None, "lift": plan.lift, "chosen": None} | saved.metadata
     knob, weight, lift = (found[name] for name in ("knob", "weight", "lift"))
     try:
         chosen = Chosen.parse(found["chosen"])

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from considerate.data import Interactions, ReaderOptions, Titles
 from considerate.data.features import Features
-from considerate.data.fingerprint import describe_settings
+from considerate.data.fingerprint import plain_value
 from considerate.data.graph import Graph, check_sizes
 from considerate.data.known import Known
 from considerate.data.known_tables import likes_span
@@ -40,6 +40,7 @@ from considerate.inference.hidden import (
     popularity_weights,
 )
 from considerate.inference.hidden.groups import FREEZE_AFTER, Grouping
+from considerate.inference.plan import SETTINGS, FitPlan
 from considerate.inference.posterior import Side
 from considerate.inference.sweep import Runner, State
 from considerate.kernels.threads import Backend
@@ -47,18 +48,12 @@ from considerate.model.changes import with_cold_items, with_cold_users
 from considerate.model.features import LearnedFeatures
 from considerate.model.model import Model
 from considerate.model.users import Users
-from considerate.parameters import FitPlan, Parameters
 
 logger = logging.getLogger("considerate")
 
 
 OPENING_GROUPS = 8  # of items, in an opening
-MOST_NEGATIVES = Parameters.__dataclass_fields__["negatives"].metadata["high"]
-# Settings whose default depends on others.
-RESOLVED = ("opening", "step_delay", "precision_delay", "popularity", "likelihood_weight", "logistic")
-
-
-USUAL = {"posterior": "factorised", "prior": "gamma", "logistic": "bound"}  # as in a fingerprint from before them
+MOST_NEGATIVES = SETTINGS["negatives"].metadata["high"]
 
 
 @dataclass(frozen=True)
@@ -78,19 +73,17 @@ class FitRequest:
     on_read_progress: Callable[[str, int, int], None] | None = None  # (stage, done, total)
 
     def settings(self) -> dict[str, Any]:
-        """The settings that decide the posterior and its ranking, for the fingerprint of a checkpoint. Those of the
-        walk are left out where there is none, as they were before there was any."""
-        plan = self.plan
-        resolved = {name: getattr(plan, name) for name in RESOLVED if name not in plan.tuned}
-        resolved |= {"popularity": plan.criterion} if "popularity" in plan.tuned else {}
-        settings = describe_settings(self.parameters, **resolved)
-        unused = [*(["lift"] if self.parameters.get("lift") is None else []), *([] if plan.tilt else ["tilt"])]
-        unused += [] if plan.opening else ["opening"]
-        unused += [] if plan.observed else ["considered_are"]
-        unused += [name for name, usual in USUAL.items() if getattr(plan, name) == usual]
-        if plan.consideration == "popularity":
-            unused += ["consideration", "neighbours", "mixing", "sharpness"]
-        return {name: value for name, value in settings.items() if name not in unused}
+        """The settings that decide the posterior and its ranking, for the fingerprint of a checkpoint."""
+        plan, found = self.plan, {}
+        for name, value in self.parameters.items():
+            about = SETTINGS[name].metadata if name in SETTINGS else {}
+            idle = about.get("idle")
+            if about.get("free") or (idle is not None and idle(plan, value)):
+                continue
+            if about.get("resolve") and name not in plan.tuned:
+                value = getattr(plan, name)
+            found[name] = plain_value(plan.criterion if name == "popularity" and name in plan.tuned else value)
+        return found
 
 
 @dataclass(frozen=True)
@@ -214,7 +207,7 @@ class FitSession(ABC):
             item_degree=self.item_degree,
             item_ids=self.item_ids,
             titles=self.titles,
-            plan=replace(plan, lift=plan.lift_weight, mixing=self.mixing),
+            plan=replace(plan, lift=plan.lift, mixing=self.mixing),
             bounds=progress.bounds,
             converged=progress.converged,
             parameters=self.request.parameters,
@@ -346,8 +339,6 @@ def make_estimator(
 
     if plan.hidden == "expected":
         return expected()
-    if plan.hidden == "half-edges" and known is not None:
-        raise UsageError("hidden is 'half-edges', which knows the likes alone; leave considered and impossible out.")
     sampler = HalfEdges if plan.hidden == "half-edges" else Sampled
     draws = Draws.of(weights, consideration, plan.tilt)
     sampled = sampler(*likes, draws, plan.negatives, plan.seed, known=known, user_offset=user_offset)

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from considerate.inference.bound import Bound
+from considerate.inference.plan import FitPlan
 from considerate.inference.sweep import Runner, State
-from considerate.parameters import FitPlan
 
 WINDOW = 5  # sweeps that are averaged to see whether a noisy bound still rises
 MOST_RECENT = 2 * WINDOW  # bounds that are kept for that

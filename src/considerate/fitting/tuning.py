@@ -28,21 +28,20 @@ from considerate.fitting.memory import check_memory
 from considerate.fitting.session import make_consideration, make_estimator, make_popularity
 from considerate.fitting.stopping import FitProgress, sweep_until_settled
 from considerate.inference.hidden import Consideration, popularity_exponent, user_offset
+from considerate.inference.plan import SETTINGS, TUNED, Chosen, FitPlan
 from considerate.inference.posterior import Posterior
 from considerate.inference.sweep import InMemory
 from considerate.kernels.threads import Backend
 from considerate.model.predict import ItemColumns
 from considerate.model.ranking import log_popularity
-from considerate.parameters import AUTO, TUNED, Chosen, FitPlan
+from considerate.settings import AUTO
 
 logger = logging.getLogger("considerate")
 
 KNOBS = tuple(0.25 * step for step in range(7))  # of log pi, tried first; on a larger scale beside more lift
 LIFTS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0)  # of log lift; at the end the walk is alone
 FINER = (0.1, 0.05)  # steps around the best, on the same scale
-RHOS = (1.0, 2.0, 4.0, 8.0)
-NEGATIVES, NEGATIVES_CLOSED = (5.0, 10.0, 20.0), (5.0, 15.0, 45.0)  # in closed form, more of them cost nothing
-FLATTER = (0.0, 0.25, 0.5)  # what is taken off gamma
+ORDER = ("likelihood_weight", "negatives", "gamma")  # settings of the fit, in the order that they are tried
 SWEEPS = 12  # of a trial: past the start, before the steps shrink
 LEAST_USERS = 100  # held-out likes that a choice can be made on
 MOST_SCORES = 2e8  # of the held-out users against all items; beyond that, a sample of them
@@ -126,12 +125,8 @@ class Search:
         self.plan, self.held, self.backend, self.known = plan, held, backend, known
         self.names = [name for name in TUNED if name in plan.tuned]
         self.weighed = [name for name in self.names if name in Weights._fields]
-        ladders: dict[str, tuple[float, ...]] = {
-            "likelihood_weight": RHOS,
-            "negatives": NEGATIVES_CLOSED if plan.hidden == "expected" else NEGATIVES,
-            "gamma": tuple((plan.gamma or 0.0) - less for less in FLATTER),
-        }
-        self.fitted = {name: ladder for name, ladder in ladders.items() if name in plan.tuned}
+        tries = {name: SETTINGS[name].metadata["tries"] for name in ORDER if name in plan.tuned}
+        self.fitted: dict[str, tuple[float, ...]] = {name: values(plan) for name, values in tries.items()}
 
     def criterion_of(self, name: str) -> Criterion:
         """What a setting is chosen by. The mean rank hardly tells fits apart: what their settings change is the tail,
@@ -160,7 +155,7 @@ class Search:
 
     def weigh(self, plan: FitPlan, parts: ScoreParts, criterion: Criterion) -> Trial:
         """The trial of this fit, with the weights chosen that are to be."""
-        weights: dict[str, Any] = {"popularity": plan.popularity, "lift": plan.lift_weight}
+        weights: dict[str, Any] = {"popularity": plan.popularity, "lift": plan.lift}
         given = {name: None if name in self.weighed else value for name, value in weights.items()}
         curve = weight_curve(parts, self.held, criterion, self.backend.map, **given)
         best, score = best_weights(curve)
@@ -181,7 +176,7 @@ def _with(plan: FitPlan, values: dict[str, Any]) -> FitPlan:
 def fall_back(plan: FitPlan) -> FitPlan:
     """The plan as it is, where there is too little to choose by, and a warning that says how it is."""
     names = [name for name in TUNED if name in plan.tuned]
-    plan = replace(plan, lift=plan.lift_weight if "lift" in names else plan.lift, tuned=frozenset())
+    plan = replace(plan, tuned=frozenset())
     chosen = Chosen({name: float(getattr(plan, name)) for name in names}, {}, 0, False, ())
     logger.warning("fewer than %d users have two likes or more; %s", LEAST_USERS, chosen.told())
     return replace(plan, chosen=chosen)

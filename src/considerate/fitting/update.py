@@ -34,10 +34,10 @@ from considerate.model.likes import popularity_at, renewed_walk
 from considerate.model.merge import Merged, with_likes
 from considerate.model.model import Model
 from considerate.model.removal import with_rows, without_likes
-from considerate.parameters import DRIFT
 
 PASSES = 4  # over the new edges, users and items in turn; each draws H afresh and steps by less
 GROWN = 1.1  # times the likes that an item's row of the walk's table was made of, and it is made again
+DRIFT = 1e-3  # variance that a coordinate of a vector, or a bias, gains a day
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class UpdateOptions:
     """How far a model may have moved since it was fitted, or updated last."""
 
     days: float = 1.0  # since then
-    drift: float = DRIFT  # variance that a coordinate of a vector, or a bias, gains a day
+    drift: float = DRIFT
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():

@@ -24,12 +24,13 @@ from considerate.inference.hidden.merged import VertexDraws
 from considerate.inference.hidden.pair_chances import PairChances
 from considerate.inference.hidden.paths import vertex_consideration
 from considerate.inference.hidden.saturation import Saturation
+from considerate.inference.plan import Chosen, FitPlan
 from considerate.inference.posterior import mirrored
 from considerate.inference.vertices import VertexSweeps
 from considerate.kernels.threads import LocalBackend
 from considerate.model.model import Model
 from considerate.model.predict import not_narrowed
-from considerate.parameters import AUTO_TOP, Chosen, FitPlan
+from considerate.settings import AUTO_TOP
 
 HELD_OUT = 0.1  # of the edges, to choose weights on
 PAIRS = 100_000  # without an edge, to compare them with
@@ -85,7 +86,7 @@ class VertexSession(InMemorySession):
 
     def snapshot(self, plan: FitPlan, progress: FitProgress) -> Model:
         model, alone = super().snapshot(plan, progress), np.flatnonzero(self.item_degree == 0)
-        vertices = not_narrowed(model.items, alone, plan.weight)
+        vertices = not_narrowed(model.items, alone, plan.likelihood_weight)
         seen = mirrored(vertices, bool(plan.signed))
         return replace(model, items=vertices, users=replace(model.users.whole(), side=seen)) if len(alone) else model
 

@@ -26,11 +26,11 @@ from numpy.typing import NDArray
 from considerate.data.features import Features
 from considerate.data.graph import ITEMS, USERS, Range, Run, map_along_tree
 from considerate.errors import DataError, UsageError
+from considerate.inference.plan import FitPlan
 from considerate.inference.posterior import Gamma, Posterior, Side
 from considerate.inference.prior import SHARED, Prior, Priors
 from considerate.inference.updates import update_precision
 from considerate.kernels import compiled
-from considerate.parameters import FitPlan
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix

@@ -108,7 +108,7 @@ class FullInMemory(InMemory):
             offset=self.settings.offset,
             own_offset=self.user_offset if user else None,
             other_offset=None if user else self.user_offset,
-            weight=self.settings.weight,
+            weight=self.settings.likelihood_weight,
             tau_bias=tau_bias,
             epsilon=epsilon,
             quadrature=self.settings.logistic == "quadrature",

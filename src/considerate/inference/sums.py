@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 from considerate.data.graph import Adjacency, Range, add_along_tree
 from considerate.inference.hidden import Terms
+from considerate.inference.plan import FitPlan
 from considerate.inference.posterior import Side
 from considerate.inference.prior import SHARED, Prior
 from considerate.kernels import compiled
 from considerate.kernels.arrays import Additive, Spare, added, empty
-from considerate.parameters import FitPlan
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class PassConstants:
         user_offset: NDArray[np.float32] | None = None,
     ) -> PassConstants:
         """Those of a fit, with E[tau] of the side's vectors and biases."""
-        return cls(plan.offset, plan.weight, *taus, epsilon, prior, user_offset)
+        return cls(plan.offset, plan.likelihood_weight, *taus, epsilon, prior, user_offset)
 
     def arguments(self) -> dict[str, Any]:
         """As the kernels' pass takes them."""

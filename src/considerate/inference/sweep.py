@@ -21,6 +21,7 @@ from considerate.errors import DivergedError
 from considerate.inference.bound import Bound, gamma_term, side_terms, weights_terms
 from considerate.inference.features import DELAY, FitFeatures
 from considerate.inference.hidden import Estimator, Opening, Terms
+from considerate.inference.plan import FitPlan
 from considerate.inference.posterior import Gamma, Posterior, Precisions, Side
 from considerate.inference.prior import Priors
 from considerate.inference.schedule import StepSize
@@ -37,7 +38,6 @@ from considerate.inference.updates import (
 from considerate.kernels import compiled
 from considerate.kernels.arrays import Spare, add_in_order
 from considerate.kernels.threads import Backend
-from considerate.parameters import FitPlan
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from considerate.data.edges import each_once, symmetric
 from considerate.data.graph import BLOCK_EDGES, ITEMS, Adjacency, Graph, Range, ranges
 from considerate.inference.bound import Bound, gamma_term, side_terms
 from considerate.inference.hidden import Sampled, Terms
+from considerate.inference.plan import FitPlan
 from considerate.inference.posterior import Gamma, Posterior, Precisions, Side, mirrored
 from considerate.inference.schedule import StepSize
 from considerate.inference.sums import PassConstants, side_pass
@@ -33,7 +34,6 @@ from considerate.inference.updates import Moments, Step, update_precision
 from considerate.kernels import compiled
 from considerate.kernels.arrays import add_in_order
 from considerate.kernels.threads import Backend
-from considerate.parameters import FitPlan
 
 BLOCKS = 16  # of vertices in a sweep; docs/graphs.md
 

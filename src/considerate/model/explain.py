@@ -16,6 +16,7 @@ from considerate.data.known import Known
 from considerate.data.vocabulary import Id
 from considerate.errors import UsageError
 from considerate.inference.hidden import Consideration
+from considerate.inference.plan import FitPlan
 from considerate.inference.posterior import Posterior, Side
 from considerate.inference.wishart import unpack
 from considerate.kernels.reference import logistic_curvature, logistic_expectations
@@ -27,7 +28,6 @@ from considerate.model.model import Model
 from considerate.model.names import By, Lists, Names, Ranked, check_count
 from considerate.model.predict import logit_moments
 from considerate.model.ranking import best
-from considerate.parameters import FitPlan
 
 Reasons = list[tuple[Id, float]]  # (item, share), the largest first
 FeatureReasons = list[tuple[str, float]]  # (feature, share of the logit), the largest first
@@ -198,7 +198,7 @@ def share_of_update(
         pull = 1.0 - sigma + curvature * logit
     else:
         curvature, pull = 2.0 * logistic_curvature(np.sqrt(logit**2 + variance)), np.full(len(liked), 0.5)
-    weight = plan.weight * (1.0 if weights is None else weights.astype(np.float64))  # rho kappa
+    weight = plan.likelihood_weight * (1.0 if weights is None else weights.astype(np.float64))  # rho kappa
     curvature, pull = weight * curvature, weight * pull
     if users.covariance is not None:
         P = np.linalg.inv(unpack(users.covariance[0], users.factors))

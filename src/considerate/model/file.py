@@ -12,6 +12,8 @@ import numpy as np
 
 from considerate.data.vocabulary import Vocabulary
 from considerate.errors import ModelFileError, UsageError
+from considerate.inference.parts.vertices import GraphParameters
+from considerate.inference.plan import Parameters
 from considerate.model.model import Model
 from considerate.model.removal import without_users
 from considerate.model.shards import (
@@ -29,7 +31,6 @@ from considerate.model.shards import (
 )
 from considerate.model.tensors import read_model, shared_tensors, user_tensors
 from considerate.model.written import check_of
-from considerate.parameters import GraphParameters, Parameters
 from considerate.storage.container import (
     INDEX,
     SHARD,

@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from considerate.errors import NotFittedError
+from considerate.inference.plan import Chosen
 from considerate.inference.posterior import Posterior
 from considerate.model.features import Importance
 from considerate.model.liking import Recalibration
 from considerate.model.model import Model
 from considerate.model.names import IdArray
 from considerate.model.reliability import LikeReliability
-from considerate.parameters import Chosen
 
 
 class Learned:

@@ -63,5 +63,5 @@ def link_scores(
 ) -> NDArray[np.float64]:
     """The score of each pair, by the model's own weights where none are given."""
     logit, log_pi, log_lift = link_parts(model, first, second)
-    weight = model.plan.popularity_weight if popularity is None else popularity
+    weight = model.plan.popularity if popularity is None else popularity
     return np.asarray(logit + weight * log_pi + model.lift_weight(lift) * log_lift)

@@ -16,6 +16,7 @@ from considerate.data.known import Known
 from considerate.data.vocabulary import Ids, Vocabulary, plain_text
 from considerate.errors import UsageError
 from considerate.inference.hidden import Consideration
+from considerate.inference.plan import FitPlan
 from considerate.inference.posterior import Posterior, Precisions, Side
 from considerate.kernels.threads import locked_cached_property
 from considerate.model.covariates import Covariates, pair_covariates
@@ -37,7 +38,6 @@ from considerate.model.predict import FoldIn, ItemColumns, Passing, logit_moment
 from considerate.model.ranking import log_popularity
 from considerate.model.reliability import LikeReliability
 from considerate.model.users import Users
-from considerate.parameters import FitPlan
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ class Model:
     @property
     def variance_scale(self) -> float:
         """A likelihood raised to the power rho makes the variance too small by rho; predictions multiply it back."""
-        return self.plan.weight
+        return self.plan.likelihood_weight
 
     def pair_logits(self, users: NDArray[np.int64], items: NDArray[np.int64]) -> tuple[Any, Any]:
         """Mean and standard deviation of the logits of pairs, by row numbers that are broadcast."""
@@ -236,7 +236,7 @@ class Model:
 
         Lift needs to know who considers what, and the user's likes. A UsageError if it was asked for and cannot be.
         """
-        weight = given if given is not None else 0.0 if self.consideration is None else self.plan.lift_weight
+        weight = given if given is not None else 0.0 if self.consideration is None else self.plan.lift
         if weight == 0.0 or (self.consideration is not None and likes_known):
             return weight
         if self.consideration is None:

@@ -71,7 +71,9 @@ class Pairs:
         self.mean, variance = logit_moments(users.side, model.items, users.rows[self.user], self.item)
         if self.cold.any():  # they have the moments of the prior
             nobody = np.zeros(len(self.item), np.int64)
-            prior = logit_moments(strangers(1, model.shared, model.plan.weight), model.items, nobody, self.item)
+            prior = logit_moments(
+                strangers(1, model.shared, model.plan.likelihood_weight), model.items, nobody, self.item
+            )
             self.mean, variance = np.where(self.cold, prior[0], self.mean), np.where(self.cold, prior[1], variance)
         self.variance = model.variance_scale * variance
         self.weights = weights

@@ -16,6 +16,7 @@ from considerate.inference.hidden.expected import Shares
 from considerate.inference.hidden.groups import Grouping, ItemGroups
 from considerate.inference.hidden.offsets import offset_of
 from considerate.inference.hidden.saturation import Saturation
+from considerate.inference.plan import FitPlan
 from considerate.inference.posterior import Posterior, Side
 from considerate.inference.prior import SHARED, Prior
 from considerate.inference.schedule import StepSize
@@ -24,7 +25,6 @@ from considerate.inference.updates import update_side
 from considerate.kernels import compiled
 from considerate.kernels.threads import locked_cached_property
 from considerate.model.users import UserRows
-from considerate.parameters import FitPlan
 
 PAIRS = 1 << 14  # whose covariances are read together
 STRIP = 16  # items that the kernel scores side by side
@@ -229,7 +229,7 @@ class FoldIn:
             if not len(moving):
                 break
         nothing = (liked.degrees == 0) & (considered is None or considered.degrees == 0)
-        return not_narrowed(users, np.flatnonzero(nothing), self.plan.weight)
+        return not_narrowed(users, np.flatnonzero(nothing), self.plan.likelihood_weight)
 
     def _user_terms(
         self, liked: Adjacency, blocks: NDArray[np.int64], known: Known | None
@@ -272,7 +272,9 @@ class FoldIn:
             kernel_pass = side_pass(items, users, liked_by, terms, constants, own_is_user=False)
             items = update_side(kernel_pass, items, row_blocks(liked_by.starts), run_serially).side
             step_size = step_size.after(sweep)
-        return not_narrowed(items, np.flatnonzero((liked_by.degrees == 0) & (weights == 0)), self.plan.weight)
+        return not_narrowed(
+            items, np.flatnonzero((liked_by.degrees == 0) & (weights == 0)), self.plan.likelihood_weight
+        )
 
     def passing(self, users: UserRows) -> Passing:
         """How the model's users pass items over, as training has it: c d_m of the items not liked are expected.

@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 from considerate.data.categories import read_categories
 from considerate.errors import UsageError
 from considerate.inference.hidden.offsets import UNBOUNDED
+from considerate.inference.plan import FitPlan
 from considerate.model.liking import STRUCTURAL, check_interval, like_probability
 from considerate.model.names import check_count, id_list
-from considerate.parameters import FitPlan
 
 if TYPE_CHECKING:
     from considerate.model.index import ItemIndex

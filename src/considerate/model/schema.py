@@ -10,7 +10,7 @@ from __future__ import annotations
 import codecs
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import Field, dataclass, fields
+from dataclasses import Field, dataclass
 from typing import Any
 
 import numpy as np
@@ -19,11 +19,12 @@ from numpy.typing import DTypeLike, NDArray
 from considerate.data.features import FeatureColumn
 from considerate.data.vocabulary import Vocabulary
 from considerate.errors import UsageError
+from considerate.inference.plan import SETTINGS, Chosen, FitPlan
 from considerate.inference.posterior import Gamma, Precisions, padded
 from considerate.model.liking import UNCHANGED, Recalibration, StructuralVariance
 from considerate.model.model import NO_EVENTS, NO_UPDATES, LearnedEvents, Updates
 from considerate.model.reliability import LikeReliability
-from considerate.parameters import Chosen, Parameters, check_setting
+from considerate.settings import check_setting
 from considerate.storage.container import StoredTensors, Writable, shown
 
 Sizes = dict[str, int]
@@ -324,22 +325,9 @@ RULES = (
 
 # --- The description ----------------------------------------------------------------------------------------
 
-PARAMETERS = {field.name: field for field in fields(Parameters)}
-SETTINGS: dict[str, Any] = {  # of the plan, as the file has them, each with its default
-    "factors": 20,
-    "offset": 0.0,
-    "weight": 1.0,
-    "user_bias": False,
-    "item_bias": True,
-    "prior_shape": 0.01,
-    "prior_rate": 0.01,
-    "step_delay": 10,
-    "precision_delay": 5,
-    "seed": 0,
-    "tilt": 0.0,
-    "expected_offsets": False,
-    "unlinked": 0.0,
-}
+STORED = {declared.metadata["stored"]: declared for declared in SETTINGS.values() if declared.metadata["stored"]}
+# Numbers of a plan other than settings, as the file has them, each with its value in files from before it.
+DECIDED: dict[str, Any] = {"offset": 0.0, "item_bias": True, "expected_offsets": False, "unlinked": 0.0}
 MISSING = object()
 Fields = dict[str, Any]  # a type; (int or float, lowest, highest); the field of a parameter; or a function that parses
 
@@ -371,16 +359,22 @@ def _parse(name: str, spec: Any, value: Any, label: str) -> Any:
 def _settings(given: Any) -> dict[str, Any]:
     """The settings of inference, each in the range of the parameter that it came from."""
     found: dict[str, Any] = {}
-    for name, default in SETTINGS.items():
+    for name, default in ({name: one.metadata["before"] for name, one in STORED.items()} | DECIDED).items():
         value = _parse("settings", dict, given, "").get(name, default)
         whole = type(default) is int and type(value) is int and 0 <= value < 2**63
         if not (whole or (type(default) is float and _is_number(value)) or type(default) is type(value) is bool):
             raise ValueError(f"its setting {name!r} is out of range")
-        parameter = PARAMETERS.get("likelihood_weight" if name == "weight" else name)
-        if parameter is not None and not isinstance(value, bool):
-            _parse(name, parameter, value, f"its setting {name!r}")
+        if name in STORED and not isinstance(value, bool):
+            _parse(name, STORED[name], value, f"its setting {name!r}")
         found[name] = type(default)(value)
     return found
+
+
+def stored_settings(plan: FitPlan) -> dict[str, Any]:
+    """The settings of inference, as the file has them."""
+    return {name: getattr(plan, one.name) for name, one in STORED.items()} | {
+        name: getattr(plan, name) for name in DECIDED
+    }
 
 
 def _precisions(given: Any) -> Precisions:
@@ -506,8 +500,8 @@ _COUNT, _SOME = (int, 0, _MOST), (int, 1, _MOST)
 _WEIGHT = (float, -1e6, 1e6)
 WALK_FIELDS: Fields = {
     "entries": _COUNT,
-    "neighbours": PARAMETERS["neighbours"],
-    "mix": PARAMETERS["mixing"],
+    "neighbours": SETTINGS["neighbours"],
+    "mix": SETTINGS["mixing"],
     "lift_weight": _WEIGHT,
 }
 _SEQUENCE = (int, 0, 2**63 - 1)
@@ -519,8 +513,8 @@ SHARED_FIELDS: Fields = {
     "factors": _SOME,
     "items": _COUNT,
     "gamma": (float, -2000, 100),
-    "negatives": PARAMETERS["negatives"],
-    "groups": PARAMETERS["groups"],
+    "negatives": SETTINGS["negatives"],
+    "groups": SETTINGS["groups"],
     "popularity_weight": _WEIGHT,
     "walk": _walk,
     "signed": _signed,

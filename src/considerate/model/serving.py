@@ -45,7 +45,7 @@ class Ranker:
         self.diversity = Diversity.of(options, model, self.items)
         if self.diversity is not None:
             self.candidates = min(self.diversity.candidates(self.count), model.item_count)
-        self.popularity = model.plan.popularity_weight if options.popularity is None else options.popularity
+        self.popularity = model.plan.popularity if options.popularity is None else options.popularity
         self.lift = 0.0 if options.score is not None else model.lift_weight(options.lift)
         self.excluded = self.items.excluded(options.allow, options.deny)
         explores = options.explore_kappa != 0.0 or options.thompson_seed is not None
@@ -316,7 +316,7 @@ def user_vectors(users: Side) -> NDArray[np.float32]:
 def item_vectors(model: Model, popularity: float | None) -> NDArray[np.float32]:
     """[items, K + 2]: the bias and `popularity` * log pi are the last two, against ones of the user; with user biases
     there is a third, which is 1, against them."""
-    weight = model.plan.popularity_weight if popularity is None else finite("popularity", popularity)
+    weight = model.plan.popularity if popularity is None else finite("popularity", popularity)
     items = model.items
     parts = [items.mean, items.biases[0][:, None], (np.float32(weight) * model.log_popularity)[:, None]]
     return np.concatenate([*parts, np.ones((len(items), 1), np.float32)] if model.users.has_bias else parts, axis=1)

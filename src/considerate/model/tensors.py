@@ -19,27 +19,28 @@ from considerate.data.vocabulary import Vocabulary
 from considerate.errors import UsageError
 from considerate.inference.features import FeatureWeights, Regression
 from considerate.inference.hidden.consideration import Consideration, Rows
+from considerate.inference.plan import SETTINGS, FitPlan, Parameters
 from considerate.inference.posterior import Side, mirrored, padded
 from considerate.model.features import LearnedFeatures
 from considerate.model.model import NO_EVENTS, NO_UPDATES, Model, unknown_of, without_cold
 from considerate.model.schema import (
+    DECIDED,
     GAMMAS,
-    PARAMETERS,
-    SETTINGS,
     SHARED,
     SHARED_FIELDS,
+    STORED,
     USERS,
     USERS_FIELDS,
     Arrays,
     Form,
     Sizes,
     parse,
+    stored_settings,
     vocabulary,
     vocabulary_tensors,
 )
 from considerate.model.users import Rows as UserNumbers
 from considerate.model.users import UserRows, Users
-from considerate.parameters import FitPlan, Parameters
 from considerate.storage.container import InParts, StoredTensors, Writable
 
 WALK = ("starts", "items", "shares", "rest")  # of a Consideration
@@ -59,13 +60,13 @@ def shared_tensors(model: Model) -> tuple[dict[str, Writable], dict[str, Any]]:
         "gamma": model.gamma,
         "negatives": model.plan.negatives,
         "groups": model.plan.groups,
-        "popularity_weight": model.plan.popularity_weight,
+        "popularity_weight": model.plan.popularity,
         "chosen": None if model.plan.chosen is None else asdict(model.plan.chosen),
         "converged": model.converged,
         "recalibration": model.recalibration.to_dict(),
         "structure": None if model.structure is None else asdict(model.structure),
         "precisions": {name: [gamma.shape, gamma.rate] for name, gamma in gammas.items() if gamma is not None},
-        "settings": {name: getattr(model.plan, name) for name in SETTINGS},
+        "settings": stored_settings(model.plan),
         "parameters": {
             name: value.item() if isinstance(value, np.generic) else value for name, value in model.parameters.items()
         },
@@ -158,7 +159,7 @@ def _walk_tensors(walk: Consideration, plan: FitPlan) -> tuple[dict[str, Any], A
         "entries": len(walk.items),
         "neighbours": plan.neighbours,
         "mix": walk.mix,
-        "lift_weight": plan.lift_weight,
+        "lift_weight": plan.lift,
     }
     return about, {f"walk.{name}": getattr(walk, name) for name in WALK}
 
@@ -350,19 +351,21 @@ class SharedParts:
 
 def _plan(stored: StoredTensors, about: Mapping[str, Any]) -> FitPlan:
     """The plan of the fit: the parameters, with the settings that were chosen."""
-    values = {name: value for name, value in about["settings"].items() if name not in ("offset", "weight")}
+    given, settings = about["parameters"], about["settings"]
+    values = {name: one.metadata["before"] for name, one in SETTINGS.items() if name not in given}
+    values = {name: before for name, before in values.items() if before is not None}
+    values |= {one.name: settings[name] for name, one in STORED.items()}
+    values |= {name: settings[name] for name in DECIDED if name != "offset"}
     values |= {"negatives": float(about["negatives"]), "groups": int(about["groups"])}
     values |= {"popularity": about["popularity_weight"], "consideration": "popularity", "lift": 0.0}
     if walk := about["walk"]:
         values |= {"consideration": "walk", "lift": walk["lift_weight"]}
         values |= {"neighbours": int(walk["neighbours"]), "mixing": float(walk["mix"])}
-    if "sharpness" not in about["parameters"]:  # a file from before it
-        values["sharpness"] = 1
-    values |= {"likelihood_weight": about["settings"]["weight"], "tuned": frozenset(), "chosen": about["chosen"]}
+    values |= {"tuned": frozenset(), "chosen": about["chosen"]}
     values |= {"signed": about["signed"]} | ({} if about["signed"] is None else {"opening": 0})
     if about["chosen"] is not None:
         values = about["chosen"].settings | values
-    known = {name: value for name, value in about["parameters"].items() if name in PARAMETERS}
+    known = {name: value for name, value in given.items() if name in SETTINGS}
     try:
         return replace(Parameters(**known).plan(), **values)
     except UsageError as error:

@@ -108,7 +108,7 @@ def landscape(scoring: Scoring, request: schemas.LandscapeRequest) -> schemas.La
     reached = reachable(mean.astype(np.float64), terms, [request.popularity, request.lift][: len(terms)], request.n)
     complete = len(reached) <= request.points
     if not complete:  # those with the highest scores by the model's own knobs
-        own = mean + np.float32(model.plan.popularity_weight) * popularity
+        own = mean + np.float32(model.plan.popularity) * popularity
         reached = np.sort(reached[np.argsort(-own[reached], kind="stable")[: request.points]])
     rest = np.setdiff1d(np.arange(len(rows)), reached, assume_unique=True)
     sample = rest[np.linspace(0, len(rest) - 1, min(len(rest), request.points - len(reached))).astype(np.int64)]
@@ -225,8 +225,8 @@ def model_answer(served: ServedModel, events: EventStore | None) -> schemas.Mode
         converged=model.converged,
         has_titles=model.titles is not None,
         knows_likes=model.users.knows_likes,
-        popularity=plan.popularity_weight,
-        lift=None if model.consideration is None else plan.lift_weight,
+        popularity=plan.popularity,
+        lift=None if model.consideration is None else plan.lift,
         calibration=schemas.Calibration(
             line.slope,
             line.shift,

@@ -46,9 +46,9 @@ from considerate.evaluation.scorer import (
     as_scorer,
     likes_matrix,
 )
+from considerate.inference.parts.vertices import GraphParameters
 from considerate.kernels.threads import LocalBackend, available_threads
 from considerate.model.model import Model
-from considerate.parameters import GraphParameters
 from considerate.recommender import Recommender
 from considerate.study.fits import most_users, some_users
 from considerate.study.peers import (

@@ -27,8 +27,8 @@ from considerate.errors import UsageError
 from considerate.evaluation.bootstrap import RESAMPLES
 from considerate.evaluation.split import HeldOut, one_per_user, validation
 from considerate.fitting.tuning import Weights
+from considerate.inference.plan import Parameters
 from considerate.kernels.threads import LocalBackend
-from considerate.parameters import Parameters
 from considerate.recommender import Recommender
 from considerate.study import fits
 from considerate.study.cache import Arrays, Cache, Stage, StageRunner, StudyStep, code_version

@@ -117,7 +117,11 @@ def our_trials(given: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Six settings: as given; two other likelihood weights; twice the negatives, also with another exponent of the
     popularity; and H drawn mostly by popularity, which can help on sparse data (without the walk: H drawn by it)."""
     plan = Recommender(**given).plan()
-    rho, c, gamma = plan.weight, 2 * plan.negatives, plan.gamma or 1.0  # the default if gamma is to be chosen
+    rho, c, gamma = (
+        plan.likelihood_weight,
+        2 * plan.negatives,
+        plan.gamma or 1.0,
+    )  # the default if gamma is to be chosen
     lower, higher, by_walk = rho / 1.3, rho * 1.5, plan.consideration == "walk"
     changes: list[dict[str, Any]] = [
         {},

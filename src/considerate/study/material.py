@@ -24,8 +24,8 @@ from considerate.evaluation.split import HeldOut, edge_keys, given_likes, pair_k
 from considerate.fitting.session import make_graph, make_popularity
 from considerate.inference.hidden import HalfEdges, Sampled, positives_to_negatives
 from considerate.inference.hidden.saturation import Saturation
+from considerate.inference.plan import FitPlan
 from considerate.kernels.threads import Backend
-from considerate.parameters import FitPlan
 from considerate.simulation.degrees import degree_histogram, fit_power_law, fit_power_law_cutoff
 from considerate.study.cache import fingerprint
 from considerate.study.results import Balance, Degrees
@@ -199,7 +199,7 @@ def drawn_hidden(graph: Graph, plan: FitPlan, backend: Backend) -> Any:
 
 def study_degrees(graph: Graph, seed: int, backend: Backend) -> list[Degrees]:
     """Fit laws to both sides of G, and of an H drawn as in the paper (a fair coin, r = 1)."""
-    unliked = drawn_hidden(graph, FitPlan(seed=seed), backend)
+    unliked = drawn_hidden(graph, FitPlan.of_paper(seed=seed), backend)
     return [
         degree_law("users", "G", graph.by_user.degrees),
         degree_law("items", "G", graph.by_item.degrees),
@@ -229,10 +229,10 @@ def study_balance(graph: Graph, seed: int, backend: Backend) -> Iterator[Balance
     """Compute positives to negatives for two rates with and without head correction, closed form, and half-edges."""
     for name, rate in RATES.items():
         for corrected in (False, True):
-            unliked = drawn_hidden(graph, FitPlan(rate=rate, head_correction=corrected, seed=seed), backend)
+            unliked = drawn_hidden(graph, FitPlan.of_paper(rate=rate, head_correction=corrected, seed=seed), backend)
             liked, others = positives_to_negatives(graph, unliked)
             yield _balance(f"{name}, head corrected" if corrected else name, liked, others)
-    degree, plan = graph.by_item.degrees, FitPlan(seed=seed)
+    degree, plan = graph.by_item.degrees, FitPlan.of_paper(seed=seed)
     inclusion = Saturation(make_popularity(graph, plan, backend).weights).inclusion
     masses = inclusion.masses(graph.by_user, graph.user_blocks, plan.negatives, backend.map)
     yield _balance("r = 1, closed form", degree, inclusion.expected_per_item(masses))

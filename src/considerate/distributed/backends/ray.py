@@ -13,6 +13,8 @@ from considerate.errors import UsageError
 class RayBackend(PartitionedBackend):
     """Where a fit runs and how it is divided among workers. The posterior does not depend on any of it."""
 
+    kind = "ray"
+
     address: str | None = None  # of a cluster, or "auto"; None: RAY_ADDRESS, else a local Ray, stopped afterwards
     workers: int | None = None  # processes; None: one a node of a cluster, one a processor of a local Ray
     threads: int | None = None  # of each worker; None: the processors shared out

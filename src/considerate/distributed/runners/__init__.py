@@ -21,10 +21,10 @@ from considerate.distributed.runners.by_users import ByUsersRunner, InnerSweepsR
 from considerate.errors import UsageError
 from considerate.inference.hidden import Consideration, Inclusion, Masses, correct_head_by
 from considerate.inference.hidden.consideration import Rows, pull_of, row_cuts, row_length
+from considerate.inference.plan import FitPlan
 from considerate.inference.posterior import Side
 from considerate.kernels import compiled
 from considerate.kernels.arrays import added
-from considerate.parameters import FitPlan
 
 __all__ = ["ByUsersRunner", "PartitionedRunner", "consideration_over", "correct_head_over", "gather", "make_runner"]
 

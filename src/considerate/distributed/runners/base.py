@@ -19,6 +19,7 @@ from considerate.fitting.session import closed_form_groups
 from considerate.fitting.stopping import held_interrupts
 from considerate.inference.bound import Bound
 from considerate.inference.hidden import Consideration, Draws, Grouping
+from considerate.inference.plan import FitPlan
 from considerate.inference.posterior import Posterior, Side
 from considerate.inference.schedule import StepSize
 from considerate.inference.sweep import (
@@ -34,7 +35,6 @@ from considerate.inference.sweep import (
 )
 from considerate.inference.updates import Moments, SideUpdate
 from considerate.kernels.arrays import Spare
-from considerate.parameters import FitPlan
 
 
 class PartitionedRunner:

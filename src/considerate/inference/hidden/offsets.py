@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from considerate.data.graph import Adjacency
 from considerate.data.known import Known
+from considerate.inference.plan import FitPlan
 from considerate.kernels import compiled
-from considerate.parameters import FitPlan
 
 Floats = NDArray[np.float64]
 

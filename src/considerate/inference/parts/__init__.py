@@ -1,0 +1,41 @@
+"""The parts that a model is made of, each in one module: its settings, what it refuses, its place in a fit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from considerate.errors import UsageError
+from considerate.inference.parts.algorithm import AlgorithmPart
+from considerate.inference.parts.base import Part, Where
+from considerate.inference.parts.closed_form import ClosedFormPart
+from considerate.inference.parts.draws import DrawsPart
+from considerate.inference.parts.features import FeaturesPart
+from considerate.inference.parts.full import FullPart
+from considerate.inference.parts.known import KnownPart
+from considerate.inference.parts.popularity import PopularityPart
+from considerate.inference.parts.ranking import RankingPart
+from considerate.inference.parts.tilt import TiltPart
+from considerate.inference.parts.walk import WalkPart
+
+PARTS: list[Part] = [
+    AlgorithmPart(),
+    DrawsPart(),
+    KnownPart(),
+    PopularityPart(),
+    WalkPart(),
+    TiltPart(),
+    ClosedFormPart(),
+    RankingPart(),
+    FullPart(),
+    FeaturesPart(),
+]
+
+
+def refuse(request: Any, where: Where) -> None:
+    """Raise UsageError if a part cannot do what the request wants of it there."""
+    for part in PARTS:
+        for sentence in part.refusals(request, where):
+            raise UsageError(sentence)
+
+
+__all__ = ["PARTS", "Part", "Where", "refuse"]

@@ -1,0 +1,19 @@
+"""Features of users and items: what their vectors lean on. The paper's remarks name them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from considerate.inference.parts.base import Part, Where
+
+
+class FeaturesPart(Part):
+    """Priors of rows that are learned from features."""
+
+    def refusals(self, request: Any, where: Where) -> Iterator[str]:
+        if request.side.has_features and not where.users_stay:
+            yield (
+                "item_features or user_features are given, and their weights are learned where the items are in one "
+                "place; divide by users, with inner_sweeps=1."
+            )

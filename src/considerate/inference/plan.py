@@ -1,0 +1,174 @@
+"""The settings of a fit, composed of those of its parts: as they are given, and as one fit has them.
+
+`Parameters` are settings as a user gives them: some may be None or a word. `plan()` checks and resolves them to a
+`FitPlan`, the same settings frozen, which the driver, inference and its workers read.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import FrozenInstanceError, dataclass, field, fields
+from typing import Any
+
+from considerate.errors import UsageError
+from considerate.inference.parts import PARTS
+from considerate.inference.parts.algorithm import AlgorithmSettings
+from considerate.inference.parts.closed_form import ClosedFormSettings
+from considerate.inference.parts.draws import DrawSettings
+from considerate.inference.parts.full import FullSettings
+from considerate.inference.parts.known import KnownSettings
+from considerate.inference.parts.popularity import PopularitySettings
+from considerate.inference.parts.ranking import RankingSettings
+from considerate.inference.parts.tilt import TiltSettings
+from considerate.inference.parts.walk import WalkSettings
+from considerate.settings import AUTO, AUTO_TOP, check_setting, composed
+
+
+@composed
+class Parameters(
+    AlgorithmSettings,
+    DrawSettings,
+    KnownSettings,
+    PopularitySettings,
+    WalkSettings,
+    TiltSettings,
+    ClosedFormSettings,
+    RankingSettings,
+    FullSettings,
+):
+    """All settings of a fit; `Recommender` inherits these fields."""
+
+    def check(self) -> None:
+        """Raise UsageError for the first setting outside its range, or that contradicts another."""
+        for parameter in fields(self):
+            check_setting(parameter, getattr(self, parameter.name))
+        for part in PARTS:
+            for sentence in part.contradictions(self):
+                raise UsageError(sentence)
+
+    def plan(self) -> FitPlan:
+        """The settings of one fit, checked, each of its own type and with every default resolved."""
+        self.check()
+        words: dict[str, str] = {}
+        values: dict[str, Any] = {}
+        for name, declared in SETTINGS.items():
+            value: Any = getattr(self, name)
+            if name in TUNED and isinstance(value, str):
+                words[name], value = value, declared.default  # until it is chosen
+            if value is None and declared.metadata["resolve"] is not None:
+                value = declared.metadata["resolve"](self)
+            if declared.metadata["high"] is not None and value is not None:
+                value = int(value) if declared.metadata["integer"] else float(value)
+            values[name] = value
+        both = {"lift"} if "popularity" in words and self.lift is None and self.consideration == "walk" else set()
+        criterion = AUTO_TOP if AUTO_TOP in words.values() else AUTO
+        return FitPlan(**values, tuned=frozenset(words) | both, criterion=criterion)
+
+
+SETTINGS = {declared.name: declared for declared in fields(Parameters)}
+TUNED = tuple(name for name, declared in SETTINGS.items() if AUTO in declared.metadata["words"])
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Settings that were words, as likes held out chose them, and what they were chosen from."""
+
+    settings: dict[str, float]
+    criteria: dict[str, str]  # of each: what it made largest
+    likes: int  # held out and ranked
+    latest: bool  # whether they were each user's latest like; else a random one
+    trials: tuple[dict[str, float], ...]  # of each short fit: its settings, its best weights, and their score
+
+    def told(self) -> str:
+        """What was chosen and why, in a sentence."""
+        if not self.likes:
+            return f"too few to choose settings by: {_listed(self.settings)} as by default"
+        parts = []
+        for criterion in dict.fromkeys(self.criteria.values()):
+            those = {name: value for name, value in self.settings.items() if self.criteria[name] == criterion}
+            parts.append(f"{_listed(those)} by {criterion}")
+        whose = "each user's latest" if self.latest else "one of each user"
+        fits = f"{len(self.trials)} short fits" if len(self.trials) > 1 else "a short fit"
+        return f"{' and '.join(parts)}, chosen in {fits} on {self.likes:,} likes held out ({whose})"
+
+    @classmethod
+    def parse(cls, given: Any) -> Chosen | None:
+        """From what JSON keeps of it; ValueError where it is not that."""
+        if given is None:
+            return None
+        try:
+            chosen = cls(**given | {"trials": tuple(given["trials"])})
+            for name, value in chosen.settings.items():
+                check_setting(SETTINGS[name], value)
+            numbers = [number for each in (chosen.settings, *chosen.trials) for number in each.values()]
+            right = (
+                {*chosen.settings} <= {*TUNED}
+                and all(isinstance(text, str) for text in chosen.criteria.values())
+                and {*chosen.criteria} in ({*chosen.settings}, set())
+                and all(type(number) in (int, float) and math.isfinite(number) for number in numbers)
+                and (type(chosen.likes), type(chosen.latest)) == (int, bool)
+                and bool(chosen.criteria) == (chosen.likes > 0)
+            )
+        except (AttributeError, KeyError, OverflowError, TypeError, ValueError, UsageError):
+            right = False
+        if not right:
+            raise ValueError("what it says of the settings that were chosen cannot be read")
+        return chosen
+
+
+def _listed(settings: dict[str, float]) -> str:
+    return ", ".join(f"{name} {settings[name]:g}" for name in TUNED if name in settings)
+
+
+@dataclass(unsafe_hash=True)
+class FitPlan(Parameters):
+    """The settings of one fit, resolved and frozen, and what the fit itself decides. A setting that is still to be
+    chosen has the number that it keeps if it cannot be."""
+
+    item_bias: bool = True
+    expected_offsets: bool = True  # offsets follow the unliked edges that users have; False: -log c, as before 0.4
+    unlinked: float = 0.0  # expected pairs of H without a link, for each link of a graph of vertices; 0: c
+    signed: bool | None = None  # of vertices of one kind: whether half of the coordinates repel; None: users and items
+    tuned: frozenset[str] = frozenset()  # names of the settings that are to be chosen on held-out likes
+    criterion: str = field(default=AUTO, compare=False)  # what the ranking's weights are chosen by
+    chosen: Chosen | None = field(default=None, compare=False)  # how those were that are
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in vars(self):
+            raise FrozenInstanceError(f"a plan is frozen; replace(plan, {name}=...) makes another")
+        object.__setattr__(self, name, value)
+
+    @classmethod
+    def of_paper(cls, **changes: Any) -> FitPlan:
+        """The paper's settings, with some changed and nothing checked."""
+        return cls(**{name: declared.metadata["paper"] for name, declared in SETTINGS.items()} | changes)
+
+    @property
+    def offset(self) -> float:
+        """-log c, inside the logit; of a graph of vertices -log of the pairs without a link for each link."""
+        return -math.log(self.unlinked or self.negatives)
+
+    @property
+    def observed(self) -> bool:
+        """Whether the pairs that are given as considered are all the unliked edges of H."""
+        return self.considered_are != "some"
+
+    @property
+    def edges_per_like(self) -> float:
+        """Edges that a pass visits for each like: the like itself, and where H is drawn c more."""
+        return 1.0 if self.hidden == "expected" else 1.0 + self.negatives
+
+    @property
+    def is_full(self) -> bool:
+        """Whether rows are stepped with covariances, a full prior or quadrature."""
+        return (self.posterior, self.prior, self.logistic) != ("factorised", "gamma", "bound")
+
+    def keeps_covariance(self, side: str, sweep: int | None = None) -> bool:
+        """Whether the rows of a side ("users" or "items") have covariances after a sweep, or at the end."""
+        opened = sweep is None or sweep > self.opening
+        return opened and (self.posterior == "full" or (self.posterior == "full-items" and side == "items"))
+
+    @property
+    def opens_closed(self) -> bool:
+        """Whether the first sweep is in closed form."""
+        return self.hidden == "expected" or self.opening > 0
