@@ -84,6 +84,9 @@ def setting(
 @dataclass_transform()
 def settings_group(group: Group) -> Group:
     """Mark a class as a group of settings; `composed` makes arguments of its fields."""
+    for name, declared in vars(group).items():
+        if isinstance(declared, Field):
+            declared.name = name
     return group
 
 

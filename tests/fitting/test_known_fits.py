@@ -367,17 +367,18 @@ def test_a_model_file_has_what_is_impossible(tmp_path, shards, rule):
 
 
 def test_a_file_whose_rules_name_what_is_not_there_is_refused(tmp_path, monkeypatch):
-    from considerate.model import file, tensors
+    from considerate.inference.parts import known as known_part
+    from considerate.model import file
 
     likes, _, impossible = world()
     model, path = small(sweeps=1).fit(matrix(likes), impossible=matrix(impossible)), tmp_path / "model.safetensors"
-    right = tensors.limit_tensors
+    right = known_part.limit_tensors
     wrong = {"impossible.items": lambda array: array + ITEMS, "impossible.starts": lambda array: array[:-1]}
     for name, change in wrong.items():
         damaged = right(model.model_.limits)
         damaged[name] = change(damaged[name])
         with monkeypatch.context() as patch:
-            patch.setattr(tensors, "limit_tensors", lambda _, damaged=damaged: damaged)
+            patch.setattr(known_part, "limit_tensors", lambda _, damaged=damaged: damaged)
             patch.setattr(file, "check_of", lambda *_: None)  # else it is not written at all
             model.save(path)
         with pytest.raises(ModelFileError, match="impossible pairs"):

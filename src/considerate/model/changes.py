@@ -18,13 +18,14 @@ from considerate.data.read_features import read_more
 from considerate.data.vocabulary import Vocabulary
 from considerate.errors import DataError, UsageError
 from considerate.inference.hidden import Consideration, popularity_weights
+from considerate.inference.hidden.consideration import unknown_of, without_cold
 from considerate.inference.posterior import Side
 from considerate.inference.prior import SHARED, Prior
 from considerate.kernels.arrays import take_lists
 from considerate.kernels.threads import LocalBackend
 from considerate.model.features import predicted_degree
 from considerate.model.likes import NO_LIKE, head_correction, insert_likes, with_changed_likes
-from considerate.model.model import Model, unknown_of, without_cold
+from considerate.model.model import Model
 from considerate.model.names import By, Grown, Names
 from considerate.model.predict import strangers
 from considerate.model.users import UserRows

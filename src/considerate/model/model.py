@@ -16,6 +16,7 @@ from considerate.data.known import Known
 from considerate.data.vocabulary import Ids, Vocabulary, plain_text
 from considerate.errors import UsageError
 from considerate.inference.hidden import Consideration
+from considerate.inference.hidden.consideration import without_cold
 from considerate.inference.plan import FitPlan
 from considerate.inference.posterior import Posterior, Precisions, Side
 from considerate.kernels.threads import locked_cached_property
@@ -305,17 +306,3 @@ class Model:
         """An item's title, or its id where there is none."""
         title = self.titles.of(item) if self.titles is not None else None
         return title or str(self.item_ids.id_of(item))
-
-
-def without_cold(popularity: NDArray[np.float64], cold: NDArray[np.int64]) -> NDArray[np.float64]:
-    """pi of the items that were liked; 0 of those that it is predicted of."""
-    if not len(cold):
-        return popularity
-    weights = popularity.copy()
-    weights[cold] = 0.0
-    return weights
-
-
-def unknown_of(cold: NDArray[np.int64]) -> NDArray[np.int32] | None:
-    """Cold items as the walk has them; None where there are none."""
-    return cold.astype(np.int32) if len(cold) else None

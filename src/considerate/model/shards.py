@@ -32,7 +32,6 @@ from considerate.model.schema import (
     SHARD_FIELDS,
     SHARD_NUMBERS,
     SHARDS,
-    Arrays,
     Form,
     parse,
     vocabulary,
@@ -44,6 +43,7 @@ from considerate.model.written import check_of
 from considerate.storage.container import INDEX, SHARD, StoredTensors, encode_tensors, read_tensors
 from considerate.storage.files import sync_folder
 from considerate.storage.filesystems import Folder
+from considerate.storage.layout import Arrays
 
 logger = logging.getLogger("considerate")
 INDEX_NAME = "index.safetensors"

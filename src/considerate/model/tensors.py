@@ -14,15 +14,14 @@ from numpy.typing import NDArray
 from considerate.data import Titles
 from considerate.data.features import Features
 from considerate.data.graph import Adjacency
-from considerate.data.known import Known, Rules
 from considerate.data.vocabulary import Vocabulary
 from considerate.errors import UsageError
 from considerate.inference.features import FeatureWeights, Regression
-from considerate.inference.hidden.consideration import Consideration, Rows
+from considerate.inference.parts import PARTS
 from considerate.inference.plan import SETTINGS, FitPlan, Parameters
 from considerate.inference.posterior import Side, mirrored, padded
 from considerate.model.features import LearnedFeatures
-from considerate.model.model import NO_EVENTS, NO_UPDATES, Model, unknown_of, without_cold
+from considerate.model.model import NO_EVENTS, NO_UPDATES, Model
 from considerate.model.schema import (
     DECIDED,
     GAMMAS,
@@ -31,9 +30,7 @@ from considerate.model.schema import (
     STORED,
     USERS,
     USERS_FIELDS,
-    Arrays,
     Form,
-    Sizes,
     parse,
     stored_settings,
     vocabulary,
@@ -42,8 +39,8 @@ from considerate.model.schema import (
 from considerate.model.users import Rows as UserNumbers
 from considerate.model.users import UserRows, Users
 from considerate.storage.container import InParts, StoredTensors, Writable
+from considerate.storage.layout import Arrays, Sizes
 
-WALK = ("starts", "items", "shares", "rest")  # of a Consideration
 _AT_ONCE = {"user": 256, "walk": 64}  # rows that are verified together
 
 # --- Writing ---
@@ -90,13 +87,10 @@ def shared_tensors(model: Model) -> tuple[dict[str, Writable], dict[str, Any]]:
         tensors |= {f"titles.{name}": array for name, array in model.titles.tensors().items()}
     if model.one_kind:
         about["signed"] = model.plan.signed
-    if model.consideration is not None:
-        about["walk"], of_walk = _walk_tensors(model.consideration, model.plan)
-        tensors |= of_walk
-    tensors |= limit_tensors(model.limits)
-    about |= {flag: True for flag, name in LIMIT_FLAGS.items() if name in tensors}
-    if model.walk_degree is not None:
-        about["walk_degree"], tensors["walk_degree"] = True, model.walk_degree
+    for part in PARTS:
+        described, of_part = part.saved(model)
+        about |= described
+        tensors |= of_part
     if model.reliability is not None:
         about["reliability"] = model.reliability.to_dict()
     if model.updates != NO_UPDATES:
@@ -109,30 +103,6 @@ def shared_tensors(model: Model) -> tuple[dict[str, Writable], dict[str, Any]]:
             tensors |= of_features
     form = Form.of(about, user_bias=model.users.has_bias, item_bias=model.items.has_bias)
     return form.select(SHARED, tensors), about
-
-
-LIMIT_FLAGS = {"impossible": "impossible.starts", "classes": "rules.allowed", "times": "rules.item_times"}
-
-
-def limit_tensors(limits: Known | None) -> Arrays:
-    """What is impossible, as tensors; none where nothing is."""
-    tensors: Arrays = {}
-    if limits is not None and limits.impossible is not None:
-        tensors |= {"impossible.starts": limits.impossible.starts, "impossible.items": limits.impossible.indices}
-    if limits is not None and limits.rules is not None:
-        tensors |= {f"rules.{name}": array for name, array in vars(limits.rules).items() if array is not None}
-    return tensors
-
-
-def limits_in(arrays: Arrays) -> Known | None:
-    """What is impossible, from its tensors."""
-    pairs = (
-        Adjacency(*(arrays[f"impossible.{name}"] for name in ("starts", "items")))
-        if "impossible.starts" in arrays
-        else None
-    )
-    rules = {name.removeprefix("rules."): array for name, array in arrays.items() if name.startswith("rules.")}
-    return Known(impossible=pairs, rules=Rules(**rules) if rules else None) if pairs is not None or rules else None
 
 
 def _feature_tensors(name: str, learned: LearnedFeatures) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -151,17 +121,6 @@ def _feature_tensors(name: str, learned: LearnedFeatures) -> tuple[dict[str, Any
         said |= {f"{prefix}mean": weights.mean, f"{prefix}spread": weights.spread.reshape(count, -1)}
     texts = {f"names.{part}": array for part, array in names.tensors().items()}
     return about, {f"{name}.{part}": array for part, array in (rows | said | texts).items()}
-
-
-def _walk_tensors(walk: Consideration, plan: FitPlan) -> tuple[dict[str, Any], Arrays]:
-    """Who considers what, as the description has it and as tensors. Its pi is the model's."""
-    about = {
-        "entries": len(walk.items),
-        "neighbours": plan.neighbours,
-        "mix": walk.mix,
-        "lift_weight": plan.lift,
-    }
-    return about, {f"walk.{name}": getattr(walk, name) for name in WALK}
 
 
 def user_tensors(
@@ -308,6 +267,11 @@ class SharedParts:
     def of(cls, stored: StoredTensors, about: Mapping[str, Any], form: Form) -> SharedParts:
         return cls(stored, about, form, form.read(stored, SHARED) if stored.thorough else form.views(stored, SHARED))
 
+    def lazy_rows(self, name: str) -> MappedRows:
+        """Tensors whose names begin with this, verified some rows at a time when they are read."""
+        rows = {key: array for key, array in self.arrays.items() if key.startswith(f"{name}.")}
+        return MappedRows(self.stored, self.form, rows, name)
+
     def part(self, prefix: str) -> Arrays:
         """Some tensors, verified."""
         if self.stored.thorough:
@@ -323,26 +287,10 @@ class SharedParts:
             "item_degree": lambda: part("item_degree")["item_degree"],
             "item_ids": lambda: vocabulary("item_ids", about["item_ids"], part("item_ids.")),
             "titles": lambda: Titles(*part("titles.").values()) if about["titles"] else None,
-            "consideration": self.consideration,
-            "limits": lambda: limits_in(part("impossible.") | part("rules.")),
-            "walk_degree": lambda: part("walk_degree").get("walk_degree"),
             "item_features": lambda: self.features("item_features"),
             "user_features": lambda: self.features("user_features"),
+            **{name: load for one in PARTS for name, load in one.loaders(self).items()},
         }
-
-    def consideration(self) -> Consideration | None:
-        walk, pi = self.about["walk"], self.part("popularity")["popularity"]
-        if walk is None:
-            return None
-        unknown = None
-        if self.about["item_features"] is not None:
-            cold = np.flatnonzero((self.part("item_degree")["item_degree"] == 0) & (pi > 0))
-            pi, unknown = without_cold(pi, cold), unknown_of(cold)
-        if self.stored.thorough:
-            rows = {name: self.arrays[f"walk.{name}"] for name in WALK}
-            return Consideration(**rows, weights=pi, mix=float(walk["mix"]), unknown=unknown)
-        rows = {name: array for name, array in self.arrays.items() if name.startswith("walk.")}
-        return MappedConsideration(MappedRows(self.stored, self.form, rows, "walk"), pi, float(walk["mix"]), unknown)
 
     def features(self, name: str) -> LearnedFeatures | None:
         said = self.about[name]
@@ -465,31 +413,6 @@ class MappedRows:
                 self.stored.verify_rows(name)
             self.form.check(self.stored, self.arrays)
             self._verified[:] = True
-
-
-class MappedConsideration(Consideration):
-    """The walk's table in a large file: a row is verified when it is first read, all of them where the arrays are."""
-
-    def __init__(
-        self, rows: MappedRows, weights: NDArray[np.float64], mix: float, unknown: NDArray[np.int32] | None
-    ) -> None:
-        small = {name: rows.arrays[f"walk.{name}"] for name in ("starts", "rest")}
-        for name in small:
-            rows.stored.verify_rows(f"walk.{name}")
-        rows.form.check(rows.stored, {"walk.rest": small["rest"]})
-        vars(self).update(small, weights=weights, mix=mix, unknown=unknown, _rows=rows)
-
-    def __getattr__(self, name: str) -> Any:
-        if name not in ("items", "shares"):
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        self._rows.whole()
-        value = vars(self)[name] = self._rows.arrays[f"walk.{name}"]
-        return value
-
-    def arrays(self, rows: NDArray[Any]) -> Rows:
-        self._rows.read(rows)
-        starts, items, shares, rest = (self._rows.arrays[f"walk.{name}"] for name in WALK)
-        return starts, items, shares, rest
 
 
 class LazyUsers:

@@ -288,3 +288,17 @@ def row_cuts(work: NDArray[np.int64], most: int | None = None) -> NDArray[np.int
     count = max(1, -(-total // (most or BLOCK_STEPS)))
     inner = np.searchsorted(np.cumsum(work), np.arange(1, count) * (total / count))
     return np.unique(np.concatenate([[0], inner, [len(work)]])).astype(np.int64)
+
+
+def without_cold(popularity: NDArray[np.float64], cold: NDArray[np.int64]) -> NDArray[np.float64]:
+    """pi of the items that were liked; 0 of those that it is predicted of."""
+    if not len(cold):
+        return popularity
+    weights = popularity.copy()
+    weights[cold] = 0.0
+    return weights
+
+
+def unknown_of(cold: NDArray[np.int64]) -> NDArray[np.int32] | None:
+    """Cold items as the walk has them; None where there are none."""
+    return cold.astype(np.int32) if len(cold) else None

@@ -17,13 +17,17 @@ anything over say nothing.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from numpy.typing import NDArray
 
 from considerate.data.graph import Adjacency
 from considerate.data.known import Known
-from considerate.inference.plan import FitPlan
 from considerate.kernels import compiled
+
+if TYPE_CHECKING:
+    from considerate.inference.plan import FitPlan
 
 Floats = NDArray[np.float64]
 
