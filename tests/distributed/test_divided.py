@@ -91,7 +91,13 @@ def graph_of(resident: str = USERS) -> Graph:
 def settings_of(factors: int = 8, user_bias: bool = False) -> FitPlan:
     c, rho = NEGATIVES, 1.3
     return FitPlan.of_paper(
-        factors, negatives=c, likelihood_weight=rho, user_bias=user_bias, step_delay=1, precision_delay=1, seed=3
+        factors=factors,
+        negatives=c,
+        likelihood_weight=rho,
+        user_bias=user_bias,
+        step_delay=1,
+        precision_delay=1,
+        seed=3,
     )
 
 
