@@ -80,7 +80,7 @@ class Chosen:
     trials: tuple[dict[str, float], ...]  # of each short fit: its settings, its best weights, and their score
 
     def told(self) -> str:
-        """What was chosen and why, in a sentence."""
+        """A sentence with the chosen settings and the reason."""
         if not self.likes:
             return f"too few to choose settings by: {_listed(self.settings)} as by default"
         parts = []
@@ -150,7 +150,7 @@ class FitPlan(Parameters):
 
     @property
     def observed(self) -> bool:
-        """Whether the pairs that are given as considered are all the unliked edges of H."""
+        """True if the pairs that are given as considered are all the unliked edges of H."""
         return self.considered_are != "some"
 
     @property
@@ -160,15 +160,15 @@ class FitPlan(Parameters):
 
     @property
     def is_full(self) -> bool:
-        """Whether rows are stepped with covariances, a full prior or quadrature."""
+        """True if rows are stepped with covariances, a full prior or quadrature."""
         return (self.posterior, self.prior, self.logistic) != ("factorised", "gamma", "bound")
 
     def keeps_covariance(self, side: str, sweep: int | None = None) -> bool:
-        """Whether the rows of a side ("users" or "items") have covariances after a sweep, or at the end."""
+        """True if the rows of a side ("users" or "items") have covariances after a sweep, or at the end."""
         opened = sweep is None or sweep > self.opening
         return opened and (self.posterior == "full" or (self.posterior == "full-items" and side == "items"))
 
     @property
     def opens_closed(self) -> bool:
-        """Whether the first sweep is in closed form."""
+        """True if the first sweep is in closed form."""
         return self.hidden == "expected" or self.opening > 0

@@ -42,7 +42,7 @@ def text_tensors(name: str, rows: str, flag: str) -> tuple[Tensor, ...]:
 
 @dataclass(frozen=True)
 class Check:
-    """What the values of some tensors obey. A `deep` rule is for thorough reading only; without the others a file would
+    """A rule for the values of some tensors. A `deep` rule is for thorough reading only; without the others a file would
     not be safe to use."""
 
     tensors: tuple[str, ...]
@@ -75,7 +75,7 @@ def utf8(offsets: NDArray[Any], text: NDArray[Any], _: Sizes) -> bool:
 
 
 def ascending_texts(offsets: NDArray[np.int64], text: NDArray[np.uint8], _: Sizes | None = None) -> bool:
-    """Whether each string is above the one before it by its bytes: `all(a < b for a, b in pairwise(strings))`."""
+    """True if each string is above the one before it by its bytes: `all(a < b for a, b in pairwise(strings))`."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -155,5 +155,5 @@ def described_fields(given: Any, expected: Fields, what: str) -> dict[str, Any]:
 
 
 def parse_flag(given: Any) -> bool:
-    """Whether there is something that older files have nothing of."""
+    """A flag that older files do not have."""
     return False if given is MISSING else bool(parse_field("flag", bool, given, ""))

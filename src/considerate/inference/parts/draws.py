@@ -15,7 +15,7 @@ def _negatives_tried(plan: Any) -> tuple[float, ...]:
 
 @settings_group
 class DrawSettings:
-    """How the hidden graph H is averaged over, and how many unliked edges it has."""
+    """Settings of the draws of H: the way to draw, and the number of unliked edges."""
 
     hidden: str = setting(
         "sampled",

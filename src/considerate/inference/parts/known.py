@@ -46,7 +46,7 @@ def _limits_in(arrays: Arrays) -> Known | None:
 
 @settings_group
 class KnownSettings:
-    """What the pairs given as considered are."""
+    """Settings of the pairs that are given as considered."""
 
     considered_are: str = setting(
         "some",

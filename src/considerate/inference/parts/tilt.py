@@ -11,7 +11,7 @@ from considerate.settings import setting, settings_group
 
 @settings_group
 class TiltSettings:
-    """How draws lean."""
+    """Settings of the tilt."""
 
     tilt: float = setting(
         0.0,

@@ -11,7 +11,7 @@ from considerate.settings import check_setting, setting, varied
 
 @dataclass(eq=False)
 class GraphParameters:
-    """What a fit to a graph of vertices of one kind can be told; `GraphRecommender` inherits these fields. Figures in
+    """All settings of a fit to a graph of vertices of one kind; `GraphRecommender` inherits these fields. Figures in
     the reasons are of validation edges (docs/graphs.md)."""
 
     factors: int = varied(

@@ -37,7 +37,7 @@ def _without_walk(plan: Any, given: Any) -> bool:
 
 
 def _adds_up(starts: NDArray[Any], shares: NDArray[Any], rest: NDArray[Any], _: Sizes) -> bool:
-    """Whether the shares of each row and what was cut of it make 1, as far as float32 says."""
+    """True if the shares of each row and the rest that was cut of it make 1, within float32."""
     for first in range(0, len(rest), _AT_ONCE):
         ends = starts[first : first + _AT_ONCE + 1]
         total = np.append(0.0, np.cumsum(shares[ends[0] : ends[-1]], dtype=np.float64))
