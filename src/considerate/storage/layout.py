@@ -42,8 +42,9 @@ def text_tensors(name: str, rows: str, flag: str) -> tuple[Tensor, ...]:
 
 @dataclass(frozen=True)
 class Check:
-    """A rule for the values of some tensors. A `deep` rule is for thorough reading only; without the others a file would
-    not be safe to use."""
+    """A rule for the values of some tensors.
+
+    A `deep` rule is for thorough reading only; without the others a file would not be safe to use."""
 
     tensors: tuple[str, ...]
     reason: str
