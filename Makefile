@@ -8,7 +8,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Without cached bytecode pytest rewrites every test file in every process, eight seconds each.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-long test-neon test-sanitized fuzz check coverage hooks bench docs wheel clean
+.PHONY: demo test test-fast test-long test-neon test-sanitized fuzz check coverage hooks bench docs wheel clean
 
 $(VENV)/.installed: $(SOURCES)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -34,6 +34,11 @@ check: $(VENV)/.dev
 # JOBS processes share the tests; all tests on Ray run in one of them.
 test: check
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --no-loadscope-reorder
+
+# The inner loop: under a minute. No Ray, no browser, no page, no real data, no process that is killed.
+FAST := kernels storage data simulation engine model evaluation fitting recommender graphs house
+test-fast: $(VENV)/.dev
+	$(BIN)/python -m pytest -q -n 2 --dist loadgroup --no-loadscope-reorder -m "not slow and not data" $(FAST:%=tests/%)
 
 # All cases of the randomised tests, drawn anew, in place of a fixed share.
 test-long: check

@@ -89,6 +89,7 @@ def test_features_count() -> None:
         check_memory(scipy.sparse.csr_matrix(np.eye(3)), plan, 10**9, side=of(3, 10**7))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the memory of a process is Linux's to say")
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_the_estimate_is_near_the_peak_of_a_fit(case: tuple[Any, ...]) -> None:

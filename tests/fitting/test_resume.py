@@ -408,6 +408,7 @@ def test_the_shell_says_what_cannot_be(table: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "model.safetensors").exists()
 
 
+@pytest.mark.slow
 def test_killed_at_any_moment_a_fit_goes_on_to_the_same_model(table: Path, tmp_path: Path) -> None:
     """SIGKILL of the program itself: once a part is there, once a head is, and at some moment or other."""
     kept, model = tmp_path / "kept", tmp_path / "model.safetensors"
@@ -495,6 +496,7 @@ print(moment - 1, refused)
 """
 
 
+@pytest.mark.slow
 def test_killed_between_any_two_things_done_to_the_disk(tmp_path: Path) -> None:
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}

@@ -34,6 +34,7 @@ def test_arrays_begin_at_a_cache_line(spare, shape):
     )
 
 
+@pytest.mark.slow
 def test_memory_comes_back_when_the_last_view_is_gone():
     spare = Spare()
     array = empty(SHAPE, np.float32, spare)
