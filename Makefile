@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-JOBS   ?= 2
+JOBS   ?= 3
 SOURCES := $(wildcard src/core/*) CMakeLists.txt pyproject.toml
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Without cached bytecode pytest rewrites every test file in every process, eight seconds each.
@@ -31,12 +31,12 @@ check: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q tests/house/test_architecture.py tests/house/test_english.py
 
-# JOBS processes share the tests; all tests on Ray run in one of them.
+# JOBS processes share the tests. All tests on Ray run in one of them, which mostly waits: one more than processors.
 test: check
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --no-loadscope-reorder
 
 # The inner loop: under a minute. No Ray, no browser, no page, no real data, no process that is killed.
-FAST := kernels storage data simulation engine model evaluation fitting recommender graphs house
+FAST := kernels storage data simulation engine model evaluation fitting recommender graphs
 test-fast: $(VENV)/.dev
 	$(BIN)/python -m pytest -q -n 2 --dist loadgroup --no-loadscope-reorder -m "not slow and not data" $(FAST:%=tests/%)
 

@@ -186,6 +186,7 @@ def test_the_bound_equals_brute_force_term_by_term(kind, user_bias, weight, afte
     assert done.bound == ours, "a sweep reports the bound of the state that it started from"
 
 
+@pytest.mark.slow
 @kinds
 @pytest.mark.parametrize("item_bias", [False, True])
 @pytest.mark.parametrize(("prior_shape", "prior_rate", "widest_gap"), [(3.0, 2.0, 0.7), (60.0, 6.0, 0.1)])
@@ -326,6 +327,7 @@ def wrong_sign_of_bias(p, own, others, liked, sums):
     return replace(sums, z=z)
 
 
+@pytest.mark.slow
 @biases
 @weights
 def test_wrong_updates_are_caught(user_bias, weight):

@@ -181,6 +181,7 @@ def test_the_bound_never_falls(kind):
     assert bounds[-1] > bounds[0]
 
 
+@pytest.mark.slow
 def test_wrong_updates_are_caught():
     """Likes whose weight is in one of the two sums alone."""
     p = problem("sampled", True, graph=unequal(planted()))

@@ -260,6 +260,7 @@ def leaves(request):
         yield
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", SETTINGS)
 def test_the_same_bits_for_any_threads_and_out_of_core(kind, leaves, tmp_path):
     likes, beside = large()

@@ -194,6 +194,7 @@ def test_only_the_shard_that_is_needed(folder: Path, fitted: Recommender) -> Non
         Recommender.load(folder, verify=True)
 
 
+@pytest.mark.slow
 def test_no_array_of_all_users_is_made(tmp_path: Path) -> None:
     """Ten times as many users in shards of the same size: the same memory, to load and to answer for some."""
     peaks = []
@@ -213,6 +214,7 @@ def test_no_array_of_all_users_is_made(tmp_path: Path) -> None:
     assert peaks[1] - peaks[0] < 90_000 / 2  # half a byte for each user more: the list of shards
 
 
+@pytest.mark.slow
 def test_saving_to_one_file_has_a_shard_in_memory_at_a_time(tmp_path: Path) -> None:
     model = random_model(40_000, factors=48)  # rows dwarf the ids
     save_sharded(model, tmp_path / "model", 40)

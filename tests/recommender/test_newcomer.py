@@ -27,6 +27,7 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     os.chdir(before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("thing", [pytest.param(thing, id=thing.what) for thing in things()])
 def test_it_works(thing: Thing, known: dict[str, Any]) -> None:
     assert 1 <= len(thing.lines) <= MOST_LINES

@@ -256,6 +256,7 @@ print(len(recommender.recommend(0)[0]))
 """
 
 
+@pytest.mark.slow
 @BOTH
 def test_a_real_interrupt_in_the_middle_of_a_sweep(hidden: str) -> None:
     """SIGINT to a process that would never end: it goes on with the posterior of the last finished sweep."""

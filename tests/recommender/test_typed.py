@@ -174,6 +174,7 @@ reveal_type(evaluate(model, likes)["popularity"].metrics["NDCG@20"].mean)
 """
 
 
+@pytest.mark.slow
 def test_a_users_script_under_mypy_strict(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)

@@ -199,6 +199,7 @@ def headers(draw: st.DrawFn) -> Any:
     return as_text(header)
 
 
+@pytest.mark.slow
 def test_structured_headers(tmp_path: Path) -> None:
     """Headers that are sealed with a right checksum, so that every later check is reached."""
     outcomes = Outcome()

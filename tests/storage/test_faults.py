@@ -180,6 +180,7 @@ def examine(faults: Faults, series: list[Series]) -> int:
     return failed
 
 
+@pytest.mark.slow
 def test_some_failing_calls(faults: Faults) -> None:
     assert examine(faults, SHARE) == len(SHARE)
 
