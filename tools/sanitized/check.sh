@@ -17,7 +17,8 @@ export PYTHONPATH=tools/sanitized CC=gcc CXX=g++ OMP_NUM_THREADS=1 OPENBLAS_NUM_
 
 KERNELS="test_arrays test_kernels test_closed_form_kernels test_coordinate_blocks test_far_sides test_full test_half_edges
   test_hidden test_lift test_prediction test_ranks test_threads test_simulate test_feature_weights test_known test_weights"
-FILES="test_container test_container_fuzz test_model_damage test_model_file test_model_shards test_checkpoint test_out_of_core"
+FILES="test_container test_container_fuzz test_fuzz test_model_damage test_model_file test_model_shards test_checkpoint
+  test_out_of_core"
 # Not those in a browser, which does not run under a sanitizer, and not the soak. Of the files, the test of the memory
 # that a save takes is left out: it is more under a sanitizer.
 SERVICE="test_service test_service_access test_service_events test_service_events_file test_service_fuzz test_service_graph
