@@ -106,10 +106,22 @@ def one_graph(users: int, kind: str, workers: int, repeats: int) -> dict[str, An
         "down": report.down,
         "up": report.up,
         "formula down": division.down,
-        "formula up": division.moved_up,
+        "formula up": moved_up(division),
         "slowest worker s": max(report.workers),
         "head and messages s": report.seconds - max(report.workers),
     }
+
+
+def moved_up(division: Division) -> float:
+    """Bytes that move from worker to worker and to the head: nodes of sums, and light items' edges each time."""
+    nodes = sum(map(sum, sent_nodes(division.shares, division.parts)))
+    held = [len(share) for share in division.shares]
+    light = sum(held)
+    for pairs in merge_rounds(len(held)):
+        for merger, sender in pairs:
+            light += held[sender]
+            held[merger] += held[sender]
+    return nodes * division.up + division.up_light * light / division.parts
 
 
 # --- What goes up with odd numbers of workers ---
@@ -161,7 +173,7 @@ def up_bytes(name: str, factors: int, negatives: float, users: int) -> list[Row]
                 "parts": len(parts),
                 "workers": workers,
                 "MB up": up / 1e6,
-                "by formula": division.moved_up / 1e6,
+                "by formula": moved_up(division) / 1e6,
                 "MB up, release 0.1": before / 1e6,
                 "times": up / before,
                 "largest load": max(sum(edges[part] for part in share) for share in shares) * workers / graph.edges,

@@ -42,9 +42,9 @@ class Counting(LocalPool):
         super().__init__(parts, 2)
         self.workers, self.bytes = workers, 0
 
-    def share(self, value: Any) -> Any:
+    def share(self, value: Any, keep: bool = False) -> Any:
         self.bytes += size_of(value) * self.workers
-        return super().share(value)
+        return super().share(value, keep)
 
     def call(self, method: Any, *arguments: Any, **options: Any) -> Any:
         answer = super().call(method, *arguments, **options)

@@ -30,18 +30,18 @@ from considerate.data.graph import (
 )
 from considerate.distributed.backends.base import PartitionedBackend
 from considerate.distributed.backends.out_of_core import DiskPool
-from considerate.distributed.likers import LIKE_BYTES, LISTED_BYTES, Likers
+from considerate.distributed.fans import LIKE_BYTES, LISTED_BYTES, Fans
 from considerate.distributed.messages import Broadcast, PartitionSetup, Reply, SumsRequest, merge_replies
 from considerate.distributed.partitions import make_partition
 from considerate.distributed.pools import LocalPool
 from considerate.distributed.runners import (
     PartitionedRunner,
-    base,
     consideration_over,
     correct_head_over,
     gather,
     make_runner,
 )
+from considerate.distributed.runners import runner as runner_module
 from considerate.errors import DivergedError
 from considerate.inference.hidden import (
     Consideration,
@@ -330,8 +330,8 @@ def test_messages_may_come_from_elsewhere(kind, resident, factors):
 def first_answers(kind: str = "sampled") -> list[Reply]:
     """The answers of all parts of the first sweep."""
     with divided(kind, settings_of(), in_process) as (runner, pool):
-        down = runner._down(runner.begin(), 1.0)
-        return pool.call("visit", runner._fixed, down, SumsRequest(0, runner.outline.item_count), changes=True)
+        down = runner.broadcast(runner.begin(), 1.0)
+        return pool.call("visit", runner.hidden, down, SumsRequest(0, runner.outline.item_count), changes=True)
 
 
 def copied(up: Reply) -> Reply:
@@ -455,13 +455,13 @@ def test_the_table_of_the_walk_has_the_same_bits_wherever_it_is_made(resident, m
 def test_out_of_core_the_table_is_made_of_the_users_of_some_items_at_a_time(room, passes, monkeypatch, tmp_path):
     """The same bits; what is gathered is within its room, and an item that has too many users is summed by parts."""
     graph, plan, sizes, calls = graph_of(), replace(settings_of(), neighbours=20, mixing=0.2), [], []
-    real = Likers.steps
+    real = Fans.steps
 
-    def steps(pieces: list[Likers], *rest: Any) -> WalkSteps:
+    def steps(pieces: list[Fans], *rest: Any) -> WalkSteps:
         sizes.append(sum(LIKE_BYTES * piece.likes.edges + LISTED_BYTES * len(piece.listed.items) for piece in pieces))
         return real(pieces, *rest)
 
-    monkeypatch.setattr(Likers, "steps", steps)
+    monkeypatch.setattr(Fans, "steps", steps)
     with divided("sampled", plan, partial(on_disk, tmp_path, threads=2)) as (runner, pool), LocalBackend(2) as threads:
         call = pool.call
         monkeypatch.setattr(
@@ -487,7 +487,7 @@ def test_sums_of_the_walk_come_in_blocks_of_so_many_bytes(monkeypatch):
         sizes.append(max(sum(one.nbytes for one in node.walk[1:]) for node in merged.nodes.values()))
         return merged
 
-    monkeypatch.setattr("considerate.distributed.runners.merge_replies", seen)
+    monkeypatch.setattr("considerate.distributed.runners.preparation.merge_replies", seen)
     with divided("sampled", plan, in_process) as (runner, pool):
         row = 12 * runner.outline.item_count
         for block_bytes in (1, 3 * row, 1e9):
@@ -565,7 +565,7 @@ def test_a_sweep_that_ends_badly_is_undone(resident, error, monkeypatch, tmp_pat
     settings = settings_of(8, True)
     with divided("sampled", settings, in_process, resident) as (runner, pool):
         whole = swept(runner, pool, 4)
-    check = base.check_bound
+    check = runner_module.check_bound
 
     def fail(bound, number, state):
         if number == 3:
@@ -574,7 +574,7 @@ def test_a_sweep_that_ends_badly_is_undone(resident, error, monkeypatch, tmp_pat
 
     for pool_of in (in_process, partial(on_disk, tmp_path)):
         with divided("sampled", settings, pool_of, resident) as (runner, pool):
-            monkeypatch.setattr(base, "check_bound", fail)
+            monkeypatch.setattr(runner_module, "check_bound", fail)
             steps = runner.sweeps()
             done = [next(steps) for _ in range(2)][-1]
             before = gather(pool, settings.factors).rows.copy()
@@ -582,7 +582,7 @@ def test_a_sweep_that_ends_badly_is_undone(resident, error, monkeypatch, tmp_pat
                 next(steps)
             np.testing.assert_array_equal(gather(pool, settings.factors).rows, before)
             assert runner.evaluate_bound(done.state).total == pytest.approx(math.fsum(whole[1][2].values()), rel=1e-8)
-            monkeypatch.setattr(base, "check_bound", check)
+            monkeypatch.setattr(runner_module, "check_bound", check)
             assert_same(swept(runner, pool, 4, done.state), (whole[0], whole[1][2:]))
 
 
@@ -651,9 +651,9 @@ def test_sums_of_users_come_with_the_bound_of_their_edges():
     for part in parts:
         made = make_partition(part, setup)
         made.begin(state.posterior.items)
-        bound += made.sums(
-            draws, Broadcast(1, state.posterior.users, 1.0, 1.0, 1.0), SumsRequest(0, graph.user_count)
-        ).in_order()[0, 0]
+        bound += made.sums(draws, Broadcast(1, state.posterior.users), SumsRequest(0, graph.user_count)).in_order()[
+            0, 0
+        ]
     assert bound == pytest.approx(in_memory("sampled", settings_of(8, True), ITEMS)[1][0]["edges"], rel=1e-6)
 
 

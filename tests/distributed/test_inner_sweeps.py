@@ -16,10 +16,10 @@ from considerate.data.graph import Graph, divide
 from considerate.distributed.backends.base import PartitionedBackend
 from considerate.distributed.backends.out_of_core import DiskPool
 from considerate.distributed.messages import PartitionSetup, merge_replies
-from considerate.distributed.partitions import inner, make_partition
-from considerate.distributed.partitions.inner import InnerBroadcast
+from considerate.distributed.partitions import make_partition
 from considerate.distributed.pools import LocalPool
-from considerate.distributed.runners import gather, make_runner
+from considerate.distributed.runners import gather, inner, make_runner
+from considerate.distributed.runners.inner import InnerBroadcast
 from considerate.errors import UsageError
 from considerate.inference.hidden import Sampled, popularity_weights, user_offset
 from considerate.inference.plan import FitPlan
@@ -91,21 +91,22 @@ class Visits:
         weights = popularity_weights(graph.by_item.degrees, 1.0)
         self.runner: Any = make_runner(outline, setup, weights, self.pool, PartitionedBackend(inner_sweeps=2))
         self.state = begun(self.runner)
-        self.runner._down(self.state, epsilon)  # which makes the groups
+        self.runner.broadcast(self.state, epsilon)  # which makes the groups
         if self.runner.grouping is not None:
             self.runner.grouping.moves = lambda sweep: False
         self.total: Any = None
 
     def send_messages(self) -> None:
         """All parts' messages, anew."""
-        down = self.runner._down(self.state, self.epsilon)
-        self.total = reduce(merge_replies, [part.messages(self.runner._fixed, down) for part in self.parts]).root()
+        down = self.runner.broadcast(self.state, self.epsilon)
+        replies = [inner.make_message(part, self.runner.hidden, down) for part in self.parts]
+        self.total = reduce(merge_replies, replies).root().message
 
     def visit(self, number: int, rounds: int) -> None:
-        down = self.runner._down(self.state, self.epsilon)
+        down = self.runner.broadcast(self.state, self.epsilon)
         taus = self.state.posterior.precisions
         given = InnerBroadcast(down, self.total, taus.item.mean, taus.item_bias.mean, rounds)
-        made = self.parts[number].inner(self.runner._fixed, given)
+        made = inner.sweep_alone(self.parts[number], self.runner.hidden, given)
         self.total = made.total
         self.state = replace(self.state, posterior=replace(self.state.posterior, items=made.items))
 
@@ -168,15 +169,15 @@ def rises_at_the_messages_xi(user_bias: bool) -> np.ndarray:
             q = replace(posterior(), items=items)  # the message was made before the items' step
             square = naive.logit_moments(naive.Factor.of(q.users), naive.Factor.of(q.items), prior.offset)[1]
             xi[rows] = naive.best_xi(square)[rows]
-            part._message = part_message(visits, part, items)
+            part.kept = part_message(visits, part, items)
     return np.diff(bounds)
 
 
 def part_message(visits: Visits, part: Any, items: Any) -> Any:
     """The message that a visit has left in the total, for the next visit of the same part to take out."""
-    down = replace(visits.runner._down(visits.state, 1.0), other=items)
-    part._unliked = part._by_item(part._draw(visits.runner._fixed, down))
-    return part._message_at(part.side, down)
+    down = replace(visits.runner.broadcast(visits.state, 1.0), other=items)
+    part.turn(part.unliked(visits.runner.hidden, down))
+    return inner.message_at(part, part.side, down)
 
 
 @pytest.mark.parametrize("user_bias", [False, True])
@@ -188,7 +189,7 @@ def test_the_bound_at_the_messages_xi_rises_however_old_they_are(user_bias):
 
 def test_messages_that_are_counted_twice_are_caught(monkeypatch):
     """The control: a part that does not take its own message out of the sum."""
-    monkeypatch.setattr("considerate.distributed.partitions.users.less", lambda total, own: total)
+    monkeypatch.setattr(inner, "subtract_message", lambda total, own: total)
     assert rises_at_the_messages_xi(False).min() < -0.1
 
 

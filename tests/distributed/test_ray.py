@@ -233,7 +233,7 @@ def test_the_slowest_is_reported(pool: Any) -> None:
     pool.call(slow_part)
     report = pool.report()
     assert (np.argmax(report.workers), np.argmax(report.parts)) == (2, 5)
-    assert report.words().startswith(f"slowest block 5 {report.parts[5]:.2f} s, worker 3 ")
+    assert str(report).startswith(f"slowest block 5 {report.parts[5]:.2f} s, worker 3 ")
     assert report.seconds >= report.workers[2] >= report.parts[5] >= 0.3
     assert report.workers[0] < 0.3
     assert report.replaced == 0

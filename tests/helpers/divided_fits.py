@@ -117,9 +117,6 @@ class OpenedHere:
         self.options.pools.append(HerePool(built, self))
         return self.options.pools[-1]
 
-    def sweep_report(self, pool: Any) -> str:
-        return "slowest block 1 0.01 s  2 MB down, 3 MB up"
-
     def describe(self) -> str:
         return "two workers in this process"
 
@@ -134,6 +131,9 @@ class HerePool(LocalPool):
         given = [PerPart([get(ref) for ref in one.values]) if isinstance(one, PerPart) else one for one in arguments]
         call = super().call
         return self._opened.options.meddle(method, lambda: call(method, *given, merge=merge, changes=changes))
+
+    def report(self) -> str:
+        return "slowest block 1 0.01 s  2 MB down, 3 MB up"
 
     def name_checkpoint(self, name: str | None) -> None:
         self.named.append(name)

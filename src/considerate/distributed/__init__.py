@@ -1,14 +1,14 @@
-"""The same sweep over partitions of the graph, on a disk or on a Ray cluster (eq. 21).
+"""Fits over partitions of the graph, on a disk or on a Ray cluster (eq. 21).
 
-    backends/     OutOfCore and RayBackend: the options of a fit, and sessions that run it
-    pools.py      worker pools: partitions in this process; those in files are in backends/out_of_core.py
+    backends/     OutOfCore and RayBackend: the options of a fit, and sessions that run it; base: options.py
+    pools.py      worker pools: partitions in this process; partitions in files are in backends/out_of_core.py
     ray/          a session, tasks and a worker pool on Ray
-    tasks.py      functions that run somewhere and leave their results there
+    tasks.py      functions that run elsewhere and leave their results there
     exchange.py   Parquet read by tasks, exchanged once into the partitions; its stages are in stages.py
-    partitions/   what one partition does with a message
-    runners/      the sweep: messages down, sums up, the travelling side stepped at the head
-    division.py   which side is partitioned, and the memory that needs; out of core: disk_division.py
-    likers.py     out of core: the users of some items, gathered for the walk's table
+    partitions/   one partition: it steps its residents, and sums for the travelling side
+    runners/      the sweep: messages down, sums up, the travelling side stepped at the head (travelling.py)
+    division.py   bytes and memory of a division; out of core: disk_division.py
+    fans.py       out of core: the users of some items, gathered for the walk's table
 
 The *resident* side (users or items) lives with the partitions; the *travelling* side is at the head, goes to every
 partition once a sweep and comes back as sums. A *part* is a partition's share of the graph.
@@ -25,7 +25,7 @@ __all__ = ["OutOfCore", "RayBackend"]
 
 
 def __getattr__(name: str) -> Any:
-    """Backends are imported when they are first used."""
+    """Import a backend when it is first used."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module = "ray" if name == "RayBackend" else "out_of_core"

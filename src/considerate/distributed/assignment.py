@@ -1,7 +1,7 @@
-"""Which parts each worker holds, and what its answers are then: nodes of the tree over parts.
+"""Assignment of parts to workers, and the nodes of the tree over parts that they send.
 
-Sums are merged along one fixed tree. A worker that holds whole subtrees answers with a node for each of them; a run of
-parts that is cut anywhere would be many. Parts may be held by anyone: the posterior does not depend on it.
+Sums are merged along one fixed tree. A worker that holds whole subtrees sends one node for each; an arbitrary run of
+parts would be many nodes. The posterior does not depend on the assignment.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from itertools import pairwise
 
 import numpy as np
 
-MOST_LOAD = 1.15  # of the edges of a worker on average, at most, where parts are small enough
-LOADS = (1.0, 1.05, 1.1, 1.15)  # that are tried
+MOST_LOAD = 1.15  # edges of a worker over the mean, at most, if parts are small enough
+LOADS = (1.0, 1.05, 1.1, 1.15)  # bounds that are tried
 
-Place = tuple[int, int]  # (level, number): the node over parts number * 2^level .. (number + 1) * 2^level - 1
+Place = tuple[int, int]  # (level, number) of the node over parts number * 2^level .. (number + 1) * 2^level - 1
 Parts = tuple[int, ...]
 
 
 def risen(parts: int, place: Place) -> Place:
-    """A node without a sibling to its right, as the tree is cut off there, stands for its parent."""
+    """Place of a node, raised to its highest ancestor that has no other parts."""
     level, number = place
     while number % 2 == 0 and (number + 1) << level >= parts and number > 0:
         level, number = level + 1, number // 2
@@ -28,7 +28,7 @@ def risen(parts: int, place: Place) -> Place:
 
 
 def tree_nodes(held: Iterable[int], parts: int) -> int:
-    """Nodes of the tree over parts that some of them make up: what they cannot merge among themselves."""
+    """Number of nodes that these parts merge to."""
     nodes = set[Place]()
     for part in held:
         place = risen(parts, (0, part))
@@ -40,7 +40,7 @@ def tree_nodes(held: Iterable[int], parts: int) -> int:
 
 
 def merge_rounds(count: int) -> list[list[tuple[int, int]]]:
-    """Pairs (who merges, whose answer is sent to it) of so many workers: neighbours, then pairs of pairs, up to one."""
+    """Rounds of pairs (merging worker, sending worker): neighbours, then pairs of pairs, up to one worker."""
     level, rounds = list(range(count)), []
     while len(level) > 1:
         rounds.append(list(zip(level[::2], level[1::2])))
@@ -49,7 +49,7 @@ def merge_rounds(count: int) -> list[list[tuple[int, int]]]:
 
 
 def sent_nodes(shares: Sequence[Parts], parts: int) -> list[list[int]]:
-    """The nodes of every answer that is sent, by round; the last is the one to the head."""
+    """Numbers of nodes in the replies that are sent, by round; the last round goes to the head."""
     held, sent = [set(share) for share in shares], []
     for pairs in merge_rounds(len(shares)):
         sent.append([tree_nodes(sorted(held[sender]), parts) for _, sender in pairs])
@@ -59,8 +59,8 @@ def sent_nodes(shares: Sequence[Parts], parts: int) -> list[list[int]]:
 
 
 def assign_parts(edges: Sequence[float], workers: int, most_load: float = MOST_LOAD) -> list[Parts]:
-    """The parts of each worker, of parts that have so many edges: as few nodes to send as can be found with no worker
-    above `most_load` times the mean; where parts are too large for that, as even as can be found."""
+    """Assign parts with these edges so that few nodes are sent and no worker has more than `most_load` times the mean;
+    if parts are too large for that, as evenly as possible."""
     count, parts = min(workers, len(edges)), len(edges)
     mean = max(float(np.sum(edges)), 1e-9) / count
     found = [_deal(edges, count, load * mean) for load in (*LOADS, most_load) if load <= most_load]
@@ -74,8 +74,8 @@ def assign_parts(edges: Sequence[float], workers: int, most_load: float = MOST_L
 
 
 def _deal(edges: Sequence[float], workers: int, room: float) -> list[Parts]:
-    """Subtrees, the largest first, each to the worker with most room left; where there is not enough, or some worker
-    would get none, its halves."""
+    """Give subtrees, the largest first, to the worker with the most room; if that is not enough, or a worker would get
+    none, give the halves."""
     before = np.concatenate([[0.0], np.cumsum(edges)])
     waiting = [(-float(before[-1]), 0, len(edges))]
     loads = [(0.0, worker) for worker in range(workers)]
@@ -95,6 +95,6 @@ def _deal(edges: Sequence[float], workers: int, room: float) -> list[Parts]:
 
 
 def in_runs(parts: int, workers: int) -> list[Parts]:
-    """Runs of consecutive parts, about as many each."""
+    """Runs of consecutive parts, about equally many each."""
     cuts = np.linspace(0, parts, workers + 1).round().astype(int).tolist()
     return [tuple(range(first, last)) for first, last in pairwise(cuts)]

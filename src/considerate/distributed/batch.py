@@ -1,4 +1,4 @@
-"""Recommendations for all users as tasks: a slice of users each, into a folder of Parquet files."""
+"""Recommendations for all users: tasks write a slice of users each into a folder of Parquet files."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from considerate.model.tables import RecommendationTable, recommendation_batches
 from considerate.storage.files import PathLike, sync_folder
 from considerate.storage.filesystems import Folder
 
-BATCH = 4096  # users at a time; the same for any number of slices, so that the same users are ranked together
+BATCH = 4096  # users ranked together; fixed, so that the batches do not depend on the slices
 SLICE = 16 * BATCH  # users of a task
 SUCCESS = "_SUCCESS"  # written last; readers of a folder of Parquet files skip names that begin with _
 
 
 @dataclass(frozen=True)
 class UserSlice:
-    """The users of one task. It pickles."""
+    """Users of one task. It pickles."""
 
     model: str
-    sha256: str  # of the model, so that all slices are of one
+    sha256: str  # of the model, so that all slices come from the same one
     folder: Folder
     number: int
     first: int
@@ -46,7 +46,7 @@ class UserSlice:
 
 @dataclass(frozen=True)
 class WrittenSlice:
-    """The file that a task wrote."""
+    """File that a task wrote."""
 
     name: str
     users: int
@@ -64,11 +64,11 @@ def recommend_all(
     slice_users: int = SLICE,
     progress: Callable[[int], object] | None = None,
 ) -> int:
-    """`recommend_table` for all users, into a folder `output` of files part-00000.parquet and so on; returns its rows.
+    """Write `recommend_table` for all users to files part-00000.parquet ... in a folder; returns the number of rows.
 
     `model` and `output` are paths that every machine of `tasks` has, or addresses. On a disk the folder appears when it
-    is complete; elsewhere it is complete when _SUCCESS is there. The rows and their order are the same for any number
-    of tasks. `progress` is called with the number of users since the last call.
+    is complete; elsewhere it is complete when it has _SUCCESS. The rows and their order do not depend on the number of
+    tasks. `progress` is called with the number of users since the last call.
     """
     if not isinstance(slice_users, int) or slice_users < 1:
         raise UsageError(f"slice_users is {slice_users!r}; it must be a whole number at least 1.")
@@ -76,7 +76,7 @@ def recommend_all(
     local = Folder.at(model).local
     path = os.fspath(model) if local is None else os.path.abspath(local)
     stored, loaded = open_model(path)
-    Ranker(loaded, options, N)  # refuses now what every task would refuse
+    Ranker(loaded, options, N)  # raises now any error that every task would raise
     check_output(output)
     target = Folder.at(output)
     staged = _stage(target)
@@ -101,7 +101,7 @@ def recommend_all(
 
 
 def write_slice(part: UserSlice) -> WrittenSlice:
-    """Write the recommendations of one slice; a task."""
+    """Task: write the recommendations of one slice."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -120,7 +120,7 @@ _loading = threading.Lock()
 
 
 def _cached_model(path: str, sha256: str) -> Model:
-    """The model, loaded once in a process."""
+    """Model, loaded once in a process."""
     with _loading:
         return _load(path, sha256)
 
@@ -137,7 +137,7 @@ def _load(path: str, sha256: str) -> Model:
 
 
 def check_output(output: PathLike) -> None:
-    """OutputError where a folder of this name could not be put in its place."""
+    """Raise OutputError if a folder of this name cannot be created."""
     target = Folder.at(output)
     if target.local is not None and os.path.exists(target.local) and not os.path.isdir(target.local):
         raise OutputError(f"{target.shown()}: is a file where a folder is needed; choose another name.")
@@ -152,7 +152,7 @@ def _parent(path: str) -> str:
 
 
 def _stage(target: Folder) -> Folder:
-    """The folder that parts are written to: beside the target on a disk, the target itself elsewhere."""
+    """Folder that parts are written to: next to the target on a disk, else the target itself."""
     staged = target
     if target.local is not None:
         staged = Folder.at(os.path.join(_parent(target.local), f".considerate-{secrets.token_hex(8)}.tmp"))
@@ -164,7 +164,7 @@ def _finish(staged: Folder, target: Folder, parts: Sequence[WrittenSlice]) -> No
     for part in parts:
         if staged.size(part.name) != part.size:
             raise OutputError(
-                f"{target.shown(part.name)}: was written and is not there; give a folder that all machines share."
+                f"{target.shown(part.name)}: was written and is missing; give a folder that all machines share."
             )
     summary = {"rows": sum(part.rows for part in parts), "parts": [part.name for part in parts]}
     staged.write(SUCCESS, [json.dumps(summary).encode()])
@@ -179,7 +179,7 @@ def _finish(staged: Folder, target: Folder, parts: Sequence[WrittenSlice]) -> No
 
 
 def _discard(staged: Folder, target: Folder, slices: Sequence[UserSlice]) -> None:
-    """Leave nothing behind; a task that is still running finds no folder to write to."""
+    """Remove all files; a task that still runs finds no folder to write to."""
     if staged.local is None:
         for name in (*(part.name for part in slices), SUCCESS):
             target.remove(name)

@@ -1,9 +1,9 @@
-"""Data read by tasks, each its own piece, and exchanged once into the parts of the graph.
+"""Data that tasks read piece by piece and exchange once into the parts of the graph.
 
     pieces of Parquet  ->  users and items of each  ->  slices by shard of users  ->  shards  ->  parts
 
-The head, which asks for it, sees sizes, samples of users, the items and their degrees; users and likes stay with the
-tasks. The parts are those of `graph.divide` on the graph of the whole data, whatever the pieces and shards were.
+The head sees sizes, samples of users, the items and their degrees; users and likes stay with the tasks. The parts are
+those of `graph.divide` on the whole graph, whatever the pieces and shards.
 """
 
 from __future__ import annotations
@@ -33,18 +33,19 @@ from considerate.distributed.tasks import Tasks
 from considerate.errors import UsageError
 
 Resident = str | Callable[[GraphOutline], str]
+CUTS = {USERS: parts_by_users, ITEMS: parts_by_items}
 
 
 @dataclass(frozen=True)
 class DividedData:
-    """Likes of which no one place holds all: what the head knows, and references to what tasks hold."""
+    """Likes that no single place holds: facts at the head, and references to values of tasks."""
 
     outline: GraphOutline
     resident: str  # "users" or "items"
-    parts: list[Ref]  # of GraphPart, each without `all_user_likes`
-    part_edges: list[int]  # of each part
-    all_user_likes: Ref | None  # where items are resident: of the Adjacency by user, which every part is given
-    user_ids: list[Ref]  # of Vocabulary: of each part's users, or one of all users where items are resident
+    parts: list[Ref]  # to GraphPart, without `all_user_likes`
+    part_edges: list[int]
+    all_user_likes: Ref | None  # by items: to the Adjacency by user, which every part reads
+    user_ids: list[Ref]  # to the Vocabulary of each part's users; by items one of all users
     item_ids: Vocabulary
     titles: Titles | None
     source: str
@@ -63,16 +64,15 @@ def read_divided(
     most_bytes: int | None = None,
     shards: int | None = None,
 ) -> DividedData:
-    """Likes from any source that `read_interactions` reads, divided by users or by items.
+    """Read likes from any source of `read_interactions` and divide them by users or by items.
 
-    Parquet, a file or a folder, local or at an address such as s3://bucket/likes, is read by the tasks; a path must be
-    the same on all of their machines. Anything else is read here.
+    Tasks read Parquet: a file or a folder, local or at an address such as s3://bucket/likes. A path must be the same on
+    all of their machines. Anything else is read here.
 
-    resident    the side whose rows stay with the parts, "users" or "items", or a function that chooses it when the
-                outline of the graph is known
-    progress    told (stage, done, total)
-    most_bytes  of a piece, and the number of shards: chosen by the data; the result does not depend on them
-    shards
+    resident            side whose rows stay with the parts, or a function that chooses it from the outline of the graph
+    progress            called with (stage, done, total)
+    most_bytes, shards  size of a piece and number of shards, by default chosen from the data; the result does not
+                        depend on them
     """
     options = options or ReaderOptions()
     opened = open_parquet_likes(source, options)
@@ -90,8 +90,7 @@ def read_divided(
     outline = make_outline(sorted_likes, watch, len(item_ids))
     check_sizes(table.name, outline.user_count, outline.item_count, outline.duplicates)
     resident = _chosen(resident, outline)
-    divided = (parts_by_users if resident == USERS else parts_by_items)(sorted_likes, outline, watch)
-    parts, edges, all_user_likes, user_ids = divided
+    parts, edges, all_user_likes, user_ids = CUTS[resident](sorted_likes, outline, watch)
     return DividedData(
         outline=outline,
         resident=resident,
@@ -109,7 +108,7 @@ def read_divided(
 
 
 def from_interactions(likes: Interactions, tasks: Tasks, resident: Resident = USERS) -> DividedData:
-    """Likes that were read here, divided; what is odd about them is said."""
+    """Divide likes that are in memory; warn of odd sizes."""
     sizes = len(likes.user_ids), len(likes.item_ids)
     graph = Graph.from_pairs(likes.users, likes.items, *sizes, amounts=likes.amounts)
     active = (int((graph.by_user.degrees > 0).sum()), int((graph.by_item.degrees > 0).sum()))
@@ -118,20 +117,18 @@ def from_interactions(likes: Interactions, tasks: Tasks, resident: Resident = US
 
 
 def from_graph(graph: Graph, likes: Interactions, tasks: Tasks, resident: Resident = USERS) -> DividedData:
-    """A graph that is here, divided, its parts given to the tasks."""
-    outline, parts = divide(graph, USERS)
-    resident = _chosen(resident, outline)
-    by_users = resident == USERS
-    if not by_users:
-        outline, parts = divide(graph, ITEMS)
-    slices = [slice_ids(likes.user_ids, part.first, part.first + part.rows) for part in parts] if by_users else []
+    """Divide a graph that is in memory; its parts become values of the tasks."""
+    resident = _chosen(resident, divide(graph)[0])
+    outline, parts = divide(graph, resident)
+    liked, whole = parts[0].all_user_likes, [(0, graph.user_count)]
+    users = [(part.first, part.first + part.rows) for part in parts] if liked is None else whole
     return DividedData(
         outline=outline,
         resident=resident,
         parts=[tasks.put(replace(part, all_user_likes=None)) for part in parts],
         part_edges=[part.likes.edges for part in parts],
-        all_user_likes=None if by_users else tasks.put(graph.by_user),
-        user_ids=[tasks.put(ids) for ids in slices] if by_users else [tasks.put(likes.user_ids)],
+        all_user_likes=None if liked is None else tasks.put(liked),
+        user_ids=[tasks.put(slice_ids(likes.user_ids, *rows)) for rows in users],
         item_ids=likes.item_ids,
         titles=likes.titles,
         source=likes.source,
@@ -143,6 +140,6 @@ def from_graph(graph: Graph, likes: Interactions, tasks: Tasks, resident: Reside
 
 def _chosen(resident: Resident, outline: GraphOutline) -> str:
     chosen = resident(outline) if callable(resident) else resident
-    if chosen not in (USERS, ITEMS):
+    if chosen not in CUTS:
         raise UsageError(f"resident is {chosen!r}; the side that stays with its parts is 'users' or 'items'.")
     return chosen

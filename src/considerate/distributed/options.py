@@ -38,10 +38,6 @@ class BackendSession(Protocol):
         equal shares of `edges`."""
         ...
 
-    def sweep_report(self, pool: Any) -> str:
-        """Cost of the last sweep, for the progress line."""
-        ...
-
     def describe(self) -> str:
         """Short description of the place where the fit runs."""
         ...

@@ -1,7 +1,7 @@
-"""Worker pools: parts, and a way to call them. Here are the parts that live in one process.
+"""Worker pools, which hold parts and call them; and the pool of one process.
 
-A host knows how many changes its parts have seen, and keeps what they were before the last one. A call says how many
-it expects, so a change that was made but whose answer never arrived is taken back and made again.
+A host counts the changes of its parts and keeps their states before the last one. A call gives the count that it
+expects, so a change whose answer was lost is undone and made again.
 """
 
 from __future__ import annotations
@@ -25,35 +25,39 @@ Method = str | Callable[..., Any]
 
 @dataclass(frozen=True)
 class PerPart:
-    """An argument with a value for each part, in the order of the parts."""
+    """Argument with one value for each part, in order."""
 
     values: Sequence[Any]
 
 
 class WorkerPool(Protocol):
-    """Parts, and a way to call them. Whoever sweeps knows no more of where they are."""
+    """Parts, and a way to call them. A runner knows no more about their place."""
 
     parts: int
 
     def share(self, value: Any, keep: bool = False) -> Any:
-        """A handle to a value that many calls use; it travels once. Where nothing travels, the value itself. A process
-        may `keep` it until the pool is closed, and with it what its parts have made of it."""
+        """Handle to a value that many calls use, which travels once; the value itself if nothing travels. With `keep`,
+        a process keeps the value and everything derived from it until the pool is closed."""
         return value
 
     def call(self, method: Method, *arguments: Any, merge: Merge | None = None, changes: bool = False) -> Any:
-        """part.<method>(*arguments), or method(part, *arguments), of every part; handles are resolved.
+        """Call part.<method>(*arguments), or method(part, *arguments), for every part; handles are resolved.
 
-        With `merge` the merged answer, else a list in the order of the parts. `changes` says that the parts' state
-        changes; a call that fails changes none.
+        Returns the merged answer with `merge`, else a list in the order of the parts. `changes`: the call changes the
+        state of the parts; a call that fails changes none.
         """
         ...
 
     def snapshot(self, write: Callable[[int, Any], Any], read: Callable[[int], Any] | None = None) -> list[Any]:
-        """write(number, state) of every part, where the part is; `read(number)` must return that state later."""
+        """Call write(number, state) for every part, where it is; `read(number)` must return that state later."""
         ...
 
+    def report(self) -> Any:
+        """Cost of the calls since the last report; its text is for the progress line."""
+        return ""
+
     def name_checkpoint(self, name: str | None) -> None:
-        """Set the folder of the last complete checkpoint, which errors name where parts can be lost alone."""
+        """Set the folder of the last complete checkpoint, for error messages after a loss of parts."""
         return
 
     def close(self) -> None: ...
@@ -61,19 +65,19 @@ class WorkerPool(Protocol):
 
 @dataclass(frozen=True)
 class SinglePartCall:
-    """A method of one part alone; of the others nothing is asked, and they answer None."""
+    """A method of one part alone. The other parts answer None."""
 
     number: int
-    method: str
+    method: Method
 
     def __call__(self, part: Any, *arguments: Any) -> Any:
-        return getattr(part, self.method)(*arguments) if part.number == self.number else None
+        return call_part(part, self.method, arguments, 0) if part.number == self.number else None
 
 
 def call_part(
     part: Any, method: Method, arguments: Sequence[Any], place: int, resolve: Callable[[Any], Any] | None = None
 ) -> Any:
-    """part.<method>(*arguments), or method(part, *arguments); of a PerPart the value at `place`, resolved."""
+    """Call part.<method>(*arguments), or method(part, *arguments), with the value at `place` of each PerPart."""
     given = [one.values[place] if isinstance(one, PerPart) else one for one in arguments]
     if resolve is not None:
         given = [resolve(one) for one in given]
@@ -85,15 +89,15 @@ def call_part(
 
 @dataclass(frozen=True)
 class CallTiming:
-    """What a call took on one host."""
+    """Cost of a call on one host."""
 
-    seconds: float  # from its beginning to the merged answer
-    parts: dict[int, float]  # seconds by the number of the part
-    size: int = 0  # bytes of the answer, where it is sent
+    seconds: float  # until the merged answer
+    parts: dict[int, float]  # seconds by part
+    size: int = 0  # bytes of the answer, if it is sent
 
 
 def size_of(value: Any) -> int:
-    """Bytes that a value has when it is sent: its pickle, with the arrays beside it."""
+    """Bytes of a value that is sent: its pickle and its arrays."""
     buffers: list[pickle.PickleBuffer] = []
     written = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
     return len(written) + sum(buffer.raw().nbytes for buffer in buffers)
@@ -102,7 +106,7 @@ def size_of(value: Any) -> int:
 def in_order(
     pool: ThreadPoolExecutor | None, threads: int, function: Callable[[Any], Any], tasks: Iterable[Any]
 ) -> Generator[Any]:
-    """The results in the order of the tasks. Few are under way or waiting at once, as each may be large."""
+    """Results in the order of the tasks. Few run or wait at a time, as each may be large."""
     if pool is None:
         yield from (function(task) for task in tasks)
         return
@@ -116,14 +120,14 @@ def in_order(
         while waiting:
             yield _first_result(waiting)
     finally:
-        with held_interrupts():  # after a failure or Ctrl-C: no task is left running when states are restored
+        with held_interrupts():  # after a failure or Ctrl-C: no task may run while states are restored
             for future in waiting:
                 if not future.cancel():
                     future.exception()
 
 
 def _first_result(waiting: deque[Future[Any]]) -> Any:
-    """The result of the first task, which is one of `waiting` until it has ended, well or not."""
+    """Result of the first task, which stays in `waiting` until it has finished or failed."""
     try:
         return waiting[0].result()
     finally:
@@ -132,19 +136,19 @@ def _first_result(waiting: deque[Future[Any]]) -> Any:
 
 
 class PartitionHost:
-    """Some parts, called together by a pool of threads."""
+    """Parts of one process, called by a pool of threads."""
 
     def __init__(self, parts: Mapping[int, Any], threads: int = 1, position: int = 0) -> None:
         self.parts, self.threads = dict(parts), threads
-        self.position = position  # changes that the parts have seen
-        self._before: dict[int, Any] | None = None  # their states before the last change
+        self.position = position  # changes so far
+        self._before: dict[int, Any] | None = None  # states before the last change
         self._pool = ThreadPoolExecutor(threads, "considerate-parts") if threads > 1 else None
 
     @classmethod
     def built(
         cls, build: Callable[[Any, Any], Any], setup: Any, given: Mapping[int, Any], threads: int = 1
     ) -> PartitionHost:
-        """A host of build(given, setup) by number."""
+        """Build a host of build(given, setup), by number."""
         host = cls(given, threads)
         with closing(host._over_parts(lambda number, _: build(given[number], setup))) as parts:
             host.parts = dict(zip(given, list(parts)))
@@ -158,10 +162,7 @@ class PartitionHost:
         merge: Merge | None = None,
         changes: bool = False,
     ) -> tuple[Any, CallTiming]:
-        """(answer, work): part.<method>(*arguments), or method(part, *arguments), of every part.
-
-        The answer is the merged one, or a list in the order of the parts. If a part fails, none has changed.
-        """
+        """(answer, timing) of a call, see WorkerPool.call. If a part fails, none has changed."""
         begun = time.perf_counter()
         self._rewind(position)
         seconds: dict[int, float] = {}
@@ -189,12 +190,12 @@ class PartitionHost:
         return answer, CallTiming(time.perf_counter() - begun, seconds)
 
     def snapshot(self, position: int, write: Callable[[int, Mapping[str, Any]], Any]) -> list[Any]:
-        """What `write(number, state)` gave for each part."""
+        """Results of `write(number, state)` for each part."""
         self._rewind(position)
         return list(self._over_parts(lambda number, _: write(number, self.parts[number].state())))
 
     def restore(self, position: int, read: Callable[[int], Mapping[str, Any]]) -> None:
-        """The parts as they were when they had seen so many changes."""
+        """Restore the parts as they were after `position` changes."""
         for _ in self._over_parts(lambda number, _: self.parts[number].restore(read(number))):
             pass
         self._before, self.position = None, position
@@ -204,7 +205,7 @@ class PartitionHost:
             self._pool.shutdown(wait=True, cancel_futures=True)
 
     def _rewind(self, position: int) -> None:
-        """Take back the last change where whoever calls does not know of it."""
+        """Undo the last change if the caller does not know of it."""
         if self.position == position + 1 and self._before is not None:
             self._restore(self._before)
             self._before, self.position = None, position
@@ -216,13 +217,13 @@ class PartitionHost:
             self.parts[number].restore(state)
 
     def _over_parts(self, function: Callable[[int, int], Any]) -> Generator[Any]:
-        """The results in the order of the parts."""
+        """Results in the order of the parts."""
         tasks = list(enumerate(self.parts))
         return in_order(self._pool, self.threads, lambda task: function(task[1], task[0]), tasks)
 
 
 class LocalPool(ClosedAtEnd, WorkerPool):
-    """Parts in this process, called by threads."""
+    """Pool of parts in this process."""
 
     def __init__(self, parts: Sequence[Any], threads: int = 1) -> None:
         self.parts = len(parts)

@@ -1,7 +1,7 @@
-"""A fit over the parts of a graph, wherever a backend keeps them: read, partitioned, and written in shards.
+"""Session of a fit over the parts of a graph: it reads and divides the data, and writes the model in shards.
 
-What the head holds grows with the items, not with the users or their likes: users stay with their parts, and are
-written to the model's shards from there.
+The head's memory grows with the items, not with the users or their likes: users stay with their parts, which write
+them to the model's shards.
 """
 
 from __future__ import annotations
@@ -22,16 +22,7 @@ import numpy as np
 from considerate.data import Interactions
 from considerate.data.features import FeatureTable
 from considerate.data.fingerprint import describe_data, digest_ids, digest_likes
-from considerate.data.graph import (
-    ITEMS,
-    USERS,
-    Adjacency,
-    GraphOutline,
-    GraphPart,
-    Run,
-    leaf_splits,
-    ranges,
-)
+from considerate.data.graph import ITEMS, USERS, Adjacency, GraphOutline, GraphPart, Run, leaf_splits, ranges
 from considerate.data.known import Known
 from considerate.data.known_tables import KnownTables
 from considerate.data.read import open_parquet_likes, read_likes
@@ -45,7 +36,6 @@ from considerate.distributed.options import BackendSession, DivisionOptions
 from considerate.distributed.partitions import Partition, make_partition
 from considerate.distributed.pools import PerPart, WorkerPool
 from considerate.distributed.runners import (
-    ByUsersRunner,
     PartitionedRunner,
     consideration_over,
     correct_head_over,
@@ -68,16 +58,16 @@ from considerate.model.users import UserRows
 from considerate.storage.files import PathLike
 from considerate.storage.filesystems import Folder
 
-SHARD = "users-"  # how the names of shards begin
-UNFINISHED = ".considerate-"  # and of a file that is being written, or was when a worker was killed
+SHARD = "users-"  # prefix of shards
+UNFINISHED = ".considerate-"  # prefix of files that are being written, or were when a worker was killed
 
 
 @contextmanager
 def start_session(backend: DivisionOptions, request: FitRequest) -> Iterator[PartitionedSession]:
-    """Read and partition the data where the backend runs; what the backend took is freed at the end."""
+    """Read and divide the data where the backend runs; frees the backend at the end."""
     folder, temporary = room_for_shards(request.model_folder)
     if request.checkpoint is not None and request.checkpoint.folder == folder:
-        raise UsageError(f"{folder}: is to hold the model and the checkpoints; give each a folder of its own.")
+        raise UsageError(f"{folder}: is the folder of the model and of the checkpoints; give each a folder of its own.")
     with ExitStack() as stack:
         session = PartitionedSession(backend, request, folder, stack)
         if temporary:
@@ -91,7 +81,7 @@ def start_session(backend: DivisionOptions, request: FitRequest) -> Iterator[Par
 
 
 def room_for_shards(folder: PathLike | None) -> tuple[str, bool]:
-    """(folder of the shards, whether it is temporary); UsageError where a model cannot be written to the one given."""
+    """(folder of the shards, whether it is temporary). Raise UsageError if a model cannot be written there."""
     if folder is None:
         return tempfile.mkdtemp(prefix="considerate-model-"), True
     place = Folder.at(folder)
@@ -112,7 +102,7 @@ def room_for_shards(folder: PathLike | None) -> tuple[str, bool]:
 
 @contextmanager
 def tidied(folder: str, written: Callable[[], bool]) -> Iterator[None]:
-    """Where no model is written, the folder is left as it was: no shards that no index names."""
+    """Leave the folder as it was if no model is written, without stray shards."""
     place = Folder.at(folder)
     was_there = place.local is None or os.path.isdir(place.local)
     before = set(place.names())
@@ -130,7 +120,7 @@ def tidied(folder: str, written: Callable[[], bool]) -> Iterator[None]:
 
 
 def check_seen(folder: str, pool: WorkerPool) -> None:
-    """UsageError, now and not after hours, where a part is on a machine that does not see the folder."""
+    """Raise UsageError early if a part is on a machine that does not see the folder."""
     place = Folder.at(folder)
     if place.local is None:
         return
@@ -138,7 +128,7 @@ def check_seen(folder: str, pool: WorkerPool) -> None:
     place.make()
     name = UNFINISHED + secrets.token_hex(8)
     place.write(name, [b"seen"])
-    seen: Sequence[bool] = pool.call(partial(sees, folder=folder, name=name))
+    seen: Sequence[bool] = pool.call(partial(file_exists, folder=folder, name=name))
     place.remove(name)
     if not was_there:
         os.rmdir(place.local)
@@ -153,17 +143,17 @@ def check_seen(folder: str, pool: WorkerPool) -> None:
 
 
 class PartitionedSession(FitSession):
-    """A fit whose rows of one side live with the parts of a pool. Its model is written when it ends."""
+    """A fit whose resident side lives with the parts of a pool. It writes the model at its end."""
 
     def __init__(self, backend: DivisionOptions, request: FitRequest, folder: str, stack: ExitStack) -> None:
         self.backend, self.request, self.folder, self._stack = backend, request, folder, stack
-        self.written = False  # whether there is a model
+        self.written = False  # whether the model is written
         self.division: Division
         self.pool: WorkerPool
         self._runner: PartitionedRunner
 
     def open(self) -> None:
-        """Start the backend, read the data and partition it."""
+        """Start the backend, read the data and divide it."""
         request = self.request
         likes = [self._read_here()]  # popped below: the graph replaces it in memory
         self.cluster: BackendSession = self._stack.enter_context(self.backend.open())
@@ -182,7 +172,7 @@ class PartitionedSession(FitSession):
             self._add_known(request.side.known)
 
     def _add_known(self, tables: KnownTables) -> None:
-        """What is known beside the likes, given to the parts whose users it is of."""
+        """Give known pairs to the parts of their users."""
         data, tasks = self.data, self.cluster.tasks
         given = tasks.put(tables), tasks.put(data.item_ids)
         refs = [tasks.submit(with_known, part, ids, *given, returns=3) for part, ids in zip(data.parts, data.user_ids)]
@@ -192,7 +182,7 @@ class PartitionedSession(FitSession):
         self.limits = Known.joined(tasks.get(list(limits))).limits(len(self.item_ids))
 
     def _read_here(self) -> Interactions | None:
-        """The likes of a source that is not Parquet. Tasks read Parquet: what can be seen of it here is checked."""
+        """Likes of a source other than Parquet. Tasks read Parquet; here its options are checked."""
         source, options = self.request.source, self.request.reader
         if options.time_column is not None and options.half_life is None:
             raise UsageError("time_column is for splits by time; leave it out where the graph is divided.")
@@ -203,10 +193,10 @@ class PartitionedSession(FitSession):
         return None
 
     def _choose_side(self, outline: GraphOutline) -> str:
-        """The side that stays with its parts; how the graph is partitioned is said before the fit starts."""
+        """Choose the resident side, and say before the fit how the graph is divided."""
         plan, resident, checkpoint = self.request.plan, self.backend.resident, self.request.checkpoint
         if resident is None and (self.request.side.has_features or self.request.side.known is not None):
-            resident = USERS  # what is known of users stays with them
+            resident = USERS  # features and known pairs stay with their users
         if resident is None and checkpoint is not None and checkpoint.resume:
             saved = Checkpoints(checkpoint.folder, {}).division()  # a checkpoint by items is resumed by items
             resident = saved if saved in (USERS, ITEMS) else None
@@ -222,13 +212,11 @@ class PartitionedSession(FitSession):
         data, tasks = self.data, self.cluster.tasks
         likes = tasks.get([tasks.submit(digest_part, part) for part in data.parts])
         user_ids = tasks.get([tasks.submit(digest_ids, ids) for ids in data.user_ids])
-        item_ids = digest_ids(data.item_ids)
+        ids = {USERS: user_ids, ITEMS: [digest_ids(data.item_ids)]}
+        resident_ids = ids.pop(data.resident)
+        (other_ids,) = ids.popitem()[1]
         described = describe_data(
-            data.outline,
-            resident=data.resident,
-            likes=likes,
-            resident_ids=user_ids if data.resident == USERS else [item_ids],
-            other_ids=item_ids if data.resident == USERS else user_ids[0],
+            data.outline, resident=data.resident, likes=likes, resident_ids=resident_ids, other_ids=other_ids
         )
         settings = self.request.settings()
         if self.backend.inner_sweeps > 1:
@@ -260,8 +248,7 @@ class PartitionedSession(FitSession):
             walk_run = run if here else None
             self.consideration = consideration_over(self.pool, outline, plan, weights, block_bytes, walk_run)
         runner = make_runner(outline, setup, weights, self.pool, options, run, self.consideration)
-        if isinstance(runner, ByUsersRunner):
-            runner.use_features(*self._features(run))
+        runner.use_features(*self._features(run))
         self.resident, self.counts = setup.resident, runner.counts
         self.grouping = runner.grouping if runner.deterministic else None
         self.part_count = self.pool.parts
@@ -269,7 +256,7 @@ class PartitionedSession(FitSession):
         return runner
 
     def _features(self, run: Run[Any, Any]) -> tuple[PerPart | None, SideFeatures | None]:
-        """The features of the users of each part, and of all items."""
+        """(features of the users of each part, features of all items)."""
         side, tasks, users, items = self.request.side, self.cluster.tasks, None, None
         if side.user_features is not None:
             table = tasks.put(side.user_features)
@@ -295,17 +282,17 @@ class PartitionedSession(FitSession):
         self.pool.name_checkpoint(folder)
 
     def note(self) -> str:
-        return self.cluster.sweep_report(self.pool)
+        return str(self.pool.report())
 
     def fallen_back(self) -> float:
         return self._runner.fallen_back
 
     def finish(self, plan: FitPlan, progress: FitProgress) -> Model:
-        """Each shard of users is written where they are; then the index, which makes them one model."""
+        """Write each shard of users where the users are, then the index that joins them into one model."""
         data, tasks, state = self.data, self.cluster.tasks, progress.state
         assert state is not None
         if set(self.pool.call(sweep_of)) != {state.sweep}:
-            raise RuntimeError("the parts are not where the head is")
+            raise RuntimeError("the parts are at another sweep than the head")
         q, likes = state.posterior, self.request.likes
         if data.resident == USERS:
             items = q.items
@@ -314,10 +301,10 @@ class PartitionedSession(FitSession):
             items = gather(self.pool, q.factors)
             args = (self.folder, tasks.put(q.users), data.all_user_likes, data.user_ids[0], likes)
             entries = [tasks.get(tasks.submit(write_all_users, *args))]
-        model = self.with_cold_rows(self._model(plan, progress, nobody(q.users), items), grow=False)
+        model = self.with_cold_rows(self._model(plan, progress, no_users(q.users), items), grow=False)
         write_index(self.folder, model, [entry for entry in entries if entry is not None])
         self.written = True
-        self.data = replace(data, all_user_likes=None, user_ids=[])  # what tasks hold goes with them
+        self.data = replace(data, all_user_likes=None, user_ids=[])  # frees the values of tasks
         model = load_model(self.folder)
         if self.request.model_folder is None:
             weakref.finalize(model.users, shutil.rmtree, self.folder, ignore_errors=True)
@@ -332,7 +319,7 @@ class PartitionedSession(FitSession):
 def with_known(
     part: GraphPart, ids: Vocabulary, tables: KnownTables, item_ids: Vocabulary
 ) -> tuple[GraphPart, int, Known]:
-    """(the part with what is known of its users, how many of its pairs were considered, what is impossible)."""
+    """(part with the known pairs of its users, number of considered pairs, impossible pairs)."""
     known = tables.rows(ids, item_ids, part.likes)
     count = 0 if known.considered is None else known.considered.edges
     return replace(part, known=known), count, replace(known, considered=None)
@@ -342,10 +329,10 @@ def digest_part(part: GraphPart) -> str:
     return digest_likes(part.likes)
 
 
-# --- What runs where the parts are ---
+# --- Functions that run where the parts are ---
 
 
-def sees(part: Partition, *, folder: str, name: str) -> bool:
+def file_exists(part: Partition, *, folder: str, name: str) -> bool:
     return Folder.at(folder).size(name) is not None
 
 
@@ -354,7 +341,7 @@ def sweep_of(part: Partition) -> int:
 
 
 def write_part_users(part: Partition, ids: Vocabulary, *, folder: str, likes: bool) -> ShardEntry | None:
-    """The users of a part to their shard; a part without any has none."""
+    """Write the users of a part to their shard; None if it has no users."""
     if not part.graph.rows:
         return None
     users = UserRows(part.side, part.graph.likes.degrees, part.graph.likes, ids)
@@ -362,13 +349,13 @@ def write_part_users(part: Partition, ids: Vocabulary, *, folder: str, likes: bo
 
 
 def write_all_users(folder: str, users: Side, all_user_likes: Adjacency, ids: Vocabulary, likes: bool) -> ShardEntry:
-    """All users to one shard, where the items are the side that was divided."""
+    """Write all users to one shard, if the graph is divided by items."""
     rows = UserRows(users, all_user_likes.degrees, all_user_likes, ids)
     return write_user_shard(folder, 0, 0, rows, likes=likes)
 
 
-def nobody(users: Side) -> UserRows:
-    """No user, in the form of a model's users."""
+def no_users(users: Side) -> UserRows:
+    """Empty users, for a model with its users in shards."""
     empty = np.zeros(1, np.int64)
     side = Side.constant(0, users.factors, 1.0, 1.0 if users.has_bias else None)
     return UserRows(side, empty[:0], Adjacency(empty, np.empty(0, np.int32)), Vocabulary.range(0))

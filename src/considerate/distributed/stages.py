@@ -1,9 +1,9 @@
-"""The stages of a divided reading as the head sees them: it submits tasks, and is told sizes.
+"""Stages of a divided reading: the head submits tasks and sees sizes alone.
 
 cut_pieces       files -> pieces
 read_pieces      pieces -> their likes
 exchange_likes   likes of pieces -> likes of shards of users
-make_outline     what is known of the graph
+make_outline     shards -> outline of the graph
 parts_by_users   shards -> parts
 parts_by_items
 """
@@ -52,17 +52,17 @@ from considerate.kernels import compiled
 
 Progress = Callable[[str, int, int], None]  # (stage, done, total)
 Ref = Any
-FAN_IN = 16  # values that one task puts together
+FAN_IN = 16  # values that one task merges
 
 
 class TaskStages:
-    """Tasks, and someone to tell how far they are."""
+    """Tasks, and a callback for their progress."""
 
     def __init__(self, tasks: Tasks, progress: Progress) -> None:
         self.tasks, self.progress = tasks, progress
 
     def gather(self, stage: str, refs: Sequence[Ref]) -> list[Any]:
-        """What the tasks of a stage gave; the first failure comes out at once."""
+        """Results of the tasks of a stage; raises the first failure at once."""
         waiting = list(refs)
         self.progress(stage, 0, len(refs))
         while waiting:
@@ -71,8 +71,8 @@ class TaskStages:
             self.progress(stage, len(refs) - len(waiting), len(refs))
         return list(self.tasks.get(list(refs)))
 
-    def together(self, function: Callable[[list[Any]], Any], refs: Sequence[Ref]) -> Ref:
-        """Values put together by tasks, some at a time."""
+    def merge(self, function: Callable[[list[Any]], Any], refs: Sequence[Ref]) -> Ref:
+        """Merge values by tasks, a few at a time."""
         level = list(refs)
         while len(level) > 1:
             level = [self.tasks.submit(function, level[at : at + FAN_IN]) for at in range(0, len(level), FAN_IN)]
@@ -81,7 +81,7 @@ class TaskStages:
 
 @dataclass
 class ReadPieces:
-    """What reading gave: numbers, and references to the likes and the items of each piece."""
+    """Result of reading: numbers, and references to the likes and items of each piece."""
 
     summaries: list[PieceSummary]
     items: list[Ref]
@@ -98,18 +98,18 @@ class ReadPieces:
 
 @dataclass(frozen=True)
 class UserShards:
-    """Likes by shards of users, in order."""
+    """Likes in shards of consecutive users."""
 
     sizes: list[ShardSize]
-    degree: Ref  # likes of every item
-    likes: list[Ref]  # of Likes
+    degree: Ref  # to the number of likes of every item
+    likes: list[Ref]  # to Likes
     first_users: list[int]  # [shards + 1]
     first_edges: list[int]  # [shards + 1]
-    scaling: Scaling | None = None  # of likes that have weights
+    scaling: Scaling | None = None  # of weighted likes
 
 
 def cut_pieces(table: ParquetInput, watch: TaskStages, most: int) -> list[ParquetInput]:
-    """The pieces of an input; files that are larger than a piece are cut by their row groups."""
+    """Cut an input into pieces; files larger than a piece are cut at row groups."""
     table = table.absolute()
     large = [place for place, fragment in enumerate(table.fragments) if fragment.size > most]
     refs = [watch.tasks.submit(ParquetInput.cut, table.part([table.fragments[place]])) for place in large]
@@ -121,7 +121,7 @@ def cut_pieces(table: ParquetInput, watch: TaskStages, most: int) -> list[Parque
 
 
 def read_pieces(pieces: list[ParquetInput], watch: TaskStages, options: ReaderOptions) -> ReadPieces:
-    """Every piece read by a task; refused here what only all pieces together tell."""
+    """Read every piece by a task, and check the sums over all pieces."""
     latest = None
     if options.half_life is not None:
         latest = max(watch.gather("looking at times", [watch.tasks.submit(latest_time, p, options) for p in pieces]))
@@ -138,8 +138,8 @@ def read_pieces(pieces: list[ParquetInput], watch: TaskStages, options: ReaderOp
 def exchange_likes(
     read: ReadPieces, watch: TaskStages, name: str, shards: int, weighting: Weighting | None = None
 ) -> tuple[Vocabulary, UserShards]:
-    """The likes of all pieces, sent to shards of users. The pieces' own are let go."""
-    merged = watch.together(merge_items, read.items)
+    """Send the likes of all pieces to shards of users. The likes of the pieces are freed."""
+    merged = watch.merge(merge_items, read.items)
     item_ids: Vocabulary = watch.tasks.get(merged)
     check_size(name, "item", len(item_ids))
     cuts = choose_cuts(read.summaries, shards)
@@ -156,7 +156,7 @@ def exchange_likes(
         del own
     size_refs, degrees, shard_likes = map(list, zip(*refs))
     sizes: list[ShardSize] = watch.gather("exchanging", size_refs)
-    degree = watch.together(partial(np.sum, axis=0), degrees)
+    degree = watch.merge(partial(np.sum, axis=0), degrees)
     first_users = np.cumsum([0, *(shard.users for shard in sizes)]).tolist()
     first_edges = np.cumsum([0, *(shard.edges for shard in sizes)]).tolist()
     check_size(name, "user", first_users[-1])
@@ -166,7 +166,7 @@ def exchange_likes(
 
 
 def make_outline(shards: UserShards, watch: TaskStages, item_count: int) -> GraphOutline:
-    """What is known of the graph; its blocks are those that `row_blocks` gives for the whole."""
+    """Outline of the graph, with the blocks that `row_blocks` gives for the whole graph."""
     users, edges = shards.first_users[-1], shards.first_edges[-1]
     ends = block_ends(edges)
     refs = []
@@ -188,7 +188,7 @@ DividedParts = tuple[list[Ref], list[int], Ref | None, list[Ref]]
 
 
 def parts_by_users(shards: UserShards, outline: GraphOutline, watch: TaskStages) -> DividedParts:
-    """(parts, their edges, None, users of each part): each part from the slices of the shards that it overlaps."""
+    """(parts, their edges, None, users of each part). A part is joined from slices of the shards that it overlaps."""
     blocks = [outline.user_blocks[low : high + 1] for low, high in part_ranges(len(outline.user_blocks) - 1)]
     slices: list[list[Ref]] = [[] for _ in blocks]
     for shard, likes in enumerate(shards.likes):
@@ -214,7 +214,7 @@ def parts_by_users(shards: UserShards, outline: GraphOutline, watch: TaskStages)
 
 
 def parts_by_items(shards: UserShards, outline: GraphOutline, watch: TaskStages) -> DividedParts:
-    """(parts, their edges, the likes of all users, [all users]): each part from the slices of all shards."""
+    """(parts, their edges, likes of all users, [all users]). A part is joined from slices of all shards."""
     blocks = [outline.item_blocks[low : high + 1] for low, high in part_ranges(len(outline.item_blocks) - 1)]
     places = (*(int(own[0]) for own in blocks), outline.item_count)
     sent = [
@@ -232,16 +232,16 @@ def parts_by_items(shards: UserShards, outline: GraphOutline, watch: TaskStages)
     return parts, watch.gather("dividing", edges), all_user_likes, [users]
 
 
-# --- What tasks do with shards of users ---
+# --- Tasks on shards of users ---
 
 
 def find_boundaries(likes: Likes, first_user: int, first_edge: int, ends: NDArray[np.float64]) -> NDArray[np.int64]:
-    """The users with whom blocks begin that are to end by these edges; each of them is in this shard or ends it."""
+    """First users of the blocks that follow these edge numbers; each user is in this shard or just after it."""
     return np.searchsorted(likes.starts + first_edge, ends, side="left") + first_user
 
 
 def slice_shard(likes: Likes, rows: tuple[tuple[int, int], ...]) -> Likes | list[Likes]:
-    """Ranges of a shard's users; one alone is not in a list."""
+    """Ranges of a shard's users; a single range is not in a list."""
     slices = [likes.part(first, last) for first, last in rows]
     return slices if len(slices) > 1 else slices[0]
 
@@ -262,7 +262,7 @@ def join_users(
 def slice_by_items(
     likes: Likes, first_user: int, places: tuple[int, ...], scaling: Scaling | None = None
 ) -> Adjacency | list[Adjacency]:
-    """A shard's users by item, for each range of items; one range alone is not in a list."""
+    """A shard's users by item, for each range of items; a single range is not in a list."""
     by_item, slices = transpose(likes.adjacency(scaling), places[-1]), []
     for first, last in ranges(np.array(places)):
         own = by_item.between(first, last)
@@ -272,7 +272,7 @@ def slice_by_items(
 
 
 def join_items(number: int, blocks: NDArray[np.int64], users: int, slices: list[Adjacency]) -> tuple[int, GraphPart]:
-    """(edges, part) of a part by items, from what all shards of users have of it."""
+    """(edges, part) of a part by items, from its slices of all shards of users."""
     count = int(blocks[-1] - blocks[0])
     rows = np.concatenate([np.repeat(np.arange(count, dtype=np.int32), part.degrees) for part in slices])
     both = Adjacency.joined(slices)

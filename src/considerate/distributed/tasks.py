@@ -1,8 +1,7 @@
-"""Tasks: functions that run somewhere and leave their results there, known to the caller by references.
+"""Tasks: functions that run elsewhere and leave their results there; the caller holds references.
 
-A function that is submitted is of a module, its arguments and results are plain data, NumPy or Arrow: it may run in
-another process. It must not change its arguments, and the same arguments give the same results, so that it can be run
-again where a result was lost.
+A task is a function of a module, with plain data, NumPy or Arrow as arguments and results: it may run in another
+process. It must not change its arguments and must be deterministic, so that it can run again if its result is lost.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ from numpy.typing import NDArray
 from considerate.errors import OutputError
 from considerate.kernels.threads import available_threads
 
-LEAST = 1 << 16  # bytes of an array that is worth being in a file
+LEAST = 1 << 16  # bytes; smaller arrays stay out of files
 ALIGNED = 64
 
 
 class ClosedAtEnd:
-    """A context manager that closes itself."""
+    """Context manager that closes itself."""
 
     def close(self) -> None:
         raise NotImplementedError
@@ -40,30 +39,30 @@ class ClosedAtEnd:
 
 
 class Tasks(Protocol):
-    """Where functions run. A result is kept for as long as someone holds its reference."""
+    """A place where functions run. A result is kept while someone holds its reference."""
 
     def put(self, value: Any) -> Any:
-        """A reference to a value that is here; many tasks may be given it."""
+        """Reference to a value, as an argument of many tasks."""
 
     def submit(self, function: Callable[..., Any], *arguments: Any, returns: int = 1) -> Any:
-        """Run a function later; a reference to its result, or a list of `returns` of them, one per value it gives.
+        """Run a function later; returns a reference to its result, or a list of `returns` references to its results.
 
-        Arguments may be references, or lists of references; the function is given what they stand for.
+        Arguments may be references or lists of references; the function gets their values.
         """
 
     def get(self, refs: Any) -> Any:
-        """What a reference stands for, or a list of what several do; raises what the function raised."""
+        """Value of a reference, or values of a list of them; raises the error of the function."""
 
     def wait(self, refs: Sequence[Any], count: int = 1) -> tuple[list[Any], list[Any]]:
-        """(finished, others), when at least `count` of the references are finished, well or not."""
+        """(finished, others), once at least `count` references have finished or failed."""
 
 
 class LocalTasks(ClosedAtEnd):
-    """Threads of this process. Results are shared, not copied."""
+    """Tasks on threads of this process. Results are shared, not copied."""
 
     def __init__(self, threads: int | None = None) -> None:
         self.threads = threads or available_threads()
-        # First in, first out: what a task waits for was submitted before it, so some task can always go on.
+        # First in, first out: a task waits for earlier tasks alone, so some task can always run.
         self._pool = ThreadPoolExecutor(self.threads, "considerate-tasks")
 
     def put(self, value: Any) -> Any:
@@ -91,12 +90,12 @@ class LocalTasks(ClosedAtEnd):
         return [ref for ref in refs if ref in finished], [ref for ref in refs if ref not in finished]
 
     def close(self) -> None:
-        """Drop what has not begun; what has is finished."""
+        """Drop tasks that have not begun, and finish the others."""
         self._pool.shutdown(wait=True, cancel_futures=True)
 
 
 def _run(function: Callable[..., Any], arguments: tuple[Any, ...], refs: Sequence[Future[Any]]) -> None:
-    """Run a function on what its arguments stand for; each of its results goes to its own reference."""
+    """Run a function on the values of its arguments; each of its results goes to its own reference."""
     try:
         values = [[_value(ref) for ref in given] if isinstance(given, list) else _value(given) for given in arguments]
         results = function(*values)
@@ -104,7 +103,7 @@ def _run(function: Callable[..., Any], arguments: tuple[Any, ...], refs: Sequenc
             results = [results]
         elif len(results) != len(refs):
             raise ValueError(f"{function.__name__} gave {len(results)} results; {len(refs)} were announced")
-    except BaseException as error:  # whoever asks for a result meets it
+    except BaseException as error:  # raised again by `get`
         for ref in refs:
             ref.set_exception(error)
     else:
@@ -116,12 +115,11 @@ def _value(argument: Any) -> Any:
     return argument.result() if isinstance(argument, Future) else argument
 
 
-# --- Large results in files: their pages may leave the memory ---
+# --- Large results in files, whose pages may leave the memory ---
 
 
 class SpillingTasks(LocalTasks):
-    """Threads of this process. What they give is in files of a folder, which nobody else sees and which go when nobody
-    holds the result any more."""
+    """Tasks on threads of this process, with results in files of a folder. A file is removed with its result."""
 
     def __init__(self, folder: str, threads: int | None = None) -> None:
         super().__init__(threads)
@@ -139,7 +137,7 @@ class SpillingTasks(LocalTasks):
 
 
 def spilled(value: Any, folder: str) -> Any:
-    """The same value with its large arrays in one file, mapped."""
+    """Copy of a value with its large arrays in one mapped file."""
     large: list[NDArray[Any]] = []
 
     def note(array: NDArray[Any]) -> NDArray[Any]:
@@ -154,7 +152,7 @@ def spilled(value: Any, folder: str) -> Any:
 
 
 def _changed(value: Any, change: Callable[[NDArray[Any]], NDArray[Any]]) -> Any:
-    """The value with change(array) for its large arrays: in dataclasses, lists, tuples and dictionaries."""
+    """Apply `change` to the large arrays in dataclasses, lists, tuples and dictionaries."""
     if isinstance(value, np.ndarray):
         return change(value) if value.nbytes >= LEAST and not value.dtype.hasobject else value
     if is_dataclass(value) and not isinstance(value, type):
@@ -170,8 +168,8 @@ def _changed(value: Any, change: Callable[[NDArray[Any]], NDArray[Any]]) -> Any:
 
 
 def _in_file(arrays: list[NDArray[Any]], folder: str) -> list[NDArray[Any]]:
-    """Arrays written to a file and mapped, read-only. The file is open for no longer than that, as there may be more of
-    them than a process may have open; without its name it is gone when the last array is."""
+    """Write arrays to a file and map them read-only. The file is closed and unlinked at once: a process may hold more
+    results than open files, and the file disappears with its last array."""
     import pyarrow as pa
 
     starts: list[int] = []

@@ -1,8 +1,8 @@
-"""Out of core: one machine, a graph larger than its memory. Parts are files, and so is what is read on the way.
+"""Out of core: a fit on one machine to a graph larger than its memory. Parts and intermediate data are files.
 
-A few parts are in memory at a time. A change writes every part's new state beside the old one; it has happened when all
-are written. The state before it is kept too, so that a step may be undone. Files are mapped, and pages that are not in
-use may leave the memory.
+A few parts are in memory at a time. A change writes the new state of every part next to the old one, and counts once
+all are written. The state before it stays, so that a step can be undone. Files are mapped, so unused pages may leave
+the memory.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ Build = Callable[..., Any]  # (graph part, setup, state or None, the state befor
 
 @dataclass(frozen=True)
 class OutOfCore(PartitionedBackend):
-    """A fit whose parts are on a disk: as many are in memory at a time as there are threads."""
+    """A fit whose parts are on a disk, with one part a thread in memory."""
 
-    folder: PathLike | None = None  # on a disk with room for the graph twice; None: the system's temporary folder
+    folder: PathLike | None = None  # on a disk with room for two graphs; None: the system's temporary folder
     threads: int | None = None
 
     def __post_init__(self) -> None:
@@ -52,7 +52,7 @@ class OutOfCore(PartitionedBackend):
 
 
 class OutOfCoreSession(ClosedAtEnd):
-    """A folder in use, see base.BackendSession; closing it removes what was written there."""
+    """A folder in use, see options.BackendSession; closing it removes its files."""
 
     workers, out_of_core = 1, True
 
@@ -74,16 +74,13 @@ class OutOfCoreSession(ClosedAtEnd):
         all_user_likes: Any = None,
         edges: Sequence[int] | None = None,
     ) -> DiskPool:
-        give_back_memory()  # that reading took
+        give_back_memory()  # used for reading
         liked = None if all_user_likes is None else self.tasks.get(all_user_likes)
         each = (replace(self.tasks.get(ref), all_user_likes=liked) for ref in parts)
         return DiskPool(self._folder, build, setup, each, self.threads, self._resolve)
 
     def _resolve(self, value: Any) -> Any:
         return self.tasks.get(value) if isinstance(value, Future) else value
-
-    def sweep_report(self, pool: DiskPool) -> str:
-        return pool.report()
 
     def describe(self) -> str:
         return f"this machine, out of core: parts in {self._folder}, {self.threads} of them in memory at a time"
@@ -93,14 +90,14 @@ class OutOfCoreSession(ClosedAtEnd):
 
 
 def give_back_memory() -> None:
-    """Let the system have the memory that allocators keep for later."""
+    """Return the memory that allocators keep to the system."""
     if (arrow := sys.modules.get("pyarrow")) is not None:
         arrow.default_memory_pool().release_unused()
     compiled.give_back_memory()
 
 
 class DiskPool(ClosedAtEnd, WorkerPool):
-    """See pools.WorkerPool. `resolve` gives what an argument stands for, such as a reference of tasks."""
+    """Pool of parts on a disk, see pools.WorkerPool. `resolve` returns the value of an argument."""
 
     def __init__(
         self,
@@ -111,7 +108,7 @@ class DiskPool(ClosedAtEnd, WorkerPool):
         threads: int = 1,
         resolve: Callable[[Any], Any] | None = None,
     ) -> None:
-        """Parts may come one after the other: each is written before the next is asked for."""
+        """Write the parts, each before the next is taken from the iterable."""
         self._build, self._setup, self._threads, self._resolve = build, setup, threads, resolve
         os.makedirs(folder, exist_ok=True)
         self.folder = Path(tempfile.mkdtemp(prefix="parts-", dir=folder))
@@ -123,8 +120,8 @@ class DiskPool(ClosedAtEnd, WorkerPool):
             likes, blocks = self._write_edges(f"graph-{part.number:04}", part.likes, part.blocks)
             self._graphs.append(GraphPart(part.number, part.first, likes, blocks, all_user_likes, part.known))
         self.parts = len(self._graphs)
-        self._versions = [0] * self.parts  # changes that each part has seen
-        self._seconds = np.zeros(self.parts)  # of each part's calls since the last report
+        self._versions = [0] * self.parts  # changes of each part
+        self._seconds = np.zeros(self.parts)  # of each part since the last report
         self._pool = ThreadPoolExecutor(threads, "considerate-parts") if threads > 1 else None
 
     def call(self, method: Method, *arguments: Any, merge: Merge | None = None, changes: bool = False) -> Any:
@@ -138,7 +135,7 @@ class DiskPool(ClosedAtEnd, WorkerPool):
             if changes:
                 write_scratch(self._file(number, version + 1), part.state())
             del part, states
-            compiled.give_back_memory()  # or each thread's allocator keeps what the largest part took
+            compiled.give_back_memory()  # or each thread's allocator keeps the memory of the largest part
             self._seconds[number] += time.perf_counter() - begun
             return answer
 
@@ -152,12 +149,12 @@ class DiskPool(ClosedAtEnd, WorkerPool):
         return answer
 
     def snapshot(self, write: Callable[[int, Any], Any], read: Callable[[int], Any] | None = None) -> list[Any]:
-        """write(number, state) of every part."""
+        """Call write(number, state) for every part."""
         written: list[Any] = self.call("keep", write)
         return written
 
     def report(self) -> str:
-        """The seconds of the slowest part since the last report, and the size of the parts' states."""
+        """Line with the seconds of the slowest part since the last report, and the size of the states."""
         slowest = int(np.argmax(self._seconds))
         written = sum(os.path.getsize(self._file(part, version)) for part, version in enumerate(self._versions))
         text = f"slowest block {slowest} {self._seconds[slowest]:.2f} s  {written / 1e6:.2f} MB written"
@@ -192,7 +189,7 @@ class DiskPool(ClosedAtEnd, WorkerPool):
     def _write_edges(
         self, name: str, edges: Adjacency, blocks: NDArray[np.int64] | None = None
     ) -> tuple[Adjacency, NDArray[np.int64]]:
-        """Edges, and blocks of rows, in a file and mapped."""
+        """Write edges and blocks of rows to a file, and map it."""
         path = self.folder / f"{name}.safetensors"
         blocks = np.zeros(1, np.int64) if blocks is None else blocks
         weights = {} if edges.weights is None else {"weights": edges.weights}

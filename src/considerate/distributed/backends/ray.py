@@ -11,14 +11,14 @@ from considerate.errors import UsageError
 
 @dataclass(frozen=True)
 class RayBackend(PartitionedBackend):
-    """Where a fit runs and how it is divided among workers. The posterior does not depend on any of it."""
+    """A fit over workers on Ray. The posterior does not depend on these options."""
 
     kind = "ray"
 
     address: str | None = None  # of a cluster, or "auto"; None: RAY_ADDRESS, else a local Ray, stopped afterwards
     workers: int | None = None  # processes; None: one a node of a cluster, one a processor of a local Ray
-    threads: int | None = None  # of each worker; None: the processors shared out
-    max_restarts: int = 3  # of one worker, without a call finished in between
+    threads: int | None = None  # of each worker; None: an equal share of the processors
+    max_restarts: int = 3  # of one worker between two finished calls
     patience: float = 120.0  # seconds to wait for room on the cluster
 
     def __post_init__(self) -> None:
@@ -35,7 +35,7 @@ class RayBackend(PartitionedBackend):
             )
 
     def open(self) -> Any:
-        """Join the cluster or start a Ray, and reserve the room."""
+        """Join the cluster or start a Ray, and reserve room for the workers."""
         try:
             from considerate.distributed.ray.session import RaySession
         except ImportError:

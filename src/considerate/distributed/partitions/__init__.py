@@ -7,13 +7,15 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from considerate.data.graph import USERS, GraphPart
+from considerate.data.graph import ITEMS, USERS, GraphPart
 from considerate.distributed.messages import PartitionSetup
-from considerate.distributed.partitions.base import Partition
 from considerate.distributed.partitions.items import ItemPartition
+from considerate.distributed.partitions.partition import Partition
 from considerate.distributed.partitions.users import UserPartition
 
 __all__ = ["Partition", "make_partition"]
+
+PARTITIONS: dict[str, type[Partition]] = {USERS: UserPartition, ITEMS: ItemPartition}
 
 
 def make_partition(
@@ -22,8 +24,8 @@ def make_partition(
     state: Mapping[str, NDArray[Any]] | None = None,
     before: Mapping[str, NDArray[Any]] | None = None,
 ) -> Partition:
-    """The part that a pool hosts: as it is before the first sweep, or in a state that it had."""
-    part = UserPartition(graph, setup) if setup.resident == USERS else ItemPartition(graph, setup)
+    """Make a part as it is before the first sweep, or in a given state."""
+    part = PARTITIONS[setup.resident](graph, setup)
     if state is None:
         part.begin()
     else:

@@ -1,4 +1,4 @@
-"""The actor of a pool on Ray: a host in a process of its own."""
+"""Actor of a pool on Ray: a host in a process of its own."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ WriteState = Callable[[int, Mapping[str, Any]], Any]
 
 @dataclass(frozen=True)
 class KernelSettings:
-    """How the kernels are set: it is the same everywhere, or bits would differ."""
+    """Settings of the kernels. They must be equal everywhere, or bits would differ."""
 
     instruction_set: str
-    together: int  # factors that are stepped together
+    together: int  # factors stepped together
     version: str  # of this library
 
     @classmethod
@@ -50,7 +50,7 @@ class KernelSettings:
 
 @dataclass(frozen=True)
 class WorkerLocation:
-    """Where a worker runs."""
+    """Place of a worker."""
 
     node: str
     pid: int
@@ -58,16 +58,16 @@ class WorkerLocation:
 
 @dataclass(frozen=True)
 class PoolCall:
-    """A call that can be made again: what was shared is in it by reference."""
+    """A call that can be repeated: shared values are references."""
 
-    position: int  # changes that the parts have seen before it
+    position: int  # changes of the parts before it
     method: Method
     arguments: tuple[Any, ...]
     merge: Merge | None = None
     changes: bool = False
 
     def sent_to(self, parts: Sequence[int]) -> list[Any]:
-        """Position, method, and what the worker makes the arguments of, for the worker with these parts."""
+        """Position, method, layout and flat arguments for the worker with these parts."""
         if isinstance(self.method, SinglePartCall) and self.method.number not in parts:
             return [self.position, nothing, []]  # the message need not travel
         layout: list[int] = []
@@ -81,19 +81,19 @@ class PoolCall:
 
 @dataclass(frozen=True)
 class KeptValue:
-    """A reference in the place of an argument that a worker fetches once and keeps."""
+    """Argument that a worker fetches once and keeps."""
 
     ref: Any
 
 
 class RayWorker:
-    """Parts that live here, and the calls that the head makes."""
+    """Worker process with some parts; the head calls its methods."""
 
     host: PartitionHost
 
     def __init__(self, threads: int) -> None:
         self._threads = threads
-        self._kept: dict[Any, Any] = {}  # values by their reference
+        self._kept: dict[Any, Any] = {}  # values by reference
 
     def hello(self, kernels: KernelSettings) -> WorkerLocation:
         kernels.use()
@@ -102,7 +102,7 @@ class RayWorker:
     def load(
         self, build: Callable[[Any, Any], Any], setup: Any, all_user_likes: Any, numbers: Sequence[int], *given: Any
     ) -> None:
-        """Build the parts with these numbers. What `all_user_likes` liked is shared by parts of items."""
+        """Build the parts with these numbers. Parts of items share `all_user_likes`."""
         parts = given if all_user_likes is None else [replace(part, all_user_likes=all_user_likes) for part in given]
         self.host = PartitionHost.built(build, setup, dict(zip(numbers, parts)), self._threads)
 
@@ -110,7 +110,7 @@ class RayWorker:
         self.host.restore(position, read)
 
     def replay(self, position: int, method: Any, layout: Sequence[int], *given: Any) -> None:
-        """A change made again; nobody waits for its answer."""
+        """Repeat a change; nobody waits for its answer."""
         self.host.call(position, method, self._arguments(layout, given), _first, changes=True)
 
     def call(
@@ -127,7 +127,7 @@ class RayWorker:
         return self.host.snapshot(position, write)
 
     def holds(self, answer: Any) -> bool:
-        """Asked with the worker's own answer: true if it is alive and the answer is still there."""
+        """True if the worker is alive and its own answer still exists."""
         return True
 
     def _arguments(self, layout: Sequence[int], given: Sequence[Any]) -> list[Any]:
@@ -141,7 +141,7 @@ class RayWorker:
 
 
 def nothing(part: Any) -> None:
-    """Asked of parts that a call does not concern."""
+    """Call for parts that another call skips."""
 
 
 def _first(one: Any, other: Any) -> Any:

@@ -1,7 +1,7 @@
-"""A guard of a program that uses Ray: a process that says why the program ended, and clears up after it.
+"""Guard of a program that uses Ray: a process that reports why the program ended, and cleans up after it.
 
-Ray's C++ code ends a program at once, without a word, where the Ray process of its machine (the raylet) or the head of
-the cluster (the GCS) is gone. This file is also what the guard runs, so it imports the standard library alone.
+Ray's C++ code ends a program at once and silently if the Ray process of its machine (the raylet) or the head of the
+cluster (the GCS) is gone. The guard runs this file as a script, so it imports the standard library alone.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from contextlib import suppress
 
 
 class CrashGuard:
-    """A child process that waits for this one to end. Closing it ends it without a word."""
+    """Child process that waits for this one to end. Closing it ends it silently."""
 
     def __init__(self, raylet: str, head: str, logs: str, folders: Iterable[str]) -> None:
-        """`raylet` and `head` are addresses where Ray answers; unfinished `folders` are removed after a crash."""
+        """`raylet` and `head` are addresses of Ray; unfinished `folders` are removed after a crash."""
         command = [sys.executable, "-I", "-S", __file__]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, text=True, start_new_session=True)
         assert self._process.stdin is not None
-        told = {"raylet": raylet, "head": head, "logs": logs, "folders": list(folders)}
-        self._process.stdin.write(json.dumps(told) + "\n")
+        setup = {"raylet": raylet, "head": head, "logs": logs, "folders": list(folders)}
+        self._process.stdin.write(json.dumps(setup) + "\n")
         self._process.stdin.flush()
 
     def close(self) -> None:
@@ -33,7 +33,7 @@ class CrashGuard:
 
 
 def answers(address: str) -> bool:
-    """Whether something listens at a path of a Unix socket, or at HOST:PORT."""
+    """True if a process listens at a path of a Unix socket, or at HOST:PORT."""
     try:
         if address.startswith("/"):
             with socket.socket(socket.AF_UNIX) as connection:
@@ -47,17 +47,17 @@ def answers(address: str) -> bool:
 
 
 def watch() -> None:
-    """Wait until the program closes its guard, or ends without."""
-    told = json.loads(sys.stdin.readline())
+    """Wait until the program closes its guard, or ends without closing it."""
+    setup = json.loads(sys.stdin.readline())
     if sys.stdin.readline():
         return
-    for folder in told["folders"]:
+    for folder in setup["folders"]:
         shutil.rmtree(folder, ignore_errors=True)
-    if not answers(told["raylet"]) or not answers(told["head"]):
+    if not answers(setup["raylet"]) or not answers(setup["head"]):
         print(
-            f"considerate: Ray no longer answers (its raylet on this machine, or its head at {told['head']}, is gone), "
-            f"which ends the program; its logs are in {told['logs']}. Go on from the last checkpoint with --resume, "
-            "where there is one.",
+            "considerate: Ray no longer answers (its raylet on this machine, or its head at "
+            f"{setup['head']}, is gone), which ends the program; its logs are in {setup['logs']}. Go on from the last "
+            "checkpoint with --resume, where there is one.",
             file=sys.stderr,
         )
 

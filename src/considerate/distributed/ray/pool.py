@@ -1,4 +1,4 @@
-"""A pool on Ray: calls to all parts, their answers merged along a tree of workers."""
+"""Pool on Ray: calls to all parts, whose answers are merged along a tree of workers."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from considerate.distributed.ray.tasks import LOSSES, reason, reraise
 from considerate.distributed.ray.workers import ReplayLog, WorkerHandle, Workers
 from considerate.errors import ClusterError
 
-STRAYS = 120  # looks for an answer that is out of reach while all seem alive; a dead node is known after seconds
-PAUSE = 0.5  # seconds between them
+STRAYS = 120  # attempts to fetch an answer while all workers seem alive; a dead node is known after seconds
+PAUSE = 0.5  # seconds between attempts
 
 
 @dataclass
 class PoolReport:
-    """What the calls since the last report took."""
+    """Cost of the calls since the last report."""
 
-    workers: NDArray[np.float64]  # seconds that each worker was at work
-    parts: NDArray[np.float64]  # and each part
+    workers: NDArray[np.float64]  # seconds of each worker
+    parts: NDArray[np.float64]  # seconds of each part
     seconds: float = 0.0
     down: int = 0  # bytes sent to the workers' nodes
-    up: int = 0  # bytes of answers that moved: from worker to worker along the tree, and to the head
-    replaced: int = 0  # workers that were lost
+    up: int = 0  # bytes of answers sent from worker to worker along the tree, and to the head
+    replaced: int = 0  # lost workers
 
-    def words(self) -> str:
-        """For a line of progress."""
+    def __str__(self) -> str:
+        """Text for the progress line."""
         worker, part = int(np.argmax(self.workers)), int(np.argmax(self.parts))
         lost = f", {self.replaced} replaced" if self.replaced else ""
         return (
@@ -45,18 +45,19 @@ class PoolReport:
 
 @dataclass
 class SharedValue:
-    """A value that was put in the object store once."""
+    """Value in the object store."""
 
-    ref: Any  # what is sent in its place
+    ref: Any  # sent in its place
     size: int
     sent: bool = False
 
 
 class RayPool:
-    """See pools.WorkerPool. `parts` may be references made by tasks: what a lost node held is then made again by Ray.
+    """Pool on Ray, see pools.WorkerPool. `parts` may be references to results of tasks, which Ray makes again after the
+    loss of a node.
 
-    Every part of items is given `all_user_likes`. Workers have about as many `edges` each. `read(number)` returns the
-    states to start from, and `checkpoint` names their folder.
+    Every part of items gets `all_user_likes`. Workers get about equal shares of `edges`. `read(number)` returns the
+    first states, and `checkpoint` names their folder.
     """
 
     def __init__(
@@ -79,17 +80,17 @@ class RayPool:
         self._answers(PoolCall(0, nothing, ()), self.workers.all)
 
     def share(self, value: Any, keep: bool = False) -> SharedValue:
-        """A handle to a value that goes to each node once, however many calls use it. Its arrays are those of the
-        node's object store; the object is made for each call, or if workers `keep` it once for each of them."""
+        """Handle to a value that goes to each node once. Its arrays stay in the node's object store; the object is made
+        for each call, or once for each worker with `keep`."""
         ref = self._tasks.put(value)
         return SharedValue(KeptValue(ref) if keep else ref, size_of(value))
 
     def name_checkpoint(self, name: str | None) -> None:
-        """The last checkpoint that is whole: whoever must give up names it."""
+        """Set the folder of the last complete checkpoint, for error messages."""
         self.workers.checkpoint = name
 
     def call(self, method: Method, *arguments: Any, merge: Merge | None = None, changes: bool = False) -> Any:
-        """See pools.WorkerPool. The values of a PerPart may be references."""
+        """Call all parts, see pools.WorkerPool. The values of a PerPart may be references."""
         begun = time.perf_counter()
         plain = tuple(one.ref if isinstance(one, SharedValue) else one for one in arguments)
         call = PoolCall(self.workers.history.position, method, plain, merge, changes)
@@ -103,8 +104,8 @@ class RayPool:
         return value
 
     def snapshot(self, write: WriteState, read: ReadState | None = None) -> list[Any]:
-        """What `write(number, state)` gave for each part, where the part lives. With `read`, which must give that
-        state back for a number, anywhere, earlier changes are not replayed any more."""
+        """Results of `write(number, state)` for each part, called where the part lives. With `read`, which must return
+        that state on any machine, earlier changes are not replayed any more."""
         history = self.workers.history
         written = self.workers.each(lambda handle: (handle.actor.snapshot.remote(history.position, write), None))
         if read is not None:
@@ -113,17 +114,17 @@ class RayPool:
         return self._in_order([some for some, _ in written])
 
     def report(self) -> PoolReport:
-        """What was done since the last report."""
+        """Report of the calls since the last report."""
         report = replace(self._report, replaced=self.workers.replaced)
         self._begin_report()
         return report
 
     def close(self) -> None:
-        """End the workers and drop what was kept for them."""
+        """End the workers and drop the values kept for them."""
         self.workers.close()
 
     def _answers(self, call: PoolCall, among: Sequence[WorkerHandle]) -> list[tuple[CallTiming, Any]]:
-        """(work, reference to the answer) of workers; the answer stays where it was made."""
+        """(timing, reference to the answer) of each worker; the answers stay with the workers."""
 
         def submit(handle: WorkerHandle) -> tuple[Any, Any]:
             made = handle.actor.call.options(num_returns=2)
@@ -133,7 +134,7 @@ class RayPool:
         return self.workers.each(submit, among)
 
     def _gathered(self, call: PoolCall, answers: list[tuple[CallTiming, Any]]) -> Any:
-        """The answers here: merged, or one by one. Those that got lost on the way are made again."""
+        """Fetch the answers, merged or one by one. Lost answers are made again."""
         for _ in range(STRAYS):
             try:
                 if call.merge is None:
@@ -157,21 +158,21 @@ class RayPool:
         ) from last
 
     def _merged(self, merge: Merge, answers: Sequence[tuple[CallTiming, Any]]) -> Any:
-        """Pairs of workers merge their answers, then pairs of pairs; the last one comes here."""
-        merged: list[tuple[Any, Any]] = [(ref, work.size) for work, ref in answers]  # and sizes, or references to them
-        moved: list[Any] = []  # sizes of what went from one process to another
+        """Merge the answers of pairs of workers, then of pairs of pairs, and fetch the last one."""
+        merged: list[tuple[Any, Any]] = [(ref, work.size) for work, ref in answers]  # sizes may be references
+        moved: list[Any] = []  # sizes of the answers that were sent
         for pairs in merge_rounds(len(merged)):
             for merger, sender in pairs:
                 actor, (other, size) = self.workers.all[merger].actor, merged[sender]
                 merged[merger] = actor.merge.options(num_returns=2).remote(merge, merged[merger][0], other)
-                merged[sender] = (None, 0)  # an answer is let go when it is merged
+                merged[sender] = (None, 0)  # frees the merged answer
                 moved.append(size)
         value = ray.get(merged[0][0])
         self._report.up += sum(one if isinstance(one, int) else ray.get(one) for one in [*moved, merged[0][1]])
         return value
 
     def _in_order(self, answers: Sequence[Sequence[Any]]) -> list[Any]:
-        """What workers answered of each of their parts, in the order of the parts."""
+        """Answers of the parts, in order, from the answers of the workers."""
         held = zip(self.workers.all, answers)
         by_part = {part: one for handle, some in held for part, one in zip(handle.parts, some)}
         return [by_part[part] for part in range(self.parts)]

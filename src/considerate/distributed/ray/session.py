@@ -1,8 +1,8 @@
-"""Ray: a cluster that is joined or a local Ray that is started, the room for the workers on it, and its tasks.
+"""Session on Ray: it joins a cluster or starts a local Ray, and reserves room for workers and tasks.
 
-Room is reserved once, a bundle of processors a worker, spread over the nodes. Tasks use the bundles' processors;
-the workers that hold parts live in them too but take none, as they and tasks never compute at the same time. So what
-a lost node held can always be made again by tasks, in the same room.
+Room is reserved once: a bundle of processors for each worker, spread over the nodes. Tasks use these processors. The
+workers live in the bundles too but take no processors, as workers and tasks never compute at the same time. So tasks
+can always rebuild the data of a lost node in the same room.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from considerate.storage.files import UNFINISHED_FOLDERS
 
 ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_IGNORE_UNHANDLED_ERRORS": "1",  # they are handled here; Ray would print them too
+    "RAY_IGNORE_UNHANDLED_ERRORS": "1",  # Ray would print them, although they are handled here
 }
-KNOCK = 10.0  # seconds
+TIMEOUT = 10.0  # seconds to connect to an address
 LOOPBACK = "127.0.0.2"  # Ray replaces 127.0.0.1 by an address that others can reach
 
 
@@ -65,8 +65,8 @@ class RaySession(ClosedAtEnd):
         self.group: Any = None
         self._session: str | None = None
         self._guard: CrashGuard | None = None
-        self._heard: Callable[[], None] | None = None  # undoes the silence
-        self._environment: list[str] = []  # variables that are set here
+        self._unsilence: Callable[[], None] | None = None
+        self._environment: list[str] = []  # variables set here
         try:
             self._join()
             atexit.register(self.close)
@@ -78,18 +78,13 @@ class RaySession(ClosedAtEnd):
         self.tasks = RayTasks(self.group)
 
     def make_pool(self, build: Callable[[Any, Any], Any], setup: Any, parts: Sequence[Any], **options: Any) -> Any:
-        """A RayPool: workers that hold build(part, setup) of all these parts, which may be references."""
+        """Make a RayPool of build(part, setup) for these parts, which may be references."""
         self._pools.append(RayPool(self, build, setup, parts, **options))
         return self._pools[-1]
 
-    def sweep_report(self, pool: Any) -> str:
-        """What the last sweep took."""
-        words: str = pool.report().words()
-        return words
-
     @property
     def memory(self) -> float | None:
-        """Bytes that each worker may take: its share of the smallest machine, the object store included."""
+        """Bytes that each worker may use: its share of the smallest machine, with the object store."""
         nodes = list(placement_group_table(self.group)["bundles_to_node_id"].values())  # of each worker
         free = [
             sum(node["Resources"].get(name, 0.0) for name in ("memory", "object_store_memory"))
@@ -100,8 +95,8 @@ class RaySession(ClosedAtEnd):
         return min(free, default=0.0) or None
 
     def usable_bundle(self, own: int, taken: set[int]) -> int:
-        """A worker's own bundle while its node is alive, else one that nobody has, else its own again: Ray may yet find
-        another node for it."""
+        """The worker's own bundle if its node is alive, else a free bundle, else its own: Ray may find it another
+        node."""
         alive = {node["NodeID"] for node in ray.nodes() if node["Alive"]}
         nodes = placement_group_table(self.group)["bundles_to_node_id"]
         usable = [bundle for bundle, node in nodes.items() if node in alive and bundle not in taken]
@@ -111,20 +106,20 @@ class RaySession(ClosedAtEnd):
         return f"{count_of(self.workers, 'worker')} of {count_of(self.threads, 'thread')}"
 
     def describe(self) -> str:
-        """Where this runs, in a few words."""
+        """Short description of the place where the fit runs."""
         where = f"a local Ray {ray.__version__}"
         if not self.started:
             where = f"Ray {ray.__version__} on {count_of(len(_nodes()), 'node')}"
         return f"{where}: {self._size()}"
 
     def close(self) -> None:
-        """Free the workers and the room; stop the Ray that was started here."""
+        """Free the workers and the room; stop a Ray that was started here."""
         atexit.unregister(self.close)
         while self._pools:
             self._pools.pop().close()
         group, self.group = self.group, None
         if group is not None and ray.is_initialized():
-            with suppress(ray.exceptions.RayError):  # a cluster that is gone has nothing to free
+            with suppress(ray.exceptions.RayError):  # the cluster may be gone
                 remove_placement_group(group)
         if self.started or self.joined:
             started, self.started, self.joined = self.started, False, False
@@ -134,26 +129,26 @@ class RaySession(ClosedAtEnd):
         if self._guard is not None:
             self._guard.close()
             self._guard = None
-        heard, self._heard = self._heard, None
-        if heard is not None:
-            heard()
+        unsilence, self._unsilence = self._unsilence, None
+        if unsilence is not None:
+            unsilence()
         while self._environment:
             os.environ.pop(self._environment.pop(), None)
 
     def _join(self) -> None:
-        """A Ray that this process is part of already is used as it is."""
+        """Join or start a Ray, unless this process is part of one."""
         self._environment = [name for name in ENVIRONMENT if name not in os.environ]
         os.environ.update({name: ENVIRONMENT[name] for name in self._environment})
         if ray.is_initialized():
             return
-        self._heard = _silence()
+        self._unsilence = _silence()
         address = self.options.address or os.environ.get("RAY_ADDRESS") or "local"
         quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
         try:
             if address == "local":
                 wanted = (self.options.workers or 1) * (self.options.threads or 1)
                 loopback = LOOPBACK if sys.platform == "linux" else None
-                self.started = True  # also if Ctrl-C comes while it starts
+                self.started = True  # even if Ctrl-C interrupts the start
                 context = ray.init(
                     address="local",
                     num_cpus=max(available_threads(), wanted),
@@ -197,17 +192,17 @@ class RaySession(ClosedAtEnd):
 
 
 def _answering(address: str) -> str:
-    """The host of an address where something answers; Ray itself would try for minutes."""
+    """Host of an address, after a connection to it. Ray itself would try to connect for minutes."""
     host, _, port = address.rpartition(":")
     if port.isdigit():
-        with socket.create_connection((host.strip("[]"), int(port)), timeout=KNOCK):
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=TIMEOUT):
             pass
     return host
 
 
 def _silence() -> Callable[[], None]:
-    """Ray prints that a worker died on stdout, which may be someone's JSON, whatever it was told about logs. A pool
-    says it in its own words. The function that is returned ends the silence."""
+    """Stop Ray from printing deaths of workers on stdout, which may be JSON output; the pool reports them. Returns a
+    function that undoes it."""
     printed = getattr(worker, "print_to_stdstream", None)
     if printed is not None:
         worker.print_to_stdstream = lambda *_, **__: None
@@ -220,6 +215,6 @@ def _silence() -> Callable[[], None]:
 
 
 def _nodes() -> list[int]:
-    """Processors of each node that has some."""
+    """Processors of each node that has any."""
     found = [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]
     return sorted(cpus for cpus in found if cpus)

@@ -1,5 +1,5 @@
-"""Tasks on Ray: functions that run in the room that was reserved for a fit, their results in the object store. And what
-a cluster can lose, told apart from what the code itself raised."""
+"""Tasks on Ray: functions that run in the room reserved for a fit, with results in the object store. Losses of a
+cluster are told apart from errors of the code."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from considerate.errors import ClusterError
 
-# What Ray raises where a process, a node or an object is gone; the work can be done again elsewhere.
+# Errors of Ray for a lost process, node or object; the work can be done again elsewhere.
 LOSSES = (
     exceptions.RayActorError,
     exceptions.WorkerCrashedError,
@@ -31,7 +31,7 @@ SIGNS = {
 
 
 class RayTasks:
-    """See tasks.Tasks. A task that is lost with its process or its node is run again."""
+    """Tasks on Ray, see tasks.Tasks. A task that is lost with its process or node runs again."""
 
     def __init__(self, group: Any) -> None:
         self._run = ray.remote(_run)
@@ -53,7 +53,7 @@ class RayTasks:
             return ray.get(list(refs) if isinstance(refs, list | tuple) else refs)
         except LOSSES as error:
             raise ClusterError(
-                f"A task was lost on the cluster more often than it is repeated: {reason(error)}."
+                f"A task was lost on the cluster more often than it may be repeated: {reason(error)}."
             ) from error
         except exceptions.RayError as error:
             reraise(error)
@@ -68,7 +68,7 @@ class RayTasks:
 
 
 def flatten(arguments: Sequence[Any]) -> tuple[list[int], list[Any]]:
-    """(layout, arguments in a row): Ray resolves references only where they are arguments themselves, not in lists."""
+    """(layout, flat arguments). Ray resolves references that are arguments, but not those in lists."""
     layout, given = [], []
     for argument in arguments:
         layout.append(len(argument) if isinstance(argument, list) else -1)
@@ -77,7 +77,7 @@ def flatten(arguments: Sequence[Any]) -> tuple[list[int], list[Any]]:
 
 
 def unflatten(layout: Sequence[int], given: Sequence[Any]) -> list[Any]:
-    """The arguments as they were, references resolved."""
+    """Arguments as they were before `flatten`, references resolved."""
     left = iter(given)
     return [next(left) if size < 0 else [next(left) for _ in range(size)] for size in layout]
 
@@ -94,7 +94,7 @@ def in_group(group: Any, bundle: int = -1) -> Any:
 
 
 def reraise(error: Exception) -> NoReturn:
-    """The error in the words of whoever raised it: ours from another process as it is, Ray's as one sentence."""
+    """Raise our errors from another process as they are, and errors of Ray as one sentence."""
     if isinstance(error, exceptions.ObjectStoreFullError | exceptions.OutOfDiskError):
         raise ClusterError(
             "A node's object store is full, in memory and on its disk; more or larger nodes, or a larger "
@@ -114,7 +114,7 @@ def reraise(error: Exception) -> NoReturn:
 
 
 def reason(error: Any) -> str:
-    """Why something failed or was lost, in one line."""
+    """Reason of a failure or loss, in one line."""
     text = str(error)
     for sign, meaning in SIGNS.items():
         if sign in text:
@@ -122,5 +122,5 @@ def reason(error: Any) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if not lines:
         return type(error).__name__
-    last = getattr(error, "actor_init_failed", False)  # a traceback ends with what was raised
+    last = getattr(error, "actor_init_failed", False)  # a traceback ends with the error
     return lines[-1 if last else 0].rstrip(".")[:300]

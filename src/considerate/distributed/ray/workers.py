@@ -1,7 +1,7 @@
-"""The workers of a pool on Ray, kept alive: who is lost is replaced and brought to where the others are.
+"""Workers of a pool on Ray. A lost worker is replaced and brought up to date.
 
-A new worker builds its parts again, restores them from the last snapshot, and replays the changes made since then
-with the messages that were sent then. Parts are deterministic, so it ends with the bits that were lost.
+A new worker builds its parts again, restores them from the last snapshot, and replays the changes since then with
+their original messages. Parts are deterministic, so it ends with the bits that were lost.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from considerate.errors import ClusterError
 
 logger = logging.getLogger("considerate")
 
-TICK = 0.5  # seconds between looks at workers that have not found room yet
+TICK = 0.5  # seconds between checks of workers that have no room yet
 
 Submit = Callable[["WorkerHandle"], tuple[Any, Any]]
 
@@ -33,20 +33,20 @@ class WorkerHandle:
     index: int
     parts: Parts
     actor: Any = None
-    steps: list[Any] = field(default_factory=list)  # references: its location, then what brings it up to date
+    steps: list[Any] = field(default_factory=list)  # references: its location, then the calls that bring it up to date
     location: WorkerLocation | None = None
-    since: float = 0.0  # when it was asked for
-    bundle: int = 0  # of the room that is reserved
-    deaths: int = 0  # since a call was last finished
+    requested: float = 0.0  # time of the request for it
+    bundle: int = 0  # of the reserved room
+    deaths: int = 0  # since the last finished call
 
 
 @dataclass
 class ReplayLog:
-    """What a new worker must go through."""
+    """Snapshot and changes for a new worker."""
 
-    read: ReadState | None = None  # a part's state at the last snapshot; None: as it was built
+    read: ReadState | None = None  # reads a part's state at the last snapshot; None: there is no snapshot
     base: int = 0  # changes before the snapshot
-    changes: list[PoolCall] = field(default_factory=list)  # since then
+    changes: list[PoolCall] = field(default_factory=list)  # since the snapshot
 
     @property
     def position(self) -> int:
@@ -54,7 +54,7 @@ class ReplayLog:
 
 
 class Workers:
-    """One actor a worker, each with some parts, in their order."""
+    """One actor for each worker, with some parts in order."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class Workers:
         all_user_likes: Any = None,
         edges: Sequence[int] | None = None,
     ) -> None:
-        """`edges` of each part, by which they are dealt out; None: as many each."""
+        """edges: of each part, for equal shares; None: all parts count the same."""
 
         def referred(value: Any) -> Any:
             return value if isinstance(value, ray.ObjectRef) else session.tasks.put(value)
@@ -78,15 +78,15 @@ class Workers:
         self._given = [referred(replace(part, all_user_likes=None) if held else part) for part in parts]
         self._kernels = KernelSettings.here()
         self.history = ReplayLog()
-        self.checkpoint: str | None = None  # the last whole one, named where a fit must end
+        self.checkpoint: str | None = None  # the last complete one, for error messages
         self.replaced = 0
         self.closed = False
         shares = assign_parts(edges or [1] * len(parts), session.workers)
         self.all = [WorkerHandle(i, held, bundle=i) for i, held in enumerate(shares)]
 
     def each(self, submit: Submit, among: Iterable[WorkerHandle] | None = None) -> list[tuple[Any, Any]]:
-        """(result, other) of every worker: `submit` gives a reference to wait for and anything else. A worker that is
-        lost is replaced and asked again."""
+        """(result, other) of every worker; `submit` returns a reference to the result, and anything else. A lost worker
+        is replaced and called again."""
         pending: dict[Any, tuple[WorkerHandle, Any]] = {}
         done: dict[int, tuple[Any, Any]] = {}
 
@@ -116,7 +116,7 @@ class Workers:
         return [done[handle.index] for handle in asked]
 
     def missing(self, answers: Sequence[Any]) -> list[tuple[WorkerHandle, Exception]]:
-        """Workers who are gone, or whose answer is."""
+        """Workers that are lost, or whose answer is lost."""
         asked = [(handle, handle.actor.holds.remote(ref)) for handle, ref in zip(self.all, answers)]
         gone = []
         for handle, ref in asked:
@@ -127,7 +127,7 @@ class Workers:
         return gone
 
     def lose(self, handle: WorkerHandle, error: Exception) -> None:
-        """A worker is gone. Too often without a call finished in between, and the fit ends."""
+        """Note the loss of a worker; raise if it was lost too often since the last finished call."""
         handle.deaths += 1
         self._end(handle)
         if getattr(error, "actor_init_failed", False):
@@ -144,7 +144,7 @@ class Workers:
         logger.warning("worker %d of %d was lost (%s); it is replaced", handle.index + 1, len(self.all), reason(error))
 
     def finished(self) -> None:
-        """A call was finished: earlier losses are forgiven."""
+        """Note a finished call, which resets the count of losses."""
         for handle in self.all:
             handle.deaths = 0
 
@@ -154,7 +154,7 @@ class Workers:
         return f"the last checkpoint is {self.checkpoint}, go on from it with --resume."
 
     def nodes(self) -> int:
-        """Nodes that have a worker."""
+        """Number of nodes with a worker."""
         return len({handle.location.node for handle in self.all if handle.location is not None})
 
     def close(self) -> None:
@@ -165,7 +165,7 @@ class Workers:
         self._given, self._setup, self._all_user_likes = [], None, None
 
     def _start(self, handle: WorkerHandle) -> None:
-        """Ask for a new worker and for all that it must do before it is where the others are."""
+        """Request a new worker and the calls that bring it up to date."""
         handle.bundle = self._usable_bundle(handle)
         strategy = in_group(self._session.group, handle.bundle)
         options = {"num_cpus": 0, "max_restarts": 0, "scheduling_strategy": strategy}
@@ -178,11 +178,11 @@ class Workers:
         if self.history.read is not None:
             steps.append(actor.restore.remote(self.history.base, self.history.read))
         steps += [actor.replay.remote(*change.sent_to(handle.parts)) for change in self.history.changes]
-        handle.location, handle.since = None, time.monotonic()
+        handle.location, handle.requested = None, time.monotonic()
         handle.actor, handle.steps = actor, steps
 
     def _follow(self, handle: WorkerHandle) -> None:
-        """All steps were taken; raises what the first that failed raised."""
+        """Wait for all steps; raises the first error."""
         while handle.steps:
             done = ray.get(handle.steps[0])
             handle.location = done if isinstance(done, WorkerLocation) else handle.location
@@ -193,15 +193,15 @@ class Workers:
         return int(self._session.usable_bundle(handle.bundle, taken))
 
     def _look(self, handle: WorkerHandle) -> None:
-        """A worker that finds no room in time ends the fit."""
+        """Raise if a worker finds no room in time."""
         if handle.location is not None or not handle.steps or handle.actor is None:
             return
         if ray.wait([handle.steps[0]], timeout=0)[0]:
             return
         if self._usable_bundle(handle) != handle.bundle:
-            ray.kill(handle.actor)  # its node died before it was there; it is asked for again, in a bundle that is free
+            ray.kill(handle.actor)  # its node died before the start; it is requested again in a free bundle
             return
-        waited = time.monotonic() - handle.since
+        waited = time.monotonic() - handle.requested
         if waited > self._session.options.patience:
             raise ClusterError(
                 f"Worker {handle.index + 1} of {len(self.all)} found no room on the cluster within "

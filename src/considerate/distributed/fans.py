@@ -1,7 +1,7 @@
-"""The users who like some items, gathered from parts on a disk: the walk from these items goes through no others.
+"""Users who like some items, gathered from parts on disk: the walk from these items visits no other users.
 
-A range of items is taken whose users, with all that they like, are within a given room; the parts are read once for
-each range. Where the whole graph is within it, that is one.
+The items are taken in ranges whose users, with all their likes, fit a given size. The parts are read once for each
+range; there is one range if the whole graph fits.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from considerate.distributed.light import ItemLists
 from considerate.inference.hidden.consideration import WalkSteps, row_cuts
 from considerate.kernels import compiled
 
-LIKE_BYTES, LISTED_BYTES = 8, 10  # of a like that is gathered, and of one of the range: as it comes, joined, by item
-WHOLE_BYTES = 12  # of a like where all are gathered
+LIKE_BYTES, LISTED_BYTES = 8, 10  # of a gathered like, and more of one in the range: as sent, joined, by item
+WHOLE_BYTES = 12  # of a like if all are gathered
 
 
 @dataclass(frozen=True)
-class Likers:
-    """Users who like some of a range of items."""
+class Fans:
+    """Users who like any of a range of items."""
 
-    users: NDArray[np.int32]  # their numbers among all, ascending
-    likes: Adjacency  # all that they like
-    listed: ItemLists  # and what of it is in the range
+    users: NDArray[np.int32]  # their numbers among all users, ascending
+    likes: Adjacency  # all their likes
+    listed: ItemLists  # their likes in the range
 
     @classmethod
-    def of(cls, part: GraphPart, items: Range, item_count: int) -> Likers:
-        """Those of a part of users."""
+    def of(cls, part: GraphPart, items: Range, item_count: int) -> Fans:
+        """Fans in a part of users."""
         inside = np.zeros(item_count, np.bool_)
         inside[slice(*items)] = True
         counts, listed = compiled.keep_columns(part.likes.starts, part.likes.indices, inside)
@@ -40,11 +40,11 @@ class Likers:
         return cls(numbers, part.likes.take(some), ItemLists(counts[some], listed))
 
     @staticmethod
-    def steps(pieces: list[Likers], pull: NDArray[np.float64], items: Range, run: Any) -> WalkSteps:
-        """The walk from the items of the range, through the users of all parts, in order."""
+    def steps(pieces: list[Fans], pull: NDArray[np.float64], items: Range, run: Any) -> WalkSteps:
+        """Walk from the items of the range through the fans of all parts, in order."""
         users = np.concatenate([piece.users for piece in pieces])
         likes, listed = [piece.likes for piece in pieces], [piece.listed for piece in pieces]
-        pieces.clear()  # each of its lists goes when it is joined
+        pieces.clear()  # so that each list is freed when it is joined
         joined = ItemLists.joined(listed)
         listed.clear()
         by_item = joined.by_item(len(pull), run).between(*items)
@@ -54,9 +54,9 @@ class Likers:
 
 
 def item_ranges(work: NDArray[np.int64], outline: GraphOutline, room: float) -> list[Range]:
-    """Ranges of items whose users need at most so many bytes; an item that alone needs more than half is alone.
+    """Ranges of items whose fans need at most `room` bytes; an item that needs more than half is a range by itself.
 
-    work: steps of each item's row, at least as many as its users have likes but for those of very many.
+    work: steps of each item's row. Fans have at most as many likes, unless some have very many.
     """
     if WHOLE_BYTES * outline.edges <= room:
         return [(0, outline.item_count)]
