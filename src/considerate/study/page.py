@@ -24,19 +24,8 @@ import numpy as np
 
 from considerate.errors import OutputError, UsageError
 from considerate.storage.files import atomic_write, check_writable
-from considerate.study.captions import (
-    Bin,
-    extremes,
-    listed,
-    make_captions,
-    number,
-    our_ranks,
-    percent,
-    signed,
-    standing,
-    standings,
-    worst_and_best_bin,
-)
+from considerate.study import captions
+from considerate.study.captions import Bin
 from considerate.study.figures.style import DARK
 from considerate.study.names import EXPLAINED, METRICS, plain_name
 from considerate.study.results import PAPER_TAUS, Results, degree_range, results_to_json, took
@@ -123,10 +112,10 @@ def make_page(results: Results, figures: Mapping[str, Path], folder: Path) -> st
     environment.tests["finite"] = math.isfinite
     environment.tests["recalibrated"] = re.compile("recalibrated").search
     filters: dict[str, Callable[..., Any]] = {
-        "number": number,
-        "signed": signed,
-        "percent": percent,
-        "listed": listed,
+        "number": captions.number,
+        "signed": captions.signed,
+        "percent": captions.percent,
+        "listed": captions.listed,
         "plain_name": plain_name,
         "last_value": lambda values: values[-1] if values else math.nan,
         "flatten_keys": lambda mappings: list(dict.fromkeys(key for mapping in mappings for key in mapping)),
@@ -137,15 +126,15 @@ def make_page(results: Results, figures: Mapping[str, Path], folder: Path) -> st
         results=results,
         data=results.data,
         figures={name: _figure(path, folder) for name, path in figures.items()},
-        captions=make_captions(results),
+        captions=captions.make_captions(results),
         knob=knob_change(results),
-        standings=standings(results),
-        standing=standing,
+        standings=captions.standings(results),
+        standing=captions.standing,
         gaps=largest_gaps(results),
         error_shares=error_shares(results),
         large_strata=lambda side: large_strata(results, side),
-        extremes=extremes,
-        worst_and_best_bin=worst_and_best_bin,
+        extremes=captions.extremes,
+        worst_and_best_bin=captions.worst_and_best_bin,
         board=board(results),
         board_metrics=BOARD,
         metric_names=METRICS,
@@ -202,7 +191,7 @@ def degree_bins(models: Sequence[Any]) -> list[SimpleNamespace]:
 
 def large_strata(results: Results, side: str) -> list[Bin]:
     """Strata of our scorer with enough likes for a sentence, by ascending degree."""
-    rank = our_ranks(results, side)
+    rank = captions.our_ranks(results, side)
     if rank is None:
         return []
     return [

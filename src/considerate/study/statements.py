@@ -6,7 +6,7 @@ The paper used other data (Xbox and Netflix), so a statement that does not hold 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,7 +39,7 @@ def make_statements(
     p = {name: np.concatenate(parts) for name, parts in p_held.items()}
     ranks, likes = {name: contender.ranks for name, contender in contenders.items()}, Summary(splits)
     seen = _Seen(p, ranks, taus, likes.user_degree, likes.item_degree)
-    return [Statement(paper, *find(seen), why) for paper, find, why in STATEMENTS]
+    return [Statement(paper, *check(seen), why) for paper, check, why in _CHECKS]
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,24 @@ class _Seen:
         return [row for row in strata(self.ranks[name], degree, resamples=1) if row.count >= ENOUGH]
 
 
+_CHECKS: list[tuple[str, Callable[[_Seen], Finding], str]] = []  # in the order of the report
+
+
+def statement(paper: str, why: str) -> Callable[[Callable[[_Seen], Finding]], Callable[[_Seen], Finding]]:
+    """Register the check of a statement of the paper; `why` explains the check, and why it may fail."""
+
+    def register(check: Callable[[_Seen], Finding]) -> Callable[[_Seen], Finding]:
+        _CHECKS.append((paper, check, why))
+        return check
+
+    return register
+
+
+@statement(
+    "The classification error of held-out likes settles at 16-19 % as users view between ten and twenty items.",
+    "Checked within a point for users of 20 to 79 items. The error depends on the catalogue: on how well taste "
+    "separates a user's likes from other popular items.",
+)
 def _settled_error(seen: _Seen) -> Finding:
     limits = {"10 to 19 items": (10, 20), "20 to 79": (20, 80), "80 and more": (80, math.inf)}
     inside = {words: (seen.user_degree >= low) & (seen.user_degree < high) for words, (low, high) in limits.items()}
@@ -76,6 +94,11 @@ def _settled_error(seen: _Seen) -> Finding:
     return "; ".join(models), all(0.15 <= (p[settled] < 0.5).mean() <= 0.20 for p in seen.p.values())
 
 
+@statement(
+    "For users of one item p(like) is centred around 50 %, slightly skewed to being less certain.",
+    "Checked by the median, which should lie between 0.35 and 0.65. One like moves a user's vector little from its "
+    "prior, so p(like) stays near the value that the item's bias gives.",
+)
 def _one_item(seen: _Seen) -> Finding:
     single = seen.user_degree == 1
     if single.sum() < ENOUGH:
@@ -90,6 +113,11 @@ def _one_item(seen: _Seen) -> Finding:
     return "; ".join(models), all(0.35 <= np.median(p[single]) <= 0.65 for p in seen.p.values())
 
 
+@statement(
+    f"In the tail (here: items of degree under {TAIL}) like is strongest, with BPR-popularity just behind.",
+    "The paper's settings against the paper's peers, which are tuned on validation here. r = 1 removes most "
+    "popularity.",
+)
 def _tail(seen: _Seen) -> Finding:
     inside = seen.item_degree < TAIL
     if inside.sum() < ENOUGH:
@@ -98,6 +126,11 @@ def _tail(seen: _Seen) -> Finding:
     return _listed(means), next(iter(means)) in LIKES
 
 
+@statement(
+    "In the head popularity x like and BPR-uniform are strongest (compared with like and BPR-popularity).",
+    "Checked on the quarter of held-out likes with the most popular items. If degrees differ little, popularity "
+    "helps little, and both kinds are close.",
+)
 def _head(seen: _Seen) -> Finding:
     means = seen.means(seen.item_degree >= np.quantile(seen.item_degree, 0.75))
     strong = [means[name] for name in (*PRODUCTS, BPR[0]) if name in means]
@@ -105,11 +138,19 @@ def _head(seen: _Seen) -> Finding:
     return _listed(means), min(strong) > max(weak)
 
 
+@statement(
+    "Over all held-out likes BPR-uniform is best, as it optimises this rank itself.",
+    "The paper's scorers alone; ours, with the knob chosen on validation, is in the first table.",
+)
 def _overall(seen: _Seen) -> Finding:
     means = seen.means()
     return _listed(means), next(iter(means)) == BPR[0] if BPR[0] in means else None
 
 
+@statement(
+    "The median rank is much higher than the mean: ranks are heavy-tailed.",
+    "A few held-out likes that no scorer could guess lower the mean.",
+)
 def _medians(seen: _Seen) -> Finding:
     names = (LIKES[1], PRODUCTS[1])
     rows = [row for name in names for by in (seen.user_degree, seen.item_degree) for row in seen.strata(name, by)]
@@ -120,6 +161,11 @@ def _medians(seen: _Seen) -> Finding:
     return f"{'; '.join(words)}; the median is above in {above} of {len(rows)} strata", agrees
 
 
+@statement(
+    "The spread of ranks (like, r = 1/2) falls as users view a few items, and grows again for heavy users.",
+    "The width from the 5th to the 95th percentile, by the user's degree. It can only fall if there are users of "
+    "a few items.",
+)
 def _spread(seen: _Seen) -> Finding:
     rows = seen.strata(LIKES[1], seen.user_degree)
     if len(rows) < 3:
@@ -129,6 +175,10 @@ def _spread(seen: _Seen) -> Finding:
     return words, min(widths[0], widths[-1]) > min(widths) + MATTERS
 
 
+@statement(
+    "With popularity in the ranking the spread is tighter for heavy users.",
+    "From the 5th to the 95th percentile; r = 1/2.",
+)
 def _tighter(seen: _Seen) -> Finding:
     like, product = (seen.strata(name, seen.user_degree)[-1:] for name in (LIKES[1], PRODUCTS[1]))
     if not like:
@@ -139,6 +189,11 @@ def _tighter(seen: _Seen) -> Finding:
     return words, widths[1] < widths[0]
 
 
+@statement(
+    "E[tau] is 2.0 for users, 3.5 for items and 0.4 for item biases (prior spread of u'v: 1.69), K = 20.",
+    "Only the product of the users' and the items' precisions is identified, so the spread in brackets is checked, "
+    "within a quarter. With few likes per vertex the posterior shrinks to zero (over-shrinkage).",
+)
 def _taus(seen: _Seen) -> Finding:
     def spread(taus: Mapping[str, float]) -> float:
         return math.sqrt(20 / (taus["user"] * taus["item"]))
@@ -150,61 +205,6 @@ def _taus(seen: _Seen) -> Finding:
         words.append(f"{name}: {listed} ({spread(taus):.2f})")
     near = [abs(math.log(spread(taus) / spread(PAPER_TAUS))) < math.log(1.25) for taus in models.values()]
     return "; ".join(words), all(near)
-
-
-STATEMENTS = (  # (statement of the paper, its check, how it is checked and why it may fail)
-    (
-        "The classification error of held-out likes settles at 16-19 % as users view between ten and twenty items.",
-        _settled_error,
-        "Checked within a point for users of 20 to 79 items. The error depends on the catalogue: on how well taste "
-        "separates a user's likes from other popular items.",
-    ),
-    (
-        "For users of one item p(like) is centred around 50 %, slightly skewed to being less certain.",
-        _one_item,
-        "Checked by the median, which should lie between 0.35 and 0.65. One like moves a user's vector little from its "
-        "prior, so p(like) stays near the value that the item's bias gives.",
-    ),
-    (
-        f"In the tail (here: items of degree under {TAIL}) like is strongest, with BPR-popularity just behind.",
-        _tail,
-        "The paper's settings against the paper's peers, which are tuned on validation here. r = 1 removes most "
-        "popularity.",
-    ),
-    (
-        "In the head popularity x like and BPR-uniform are strongest (compared with like and BPR-popularity).",
-        _head,
-        "Checked on the quarter of held-out likes with the most popular items. If degrees differ little, popularity "
-        "helps little, and both kinds are close.",
-    ),
-    (
-        "Over all held-out likes BPR-uniform is best, as it optimises this rank itself.",
-        _overall,
-        "The paper's scorers alone; ours, with the knob chosen on validation, is in the first table.",
-    ),
-    (
-        "The median rank is much higher than the mean: ranks are heavy-tailed.",
-        _medians,
-        "A few held-out likes that no scorer could guess lower the mean.",
-    ),
-    (
-        "The spread of ranks (like, r = 1/2) falls as users view a few items, and grows again for heavy users.",
-        _spread,
-        "The width from the 5th to the 95th percentile, by the user's degree. It can only fall if there are users of "
-        "a few items.",
-    ),
-    (
-        "With popularity in the ranking the spread is tighter for heavy users.",
-        _tighter,
-        "From the 5th to the 95th percentile; r = 1/2.",
-    ),
-    (
-        "E[tau] is 2.0 for users, 3.5 for items and 0.4 for item biases (prior spread of u'v: 1.69), K = 20.",
-        _taus,
-        "Only the product of the users' and the items' precisions is identified, so the spread in brackets is checked, "
-        "within a quarter. With few likes per vertex the posterior shrinks to zero (over-shrinkage).",
-    ),
-)
 
 
 def _width(row: Stratum) -> float:
