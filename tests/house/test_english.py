@@ -29,17 +29,11 @@ DOCSTRINGS_LEFT = {
     "storage": 2,
 }
 SENTENCES_LEFT = {
-    "docs/cli.md": 4,
-    "docs/data.md": 2,
-    "docs/diversity.md": 1,
-    "docs/evaluation.md": 1,
+    "docs/cli.md": 2,
     "docs/full-posterior.md": 1,
     "docs/model-file.md": 1,
-    "docs/model.md": 1,
     "docs/performance.md": 1,
-    "docs/quickstart.md": 1,
     "docs/scaling.md": 1,
-    "docs/serving.md": 2,
 }
 
 

@@ -43,7 +43,7 @@ def test_rows_that_fail_the_rule_were_considered(tmp_path: Path) -> None:
         (0, 2)
     ]  # a and z; d and w have no like, a null is none
     assert not found.judged.apart
-    assert any("2 are of users or items without a like" in note for note in found.notes)
+    assert any("2 have users or items without a like" in note for note in found.notes)
     assert read_material(data, ReaderOptions(where="rating >= 0 or rating is null")).judged is None  # no row fails
     assert read_material(data, ReaderOptions(where="rating >= 0")).judged is None  # nothing is known of the other row
     assert found.name == tmp_path.name
