@@ -46,7 +46,7 @@ SMALL, LARGE = planted(24, 12, 30), planted(400, 40, 400)
 
 def settings_of(user_bias: bool = False, factors: int = 3) -> FitPlan:
     return FitPlan.of_paper(
-        factors,
+        factors=factors,
         negatives=NEGATIVES,
         likelihood_weight=1.3,
         user_bias=user_bias,
