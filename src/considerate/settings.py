@@ -8,7 +8,7 @@ the fingerprint of a checkpoint, the model file and the choice by "auto" all rea
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import Field, dataclass, field, fields
 from textwrap import fill
 from typing import TYPE_CHECKING, Any, TypeVar, Union, dataclass_transform, get_args, get_type_hints
@@ -91,10 +91,16 @@ def settings_group(group: Group) -> Group:
 
 
 @dataclass_transform()
-def composed(cls: Group) -> Group:
-    """Make a dataclass whose fields are the settings of all groups that the class inherits, ordered by place."""
+def composed(groups: Iterable[type]) -> Callable[[Group], Group]:
+    """A decorator that makes a dataclass of the settings of all groups, ordered by place.
+
+    The class also inherits the groups that are known to type checkers."""
+    return lambda cls: _composed(cls, groups)
+
+
+def _composed(cls: Group, groups: Iterable[type]) -> Group:
     found: dict[str, tuple[Any, str]] = {}
-    for base in reversed(cls.__mro__):
+    for base in groups:
         for name, kind in get_type_hints(base).items():
             if isinstance(declared := vars(base).get(name), Field):
                 found[name] = declared, kind

@@ -40,6 +40,7 @@ from considerate.inference.hidden import (
     popularity_weights,
 )
 from considerate.inference.hidden.groups import FREEZE_AFTER, Grouping
+from considerate.inference.parts import PARTS
 from considerate.inference.plan import SETTINGS, FitPlan
 from considerate.inference.posterior import Side
 from considerate.inference.sweep import Runner, State
@@ -98,7 +99,9 @@ class Histogram:
         """pi (eq. 7-9), corrected at the head where asked for."""
         gamma = popularity_exponent(degree, plan.rate) if plan.gamma is None else plan.gamma
         weights = popularity_weights(degree, gamma)
-        return cls(correct(weights) if plan.head_correction else weights, gamma)
+        for part in PARTS:
+            weights = part.reweigh(plan, weights, correct)
+        return cls(weights, gamma)
 
 
 class FitBackend(Protocol):
@@ -207,7 +210,7 @@ class FitSession(ABC):
             item_degree=self.item_degree,
             item_ids=self.item_ids,
             titles=self.titles,
-            plan=replace(plan, lift=plan.lift, mixing=self.mixing),
+            plan=replace(plan, mixing=self.mixing),
             bounds=progress.bounds,
             converged=progress.converged,
             parameters=self.request.parameters,
@@ -215,6 +218,7 @@ class FitSession(ABC):
             limits=self.limits,
             item_features=None if q.item_weights is None else LearnedFeatures(self._item_features, q.item_weights),
             user_features=None if q.user_weights is None else LearnedFeatures(self._user_features, q.user_weights),
+            kept={part.name: kept for part in PARTS if (kept := part.learned(plan, self)) is not None},
         )
 
     @property

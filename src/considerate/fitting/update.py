@@ -32,7 +32,7 @@ from considerate.kernels.arrays import take_lists
 from considerate.kernels.threads import Backend, LocalBackend
 from considerate.model.likes import popularity_at, renewed_walk
 from considerate.model.merge import Merged, with_likes
-from considerate.model.model import Model
+from considerate.model.model import Model, renewed
 from considerate.model.removal import with_rows, without_likes
 
 PASSES = 4  # over the new edges, users and items in turn; each draws H afresh and steps by less
@@ -260,9 +260,13 @@ def _published(merged: Merged, problem: NewEdges, posterior: Posterior, options:
     """The model with the rows that were inferred, and a record of it."""
     model = merged.model
     users, active = model.users.whole(), problem.active
-    return replace(
-        model,
-        users=replace(users, side=with_rows(users.side, problem.users[:active], posterior.users.between(0, active))),
-        items=with_rows(model.items, problem.items, posterior.items),
-        updates=model.updates.after(count=1, likes=merged.new.edges, days=options.days, passes=PASSES),
+    return renewed(
+        replace(
+            model,
+            users=replace(
+                users, side=with_rows(users.side, problem.users[:active], posterior.users.between(0, active))
+            ),
+            items=with_rows(model.items, problem.items, posterior.items),
+            updates=model.updates.after(count=1, likes=merged.new.edges, days=options.days, passes=PASSES),
+        )
     )

@@ -24,7 +24,7 @@ from considerate.inference.parts.walk import WalkSettings
 from considerate.settings import AUTO, AUTO_TOP, check_setting, composed
 
 
-@composed
+@composed(part.settings for part in PARTS if part.settings)
 class Parameters(
     AlgorithmSettings,
     DrawSettings,

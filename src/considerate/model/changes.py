@@ -25,7 +25,7 @@ from considerate.kernels.arrays import take_lists
 from considerate.kernels.threads import LocalBackend
 from considerate.model.features import predicted_degree
 from considerate.model.likes import NO_LIKE, head_correction, insert_likes, with_changed_likes
-from considerate.model.model import Model
+from considerate.model.model import Model, renewed
 from considerate.model.names import By, Grown, Names
 from considerate.model.predict import strangers
 from considerate.model.users import UserRows
@@ -55,7 +55,7 @@ def with_users(model: Model, userids: Any, user_items: Any, by: By = "id") -> Mo
             model.with_same_items(users=users, limits=_grown_limits(model, users=grown)), users, lost, threads.map
         )
     side = _merged(old.side, grown, changed.fold_in.users(liked), "userids")
-    return changed.with_same_items(users=replace(users, side=side), limits=changed.limits)
+    return renewed(changed.with_same_items(users=replace(users, side=side), limits=changed.limits))
 
 
 def folded_users(
@@ -146,7 +146,7 @@ def with_items(model: Model, itemids: Any, item_users: Any, by: By = "id") -> Mo
         item_features=features,
         limits=_grown_limits(model, items=grown),
     )
-    return replace(changed, consideration=_grown_walk(model, changed, grown.kept, again=users.knows_likes))
+    return renewed(replace(changed, consideration=_grown_walk(model, changed, grown.kept, again=users.knows_likes)))
 
 
 def with_cold_items(model: Model, table: FeatureTable, titles: ReaderOptions) -> Model:
@@ -185,7 +185,7 @@ def with_cold_items(model: Model, table: FeatureTable, titles: ReaderOptions) ->
         limits=_grown_limits(model, items=grown),
         walk_degree=None if model.walk_degree is None else grown.moved(model.walk_degree),
     )
-    return replace(changed, consideration=_grown_walk(model, changed, grown.kept, again=False))
+    return renewed(replace(changed, consideration=_grown_walk(model, changed, grown.kept, again=False)))
 
 
 def _grown_limits(model: Model, users: Grown | None = None, items: Grown | None = None) -> Known | None:

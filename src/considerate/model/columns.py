@@ -1,7 +1,7 @@
 """Columns of recommendations. Tables, files, the shell, the service and its page all follow from this list.
 
 To add a column, add a `Column` to `COLUMNS` and a field to `Recommendation`. A part declares its columns in its own
-module; put them into `COLUMNS` here.
+module.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from considerate.data.column import COUNT, DECIMALS, FLAG, ID, NUMBER, PROBABILITY, TEXT, Column
 from considerate.data.vocabulary import Id
+from considerate.inference.parts import PARTS
 from considerate.model.model import Model
 
 COLUMNS = (
@@ -56,6 +57,7 @@ COLUMNS = (
         format=DECIMALS,
     ),
     Column("cold", FLAG, "true if nothing is known of the user, who gets popular items", attrgetter("cold"), of="user"),
+    *(column for part in PARTS for column in part.columns),
 )
 
 
@@ -75,7 +77,8 @@ class Recommendation(NamedTuple):
 
 
 for _column in COLUMNS:
-    getattr(Recommendation, _column.name).__doc__ = _column.help
+    if _column.name in Recommendation._fields:
+        getattr(Recommendation, _column.name).__doc__ = _column.help
 
 
 def described() -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,6 +18,7 @@ from considerate.data.vocabulary import Ids, Vocabulary, plain_text
 from considerate.errors import UsageError
 from considerate.inference.hidden import Consideration
 from considerate.inference.hidden.consideration import without_cold
+from considerate.inference.parts import PARTS
 from considerate.inference.plan import FitPlan
 from considerate.inference.posterior import Posterior, Precisions, Side
 from considerate.kernels.threads import locked_cached_property
@@ -113,6 +115,7 @@ class Model:
     item_features: LearnedFeatures | None = field(default_factory=lambda: None)
     user_features: LearnedFeatures | None = field(default_factory=lambda: None)
     reliability: LikeReliability | None = None  # of p(like), measured when it was recalibrated
+    kept: Mapping[str, Any] = field(default_factory=dict)  # of parts, by their names
 
     @property
     def user_count(self) -> int:
@@ -306,3 +309,13 @@ class Model:
         """An item's title, or its id where there is none."""
         title = self.titles.of(item) if self.titles is not None else None
         return title or str(self.item_ids.id_of(item))
+
+
+def renewed(model: Model) -> Model:
+    """The model, with what its parts keep renewed, after users, items or likes have changed."""
+    if not model.kept:
+        return model
+    return replace(
+        model,
+        kept={part.name: part.renewed(model.kept[part.name], model) for part in PARTS if part.name in model.kept},
+    )

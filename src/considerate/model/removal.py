@@ -17,7 +17,7 @@ from considerate.data.vocabulary import match_rows
 from considerate.inference.posterior import Side
 from considerate.model.likes import with_changed_likes
 from considerate.model.merge import known_likes
-from considerate.model.model import Model
+from considerate.model.model import Model, renewed
 from considerate.model.predict import strangers
 from considerate.model.users import UserRows
 
@@ -39,7 +39,7 @@ def without_likes(model: Model, removed: Interactions, run: Any = run_serially) 
     folded = left.fold_in.users(liked.take(changed))
     side = with_rows(users.side, changed, folded)
     updates = model.updates.after(removed=len(keep) - int(keep.sum()))
-    return replace(left, users=replace(left.users.whole(), side=side), updates=updates)
+    return renewed(replace(left, users=replace(left.users.whole(), side=side), updates=updates))
 
 
 def without_users(model: Model, rows: NDArray[np.int64], run: Any = run_serially) -> Model:
@@ -57,7 +57,7 @@ def without_users(model: Model, rows: NDArray[np.int64], run: Any = run_serially
         kept = np.flatnonzero(~gone)
         others = others.take(kept)
     limits = None if model.limits is None else model.limits.take(kept)
-    return replace(left, users=others, updates=updates, limits=limits)
+    return renewed(replace(left, users=others, updates=updates, limits=limits))
 
 
 def with_rows(side: Side, rows: NDArray[np.int64], new: Side) -> Side:

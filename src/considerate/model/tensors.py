@@ -289,6 +289,7 @@ class SharedParts:
             "titles": lambda: Titles(*part("titles.").values()) if about["titles"] else None,
             "item_features": lambda: self.features("item_features"),
             "user_features": lambda: self.features("user_features"),
+            "kept": lambda: {one.name: kept for one in PARTS if (kept := one.kept_in(self)) is not None},
             **{name: load for one in PARTS for name, load in one.loaders(self).items()},
         }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from considerate.errors import UsageError
@@ -31,6 +32,13 @@ PARTS: list[Part] = [
 ]
 
 
+def add(part: Part) -> None:
+    """Add a part of your own, before anything else of considerate is imported and the settings are composed."""
+    if "considerate.inference.plan" in sys.modules:
+        raise RuntimeError("parts are added before considerate.inference.plan is imported.")
+    PARTS.append(part)
+
+
 def refuse(request: Any, where: Where) -> None:
     """Raise UsageError if a part cannot do what the request wants of it there."""
     for part in PARTS:
@@ -38,4 +46,4 @@ def refuse(request: Any, where: Where) -> None:
             raise UsageError(sentence)
 
 
-__all__ = ["PARTS", "Part", "Where", "refuse"]
+__all__ = ["PARTS", "Part", "Where", "add", "refuse"]

@@ -10,7 +10,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
+from numpy.typing import NDArray
+
+from considerate.data.column import Column
+from considerate.errors import UsageError
 from considerate.storage.layout import Check, Fields, Sizes, Tensor
+
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -30,10 +37,12 @@ class Where:
 class Part:
     """A feature of the model."""
 
+    name: str = ""  # of the object that it keeps in a model, if it keeps one
     settings: type | None = None  # the group of its settings
     fields: ClassVar[Fields] = {}  # of the description of a model file; one that is set is a flag of tensors
     tensors: tuple[Tensor, ...] = ()  # of a model file
     rules: tuple[Check, ...] = ()  # that these obey
+    columns: tuple[Column, ...] = ()  # of recommendations
 
     def contradictions(self, given: Any) -> Iterator[str]:
         """Yield a sentence for each contradiction between the settings that were given."""
@@ -50,6 +59,22 @@ class Part:
     def loaders(self, file: Any) -> dict[str, Callable[[], Any]]:
         """Functions that read from a model file, by the field of a Model that each is for."""
         return {}
+
+    def reweigh(self, plan: Any, weights: Floats, correct: Callable[[Floats], Floats]) -> Floats:
+        """Change the histogram pi that draws follow; `correct` corrects it at the head."""
+        return weights
+
+    def learned(self, plan: Any, session: Any) -> Any:
+        """The object that the part keeps in a model, at the end of a fit; None if it keeps nothing."""
+        return None
+
+    def renewed(self, kept: Any, model: Any) -> Any:
+        """The object that the part keeps, after users, items or likes of the model have changed."""
+        raise UsageError(f"a model fitted with {self.name!r} cannot be changed; fit again to all likes.")
+
+    def kept_in(self, file: Any) -> Any:
+        """The object that the part keeps, from a model file; None if the file has none."""
+        return None
 
     def refusals(self, request: Any, where: Where) -> Iterator[str]:
         """Yield a sentence for each reason that a fit as requested cannot run there."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from considerate.inference.parts.base import Part
+from collections.abc import Callable
+from typing import Any
+
+from considerate.inference.parts.base import Floats, Part
 from considerate.settings import AUTO, OrWord, setting, settings_group
 
 FLATTER = (0.0, 0.25, 0.5)  # taken off gamma by "auto"
@@ -42,3 +45,6 @@ class PopularityPart(Part):
     """The histogram that draws follow."""
 
     settings = PopularitySettings
+
+    def reweigh(self, plan: Any, weights: Floats, correct: Callable[[Floats], Floats]) -> Floats:
+        return correct(weights) if plan.head_correction else weights
