@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -37,10 +38,20 @@ SENTENCES_LEFT = {
 }
 
 
+@cache
+def without_subject() -> dict[str, list[str]]:
+    """Room -> the docstrings that begin with no noun or verb."""
+    found: dict[str, list[str]] = {}
+    for path, line, text in docstrings(PACKAGE):
+        if NO_SUBJECT.match(text):
+            place = path.relative_to(PACKAGE)
+            found.setdefault(place.parts[0], []).append(f"{place}:{line}: {text}")
+    return found
+
+
 @pytest.mark.parametrize("room", sorted({path.relative_to(PACKAGE).parts[0] for path in PACKAGE.rglob("*.py")}))
 def test_docstrings_begin_with_a_noun_or_a_verb(room: str) -> None:
-    own = [found for found in docstrings(PACKAGE) if found[0].relative_to(PACKAGE).parts[0] == room]
-    faults = [f"{path.name}:{line}: {text}" for path, line, text in own if NO_SUBJECT.match(text)]
+    faults = without_subject().get(room, [])
     assert len(faults) <= DOCSTRINGS_LEFT.get(room, 0), "\n".join(faults)
 
 
