@@ -78,14 +78,14 @@ def _deal(edges: Sequence[float], workers: int, room: float) -> list[Parts]:
     none, give the halves."""
     before = np.concatenate([[0.0], np.cumsum(edges)])
     waiting = [(-float(before[-1]), 0, len(edges))]
-    loads = [(0.0, worker) for worker in range(workers)]
+    loads, idle = [(0.0, worker) for worker in range(workers)], workers
     shares: list[list[int]] = [[] for _ in range(workers)]
     while waiting:
         less, first, last = heapq.heappop(waiting)
         load, worker = loads[0]
-        idle = sum(1 for held, _ in loads if held == 0.0)
         if (load - less <= room and len(waiting) + 1 >= idle) or last - first == 1:
             heapq.heapreplace(loads, (load - less, worker))
+            idle -= load == 0.0 and less < 0.0
             shares[worker] += range(first, last)
             continue
         middle = first + (1 << (last - first - 1).bit_length() - 1)
