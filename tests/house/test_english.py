@@ -31,10 +31,6 @@ DOCSTRINGS_LEFT = {
 }
 SENTENCES_LEFT = {
     "docs/cli.md": 2,
-    "docs/full-posterior.md": 1,
-    "docs/model-file.md": 1,
-    "docs/performance.md": 1,
-    "docs/scaling.md": 1,
 }
 
 
