@@ -1,6 +1,6 @@
-"""The bound L_xi (eq. 12), term by term. It rises.
+"""The bound L_xi (eq. 12), term by term. Sweeps raise it.
 
-It leaves out -KL(q(H) || p(H)), which is the same for all posteriors with one c, pi and w: never choose those by it.
+It leaves out -KL(q(H) || p(H)), which depends on c, pi and w alone: never choose these by the bound.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Bound:
-    """L_xi (eq. 12) and its terms: below L (eq. 10), which is below log p(G | H).
+    """L_xi (eq. 12) and its terms. It is below L (eq. 10), which is below log p(G | H).
 
-    `edges` is E[log p_xi(G | H, ...)] at the best xi, times rho; the others are E[log p] + entropy of one factor each,
-    that is, less its Kullback-Leibler divergence from the prior. Weights of features count with what they predict.
+    `edges` is E[log p_xi(G | H, ...)] at the best xi, times rho. Each other term is E[log p] + entropy of one factor,
+    its negative Kullback-Leibler divergence from the prior. Weights of features count with the side they predict.
     """
 
     edges: float
@@ -43,7 +43,7 @@ class Bound:
 
 @dataclass(frozen=True)
 class GivenPrecisions:
-    """Precisions t of single rows, in place of one tau: the squares are sums of t E[(x - m)^2]."""
+    """Given precisions t of single rows, in place of one tau. The squares are then sums of t E[(x - m)^2]."""
 
     mean_log: float
     mean: float = 1.0
@@ -70,7 +70,7 @@ def gamma_term(tau: Gamma, prior_shape: float, prior_rate: float) -> float:
 def side_terms(
     counts: tuple[int, int], moments: Moments, tau: Gamma, tau_bias: Gamma | None, prior: Prior = SHARED
 ) -> tuple[float, float]:
-    """The terms of a side's vectors and of its biases, of so many rows and factors."""
+    """Bound's terms of a side's vectors and of its biases; `counts` are rows and factors."""
     rows, factors = counts
     given = tau if prior.precision is None else GivenPrecisions(prior.log_precision / (rows * factors))
     vectors = gaussian_term(rows * factors, moments.square, moments.log_variance, given)
@@ -81,7 +81,7 @@ def side_terms(
 
 
 def weights_terms(weights: FeatureWeights | None) -> tuple[float, float]:
-    """The terms of the weights of a side's features, for its vectors and for its biases."""
+    """Bound's terms of a side's feature weights, for its vectors and for its biases."""
     if weights is None:
         return 0.0, 0.0
     terms = [gaussian_term(one.mean.size, one.square, one.log_variance, one.tau) for one in weights.parts]

@@ -1,16 +1,16 @@
-"""Features in the hyperpriors: vectors and biases lean on what is known of a row (the paper's section 7).
+"""Features in the hyperpriors: the prior mean of a row's vector and bias depends on its features (section 7).
 
-    u_m ~ N(A'f_m, I / tau_u),    a_fk ~ N(0, 1 / tau_A),    tau_A ~ Gamma;    so of items, and of biases with beta
+    u_m ~ N(A'f_m, I / tau_u),    a_fk ~ N(0, 1 / tau_A),    tau_A ~ Gamma;    items likewise, biases with beta
 
 q(A) is Gaussian, with one covariance for all columns:
 
     Lambda = E[tau_A] I + E[tau_u] F'F,    mean = Lambda^-1 E[tau_u] F'E[U]
-    eq. 20 of tau_u has  sum |eta_m - A'f_m|^2 + sum 1 / omega + K tr(F'F Lambda^-1)  for the sum of E[u^2]
-    eq. 20 of tau_A has  |A|^2 + K tr(Lambda^-1)
+    in eq. 20 of tau_u, the sum of E[u^2] is  sum |eta_m - A'f_m|^2 + sum 1 / omega + K tr(F'F Lambda^-1)
+    in eq. 20 of tau_A, it is  |A|^2 + K tr(Lambda^-1)
 
-Above `DENSE` features Lambda is not inverted: q(A) is factorised, with the precision Lambda_ff of feature f. Its mean
-is the same, and is found by conjugate gradients from where the last sweep left it. Each of their iterations climbs the
-bound, so a few of them are enough, and no sweep lowers it. F'F is sparse then.
+With more than `DENSE` features Lambda is not inverted: q(A) is factorised, with the precision Lambda_ff of feature f.
+Its mean is the same. Conjugate gradients find it, starting from the mean of the last sweep. Each of their iterations
+raises the bound, so a few are enough, and no sweep lowers it. F'F is sparse then.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ if TYPE_CHECKING:
 Doubles = NDArray[np.float64]
 
 DENSE = 1024  # features up to which q(A) has a full covariance: F^3 / 3 multiplications in each sweep
-MOST_PAIRS = 1 << 29  # of features of one row, over all rows: what F'F may take to make, and to hold
-DELAY = 2  # sweeps before q(A) is stepped first: vectors are near their random start
-RELAXATION = 1.5  # how far the means go, where 1 is the argmax and 2 leaves the bound as it was
+MOST_PAIRS = 1 << 29  # pairs of features of one row, summed over rows: limit on the work and memory of F'F
+DELAY = 2  # sweeps before the first step of q(A): vectors are still near their random start
+RELAXATION = 1.5  # length of the means' step: 1 reaches the argmax, 2 leaves the bound as it was
 ITERATIONS = 10  # of conjugate gradients, at most, in a sweep
 TOLERANCE = 1e-7  # of their residual, relative
 
 
 @dataclass(frozen=True)
 class Regression:
-    """q of the weights of all features for some coordinates: N(mean_c, covariance) for each, and q(tau_A)."""
+    """q of all features' weights for some coordinates: N(mean_c, covariance) for each, and q(tau_A)."""
 
     mean: Doubles  # [F, C]
     spread: Doubles  # [F, F] L^-1, with covariance L^-T L^-1; or [F] the variances of a factorised q
@@ -78,13 +78,13 @@ class Regression:
 
 
 def spread_shape(count: int) -> tuple[int, ...]:
-    """Of the spread of so many features' weights."""
+    """Shape of `Regression.spread` with so many features."""
     return (count, count) if count <= DENSE else (count,)
 
 
 @dataclass(frozen=True)
 class FeatureWeights:
-    """q of a side's feature weights: A of the vectors, beta of the biases where there are any."""
+    """q of a side's feature weights: A of the vectors, beta of the biases if it has any."""
 
     vectors: Regression
     biases: Regression | None = None
@@ -94,17 +94,17 @@ class FeatureWeights:
         return [self.vectors, *([] if self.biases is None else [self.biases])]
 
     def means(self) -> FeatureWeights:
-        """What priors need, and nothing else."""
+        """Means without variances, which is all that priors need."""
         vectors, *biases = (replace(part, spread=part.spread[:0]) for part in self.parts)
         return FeatureWeights(vectors, *biases)
 
     def prior(self, rows: FeatureRows) -> Prior:
-        """A'f and f'beta of rows of the fit, for which A itself is being inferred; the precision is tau's."""
+        """Prior means A'f and f'beta for rows of the fit; their precision stays tau."""
         bias_mean = None if self.biases is None else (rows.matrix @ self.biases.mean)[:, 0]
         return Prior.of(rows.matrix @ self.vectors.mean, bias_mean=bias_mean)
 
     def cold_prior(self, rows: FeatureRows, taus: tuple[float, float]) -> Prior:
-        """N(A'f, 1 / tau + f'Lambda^-1 f) of rows that were not in the fit; taus: E[tau] of vectors and of biases."""
+        """Prior N(A'f, 1 / tau + f'Lambda^-1 f) for rows not in the fit; taus: E[tau] of vectors and of biases."""
         mean = rows.matrix @ self.vectors.mean
         precision = 1.0 / (1.0 / taus[0] + self.vectors.variances(rows))
         precision = np.repeat(precision[:, None], mean.shape[1], axis=1)
@@ -116,7 +116,7 @@ class FeatureWeights:
 
 @dataclass(frozen=True)
 class FeatureRows:
-    """The features of some rows of a side, ready for products; no BLAS, so the bits do not depend on its threads."""
+    """Features of some rows of a side, ready for products; no BLAS, so the bits do not depend on its threads."""
 
     features: Features
 
@@ -140,7 +140,7 @@ class FeatureRows:
         return (self.matrix.T @ self.matrix).tocsr()
 
     def sums(self, side: Side) -> Doubles:
-        """F'E[U] of these rows, [F, K], and F'E[b] as one more column where the side has biases."""
+        """F'E[U] of these rows, [F, K], and F'E[b] as one more column if the side has biases."""
         means = side.mean.astype(np.float64)
         if side.has_bias:
             means = np.concatenate([means, side.biases[0][:, None]], axis=1)
@@ -148,7 +148,7 @@ class FeatureRows:
 
 
 def _inverse_factor(precision: Doubles) -> Doubles:
-    """L^-1 of a precision L L', unless rounding leaves nothing of how features differ."""
+    """L^-1 of a precision L L'. Raise DataError if rounding hides the differences of features."""
     diagonal = np.diagonal(precision)
     try:
         spread = compiled.inverse_factor(precision)
@@ -165,7 +165,7 @@ def _inverse_factor(precision: Doubles) -> Doubles:
 
 @dataclass(frozen=True)
 class Gram:
-    """F'F of a side: dense where q(A) has a full covariance, else sparse."""
+    """F'F of a side: dense if q(A) has a full covariance, else sparse."""
 
     matrix: Any  # [F, F]
 
@@ -175,7 +175,7 @@ class Gram:
 
     @property
     def count(self) -> int:
-        """F."""
+        """Number of features F."""
         return int(self.matrix.shape[0])
 
     def posterior(self, old: Regression, sums: Doubles, tau: float) -> Regression:
@@ -194,7 +194,7 @@ class Gram:
     def _conjugate_gradients(
         self, start: Doubles, target: Doubles, tau_A: float, tau: float, inverse: Doubles
     ) -> Doubles:
-        """Lambda^-1 target, column by column at once, from a start. Each iteration raises the bound."""
+        """Lambda^-1 target, all columns at once, from a start. Each iteration raises the bound."""
 
         def dot(a: Doubles, b: Doubles) -> Doubles:
             return np.asarray((a * b).sum(axis=0))
@@ -217,7 +217,7 @@ class Gram:
 
 
 def initial_weights(gram: Gram, taus: tuple[float, float | None], plan: FitPlan) -> FeatureWeights:
-    """At zero; taus: E[tau] of the side's vectors, and of its biases where it has any."""
+    """Feature weights with a mean of zero; taus: E[tau] of the side's vectors, and of its biases if it has any."""
 
     def of(columns: int, tau: float) -> Regression:
         shape = plan.prior_shape + 0.5 * gram.count * columns
@@ -231,10 +231,10 @@ def initial_weights(gram: Gram, taus: tuple[float, float | None], plan: FitPlan)
 def step_weights(
     old: FeatureWeights, gram: Gram, sums: Doubles, taus: tuple[float, float], plan: FitPlan
 ) -> FeatureWeights:
-    """q(A) and q(beta) given the side's means, F'E[U], then their precisions (eq. 20).
+    """Step q(A) and q(beta) given the side's means, F'E[U], then their precisions (eq. 20).
 
-    The means go farther than to the bound's argmax. The bound is a quadratic of them, so up to twice as far does not
-    lower it; and rows of few likes, which follow A as A follows them, are sooner where they end.
+    The means go beyond the bound's argmax. The bound is a quadratic of them, so a step up to twice as long does not
+    lower it. Rows with few likes, which follow A as A follows them, then settle sooner.
     """
 
     def step(weights: Regression, columns: Doubles, tau: float) -> Regression:
@@ -250,7 +250,7 @@ def step_weights(
 
 
 class FeatureSide(Protocol):
-    """The features of a side, here or with its parts."""
+    """Features of a side, in this process or with its parts."""
 
     @property
     def gram(self) -> Gram: ...
@@ -260,7 +260,7 @@ class FeatureSide(Protocol):
 
 @dataclass(frozen=True)
 class SideFeatures:
-    """The features of all rows of a side, which are here, cut where its parts are."""
+    """Features of all rows of a side in this process, cut at the boundaries of its parts."""
 
     parts: Sequence[tuple[Range, FeatureRows]]
     gram: Gram
@@ -279,13 +279,13 @@ class SideFeatures:
         return map_along_tree(of_part, self.parts, run, np.add)
 
     def prior(self, weights: FeatureWeights, run: Run[Any, Any]) -> Prior:
-        """A'f and f'beta of all rows."""
+        """Priors A'f and f'beta of all rows."""
         return Prior.joined(run(lambda part: weights.prior(part[1]), self.parts))
 
 
 @dataclass(frozen=True)
 class FitFeatures:
-    """Those of both sides, as far as they are given."""
+    """Features of users and items; None for a side without any."""
 
     users: FeatureSide | None = None
     items: FeatureSide | None = None
@@ -294,7 +294,7 @@ class FitFeatures:
         return self.users is not None or self.items is not None
 
     def begin(self, q: Posterior, plan: FitPlan) -> Posterior:
-        """With the weights before the first sweep."""
+        """Add the weights before the first sweep to a posterior."""
         taus = q.precisions
 
         def of(side: FeatureSide | None, tau: Gamma, tau_bias: Gamma | None) -> FeatureWeights | None:
@@ -305,7 +305,7 @@ class FitFeatures:
         return replace(q, user_weights=users, item_weights=items)
 
     def step(self, q: Posterior, plan: FitPlan, run: Run[Any, Any]) -> Posterior:
-        """q(A) of both sides, given all vectors and biases."""
+        """Step q(A) of both sides, given all vectors and biases."""
 
         def of(side: FeatureSide | None, name: str, rows: Side, old: FeatureWeights | None) -> FeatureWeights | None:
             if side is None or old is None:
@@ -316,7 +316,7 @@ class FitFeatures:
         return replace(q, user_weights=users, item_weights=of(self.items, ITEMS, q.items, q.item_weights))
 
     def priors(self, q: Posterior, run: Run[Any, Any]) -> Priors:
-        """The priors of the rows that are here, at the weights of q."""
+        """Priors of this process's rows, at the weights of q."""
 
         def of(side: FeatureSide | None, weights: FeatureWeights | None) -> Prior:
             return side.prior(weights, run) if isinstance(side, SideFeatures) and weights is not None else SHARED

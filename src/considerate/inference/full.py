@@ -1,13 +1,13 @@
-"""Sweeps with covariances, a Normal-Wishart hyperprior, or without the logistic bound: what the paper's section 3 names
-and leaves out.
+"""Sweeps with covariances, a Normal-Wishart hyperprior, or quadrature in place of the logistic bound.
 
-Eq. 18 is skipped: Sigma = P^-1 is kept, and E[v v'] = eta eta' + Sigma. With `logistic="quadrature"` the edges' terms
-are E[log sigma(a)] under a ~ N(E[a], var[a]) in place of the logistic bound (eq. 11). Their derivatives in E[a] and
-var[a] are g - E[sigma(a)] and -E[sigma'(a)] / 2, so a row's natural parameters are
+The paper's section 3 names these extensions. Eq. 18 is skipped: Sigma = P^-1 is kept, and E[v v'] = eta eta' + Sigma.
+With `logistic="quadrature"` the edges' terms are E[log sigma(a)] under a ~ N(E[a], var[a]) in place of the logistic
+bound (eq. 11). Their derivatives in E[a] and var[a] are g - E[sigma(a)] and -E[sigma'(a)] / 2, so a row's natural
+parameters are
 
     P = prior + sum p E[v v'],    z = prior + sum (g - E[sigma(a)] + p (E[a] - b)) E[v],    p = E[sigma'(a)]
 
-An opening, which is in closed form, is swept as ever; covariances begin with the draws.
+An opening is swept in closed form as usual; covariances begin with the draws.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from considerate.kernels.arrays import Spare, add_in_order
 
 @dataclass(frozen=True)
 class FullInMemory(InMemory):
-    """Sweeps over a graph that is in memory whole, of a plan that `is_full`."""
+    """Sweeps over a whole graph in memory, for a plan that `is_full`."""
 
     def _sweep(self, state: State, classes: RowClasses, spare: Spare) -> Sweep:
         if state.sweep < self.settings.opening:
@@ -42,14 +42,14 @@ class FullInMemory(InMemory):
         return replace(sweep, state=learned, bound=self.with_hyperpriors(sweep.bound, state))
 
     def with_covariances(self, q: Posterior) -> Posterior:
-        """The posterior with the covariances that the settings ask for: diagonal ones where there are none yet."""
+        """Add the covariances that the settings require to a posterior; they start diagonal."""
         which = self.settings.posterior
         users = q.users.with_covariance() if which == "full" else q.users
         return replace(q, users=users, items=q.items.with_covariance() if which != "factorised" else q.items)
 
     def learn_hyperpriors(self, state: State, old: Posterior, epsilon: float) -> State:
-        """q(mu, Lambda) of both sides, once the precisions are learned. The Gammas are learned beside them: they are a
-        new user's prior, and what a fit shows."""
+        """Learn q(mu, Lambda) of both sides, once the precisions are learned. The Gammas are learned too: a new user's
+        prior and the progress of a fit need them."""
         if self.settings.prior != "wishart" or state.sweep <= self.settings.precision_delay:
             return state
         rate, q = self.settings.prior_rate, state.posterior
@@ -59,7 +59,7 @@ class FullInMemory(InMemory):
         return replace(state, posterior=replace(q, hyperpriors=(users, items)))
 
     def with_hyperpriors(self, bound: Bound, state: State) -> Bound:
-        """The bound of a state with the terms of its Normal-Wisharts in place of the Gammas'."""
+        """Replace the Gammas' terms of a state's bound by those of its Normal-Wisharts."""
         q, taus = state.posterior, state.posterior.precisions
         if q.hyperpriors is None:
             return bound
@@ -87,7 +87,7 @@ class FullInMemory(InMemory):
         return FullItemsPass(self.full_pass(ITEMS, terms, q, epsilon), self.graph.item_blocks)
 
     def full_pass(self, side: str, terms: Terms, q: Posterior, epsilon: float = 1.0) -> compiled.FullPass:
-        """What a pass over one side reads."""
+        """Kernel pass over one side, with all that it reads."""
         user = side == USERS
         own, other = (q.users, q.items) if user else (q.items, q.users)
         liked, unliked = self.graph.by_user if user else self.graph.by_item, terms.unliked
@@ -130,7 +130,7 @@ class FullInMemory(InMemory):
 
 @dataclass(frozen=True)
 class FullItemsPass:
-    """A pass over items with covariances; each is summed in one go."""
+    """Pass over items with covariances; each item is summed in one go."""
 
     kernel_pass: compiled.FullPass
     blocks: NDArray[np.int64]
@@ -140,7 +140,7 @@ class FullItemsPass:
 
 
 def side_arrays(name: str, side: Side) -> dict[str, Floats | None]:
-    """A side as the pass takes it."""
+    """Arrays of a side by the names of the pass's arguments."""
     return {
         name: side.rows,
         f"{name}_bias_mean": side.bias_mean,
@@ -150,8 +150,8 @@ def side_arrays(name: str, side: Side) -> dict[str, Floats | None]:
 
 
 def update_full_side(kernel_pass: compiled.FullPass, own: Side, blocks: Any, run: Any) -> SideUpdate:
-    """Every row's sums (eq. 15, 16) and step (eq. 17, 19): with its covariance if it has one, else by eq. 18. A row is
-    summed by one task, so its bits do not depend on threads."""
+    """Sum (eq. 15, 16) and step (eq. 17, 19) every row: with its covariance if it has one, else by eq. 18. One task
+    sums a row, so its bits do not depend on threads."""
     new = own.empty_like()
 
     def update(block: Range) -> Any:

@@ -1,4 +1,4 @@
-"""The settings of a fit, composed of those of its parts: as they are given, and as one fit has them.
+"""Settings of a fit, composed from its parts: as a user gives them, and as one fit has them.
 
 `Parameters` are settings as a user gives them: some may be None or a word. `plan()` checks and resolves them to a
 `FitPlan`, the same settings frozen, which the driver, inference and its workers read.
@@ -39,7 +39,7 @@ class Parameters(
     """All settings of a fit; `Recommender` inherits these fields."""
 
     def check(self) -> None:
-        """Raise UsageError for the first setting outside its range, or that contradicts another."""
+        """Raise UsageError for the first setting that is out of range or contradicts another."""
         for parameter in fields(self):
             check_setting(parameter, getattr(self, parameter.name))
         for part in PARTS:
@@ -47,7 +47,7 @@ class Parameters(
                 raise UsageError(sentence)
 
     def plan(self) -> FitPlan:
-        """The settings of one fit, checked, each of its own type and with every default resolved."""
+        """Check the settings and resolve every default."""
         self.check()
         words: dict[str, str] = {}
         values: dict[str, Any] = {}
@@ -71,16 +71,16 @@ TUNED = tuple(name for name, declared in SETTINGS.items() if AUTO in declared.me
 
 @dataclass(frozen=True)
 class Chosen:
-    """Settings that were words, as likes held out chose them, and what they were chosen from."""
+    """Settings that were words, with the values that held-out likes chose, and the trials behind the choice."""
 
     settings: dict[str, float]
-    criteria: dict[str, str]  # of each: what it made largest
-    likes: int  # held out and ranked
-    latest: bool  # whether they were each user's latest like; else a random one
-    trials: tuple[dict[str, float], ...]  # of each short fit: its settings, its best weights, and their score
+    criteria: dict[str, str]  # the metric that each setting made largest
+    likes: int  # number of likes held out and ranked
+    latest: bool  # True if they were each user's latest like; else a random one
+    trials: tuple[dict[str, float], ...]  # settings, best weights and their score of each short fit
 
     def told(self) -> str:
-        """A sentence with the chosen settings and the reason."""
+        """Sentence with the chosen settings and the reason."""
         if not self.likes:
             return f"too few to choose settings by: {_listed(self.settings)} as by default"
         parts = []
@@ -93,7 +93,7 @@ class Chosen:
 
     @classmethod
     def parse(cls, given: Any) -> Chosen | None:
-        """From what JSON keeps of it; ValueError where it is not that."""
+        """Parse the JSON of a model file. Raise ValueError if it is wrong."""
         if given is None:
             return None
         try:
@@ -112,7 +112,7 @@ class Chosen:
         except (AttributeError, KeyError, OverflowError, TypeError, ValueError, UsageError):
             right = False
         if not right:
-            raise ValueError("what it says of the settings that were chosen cannot be read")
+            raise ValueError("the record of the settings that were chosen cannot be read")
         return chosen
 
 
@@ -122,16 +122,16 @@ def _listed(settings: dict[str, float]) -> str:
 
 @dataclass(unsafe_hash=True)
 class FitPlan(Parameters):
-    """The settings of one fit, resolved and frozen, and what the fit itself decides. A setting that is still to be
-    chosen has the number that it keeps if it cannot be."""
+    """Settings of one fit, resolved and frozen, with the values that the fit itself decides. A setting that is not
+    chosen yet has the number that it keeps if it cannot be chosen."""
 
     item_bias: bool = True
-    expected_offsets: bool = True  # offsets follow the unliked edges that users have; False: -log c, as before 0.4
+    expected_offsets: bool = True  # offsets follow the users' numbers of unliked edges; False: -log c, as before 0.4
     unlinked: float = 0.0  # expected pairs of H without a link, for each link of a graph of vertices; 0: c
-    signed: bool | None = None  # of vertices of one kind: whether half of the coordinates repel; None: users and items
-    tuned: frozenset[str] = frozenset()  # names of the settings that are to be chosen on held-out likes
-    criterion: str = field(default=AUTO, compare=False)  # what the ranking's weights are chosen by
-    chosen: Chosen | None = field(default=None, compare=False)  # how those were that are
+    signed: bool | None = None  # True if half of the coordinates of vertices repel; None for users and items
+    tuned: frozenset[str] = frozenset()  # names of the settings to choose on held-out likes
+    criterion: str = field(default=AUTO, compare=False)  # metric that chooses the ranking's weights
+    chosen: Chosen | None = field(default=None, compare=False)  # result of the choice
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in vars(self):
@@ -140,22 +140,22 @@ class FitPlan(Parameters):
 
     @classmethod
     def of_paper(cls, **changes: Any) -> FitPlan:
-        """The paper's settings, with some changed and nothing checked."""
+        """Make a plan of the paper's settings, with some changes and without checks."""
         return cls(**{name: declared.metadata["paper"] for name, declared in SETTINGS.items()} | changes)
 
     @property
     def offset(self) -> float:
-        """-log c, inside the logit; of a graph of vertices -log of the pairs without a link for each link."""
+        """Offset of all logits: -log c; for a graph of vertices, -log of the pairs without a link for each link."""
         return -math.log(self.unlinked or self.negatives)
 
     @property
     def observed(self) -> bool:
-        """True if the pairs that are given as considered are all the unliked edges of H."""
+        """True if the given considered pairs are all the unliked edges of H."""
         return self.considered_are != "some"
 
     @property
     def edges_per_like(self) -> float:
-        """Edges that a pass visits for each like: the like itself, and where H is drawn c more."""
+        """Edges that a pass visits for each like: the like itself, and c more if H is drawn."""
         return 1.0 if self.hidden == "expected" else 1.0 + self.negatives
 
     @property

@@ -1,7 +1,7 @@
 """The factorised posterior (eq. 6): Gaussians for vectors and biases, Gammas for their precisions.
 
-A side's rows are kept in the form that the kernels read, [mean | variance] padded with zeros to a multiple of
-eight floats; `mean` and `variance` are views of it. A precision omega is 1 / variance.
+A side's rows have the form that the kernels read: [mean | variance], each padded with zeros to a multiple of eight
+floats; `mean` and `variance` are views of it. A precision omega is 1 / variance.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Floats = NDArray[np.float32]
 
 
 def padded(factors: int) -> int:
-    """The factors rounded up to a multiple of eight."""
+    """Round the factors up to a multiple of eight."""
     return -(-factors // 8) * 8
 
 
@@ -61,7 +61,7 @@ class Side:
 
     @property
     def biases(self) -> tuple[NDArray[Any], NDArray[Any]]:
-        """(mean, variance) of the biases, zeros where there are none."""
+        """(mean, variance) of the biases; zeros if the side has none."""
         if self.bias_mean is None or self.bias_variance is None:
             return np.zeros(len(self), np.float32), np.zeros(len(self), np.float32)
         return self.bias_mean, self.bias_variance
@@ -75,12 +75,12 @@ class Side:
         return self.take(slice(first, last))
 
     def take(self, rows: NDArray[Any] | slice) -> Side:
-        """Some rows, by their numbers."""
+        """Some rows, by number."""
         arrays = (*self.arrays(), self.covariance)
         return Side(self.factors, *(None if array is None else array[rows] for array in arrays))  # type: ignore[arg-type]
 
     def with_covariance(self) -> Side:
-        """The side itself if it has covariances, else with those that its variances make: diagonal ones."""
+        """Add diagonal covariances, made of the variances, unless the side has covariances."""
         if self.covariance is not None:
             return self
         size = self.factors * (self.factors + 1) // 2
@@ -93,7 +93,7 @@ class Side:
         return Side(self.factors, *(None if array is None else array.copy() for array in self.arrays()))  # type: ignore[arg-type]
 
     def put(self, rows: NDArray[Any], values: Side) -> None:
-        """Write these rows, but for covariances."""
+        """Overwrite some rows, without their covariances."""
         for mine, theirs in zip(self.arrays(), values.arrays()):
             if mine is not None and theirs is not None:
                 mine[rows] = theirs
@@ -102,7 +102,7 @@ class Side:
     def of(
         cls, mean: NDArray[Any], variance: NDArray[Any], bias: tuple[NDArray[Any], NDArray[Any]] | None = None
     ) -> Side:
-        """A side from means and variances, [rows, K] each."""
+        """Make a side from means and variances, [rows, K] each."""
         count, factors = mean.shape
         rows = empty((count, 2 * padded(factors)), np.float32)
         rows[:] = 0.0
@@ -116,7 +116,7 @@ class Side:
     def constant(
         cls, rows: int, factors: int, variance: float, bias_variance: float | None = None, spare: Spare | None = None
     ) -> Side:
-        """A side whose means are zero and whose variances are all the same."""
+        """Make a side with means of zero and one variance for all coordinates."""
         packed = empty((rows, 2 * padded(factors)), np.float32, spare)
         packed[:] = 0.0
         packed[:, padded(factors) : padded(factors) + factors] = variance
@@ -125,7 +125,7 @@ class Side:
         return cls(factors, packed, np.zeros(rows, np.float32), np.full(rows, bias_variance, np.float32))
 
     def empty_like(self, spare: Spare | None = None) -> Side:
-        """A side that a pass will fill, padding too; in spare memory where there is some."""
+        """Make an unfilled side of the same shape, in spare memory if possible. A pass fills it, padding too."""
         rows = empty(self.rows.shape, np.float32, spare)
         covariance = None if self.covariance is None else np.empty_like(self.covariance)
         if self.bias_mean is None:
@@ -134,8 +134,8 @@ class Side:
 
 
 def mirrored(side: Side, signed: bool) -> Side:
-    """Vertices as the other end of an edge sees them: as they are, or with `signed` the means of the second half of the
-    coordinates turned, so that u'S v is an inner product."""
+    """S v of each vertex, so that u'S v is an inner product: with `signed` the means of the second half of the
+    coordinates change sign, else nothing changes."""
     if not signed:
         return side
     rows = side.rows.copy()
@@ -164,7 +164,7 @@ class Gamma:
 
 @dataclass(frozen=True)
 class Precisions:
-    """The Gamma posteriors; a side without biases has no precision of biases."""
+    """Gamma posteriors of the precisions; a side without biases has no precision of biases."""
 
     user: Gamma
     item: Gamma
@@ -176,19 +176,19 @@ class Precisions:
         return {name: gamma.mean for name, gamma in vars(self).items() if gamma is not None}
 
     def means_of(self, side: str) -> tuple[float, float]:
-        """E[tau] of a side's vectors and of its biases, 1 where there are none."""
+        """E[tau] of a side's vectors and of its biases; 1 if it has no biases."""
         means, name = self.means(), "user" if side == USERS else "item"
         return means[name], means.get(f"{name}_bias", 1.0)
 
 
 @dataclass(frozen=True)
 class Posterior:
-    """All that was inferred: q(theta), factorised (eq. 6)."""
+    """Whole posterior q(theta), factorised (eq. 6)."""
 
     users: Side
     items: Side
     precisions: Precisions
-    user_weights: FeatureWeights | None = None  # of features, where there are any
+    user_weights: FeatureWeights | None = None  # of features, if there are any
     item_weights: FeatureWeights | None = None
     hyperpriors: tuple[NormalWishart, NormalWishart] | None = None  # of users and items; None: the precisions alone
 
@@ -197,5 +197,5 @@ class Posterior:
         return self.users.factors
 
     def prior_spread(self) -> float:
-        """sqrt(K / (E[tau_u] E[tau_v])): the prior standard deviation of u'v, which is what the two taus identify."""
+        """sqrt(K / (E[tau_u] E[tau_v])), the prior standard deviation of u'v. The data fix only this of the taus."""
         return math.sqrt(self.factors / (self.precisions.user.mean * self.precisions.item.mean))

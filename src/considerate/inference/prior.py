@@ -3,7 +3,7 @@
     P = diag(t) + sums,    z = t m + sums                                  (eq. 17, 19)
     the bound has  1/2 sum log t - 1/2 sum t ((eta - m)^2 + 1 / omega)      (eq. 12)
 
-Where only means are given, t is E[tau], which is still learned: the squares of eq. 20 are then those of eta - m.
+If only means are given, t is E[tau], which is still learned: the squares in eq. 20 are then of eta - m.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from considerate.inference.posterior import Floats, padded
 class Prior:
     """N(mean, 1 / precision) of each row of a side; None is 0 for a mean and E[tau] for a precision.
 
-    Rows are padded as those of a `Side` are: means with 0, precisions with 1.
+    Rows are padded like rows of a `Side`: means with 0, precisions with 1.
     """
 
     mean: Floats | None = None  # [rows, padded(K)], m
@@ -39,7 +39,7 @@ class Prior:
         bias_mean: NDArray[Any] | None = None,
         bias_precision: NDArray[Any] | None = None,
     ) -> Prior:
-        """Priors from [rows, K] means and precisions."""
+        """Make priors from [rows, K] means and precisions."""
 
         def flat(values: NDArray[Any] | None) -> Floats | None:
             return None if values is None else np.ascontiguousarray(values, np.float32)
@@ -47,16 +47,16 @@ class Prior:
         return cls(_padded(mean, 0.0), _padded(precision, 1.0), flat(bias_mean), flat(bias_precision))
 
     def take(self, rows: NDArray[Any] | slice) -> Prior:
-        """Those of some rows, by their numbers."""
+        """Priors of some rows, by number."""
         return Prior(*(None if array is None else array[rows] for array in self.arrays().values()))
 
     def between(self, first: int, last: int) -> Prior:
-        """Those of rows first .. last - 1: views."""
+        """Priors of rows first .. last - 1: views."""
         return self.take(slice(first, last))
 
     @classmethod
     def joined(cls, parts: Sequence[Prior]) -> Prior:
-        """Those of consecutive rows."""
+        """Concatenate the priors of consecutive rows."""
 
         def join(arrays: Sequence[Floats | None]) -> Floats | None:
             found = [array for array in arrays if array is not None]
@@ -65,7 +65,7 @@ class Prior:
         return cls(*(join(arrays) for arrays in zip(*(part.arrays().values() for part in parts))))
 
     def arrays(self) -> dict[str, Floats | None]:
-        """By name, as the kernels' pass takes them."""
+        """Arrays by the names of the pass's arguments."""
         return {
             "prior_mean": self.mean,
             "prior_precision": self.precision,
@@ -75,12 +75,12 @@ class Prior:
 
     @cached_property
     def log_precision(self) -> float:
-        """sum of log t over rows and coordinates."""
+        """Sum of log t over rows and coordinates."""
         return 0.0 if self.precision is None else float(np.log(self.precision.astype(np.float64)).sum())
 
     @cached_property
     def bias_log_precision(self) -> float:
-        """The same of the biases."""
+        """Sum of log t over the biases."""
         return 0.0 if self.bias_precision is None else float(np.log(self.bias_precision.astype(np.float64)).sum())
 
 
@@ -89,7 +89,7 @@ SHARED = Prior()  # N(0, 1 / tau) for all
 
 @dataclass(frozen=True)
 class Priors:
-    """Those of both sides."""
+    """Priors of users and items."""
 
     users: Prior = SHARED
     items: Prior = SHARED

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class StepSize:
-    """epsilon_t, and the accumulator that it comes from. A checkpoint keeps both.
+    """Step size epsilon_t and its accumulator. A checkpoint keeps both.
 
     epsilon is set *after* the sweep. With delay t_eps the first t_eps + 2 sweeps run at 1; then
     a <- (1 - Delta^-0.6) a + 1, epsilon <- 1 / a, with Delta = t - t_eps. As Delta grows, a grows like Delta^0.6,
@@ -19,7 +19,7 @@ class StepSize:
     epsilon: float = 1.0
 
     def after(self, sweep: int) -> StepSize:
-        """The step size for the sweep after this one; sweeps count from 1."""
+        """Step size for the sweep after this one; sweeps count from 1."""
         elapsed = sweep - self.delay
         if elapsed <= 0:
             return self

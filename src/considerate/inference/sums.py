@@ -1,8 +1,8 @@
 """Natural-gradient sums over edges (eq. 15, 19), and the kernel passes that compute them.
 
 Sums of blocks add up to the sum of the whole (eq. 21): an item's sum over all users is the sum, along one fixed
-tree, of its sums over the blocks of users. Adding the messages of blocks therefore gives the bits that one pass
-over everything gives.
+tree, of its sums over the blocks of users. So adding the messages of blocks gives the same bits as one pass over
+everything.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class EdgeSums(Additive):
 
     second = sum over edges of 2 lambda(xi) E[v v']      (the lower triangle)
     first  = sum over edges of (g - 1/2 - 2 lambda(xi) E[b_m + b_n]) E[v]
-    bias   = the same two of the row's bias (eq. 19)
+    bias   = the same two sums for the row's bias (eq. 19)
     """
 
     second: NDArray[np.float32]  # [rows, K (K + 1) / 2]
@@ -38,7 +38,7 @@ class EdgeSums(Additive):
 
     @classmethod
     def empty(cls, rows: int, factors: int, spare: Spare | None = None) -> EdgeSums:
-        """Sums that a pass will fill, in spare memory where there is some."""
+        """Make unfilled sums, in spare memory if possible. A pass fills them."""
         return cls(
             empty((rows, factors * (factors + 1) // 2), np.float32, spare),
             empty((rows, factors), np.float32, spare),
@@ -49,22 +49,22 @@ class EdgeSums(Additive):
         return self.second, self.first, self.bias
 
     def take_in(self, other: EdgeSums) -> EdgeSums:
-        """`merge`, in the memory of these sums where it may be written to."""
+        """Add other sums to these, in place if this memory can be written."""
         return EdgeSums(*(added(mine, theirs) for mine, theirs in zip(self.arrays(), other.arrays())))
 
     def rows(self, first: int, last: int) -> EdgeSums:
-        """The sums of rows first .. last - 1: views."""
+        """Sums of rows first .. last - 1: views."""
         return EdgeSums(self.second[first:last], self.first[first:last], self.bias[first:last])
 
 
 def add_blocks(parts: Sequence[EdgeSums]) -> EdgeSums:
-    """The sums of consecutive blocks, added pairwise along the fixed tree over blocks (eq. 21)."""
+    """Add the sums of consecutive blocks pairwise, along the fixed tree over blocks (eq. 21)."""
     return add_along_tree(parts, EdgeSums.merge)
 
 
 @dataclass(frozen=True)
 class PassConstants:
-    """The constants of a pass over one side's rows."""
+    """Constants of a pass over one side's rows."""
 
     offset: float  # -log c, inside the logit
     weight: float  # rho, the power of the likelihood
@@ -72,8 +72,8 @@ class PassConstants:
     tau_bias: float = 1.0  # E[tau] of the biases
     epsilon: float = 1.0
     prior: Prior = SHARED  # of rows that have priors of their own
-    user_offset: NDArray[np.float32] | None = None  # [users] what the logit has beside the offset
-    slope: bool = False  # the sum `first` is that of 2 lambda(xi) E[v]: how it falls as the row's own bias grows
+    user_offset: NDArray[np.float32] | None = None  # [users] added to `offset`
+    slope: bool = False  # make `first` the sum of 2 lambda(xi) E[v]: minus its derivative in the row's own bias
 
     @classmethod
     def of(
@@ -84,11 +84,11 @@ class PassConstants:
         prior: Prior = SHARED,
         user_offset: NDArray[np.float32] | None = None,
     ) -> PassConstants:
-        """Those of a fit, with E[tau] of the side's vectors and biases."""
+        """Constants of a fit; taus: E[tau] of the side's vectors and biases."""
         return cls(plan.offset, plan.likelihood_weight, *taus, epsilon, prior, user_offset)
 
     def arguments(self) -> dict[str, Any]:
-        """As the kernels' pass takes them."""
+        """Arguments of the kernels' pass."""
         numbers = {name: value for name, value in vars(self).items() if name != "prior"}
         return {**numbers, **self.prior.arrays()}
 
@@ -103,8 +103,8 @@ def side_pass(
     own_is_user: bool,
     splits: NDArray[np.int64] | None = None,
 ) -> compiled.Pass:
-    """All that the kernels read in a pass over one side's rows. `splits` are the blocks of the other side, along whose
-    tree the sums are added."""
+    """Kernel pass over one side's rows, with all that it reads. Sums are added along the tree over the other side's
+    blocks, `splits`."""
     unliked = terms.unliked
     return compiled.Pass(
         factors=own.factors,
@@ -130,11 +130,11 @@ def side_pass(
 
 @dataclass(frozen=True)
 class CoordinateBlock:
-    """The coordinates of a row that are stepped together: all of them, unless there are many factors."""
+    """Coordinates of a row that are stepped together: all of them, unless there are many factors."""
 
     number: int
     size: int
-    stepped: Side | None = None  # the rows as the blocks before have stepped them
+    stepped: Side | None = None  # the rows after the steps of the blocks before
 
     @classmethod
     def of(cls, factors: int, number: int = 0, stepped: Side | None = None) -> CoordinateBlock:
@@ -153,7 +153,7 @@ def edge_sums(
     closed_form: bool = False,
     spare: Spare | None = None,
 ) -> EdgeSums:
-    """The sums of some rows over their edges to the other side's rows in a range (eq. 15, 19)."""
+    """Sum some rows over their edges to a range of the other side's rows (eq. 15, 19)."""
     sums = EdgeSums.empty(len(rows), block.size, spare)
     fill_sums(kernel_pass, rows, block, edges, sums, closed_form=closed_form)
     return sums
@@ -167,7 +167,7 @@ def fill_sums(
     sums: EdgeSums,
     closed_form: bool = False,
 ) -> float:
-    """`edge_sums`, in memory that is given. Returns the edges' part of the bound where the rows are users."""
+    """Fill given memory with `edge_sums`. Returns the edges' part of the bound if the rows are users."""
     return compiled.sum_rows(
         kernel_pass, rows, *edges, closed_form, *sums.arrays(), block.number, *block.stepped_arrays()
     )

@@ -1,9 +1,9 @@
-"""The sweep, as a generator of steps (Algorithm 1).
+"""Sweeps, as a generator (Algorithm 1).
 
-A side's vectors and biases are updated together, from one pass over its edges. With everything else held, L_xi at
-given xi is a concave quadratic of (u_m, b_m), and a simultaneous step of two blocks of such a function never lowers
-it (the iteration matrix of two-block Jacobi is self-adjoint in the quadratic's own norm, with spectral radius below
-1). Users and items are never stepped at once.
+One pass over a side's edges updates its vectors and biases together. With everything else held, L_xi at given xi is
+a concave quadratic of (u_m, b_m). A simultaneous step of two blocks of such a function never lowers it: the iteration
+matrix of two-block Jacobi is self-adjoint in the quadratic's own norm, with spectral radius below 1. Users and items
+are never stepped at once.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ from considerate.kernels.threads import Backend
 
 @dataclass(frozen=True)
 class Start:
-    """Where a fit begins: the precisions of the vectors, held at first; the standard deviation of the items' means, and
-    the variance of all coordinates."""
+    """Start of a fit: the precisions of the vectors, held at first; the standard deviation of the items' means; the
+    variance of all coordinates."""
 
     precision: float
     deviation: float
@@ -51,8 +51,8 @@ class Start:
 
     @classmethod
     def of(cls, settings: FitPlan) -> Start:
-        """Near zero; but an opening, or a fit to a given H, begins where data that holds up its vectors ends, with u'v
-        of a prior standard deviation of sqrt(2), which saves an opening two sweeps of five."""
+        """Start near zero. An opening, or a fit to a given H, starts where fits to good data end, at a prior standard
+        deviation of u'v of sqrt(2), which saves an opening two sweeps of five."""
         if not settings.opening and not settings.observed:
             return cls(10.0, 0.1, 0.1)
         precision = math.sqrt(settings.factors / 2)
@@ -62,14 +62,14 @@ class Start:
 BIAS_VARIANCE = 0.1  # of all biases, at first
 SHARED_PRIORS = Priors()
 NO_FEATURES = FitFeatures()
-NEAR_BYTES = 32 << 20  # of users that stay in the caches while items are stepped one after the other
+NEAR_BYTES = 32 << 20  # users of at most this size stay in the caches while items are stepped one after the other
 
 
 @dataclass(frozen=True)
 class State:
-    """Between two sweeps: all that a checkpoint must keep."""
+    """State between two sweeps: all that a checkpoint must keep."""
 
-    sweep: int  # the number of sweeps so far
+    sweep: int  # number of sweeps so far
     posterior: Posterior
     step_size: StepSize
     user_moments: Moments
@@ -78,8 +78,8 @@ class State:
 
 @dataclass(frozen=True)
 class Sweep:
-    """The result of one sweep. `bound` is L_xi of the posterior that the sweep *started* from, on the H that it drew: a
-    fresh H, so the bound is not flattered by having been fitted to it."""
+    """Result of one sweep. `bound` is L_xi of the posterior that the sweep *started* from, on the H that it drew: a
+    fresh H, to which that posterior was not fitted."""
 
     state: State
     bound: Bound
@@ -88,19 +88,19 @@ class Sweep:
 
 
 class Runner(Protocol):
-    """Sweeps over a graph in memory (`InMemory`), or over its parts wherever they are (`PartitionedRunner`)."""
+    """Runner of sweeps over a graph in memory (`InMemory`), or over its parts (`PartitionedRunner`)."""
 
     @property
     def settings(self) -> FitPlan: ...
 
     @property
     def deterministic(self) -> bool:
-        """Whether the bound is exact: no draws."""
+        """True if the bound is exact: no draws."""
         ...
 
     @property
     def edges(self) -> int:
-        """Of G."""
+        """Number of observed edges."""
         ...
 
     def sweeps(self, state: State | None = None) -> Iterator[Sweep]: ...
@@ -109,14 +109,14 @@ class Runner(Protocol):
 
 
 def initial_side(rows: int, settings: FitPlan, side: str, spare: Spare | None = None) -> Side:
-    """Rows of one side at zero."""
+    """Make the rows of one side, with means of zero."""
     has_bias = settings.user_bias if side == USERS else settings.item_bias
     variance = Start.of(settings).variance
     return Side.constant(rows, settings.factors, variance, BIAS_VARIANCE if has_bias else None, spare)
 
 
 def initial_items(count: int, settings: FitPlan, spare: Spare | None = None) -> Side:
-    """Items around zero. (At zero they would stay there.)"""
+    """Make items with random means around zero. (At zero they would stay there.)"""
     random = np.random.Generator(np.random.Philox(key=settings.seed))
     items = initial_side(count, settings, ITEMS, spare)
     deviation = np.float32(Start.of(settings).deviation)
@@ -127,8 +127,8 @@ def initial_items(count: int, settings: FitPlan, spare: Spare | None = None) -> 
 
 
 def initial_precisions(users: int, items: int, settings: FitPlan) -> Precisions:
-    """The vectors' precisions are held until they are learned, those of biases at their prior's mean. Each Gamma has
-    the shape that eq. 20 will give it, or the first blend of its rate would be between two scales."""
+    """Precisions before they are learned: of vectors as `Start` has them, of biases at their prior's mean. Each Gamma
+    has the shape that eq. 20 will give it, or the first blend of its rate would mix two scales."""
 
     def held(count: int, mean: float) -> Gamma:
         shape = settings.prior_shape + 0.5 * count
@@ -144,7 +144,7 @@ def initial_precisions(users: int, items: int, settings: FitPlan) -> Precisions:
 
 
 def initial_state(graph: Graph, settings: FitPlan, spare: Spare | None = None, priors: Priors = SHARED_PRIORS) -> State:
-    """Items near zero; users at zero, as the first pass is theirs."""
+    """State before the first sweep: items near zero; users at zero, as they are updated first."""
     users = initial_side(graph.user_count, settings, USERS, spare)
     items = initial_items(graph.item_count, settings, spare)
     posterior = Posterior(users, items, initial_precisions(len(users), len(items), settings))
@@ -153,7 +153,7 @@ def initial_state(graph: Graph, settings: FitPlan, spare: Spare | None = None, p
 
 
 def begin_features(state: State, q: Posterior) -> State:
-    """The state before the first sweep, with weights of features in q."""
+    """State before the first sweep, with the posterior q, which has weights of features."""
     moments = state.user_moments.with_spread(q.user_weights), state.item_moments.with_spread(q.item_weights)
     return State(state.sweep, q, state.step_size, *moments)
 
@@ -161,7 +161,7 @@ def begin_features(state: State, q: Posterior) -> State:
 def bound_of(
     state: State, edges: float, settings: FitPlan, counts: tuple[int, int] | None = None, priors: Priors = SHARED_PRIORS
 ) -> Bound:
-    """L_xi of a state, given the part of the edges (eq. 12); counts of users and items where rows are elsewhere."""
+    """L_xi of a state, given the edges' term (eq. 12); `counts` of users and items if rows are in other processes."""
     q, taus, K = state.posterior, state.posterior.precisions, state.posterior.factors
     m, n = counts or (len(q.users), len(q.items))
     users, user_biases = side_terms((m, K), state.user_moments, taus.user, taus.user_bias, priors.users)
@@ -177,7 +177,7 @@ def bound_of(
 
 @dataclass(frozen=True)
 class PrecisionStep:
-    """What a step of the precisions is told beside the moments."""
+    """Arguments of a step of the precisions, apart from the moments."""
 
     counts: tuple[int, int]  # of users and items
     settings: FitPlan
@@ -186,8 +186,8 @@ class PrecisionStep:
 
 
 def update_precisions(old: Precisions, moments: tuple[Moments, Moments], step: PrecisionStep) -> Precisions:
-    """The four Gamma posteriors (eq. 20), from the moments of users and items. Where the rows' own precisions are
-    given, nothing is learned of tau."""
+    """Step the four Gamma posteriors (eq. 20), from the moments of users and items. A tau is not learned if the rows'
+    own precisions are given."""
     settings, priors = step.settings, step.priors
 
     def update(gamma: Gamma, count: int, square: float, given: object) -> Gamma:
@@ -208,7 +208,7 @@ def update_precisions(old: Precisions, moments: tuple[Moments, Moments], step: P
 
 
 def next_state(state: State, users: SideUpdate, items: SideUpdate, step: PrecisionStep) -> State:
-    """The state after both sides were stepped: the precisions (eq. 20) and the next step size."""
+    """State after both sides were stepped, with new precisions (eq. 20) and the next step size."""
     number, q = state.sweep + 1, state.posterior
     moments = users.moments.with_spread(q.user_weights), items.moments.with_spread(q.item_weights)
     taus = q.precisions
@@ -219,14 +219,14 @@ def next_state(state: State, users: SideUpdate, items: SideUpdate, step: Precisi
 
 
 class ItemsPass(Protocol):
-    """What steps the items of a graph in memory."""
+    """Pass that steps the items of a graph in memory."""
 
     def update(self, own: Side, classes: RowClasses, run: Any, spare: Spare | None = None) -> SideUpdate: ...
 
 
 @dataclass(frozen=True)
 class InMemory:
-    """Sweeps over a graph that is in memory whole."""
+    """Sweeps over a whole graph in memory."""
 
     graph: Graph
     estimator: Estimator
@@ -234,7 +234,7 @@ class InMemory:
     backend: Backend
     priors: Priors = SHARED_PRIORS  # of rows that have priors of their own
     features: FitFeatures = NO_FEATURES
-    user_offset: NDArray[np.float32] | None = None  # what the users' logits have beside -log c
+    user_offset: NDArray[np.float32] | None = None  # [users] added to -log c in the logits
 
     @property
     def deterministic(self) -> bool:
@@ -245,7 +245,7 @@ class InMemory:
         return self.graph.edges
 
     def sweeps(self, state: State | None = None) -> Iterator[Sweep]:
-        """One sweep after the other, without end; the caller decides when to stop."""
+        """Yield one sweep after the other, without end; the caller decides when to stop."""
         spare = Spare()
         state = state or self.begin(spare)
         classes = self.item_classes()
@@ -256,7 +256,7 @@ class InMemory:
             del sweep
 
     def begin(self, spare: Spare | None = None) -> State:
-        """The state before the first sweep."""
+        """State before the first sweep."""
         state = initial_state(self.graph, self.settings, spare, self.priors)
         return begin_features(state, self.features.begin(state.posterior, self.settings)) if self.features else state
 
@@ -279,7 +279,7 @@ class InMemory:
         return Sweep(new, bound, epsilon, self.estimator.settled(number))
 
     def _with_features(self, state: State) -> tuple[Posterior, InMemory]:
-        """The posterior with the weights of features stepped, and this with the priors that follow from them."""
+        """Posterior after a step of the features' weights, and this object with the priors that follow from them."""
         q, run = state.posterior, self.backend.map
         if not self.features:
             return q, self
@@ -288,22 +288,22 @@ class InMemory:
         return q, replace(self, priors=self.features.priors(q, run))
 
     def users_pass(self, terms: Terms, q: Posterior, epsilon: float = 1.0) -> compiled.Pass:
-        """What the users' pass reads: the items, H and the constants."""
+        """Kernel pass over users, which reads the items, H and the constants."""
         priors, taus = self.priors.users, q.precisions.means_of(USERS)
         constants = PassConstants.of(self.settings, taus, epsilon, priors, self.user_offset)
         return side_pass(q.users, q.items, self.graph.by_user, terms, constants, own_is_user=True)
 
     def update_users(self, terms: Terms, q: Posterior, epsilon: float = 1.0, spare: Spare | None = None) -> SideUpdate:
-        """The users' pass: q(u_m) and q(b_m) of all users, given the items."""
+        """Update q(u_m) and q(b_m) of all users, given the items."""
         kernel_pass = self.users_pass(terms, q, epsilon)
         return update_side(kernel_pass, q.users, self.graph.user_blocks, self.backend.map, spare)
 
     def item_classes(self) -> RowClasses:
-        """The items by how they are summed."""
+        """Items by the way that they are summed."""
         return RowClasses.of_items(self.graph, self.settings.edges_per_like)
 
     def items_pass(self, terms: Terms, q: Posterior, epsilon: float = 1.0) -> ItemsPass:
-        """What the items' pass reads: the users, H and the constants."""
+        """Pass over items, which reads the users, H and the constants."""
         priors, taus = self.priors.items, q.precisions.means_of(ITEMS)
         constants = PassConstants.of(self.settings, taus, epsilon, priors, self.user_offset)
         leaves = leaf_splits(self.graph.user_blocks)
@@ -315,7 +315,7 @@ class InMemory:
         return TreePass(reading(leaves), reading(None), leaves, terms.expected is not None, far)
 
     def evaluate_bound(self, state: State) -> Bound:
-        """L_xi of a state, on the H of the sweep that would come next."""
+        """L_xi of a state, on the H of the next sweep."""
         terms = self.estimator.user_terms(state.sweep + 1, state.posterior, self.backend.map)
         kernel_pass = self.users_pass(terms, state.posterior)
 
@@ -327,7 +327,7 @@ class InMemory:
 
 
 def check_rows(bad_row: int, side: str, sweep: int, state: State) -> None:
-    """Refuse a step that gave a row a value that is not finite."""
+    """Raise DivergedError if a step gave a row a value that is not finite."""
     if bad_row >= 0:
         raise DivergedError(
             f"Sweep {sweep} gave {side} row {bad_row} a value that is not finite; the posterior of sweep {sweep - 1} "
@@ -337,6 +337,6 @@ def check_rows(bad_row: int, side: str, sweep: int, state: State) -> None:
 
 
 def check_bound(bound: Bound, sweep: int, state: State) -> None:
-    """Refuse a sweep whose bound is not finite."""
+    """Raise DivergedError if the bound of a sweep is not finite."""
     if not np.isfinite(bound.total):
         raise DivergedError(f"The bound stopped being finite in sweep {sweep}; the posterior before it is kept.", state)

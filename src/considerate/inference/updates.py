@@ -1,4 +1,4 @@
-"""The updates of Algorithm 1: a side's rows (eq. 15-19) and the precisions (eq. 20)."""
+"""Updates of Algorithm 1: a side's rows (eq. 15-19) and the precisions (eq. 20)."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ from considerate.kernels.arrays import Spare, add_in_order
 if TYPE_CHECKING:
     from considerate.inference.features import FeatureWeights
 
-CHUNK = 1 << 16  # rows whose moments are taken, or that are drawn, together
-TOGETHER = 2048  # rows that are stepped together, at most
-NODE_BYTES = 4 << 20  # of the sums of some rows over one part
+CHUNK = 1 << 16  # rows whose moments are computed together, or whose first means are drawn together
+TOGETHER = 2048  # most rows that are stepped together
+NODE_BYTES = 4 << 20  # memory of the sums of some rows over one part
 
 
 @dataclass(frozen=True)
 class Moments:
     """Sums over the rows of a side that eq. 20 and the bound need, in float64.
 
-    Where rows have priors of their own, E[x^2] is E[(x - m)^2], times t where precisions are given.
+    If rows have priors of their own, E[x^2] is E[(x - m)^2], times t if precisions are given.
     """
 
     square: float  # sum of E[x^2] over rows and coordinates
@@ -48,11 +48,11 @@ class Moments:
 
     @classmethod
     def of(cls, side: Side, prior: Prior = SHARED) -> Moments:
-        """The moments of these rows."""
+        """Moments of a side's rows."""
         return cls.total([_moments(side.between(*chunk), prior.between(*chunk)) for chunk in _chunks(len(side))])
 
     def with_spread(self, weights: FeatureWeights | None) -> Moments:
-        """With what the prior means A'f vary by: K tr(F'F Lambda^-1), and the same of the biases."""
+        """Add the variance of the prior means A'f, which is K tr(F'F Lambda^-1), and likewise of the biases."""
         if weights is None:
             return self
         added = [part.mean.shape[1] * part.trace for part in weights.parts]
@@ -61,7 +61,7 @@ class Moments:
 
     @classmethod
     def of_alike(cls, rows: int, make: Callable[[int], Side]) -> Moments:
-        """The moments of many equal rows, of which `make(count)` gives some: not all are in memory at once."""
+        """Moments of many equal rows. `make(count)` gives some of them, so not all are in memory at once."""
         chunk = _moments(make(min(rows, CHUNK)))
         return cls.total(
             [chunk if last - first == CHUNK else _moments(make(last - first)) for first, last in _chunks(rows)]
@@ -69,7 +69,7 @@ class Moments:
 
     @classmethod
     def total(cls, parts: Sequence[Sequence[float]]) -> Moments:
-        """Added in the order of the blocks."""
+        """Add moments in the order of the blocks."""
         sums = [0.0, 0.0, 0.0, 0.0]
         for part in parts:
             sums = [a + b for a, b in zip(sums, part)]
@@ -101,11 +101,11 @@ class SideUpdate:
     side: Side
     moments: Moments
     edge_bound: float = 0.0  # the edges' part of L_xi before the step
-    bad_row: int = -1  # a row whose step was not finite
+    bad_row: int = -1  # first row whose step was not finite
 
 
 def heavy_rows(degrees: NDArray[np.int64], blocks: NDArray[np.int64]) -> NDArray[np.int32]:
-    """Rows so heavy that they are split: more than twice the edges of a block."""
+    """Rows that are split because they have more than twice the edges of a block."""
     count = len(blocks) - 1
     if count < 2:
         return np.empty(0, np.int32)
@@ -114,15 +114,15 @@ def heavy_rows(degrees: NDArray[np.int64], blocks: NDArray[np.int64]) -> NDArray
 
 @dataclass(frozen=True)
 class RowClasses:
-    """The rows of a side by how they are summed, in the order in which their moments are added. Degrees decide."""
+    """Rows of a side by the way that they are summed, in the order in which their moments are added. Degrees decide."""
 
-    blocks: list[NDArray[np.int32]]  # along the tree over parts of the other side: of each block some at a time
-    heavy: NDArray[np.int32]  # along the same tree, each by itself
-    light: list[NDArray[np.int32]]  # in one go: of each block some at a time
+    blocks: list[NDArray[np.int32]]  # summed along the tree over parts of the other side; some rows of a block each
+    heavy: NDArray[np.int32]  # summed along the same tree, each by itself
+    light: list[NDArray[np.int32]]  # summed in one go; some rows of a block each
 
     @classmethod
     def of_items(cls, graph: Graph | GraphOutline, edges_per_like: float) -> RowClasses:
-        """The items of a graph, whose users are in parts."""
+        """Classes of the items of a graph whose users are in parts."""
         leaves = len(leaf_splits(graph.user_blocks)) - 1
         light = light_rows(graph.item_degree, leaves, edges_per_like, graph.user_count)
         return cls.of(graph.item_degree, graph.item_blocks, light)
@@ -137,29 +137,29 @@ class RowClasses:
 
     @classmethod
     def all_alike(cls, blocks: NDArray[np.int64]) -> RowClasses:
-        """No row is light or heavy."""
+        """Make classes without light or heavy rows."""
         return cls(_by_block(np.ones(int(blocks[-1]), np.bool_), blocks), np.empty(0, np.int32), [])
 
     @cached_property
     def is_light(self) -> NDArray[np.bool_]:
-        """Whether each row is light."""
+        """Mask of the light rows."""
         chosen = np.zeros(sum(map(len, (*self.blocks, self.heavy, *self.light))), np.bool_)
         chosen[np.concatenate([self.heavy[:0], *self.light])] = True
         return chosen
 
     def summed(self, first: int, last: int) -> list[NDArray[np.int32]]:
-        """The rows from first to last - 1, whole blocks, that are summed along the tree: some at a time, and each heavy
-        row by itself."""
+        """Pieces of the rows first .. last - 1, whole blocks, that are summed along the tree; each heavy row is a piece
+        by itself."""
         inside = [rows[(rows >= first) & (rows < last)] for rows in (*self.blocks, *self.heavy[:, None])]
         return [rows for rows in inside if len(rows)]
 
     def rows_summed(self, first: int, last: int) -> NDArray[np.int32]:
-        """The same in one array."""
+        """Rows of `summed` in one array."""
         return np.concatenate([self.heavy[:0], *self.summed(first, last)])
 
 
 def _by_block(chosen: NDArray[np.bool_], blocks: NDArray[np.int64]) -> list[NDArray[np.int32]]:
-    """The chosen rows of each block, some at a time."""
+    """Chosen rows of each block, in pieces of at most `TOGETHER`."""
     rows = np.flatnonzero(chosen).astype(np.int32)
     pieces = np.split(rows, np.searchsorted(rows, blocks[1:-1]))
     return [piece[at : at + TOGETHER] for piece in pieces for at in range(0, len(piece), TOGETHER)]
@@ -171,8 +171,8 @@ Step = tuple[float, int, Sequence[float]]  # (the edges' part of the bound befor
 def update_side(
     kernel_pass: compiled.Pass, own: Side, blocks: NDArray[np.int64], run: Any, spare: Spare | None = None
 ) -> SideUpdate:
-    """Every row's sums (eq. 15, 16), step (eq. 17, 19) and recovery of the factorised q (eq. 18), blocks of rows at a
-    time, which `run` maps."""
+    """Sum (eq. 15, 16) and step (eq. 17, 19) every row and recover the factorised q (eq. 18). `run` maps over blocks
+    of rows."""
     new = own.empty_like(spare)
 
     def update(block: Range) -> Step:
@@ -187,17 +187,17 @@ def update_side(
 
 @dataclass(frozen=True)
 class TreePass:
-    """A pass over the rows of a side whose sums are added along a tree over the other side."""
+    """Pass over the rows of a side that adds their sums along a tree over the other side."""
 
     along_tree: compiled.Pass
     in_one_go: compiled.Pass  # the same without the tree, for light rows
     leaves: NDArray[np.int64]  # boundaries of the parts of the other side
-    closed_form: bool  # whether there is one, which is added last
-    far: bool  # whether the other side is larger than the caches
+    closed_form: bool  # True if sums in closed form are added last
+    far: bool  # True if the other side is larger than the caches
 
     def update(self, own: Side, classes: RowClasses, run: Any, spare: Spare | None = None) -> SideUpdate:
-        """As `update_side`, each row by its class. A part of a far side is read once for many rows, and the sums over
-        parts are added along the tree that the kernel follows within a row: the bits are the same either way."""
+        """Update all rows like `update_side`, each by its class. A part of a far side is read once for many rows. The
+        sums over parts are added along the tree that the kernel follows within a row, so the bits are the same."""
         solver = SideSolver(own.empty_like(spare), classes, run)
         along_tree = [] if self.far else [(self.along_tree, rows) for rows in classes.blocks]
         solver.update(along_tree + [(self.in_one_go, rows) for rows in classes.light])
@@ -207,8 +207,8 @@ class TreePass:
         return solver.result()
 
     def _update_by_parts(self, pieces: list[NDArray[np.int32]], solver: SideSolver, spare: Spare | None) -> None:
-        """Rows from their sums over each part of the other side, a part to a task. Where there are many factors, one
-        block of coordinates after the other."""
+        """Update rows from their sums over each part of the other side; each part is a task. With many factors, step
+        one block of coordinates after the other."""
         rows = np.concatenate(pieces)
         for number in range(len(compiled.coordinate_blocks(solver.new.factors))):
             block = CoordinateBlock.of(solver.new.factors, number, solver.new)
@@ -228,7 +228,7 @@ class TreePass:
 
 
 def _some_at_a_time(pieces: list[NDArray[np.int32]], factors: int) -> list[list[NDArray[np.int32]]]:
-    """Consecutive pieces whose sums take a few megabytes, or a piece by itself."""
+    """Group consecutive pieces whose sums take at most `NODE_BYTES`; a larger piece is a group by itself."""
     most, found, rows = NODE_BYTES // (2 * factors * (factors + 3)), list[list[NDArray[np.int32]]](), 0
     for piece in pieces:
         if not found or rows + len(piece) > most:
@@ -241,19 +241,19 @@ def _some_at_a_time(pieces: list[NDArray[np.int32]], factors: int) -> list[list[
 
 @dataclass
 class SideSolver:
-    """Steps a side, some rows after the others, from sums that may have been computed elsewhere.
+    """Solver that steps a side piece by piece, from sums that may come from other processes.
 
-    Rows are solved class by class and block by block, so that moments are added in one order.
+    Moments are added class by class and block by block, always in one order.
     """
 
     new: Side
     classes: RowClasses
     run: Any
-    moments: dict[int, list[float]] = field(default_factory=dict)  # by the first row of those solved together
+    moments: dict[int, list[float]] = field(default_factory=dict)  # by the first row of a piece
     bad: list[int] = field(default_factory=list)
 
     def update(self, tasks: list[tuple[compiled.Pass, NDArray[np.int32]]]) -> None:
-        """Step rows from their edges, which the pass has, some to a task."""
+        """Step rows from their edges, which the pass has; each entry is a task."""
 
         def step(task: tuple[compiled.Pass, NDArray[np.int32]]) -> Step:
             kernel_pass, rows = task
@@ -263,14 +263,14 @@ class SideSolver:
             self.note(rows, bad, moments)
 
     def solve(self, kernel_pass: compiled.Pass, sums: EdgeSums, first: int, last: int, block: int) -> None:
-        """Step rows first .. last - 1, whose own rows the pass has: the coordinates of one block. The sums are those of
-        `classes.summed`, in that order."""
+        """Step one block of coordinates of rows first .. last - 1, which the pass has. The sums are in the order of
+        `classes.summed`."""
         self.solve_pieces(kernel_pass, sums, self.classes.summed(first, last), (first, last), block)
 
     def solve_pieces(
         self, kernel_pass: compiled.Pass, sums: EdgeSums, pieces: list[NDArray[np.int32]], own: Range, block: int
     ) -> None:
-        """Step the rows of these pieces; `own` are the rows that the pass has."""
+        """Step the rows of some pieces; `own` is the range of rows that the pass has."""
         first, out, ends = own[0], self.new.between(*own), np.cumsum([0, *map(len, pieces)])
 
         def solve(at: int) -> tuple[int, Sequence[float]]:
@@ -283,13 +283,13 @@ class SideSolver:
             self.note(piece, first + bad if bad >= 0 else bad, moments)
 
     def note(self, rows: NDArray[np.int32], bad: int, moments: Sequence[float]) -> None:
-        """Rows that were solved together: a bad one or -1, and their moments."""
+        """Keep the moments of a piece, and its bad row unless that is -1."""
         self.moments[int(rows[0])] = list(moments)
         if bad >= 0:
             self.bad.append(bad)
 
     def result(self) -> SideUpdate:
-        """The side, when every row was stepped."""
+        """Result after every row was stepped."""
         pieces = [*self.classes.blocks, *self.classes.heavy[:, None], *self.classes.light]
         in_order = [self.moments[int(piece[0])] for piece in pieces]
         return SideUpdate(self.new, Moments.total(in_order), bad_row=min(self.bad, default=-1))
@@ -298,7 +298,7 @@ class SideSolver:
 def update_precision(
     old: Gamma, prior_shape: float, prior_rate: float, count: int, square: float, epsilon: float
 ) -> Gamma:
-    """q(tau) from the sum of E[x^2] over `count` coordinates (eq. 20), the rate blended like the rest.
+    """Step q(tau) from the sum of E[x^2] over `count` coordinates (eq. 20). The rate is blended with step epsilon.
 
     shape = alpha + count / 2,    rate = beta + sum of E[x^2] / 2
     """

@@ -3,13 +3,13 @@
 The offset is the same for all pairs (inference/hidden/merged.py).
 
 A step of both ends of an edge at once may lower the bound. So each sweep puts the vertices into blocks of equal size at
-random and steps one block after the other, given all others, on the edges between blocks. Such an edge has the weight
-1 / p(a pair is in two blocks), so that sums over them are right on average. A block's step is that of one side of a
-bipartite graph: it never lowers the bound on the weighted edges between blocks. The next sweep has other blocks, and
-its bound may be lower.
+random. It steps one block after the other, given all others, on the edges between blocks. Such an edge has the weight
+1 / p(a pair is in two blocks), so that sums over them are right on average. A block is stepped like one side of a
+bipartite graph, which never lowers the bound on the weighted edges between blocks. The next sweep has other blocks,
+and its bound may be lower.
 
 S is the identity, or with `signed` +1 for the first half of the coordinates and -1 for the others, which model links
-between unlike vertices. The kernels know nothing of it: they are given the other ends with these means turned.
+between unlike vertices. The kernels do not know S: they read the other ends with the signs of these means changed.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ from considerate.kernels import compiled
 from considerate.kernels.arrays import add_in_order
 from considerate.kernels.threads import Backend
 
-BLOCKS = 16  # of vertices in a sweep; docs/graphs.md
+BLOCKS = 16  # number of blocks in a sweep; docs/graphs.md
 
 
 @dataclass(frozen=True)
 class VertexBlocks:
-    """The vertices in blocks of equal size."""
+    """Partition of the vertices into blocks of equal size."""
 
     block_of: NDArray[np.int32]  # [vertices]
-    count: int  # of blocks
+    count: int  # number of blocks
 
     @classmethod
     def draw(cls, vertices: int, seed: int, sweep: int, blocks: int = BLOCKS) -> VertexBlocks:
-        """At random: a function of (seed, sweep)."""
+        """Draw blocks at random: a function of (seed, sweep)."""
         blocks = min(blocks, vertices)
         random = np.random.Generator(np.random.Philox(key=[seed, sweep]))
         block_of = np.empty(vertices, np.int32)
@@ -56,17 +56,17 @@ class VertexBlocks:
 
     @property
     def weight(self) -> float:
-        """Of an edge between blocks: 1 / the chance that a pair is in two of them."""
+        """Weight of an edge between blocks: 1 / the chance that a pair is in two of them."""
         sizes, vertices = np.bincount(self.block_of), len(self.block_of)
         pairs = vertices * (vertices - 1)
         return float(pairs / (pairs - (sizes * (sizes - 1)).sum()))
 
     def between_blocks(self, edges: Adjacency) -> Adjacency:
-        """The edges whose ends are in two blocks."""
+        """Edges whose ends are in different blocks."""
         return edges.keep(np.repeat(self.block_of, edges.degrees) != self.block_of[edges.indices])
 
     def pieces(self, block: int, edges: NDArray[np.int64]) -> list[NDArray[np.int32]]:
-        """The vertices of a block in pieces of about as many edges each, which threads share out: data decides."""
+        """Vertices of a block, in pieces of about as many edges each for the threads. The data decides the pieces."""
         rows = np.flatnonzero(self.block_of == block).astype(np.int32)
         ends = np.cumsum(edges[rows])
         count = max(1, -(-int(ends[-1]) // BLOCK_EDGES))
@@ -75,7 +75,7 @@ class VertexBlocks:
 
 
 def initial_vertices(vertices: int, settings: FitPlan) -> State:
-    """Vectors around zero with u'u of a prior standard deviation of sqrt(2), as an opening begins."""
+    """State before the first sweep: vectors around zero, with a prior standard deviation of u'u of sqrt(2)."""
     factors, precision = settings.factors, math.sqrt(settings.factors / 2)
     random = np.random.Generator(np.random.Philox(key=settings.seed))
     side = Side.constant(vertices, factors, 0.125 / precision, BIAS_VARIANCE)
@@ -92,7 +92,7 @@ def initial_vertices(vertices: int, settings: FitPlan) -> State:
 def _state(
     sweep: int, side: Side, taus: tuple[Gamma, Gamma], moments: Moments, step_size: StepSize, settings: FitPlan
 ) -> State:
-    """Users and items of the posterior are the same vertices; as users they are what the other end of an edge sees."""
+    """Make a state whose items are the vertices, and whose users are the same vertices as `mirrored`."""
     (vectors, biases), seen = taus, mirrored(side, bool(settings.signed))
     posterior = Posterior(seen, side, Precisions(vectors, vectors, biases, biases))
     return State(sweep, posterior, step_size, moments, moments)
@@ -100,10 +100,10 @@ def _state(
 
 @dataclass(frozen=True)
 class VertexSweeps:
-    """Sweeps over a symmetric graph in memory: a `Runner`."""
+    """Runner of sweeps over a symmetric graph in memory."""
 
     graph: Graph  # its two sides are the same
-    sampled: Sampled  # of c / 2 for each edge, as both its ends draw
+    sampled: Sampled  # c / 2 draws for each edge, as both its ends draw
     settings: FitPlan
     backend: Backend
 
@@ -114,7 +114,7 @@ class VertexSweeps:
         return self.graph.edges // 2
 
     def sweeps(self, state: State | None = None) -> Iterator[Sweep]:
-        """One sweep after the other, without end; the caller decides when to stop."""
+        """Yield one sweep after the other, without end; the caller decides when to stop."""
         state = state or initial_vertices(self.graph.item_count, self.settings)
         while True:
             sweep = self._sweep(state)
@@ -139,7 +139,7 @@ class VertexSweeps:
         )
 
     def draw(self, sweep: int) -> Adjacency:
-        """The edges of H^(sweep) without a link, by either end: each vertex draws c d / 2 others, and a pair that both
+        """Draw the edges of H^(sweep) without a link, by either end: each vertex draws c d / 2 others. A pair that both
         ends drew is one edge."""
         drawn = self.sampled.draw(sweep, self.backend.map)
         return symmetric(np.repeat(np.arange(drawn.rows, dtype=np.int32), drawn.degrees), drawn.indices, drawn.rows)
@@ -147,7 +147,7 @@ class VertexSweeps:
     def step_blocks(
         self, q: Posterior, hidden: Adjacency, partition: VertexBlocks, epsilon: float = 1.0
     ) -> tuple[Side, int]:
-        """All vertices after their steps (eq. 15-19), one block after the other; a row that is not finite, or -1."""
+        """Step all vertices (eq. 15-19), one block after the other; return them and a row that is not finite, or -1."""
         signed = bool(self.settings.signed)
         linked, unlinked = partition.between_blocks(self.graph.by_item), partition.between_blocks(hidden)
         constants = PassConstants.of(self.settings, q.precisions.means_of(ITEMS), epsilon)
@@ -171,17 +171,17 @@ class VertexSweeps:
         return side, min(bad, default=-1)
 
     def update_precisions(self, taus: tuple[Gamma, Gamma], moments: Moments, epsilon: float) -> tuple[Gamma, Gamma]:
-        """One Gamma posterior of all vectors and one of all biases (eq. 20)."""
+        """Step one Gamma posterior of all vectors and one of all biases (eq. 20)."""
         prior, vertices = (self.settings.prior_shape, self.settings.prior_rate), self.graph.item_count
         vectors = update_precision(taus[0], *prior, vertices * self.settings.factors, moments.square, epsilon)
         return vectors, update_precision(taus[1], *prior, vertices, moments.bias_square, epsilon)
 
     def evaluate_bound(self, state: State) -> Bound:
-        """L_xi of a state, on the H of the sweep that would come next."""
+        """L_xi of a state, on the H of the next sweep."""
         return self._bound(state, self.draw(state.sweep + 1))
 
     def _bound(self, state: State, hidden: Adjacency) -> Bound:
-        """L_xi (eq. 12): every edge of H once, each vertex once."""
+        """L_xi (eq. 12), with every edge of H once and each vertex once."""
         q, constants = state.posterior, PassConstants.of(self.settings)
         linked, unlinked = each_once(self.graph.by_item), Terms(unliked=each_once(hidden))
         kernel_pass = side_pass(q.users, q.items, linked, unlinked, constants, own_is_user=True)
@@ -196,6 +196,6 @@ class VertexSweeps:
 
 
 def _taus(q: Posterior) -> tuple[Gamma, Gamma]:
-    """The precisions of vectors and biases."""
+    """Precisions of vectors and biases."""
     assert q.precisions.item_bias is not None
     return q.precisions.item, q.precisions.item_bias

@@ -1,9 +1,9 @@
-"""The Normal-Wishart hyperprior of a side's vectors, in place of N(0, I / tau) (section 3 of the paper).
+"""Normal-Wishart hyperprior of a side's vectors, in place of N(0, I / tau) (section 3 of the paper).
 
     x_m ~ N(mu, Lambda^-1),    mu | Lambda ~ N(0, (beta0 Lambda)^-1),    Lambda ~ Wishart(W0, nu0)
 
-q(mu, Lambda) is of the same form. All that it reads of the rows are two messages, sum E[x] and sum E[x x'], which
-add up over blocks as those of eq. 20 do. The rows read E[Lambda] and E[Lambda mu]: P += E[Lambda], z += E[Lambda mu].
+q(mu, Lambda) has the same form. It reads only two messages from the rows, sum E[x] and sum E[x x'], which add up over
+blocks like the sums of eq. 20. The rows read E[Lambda] and E[Lambda mu]: P += E[Lambda], z += E[Lambda mu].
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from numpy.typing import NDArray
 from considerate.inference.posterior import Side
 
 CHUNK = 1 << 14  # rows whose messages are summed together
-BETA = 1.0  # beta0: the prior counts like one row at zero
+BETA = 1.0  # beta0: the prior has the weight of one row at zero
 
 Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class NormalWishart:
-    """q(mu, Lambda) from the messages of `count` rows. nu0 = K, and W0^-1 = 2 rate I, as with K Gammas of that rate."""
+    """q(mu, Lambda) from the messages of `count` rows. nu0 = K, and W0^-1 = 2 rate I, like K Gammas of that rate."""
 
     count: int
     first: Array  # [K] sum E[x]
@@ -35,11 +35,11 @@ class NormalWishart:
 
     @classmethod
     def of(cls, side: Side, prior_rate: float) -> NormalWishart:
-        """Given the rows: the exact maximum of the bound."""
+        """Maximize the bound exactly, given the rows."""
         return cls(len(side), *messages(side), prior_rate)
 
     def blended(self, old: NormalWishart | None, epsilon: float) -> NormalWishart:
-        """A step of size epsilon: the messages, which are natural parameters, are averaged (eq. 17)."""
+        """Step of size epsilon, which averages the messages, as they are natural parameters (eq. 17)."""
         if old is None:
             return self
         first = epsilon * self.first + (1.0 - epsilon) * old.first
@@ -117,7 +117,7 @@ def log_normaliser(factors: int, degrees: float, log_scale: float) -> float:
 
 
 def messages(side: Side) -> tuple[Array, Array]:
-    """sum E[x] and sum E[x x'] over the rows of a side, in float64 and always in the same order."""
+    """Sum E[x] and E[x x'] over the rows of a side, in float64 and always in the same order."""
     K = side.factors
     first, second = np.zeros(K), np.zeros((K, K))
     for start in range(0, len(side), CHUNK):
@@ -130,22 +130,21 @@ def messages(side: Side) -> tuple[Array, Array]:
 
 
 def summed_covariance(side: Side) -> Array:
-    """sum of Sigma over rows."""
+    """Sum of Sigma over rows."""
     if side.covariance is None:
         return np.diag(side.variance.sum(axis=0, dtype=np.float64))
     return unpack(side.covariance.sum(axis=0, dtype=np.float64), side.factors)
 
 
 def unpack(triangle: NDArray[Any], factors: int) -> Array:
-    """A symmetric matrix from its lower triangle by rows."""
+    """Make a symmetric matrix from its lower triangle by rows."""
     matrix = np.zeros((factors, factors))
     matrix[np.tril_indices(factors)] = triangle
     return matrix + np.tril(matrix, -1).T
 
 
 def inverse_of(matrix: Array) -> tuple[Array, float]:
-    """(the inverse of a positive matrix, log of the inverse's determinant), without BLAS: its bits are always the
-    same."""
+    """Inverse of a positive matrix, and log of the inverse's determinant. No BLAS, so the bits are always the same."""
     size = len(matrix)
     work, log_determinant = np.concatenate([matrix, np.eye(size)], axis=1), 0.0
     for k in range(size):

@@ -1,9 +1,9 @@
-"""q(H), the hidden graph of what was considered: its popularity histogram, and how to average over it.
+"""q(H), the hidden graph of considered pairs: its popularity histogram, and the estimators of averages over it.
 
-`Sampled` draws H and sums over its edges (the paper's Algorithm 1), `HalfEdges` draws it from degrees of both sides;
-`Expected` takes the expectation in closed form; `Opening` does the one after the other. They give a pass over the rows
-of one side its `Terms`. What is *known* of h beside the likes (data/known.py) they keep: pairs that were considered are
-edges of every H, and what is impossible is never drawn. `Observed` has no other edges than those known.
+`Sampled` draws H and sums over its edges (the paper's Algorithm 1). `HalfEdges` draws it from degrees of both sides.
+`Expected` takes the expectation in closed form. `Opening` begins with `Expected` and goes on with `Sampled`. Each gives
+a pass over the rows of one side its `Terms`. All respect known pairs (data/known.py): considered pairs are edges of
+every H, and impossible pairs are never drawn. `Observed` has no unliked edges but the known ones.
 """
 
 from considerate.inference.hidden.consideration import Consideration

@@ -1,4 +1,4 @@
-"""Who considers what: a short walk on G in place of one popularity histogram for everyone. Not in the paper.
+"""Short walks on G that model who considers which item, in place of one popularity histogram. Not in the paper.
 
 From user m take one of m's likes n', then one of the users m' who like it, then one of that user's likes n:
 
@@ -6,13 +6,14 @@ From user m take one of m's likes n', then one of the users m' who like it, then
     walk_mn = (1 / d_m) sum over n' liked by m of W_n'n
     w_mn    = (1 - eps) walk_mn + eps p_n,    p = pi / sum of pi
 
-The last step is drawn to a like by a_n = pi_n / d_n; A_m' is the sum of a over the likes of m'.
+The last step goes to a like n with a chance in proportion to a_n = pi_n / d_n; A_m' is the sum of a over the likes of
+m'.
 
-With pi_n = d_n every like pulls alike, and sum over m of d_m walk_mn = d_n: if users make c d_m steps, an item is met
-c d_n times. H keeps the degrees of G, as in the paper, and its edges are no longer blind to the person.
+With pi_n = d_n all likes have the same chance, and sum over m of d_m walk_mn = d_n: if users make c d_m steps, an item
+is met c d_n times. H keeps the degrees of G, as in the paper, but its edges now depend on the user.
 
-Rows of W are cut to the entries that tell most, those of largest W log(W / p); the mass that is cut is given to pi.
-They are cut shorter than asked for where the table would outgrow the likes (`row_length`).
+Rows of W keep the most informative entries, with the largest W log(W / p); the mass that is cut goes to pi. Rows are
+shorter than the setting if the table would be much larger than the likes (`row_length`).
 """
 
 from __future__ import annotations
@@ -29,25 +30,25 @@ from considerate.kernels import compiled
 from considerate.kernels.arrays import take_lists
 from considerate.kernels.threads import locked_cached_property
 
-MOST_LIKES = 4096  # of a user with more, each step takes a window of so many: the cost of a user is linear beyond
-BLOCK_STEPS = 4_000_000  # of the walk, in one task; its rows have at most as many entries
-WAVE = 16  # blocks whose rows wait to be put into the table
-ENTRIES_A_LIKE, ROOM = 8, 1 << 26  # of the table: at most so many a like, or so many in all if that is more
-FEW_ENTRIES = 1 << 17  # whose logarithms are taken at a time
-LEAST_MIXING, NATS = 0.05, 0.5  # what the walk may tell more than popularity does: docs/quality.md
+MOST_LIKES = 4096  # steps through a user with more likes take a window of so many, so the cost is linear beyond
+BLOCK_STEPS = 4_000_000  # steps of the walk in one task; its rows have at most as many entries
+WAVE = 16  # blocks whose rows are made before they go into the table
+ENTRIES_A_LIKE, ROOM = 8, 1 << 26  # limits on the table's entries, per like and in all; the larger one holds
+FEW_ENTRIES = 1 << 17  # entries whose logarithms are computed at a time
+LEAST_MIXING, NATS = 0.05, 0.5  # least eps, and most information of a step over popularity: docs/quality.md
 
 
 @dataclass(frozen=True)
 class Consideration:
-    """The table of the walk from item to item, and how it is mixed with pi. Its rows are of items liked."""
+    """Table of the walk from item to item, and its mixture with pi. A row belongs to the liked item where it starts."""
 
     starts: NDArray[np.int64]  # [items + 1]
     items: NDArray[np.int32]  # [entries], ascending within a row
-    shares: NDArray[np.float32]  # [entries] W of what was kept
-    rest: NDArray[np.float32]  # [items] mass of a row that was cut and goes to pi; 1 where nobody liked the item
+    shares: NDArray[np.float32]  # [entries] W of the entries kept
+    rest: NDArray[np.float32]  # [items] mass of a row that was cut and goes to pi; 1 if nobody liked the item
     weights: NDArray[np.float64]  # [items] pi
     mix: float  # eps
-    unknown: NDArray[np.int32] | None = None  # ascending: items that nobody could have liked; the lift of these is 0
+    unknown: NDArray[np.int32] | None = None  # ascending: items that nobody could have liked; their lift is 0
 
     @classmethod
     def of_graph(
@@ -59,7 +60,7 @@ class Consideration:
         mix: float | None,
         run: Any = run_serially,
     ) -> Consideration:
-        """The table of a graph in memory. A like of an item of weight 0 leads nowhere, and nothing leads to it."""
+        """Make the table of a graph in memory. No step starts or ends at an item of weight 0."""
         likes = by_user.edges
         if np.any((weights == 0) & (by_item.degrees > 0)):
             kept = weights[by_user.indices] > 0
@@ -74,30 +75,29 @@ class Consideration:
     def of_rows(
         cls, blocks: Iterable[Rows], most: int, weights: NDArray[np.float64], mix: float | None
     ) -> Consideration:
-        """Rows of `compiled.cut_walk`, in order, as one table of at most so many entries. A block is put where it
-        belongs and let go: there is no second copy of the table. Without a `mix` it gets that of `mixing_of`."""
+        """Join rows of `compiled.cut_walk`, in order, to a table of at most `most` entries. Each block is copied into
+        place and freed, so there is no second copy of the table. Without a `mix`, `mixing_of` chooses it."""
         items, shares, p = np.empty(most, np.int32), np.empty(most, np.float32), weights / weights.sum()
         lengths, rest, end = [np.zeros(1, np.int64)], [np.empty(0, np.float32)], 0
-        told = [np.empty(0)]
+        nats = [np.empty(0)]
         for starts, block_items, block_shares, block_rest in blocks:
             here = slice(end, end := end + len(block_items))
             items[here], shares[here] = block_items, block_shares
             lengths.append(np.diff(starts))
             rest.append(block_rest)
             if mix is None:
-                told.append(nats_of(starts, block_items, block_shares, p))
-        mix = mixing_of(np.concatenate(told), p) if mix is None else mix
+                nats.append(nats_of(starts, block_items, block_shares, p))
+        mix = mixing_of(np.concatenate(nats), p) if mix is None else mix
         return cls(np.cumsum(np.concatenate(lengths)), items[:end], shares[:end], np.concatenate(rest), weights, mix)
 
     def with_weights(self, weights: NDArray[np.float64], unknown: NDArray[np.int32] | None = None) -> Consideration:
-        """A table of the same rows with another pi, and other items that nobody could have liked."""
+        """Copy the table with another pi and other `unknown` items."""
         return Consideration(self.starts, self.items, self.shares, self.rest, weights, self.mix, unknown)
 
     def with_rows_of(
         self, by_user: Adjacency, rows: NDArray[Any], degree: NDArray[Any], neighbours: int, run: Any = run_serially
     ) -> Consideration:
-        """The table with some rows made again from the likes of a graph that has changed; the others stay. `degree` is
-        that of all items."""
+        """Recompute some rows from the likes of a graph that has changed; the others stay. `degree` has all items."""
         renewed = np.zeros(self.item_count, np.bool_)
         renewed[rows] = True
         counts, items = compiled.keep_columns(by_user.starts, by_user.indices, renewed)
@@ -126,8 +126,8 @@ class Consideration:
 
     @locked_cached_property
     def inverse(self) -> NDArray[np.float32]:
-        """1 / p, by which sums of W become sums of W / p: 0 where nobody liked an item, and up to a multiple of 16; -1
-        of items of which the walk cannot tell."""
+        """1 / p, which turns sums of W into sums of W / p: 0 if nobody liked an item, -1 for `unknown` items. Zeros pad
+        it to a multiple of 16."""
         inverse = np.zeros(-(-self.item_count // 16) * 16, np.float32)
         liked = np.flatnonzero(self.p > 0)
         inverse[liked] = np.minimum(1.0 / self.p[liked], np.finfo(np.float32).max)
@@ -136,35 +136,35 @@ class Consideration:
         return inverse
 
     def arrays(self, rows: NDArray[Any]) -> Rows:
-        """(starts, items, shares, rest), of which these rows will be read; a table in a file verifies them here."""
+        """Arrays (starts, items, shares, rest), before a read of some rows; a table in a file verifies them here."""
         return self.starts, self.items, self.shares, self.rest
 
     def row(self, item: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-        """(items, shares) of one row."""
+        """Items and shares of one row."""
         starts, items, shares, _ = self.arrays(np.array([item]))
         entries = slice(starts[item], starts[item + 1])
         return items[entries], shares[entries]
 
     def table(self, liked: NDArray[Any]) -> compiled.WalkTable:
-        """The rows as they are, to be read for who likes these items."""
+        """Rows as they are, for the kernels to read the rows of these items."""
         return compiled.WalkTable(*self.arrays(liked), self.mix)
 
     def lift_table(self, liked: NDArray[Any], sharpness: int = 1) -> compiled.LiftTable:
-        """The rows as scores read them, for who likes these items."""
+        """Rows in the form that scores read, for the rows of these items."""
         return compiled.LiftTable(*self.arrays(liked), self.inverse, self.mix, sharpness, self.unknown)
 
     @locked_cached_property
     def draw_table(self) -> compiled.WalkTable:
-        """The rows with their alias tables, as draws read them."""
+        """Rows with their alias tables, in the form that draws read."""
         rows = (self.starts, self.items, self.shares, self.rest)
         return compiled.WalkTable(*rows, self.mix, compiled.walk_slots(*rows, self.mix))
 
     def __reduce__(self) -> tuple[Any, ...]:
         rows = (self.starts, self.items, self.shares, self.rest)
-        return Consideration, (*rows, self.weights, self.mix, self.unknown)  # what follows from them is made again
+        return Consideration, (*rows, self.weights, self.mix, self.unknown)  # cached properties are made again
 
     def ratios(self, liked: NDArray[Any], sharpness: int = 1) -> NDArray[np.float64]:
-        """w_mn / p_n of one user, from the likes alone: what the kernels are held to. A sharpened row keeps its mass;
+        """w_mn / p_n of one user, from the likes alone: the reference for the kernels. A sharpened row keeps its mass;
         its entries are in proportion to W to that power."""
         if len(liked) == 0:
             return np.ones(self.item_count)
@@ -183,13 +183,13 @@ class Consideration:
         return ratios
 
     def log_ratios(self, liked: Adjacency, sharpness: int = 1) -> NDArray[np.float32]:
-        """The lift log(w_mn / p_n) of users against all items: [users, items]. A ratio below 2^-60 counts as that."""
+        """Lift log(w_mn / p_n) of users and all items: [users, items]. Ratios below 2^-60 count as 2^-60."""
         return self.lift_table(liked.indices, sharpness).log_ratios(liked.starts, liked.indices)
 
     def log_ratios_of(
         self, liked: Adjacency, users: NDArray[Any], items: NDArray[Any], sharpness: int = 1
     ) -> NDArray[np.float32]:
-        """Lift of listed pairs alone, rows of `liked` and items in any order, with the bits of whole rows."""
+        """Lift of listed pairs, rows of `liked` and items in any order, with the same bits as `log_ratios`."""
         order = np.argsort(users, kind="stable")
         people, first = np.unique(users[order], return_index=True)
         starts, own = np.append(first, len(users)), liked.take(people)
@@ -201,50 +201,51 @@ class Consideration:
         return found
 
 
-Rows = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32], NDArray[np.float32]]  # of compiled.cut_walk
+Rows = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32], NDArray[np.float32]]  # from compiled.cut_walk
 
 
 def nats_of(
     starts: NDArray[np.int64], items: NDArray[np.int32], shares: NDArray[np.float32], p: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """What a step from each row's item tells that popularity does not: sum over n of W_n'n log(W_n'n / p_n)."""
+    """Information of a step from each row's item over popularity: sum over n of W_n'n log(W_n'n / p_n)."""
     nats = np.zeros(len(starts) - 1)
     for first, last in ranges(row_cuts(np.diff(starts), FEW_ENTRIES)):
         part = slice(starts[first], starts[last])
         w, to = shares[part].astype(np.float64), p[items[part]]
-        told = w * np.log(np.divide(w, to, out=np.ones_like(w), where=(w > 0) & (to > 0)))
+        terms = w * np.log(np.divide(w, to, out=np.ones_like(w), where=(w > 0) & (to > 0)))
         rows = np.repeat(np.arange(last - first), np.diff(starts[first : last + 1]))
-        nats[first:last] = np.bincount(rows, told, minlength=last - first)
+        nats[first:last] = np.bincount(rows, terms, minlength=last - first)
     return nats
 
 
 def mixing_of(nats: NDArray[np.float64], p: NDArray[np.float64]) -> float:
-    """eps, so that a step tells at most NATS more than popularity does, and LEAST_MIXING at least.
+    """Smallest eps, at least LEAST_MIXING, with which a step has at most NATS of information over popularity.
 
         I = sum over n' of p_n' nats_n',    eps = 1 - NATS / I
 
-    A mixture tells at most 1 - eps of what the walk does. Where likes are few the walk stays among the nearest items:
-    unliked edges to those alone leave nothing that tells them from likes, and the vectors collapse.
+    A mixture has at most 1 - eps of the walk's information. With few likes the walk stays among the nearest items. If
+    all unliked edges led to those, nothing would tell them from likes, and the vectors would collapse.
     """
-    told = float((p * nats).sum())
-    return max(LEAST_MIXING, round(1.0 - NATS / told, 2)) if told > 0 else LEAST_MIXING  # whatever log's last bits are
+    mean = float((p * nats).sum())
+    # rounded, so that the last bits of log do not matter
+    return max(LEAST_MIXING, round(1.0 - NATS / mean, 2)) if mean > 0 else LEAST_MIXING
 
 
 def pull_of(weights: NDArray[np.float64], degree: NDArray[Any]) -> NDArray[np.float64]:
-    """a_n = pi_n / d_n: how much a like of an item draws the last step of the walk."""
+    """Weight a_n = pi_n / d_n of a like in the last step of the walk."""
     return np.asarray(np.divide(weights, degree, out=np.zeros_like(weights), where=degree > 0))
 
 
 @dataclass(frozen=True)
 class WalkSteps:
-    """The steps of the walk from some items through some users: the likes of a part of the graph, both ways round."""
+    """Steps of the walk from some items through some users: the likes of a part of the graph, by user and by item."""
 
     by_user: Adjacency
     by_item: Adjacency
-    pull: NDArray[np.float64]  # [items], of all
-    first_user: int = 0  # the number of row 0 of `by_user` among all users
-    first_item: int = 0  # and of row 0 of `by_item` among all items
-    users: NDArray[np.int32] | None = None  # the numbers of `by_user`'s rows, where they do not follow one another
+    pull: NDArray[np.float64]  # [items] of the whole graph
+    first_user: int = 0  # number of row 0 of `by_user` among all users
+    first_item: int = 0  # number of row 0 of `by_item` among all items
+    users: NDArray[np.int32] | None = None  # numbers of `by_user`'s rows, if they are not consecutive
 
     @locked_cached_property
     def graph(self) -> compiled.WalkGraph:
@@ -256,11 +257,11 @@ class WalkSteps:
         return self.graph.sums(*items)
 
     def work(self) -> NDArray[np.int64]:
-        """Steps that each item's row costs."""
+        """Number of steps to compute each item's row."""
         return self.graph.work()
 
     def rows(self, weights: NDArray[np.float64], length: int, run: Any = run_serially) -> Iterator[Rows]:
-        """All rows, cut, where the users are all."""
+        """Yield all rows, cut, in blocks. All users must be in `by_user`."""
         p, blocks = weights / weights.sum(), ranges(row_cuts(self.work()))
 
         def cut(block: Range) -> Rows:
@@ -271,9 +272,9 @@ class WalkSteps:
 
 
 def row_length(work: NDArray[np.int64], neighbours: int, likes: int) -> int:
-    """The most entries of a row: `neighbours`, or as many fewer as keep the table within its room.
+    """Most entries of a row: `neighbours`, or fewer to keep the table within its room.
 
-    A function of the data alone. A row has at most as many entries as it costs steps, `work`.
+    A function of the data alone. A row has at most as many entries as steps, `work`.
     """
     room, low, high = max(ROOM, ENTRIES_A_LIKE * likes), 1, neighbours
     while low < high:  # the longest that fits
@@ -283,7 +284,7 @@ def row_length(work: NDArray[np.int64], neighbours: int, likes: int) -> int:
 
 
 def row_cuts(work: NDArray[np.int64], most: int | None = None) -> NDArray[np.int64]:
-    """Boundaries of blocks of rows of about `most` steps each, BLOCK_STEPS if not given, or of fewer: [blocks + 1]."""
+    """Boundaries of blocks of rows with about `most` steps each, or fewer: [blocks + 1]. BLOCK_STEPS if not given."""
     total = int(work.sum())
     count = max(1, -(-total // (most or BLOCK_STEPS)))
     inner = np.searchsorted(np.cumsum(work), np.arange(1, count) * (total / count))
@@ -291,7 +292,7 @@ def row_cuts(work: NDArray[np.int64], most: int | None = None) -> NDArray[np.int
 
 
 def without_cold(popularity: NDArray[np.float64], cold: NDArray[np.int64]) -> NDArray[np.float64]:
-    """pi of the items that were liked; 0 of those that it is predicted of."""
+    """Copy pi with 0 for cold items, whose pi is only predicted."""
     if not len(cold):
         return popularity
     weights = popularity.copy()
@@ -300,5 +301,5 @@ def without_cold(popularity: NDArray[np.float64], cold: NDArray[np.int64]) -> ND
 
 
 def unknown_of(cold: NDArray[np.int64]) -> NDArray[np.int32] | None:
-    """Cold items as the walk has them; None where there are none."""
+    """Cold items as the walk's `unknown`; None if there are none."""
     return cold.astype(np.int32) if len(cold) else None

@@ -1,14 +1,14 @@
-"""Expected: the expectation over q(H) in closed form. Not in the paper.
+"""Expectation over q(H) in closed form. Not in the paper.
 
 The pairs of user m with the items of one group b that m has not liked share one xi_mb and one line,
 E[h_mn] = w_mn = alpha_mb beta_n + floor_mb with beta_n = pi_n. Sums over the items of a group, weighted by beta and by
-1, then give the users their part of eq. 15, and sums over all users, weighted by alpha and by the floor, each with and
-without l = 2 lambda(xi_mb), give the items theirs; what the sums hold of liked pairs is taken back edge by edge.
+1, then give the users their part of eq. 15. Sums over all users, weighted by alpha and by the floor, each with and
+without l = 2 lambda(xi_mb), give the items theirs. These sums include liked pairs, which are subtracted edge by edge.
 
-The mass S of a group is that of draws without replacement (saturation.py). Over the count of items that m has not liked
-w = (S / sum beta) beta has this mass. Where that exceeds 1 for the largest beta, the line goes through 1 there, with a
-floor: alpha = (count - S) / (count max beta - sum beta), floor = 1 - alpha max beta. As S <= count, and as
-S max beta > sum beta where this is needed, both are at least 0: every w_mn is a probability, and the mass is S again.
+The mass S of a group is the mass of draws without replacement (saturation.py). Over the `count` items that m has not
+liked, w = (S / sum beta) beta has this mass. If that exceeds 1 for the largest beta, the line goes through 1 there,
+with a floor: alpha = (count - S) / (count max beta - sum beta), floor = 1 - alpha max beta. As S <= count, and as
+S max beta > sum beta in this case, both are at least 0: every w_mn is a probability, and the mass is S again.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from considerate.kernels.arrays import Spare, empty
 
 @dataclass(frozen=True)
 class Shares:
-    """alpha, floor and l of some users. A pass over the users writes them, a pass over the items reads them."""
+    """Values alpha, floor and l of some users. A pass over the users writes them, a pass over the items reads them."""
 
     temperature: NDArray[np.float64]  # [users]
     alpha: NDArray[np.float32]  # [users, groups]
@@ -49,7 +49,7 @@ class Shares:
         return cls(temperature, *np.zeros((3, len(temperature), groups), np.float32))
 
     def arrays(self) -> dict[str, NDArray[np.float32]]:
-        """What a pass over the users writes."""
+        """Arrays that a pass over the users writes, by name."""
         return {"alpha": self.alpha, "floor": self.floor, "curvature": self.curvature}
 
     def read(
@@ -63,11 +63,11 @@ class Shares:
         corrections: NDArray[np.float32] | None = None,
         given: bool = False,
     ) -> compiled.Expected:
-        """The closed form for a pass over these users; or, with the sums over users, for one over (some) items.
+        """Closed form for a pass over these users or, with the sums over users, over (some) items.
 
-        Where the liked items are elsewhere, `liked` holds their sums (compiled.liked_sums), [users, groups, 7]. Where
-        alpha is elsewhere, `corrections` has what it makes of each edge (compiled.edge_corrections). Where alpha, floor
-        and l are `given`, a pass does not write them: they may be another process's.
+        If the liked items are in other processes, `liked` has their sums (compiled.liked_sums), [users, groups, 7]. If
+        alpha is in other processes, `corrections` has its effect on each edge (compiled.edge_corrections). If alpha,
+        floor and l are `given`, a pass does not write them: they may belong to another process.
         """
         written = "given_" if given else ""
         return compiled.Expected(
@@ -88,7 +88,7 @@ class Shares:
     def given(
         self, factors: int, group_of_item: NDArray[np.int32], beta: NDArray[np.float64], users: UserGroups | None = None
     ) -> compiled.Expected:
-        """The closed form of some items where alpha, floor and l are only read and no sums over items are needed."""
+        """Closed form of some items that only reads alpha, floor and l, and needs no sums over items."""
         count = self.alpha.shape[1]
         groups = ItemGroups(group_of_item, beta, ItemSums.zeros(factors, count), np.zeros((count, 2, 2)), 0.0)
         return self.read(factors, groups, users, given=True)
@@ -96,13 +96,13 @@ class Shares:
     def add_up(
         self, users: Side, blocks: NDArray[np.int64], run: Any, user_offset: NDArray[np.float32] | None = None
     ) -> UserGroups:
-        """Sums over these users that items read, from what the last pass left; blocks along the tree."""
+        """Add up the sums over these users that items read, after a pass over them; blocks along the tree."""
         sums = self.adder(users, user_offset)
         total: UserGroups = map_along_tree(sums, ranges(blocks), run, UserGroups.merge)
         return total
 
     def adder(self, users: Side, user_offset: NDArray[np.float32] | None) -> Callable[[Range], UserGroups]:
-        """Function of a block of these users: the sums over it that items read."""
+        """Function from a block of these users to the sums over it that items read."""
         no_edges = Adjacency(np.zeros(len(users) + 1, np.int64), np.empty(0, np.int32))
         kernel_pass = compiled.Pass(
             factors=users.factors,
@@ -123,8 +123,8 @@ class Shares:
 
 
 class Expected:
-    """E[h_mn] in place of draws. Pairs that are known have edges of their own, which take back what the sums over
-    groups hold of them, as likes do."""
+    """Estimator with E[h_mn] in place of draws. Known pairs have edges of their own, which subtract these pairs from
+    the sums over groups, like likes do."""
 
     deterministic = True
 

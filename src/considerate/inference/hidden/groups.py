@@ -20,7 +20,7 @@ CHUNK = 1 << 14  # items whose directions are taken together
 
 
 def popularity_bins(weights: NDArray[np.float64], bins: int) -> NDArray[np.int32]:
-    """Bins of items by popularity that hold about the same mass each, so that those of the head are narrow."""
+    """Put items into popularity bins of about the same mass each, so that bins of popular items are narrow."""
     order = np.argsort(weights, kind="stable")
     mass = np.cumsum(weights[order]) / weights.sum()
     bin_of = np.empty(len(weights), np.int32)
@@ -29,7 +29,7 @@ def popularity_bins(weights: NDArray[np.float64], bins: int) -> NDArray[np.int32
 
 
 def taste_clusters(mean: NDArray[Any], tastes: int, rounds: int = 10) -> NDArray[np.int32]:
-    """Clusters of items by the direction of their vectors: k-means from the items farthest from one another."""
+    """Cluster items by the direction of their vectors: k-means from the items farthest from one another."""
     directions = Directions(mean)
     if not directions.norms.any():
         return np.zeros(len(mean), np.int32)
@@ -51,7 +51,7 @@ def taste_clusters(mean: NDArray[Any], tastes: int, rounds: int = 10) -> NDArray
 
 @dataclass(frozen=True)
 class Directions:
-    """Vectors scaled to length 1, in double precision: made when they are asked for, some rows at a time."""
+    """Vectors scaled to length 1, in double precision, computed on demand."""
 
     mean: NDArray[Any]  # [rows, K]
 
@@ -65,11 +65,11 @@ class Directions:
         return np.asarray(np.asarray(self.mean[rows], np.float64) / lengths)
 
     def cosines(self, centres: NDArray[np.float64]) -> NDArray[np.float64]:
-        """[rows, centres]"""
+        """Cosines [rows, centres]."""
         return np.concatenate([np.einsum("nk,ck->nc", self[rows], centres) for rows in self._chunks(len(self.mean))])
 
     def total(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
-        """The sum of some of them, one after the other."""
+        """Sum of the directions of some rows, one after the other."""
         total = np.zeros((1, self.mean.shape[1]))
         for chunk in self._chunks(len(rows)):
             total = np.concatenate([total, self[rows[chunk]]]).sum(axis=0, keepdims=True)
@@ -82,12 +82,12 @@ class Directions:
 
 @dataclass(frozen=True)
 class ItemGroups:
-    """What users read of the items, by group: the message to where users are."""
+    """Groups of items and the sums over each that users read: the message to the users' parts."""
 
     group_of_item: NDArray[np.int32]  # [items]
     beta: NDArray[np.float64]  # [items]
     sums: ItemSums
-    table: NDArray[np.float64]  # [groups, grid, 2] inclusion probabilities of a group's items, summed
+    table: NDArray[np.float64]  # [groups, grid, 2] sum of the inclusion probabilities of a group's items
     grid_start: float
 
     @property
@@ -97,7 +97,7 @@ class ItemGroups:
 
 @dataclass(frozen=True)
 class ItemSums(Additive):
-    """Sums over the items of each group that have a beta > 0, weighted by beta and then by 1; b~ = b_n + offset."""
+    """Sums over the items of each group with beta > 0, weighted by beta and then by 1; b~ = b_n + offset."""
 
     second: NDArray[np.float64]  # [2 groups, K (K + 1) / 2] E[v v'], off-diagonals doubled
     first: NDArray[np.float64]  # [2 groups, K] E[v]
@@ -118,7 +118,7 @@ class ItemSums(Additive):
         return cls(second, nothing, nothing, np.zeros((2 * groups, 4)))
 
     def merge(self, other: ItemSums) -> ItemSums:
-        """The sums over both sets of items."""
+        """Add sums over other items."""
         total = super().merge(other)
         np.maximum(self.scalars[:, 3], other.scalars[:, 3], out=total.scalars[:, 3])
         return total
@@ -126,7 +126,7 @@ class ItemSums(Additive):
 
 @dataclass(frozen=True)
 class UserGroups(Additive):
-    """What items read of the users, by group: sums over users, weighted by alpha and then by the floor, in float64."""
+    """Sums over users by group that items read, weighted by alpha and then by the floor, in float64."""
 
     second: NDArray[np.float64]  # [2 groups, K (K + 1) / 2]
     first: NDArray[np.float64]  # [2 groups, 3, K]
@@ -137,7 +137,7 @@ class UserGroups(Additive):
 
 
 class Grouping:
-    """The groups of items, which follow the vectors in the first sweeps and then stay."""
+    """Groups of items, which follow the vectors in the first sweeps and then stay."""
 
     def __init__(
         self,
@@ -157,26 +157,26 @@ class Grouping:
         self._table: NDArray[np.float64] | None = None
 
     def moves(self, sweep: int) -> bool:
-        """Whether this sweep makes new groups."""
+        """True if this sweep makes new groups."""
         return self._table is None or sweep <= self.freeze_after
 
     def regroup(self, item_means: NDArray[Any]) -> None:
-        """New groups: popularity bins times clusters of taste."""
+        """Make new groups: popularity bins times clusters of taste."""
         group = self._bin_of * self.tastes
         if self.tastes > 1:
             group = group + taste_clusters(item_means, self.tastes)
         self.use(group.astype(np.int32))
 
     def use(self, group_of_item: NDArray[np.int32]) -> None:
-        """These groups, until the next ones."""
+        """Use these groups from now on."""
         self.group_of_item = group_of_item
         self._table = self.saturation.tabulate(group_of_item, self.groups)
 
     def of(self, items: Side) -> ItemGroups:
-        """What users read of these items."""
+        """Message to the users' parts, from these items."""
         return self.with_sums(ItemSums.of(items, self.offset, self.weights, self.group_of_item, self.groups))
 
     def with_sums(self, sums: ItemSums) -> ItemGroups:
-        """The same, from sums over items that are elsewhere."""
+        """Message to the users' parts, from sums over items in other processes."""
         assert self._table is not None
         return ItemGroups(self.group_of_item, self.weights, sums, self._table, self.saturation.grid_start)

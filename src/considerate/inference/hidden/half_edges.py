@@ -1,11 +1,11 @@
-"""HalfEdges: the first scheme for H of the paper's section 4.1, for study.
+"""Draws of H by half-edges: the first scheme of the paper's section 4.1, for study.
 
-A user of d_m likes gets Poisson(c d_m) half-edges, an item Poisson(c |G| pi_n / sum of pi), which with pi_n = d_n is
-Poisson(c d_n): in H both have (1 + c) d edges on average, as far as there are others whom they are not joined to. The
-half-edges are joined at random, no pair twice and none that is in G; those that cannot be are exchanged with others.
+A user with d_m likes gets Poisson(c d_m) half-edges, an item Poisson(c |G| pi_n / sum of pi), which with pi_n = d_n is
+Poisson(c d_n): in H both have (1 + c) d edges on average, unless they run out of partners. Half-edges are joined at
+random, no pair twice and no pair of G. Half-edges that cannot be joined are exchanged with others.
 
-Draws from pi without replacement (`Sampled`) give a user exactly c d_m edges, and an item fewer than c d_n the more
-popular it is. Here an item keeps its degree, and a user's varies.
+Draws from pi without replacement (`Sampled`) give a user exactly c d_m edges, and a popular item fewer than c d_n. Here
+an item keeps its degree on average, and a user's degree varies.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from considerate.inference.hidden.sampled import Sampled
 from considerate.inference.posterior import Side
 from considerate.kernels import compiled
 
-STREAM = 41  # of the degrees
-TRIES = 50  # exchanges that are tried for a pair
+STREAM = 41  # random stream of the degrees
+TRIES = 50  # most exchanges that are tried for a pair
 
 
 class HalfEdges(Sampled):
-    """Unliked edges that half-edges of users and items make; a function of (seed, sweep)."""
+    """Estimator with unliked edges drawn by joining half-edges of users and items; a function of (seed, sweep)."""
 
     redraws = 0  # pairs of the last sweep that were exchanged
     left_out = 0  # half-edges of the last sweep without a partner
 
     def draw(self, sweep: int, run: Any = run_serially, sides: tuple[Side, Side] | None = None) -> Adjacency:
-        """The unliked edges of H^(sweep), by user. One thread joins them."""
+        """Draw the unliked edges of H^(sweep), by user. One thread joins them."""
         likes, items = self.by_user, len(self.weights)
         random = np.random.Generator(np.random.Philox(key=[self.seed, STREAM], counter=[0, 0, 0, sweep]))
         of_item = np.bincount(likes.indices, minlength=items)

@@ -1,11 +1,11 @@
-"""Graphs of one kind of vertex: a pair without a link is in H if either end draws it.
+"""Expected edges of H in a graph of one kind of vertex, where a pair is in H if either end draws it.
 
     r_mn = 1 - (1 - w_mn)(1 - w_nm),    w_mn = p(m draws n),    sum over n of w_mn = k_m
     K    = sum over pairs of r_mn = sum over m of k_m - 1/2 sum over m and n of w_mn w_nm
 
-k_m is c d_m / 2, or all vertices that m may draw if they are fewer. With E links, K is less than c E where vertices run
-out and where both ends draw the same pair. The offset of every pair's logit is -log(K / E): with a logit of 0 on the
-fair-coin scale there are as many links as pairs without. A vertex has no offset of its own, as it has a bias.
+k_m is c d_m / 2, or all vertices that m may draw if they are fewer. With E links, K is less than c E if vertices run
+out or both ends draw the same pair. The offset of every pair's logit is -log(K / E), so a logit of 0 means that links
+and pairs without a link are equally likely. A vertex has no offset of its own, as it has a bias.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from considerate.kernels.arrays import add_in_order
 
 Floats = NDArray[np.float64]
 
-MOST_PAIRS = 1 << 22  # that are added up; of a larger graph a sample of vertices stands for all
-LEAST_VERTICES = 512  # of a sample: K comes out within about 1 %
+MOST_PAIRS = 1 << 22  # most pairs that are added up; in a larger graph a sample of vertices stands for all
+LEAST_VERTICES = 512  # least size of a sample: K is then within about 1 %
 AT_ONCE = 1 << 21  # pairs of one task
-LEAST_UNLINKED = 2.0**-40  # pairs for each link of a graph that has none without
+LEAST_UNLINKED = 2.0**-40  # K / E of a graph whose pairs are all linked
 
 
 def either(own: Floats, theirs: Floats) -> Floats:
-    """Chance that a pair is drawn by either end."""
+    """Chance that either end draws a pair."""
     return 1.0 - (1.0 - own) * (1.0 - theirs)
 
 
@@ -40,10 +40,10 @@ def either(own: Floats, theirs: Floats) -> Floats:
 class VertexDraws:
     """Draws of some vertices, c d / 2 each."""
 
-    edges: Adjacency  # the links of each
+    edges: Adjacency  # links of each vertex
     chances: PairChances
     negatives: float  # c
-    itself: Known  # pairs of each with itself, which are impossible
+    itself: Known  # the pair of each vertex with itself, which is impossible
 
     @cached_property
     def counts(self) -> Floats:
@@ -53,11 +53,11 @@ class VertexDraws:
         return compiled.expected_negatives(0.5 * self.negatives, weights, self.edges.starts, self.edges.indices, about)
 
     def chances_of(self, pairs: Adjacency) -> Floats:
-        """w of pairs, row i those of vertex i; of links any number."""
+        """Chances w of pairs, row i of vertex i; undefined for links."""
         return self.chances.of(self.edges, pairs, self.counts, self.itself)
 
     def all_chances(self, others: NDArray[np.int64]) -> Floats:
-        """w with some vertices, [vertices, others]; 0 of links."""
+        """Chances w with some other vertices, [vertices, others]; 0 for links."""
         rows, count = self.edges.rows, len(others)
         pairs = Adjacency(np.arange(rows + 1) * count, np.tile(others.astype(np.int32), rows))
         chances = np.nan_to_num(self.chances_of(pairs))
@@ -65,7 +65,7 @@ class VertexDraws:
         return chances.reshape(rows, count)
 
     def unlinked_per_link(self, seed: int, run: Any = run_serially) -> float:
-        """K / E of the whole graph, a function of the seed where a sample of vertices is read."""
+        """K / E of the whole graph. With a sample of vertices it is a function of the seed."""
         drawn = float(self.counts.sum())
         if drawn == 0.0:
             return LEAST_UNLINKED
@@ -73,7 +73,7 @@ class VertexDraws:
         return max(LEAST_UNLINKED, (drawn - merged) / (0.5 * self.edges.edges))
 
     def _expected_repeats(self, seed: int, run: Any) -> float:
-        """Sum over m and n of w_mn w_nm. A vertex is in a sample in proportion to its draws."""
+        """Sum over m and n of w_mn w_nm. A sample has vertices in proportion to their draws."""
         vertices = self.edges.rows
         which, weights = np.arange(vertices), np.ones(vertices)
         if vertices * vertices > MOST_PAIRS:

@@ -1,4 +1,4 @@
-"""Observed: H is given whole. Nothing is drawn, and the bound is exact."""
+"""Estimator for a hidden graph that is given whole. Nothing is drawn, and the bound is exact."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from considerate.inference.posterior import Posterior
 
 
 class Observed:
-    """The pairs that are known to be considered are all the unliked edges that H has."""
+    """Estimator with the known considered pairs as all the unliked edges of H."""
 
     deterministic = True
 

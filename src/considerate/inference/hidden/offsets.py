@@ -1,18 +1,18 @@
-"""Offsets of logits: how many unliked edges there are to a like of a user.
+"""Offsets of logits, from the ratio of unliked edges to likes of each user.
 
 With k_m unliked edges and d_m likes of user m in H, the logit of a pair on H is a_mn - log(k_m / d_m), so that a_mn = 0
 means a fair coin. k_m is c d_m, but a user cannot have more unliked edges than there are items left:
 
     k_m = known_m + min(c d_m - known_m, items that user m may draw)
 
-known_m are the pairs that are known to be considered; where they are more than c d_m, k_m = known_m. k_m is an expected
-number: the fraction of c d_m is drawn by a coin, and the offset does not depend on it. It is also the mass that the
-closed form gives a user. Half-edges are Poisson(c d_m), at most as many as there are items that the user has not liked.
-A tilt changes which items are drawn, not how many.
+known_m is the number of known considered pairs; if it exceeds c d_m, k_m = known_m. k_m is an expected number: a coin
+rounds c d_m up or down in each draw, and the offset does not depend on it. The closed form gives a user the same mass.
+Half-edges are Poisson(c d_m), at most as many as the items that the user has not liked. A tilt changes which items are
+drawn, not how many.
 
-All users have -log c in common; what one has beside it is -log(k_m / (c d_m)), which is 0 unless the user runs out of
-items or has more known pairs. Where k_m = 0 the offset is infinite: the likes of a user who could not have passed
-anything over say nothing.
+All users share the offset -log c. A user's own offset is -log(k_m / (c d_m)), which is 0 unless the user runs out of
+items or has more known pairs. With k_m = 0 the offset is infinite: the likes of a user who could not have passed
+anything over carry no information.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 
-# Stands for infinity where k_m = 0. As a power of two that swamps every logit it makes 2 lambda(xi) xi exactly one half
-# in float32, so that a like's pull and its part of the bound are exactly 0, and its precision is below rounding.
+# Stands for infinity if k_m = 0. As a power of two far above every logit it makes 2 lambda(xi) xi exactly one half in
+# float32, so that a like's pull and its part of the bound are exactly 0, and its precision is below rounding.
 UNBOUNDED = 2.0**40
-FAR = 10.0  # standard deviations above a Poisson mean at which a limit is out of reach
+FAR = 10.0  # standard deviations above a Poisson mean at which a limit has no effect
 
 
 def expected_unliked(likes: Adjacency, weights: Floats, plan: FitPlan, known: Known | None = None) -> Floats:
-    """[users] k_m, the expected number of unliked edges."""
+    """Expected number k_m of unliked edges of each user."""
     if plan.hidden == "half-edges":
         return _expected_half_edges(plan.negatives * likes.degrees.astype(np.float64), len(weights) - likes.degrees)
     about = None if known is None else known.for_draws(likes.rows, weights)
@@ -48,11 +48,11 @@ def expected_unliked(likes: Adjacency, weights: Floats, plan: FitPlan, known: Kn
 def user_offset(
     likes: Adjacency, weights: Floats, plan: FitPlan, known: Known | None = None, unliked: Floats | None = None
 ) -> NDArray[np.float32] | None:
-    """[users] what the logits of each user have beside -log c: -log(k_m / (c d_m)). None where that is 0 of all.
+    """Offset -log(k_m / (c d_m)) of each user's logits, added to -log c; None if all are 0.
 
-    A user without likes counts as one with one like, of whom no items run out. `unliked` is k_m, where it is known.
+    A user without likes counts like one with one like who does not run out of items. `unliked` is k_m, if known.
     """
-    if plan.observed or plan.signed is not None:  # all pairs of vertices of one kind have the same
+    if plan.observed or plan.signed is not None:  # all pairs of vertices of one kind have one offset
         return None
     if not plan.expected_offsets:
         return None if known is None else known.user_offset(likes.degrees, plan.negatives)
@@ -63,13 +63,13 @@ def user_offset(
 
 
 def offset_of(ratio: Floats) -> NDArray[np.float32]:
-    """-log of k_m / (c d_m)."""
+    """-log of the ratio k_m / (c d_m)."""
     offset = -np.log(ratio, out=np.full(len(ratio), -UNBOUNDED), where=ratio > 0)
     return np.asarray(offset, np.float32) + np.float32(0.0)  # not -0
 
 
 def _expected_half_edges(mean: Floats, room: NDArray[np.int64]) -> Floats:
-    """E[min(x, room)] of x ~ Poisson(mean): the mean itself where the limit is far above it."""
+    """E[min(x, room)] of x ~ Poisson(mean): the mean itself if the limit is far above it."""
     near = room < mean + FAR * np.sqrt(mean) + FAR
     if not near.any():
         return mean

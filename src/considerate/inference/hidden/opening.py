@@ -1,7 +1,7 @@
-"""An opening: the first sweeps in closed form, the others with draws. Not in the paper.
+"""Opening: the first sweeps in closed form, the others with draws. Not in the paper.
 
-A sweep in closed form has a sixth of the edges of one with draws at c = 5, and its step is not noisy. It takes the
-vectors most of the way; the draws, which know the walk, go on from there, and their steps may shrink from the start.
+With c = 5 a sweep in closed form has a sixth of the edges of a sweep with draws, and its step has no noise. It brings
+the vectors most of the way. The draws, which follow the walk, go on from there, and their steps may shrink at once.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from considerate.inference.posterior import Posterior
 
 
 class Opening:
-    """E[h_mn] for the first `sweeps` sweeps, H^(t) after them; the closed form is let go with the first draws."""
+    """Estimator with E[h_mn] for the first `sweeps` sweeps, then with H^(t); draws free the closed form."""
 
     deterministic = False
 
@@ -24,7 +24,7 @@ class Opening:
         self._expected: Expected | None = expected
 
     def at(self, sweep: int) -> Expected | Sampled:
-        """The one that this sweep is of."""
+        """Estimator of this sweep."""
         if sweep > self.sweeps:
             self._expected = None
         return self._expected or self.sampled

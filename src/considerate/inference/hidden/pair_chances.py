@@ -1,7 +1,7 @@
 """Chances that pairs are drawn into H: w_mn = 1 - exp(-T_m w_n), with w_n the user's own weights, or pi.
 
-T_m is such that the chances of a user's open items, neither liked nor impossible, add up to the expected number of
-draws.
+T_m is chosen so that the chances of a user's open items, neither liked nor impossible, add up to the expected number
+of draws.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MOST_TEMPERATURE = 1e300  # finite, so that its product with a weight of 0 is 0
 
 @dataclass(frozen=True)
 class PairChances:
-    """Chances of draws by the walk, or by pi where there is none."""
+    """Chances of draws by the walk, or by pi without a walk."""
 
     saturation: Saturation  # of pi
     consideration: Consideration | None = None
@@ -39,7 +39,7 @@ class PairChances:
     def of(self, liked: Adjacency, pairs: Adjacency, counts: Floats, limits: Known | None = None) -> Floats:
         """Chances of `pairs`, one user after the other; user i likes row i of `liked` and draws counts[i] items.
 
-        0 of what is impossible, NaN where a user likes nothing; of likes any number.
+        0 for impossible pairs, NaN for a user without likes, undefined for likes.
         """
         if self.consideration is not None:
             return self._by_walk(self.consideration, liked, pairs, counts, limits)()
@@ -52,9 +52,9 @@ class PairChances:
         return np.asarray(chances)
 
     def of_all(self, liked: Adjacency, counts: Floats, limits: Known | None = None) -> Floats:
-        """[users, items] chances of all pairs; of a like as if it were open, by the same T_m.
+        """Chances [users, items] of all pairs; a like has the chance of an open item, by the same T_m.
 
-        0 of what is impossible and not liked. Every user must like something.
+        0 for impossible pairs that are not liked. Every user must like something.
         """
         if self.consideration is None:
             product = np.tile(self.weights, (liked.rows, 1))
@@ -77,7 +77,7 @@ class PairChances:
     def _by_walk(
         self, table: Consideration, liked: Adjacency, pairs: Adjacency, counts: Floats, limits: Known | None
     ) -> Callable[..., Floats]:
-        """The kernel for chances of pairs, with its arguments; it may be given `temperatures`, for T_m of the users."""
+        """Kernel for chances of pairs, with its arguments. It writes T_m of the users to `temperatures` if given."""
         sums = self.saturation
         by_popularity = sums.weights, sums.total, sums.table, sums.grid_start, GRID_STEP
         arrays = (liked.starts, liked.indices, pairs.starts, pairs.indices, counts)
@@ -85,16 +85,16 @@ class PairChances:
         return partial(compiled.own_inclusion, table.table(liked.indices), *by_popularity, *arrays, starts, closed)
 
     def _temperatures(self, liked: Adjacency, counts: Floats, closed: Known | None) -> Floats:
-        """T_m of users where H is by popularity."""
-        blocks, unused = row_blocks(liked.starts), 1.0  # c, as the counts are given
+        """T_m of users whose H is drawn by popularity."""
+        blocks, unused = row_blocks(liked.starts), 1.0  # c is not read, as the counts are given
         return self.saturation.inclusion.temperatures(liked, blocks, unused, known=closed, wanted=counts)
 
     def _closed(self, liked: Adjacency, limits: Known | None) -> Known | None:
-        """The impossible pairs, rules written out; None where there are none."""
+        """Impossible pairs, with rules expanded; None without limits."""
         return None if limits is None else Known(None, Adjacency(*self._impossible(limits, liked.rows)))
 
     def _impossible(self, limits: Known, users: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """(starts, items) of what is impossible for each user, rules written out."""
+        """Starts and items of the impossible pairs of each user, with rules expanded."""
         if limits.rules is None and limits.impossible is not None:
             return limits.impossible.starts, limits.impossible.indices
         items = len(self.weights)

@@ -1,4 +1,4 @@
-"""Who considers whom in a graph of vertices of one kind: walks of two to four steps. Not in the paper.
+"""Walks of two to four steps between vertices of one kind, which model who considers whom. Not in the paper.
 
     P       = D^-1 A,                                      one step
     W       = (P + P^2 + P^3) / 3
@@ -7,7 +7,7 @@
 The walk over likes has P^2 alone: an even number of steps leads from item to item. Here a neighbour's neighbour is two
 steps away, and W has odd powers too. Each power keeps the degrees: sum over m of d_m walk_mn = d_n.
 
-P^2 is cut to the entries that tell most before the third step, and so is the sum of the three (consideration.py).
+P^2 is cut to its most informative entries before the third step, and so is the sum of the three (consideration.py).
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from considerate.kernels import compiled
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
 
-UNIT = 2.0**40  # of sums, which are whole numbers
+UNIT = 2.0**40  # the value of 1 in sums, which are whole numbers
 NEAREST = 100  # entries of each row of P^2 that the third step starts from
 
 
 def vertex_consideration(
     edges: Adjacency, neighbours: int, mix: float | None, run: Any = run_serially
 ) -> Consideration:
-    """The table of a symmetric adjacency. pi is the degree."""
+    """Make the walk's table of a symmetric adjacency. pi is the degree."""
     from scipy.sparse import csr_matrix
 
     degrees = edges.degrees.astype(np.float64)
@@ -55,7 +55,7 @@ def vertex_consideration(
 
 
 def _cut(rows: csr_matrix, p: NDArray[np.float64], length: int) -> Rows:
-    """Rows of sums as shares of 1, the entries that tell most of each."""
+    """Cut rows of sums to their most informative entries, as shares of 1."""
     rows.sort_indices()
     sums = np.maximum(1.0, np.rint(UNIT * rows.data)).astype(np.uint64)
     return compiled.cut_walk(rows.indptr.astype(np.int64), rows.indices.astype(np.int32), sums, p, length)

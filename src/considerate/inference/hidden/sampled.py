@@ -1,4 +1,4 @@
-"""Sampled: draw H^(t), sum over its edges (Algorithm 1)."""
+"""Estimator that draws H^(t) and sums over its edges (Algorithm 1)."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from considerate.kernels.arrays import Spare, empty
 
 @dataclass(frozen=True)
 class Draws:
-    """pi as draws read it, with its alias table; who considers what, where that is not pi alone; and the tilt."""
+    """Distribution of the draws: pi with its alias table, the table of the walk if there is one, and the tilt."""
 
     weights: NDArray[np.float64]
     thresholds: NDArray[np.uint64]
     aliases: NDArray[np.int32]
     consideration: Consideration | None = None
-    tilt: float = 0.0  # t: how far draws lean away from what the user would like, or towards it where t < 0
+    tilt: float = 0.0  # t: how far draws lean away from items that the user would like, or towards them if t < 0
 
     @classmethod
     def of(cls, weights: NDArray[np.float64], consideration: Consideration | None = None, tilt: float = 0.0) -> Draws:
@@ -34,18 +34,19 @@ class Draws:
 
 
 class Sampled:
-    """Unliked edges drawn from pi or by a walk, without replacement; the draws are a function of (seed, sweep, user),
-    and tilted ones of the posterior that the sweep starts from too.
+    """Estimator with unliked edges drawn from pi or by a walk, without replacement.
 
-    A tilt t multiplies the weights by exp(t B-), or exp(-t B+) where t < 0. Draws without replacement have item n with
-    a chance r such that log(-log(1 - r)) = log T + log w_n + t B-, T as the number of draws wants it. This is the exact
-    step of q(h), logit r = logit w + t B-, only where r is small.
+    The draws are a function of (seed, sweep, user). Tilted draws also depend on the posterior before the sweep.
+
+    A tilt t multiplies the weights by exp(t B-), or exp(-t B+) if t < 0. Draws without replacement include item n with
+    a chance r that satisfies log(-log(1 - r)) = log T + log w_n + t B-, with T from the number of draws. This is the
+    exact step of q(h), logit r = logit w + t B-, only if r is small.
 
     A sum over all items weighted by E[h] is the average, over draws of H, of a sum over the edges drawn (eq. 14): one
-    draw gives an unbiased step. Row 0 is user `first_user`: some users draw what they would draw among all. Pairs that
-    are known to be considered are edges of every H and count against c d_m; what is impossible is never drawn. `counts`
-    says how many edges each draws, where that is not c to a like. `user_offset`, which a tilt reads, is what the users'
-    logits have beside -log c.
+    draw gives an unbiased step. Row 0 is user `first_user`: a part of the users has the same draws as among all users.
+    Known considered pairs are edges of every H and count against c d_m; impossible pairs are never drawn. `counts` is
+    the number of edges that each user draws, if not c for each like. `user_offset`, which a tilt reads, is added to
+    -log c in the users' logits.
     """
 
     deterministic = False
@@ -80,7 +81,7 @@ class Sampled:
         return self.seed, sweep, self.negatives, self.weights, self.draws.thresholds, self.draws.aliases
 
     def counts(self, sweep: int, run: Any = run_serially) -> NDArray[np.int64]:
-        """[users] how many edges each draws: c to a like, or all items that are left."""
+        """Number of edges that each user draws: c for each like, or all items that are left."""
         counts = empty((self.by_user.rows,), np.int64, self._spare)
 
         def count(block: Range) -> None:
@@ -91,7 +92,7 @@ class Sampled:
         return counts
 
     def draw(self, sweep: int, run: Any = run_serially, sides: tuple[Side, Side] | None = None) -> Adjacency:
-        """The unliked edges of H^(sweep), by user. A tilt needs the users and items at the start of the sweep."""
+        """Draw the unliked edges of H^(sweep), by user. A tilt needs the users and items at the start of the sweep."""
         starts = empty((self.by_user.rows + 1,), np.int64, self._spare)
         starts[0], starts[1:] = 0, self.counts(sweep, run) if self._counts is None else self._counts
         key, edges = self._key(sweep), (self.by_user.starts, self.by_user.indices)
@@ -113,7 +114,7 @@ class Sampled:
             return None
         assert sides is not None, "tilted draws lean on the posterior"
         users, items = sides
-        offset = -math.log(self.negatives)  # as in the bound that q(H) is to raise
+        offset = -math.log(self.negatives)  # as in the bound that q(H) raises
         rows = (*users.arrays(), *items.arrays())
         return compiled.Tilt(self.draws.tilt, offset, users.factors, *rows, self._user_offset)
 
@@ -131,5 +132,5 @@ class Sampled:
 
 
 def positives_to_negatives(graph: Graph, unliked: Adjacency) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """(liked, unliked) edges of every item in a drawn H: the paper's figure 3."""
+    """Numbers of liked and of unliked edges of every item in a drawn H: the paper's figure 3."""
     return graph.by_item.degrees, np.bincount(unliked.indices, minlength=graph.item_count)

@@ -1,11 +1,11 @@
 """Inclusion probabilities of draws without replacement.
 
-A user m who draws k items without replacement from pi has item n among them with a probability that
+If user m draws k items without replacement from pi, item n is among them with a probability of nearly
 
     w_mn = 1 - exp(-T_m pi_n),    T_m such that the w_mn of the items not liked add up to k
 
-matches closely, and that cannot exceed 1, as a plain alpha_m pi_n would. The sum over all items is tabulated in
-log T once, so that a user costs no more than the items liked.
+which, unlike a plain alpha_m pi_n, cannot exceed 1. The sum over all items is tabulated in log T once, so the work for
+a user is only in proportion to the user's likes.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from considerate.kernels import compiled
 from considerate.kernels.arrays import Additive
 
 GRID_STEP = 0.05
-MOST_TERMS = 1 << 20  # of the sums, 16 bytes each; so many are kept rather than computed again for other groups
+MOST_TERMS = 1 << 20  # most terms of the sums, 16 bytes each, that are kept and not computed again for other groups
 
 
 @dataclass(frozen=True)
 class Inclusion:
-    """F(T) = sum over n of 1 - exp(-T pi_n), tabulated in log T: all that T_m of any user needs."""
+    """Table of F(T) = sum over n of 1 - exp(-T pi_n) in log T, from which T_m of any user is computed."""
 
     weights: NDArray[np.float64]  # [items]
     table: NDArray[np.float64]  # [grid, 2]
@@ -42,8 +42,8 @@ class Inclusion:
         known: Known | None = None,
         wanted: NDArray[np.float64] | None = None,
     ) -> NDArray[np.float64]:
-        """T_m of every user, who gets c d_m unliked items, or as many as are `wanted`, or all that there are; those
-        known are among them."""
+        """T_m of every user, for c d_m unliked items or as many as `wanted`, known ones included, or all if there are
+        fewer."""
         if known is not None and wanted is None:
             wanted = known.wanted(by_user.degrees, negatives)
         by_user = by_user if known is None else known.closed(by_user, len(self.weights))
@@ -61,7 +61,7 @@ class Inclusion:
     def masses(
         self, by_user: Adjacency, user_blocks: NDArray[np.int64], negatives: float, run: Any = run_serially
     ) -> Masses:
-        """Sums over these users of how often items are included; blocks of users are added along the tree."""
+        """Sum the inclusion of items over these users; blocks of users are added along the tree."""
         temperature = self.temperatures(by_user, user_blocks, negatives, run)
 
         def of(block: Range) -> Masses:
@@ -75,7 +75,7 @@ class Inclusion:
         return total
 
     def masses_at(self, temperature: NDArray[np.float64], liked: NDArray[np.float64]) -> Masses:
-        """The sums of users with these T; those over what they liked are given."""
+        """Sums over users with these T; `liked` has the sums over the items that they liked."""
         used = temperature[temperature > 1e-290]
         index = ((np.log(used) - self.grid_start) / GRID_STEP).astype(np.int64)
         index = np.clip(index, 0, len(self.table) - 1)
@@ -83,7 +83,7 @@ class Inclusion:
         return Masses(np.bincount(index, minlength=len(self.table)), totals, liked)
 
     def expected_per_item(self, masses: Masses) -> NDArray[np.float64]:
-        """sum over the users who have not liked n of w_mn, for every item; users of like T are taken together."""
+        """Sum of w_mn over the users who have not liked n, for every item n. Users of similar T are taken together."""
         distinct, which = np.unique(self.weights, return_inverse=True)
         expected = np.zeros(len(distinct))
         for count, total in zip(masses.counts, masses.totals):
@@ -94,16 +94,15 @@ class Inclusion:
 
 @dataclass(frozen=True)
 class Masses(Additive):
-    """Sums over some users: how many have a T at each point of the grid, and the sum of their T; and over what they
-    liked, the sum of -w_mn of each item."""
+    """Sums over some users, by point of the grid of T, and over their likes, by item."""
 
-    counts: NDArray[np.int64]  # [grid]
-    totals: NDArray[np.float64]  # [grid]
-    liked: NDArray[np.float64]  # [items]
+    counts: NDArray[np.int64]  # [grid] number of users
+    totals: NDArray[np.float64]  # [grid] sum of T
+    liked: NDArray[np.float64]  # [items] sum of -w_mn over likes
 
 
 class Saturation:
-    """The table of F(T), for all items and for groups of them."""
+    """Table of F(T), for all items and for groups of them."""
 
     def __init__(self, weights: NDArray[np.float64]) -> None:
         self.weights, self.total = weights, float(weights.sum())
@@ -124,14 +123,14 @@ class Saturation:
         return Inclusion(self.weights, self.table, self.grid_start)
 
     def temperature_of(self, count: NDArray[np.float64]) -> NDArray[np.float64]:
-        """T with F(T) = count, or the largest T of the table where there are no more items."""
+        """T with F(T) = count, or the largest T of the table if there are no more items."""
         table = self.table[:, 0]
         inside = np.exp(np.interp(count, table, self.grid))
         linear = count / table[0] * np.exp(self.grid_start)  # below the table
         return np.asarray(np.where(count < table[0], linear, inside))
 
     def tabulate(self, group: NDArray[Any], groups: int) -> NDArray[np.float64]:
-        """F_b and its slope in log T, at every point of the grid: [groups, grid, 2]."""
+        """F of each group and its slope in log T, at every point of the grid: [groups, grid, 2]."""
         distinct = len(self._distinct)
         often = np.bincount(group.astype(np.int64) * distinct + self._which, minlength=groups * distinct)
         table = np.zeros((groups, len(self.grid), 2))

@@ -12,7 +12,7 @@ from considerate.settings import AUTO, OrUnset, OrWord, setting, settings_group
 
 
 def _tolerance(given: Any) -> float:
-    """The bound of draws alone is noisy; the closed form ends when its bound does, and so do draws after an opening."""
+    """Default tolerance: smaller for draws without an opening, as their bound is noisy."""
     return 5e-4 if given.hidden != "expected" and not opening_of(given) else 2e-3
 
 

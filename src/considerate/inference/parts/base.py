@@ -1,7 +1,7 @@
 """Part: one feature of the model in one module.
 
-A part owns its settings, what it refuses, and its place in a fit. All methods have a default that does nothing, so a
-part writes only what it needs. `inference/parts/__init__.py` lists the parts.
+A part owns its settings, its refusals, its tensors and its place in a fit. All methods have a default that does
+nothing, so a part writes only the methods that it needs. `inference/parts/__init__.py` lists the parts.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Where:
-    """The place that a fit runs at, as a part needs to know it to refuse."""
+    """Place where a fit runs, with the facts that refusals depend on."""
 
     kind: str = "memory"  # or "disk", "ray"
     inner_sweeps: int = 1
@@ -37,31 +37,31 @@ class Where:
 class Part:
     """A feature of the model."""
 
-    name: str = ""  # of the object that it keeps in a model, if it keeps one
-    settings: type | None = None  # the group of its settings
-    fields: ClassVar[Fields] = {}  # of the description of a model file; one that is set is a flag of tensors
-    tensors: tuple[Tensor, ...] = ()  # of a model file
-    rules: tuple[Check, ...] = ()  # that these obey
-    columns: tuple[Column, ...] = ()  # of recommendations
+    name: str = ""  # name of the object that the part keeps in a model, if it keeps one
+    settings: type | None = None  # group of its settings
+    fields: ClassVar[Fields] = {}  # fields of the description of a model file; those that are set are flags of tensors
+    tensors: tuple[Tensor, ...] = ()  # tensors of a model file
+    rules: tuple[Check, ...] = ()  # rules for these tensors
+    columns: tuple[Column, ...] = ()  # columns of recommendations
 
     def contradictions(self, given: Any) -> Iterator[str]:
         """Yield a sentence for each contradiction between the settings that were given."""
         return iter(())
 
     def sizes(self, about: Mapping[str, Any]) -> Sizes:
-        """Sizes in the shapes of its tensors, from the description of a file."""
+        """Sizes in the shapes of the part's tensors, from the description of a file."""
         return {}
 
     def saved(self, model: Any) -> tuple[dict[str, Any], Mapping[str, Any]]:
-        """Fields of the description, and tensors, of a model that is saved."""
+        """Fields of the description, and tensors, of a model to save."""
         return {}, {}
 
     def loaders(self, file: Any) -> dict[str, Callable[[], Any]]:
-        """Functions that read from a model file, by the field of a Model that each is for."""
+        """Functions that read from a model file, by the field of a Model that each fills."""
         return {}
 
     def reweigh(self, plan: Any, weights: Floats, correct: Callable[[Floats], Floats]) -> Floats:
-        """Change the histogram pi that draws follow; `correct` corrects it at the head."""
+        """Change the histogram pi that draws follow; `correct` corrects it for popular items."""
         return weights
 
     def learned(self, plan: Any, session: Any) -> Any:
@@ -77,5 +77,5 @@ class Part:
         return None
 
     def refusals(self, request: Any, where: Where) -> Iterator[str]:
-        """Yield a sentence for each reason that a fit as requested cannot run there."""
+        """Yield a sentence for each reason why the requested fit cannot run there."""
         return iter(())

@@ -12,7 +12,7 @@ OPENING = 5  # sweeps; docs/quality.md
 
 
 def opening_of(given: Any) -> int:
-    """Sweeps of the opening: as given, else the default of draws by the walk."""
+    """Number of sweeps of the opening: as given, else the default for draws by the walk."""
     if given.opening is not None:
         return int(given.opening)
     walks = (given.hidden, given.consideration, given.considered_are) == ("sampled", "walk", "some")
@@ -47,7 +47,7 @@ class ClosedFormSettings:
 
 
 class ClosedFormPart(Part):
-    """Expectation over H in closed form."""
+    """Part: expectation over H in closed form."""
 
     settings = ClosedFormSettings
 

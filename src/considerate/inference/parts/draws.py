@@ -1,4 +1,4 @@
-"""Draws of the hidden graph H: how it is averaged over, and how many unliked edges it has."""
+"""Draws of the hidden graph H: the way to average over it, and its number of unliked edges."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class DrawSettings:
 
 
 class DrawsPart(Part):
-    """Draws from pi, from the walk, or of half-edges."""
+    """Part: draws from pi, by the walk, or of half-edges."""
 
     settings = DrawSettings
 

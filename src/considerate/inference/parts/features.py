@@ -1,4 +1,4 @@
-"""Features of users and items: what their vectors lean on. The paper's remarks name them."""
+"""Features of users and items, which set the prior means of their vectors. The paper's remarks name them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from considerate.inference.parts.base import Part, Where
 
 
 class FeaturesPart(Part):
-    """Priors of rows that are learned from features."""
+    """Part: priors of rows that are learned from features."""
 
     def refusals(self, request: Any, where: Where) -> Iterator[str]:
         if request.side.has_features and not where.users_stay:

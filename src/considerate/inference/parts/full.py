@@ -51,7 +51,7 @@ USUAL = {"posterior": "factorised", "prior": "gamma", "logistic": "bound"}
 
 
 class FullPart(Part):
-    """Rows stepped with covariances, a full prior or quadrature."""
+    """Part: rows stepped with covariances, a full prior or quadrature."""
 
     settings = FullSettings
 

@@ -1,4 +1,4 @@
-"""Known pairs: some that were considered and not liked, some that cannot be considered."""
+"""Known pairs: considered and not liked, or impossible to consider."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FLAGS = {"impossible": "impossible.starts", "classes": "rules.allowed", "times"
 
 
 def _of_all_users(*more: int) -> Callable[..., bool]:
-    """A rule of how many there are: one for each user, and so many more."""
+    """Rule that an array has one entry for each user, and so many more."""
     return lambda array, n: len(array) == n["users"] + sum(more)
 
 
@@ -26,7 +26,7 @@ _are_spans = each(lambda part, _: (part[:, 0] <= part[:, 1]).all())
 
 
 def limit_tensors(limits: Known | None) -> Arrays:
-    """Tensors of the impossible pairs and rules; none where nothing is impossible."""
+    """Tensors of the impossible pairs and rules; none if nothing is impossible."""
     tensors: Arrays = {}
     if limits is not None and limits.impossible is not None:
         tensors |= {"impossible.starts": limits.impossible.starts, "impossible.items": limits.impossible.indices}
@@ -46,7 +46,7 @@ def _limits_in(arrays: Arrays) -> Known | None:
 
 @settings_group
 class KnownSettings:
-    """Settings of the pairs that are given as considered."""
+    """Settings of the given considered pairs."""
 
     considered_are: str = setting(
         "some",
@@ -61,7 +61,7 @@ class KnownSettings:
 
 
 class KnownPart(Part):
-    """Pairs that are known beside the likes."""
+    """Part: known pairs besides the likes."""
 
     settings = KnownSettings
     fields = dict.fromkeys(_FLAGS, parse_flag)

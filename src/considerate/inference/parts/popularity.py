@@ -1,4 +1,4 @@
-"""The histogram pi that unliked edges are drawn from (eq. 7-9)."""
+"""Settings of the histogram pi that unliked edges are drawn from (eq. 7-9)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from considerate.inference.parts.base import Floats, Part
 from considerate.settings import AUTO, OrWord, setting, settings_group
 
-FLATTER = (0.0, 0.25, 0.5)  # taken off gamma by "auto"
+FLATTER = (0.0, 0.25, 0.5)  # "auto" tries gamma minus these
 
 
 @settings_group
@@ -42,7 +42,7 @@ class PopularitySettings:
 
 
 class PopularityPart(Part):
-    """The histogram that draws follow."""
+    """Part: the histogram of the draws."""
 
     settings = PopularitySettings
 

@@ -8,7 +8,7 @@ from typing import Any
 from considerate.inference.parts.base import Part
 from considerate.settings import AUTO, AUTO_TOP, OrUnset, OrWord, setting, settings_group
 
-# The weights of log pi and of log lift, by what is considered; docs/quality.md says how they were chosen.
+# The weights of log pi and of log lift, by `consideration`; docs/quality.md has the measurements behind them.
 WEIGHTS = {"walk": (0.3, 1.2), "popularity": (0.5, 0.0)}
 
 
@@ -45,7 +45,7 @@ class RankingSettings:
 
 
 class RankingPart(Part):
-    """Mean logit + popularity * log pi + lift * log(w / p)."""
+    """Part: the score, mean logit + popularity * log pi + lift * log(w / p)."""
 
     settings = RankingSettings
 

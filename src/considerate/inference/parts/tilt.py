@@ -1,4 +1,4 @@
-"""Tilt: draws of H that lean away from what the user would like, or towards it. Not in the paper."""
+"""Tilt: draws of H that lean away from items that the user would like, or towards them. Not in the paper."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class TiltSettings:
 
 
 class TiltPart(Part):
-    """Weights of draws multiplied by exp(t B-), or by exp(-t B+) where t < 0."""
+    """Part: weights of draws multiplied by exp(t B-), or by exp(-t B+) if t < 0."""
 
     settings = TiltSettings
 

@@ -11,8 +11,8 @@ from considerate.settings import check_setting, setting, varied
 
 @dataclass(eq=False)
 class GraphParameters:
-    """All settings of a fit to a graph of vertices of one kind; `GraphRecommender` inherits these fields. Figures in
-    the reasons are of validation edges (docs/graphs.md)."""
+    """All settings of a fit to a graph of vertices of one kind; `GraphRecommender` inherits these fields. The reasons
+    rest on rankings of validation edges (docs/graphs.md)."""
 
     factors: int = varied(
         _ORIGINAL["factors"], 32, "64 ranked hidden edges about as well in twice the time", "length of the vectors (K)"
@@ -93,12 +93,12 @@ class GraphParameters:
     threads: int | None = varied(_ORIGINAL["threads"], None, "the result does not depend on it")
 
     def check(self) -> None:
-        """One clear sentence for the first setting outside its range."""
+        """Raise UsageError for the first setting outside its range."""
         for parameter in fields(self):
             check_setting(parameter, getattr(self, parameter.name))
 
     def plan(self) -> FitPlan:
-        """The settings of one fit, checked. Vertices have biases, and H is drawn from the first sweep on."""
+        """Check and resolve the settings. Vertices have biases, and H is drawn from the first sweep on."""
         self.check()
         given = {parameter.name: getattr(self, parameter.name) for parameter in fields(self)}
         signed, walk = given.pop("signed"), given["consideration"] == "walk"

@@ -1,4 +1,4 @@
-"""The walk from a user's likes to items near to them: who considers what. Not in the paper."""
+"""Walk from a user's likes to items near them, which models what the user considers. Not in the paper."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from considerate.storage.layout import (
     rising,
 )
 
-_TENSORS = ("starts", "items", "shares", "rest")  # of a Consideration
+_TENSORS = ("starts", "items", "shares", "rest")  # arrays of a Consideration
 _WALK = "walk.starts", "walk.items"
 _AT_ONCE = 1 << 14  # rows that are checked together
 
@@ -37,7 +37,7 @@ def _without_walk(plan: Any, given: Any) -> bool:
 
 
 def _adds_up(starts: NDArray[Any], shares: NDArray[Any], rest: NDArray[Any], _: Sizes) -> bool:
-    """True if the shares of each row and the rest that was cut of it make 1, within float32."""
+    """True if the shares of each row and the rest that was cut from it add up to 1, within float32."""
     for first in range(0, len(rest), _AT_ONCE):
         ends = starts[first : first + _AT_ONCE + 1]
         total = np.append(0.0, np.cumsum(shares[ends[0] : ends[-1]], dtype=np.float64))
@@ -56,7 +56,7 @@ _are_fractions = each(lambda part, _: ((part >= 0) & (part <= 1)).all())
 
 @settings_group
 class WalkSettings:
-    """The walk that finds the items near to what a user likes."""
+    """Settings of the walk that finds items near those that a user likes."""
 
     consideration: str = setting(
         "walk",
@@ -113,12 +113,12 @@ _FIELDS = {
 
 
 def _parse(given: Any) -> dict[str, Any] | None:
-    """Description of the walk's table; None where there is none, as in a file from before it."""
+    """Description of the walk's table; None without a walk, as in a file from before the walk existed."""
     return None if given is MISSING or given is None else described_fields(given, _FIELDS, "the walk")
 
 
 class MappedConsideration(Consideration):
-    """The walk's table in a large file: a row is verified when it is first read, all of them where the arrays are."""
+    """Walk's table in a large file. A row is verified when it is first read; all rows when whole arrays are read."""
 
     def __init__(self, rows: Any, weights: NDArray[np.float64], mix: float, unknown: NDArray[np.int32] | None) -> None:
         small = {name: rows.arrays[f"walk.{name}"] for name in ("starts", "rest")}
@@ -141,7 +141,7 @@ class MappedConsideration(Consideration):
 
 
 class WalkPart(Part):
-    """Draws by a walk on G, and the lift that it gives a score."""
+    """Part: draws by a walk on G, and its lift in the score."""
 
     settings = WalkSettings
     fields: ClassVar[Fields] = {"walk": _parse, "walk_degree": lambda given: given is True}
