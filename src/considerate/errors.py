@@ -1,14 +1,14 @@
-"""What can go wrong, in the user's words.
+"""Errors that may reach a user.
 
-Every message says what was seen, what was expected and what to do. The shell prints it as one sentence and
-ends with `exit_code`: 2 for bad use, 1 for a run that failed.
+Every message says what was seen, what was expected and what to do. The shell prints it as one sentence and ends with
+`exit_code`: 2 for bad use, 1 for a run that failed.
 """
 
 from __future__ import annotations
 
 
 class ConsiderateError(Exception):
-    """The base of everything that this library raises on purpose."""
+    """Base of all errors that this library raises on purpose."""
 
     exit_code = 1
 
@@ -26,37 +26,37 @@ class DataError(ConsiderateError, ValueError):
 
 
 class ModelFileError(ConsiderateError, ValueError):
-    """A file that is not a model of ours, is damaged, or is newer than this library."""
+    """A file that is no model of this library, is damaged, or is newer than this library."""
 
     exit_code = 2
 
 
 class CheckpointError(ConsiderateError, ValueError):
-    """A checkpoint of another fit, or none that is whole."""
+    """A checkpoint of another fit, or no complete checkpoint."""
 
     exit_code = 2
 
 
 class UnknownIdError(ConsiderateError, LookupError):
-    """A user or an item that the model has never seen."""
+    """A user or an item that is not in the model."""
 
     exit_code = 2
 
 
 class NotFittedError(UsageError, AttributeError):
-    """A question that only a fitted model can answer."""
+    """A call of a method that needs a fitted model."""
 
 
 class OutputError(ConsiderateError, OSError):
-    """A file that could not be written; what was there before is untouched."""
+    """A file that could not be written; the old file is unchanged."""
 
 
 class MemoryLimitError(ConsiderateError, MemoryError):
-    """A fit that would not fit in memory, said before it starts."""
+    """A fit that would need too much memory; raised before it starts."""
 
 
 class DivergedError(ConsiderateError, ArithmeticError):
-    """Values that stopped being finite. The last good posterior is kept in `last`."""
+    """Values that are no longer finite. `last` has the last good posterior."""
 
     def __init__(self, message: str, last: object = None) -> None:
         super().__init__(message)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import inspect
 import subprocess
 import sys
 import warnings
@@ -22,6 +21,7 @@ import scipy.sparse as sp
 
 from considerate.data import ReaderOptions, Titles, read_interactions, read_judged
 from considerate.data import read as reader
+from considerate.data.options import ReaderKeywords
 from considerate.data.vocabulary import Vocabulary
 from considerate.errors import DataError, UsageError
 from tests.helpers.reader_cases import PAIRS, check, pairs, table
@@ -188,9 +188,9 @@ def test_reader_options() -> None:
     assert options == ReaderOptions(where="rating >= 4", user_column="user")
     assert ReaderOptions.of(options) is options
     assert ReaderOptions.of(None) == ReaderOptions.of({}) == ReaderOptions()
-    parameters = inspect.signature(read_interactions).parameters
-    of_fits = ("considered_where",)  # of pairs that are no likes
-    assert [*parameters][1:] == [option.name for option in fields(ReaderOptions) if option.name not in of_fits]
+    assert [*ReaderKeywords.__annotations__] == [option.name for option in fields(ReaderOptions)]
+    with pytest.raises(UsageError, match="considered_where is for fits"):
+        read_interactions(table(**RATED), where="rating >= 4", considered_where="rating < 3")
     with pytest.raises(UsageError, match="'user' is no option of the reader; it takes user_column, "):
         ReaderOptions.of({"user": "a"})
     with pytest.raises(UsageError, match="reader is 'rating >= 4'; expected a mapping"):

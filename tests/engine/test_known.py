@@ -115,8 +115,8 @@ def test_rules_forbid_what_they_say():
     random = np.random.default_rng(0)
     rules = random_rules(random, 9, 40, True, True)
     expected = forbidden_by(rules, 9, 40)
-    np.testing.assert_array_equal([rules.forbidden(user) for user in range(9)], expected)
-    np.testing.assert_array_equal([rules.between(3, 7).forbidden(user) for user in range(4)], expected[3:7])
+    np.testing.assert_array_equal([rules.forbid(user, slice(None)) for user in range(9)], expected)
+    np.testing.assert_array_equal([rules.between(3, 7).forbid(user, slice(None)) for user in range(4)], expected[3:7])
     assert (rules.most_forbidden(np.ones(40, bool)) >= expected.sum(axis=1)).all()
     assert 0.1 < expected.mean() < 0.9
 

@@ -189,7 +189,7 @@ def test_rules_of_groups_and_times():
     given, forbidden = rules()
     found = small().fit(table(likes), impossible=given)
     limits = found.model_.limits
-    np.testing.assert_array_equal([limits.rules.forbidden(m) for m in range(USERS)], forbidden)
+    np.testing.assert_array_equal([limits.rules.forbid(m, slice(None)) for m in range(USERS)], forbidden)
     every = found.recommend_table(None, ITEMS).to_pydict()
     pairs = {(int(m[1:]), int(n[1:])) for m, n in zip(every["user"], every["item"])}
     assert pairs == {(m, n) for m, n in zip(*np.nonzero(~forbidden & ~likes))}
@@ -201,14 +201,14 @@ def test_the_times_of_users_are_those_of_their_likes():
     dated = table(likes) | {"time": [f"2024-01-{1 + n % 28:02}" for n in items]}
     shop = {"item": ["i03", "i04"], "from": ["2024-02-01", None], "until": [None, "2023-12-31"]}
     found = small().fit(dated, time_column="time", impossible=Impossible(available=shop))
-    forbidden = np.array([found.model_.limits.rules.forbidden(m) for m in range(USERS)])
+    forbidden = np.array([found.model_.limits.rules.forbid(m, slice(None)) for m in range(USERS)])
     assert forbidden[:, [3, 4]].all()
     assert forbidden.sum() == 2 * USERS
     late = {"item": ["i05"], "from": ["2024-01-20"]}
     found = small().fit(dated, time_column="time", impossible=Impossible(available=late))
     last = np.array([(items[users == m] % 28).max() + 1 for m in range(USERS)])
     assert 0 < (last < 20).sum() < USERS
-    rows = np.array([found.model_.limits.rules.forbidden(m)[5] for m in range(USERS)])
+    rows = np.array([found.model_.limits.rules.forbid(m, slice(None))[5] for m in range(USERS)])
     np.testing.assert_array_equal(rows, last < 20)
 
 

@@ -1,4 +1,4 @@
-"""Categories of items, such as genres: from a dict, or from any table with a column of items and one of categories."""
+"""Categories of items, such as genres, from a dict or from a table of items and categories."""
 
 from __future__ import annotations
 
@@ -6,41 +6,30 @@ from collections.abc import Mapping
 from contextlib import closing
 from typing import Any
 
-from considerate.data.encode import Encoder
-from considerate.data.inputs import Input, translate_errors
-from considerate.data.options import listed, plain
-from considerate.data.read import pick_item
+from considerate.data.encode import read_columns
+from considerate.data.inputs import Input
+from considerate.data.options import listed, pick_id, plain, usual_name
 from considerate.data.sources import open_input
 from considerate.data.vocabulary import Id
 from considerate.errors import DataError, UsageError
 
 SINGLE = ("category", "genre", "type", "department", "brand", "tag", "topic", "author", "artist", "label")
-SEVERAL = ("categories", "genres", "tags", "topics", "authors", "artists", "labels")  # a text may have many
-Categories = dict[Id, tuple[str, ...]]  # of each item; one that is not in it has none
+SEVERAL = ("categories", "genres", "tags", "topics", "authors", "artists", "labels")  # a text may list many
+Categories = dict[Id, tuple[str, ...]]  # item id -> categories; items without any may be missing
 
 
 def read_categories(source: Any) -> Categories:
-    """The categories of items by id: from a dict {id: category or list of categories}, or a table of the two.
+    """Read the categories of items by id from a dict {id: category or list of categories}, or a table of the two.
 
     A table is anything that `read_interactions` reads. An item may have several rows, and a list in one. In a column
     `genres`, `categories` or `tags` a text has several with | between them, or commas where the column has no |.
     """
     if isinstance(source, Mapping):
         return {item: _texts(values) for item, values in source.items()}
-    import pyarrow.compute as pc
-
     with closing(open_input(source)) as table:
         id_column, column = _pick(table)
-        encoder = Encoder("item", id_column, table.types([id_column])[id_column], table)
-        values: list[Any] = []
-        with translate_errors(table.name):
-            both = [id_column, column]
-            fields = {name: pc.field(name) for name in both}
-            for batch in table.scan(both, both, fields, pc.field(id_column).is_valid()):
-                if batch.num_rows:
-                    encoder.add([batch.column(0)])
-                    values += batch.column(1).to_pylist()
-            codes, ids = encoder.finish()
+        ids, codes, (read,) = read_columns(table, "item", id_column, [column])
+    values = read.to_pylist()
     mark = "|" if any("|" in value for value in values if isinstance(value, str)) else ","
     several = plain(column) in SEVERAL
     found: dict[Id, dict[str, None]] = {}
@@ -52,9 +41,8 @@ def read_categories(source: Any) -> Categories:
 
 def _pick(table: Input) -> tuple[str, str]:
     """The columns of items and categories, by their usual names."""
-    words = {plain(name): name for name in reversed(table.names)}
-    id_column = pick_item(table)
-    column = next((words[word] for word in (*SEVERAL, *SINGLE) if word in words and words[word] != id_column), None)
+    id_column = pick_id("item", table.names, table.name)
+    column = usual_name([name for name in table.names if name != id_column], (*SEVERAL, *SINGLE))
     if id_column is None or column is None:
         missing = "items; call it 'item'" if id_column is None else "categories; call it 'category'"
         raise DataError(f"{table.name}: it has {listed(table.names)}, and no column looks like the {missing}.")
@@ -62,7 +50,7 @@ def _pick(table: Input) -> tuple[str, str]:
 
 
 def _texts(values: Any) -> tuple[str, ...]:
-    """Categories as texts, each once; nothing and white space are none."""
+    """Categories as texts, each once; missing values and white space are skipped."""
     if isinstance(values, Mapping):
         raise UsageError(f"the categories {values!r} are a dict; give each item a category or a list of them.")
     several = values if isinstance(values, list | tuple | set | frozenset) or hasattr(values, "tolist") else [values]

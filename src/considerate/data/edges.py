@@ -1,4 +1,4 @@
-"""Edges between vertices of one kind: two columns with one vocabulary, or a square matrix."""
+"""Edges between vertices of one kind: two columns with a common vocabulary, or a square matrix."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ ENDS = (
 
 
 def read_edges(source: Any, options: ReaderOptions) -> Interactions:
-    """The edges of any source that `read_interactions` reads, as pairs of row numbers of one vocabulary.
+    """Read edges from any source that `read_interactions` reads, as pairs of row numbers of one vocabulary.
 
-    Each edge is there once, its lower row first, however often and in whichever direction it was given; an edge from a
-    vertex to itself is left out. Notes say how many there were of these.
+    Each edge is kept once, with its lower row first, however often and in whichever direction it is given. Edges from a
+    vertex to itself are left out. Notes have the numbers of both.
     """
     if is_sparse(source) and source.shape[0] != source.shape[-1]:
         raise DataError(
@@ -67,7 +67,7 @@ def read_edges(source: Any, options: ReaderOptions) -> Interactions:
 
 
 def _name_ends(source: Any, options: ReaderOptions) -> tuple[ReaderOptions, list[str]]:
-    """The options with the two columns named where these have usual names, or are all that there are."""
+    """Name the two columns in the options if they have usual names, or are the only ones; and a note about it."""
     once = hasattr(source, "read_next_batch")  # a stream, which cannot be opened twice
     if (
         isinstance(source, Interactions)
@@ -89,19 +89,19 @@ def _name_ends(source: Any, options: ReaderOptions) -> tuple[ReaderOptions, list
 
 
 def symmetric(rows: NDArray[Any], others: NDArray[Any], count: int) -> Adjacency:
-    """The edges of pairs, by either end; each once, and none from a vertex to itself."""
+    """Make a symmetric adjacency of pairs, without repeated edges and without edges from a vertex to itself."""
     apart = rows != others
     rows, others = rows[apart], others[apart]
     return Adjacency.of_pairs(np.concatenate([rows, others]), np.concatenate([others, rows]), count, count)
 
 
 def each_once(edges: Adjacency) -> Adjacency:
-    """The edges of a symmetric adjacency by their lower end alone."""
+    """Keep each edge of a symmetric adjacency once, by its lower end."""
     return edges.keep(edges.edge_rows < edges.indices)
 
 
 def symmetric_graph(edges: Interactions) -> Graph:
-    """The graph of edges, whose two sides are the same vertices."""
+    """Make the graph of edges, whose two sides are the same vertices."""
     adjacency = symmetric(edges.users, edges.items, len(edges.item_ids))
     blocks = row_blocks(adjacency.starts), row_blocks(adjacency.starts, most=MOST_ITEM_BLOCKS)
     return Graph(adjacency, adjacency, *blocks)

@@ -1,36 +1,36 @@
-"""A column of ids -> row numbers of a sorted vocabulary; a column of times -> numbers.
+"""Encoding of columns: ids -> row numbers of a sorted vocabulary, times -> numbers.
 
-Strings are the expensive case. Batches are put together to groups of five million rows; each group goes
-through one hash table (Arrow's dictionary_encode on a chunked array), and the small dictionaries of the
-groups through another. Memory then holds one group of strings, the codes (4 bytes a row) and the distinct
-ids.
+Strings are the expensive case. Batches are joined to groups of five million rows. Each group goes through one hash
+table (Arrow's dictionary_encode on a chunked array), and the small dictionaries of the groups through another. So one
+group of strings, the codes (4 bytes a row) and the distinct ids are in memory.
 
-Dates and moments become seconds since 1970 UTC; one without a zone is taken for UTC. Numbers stay as they are, in
-whatever unit: only their order and the date that they are compared with matter. Text is read as numbers, or else as
-ISO dates. A like whose time is missing has NaN: it is trained on, and never held out by its time.
+Dates and moments become seconds since 1970 UTC; a moment without a zone is in UTC. Numbers stay as they are, in any
+unit: only their order and the date that they are compared with matter. Text is read as numbers, or else as ISO dates.
+A missing time becomes NaN: such a like is trained on, and never held out by its time.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from considerate.data.inputs import Input, value_type
+from considerate.data.inputs import Input, translate_errors, value_type
 from considerate.data.options import quoted
 from considerate.data.vocabulary import MOST_ROWS, Vocabulary, distinct, inverse, look_up, rank_integers, sort_strings
 from considerate.errors import DataError
 
-LONGEST_TEXT = 1 << 16  # bytes of an id or of a title
+LONGEST_TEXT = 1 << 16  # most bytes of an id or of a title
 EXACT = 2**53  # whole numbers up to here are exact in double precision
 _UUID_DIGITS = [at for at in range(36) if at not in (8, 13, 18, 23)]  # the others are hyphens
 _CANONICAL = r"^(0|-?[1-9][0-9]{0,18})$"
 
 
 class Encoder:
-    """Takes a column of ids in pieces, gives its codes and its vocabulary at the end.
+    """Encoder of a column of ids: takes it in pieces, and returns its codes and its vocabulary at the end.
 
     A text file has no types: its ids become integers at the end if all of them are whole numbers.
     """
@@ -55,7 +55,7 @@ class Encoder:
             )
 
     def add(self, chunks: list[Any]) -> None:
-        """Take the next rows: Arrow arrays of one type."""
+        """Add the next rows: Arrow arrays of one type."""
         import pyarrow as pa
         import pyarrow.types as at
 
@@ -90,7 +90,7 @@ class Encoder:
             ) from error
 
     def _integers(self, chunk: Any) -> NDArray[Any]:
-        """The integers of a chunk, in their own width where that is signed."""
+        """The integers of a chunk, in their own width if that is signed."""
         import pyarrow as pa
 
         if pa.types.is_decimal(chunk.type):
@@ -117,7 +117,7 @@ class Encoder:
         return values.astype(np.int64)
 
     def finish(self) -> tuple[NDArray[np.int32], Vocabulary]:
-        """The row number of every id that was added, and the vocabulary that it points into."""
+        """(codes, vocabulary): the row number of every id that was added, and the ids by row."""
         import pyarrow as pa
 
         check_missing(self.table.name, self.side, self.column, self.missing)
@@ -163,7 +163,7 @@ class Encoder:
         return dictionary, places[codes]
 
     def _check_text(self, dictionary: Any) -> None:
-        """Refuse ids that only a misplaced quote can have made; note one that may stand for a missing value."""
+        """Refuse ids that come from a misplaced quote; note an id that may stand for a missing value."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -188,8 +188,37 @@ class Encoder:
             self.notes.append(f"NA in {self.column!r} is taken for the id of a {self.side}, not for a missing value")
 
 
+def read_columns(
+    table: Input, side: str, id_column: str | None, names: Sequence[str], *, skip: bool = True
+) -> tuple[Vocabulary, NDArray[np.int32], list[Any]]:
+    """Read columns of a table about items or users: (ids, row of each entry's id among them, columns).
+
+    Rows without an id are skipped, or refused with skip=False. Without a column of ids, the ids are row numbers.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    own = [] if id_column is None else [id_column]
+    needed, types = [*names, *own], table.types(own)
+    encoder = None if id_column is None else Encoder(side, id_column, types[id_column], table)
+    keep = pc.field(id_column).is_valid() if id_column is not None and skip else None
+    parts: list[list[Any]] = [[] for _ in names]
+    count = 0
+    with translate_errors(table.name):
+        fields = {str(at): pc.field(name) for at, name in enumerate(needed)}
+        for batch in table.scan(list(dict.fromkeys(needed)), own, fields, keep):
+            count += batch.num_rows
+            if encoder is not None:
+                encoder.add([batch.column(len(names))])
+            for at, part in enumerate(parts):
+                part.append(batch.column(at))
+        rows, ids = (np.arange(count, dtype=np.int32), Vocabulary.range(count)) if encoder is None else encoder.finish()
+        columns = [pa.chunked_array(part, types[name]) for part, name in zip(parts, names)]
+        return ids, rows, [column.combine_chunks() if column.num_chunks != 1 else column.chunk(0) for column in columns]
+
+
 def _storage(kind: Any) -> Any:
-    """The type that values of an extension or a dictionary are stored in."""
+    """The storage type of the values of an extension or a dictionary."""
     import pyarrow as pa
 
     return value_type(kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind)
@@ -217,13 +246,13 @@ def check_missing(source: str, side: str, column: str, missing: int) -> None:
 
 
 def check_size(source: str, side: str, size: int) -> None:
-    """Refuse more ids than rows can be numbered."""
+    """Refuse more ids than there are row numbers."""
     if size > MOST_ROWS:
         raise DataError(f"{source}: {size} distinct {side}s; at most {MOST_ROWS} fit: take a sample.")
 
 
 def check_length(what: str, column: str, texts: Any) -> None:
-    """Refuse ids and titles that are too long to be any."""
+    """Refuse ids and titles that are too long."""
     import pyarrow.compute as pc
 
     longest = pc.max(pc.binary_length(texts)).as_py() or 0
@@ -235,7 +264,7 @@ def check_length(what: str, column: str, texts: Any) -> None:
 
 
 def _as_integers(dictionary: Any) -> NDArray[np.int64] | None:
-    """Texts as integers if each is one the way Python prints it (all may end in .0), else None."""
+    """Texts as integers if each is one as Python prints it (all may end in .0), else None."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -256,7 +285,7 @@ def _as_integers(dictionary: Any) -> NDArray[np.int64] | None:
 
 @dataclass
 class TimeColumn:
-    """Takes a column of times in pieces, gives numbers at the end."""
+    """Column of times: takes it in pieces, and returns numbers at the end."""
 
     column: str
     source: str
@@ -264,11 +293,11 @@ class TimeColumn:
     notes: list[str] = field(default_factory=list)
 
     def add(self, chunks: list[Any]) -> None:
-        """Take the next rows: Arrow arrays of one type."""
+        """Add the next rows: Arrow arrays of one type."""
         self.parts += [times_of(chunk, self.source, self.column) for chunk in chunks]
 
     def finish(self) -> NDArray[np.float64]:
-        """The time of every like that was added, NaN where it has none."""
+        """The time of every like that was added, NaN if it has none."""
         times = np.concatenate([np.empty(0), *self.parts])
         self.parts = []
         missing = int(np.isnan(times).sum())
@@ -282,7 +311,7 @@ class TimeColumn:
 
 
 def times_of(chunk: Any, source: str, column: str) -> NDArray[np.float64]:
-    """An Arrow array of times as numbers, null as NaN."""
+    """Read an Arrow array of times as numbers, null as NaN; DataError if that is impossible."""
     import pyarrow as pa
 
     try:
@@ -295,7 +324,7 @@ def times_of(chunk: Any, source: str, column: str) -> NDArray[np.float64]:
 
 
 def read_numbers(chunk: Any) -> NDArray[np.float64]:
-    """An Arrow array of times as numbers, null as NaN."""
+    """Read an Arrow array of numbers, dates or moments as numbers, null as NaN."""
     import pyarrow as pa
     import pyarrow.types as at
 

@@ -1,4 +1,4 @@
-"""Features of items or users: a sparse matrix beside the rows of a side, and the table by id that it comes from."""
+"""Features of items or users: a sparse matrix by row, and a table by id."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from considerate.data.vocabulary import Vocabulary, match_rows
 from considerate.errors import DataError, UsageError
 from considerate.kernels.arrays import take_lists
 
-INTERCEPT = "(every row)"  # the last feature: biases and vectors have a mean, which the others would stand in for
+INTERCEPT = "(every row)"  # the last feature: the mean of vectors and biases, which the others would otherwise fit
 
 
 @dataclass(frozen=True)
 class FeatureColumn:
-    """How a column of a table became features, so that others are read in the same way."""
+    """Encoding of a column of a table as features, kept so that other tables are read in the same way."""
 
     name: str
     kind: str  # "category", "tags", "number", "embedding" or "flag"
-    mark: str = ""  # what parts the tags of a text; none: a text is one value
-    means: tuple[float, ...] = ()  # of numbers: what is taken off them, and what they are then divided by
-    deviations: tuple[float, ...] = ()
+    mark: str = ""  # separator of the tags in a text; empty: a text is one value
+    means: tuple[float, ...] = ()  # subtracted from numbers
+    deviations: tuple[float, ...] = ()  # numbers are then divided by these
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Features:
     indices: NDArray[np.int32]  # [entries]
     values: NDArray[np.float32]  # [entries]
     names: tuple[str, ...]  # [F], such as "genre: sport"
-    columns: tuple[FeatureColumn, ...] = ()  # of the table that they come from; none: a matrix
+    columns: tuple[FeatureColumn, ...] = ()  # columns of the table; empty for a matrix
 
     @property
     def rows(self) -> int:
@@ -43,7 +43,7 @@ class Features:
 
     @property
     def count(self) -> int:
-        """F."""
+        """Number of features, F."""
         return len(self.names)
 
     @property
@@ -52,11 +52,11 @@ class Features:
 
     @property
     def are_known(self) -> NDArray[np.bool_]:
-        """[rows] whether a row has a feature of its own."""
+        """[rows] True for a row with a feature of its own."""
         return np.asarray(np.diff(self.starts) > self.has_intercept)
 
     def with_intercept(self) -> Features:
-        """With one more feature, which is 1 in every row."""
+        """Add a feature that is 1 in every row."""
         at = self.starts[1:]
         return replace(
             self,
@@ -67,12 +67,12 @@ class Features:
         )
 
     def take(self, rows: NDArray[np.int64]) -> Features:
-        """Some rows, in the order of their numbers here; row -1 has no features."""
+        """Select rows, in this order; row -1 has no features."""
         starts, indices = take_lists(self.starts, self.indices, rows)
         return replace(self, starts=starts, indices=indices, values=take_lists(self.starts, self.values, rows)[1])
 
     def joined(self, other: Features) -> Features:
-        """The rows of both, those of the other after these; the features are the same."""
+        """Append the rows of another with the same features."""
         return replace(
             self,
             starts=np.concatenate([self.starts, self.starts[-1] + other.starts[1:]]),
@@ -81,7 +81,7 @@ class Features:
         )
 
     def digest(self) -> str:
-        """What tells two apart."""
+        """Content hash."""
         digest = hashlib.sha256("\0".join(self.names).encode())
         for array, kind in ((np.diff(self.starts), "<i8"), (self.indices, "<i4"), (self.values, "<f4")):
             digest.update(np.ascontiguousarray(array, kind).data)
@@ -90,7 +90,7 @@ class Features:
 
 @dataclass(frozen=True)
 class FeatureTable:
-    """Features by id. Without ids, row n is row n of the matrix of likes."""
+    """Features by id. Without ids, row n belongs to row n of the matrix of likes."""
 
     features: Features
     ids: Vocabulary | None
@@ -98,7 +98,7 @@ class FeatureTable:
     notes: tuple[str, ...] = ()  # for the user
 
     def align(self, ids: Vocabulary) -> Features:
-        """The features of these ids, in their order; an id that is not in the table has the intercept alone."""
+        """Select the features of these ids, in this order; an id that is not in the table has the intercept alone."""
         features = self.features
         if self.ids is not None:
             rows = match_rows(ids, self.ids)
@@ -115,21 +115,23 @@ class FeatureTable:
         return features.take(np.arange(ids.first, end))
 
     def of_liked(self, ids: Vocabulary, degree: NDArray[np.int64]) -> Features:
-        """What a fit reads: the features of these ids, nothing of those without likes. A row without likes says nothing
-        of A, but would be counted as if it did; it gets its posterior from A when the fit is done."""
+        """The features of these ids for a fit: ids without likes have none.
+
+        A row without likes has no information on A, but would count as if it had. It gets its posterior from A after
+        the fit.
+        """
         return self.align(ids).take(np.where(degree > 0, np.arange(len(ids)), -1))
 
     def only(self, ids: Vocabulary) -> FeatureTable:
-        """The rows of these ids, of a table that has ids."""
+        """Keep the rows of these ids, in a table that has ids."""
         assert self.ids is not None
         rows = np.flatnonzero(match_rows(self.ids, ids) >= 0)
         return replace(self, features=self.features.take(rows), ids=self.ids.take(rows))
 
     def by_id(self) -> FeatureTable:
-        """With the row numbers as ids, where there are none."""
+        """Use row numbers as ids if there are none."""
         return self if self.ids is not None else replace(self, ids=Vocabulary.range(self.features.rows))
 
     def digest(self) -> str:
-        """What tells two tables apart."""
-        digests = [self.features.digest(), *([] if self.ids is None else [digest_ids(self.ids)])]
-        return together(digests)
+        """Content hash."""
+        return together([self.features.digest(), *([] if self.ids is None else [digest_ids(self.ids)])])

@@ -1,5 +1,7 @@
-"""The fingerprint of a fit: two fits with the same one have the same posterior. The digests of the likes and of the ids
-are made part by part, where the parts are, and put together."""
+"""Fingerprints of fits: two fits with the same fingerprint have the same posterior.
+
+The digests of likes and ids are made part by part, where the parts are, and then combined.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +25,11 @@ DIGESTS = {
     "considered": "the considered pairs",
     "impossible": "the impossible pairs and rules",
 }
-_ROWS = 1 << 20  # that are hashed at once
+_ROWS = 1 << 20  # rows that are hashed at once
 
 
 def digest_likes(likes: Adjacency, first: int = 0, last: int | None = None) -> str:
-    """Of some rows of likes: how many each has, which, and their weights if they have some."""
+    """Digest of some rows of likes: the number in each row, the indices, and the weights if there are any."""
     last = likes.rows if last is None else last
     starts = likes.starts
     digest = hashlib.sha256()
@@ -41,8 +43,11 @@ def digest_likes(likes: Adjacency, first: int = 0, last: int | None = None) -> s
 
 
 def digest_ids(ids: Vocabulary, first: int = 0, last: int | None = None) -> str:
-    """Of the ids of some rows. A slice of a vocabulary has the digest of those rows of the whole; a range of numbers
-    has that of the same integers."""
+    """Digest of the ids of some rows.
+
+    A slice of a vocabulary has the same digest as these rows of the whole, and a range of numbers the same as the
+    integers in it.
+    """
     last = len(ids) if last is None else last
     digest = hashlib.sha256(b"strings" if ids.kind == "string" else b"integers")
     for start in range(first, last, _ROWS):
@@ -58,7 +63,7 @@ def digest_ids(ids: Vocabulary, first: int = 0, last: int | None = None) -> str:
 
 
 def together(digests: Iterable[str]) -> str:
-    """One digest of those of all parts, in the parts' order."""
+    """Combine the digests of all parts, in the order of the parts."""
     return hashlib.sha256(" ".join(digests).encode()).hexdigest()
 
 
@@ -69,8 +74,10 @@ def _bytes(array: NDArray[Any], dtype: Any) -> memoryview:
 def describe_data(
     graph: Graph | GraphOutline, resident: str, likes: Sequence[str], resident_ids: Sequence[str], other_ids: str
 ) -> dict[str, Any]:
-    """The data of a fit that is divided by its `resident` side, users or items: the digests of that side are those of
-    its parts, the other side's is of the whole."""
+    """Describe the data of a fit that is divided by its `resident` side, users or items.
+
+    The digests of the resident side come from its parts; the other side has one digest of the whole.
+    """
     ids = {resident: together(resident_ids), "items" if resident == "users" else "users": other_ids}
     return {
         "users": graph.user_count,
@@ -84,7 +91,7 @@ def describe_data(
 
 
 def plain_value(value: Any) -> Any:
-    """A number is the same number whatever its type: 20 and 20.0 and np.int64(20)."""
+    """Make equal numbers of different types the same: 20, 20.0 and np.int64(20)."""
     if value is None or isinstance(value, bool | str):
         return value
     if isinstance(value, np.bool_):
@@ -93,7 +100,7 @@ def plain_value(value: Any) -> Any:
 
 
 def differences(saved: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
-    """The differences between two fits, each in a few words, the saved value first."""
+    """List the differences between two fits, each in a few words, with the saved value first."""
     old, new = _part(saved, "data"), _part(here, "data")
     differ = [name for name in {**old, **new} if old.get(name) != new.get(name)]
     data = [f"{old.get(name)} {name} ({new.get(name)} here)" for name in COUNTS if name in differ]

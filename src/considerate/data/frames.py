@@ -1,4 +1,4 @@
-"""Tables in memory: Arrow, data frames, lazy frames, dicts of columns, arrays of NumPy; opened as an input."""
+"""Inputs from tables in memory: Arrow, data frames, lazy frames, dicts of columns, NumPy arrays."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from considerate.data.inputs import BATCH_ROWS, Input, StreamInput, translate_errors
+from considerate.data.inputs import BATCH_ROWS, Input, StreamInput, first_line, translate_errors
 from considerate.errors import DataError, UsageError
 
 SOURCES = (
@@ -21,7 +21,7 @@ SOURCES = (
 
 
 def open_table(source: Any) -> Input:
-    """The input that a table in memory is; UsageError says what to give instead of anything else."""
+    """Open a table in memory; UsageError says what to give instead of anything else."""
     name = f"the given {type(source).__name__}"
     if type(source).__module__.partition(".")[0] == "polars" and hasattr(source, "collect"):
         return _open_lazy(source, name)
@@ -46,7 +46,7 @@ def _open_arrow(source: Any, name: str) -> Input:
         else:
             table = pa.Table.from_batches([pa.record_batch(source)])
         for at, column in enumerate(table.column_names):
-            # pandas' NaN comes out of Arrow as null: make it the NaN that the user sees
+            # Arrow turns pandas' NaN into null: make it NaN again, as the user sees it
             dtype = getattr(getattr(source, "dtypes", None), "get", lambda _: None)(column)
             if getattr(dtype, "kind", "") == "f" and pa.types.is_floating(table.schema.types[at]):
                 filled = table.column(at).fill_null(pa.scalar(float("nan"), table.schema.types[at]))
@@ -56,7 +56,7 @@ def _open_arrow(source: Any, name: str) -> Input:
 
 
 def _mixed(name: str, error: Exception) -> DataError:
-    """The refusal of a column whose values are not of one type."""
+    """Make the error of a column whose values have different types."""
     seen = "; ".join(map(str, error.args)).splitlines()[0][:300].rstrip(".")
     return DataError(
         f"{name}: a column has values of more than one type ({seen}); make them one, such as with .astype(str)."
@@ -64,7 +64,7 @@ def _mixed(name: str, error: Exception) -> DataError:
 
 
 def guarded(batches: Iterable[Any], errors: AbstractContextManager[None]) -> Iterator[Any]:
-    """Batches, with the errors of their source translated."""
+    """Yield batches, and translate the errors of their source."""
     with errors:
         yield from batches
 
@@ -74,7 +74,7 @@ def guarded(batches: Iterable[Any], errors: AbstractContextManager[None]) -> Ite
 
 @dataclass
 class LazyInput(Input):
-    """A lazy frame of polars, which is collected with the columns that are needed alone."""
+    """A lazy frame of polars, of which only the needed columns are collected."""
 
     frame: Any
 
@@ -97,8 +97,9 @@ def _collected(frame: Any, name: str) -> Any:
     try:
         return frame.collect()
     except (polars_error, OSError) as error:
-        seen = (str(error).strip().splitlines() or [type(error).__name__])[0][:300].rstrip(".")
-        raise DataError(f"{name}: cannot be collected ({seen}); mend it until its collect() works.") from error
+        raise DataError(
+            f"{name}: cannot be collected ({first_line(error)}); mend it until its collect() works."
+        ) from error
 
 
 # --- Columns ---
@@ -128,7 +129,7 @@ def _columns(source: Any, name: str) -> dict[str, Any]:
 
 
 def _is_column(values: Any) -> bool:
-    """True of values one below the other: a list, which may hold lists, or an array of rows."""
+    """True if values are a column: a list, which may have lists in it, or an array of rows."""
     return getattr(values, "ndim", 1) == 1 or (isinstance(values, np.ndarray) and values.ndim == 2)
 
 

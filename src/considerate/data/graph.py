@@ -1,7 +1,7 @@
-"""G, the observed graph: both orientations, degrees, and the fixed blocks of rows.
+"""G, the observed graph: both orientations, degrees, and fixed blocks of rows.
 
-Blocks depend on the data alone, never on the number of threads or machines. They are the unit of work. Parts are some
-consecutive blocks each: the leaves of the tree along which an item's sums are added.
+Blocks are the unit of work. They depend on the data alone, never on the number of threads or machines. A part is a few
+consecutive blocks; parts are the leaves of the tree along which an item's sums are added.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
     from considerate.data.known import Known
 
 logger = logging.getLogger("considerate")
-BLOCK_EDGES = 32_768  # of a block, at least
-LARGE_BLOCK = 32  # times as many are a large block
-FEW_BLOCKS, MOST_BLOCKS = 256, 4096  # of users, at most: while no block is large, and whatever their size
-MOST_ITEM_BLOCKS = 64  # fewer: the items of a block are summed together, a block of users at a time
-FEW_PARTS, PART_BLOCKS = 64, 4  # parts of more than one block are at most so many, or have at most so many blocks
-LEAF_EDGES = 16  # edges to a part of the other side, on average, below which a row is not summed part by part
-LIGHT_SHARE = 16  # rows of the other side to a light row, at most; where there are more, no row is light
-MOST_SLICES = 32  # of rows, in a transposition that threads share
-FEW_COLUMNS = 1 << 14  # so many are sorted in one go: their places stay in the near caches
-BUCKET_BITS = 8  # of more columns: those by which they are put into buckets
-USERS, ITEMS = "users", "items"  # the side that a division of the graph leaves where it lies
+BLOCK_EDGES = 32_768  # least number of edges in a block
+LARGE_BLOCK = 32  # a block with so many times BLOCK_EDGES is large
+FEW_BLOCKS, MOST_BLOCKS = 256, 4096  # most blocks of users: while no block is large, and in any case
+MOST_ITEM_BLOCKS = 64  # most blocks of items, whose sums are added together, a block of users at a time
+FEW_PARTS, PART_BLOCKS = 64, 4  # if parts have several blocks: most parts, or else most blocks of a part
+LEAF_EDGES = 16  # a row with fewer edges to each part of the other side, on average, is light
+LIGHT_SHARE = 16  # most rows of the other side for each light row; if there are more, no row is light
+MOST_SLICES = 32  # most slices of rows in a transposition by several threads
+FEW_COLUMNS = 1 << 14  # so many columns are sorted in one go: their places stay in the near caches
+BUCKET_BITS = 8  # bits of a column that choose its bucket, if there are more columns
+USERS, ITEMS = "users", "items"  # the side whose rows stay in their parts when a graph is divided
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -45,28 +45,28 @@ Range = tuple[int, int]
 
 
 def run_serially(function: Callable[[Task], Result], tasks: Iterable[Task]) -> list[Result]:
-    """The plainest backend: one task after the other."""
+    """Backend without threads: run one task after the other."""
     return [function(task) for task in tasks]
 
 
 @dataclass(frozen=True)
 class Adjacency:
-    """Edges by row; within a row the indices of the other side. Likes may have weights."""
+    """Edges by row, as indices of the other side. Likes may have weights."""
 
     starts: NDArray[np.int64]  # [rows + 1]
     indices: NDArray[np.int32]  # [edges]
-    weights: NDArray[np.float32] | None = None  # [edges] kappa; None: each counts once
+    weights: NDArray[np.float32] | None = None  # [edges] kappa; None: all are 1
 
     @classmethod
     def of_rows(cls, rows: Sequence[NDArray[np.int32]]) -> Adjacency:
-        """Rows given one by one."""
+        """Make an adjacency of single rows."""
         starts = np.zeros(len(rows) + 1, np.int64)
         np.cumsum([len(row) for row in rows], out=starts[1:])
         return cls(starts, np.concatenate([np.empty(0, np.int32), *rows]))
 
     @classmethod
     def joined(cls, pieces: Sequence[Adjacency]) -> Adjacency:
-        """The rows of one piece after those of another."""
+        """Concatenate the rows of several pieces."""
         if len(pieces) == 1:
             return pieces[0]
         degrees = np.concatenate([piece.degrees for piece in pieces])
@@ -79,10 +79,10 @@ class Adjacency:
 
     @classmethod
     def of_pairs(cls, rows: NDArray[Any], columns: NDArray[Any], count: int, width: int) -> Adjacency:
-        """Pairs in any order, each once however often it comes: `count` rows of indices below `width`."""
+        """Sort pairs into `count` rows of indices below `width`; a pair that comes several times is kept once."""
         pairs = np.ascontiguousarray(rows, np.int32), np.ascontiguousarray(columns, np.int32)
         starts, indices, kept = compiled.sort_pairs(*pairs, count, width)
-        few = kept < 7 * len(indices) // 8  # so that what double pairs leave unused is given back
+        few = kept < 7 * len(indices) // 8  # copy, to free the memory of many double pairs
         return cls(starts, indices[:kept].copy() if few else indices[:kept])
 
     @property
@@ -103,38 +103,40 @@ class Adjacency:
         return np.repeat(np.arange(self.rows), self.degrees)
 
     def between(self, first: int, last: int) -> Adjacency:
-        """Rows first .. last - 1; their edges are a view."""
+        """Rows first .. last - 1, as a view."""
         starts = self.starts[first : last + 1]
         edges = slice(starts[0], starts[-1])
         weights = None if self.weights is None else self.weights[edges]
         return Adjacency(starts - starts[0], self.indices[edges], weights)
 
     def take(self, rows: NDArray[np.int64]) -> Adjacency:
-        """Some rows, in the order of their numbers here; row -1 is empty."""
+        """Select rows, in this order; row -1 is empty."""
         starts, indices = take_lists(self.starts, self.indices, rows)
         weights = None if self.weights is None else take_lists(self.starts, self.weights, rows)[1]
         return Adjacency(starts, indices, weights)
 
     def keep(self, kept: NDArray[np.bool_]) -> Adjacency:
-        """Some of the edges."""
+        """Keep a selection of the edges."""
         starts = np.concatenate([[0], np.cumsum(kept)])[self.starts].astype(np.int64)
         return Adjacency(starts, self.indices[kept], None if self.weights is None else self.weights[kept])
 
     def without(self, other: Adjacency, width: int) -> Adjacency:
-        """The edges that another one of as many rows does not have; indices are below `width`."""
+        """Remove the edges of another adjacency with as many rows; indices are below `width`."""
         if self.rows != other.rows:
             raise UsageError(f"{self.rows} rows of considered items for {other.rows} rows of likes; give one for each.")
         kept = ~other.has(self)
         return Adjacency.of_pairs(self.edge_rows[kept], self.indices[kept], self.rows, width)
 
     def has(self, pairs: Adjacency) -> NDArray[np.bool_]:
-        """[edges of the pairs] whether each is one here. There are as many rows, and indices ascend within a row."""
+        """[edges of the pairs] whether each is an edge here; both have as many rows."""
         known, asked = (each.edge_rows << 32 | each.indices for each in (self, pairs))
         return np.asarray(np.append(known, -1)[np.searchsorted(known, asked)] == asked)
 
     def find(self, rows: NDArray[Any], columns: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Where the edges of some pairs are, or would be put, in `indices`, and whether they are there. Columns ascend
-        within a row, and only rows that are asked for are read."""
+        """Find pairs: (place of each in `indices`, or where it would be, and whether it is there).
+
+        Only the rows of these pairs are read.
+        """
         touched, which = np.unique(rows, return_inverse=True)
         some = self.take(touched)
         width = 1 + max(int(some.indices.max(initial=0)), int(columns.max(initial=0)))
@@ -149,20 +151,20 @@ class Adjacency:
 
 
 def row_blocks(starts: NDArray[np.int64], block_edges: int = BLOCK_EDGES, most: int | None = None) -> NDArray[np.int64]:
-    """Boundaries of blocks of rows that hold about as many edges each: [blocks + 1], from 0 to the rows."""
+    """[blocks + 1] boundaries of blocks of rows with about as many edges each, from 0 to the number of rows."""
     rows = len(starts) - 1
     inner = np.searchsorted(starts, block_ends(int(starts[-1]), block_edges, most), side="left")
     return np.unique(np.concatenate([[0], np.minimum(inner, rows), [rows]])).astype(np.int64)
 
 
 def block_ends(edges: int, block_edges: int = BLOCK_EDGES, most: int | None = None) -> NDArray[np.float64]:
-    """The edges before which all blocks but the last should end; each ends with a whole row."""
+    """[blocks - 1] numbers of edges at which blocks should end; a block ends with a whole row."""
     count = int(np.clip(-(-edges // block_edges), 1, most or most_blocks(edges, block_edges)))
     return np.arange(1, count) * edges / count
 
 
 def most_blocks(edges: int, block_edges: int = BLOCK_EDGES) -> int:
-    """Blocks of users, at most: 256, twice as many where these would be large, and so on up to 4096."""
+    """Most blocks of users: 256, and twice as many as long as blocks would be large, up to 4096."""
     most = FEW_BLOCKS
     while most < MOST_BLOCKS and edges > most * LARGE_BLOCK * block_edges:
         most *= 2
@@ -170,12 +172,12 @@ def most_blocks(edges: int, block_edges: int = BLOCK_EDGES) -> int:
 
 
 def ranges(boundaries: NDArray[np.int64]) -> list[Range]:
-    """[a, b, c] -> [(a, b), (b, c)]"""
+    """Ranges between boundaries: [a, b, c] -> [(a, b), (b, c)]"""
     return [(int(a), int(b)) for a, b in pairwise(boundaries)]
 
 
 def add_along_tree(parts: Sequence[Result], add: Callable[[Result, Result], Result]) -> Result:
-    """What consecutive blocks gave, added pairwise along the one fixed tree over blocks."""
+    """Add the results of consecutive blocks pairwise, along the one fixed tree over blocks."""
     level = list(parts)
     while len(level) > 1:
         pairs = [add(level[i], level[i + 1]) for i in range(0, len(level) - 1, 2)]
@@ -186,8 +188,8 @@ def add_along_tree(parts: Sequence[Result], add: Callable[[Result, Result], Resu
 def map_along_tree(
     function: Callable[[Task], Result], tasks: Sequence[Task], run: Run[Task, Result], add: Callable[..., Result]
 ) -> Result:
-    """`add_along_tree` of what `function` gives for tasks, eight at a time: few results are held at once."""
-    held: list[tuple[int, Result]] = []  # nodes of the tree that wait for the one beside them: (level, sum)
+    """Map tasks and add the results along the tree, eight at a time, so that few results are in memory at once."""
+    held: list[tuple[int, Result]] = []  # nodes of the tree that wait for their neighbour: (level, sum)
     for first in range(0, len(tasks), 8):
         level, node = 0, add_along_tree(run(function, tasks[first : first + 8]), add)
         while held and held[-1][0] == level:
@@ -205,10 +207,10 @@ def transpose(
     run: Callable[[Callable[[int], None], Sequence[int]], Iterable[None]] = map,
     spare: Spare | None = None,
 ) -> Adjacency:
-    """The other orientation, rows ascending under each column: a counting sort whose slices of rows `run` maps.
+    """Transpose: the rows of each column, ascending. It is a counting sort, whose slices of rows `run` maps.
 
-    Where there are many columns, rows are put under buckets of columns first, at most 256 as a rule, with the low bits
-    of their columns, 2 bytes an edge; then each bucket is sorted. The result does not depend on slices and buckets.
+    If there are many columns, edges first go into buckets of columns, usually at most 256, with the low bits of their
+    columns, 2 bytes an edge; then each bucket is sorted. The result does not depend on slices and buckets.
     """
     shift = 0 if columns <= FEW_COLUMNS else min(16, (columns - 1).bit_length() - BUCKET_BITS)
     buckets = ((columns - 1) >> shift) + 1
@@ -255,7 +257,7 @@ class Graph:
     by_item: Adjacency
     user_blocks: NDArray[np.int64]
     item_blocks: NDArray[np.int64]
-    duplicates: int = 0  # pairs that were given more than once
+    duplicates: int = 0  # rows of the data that repeat a pair
 
     @property
     def user_count(self) -> int:
@@ -284,8 +286,10 @@ class Graph:
         block_edges: int = BLOCK_EDGES,
         amounts: Amounts | None = None,
     ) -> Graph:
-        """The graph of pairs of row numbers; pairs given more than once are folded and counted. Their amounts, where
-        likes have weights, are added."""
+        """Make the graph of pairs of row numbers.
+
+        Repeated pairs are folded and counted. If likes have weights, their amounts are added.
+        """
         if len(users) == 0:
             raise DataError("There is not a single like in the data; a graph needs at least one edge.")
         by_user = Adjacency.of_pairs(users, items, user_count, item_count)
@@ -299,7 +303,7 @@ class Graph:
     def from_adjacency(
         cls, by_user: Adjacency, item_count: int, *, block_edges: int = BLOCK_EDGES, duplicates: int = 0
     ) -> Graph:
-        """The graph of sorted rows without double entries."""
+        """Make the graph of sorted rows without repeated edges."""
         user_blocks = row_blocks(by_user.starts, block_edges)
         by_item = transpose(by_user, item_count)
         item_blocks = row_blocks(by_item.starts, block_edges, MOST_ITEM_BLOCKS)
@@ -315,27 +319,26 @@ class Graph:
 
 
 def light_rows(degrees: NDArray[np.int64], leaves: int, edges_per_like: float, others: int) -> NDArray[np.bool_]:
-    """Rows of so few edges that they are summed as one leaf, not along the tree over `leaves` parts of the other side.
+    """Light rows: rows of so few edges that they are summed in one go, not along the tree over `leaves` parts.
 
-    Every worker knows the degrees in G; a like stands for `edges_per_like` edges of H. Where the graph is divided, the
-    `others` at the ends of these edges travel. Where they are far more than the rows that they would serve, their
-    vectors would outweigh any sums, and no row is light: rows then have several edges to a leaf, but for the few of
-    very low degree.
+    Every worker knows the degrees in G; a like stands for `edges_per_like` edges of H. If the graph is divided, the
+    `others` at the ends of these edges are sent. If they are far more than the light rows, their vectors would be
+    larger than any sums, and no row is light: then rows have several edges to a leaf, except for a few of low degree.
     """
     light = degrees * edges_per_like <= LEAF_EDGES * leaves
     return light if others <= LIGHT_SHARE * np.count_nonzero(light) else np.zeros(len(degrees), np.bool_)
 
 
 def leaf_splits(blocks: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Boundaries of the parts that these blocks make up: the leaves of the tree of sums."""
+    """Boundaries of the parts of these blocks: the leaves of the tree of sums."""
     parts = part_ranges(len(blocks) - 1)
     return blocks[[0, *(last for _, last in parts)]]
 
 
 def part_ranges(blocks: int) -> list[Range]:
-    """The blocks of each part: 1, 2 or 4 consecutive ones, the last perhaps fewer; no more than make 64 parts or less.
+    """The blocks of each part: 1, 2 or 4 consecutive ones, as few as make at most 64 parts; the last may have fewer.
 
-    Only graphs of more than 256 blocks have more parts, up to 1,024: data alone decides.
+    Only graphs of more than 256 blocks have more parts, up to 1,024. The data alone decides.
     """
     size = 1
     while size < PART_BLOCKS and -(-blocks // size) > FEW_PARTS:
@@ -344,20 +347,20 @@ def part_ranges(blocks: int) -> list[Range]:
 
 
 def some_parts(parts: Sequence[Range]) -> list[Sequence[Range]]:
-    """Parts, eight at a time: each eight is a node of the tree over them."""
+    """Group parts by eight: each group is a node of the tree over parts."""
     return [parts[at : at + 8] for at in range(0, len(parts), 8)]
 
 
 @dataclass(frozen=True)
 class GraphPart:
-    """What one part holds of G: the edges of some consecutive rows of the resident side."""
+    """One part of a divided graph: the edges of some consecutive rows of the resident side."""
 
     number: int
-    first: int  # row number of its first row among all
-    likes: Adjacency  # by its own rows, from 0; the other side's rows by their numbers among all
-    blocks: NDArray[np.int64]  # boundaries of its blocks, in its own rows
-    all_user_likes: Adjacency | None = None  # where items are resident: what each user liked, to redraw from the key
-    known: Known | None = None  # where users are resident: what is known of them beside the likes
+    first: int  # number of its first row in the whole graph
+    likes: Adjacency  # rows are those of the part, from 0; indices are rows of the whole graph
+    blocks: NDArray[np.int64]  # boundaries of its blocks, in rows of the part
+    all_user_likes: Adjacency | None = None  # if items are resident: likes of all users, to repeat their draws
+    known: Known | None = None  # if users are resident: constraints on H of its users
 
     @property
     def rows(self) -> int:
@@ -366,7 +369,7 @@ class GraphPart:
 
 @dataclass(frozen=True)
 class GraphOutline:
-    """What is known of G where none of its edges are: nothing that grows with the users but their number."""
+    """Sizes, degrees of items and blocks of a graph, without its edges or anything else that grows with users."""
 
     user_count: int
     item_count: int
@@ -375,14 +378,14 @@ class GraphOutline:
     item_degree: NDArray[np.int64]  # [items]
     user_blocks: NDArray[np.int64]
     item_blocks: NDArray[np.int64]
-    weighted: bool = False  # whether likes have weights
+    weighted: bool = False  # likes have weights
 
     def blocks_of(self, side: str) -> NDArray[np.int64]:
         return self.user_blocks if side == USERS else self.item_blocks
 
 
 def divide(graph: Graph, resident: str = USERS) -> tuple[GraphOutline, list[GraphPart]]:
-    """The graph in parts by its users, or by its items. The parts' edges are views of the graph's."""
+    """Divide a graph into parts by its users, or by its items. The edges of parts are views."""
     counts = graph.user_count, graph.item_count, graph.edges, graph.duplicates
     weighted = graph.by_user.weights is not None
     outline = GraphOutline(*counts, graph.by_item.degrees, graph.user_blocks, graph.item_blocks, weighted)
@@ -400,14 +403,14 @@ def divide(graph: Graph, resident: str = USERS) -> tuple[GraphOutline, list[Grap
 
 
 def looks_swapped(users: int, items: int) -> bool:
-    """Whether there are so many items for the users that the two may have been exchanged."""
+    """True if there are so many items for the users that the two may be swapped."""
     return items > 20 * users and items > 1000
 
 
 def check_sizes(source: str, users: int, items: int, duplicates: int, active: tuple[int, int] | None = None) -> None:
-    """Say that pairs were folded, refuse a single user or item with likes, warn where the two may be swapped.
+    """Check the sizes of the data: log folded pairs, refuse a single user or item, warn if the two may be swapped.
 
-    `active` are the users and the items with likes, where these are not all.
+    `active` is the number of users and of items with likes, if these are not all.
     """
     active_users, active_items = active or (users, items)
     if duplicates:

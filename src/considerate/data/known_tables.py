@@ -1,6 +1,6 @@
-"""What is known of H beside the likes, by id, as it is read: considered pairs, impossible pairs, and tables of rules.
+"""Constraints on H by id, as they are read: considered pairs, impossible pairs, and tables of rules.
 
-The tables are matched with the ids of the likes (`known_rows`), which decide who and what has a row.
+`KnownTables.rows` matches them with the ids of the likes, which decide who and what has a row.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from considerate.data.encode import Encoder, times_of
+from considerate.data.encode import read_columns, times_of
 from considerate.data.fingerprint import digest_ids, digest_likes, together
 from considerate.data.graph import Adjacency
-from considerate.data.inputs import Input, translate_errors
-from considerate.data.known import Known, Rules
-from considerate.data.options import ReaderOptions, find, guess, listed, plain, quoted
+from considerate.data.inputs import Input
+from considerate.data.known import ALWAYS, Known, Rules
+from considerate.data.options import ReaderOptions, find, guess, listed, plain, quoted, usual_name
 from considerate.data.read import Interactions, collect, finish_pairs, read_likes, resolve_columns
 from considerate.data.sources import is_sparse, open_input
 from considerate.data.vocabulary import Ids, Vocabulary, match_rows
@@ -27,21 +27,21 @@ from considerate.errors import DataError, UsageError
 
 FROM = ("from", "start", "begin", "since", "availablefrom", "activefrom", "startdate")
 UNTIL = ("until", "to", "end", "availableuntil", "availableto", "activeuntil", "enddate")
-MOST_CLASSES = 1 << 14  # of users, and of items: distinct sets of groups
+MOST_CLASSES = 1 << 14  # most classes of users, and of items: distinct sets of groups
 
 
 @dataclass(frozen=True)
 class Impossible:
-    """What cannot be considered: pairs, and rules that stand for many.
+    """Pairs that cannot be considered, as a list and by rules.
 
-    `available` is a table of items with a moment `from` and one `until` which each is there; one that is missing is
-    open. It is held against the time of each user: from the first to the last of the likes by the time column, or what
-    a table `active` of users says, with the same columns. `item_groups` is a table of items and the groups that they
-    are for, `user_groups` one of users and their groups. An item that is not in the table is for everyone; one that is,
-    is for nobody else.
+    `available` is a table of items with the moments `from` and `until` which each is available; a missing moment is no
+    limit. It is compared with the time of each user, which is from the first to the last like by the time column, or is
+    given by a table `active` of users with the same columns. `item_groups` is a table of items and the groups that they
+    are for, `user_groups` a table of users and their groups. An item in the table is for its groups alone; an item that
+    is not in the table is for everyone.
     """
 
-    pairs: Any = None  #: of users and items
+    pairs: Any = None  #: user, item
     available: Any = None  #: item, from, until
     active: Any = None  #: user, from, until
     user_groups: Any = None  #: user, group
@@ -58,15 +58,15 @@ class Impossible:
 
 @dataclass(frozen=True)
 class TimeTable:
-    """The first and the last moment of users or of items, by id; infinite where it is open."""
+    """First and last moment of users or items, by id; infinite if there is no limit."""
 
     ids: Vocabulary
     times: NDArray[np.float64]  # [ids, 2]
 
     def of(self, ids: Ids) -> NDArray[np.float64]:
-        """[ids, 2] of these; one that is not in the table is always there."""
+        """[ids, 2] times of these ids; an id that is not in the table is always there."""
         rows = match_rows(ids, self.ids)
-        return np.where(rows[:, None] >= 0, self.times[rows], [-np.inf, np.inf])
+        return np.where(rows[:, None] >= 0, self.times[rows], ALWAYS)
 
     def digest(self) -> str:
         return together([digest_ids(self.ids), hashlib.sha256(np.ascontiguousarray(self.times).data).hexdigest()])
@@ -74,7 +74,7 @@ class TimeTable:
 
 @dataclass(frozen=True)
 class PairTable:
-    """Pairs by id: of users and items, or of either and groups."""
+    """Pairs by id: of users and items, or of one of these and groups."""
 
     left: NDArray[np.int32]  # [pairs] rows of left_ids
     right: NDArray[np.int32]
@@ -92,25 +92,28 @@ class PairTable:
         return Interactions(self.left, self.right, self.left_ids, self.right_ids, None, self.source, count, count, ())
 
     def without(self, likes: Interactions) -> PairTable:
-        """The pairs that are no likes, by their ids."""
-        users, items = match_rows(self.left_ids, likes.user_ids), match_rows(self.right_ids, likes.item_ids)
+        """Remove the pairs that are likes, by their ids."""
+        users, items = self._rows(likes.user_ids, likes.item_ids)
         width = len(likes.item_ids)
-        keys = users[self.left] * width + items[self.right]
-        known = (users[self.left] >= 0) & (items[self.right] >= 0)
-        kept = ~(known & np.isin(keys, likes.users.astype(np.int64) * width + likes.items))
+        liked = np.isin(users * width + items, likes.users.astype(np.int64) * width + likes.items)
+        kept = ~((users >= 0) & (items >= 0) & liked)
         return replace(self, left=self.left[kept], right=self.right[kept])
+
+    def _rows(self, left: Ids, right: Ids) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """[pairs] the rows of both ids among these, -1 if unknown."""
+        return match_rows(self.left_ids, left)[self.left], match_rows(self.right_ids, right)[self.right]
 
     def by_left(self) -> Adjacency:
         return Adjacency.of_pairs(self.left, self.right, len(self.left_ids), len(self.right_ids))
 
     def keys(self, left: Ids, right: Ids) -> NDArray[np.int64]:
-        """row * len(right) + row of the pairs whose two ids are among these, each once, ascending."""
+        """Keys row * len(right) + row of the pairs whose two ids are among these, each once, ascending."""
         for mine, theirs in ((self.left_ids, left), (self.right_ids, right)):
             if mine.kind == "range" and theirs.kind != "range":
                 raise UsageError(
                     f"{self.source}: a matrix of pairs goes with a matrix of likes; give a table with ids."
                 )
-        a, b = match_rows(self.left_ids, left)[self.left], match_rows(self.right_ids, right)[self.right]
+        a, b = self._rows(left, right)
         known = (a >= 0) & (b >= 0)
         return np.unique(a[known] * len(right) + b[known])
 
@@ -120,7 +123,7 @@ class PairTable:
 
 @dataclass(frozen=True)
 class ImpossibleTables:
-    """`Impossible`, read."""
+    """The tables of an `Impossible`, as they were read."""
 
     pairs: PairTable | None = None
     available: TimeTable | None = None
@@ -130,11 +133,11 @@ class ImpossibleTables:
 
     @property
     def needs_times(self) -> bool:
-        """Whether the users' times must come from the likes."""
+        """True if the users' times must come from the likes."""
         return self.available is not None and self.active is None
 
     def rules(self, user_ids: Ids, item_ids: Ids, user_times: NDArray[np.float64] | None) -> Rules | None:
-        """The rules of these users and items; None where there are none. The times are those of the likes."""
+        """The rules of these users and items, None if there are none; `user_times` come from the likes."""
         rules: dict[str, NDArray[Any]] = {}
         if self.available is not None:
             times = user_times if self.active is None else self.active.of(user_ids)
@@ -148,12 +151,7 @@ class ImpossibleTables:
             groups = self.item_groups.right_ids
             user_class, user_sets = _classes(self.user_groups, user_ids, groups)
             item_class, item_sets = _classes(self.item_groups, item_ids, groups)
-            bits = (user_sets.astype(np.float32) @ item_sets.T.astype(np.float32)) > 0
-            bits[:, 0] = True  # of items that are not in the table
-            words = -(-bits.shape[1] // 64)
-            padded = np.zeros((len(bits), 64 * words), np.bool_)
-            padded[:, : bits.shape[1]] = bits
-            allowed = np.packbits(padded, axis=1, bitorder="little").view(np.uint64)
+            allowed = _allowed(user_sets, item_sets)
             rules |= {"user_class": user_class, "item_class": item_class, "allowed": allowed}
         return Rules(**rules) if rules else None
 
@@ -164,8 +162,10 @@ class ImpossibleTables:
 
 @dataclass(frozen=True)
 class StoredLimits:
-    """What was impossible in an earlier fit, by the rows of its users and items, in place of `ImpossibleTables`. Users
-    who are new are in no group, new items are for everyone, and both are always there."""
+    """Impossible pairs and rules of an earlier fit, by the rows of its users and items.
+
+    They replace `ImpossibleTables`. New users are in no group, new items are for everyone, and both are always there.
+    """
 
     limits: Known
     user_ids: Vocabulary
@@ -180,19 +180,21 @@ class StoredLimits:
         return PairTable(pairs.edge_rows.astype(np.int32), pairs.indices, self.user_ids, self.item_ids, "the model")
 
     def rules(self, user_ids: Ids, item_ids: Ids, user_times: NDArray[np.float64] | None) -> Rules | None:
-        """As those of `ImpossibleTables`; the times of users stay what they were."""
+        """The rules of these users and items, None if there are none; the times of users do not change."""
         rules = self.limits.rules
         if rules is None:
             return None
-        return rules.take(match_rows(user_ids, self.user_ids)).take_items(match_rows(item_ids, self.item_ids))
+        return rules.take(match_rows(user_ids, self.user_ids)).take(match_rows(item_ids, self.item_ids), "item")
 
 
 # --- Reading ---
 
 
 def read_pairs(source: Any, options: ReaderOptions, where: str | None = None) -> PairTable:
-    """Pairs of users and items from any source that likes are read from, by the likes' columns where the source has
-    them. Each row is a pair, or each that the rule keeps. A database is (address, query)."""
+    """Read pairs of users and items from any source of likes, by the columns of the likes if the source has them.
+
+    Each row that the rule keeps is a pair; without a rule, each row. A database is (address, query).
+    """
     if isinstance(source, PairTable | Interactions):
         return source if isinstance(source, PairTable) else PairTable.of(source)
     if is_sparse(source):
@@ -208,7 +210,7 @@ def read_pairs(source: Any, options: ReaderOptions, where: str | None = None) ->
 
 
 def read_groups(source: Any, side: str) -> PairTable:
-    """Pairs of users, or items, and groups: a column of either and one of groups."""
+    """Read pairs of users, or items, and groups: a column of ids and one of groups."""
     with closing(open_input(_table(source, (side, "group")))) as table:
         column = _id_column(table, side)
         rest = [name for name in table.names if name != column]
@@ -218,34 +220,27 @@ def read_groups(source: Any, side: str) -> PairTable:
 
 
 def read_times(source: Any, side: str) -> TimeTable:
-    """The times of items or users: a column of either, one of the first moment and one of the last, or one of the two.
-    Of several rows of an id the earliest and the latest count."""
-    import pyarrow.compute as pc
+    """Read the times of items or users: a column of ids, and columns of the first and the last moment, or one of them.
 
+    If an id has several rows, the earliest and the latest moment count.
+    """
     with closing(open_input(_table(source, (side, "from", "until")))) as table:
-        column, words = _id_column(table, side), {plain(name): name for name in reversed(table.names)}
-        ends = [next((words[word] for word in names if word in words), None) for names in (FROM, UNTIL)]
-        if not any(ends):
+        column = _id_column(table, side)
+        ends = [usual_name(table.names, words) for words in (FROM, UNTIL)]
+        names = [name for name in ends if name is not None]
+        if not names:
             raise DataError(
                 f"{table.name}: no column 'from' and none 'until'; it has {listed(table.names)}. Rename those that say "
                 f"from when and until when each {side} is there."
             )
-        needed = [column, *(name for name in ends if name is not None)]
-        encoder, parts = Encoder(side, column, table.types([column])[column], table), []
-        with translate_errors(table.name):
-            for batch in table.scan(needed, [column], {name: pc.field(name) for name in needed}, None):
-                if batch.num_rows:
-                    encoder.add([batch.column(column)])
-                    nothing = np.full(batch.num_rows, np.nan)
-                    columns = {name: times_of(batch.column(name), table.name, name) for name in needed[1:]}
-                    parts.append([nothing if name is None else columns[name] for name in ends])
-            if not parts:
-                raise DataError(f"{table.name}: no rows; expected the times of at least one {side}.")
-            codes, ids = encoder.finish()
+        ids, codes, columns = read_columns(table, side, column, names, skip=False)
+        if not len(codes):
+            raise DataError(f"{table.name}: no rows; expected the times of at least one {side}.")
+        given = {name: times_of(array, table.name, name) for name, array in zip(names, columns)}
     times = np.tile([np.inf, -np.inf], (len(ids), 1))
-    for end, (extreme, open_) in enumerate(((np.minimum, -np.inf), (np.maximum, np.inf))):
-        given = np.concatenate([np.empty(0), *(part[end] for part in parts)])
-        extreme.at(times[:, end], codes, np.where(np.isnan(given), open_, given))
+    for end, (name, extreme, unlimited) in enumerate(zip(ends, (np.minimum, np.maximum), ALWAYS)):
+        moments = np.full(len(codes), np.nan) if name is None else given[name]
+        extreme.at(times[:, end], codes, np.where(np.isnan(moments), unlimited, moments))
     if (times[:, 0] > times[:, 1]).any():
         wrong = ids.id_of(int(np.flatnonzero(times[:, 0] > times[:, 1])[0]))
         raise DataError(f"{table.name}: {side} {wrong!r} is there from later than until; exchange the two columns.")
@@ -253,7 +248,7 @@ def read_times(source: Any, side: str) -> TimeTable:
 
 
 def read_impossible(given: Any, options: ReaderOptions) -> ImpossibleTables | StoredLimits | None:
-    """`Impossible`, or a source of pairs, as tables."""
+    """Read the tables of an `Impossible`, or of a source of pairs."""
     if given is None or isinstance(given, ImpossibleTables | StoredLimits):
         return given
     given = given if isinstance(given, Impossible) else Impossible(given)
@@ -267,7 +262,7 @@ def read_impossible(given: Any, options: ReaderOptions) -> ImpossibleTables | St
 
 
 def _table(source: Any, columns: Sequence[str]) -> Any:
-    """A dict of one value for each id is a table of two columns."""
+    """Turn a dict with one value for each id into a table of two columns."""
     if isinstance(source, dict) and not set(map(plain, map(str, source))) & {*columns, f"{columns[0]}id"}:
         return {columns[0]: list(source), columns[1]: list(source.values())}
     return source
@@ -287,7 +282,7 @@ def _id_column(table: Input, side: str) -> str:
 
 @dataclass(frozen=True)
 class KnownTables:
-    """All of it, by id."""
+    """Constraints on H by id."""
 
     considered: PairTable | None
     impossible: ImpossibleTables | StoredLimits | None
@@ -295,8 +290,10 @@ class KnownTables:
     def rows(
         self, user_ids: Ids, item_ids: Ids, likes: Adjacency, user_times: NDArray[np.float64] | None = None
     ) -> Known:
-        """What is known of these users, whose likes are given: a like is a like whatever else is said of its pair, and
-        what was considered is possible. Pairs of users and items without rows are left out."""
+        """Match the constraints with the rows of these users, whose likes are given.
+
+        A liked pair is a like only, and a considered pair is not impossible. Pairs without rows are left out.
+        """
         items, tables = len(item_ids), self.impossible
         closed = likes.edge_rows * items + likes.indices
         lists: dict[str, Adjacency] = {}
@@ -314,38 +311,44 @@ class KnownTables:
 
 
 def _rows_of(keys: NDArray[np.int64], users: int, items: int) -> Adjacency:
-    """Pairs by their ascending keys, user * items + item."""
+    """Pairs from their ascending keys, user * items + item."""
     starts = np.searchsorted(keys, np.arange(users + 1) * items)
     return Adjacency(starts.astype(np.int64), (keys % max(1, items)).astype(np.int32))
 
 
 def _classes(table: PairTable, ids: Ids, groups: Vocabulary) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
-    """(the class of each id, the groups of each class [classes, groups]). Class 0 is of those not in the table."""
-    rows, columns = match_rows(ids, table.left_ids), match_rows(table.right_ids, groups)
-    sets, names = table.by_left(), dict[bytes, int]({b"": 0})
-    class_of = np.zeros(len(table.left_ids) + 1, np.int32)  # the last is of those not there
-    members = [np.zeros(len(groups), np.bool_)]
-    for row in range(sets.rows):
-        own = columns[sets.row(row)]
-        own = np.sort(own[own >= 0])
-        key = b"in" + own.tobytes()
-        if key not in names:
-            if len(names) > MOST_CLASSES:
-                raise UsageError(
-                    f"{table.source}: more than {MOST_CLASSES:,} distinct sets of groups; use fewer groups, or give "
-                    "the pairs."
-                )
-            names[key] = len(names)
-            members.append(np.isin(np.arange(len(groups)), own))
-        class_of[row] = names[key]
-    return class_of[rows], np.array(members)
+    """(class of each id, groups of each class [classes, groups]): ids with the same groups are in one class.
+
+    Classes are numbered as they come up in the table. Class 0 is for ids that are not in it.
+    """
+    columns = match_rows(table.right_ids, groups)[table.right]
+    known = columns >= 0
+    sets = Adjacency.of_pairs(table.left[known], columns[known], len(table.left_ids), len(groups))
+    numbers: dict[bytes, int] = {}
+    classes = [numbers.setdefault(sets.row(row).tobytes(), len(numbers) + 1) for row in range(sets.rows)]
+    if len(numbers) > MOST_CLASSES:
+        raise UsageError(
+            f"{table.source}: more than {MOST_CLASSES:,} distinct sets of groups; use fewer groups, or give the pairs."
+        )
+    members = np.zeros((len(numbers) + 1, len(groups)), np.bool_)
+    for key, number in numbers.items():
+        members[number, np.frombuffer(key, np.int32)] = True
+    return np.append(classes, 0).astype(np.int32)[match_rows(ids, table.left_ids)], members
+
+
+def _allowed(user_sets: NDArray[np.bool_], item_sets: NDArray[np.bool_]) -> NDArray[np.uint64]:
+    """[user classes, words] a bit for each class of items, set if the classes share a group."""
+    bits = (user_sets.astype(np.float32) @ item_sets.T.astype(np.float32)) > 0
+    bits[:, 0] = True  # items that are not in the table
+    padded = np.pad(bits, ((0, 0), (0, -bits.shape[1] % 64)))
+    return np.packbits(padded, axis=1, bitorder="little").view(np.uint64)
 
 
 def likes_span(users: NDArray[Any], times: NDArray[np.float64], count: int) -> NDArray[np.float64]:
-    """[users, 2] the first and the last of each user's likes; open where none has a time."""
+    """[users, 2] times of each user's first and last like; infinite if no like has a time."""
     dated = ~np.isnan(times)
     spans = np.tile([np.inf, -np.inf], (count, 1))
     np.minimum.at(spans[:, 0], users[dated], times[dated])
     np.maximum.at(spans[:, 1], users[dated], times[dated])
-    spans[spans[:, 0] > spans[:, 1]] = [-np.inf, np.inf]
+    spans[spans[:, 0] > spans[:, 1]] = ALWAYS
     return spans

@@ -1,7 +1,7 @@
-"""How a source is read: the reader's options, one object all the way from the caller to the tasks.
+"""Options of the reader, one object from the caller to the tasks, and the usual names of columns.
 
-The shell's options and their help are made from the fields of `ReaderOptions`. Columns that are not named are guessed
-by their usual names.
+The shell's options and their help are made from the fields of `ReaderOptions`. Columns that are not named are found by
+their usual names.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def _option(text: str) -> Any:
 
 @dataclass(frozen=True)
 class ReaderOptions:
-    """Which columns and rows of a source are likes, and where titles come from; checked when made."""
+    """Options of the reader: the columns and rows that are likes, and the source of titles; checked when made."""
 
     user_column: str | None = _option("Column of the users; guessed from the usual names if not given.")
     item_column: str | None = _option("Column of the items; guessed if not given.")
@@ -69,7 +69,7 @@ class ReaderOptions:
 
     @classmethod
     def of(cls, options: ReaderOptions | Mapping[str, Any] | None) -> ReaderOptions:
-        """Options from a mapping of their names; UsageError names one that is unknown."""
+        """Make options from a mapping; UsageError names an unknown one."""
         if isinstance(options, ReaderOptions):
             return options
         if not isinstance(options, Mapping | None):
@@ -82,36 +82,36 @@ class ReaderOptions:
 
     @classmethod
     def choose(cls, options: ReaderOptions | Mapping[str, Any] | None, named: Mapping[str, Any]) -> ReaderOptions:
-        """`options` if given, else those that are named; UsageError if there are both."""
+        """Choose `options` if given, else the named ones; UsageError if there are both."""
         if options is not None and named:
             raise UsageError(f"reader came with {', '.join(named)}; put them all into reader, or leave it out.")
         return cls.of(named if options is None else options)
 
     @property
     def is_default(self) -> bool:
-        """Whether nothing was chosen."""
+        """True if no option is set."""
         return all(value is None for value in vars(self).values())
 
     @property
     def has_weights(self) -> bool:
-        """Whether likes have weights that come from columns."""
+        """True if likes have weights from columns."""
         return not (self.weight_column is None and self.half_life is None and self.signals is None)
 
     @property
     def weighting(self) -> Weighting | None:
-        """How amounts become weights; None where every like counts once."""
+        """The rule that turns amounts into weights; None if every like counts once."""
         if not self.has_weights and self.weight is None and self.weight_scale is None:
             return None
         return Weighting(self.weight or "raw", self.weight_scale or "mean")
 
     @property
     def rule(self) -> str | None:
-        """The rule of the rows that are likes: `where`, and some signal."""
+        """The rule of the rows that are likes: `where`, and any of the signals."""
         return any_of(self.signals, self.where)
 
     @property
     def headers(self) -> list[str]:
-        """The named columns of the likes: the first line of a text file that has one of them is a header."""
+        """The named columns of the likes; the first line of a text file is a header if it has one of them."""
         names = (self.user_column, self.item_column, self.rating_column, self.time_column, self.weight_column)
         return [name for name in names if isinstance(name, str)]
 
@@ -121,7 +121,7 @@ class ReaderOptions:
         return [name for name in (self.title_id_column, self.title_column) if isinstance(name, str)]
 
     def untitled(self) -> ReaderOptions:
-        """The same options without titles."""
+        """A copy without titles."""
         return replace(self, titles=None, title_id_column=None, title_column=None)
 
 
@@ -147,8 +147,8 @@ class ReaderKeywords(TypedDict, total=False):
 
 # --- Columns by their usual names ---
 
-# Names as `plain` writes them; each also stands for itself with "id" at its end. The general ones win over
-# the special ones; between two different special ones the user has to choose.
+# Names as `plain` writes them, each also with "id" at its end. General names come before special ones; between two
+# different special names the user has to choose.
 GENERAL = {"user": ("user", "uid"), "item": ("item", "iid")}
 _USER = "account client customer listener member person profile reader reviewer subscriber username viewer visitor"
 _ITEM = (
@@ -161,36 +161,36 @@ _HOW_MUCH = (
     "amount clicks confidence count counts duration freq frequency hours listens minutes playcount plays playtime "
     "purchases qty quantity seconds strength views watchtime weight weights"
 )
-WEIGHTS = frozenset(_HOW_MUCH.split())  # of columns that say more of a row than that there was a like
+WEIGHTS = frozenset(_HOW_MUCH.split())  # words in the names of counts and weights
 TITLES = (
     *("title", "name", "movietitle", "booktitle", "itemtitle", "producttitle", "originaltitle", "itemname"),
     *("productname", "artistname", "trackname", "label"),
 )
 TIMES = ("timestamp", "time", "datetime", "date", "when", "unixtime", "eventtime", "ratedat", "likedat", "createdat")
-GUESS = "guess"  # in place of the name of the time column: the first of the usual ones, if there is any
+GUESS = "guess"  # as the name of the time column: the first of the usual ones, if there is any
 OTHERS = ("id", "timestamp", "time", "date", "datetime", "genres", "genre", "author", "authors")
 _STEMS = {*GENERAL["user"], *GENERAL["item"], *SPECIAL["user"], *SPECIAL["item"]}
 
 
 def plain(name: str) -> str:
-    """A name without case and punctuation: 'User-ID', 'user_id' and 'userId' are one."""
+    """Remove case and punctuation of a name: 'User-ID', 'user_id' and 'userId' become the same."""
     return "".join(letter for letter in name.lower() if letter.isalnum())
 
 
 def is_known(name: str) -> bool:
-    """Whether a name is one that files use in their header."""
+    """True if a name is usual in the headers of files."""
     word = plain(name)
     return word in _STEMS or word.removesuffix("id") in _STEMS or word in (*RATINGS, *TITLES, *OTHERS)
 
 
 def listed(names: Sequence[str]) -> str:
-    """Names for a message, the first twenty of them."""
+    """List names in a message, the first twenty of them."""
     shown = ", ".join(repr(name) for name in names[:20])
     return shown + (f" and {len(names) - 20} more" if len(names) > 20 else "")
 
 
 def find(name: str, names: Sequence[str], source: str, option: str) -> str:
-    """The column called `name`, by its exact name or, where only one fits, without regard to case and spaces."""
+    """Find the column `name`: by its exact name, or if only one fits, without regard to case and spaces."""
     if not isinstance(name, str):
         raise UsageError(f"{option}: a column is named by a string, not by {name!r}.")
     fits = [column for column in names if column == name]
@@ -202,8 +202,20 @@ def find(name: str, names: Sequence[str], source: str, option: str) -> str:
     raise DataError(f"{source}: no column {name!r}; it has {listed(names)}. Name one of these with {option}.")
 
 
+def usual_name(names: Sequence[str], words: Sequence[str]) -> str | None:
+    """The column with the first of these words that any column has for a name; words are as `plain` writes them."""
+    columns = {plain(name): name for name in reversed(names)}
+    return next((columns[word] for word in words if word in columns), None)
+
+
+def pick_id(side: str, names: Sequence[str], source: str, *likely: str) -> str | None:
+    """The column of ids in a table about items or users: a likely name, the side's own, `id`, or another usual name."""
+    own = [word for stem in GENERAL[side] for word in (stem, stem + "id")]
+    return usual_name(names, (*likely, *own, "id")) or guess(side, names, source)
+
+
 def guess(kind: str, names: Sequence[str], source: str) -> str | None:
-    """The column of users or of items under its usual names, None if there is none."""
+    """Find the column of users or items by its usual names; None if there is none."""
     words = [plain(name) for name in names]
     for stem in GENERAL[kind]:
         for word in (stem, stem + "id"):
@@ -223,20 +235,19 @@ def guess(kind: str, names: Sequence[str], source: str) -> str | None:
 
 
 def guess_rating(names: Sequence[str]) -> str | None:
-    """The column of ratings under its usual names."""
+    """Find the column of ratings by its usual names."""
     return next((name for name in names if plain(name) in RATINGS), None)
 
 
 def guess_time(types: Mapping[str, Any]) -> str | None:
-    """The column of times under its usual names, if it holds numbers or moments."""
+    """Find the column of times by its usual names, if it has numbers or moments."""
     import pyarrow.types as at
 
-    kinds = {plain(name): name for name, kind in types.items() if at.is_primitive(kind)}
-    return next((kinds[word] for word in TIMES if word in kinds), None)
+    return usual_name([name for name, kind in types.items() if at.is_primitive(kind)], TIMES)
 
 
 def unused_weights(names: Sequence[str], options: ReaderOptions) -> list[str]:
-    """Columns that look like counts, weights or ratings and that nothing asks for, by resolved options."""
+    """Columns that look like counts, weights or ratings and are not used, by resolved options."""
     rules = [rule for rule in (options.rule, options.considered_where) if rule is not None]
     rule = [column.lower() for each in rules for column in parse(each).columns]
     named = (options.user_column, options.item_column, options.time_column, options.weight_column)
@@ -247,18 +258,18 @@ def unused_weights(names: Sequence[str], options: ReaderOptions) -> list[str]:
 
 
 def _is_weight(name: str) -> bool:
-    """Whether one of the words of a name says how much."""
+    """True if a word of a name is usual for counts and weights."""
     words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+", name)
     return plain(name) in RATINGS or any(word.lower() in WEIGHTS for word in words)
 
 
 def quoted(column: str) -> str:
-    """A column's name as a rule writes it."""
+    """Quote the name of a column for a rule."""
     return column if column.isidentifier() else f"`{column}`"
 
 
 def pick_pair(names: Sequence[str], user: str | None, item: str | None, source: str) -> tuple[str, str, list[str]]:
-    """The columns of users and items: the ones named, else the usual names, else the two there are."""
+    """Pick the columns of users and items: the named ones, else by usual names, else the only two."""
     chosen = {
         kind: find(given, names, source, f"--{kind}-column") if given is not None else guess(kind, names, source)
         for kind, given in (("user", user), ("item", item))

@@ -1,4 +1,4 @@
-"""Arrow tables to files, whole or not at all: Parquet or CSV, as the ending says."""
+"""Arrow tables to files, whole or not at all: Parquet or CSV, by the ending of the name."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ CHUNK = 1 << 20  # rows of a batch
 
 
 def check_output_file(path: PathLike, endings: tuple[str, ...] = ENDINGS) -> None:
-    """UsageError where the ending of a path says nothing that we write, or nothing can be written there."""
+    """Raise a UsageError if the ending of a path is none that we write, or an OutputError if it cannot be written."""
     if Path(path).suffix.lower() not in endings:
         raise UsageError(f"{os.fspath(path)}: the ending says how to write it; end it in {' or '.join(endings)}.")
     check_writable(path)
 
 
 def check_apart(path: str, *sources: str | None) -> None:
-    """UsageError where writing `path` would replace a file that is read, or add one to a folder that is."""
+    """Raise a UsageError if writing `path` would replace a file that is read, or add one to a folder that is."""
     for source in filter(None, sources):
         same = False
         for file in files_of(source):
@@ -45,7 +45,7 @@ def check_apart(path: str, *sources: str | None) -> None:
 
 
 def write_batches(path: PathLike, schema: pyarrow.Schema, batches: Iterable[pyarrow.RecordBatch]) -> int:
-    """Write batches as they come; returns how many rows there were. If one fails, nothing is left behind."""
+    """Write batches as they come, and return the number of rows. If one fails, no file is left behind."""
     import pyarrow.csv as csv
     import pyarrow.parquet as pq
 
@@ -61,7 +61,7 @@ def write_batches(path: PathLike, schema: pyarrow.Schema, batches: Iterable[pyar
 
 
 def write_columns(path: PathLike, **columns: Any) -> int:
-    """Arrays or lists as the columns of a file."""
+    """Write arrays or lists as the columns of a file, and return the number of rows."""
     import pyarrow as pa
 
     table = pa.table(columns)
@@ -69,7 +69,7 @@ def write_columns(path: PathLike, **columns: Any) -> int:
 
 
 def write_vectors(path: PathLike, length: int, sides: Iterable[tuple[str, Vocabulary, NDArray[np.float32]]]) -> int:
-    """Vectors for a vector store, as Parquet: kind ("user" or "item"), id as text, vector; some at a time."""
+    """Write vectors for a vector store as Parquet: kind ("user" or "item"), id as text, vector."""
     import pyarrow as pa
 
     check_output_file(path, (".parquet",))

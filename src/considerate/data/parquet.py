@@ -1,7 +1,7 @@
-"""Parquet: a file or a folder of them, on a local disk or on any filesystem that pyarrow knows.
+"""Parquet files and folders, on a local disk or on any filesystem of pyarrow.
 
-A Parquet input is a list of fragments, files or some of their row groups. One with fewer fragments is an input too,
-which is how the reading is divided; it holds nothing that is open, so it can be sent to another process.
+A Parquet input is a list of fragments: files, or some of their row groups. To divide the reading, fragments become
+inputs of their own. An input has no open files, so it can be sent to another process.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from considerate.data.inputs import BATCH_ROWS, Input, hide_secrets, translate_e
 from considerate.errors import DataError
 
 PARQUET_ENDINGS = (".parquet", ".parq", ".pq")
-BATCH_BYTES = 1 << 26  # of the texts of a batch
+BATCH_BYTES = 1 << 26  # most bytes of the texts of a batch, approximately
 _MAGIC = {
     b"PAR1": "Parquet",
     b"ARROW1": "an Arrow file",
@@ -39,20 +39,20 @@ class Fragment:
 
     path: str
     size: int  # bytes
-    keys: dict[str, Any] = field(default_factory=dict)  # what the names of its folders say: year=2024
-    groups: tuple[int, ...] | None = None  # None: all
+    keys: dict[str, Any] = field(default_factory=dict)  # columns from the names of its folders: year=2024
+    groups: tuple[int, ...] | None = None  # row groups; None: all
 
 
 @dataclass
 class ParquetInput(Input):
-    """Fragments of Parquet with the schema of the first file; of each only the needed columns are read, batch by batch.
+    """Fragments of Parquet with the schema of the first file; only the needed columns are read, batch by batch.
 
-    The rule is applied to the batches and not handed to Arrow's dataset scanner: with a filter, that one hung or
-    aborted the process on damaged footers (pyarrow 26.0.1, bit-flipped files), where this way raises.
+    The rule filters the batches, not Arrow's dataset scanner: with a filter, the scanner hung or aborted the process on
+    damaged footers (pyarrow 26.0.1, bit-flipped files); this way raises an error.
     """
 
     fragments: list[Fragment]
-    address: str | None = None  # of the filesystem; None: local disks
+    address: str | None = None  # address of the filesystem; None: local disks
 
     def batches(self, needed: Sequence[str], ids: Sequence[str]) -> Iterator[Any]:
         import pyarrow as pa
@@ -70,9 +70,9 @@ class ParquetInput(Input):
                     yield batch
 
     def _runs(self, fragment: Fragment, file: Any, held: list[str]) -> Iterator[tuple[int, list[int]]]:
-        """(rows of a batch, row groups), so that the texts of a batch take about BATCH_BYTES at most.
+        """Runs of (rows of a batch, row groups) for which the texts of a batch have at most about BATCH_BYTES.
 
-        A dictionary has a text once that any number of rows may repeat: a few bytes of a file could fill the memory.
+        A dictionary has each text once, and any number of rows may repeat it: a small file could fill the memory.
         """
         import pyarrow.compute as pc
 
@@ -103,17 +103,17 @@ class ParquetInput(Input):
         return pq.ParquetFile(fragment.path, page_checksum_verification=True, **options)
 
     def part(self, fragments: list[Fragment]) -> ParquetInput:
-        """The same input with some of its fragments."""
+        """An input of some of the fragments."""
         return replace(self, fragments=fragments, notes=[], rows=0)
 
     def absolute(self) -> ParquetInput:
-        """The same input for processes that may be in another folder."""
+        """The input with absolute paths, for processes that work in another folder."""
         if self.address is not None:
             return self
         return self.part([replace(fragment, path=os.path.abspath(fragment.path)) for fragment in self.fragments])
 
     def cut(self) -> list[Fragment]:
-        """The row groups of all fragments, each with its share of the file's bytes."""
+        """Cut all fragments into single row groups, each with its share of the file's bytes."""
         cut: list[Fragment] = []
         with translate_errors(self.name):
             for fragment in self.fragments:
@@ -126,12 +126,12 @@ class ParquetInput(Input):
 
 
 def held_by(start: bytes) -> str:
-    """What the first bytes of a file say that it holds."""
+    """Recognise the format of a file by its first bytes."""
     return next((kind for magic, kind in _MAGIC.items() if start.startswith(magic)), "text")
 
 
 def filesystem_at(address: str) -> tuple[Any, str]:
-    """pyarrow's filesystem for an address, and the path there."""
+    """(filesystem of pyarrow, path there) for an address."""
     from pyarrow.fs import FileSystem
 
     filesystem, path = FileSystem.from_uri(address)
@@ -139,7 +139,7 @@ def filesystem_at(address: str) -> tuple[Any, str]:
 
 
 def open_remote(address: str) -> ParquetInput:
-    """The Parquet file or folder at an address such as s3://bucket/likes."""
+    """Open the Parquet file or folder at an address such as s3://bucket/likes."""
     from pyarrow.fs import FileSelector, FileType
 
     name = hide_secrets(address)
@@ -161,19 +161,19 @@ def open_remote(address: str) -> ParquetInput:
 
 
 def parquet_files(folder: Path) -> list[Path]:
-    """The files in a local folder that reading it takes."""
+    """List the Parquet files of a local folder."""
     return sorted(
         file for file in folder.rglob("*") if _is_read(file.relative_to(folder).as_posix()) and not file.is_dir()
     )
 
 
 def _is_read(path: str) -> bool:
-    """Whether a file with this path inside a folder is read with it."""
+    """True if a file with this path inside a folder is read with the folder."""
     return path.lower().endswith(PARQUET_ENDINGS) and not any(part.startswith((".", "_")) for part in path.split("/"))
 
 
 def open_folder(name: str, sizes: Mapping[str, int], entries: set[str], base: str, address: str | None) -> ParquetInput:
-    """The input of the files in a folder, in the order of their paths, folder by folder."""
+    """Open the files of a folder, in the order of their paths, folder by folder."""
     for path, size in sizes.items():
         if size == 0:
             raise DataError(f"{path}: the file is empty; delete it or write the folder again.")
@@ -187,7 +187,7 @@ def open_folder(name: str, sizes: Mapping[str, int], entries: set[str], base: st
 
 
 def open_parquet(name: str, sizes: Mapping[str, int], base: str | None, address: str | None) -> ParquetInput:
-    """The input of Parquet files; `base` is the folder below which names of folders are columns."""
+    """Open Parquet files; `base` is the folder below which the names of folders are columns."""
     import pyarrow.dataset as ds
 
     with translate_errors(name):

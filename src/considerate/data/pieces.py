@@ -1,13 +1,13 @@
-"""Likes read in pieces, and put together again in shards of users, by functions that tasks run.
+"""Reading of likes in pieces, which become shards of users, by functions that tasks run.
 
     plan_pieces   a Parquet input -> pieces of it
     read_piece    a piece -> its likes, by ids of its own, and a summary
     choose_cuts   summaries -> the ids at which shards of users begin
     split_piece   a piece's likes -> a slice for every shard, items by their final rows
-    make_shard    the slices of all pieces -> the shard's users, sorted, and what each likes
+    make_shard    the slices of all pieces -> the users of a shard, sorted, and their likes
 
-Nothing that comes out of the shards depends on how the data was cut into pieces, nor on where shards begin: users are
-sorted within a shard and shards follow one another.
+The result does not depend on the division into pieces or shards: users are sorted within a shard, and shards follow one
+another.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from considerate.data.vocabulary import Vocabulary, find_rows, merge_ids, slice_
 from considerate.data.weights import Scaling, Weighting
 from considerate.kernels import compiled
 
-PIECE_BYTES = 32 << 20  # of Parquet; more where there would be more than
+PIECE_BYTES = 32 << 20  # of Parquet; more if there would be more than MOST_PIECES
 MOST_PIECES = 256
 MOST_PIECE_BYTES = 256 << 20
 MOST_SHARDS = 64
-SAMPLE = 256  # users of a piece by whom shards are cut
+SAMPLE = 256  # users of a piece whose ids can begin a shard
 
-Keys = list[Any]  # ids in the form that a vocabulary sorts by: integers, or bytes of UTF-8
+Keys = list[Any]  # ids in the form that a vocabulary sorts: integers, or bytes of UTF-8
 
 
 @dataclass(frozen=True)
 class PieceSummary:
-    """A piece in a few numbers."""
+    """Counts of a piece, and a sample of its users."""
 
     rows: int
     kept: int
@@ -53,7 +53,7 @@ class PieceSummary:
 
 @dataclass(frozen=True)
 class Likes:
-    """Who likes what: users by their ids, what each likes by row numbers of items, ascending, each once."""
+    """Likes of some users: users by id, and the row numbers of the items that each likes, ascending, each once."""
 
     users: Vocabulary
     starts: NDArray[np.int64]  # [users + 1]
@@ -62,40 +62,40 @@ class Likes:
     amounts: NDArray[np.int64] | None = None  # of each like, where likes have weights
 
     def part(self, first: int, last: int) -> Likes:
-        """Users first..last, in memory of their own."""
+        """Copy users first .. last - 1."""
         starts = self.starts[first : last + 1]
         edges = slice(int(starts[0]), int(starts[-1]))
         amounts = None if self.amounts is None else self.amounts[edges].copy()
         return Likes(slice_ids(self.users, first, last), starts - starts[0], self.items[edges].copy(), 0, amounts)
 
     def adjacency(self, scaling: Scaling | None) -> Adjacency:
-        """The likes by row, with weights where they have some."""
+        """The likes by row, with weights if they have amounts."""
         weights = None if self.amounts is None or scaling is None else scaling.weights(self.amounts, self.starts)
         return Adjacency(self.starts, self.items, weights)
 
 
 @dataclass(frozen=True)
 class ShardSize:
-    """A shard in a few numbers, for the head."""
+    """Counts of a shard, for the head."""
 
     users: int
     edges: int
     duplicates: int
-    shaped: int = 0  # the sum of the likes' shaped amounts, where they have weights
+    shaped: int = 0  # sum of the shaped amounts of likes, if they have weights
 
 
 def piece_bytes(total: int) -> int:
-    """The most bytes of a piece, by the data alone."""
+    """Most bytes of a piece, from the size of the data."""
     return min(max(PIECE_BYTES, -(-total // MOST_PIECES)), MOST_PIECE_BYTES)
 
 
 def shard_count(total: int) -> int:
-    """The number of shards, by the data alone."""
+    """Number of shards, from the size of the data."""
     return min(max(1, -(-total // PIECE_BYTES)), MOST_SHARDS)
 
 
 def plan_pieces(table: ParquetInput, units: Iterable[Fragment], most: int) -> list[ParquetInput]:
-    """Consecutive fragments together, up to `most` bytes; a fragment that is larger stays alone."""
+    """Join consecutive fragments into pieces of up to `most` bytes; a larger fragment is a piece of its own."""
     pieces: list[list[Fragment]] = []
     size = 0
     for unit in units:
@@ -112,7 +112,7 @@ def plan_pieces(table: ParquetInput, units: Iterable[Fragment], most: int) -> li
 
 
 def latest_time(table: ParquetInput, options: ReaderOptions) -> float:
-    """The time of the latest like of a piece, -inf where there is none."""
+    """Time of the latest like of a piece, -inf if there is none."""
     import pyarrow.compute as pc
 
     times, rule = TimeColumn(str(options.time_column), table.name), choose_rule(table, options)
@@ -127,11 +127,13 @@ def latest_time(table: ParquetInput, options: ReaderOptions) -> float:
 def read_piece(
     table: ParquetInput, options: ReaderOptions, latest: float | None = None
 ) -> tuple[PieceSummary, Vocabulary, Likes]:
-    """(summary, items, likes) of a piece, by resolved options; its items are numbered as they are sorted here.
-    `latest` is the time of the latest like of all."""
+    """Read a piece by resolved options: (summary, items, likes), with items numbered as in this piece.
+
+    `latest` is the time of the latest like of all pieces.
+    """
     scan = collect(table, options)
     missing = (scan.users.missing, scan.items.missing)
-    if scan.nan or any(missing) or not scan.kept:  # the head refuses it, or there is nothing
+    if scan.nan or any(missing) or not scan.kept:  # the head refuses it, or it is empty
         nobody = Vocabulary.of_integers(np.empty(0, np.int64))
         amounts = None if options.weighting is None else np.empty(0, np.int64)
         nothing = Likes(nobody, np.zeros(1, np.int64), np.empty(0, np.int32), 0, amounts)
@@ -155,7 +157,7 @@ def _sorted_likes(
     item_count: int,
     amounts: NDArray[np.int64] | None,
 ) -> Likes:
-    """Pairs of row numbers, sorted and folded, their amounts added."""
+    """Sort and fold pairs of row numbers, and add their amounts."""
     likes = Adjacency.of_pairs(users, items, len(ids), item_count)
     if amounts is not None:
         amounts = compiled.add_to_edges(likes.starts, likes.indices, users, items, amounts)
@@ -163,12 +165,12 @@ def _sorted_likes(
 
 
 def merge_items(vocabularies: list[Vocabulary]) -> Vocabulary:
-    """The items of several pieces, each once."""
+    """Merge the items of several pieces."""
     return merge_ids(vocabularies)[0]
 
 
 def choose_cuts(summaries: Sequence[PieceSummary], shards: int) -> Keys:
-    """The ids at which all shards but the first begin, so that shards have about as many likes each."""
+    """Choose the ids at which all shards but the first begin, so that shards have about as many likes each."""
     weighted: list[tuple[Any, float]] = sorted(
         (key, piece.kept / len(piece.sample)) for piece in summaries for key in piece.sample
     )
@@ -178,7 +180,7 @@ def choose_cuts(summaries: Sequence[PieceSummary], shards: int) -> Keys:
 
 
 def split_piece(likes: Likes, items: Vocabulary, item_ids: Vocabulary, cuts: Keys) -> Likes | list[Likes]:
-    """A slice of a piece for each shard, in which items have their final rows; one slice alone is not in a list."""
+    """Cut a piece into a slice for each shard, with the final rows of items; a single slice is not in a list."""
     likes = replace(likes, items=find_rows(items, item_ids)[likes.items])
     if not cuts:
         return likes
@@ -191,7 +193,7 @@ def split_piece(likes: Likes, items: Vocabulary, item_ids: Vocabulary, cuts: Key
 def make_shard(
     slices: list[Likes], item_count: int, weighting: Weighting | None = None
 ) -> tuple[ShardSize, NDArray[np.int64], Likes]:
-    """(size, likes per item, likes) of a shard, from its slices of all pieces."""
+    """Make a shard from its slices of all pieces: (size, likes per item, likes)."""
     likes = slices[0]
     if len(slices) > 1:
         ids, ranks = merge_ids([part.users for part in slices])

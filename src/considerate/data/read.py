@@ -1,4 +1,4 @@
-"""read_interactions: any source -> pairs of row numbers and the vocabularies that they point into."""
+"""Reading of likes: any source -> pairs of row numbers, and the vocabularies of these rows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,17 +19,19 @@ from considerate.data.inputs import Input, translate_errors
 from considerate.data.options import (
     GUESS,
     TITLES,
+    ReaderKeywords,
     ReaderOptions,
     find,
-    guess,
     guess_rating,
     guess_time,
     listed,
+    pick_id,
     pick_pair,
     plain,
     quoted,
     refuse_column,
     unused_weights,
+    usual_name,
 )
 from considerate.data.parquet import ParquetInput
 from considerate.data.rules import Compiled, as_number, compile_rule, parse
@@ -45,27 +47,27 @@ GROUP_BYTES = 1 << 28
 
 
 class NothingKeptError(DataError):
-    """A rule that no row satisfies."""
+    """Error: a rule that no row satisfies."""
 
 
 @dataclass(frozen=True)
 class Interactions:
-    """Who liked what, as row numbers; a pair that comes twice in the data is here twice. Where a graph has the pairs,
-    there may be none of them here."""
+    """Likes as pairs of row numbers, with the vocabularies of users and items.
+
+    A pair that is in the data twice is here twice. There are no pairs if a graph has them.
+    """
 
     users: NDArray[np.int32]  #: [likes]
     items: NDArray[np.int32]  #: [likes]
     user_ids: Vocabulary
     item_ids: Vocabulary
     titles: Titles | None
-    source: str  #: where it came from, for messages
+    source: str  #: name of the source, for messages
     rows_read: int
     rows_kept: int  #: after the rule
-    notes: tuple[str, ...]  #: for the user: which columns were guessed, how many titles were found
-    times: NDArray[np.float64] | None = (
-        None  #: [likes] seconds since 1970 UTC, or the column's numbers; NaN if not known
-    )
-    amounts: Amounts | None = None  #: [likes] what their rows say of weights, if they have them
+    notes: tuple[str, ...]  #: notes for the user, such as guessed columns and the number of titles
+    times: NDArray[np.float64] | None = None  #: [likes] seconds since 1970 UTC, or the column's numbers; NaN if missing
+    amounts: Amounts | None = None  #: [likes] amounts of the rows, if likes have weights
 
     def __post_init__(self) -> None:
         pairs = self.rows_kept if len(self.users) else 0
@@ -80,29 +82,12 @@ class Interactions:
             raise DataError(f"{self.source}: {len(self.titles)} titles for {len(self.item_ids)} items.")
 
     def without_pairs(self) -> Interactions:
-        """What is known of the likes, without the likes."""
+        """A copy without the pairs, with the vocabularies, titles, counts and notes."""
         return replace(self, users=self.users[:0].copy(), items=self.items[:0].copy(), times=None, amounts=None)
 
 
-def read_interactions(
-    source: Any,
-    *,
-    user_column: str | None = None,
-    item_column: str | None = None,
-    rating_column: str | None = None,
-    where: str | None = None,
-    titles: Any = None,
-    title_id_column: str | None = None,
-    title_column: str | None = None,
-    query: str | None = None,
-    time_column: str | None = None,
-    weight_column: str | None = None,
-    weight: str | None = None,
-    weight_scale: str | None = None,
-    half_life: str | float | None = None,
-    signals: Any = None,
-) -> Interactions:
-    """Likes from any source.
+def read_interactions(source: Any, **options: Unpack[ReaderKeywords]) -> Interactions:
+    """Read likes from any source.
 
     source           path of a Parquet file or folder or of delimited text (.gz too); data frame, lazy frame of
                      polars, Arrow table or reader, dict of columns, array of two columns or a tuple of two arrays,
@@ -111,29 +96,27 @@ def read_interactions(
     user_column      column names; guessed from the usual ones if not given
     item_column
     rating_column    a column that holds ratings under an unusual name; `rating` in the rule means it
-    where            which rows are likes, such as "rating >= 4"; needed if there are ratings (see rules.py)
+    where            rule for the rows that are likes, such as "rating >= 4"; needed if there are ratings (see rules.py)
     titles           a source of item ids and titles, or a dict {id: title}
-    title_id_column  its columns, guessed if not given
+    title_id_column  its columns; guessed if not given
     title_column
-    query            what to ask a database
-    time_column      when each like was: dates, moments or numbers; for splits by time (see encode.py)
-    weight_column    how much a like counts, such as plays; rows of one pair are added (see weights.py)
-    weight           what that sum becomes: "raw", "log1p" or "sqrt". Of a matrix the stored values are taken
-    weight_scale     "mean": weights have a mean of 1; "user": those of each user have; "none": they stay as they are
+    query            query for a database
+    time_column      times of the likes: dates, moments or numbers; for splits by time (see encode.py)
+    weight_column    weights of likes, such as plays; the rows of one pair are added (see weights.py)
+    weight           shape of that sum: "raw", "log1p" or "sqrt"; for a matrix, the stored values are used
+    weight_scale     "mean": all weights have a mean of 1; "user": those of each user; "none": weights stay as they are
     half_life        the age at which a like counts half, such as "90d", or in the unit of the time column
-    signals          {rule: weight}: the rows that are likes, and what one of each counts
+    signals          {rule: weight}: the rows that are likes, and the weight of each kind
 
-    Vocabularies are sorted and hold the ids that the rule keeps, so that row numbers do not depend on the
-    order of the rows.
+    Vocabularies are sorted and have the ids that the rule keeps, so row numbers do not depend on the order of rows.
     """
-    columns = (user_column, item_column, rating_column, where, titles, title_id_column, title_column, query)
-    return read_likes(
-        source, ReaderOptions(*columns, time_column, weight_column, weight, weight_scale, half_life, signals)
-    )
+    if "considered_where" in options:
+        raise UsageError("considered_where is for fits; where says which rows are likes, and read_judged reads both.")
+    return read_likes(source, ReaderOptions.of(options))
 
 
 def read_likes(source: Any, options: ReaderOptions) -> Interactions:
-    """`read_interactions` by options."""
+    """Read likes from any source; see `read_interactions`."""
     if isinstance(source, Interactions):
         if not options.is_default:
             raise UsageError("these likes have been read already; give the options to the first reading.")
@@ -160,7 +143,7 @@ def read_likes(source: Any, options: ReaderOptions) -> Interactions:
 
 
 def finish_pairs(table: Input, options: ReaderOptions, scan: Collected) -> Interactions:
-    """What a scan has collected, as row numbers and vocabularies, without titles."""
+    """Make the likes of a scan: row numbers and vocabularies, without titles."""
     check_rows(table.name, options.rule, scan.rows, scan.kept, scan.nan)
     with translate_errors(table.name), ThreadPoolExecutor(2) as pool:
         (users, user_ids), (items, item_ids) = pool.map(Encoder.finish, (scan.users, scan.items))
@@ -172,8 +155,10 @@ def finish_pairs(table: Input, options: ReaderOptions, scan: Collected) -> Inter
 def make_amounts(
     scan: Collected, options: ReaderOptions, times: NDArray[np.float64] | None, source: str, latest: float | None = None
 ) -> Amounts | None:
-    """What the rows of a scan say of the weights of their likes. `latest` is the time of the latest like, where these
-    are only some."""
+    """The amounts of the rows of a scan, or None without weights.
+
+    `latest` is the time of the latest like of all, if the scan has a part of the likes.
+    """
     if options.weighting is None:
         return None
     values = np.ones(scan.kept) if scan.amounts is None else scan.amounts.finish()
@@ -185,7 +170,7 @@ def make_amounts(
 
 
 def read_dated_likes(source: Any, options: ReaderOptions) -> Interactions:
-    """`read_likes`, with times where a column of them is named or has one of the usual names."""
+    """Read likes, with times if a time column is named or has a usual name."""
     if options.time_column is None and not isinstance(source, Interactions) and not is_sparse(source):
         options = replace(options, time_column=GUESS)
     return read_likes(source, options)
@@ -194,10 +179,10 @@ def read_dated_likes(source: Any, options: ReaderOptions) -> Interactions:
 def read_judged(
     source: Any, options: ReaderOptions | None = None, **named: Any
 ) -> tuple[Interactions, Interactions | None]:
-    """(liked, not liked): the rows that satisfy the rule, and those that fail it, which were considered and not liked.
+    """Read judged pairs: (liked, not liked), the rows that satisfy the rule and those that fail it.
 
-    The options are those of `read_interactions`, `where` among them. A row without a value that the rule needs is in
-    neither. None where no row fails. The source is read twice: a path, a table or a data frame, not a stream.
+    The options are those of `read_interactions`; `where` is needed. A row without a value that the rule needs is in
+    neither part. `not liked` is None if no row fails. The source is read twice, so it cannot be a stream.
     """
     options = ReaderOptions.of(named) if options is None else options
     if options.where is None:
@@ -213,7 +198,7 @@ def read_judged(
 
 
 def resolve_columns(table: Input, options: ReaderOptions) -> tuple[ReaderOptions, list[str]]:
-    """The options with the columns' names as the table has them, and notes on what was guessed."""
+    """Resolve the columns: the options with the names that the table has, and notes on guessed columns."""
     user, item, notes = pick_pair(table.names, options.user_column, options.item_column, table.name)
     rating = _named(table, options.rating_column, "--rating-column")
     wanted = GUESS if options.time_column is None and options.half_life is not None else options.time_column
@@ -232,7 +217,7 @@ def resolve_columns(table: Input, options: ReaderOptions) -> tuple[ReaderOptions
 
 
 def mention_weights(table: Input, options: ReaderOptions) -> None:
-    """One line where a column looks like counts or weights and is not used, by resolved options."""
+    """Log a warning if a column looks like counts or weights and is not used, by resolved options."""
     if unused := unused_weights(table.names, options):
         logger.warning(
             "%s: every row is one like, whatever it has in %s, which is not used as a weight. A rule says which rows "
@@ -250,9 +235,9 @@ def _named(table: Input, column: str | None, option: str) -> str | None:
 
 
 def open_parquet_likes(source: Any, options: ReaderOptions) -> tuple[ParquetInput, ReaderOptions, list[str]] | None:
-    """(input, resolved options, notes) of Parquet, which tasks can share out; None of any other source.
+    """Open a Parquet source, which tasks can read in pieces: (input, resolved options, notes); None for others.
 
-    What a look at the schema shows to be wrong is refused: columns, the rule.
+    The columns and the rule are checked against the schema.
     """
     if not isinstance(source, str | os.PathLike) or is_database(source):
         return None
@@ -265,7 +250,7 @@ def open_parquet_likes(source: Any, options: ReaderOptions) -> tuple[ParquetInpu
 
 
 def choose_rule(table: Input, options: ReaderOptions) -> Compiled | None:
-    """The rule over the columns of a table, by resolved options; ratings without a rule are refused."""
+    """The rule of the likes over the columns of a table, by resolved options; ratings without a rule are refused."""
     ids, rating = (str(options.user_column), str(options.item_column)), options.rating_column
     if options.rule is None:
         rating = rating or guess_rating([name for name in table.names if name not in (*ids, options.weight_column)])
@@ -281,7 +266,7 @@ def choose_rule(table: Input, options: ReaderOptions) -> Compiled | None:
 
 
 def bind_rule(text: str, table: Input, options: ReaderOptions) -> Compiled:
-    """A rule over the columns of a table."""
+    """Compile a rule over the columns of a table."""
     rule, rating = parse(text), options.rating_column
     types = table.types((str(options.user_column), str(options.item_column)))
     used = {}
@@ -296,19 +281,19 @@ def bind_rule(text: str, table: Input, options: ReaderOptions) -> Compiled:
 
 @dataclass(frozen=True)
 class Collected:
-    """What a scan found: the rows it read, those it kept, those with NaN in the rule, and the ids of the kept ones."""
+    """Result of a scan: counts of rows, and the columns of those that were kept."""
 
     users: Encoder
     items: Encoder
     times: TimeColumn | None
     amounts: AmountColumn | None
-    rows: int
+    rows: int  # read
     kept: int
-    nan: int
+    nan: int  # with NaN in a column of the rule
 
 
 def collect(table: Input, options: ReaderOptions) -> Collected:
-    """The ids of the rows that the rule keeps, by resolved options, read once; each column has its own thread."""
+    """Scan a table once and collect the rows that the rule keeps, by resolved options; each id column has a thread."""
     import pyarrow.compute as pc
 
     user, item, rule = str(options.user_column), str(options.item_column), choose_rule(table, options)
@@ -352,8 +337,7 @@ def collect(table: Input, options: ReaderOptions) -> Collected:
 
 
 def amount_field(table: Input, options: ReaderOptions) -> tuple[Any, list[str]]:
-    """The amount of a row as an expression, and the columns that it reads: the weight of its first signal, times the
-    weight column."""
+    """(expression, its columns) of the amount of a row: the weight of its first signal times the weight column."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -371,7 +355,7 @@ def amount_field(table: Input, options: ReaderOptions) -> tuple[Any, list[str]]:
 
 
 def check_rows(name: str, where: str | None, rows: int, kept: int, nan: int) -> None:
-    """Refuse rows of which the rule cannot tell, and data that leaves none."""
+    """Refuse rows with NaN in the rule, and data that keeps no row."""
     if nan:
         raise DataError(
             f"{name}: {nan} rows have NaN in a column of the rule {where!r}; "
@@ -385,7 +369,7 @@ def check_rows(name: str, where: str | None, rows: int, kept: int, nan: int) -> 
 
 @contextmanager
 def _comparing(name: str, rule: Compiled | None, where: str | None) -> Iterator[None]:
-    """A rule that compares text with a number where the text is none, as a sentence about the rule."""
+    """Explain the error of a rule that compares a number with text that is not a number."""
     import pyarrow as pa
 
     try:
@@ -403,12 +387,10 @@ def _comparing(name: str, rule: Compiled | None, where: str | None) -> Iterator[
 
 
 def _groups(batches: Iterator[Any]) -> Iterator[list[Any]]:
-    """Batches in lists of about GROUP_ROWS rows."""
+    """Group batches in lists of about GROUP_ROWS rows."""
     group: list[Any] = []
     rows = size = 0
     for batch in batches:
-        if batch.num_rows == 0:
-            continue
         group.append(batch)
         rows, size = rows + batch.num_rows, size + batch.nbytes
         if rows >= GROUP_ROWS or size >= GROUP_BYTES:
@@ -422,7 +404,7 @@ def _groups(batches: Iterator[Any]) -> Iterator[list[Any]]:
 
 
 def find_titles(items: Vocabulary, options: ReaderOptions) -> tuple[Titles | None, list[str]]:
-    """Titles of the items of a vocabulary and notes for the user; of several titles of an item the first counts."""
+    """Find the titles of the items of a vocabulary, and notes for the user; an item's first title counts."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -440,10 +422,9 @@ def find_titles(items: Vocabulary, options: ReaderOptions) -> tuple[Titles | Non
         parts = []
         with translate_errors(table.name):
             for batch in table.scan(both, both, fields, pc.field(id_column).is_valid()):
-                if batch.num_rows:
-                    check_length(f"{table.name}: a title", title_column, batch.column(1))
-                    encoder.add([batch.column(0)])
-                    parts.append(batch.column(1).dictionary_encode())  # a repeated title takes no room
+                check_length(f"{table.name}: a title", title_column, batch.column(1))
+                encoder.add([batch.column(0)])
+                parts.append(batch.column(1).dictionary_encode())  # a repeated title takes no room
     with translate_errors(table.name):
         titles = pa.chunked_array(parts, pa.dictionary(pa.int32(), pa.large_string())).combine_chunks()
         titles.validate(full=True)
@@ -458,29 +439,20 @@ def find_titles(items: Vocabulary, options: ReaderOptions) -> tuple[Titles | Non
                 f"is an item of the data{there}; name the right column with --title-id-column."
             )
         first = np.full(len(items), -1, np.int64)
-        first[rows[known[::-1]]] = known[::-1]  # backwards, so that the first one stays
+        first[rows[known[::-1]]] = known[::-1]  # backwards, so that the first title stays
         chosen = titles.take(pa.array(first, mask=first < 0)).dictionary_decode().fill_null("")
     note = f"titles for {len(np.unique(rows[known])):,} of {len(items):,} items, from {title_column!r} by {id_column!r}"
     return Titles(*string_bytes(chosen)), [note]
 
 
 def _pick(table: Input, options: ReaderOptions) -> tuple[str, str]:
-    """The columns of ids and titles: named, else the name in the data, `item`, `id`, the usual ones."""
+    """The columns of ids and titles: the named ones, else the usual ones, first the item column of the likes."""
     id_column = _named(table, options.title_id_column, "--title-id-column")
-    id_column = id_column or pick_item(table, plain(str(options.item_column)))
+    id_column = id_column or pick_id("item", table.names, table.name, plain(str(options.item_column)))
     title_column = _named(table, options.title_column, "--title-column")
-    if title_column is None:
-        words = {plain(name): name for name in reversed(table.names)}
-        title_column = next((words[word] for word in TITLES if word in words and words[word] != id_column), None)
+    title_column = title_column or usual_name([name for name in table.names if name != id_column], TITLES)
     if id_column is None:
         raise refuse_column("item ids", "title-id", table.names, table.name)
     if title_column is None:
         raise refuse_column("titles", "title", table.names, table.name)
     return id_column, title_column
-
-
-def pick_item(table: Input, *likely: str) -> str | None:
-    """The column of items in a table about items: a likely name, `item`, `id`, or a usual one."""
-    words = {plain(name): name for name in reversed(table.names)}
-    named = next((words[word] for word in (*likely, "item", "itemid", "iid", "id") if word in words), None)
-    return named or guess("item", table.names, table.name)

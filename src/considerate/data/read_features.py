@@ -1,14 +1,14 @@
-"""read_features: a table about items or users -> features by id.
+"""Reading of features: a table about items or users -> features by id.
 
     texts; integers in a column called ...id     a category: a feature for each value
-    lists of texts or integers; texts of several tags: a feature for each
+    lists of texts or integers; texts with tags  a feature for each
     numbers, dates                               a number: standardised; 0, the mean, where it is missing
     lists of floating-point numbers              an embedding: such a number for each place
     booleans                                     a flag: 1 or 0
 
-A text has several tags where any value of its column has a |, which then parts them all; or where the column is called
-genres, tags, categories or the like: commas part them. A value of fewer than `min_rows` rows is left out: a feature of
-one row says nothing of any other. An id may have several rows, such as one for each of its tags.
+Texts have tags if any value of their column has a |, which then separates the tags; or if the column is called genres,
+tags, categories or the like: then commas separate them. A value in fewer than `min_rows` rows is left out: a feature of
+one row has no information on other rows. An id may have several rows, such as one for each of its tags.
 """
 
 from __future__ import annotations
@@ -22,12 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from considerate.data.categories import SEVERAL
-from considerate.data.encode import Encoder, read_numbers
+from considerate.data.encode import read_columns, read_numbers
 from considerate.data.features import FeatureColumn, Features, FeatureTable
 from considerate.data.inputs import Input, translate_errors, value_type
-from considerate.data.options import GENERAL, TITLES, find, guess, listed, plain
+from considerate.data.options import TITLES, find, listed, pick_id, plain
 from considerate.data.sources import is_sparse, open_input
-from considerate.data.vocabulary import Vocabulary
 from considerate.errors import DataError, UsageError
 
 MIN_ROWS = 2
@@ -45,16 +44,16 @@ def read_features(
     min_rows: int = MIN_ROWS,
     query: str | None = None,
 ) -> FeatureTable:
-    """Features of items, or of users, from a table with a column of ids, or from a matrix.
+    """Read features of items or users from a table with a column of ids, or from a matrix.
 
     source     a path of Parquet or text, a data frame, an Arrow table, a dict of columns, the address of a database; or
                a matrix of scipy or NumPy: its rows are those of the matrix of likes, its values are used as they are
     side       "item" or "user"
     id_column  the column of ids; guessed if not given
-    columns    the columns to use; all but ids and titles if not given. "age:category", or {"age": "category"}, says
-               what a column is, too: category, tags, number, embedding or flag
-    min_rows   rows that a value must have to be a feature
-    query      what to ask a database
+    columns    the columns to use; all but ids and titles if not given. "age:category", or {"age": "category"}, also
+               gives the kind of a column: category, tags, number, embedding or flag
+    min_rows   least number of rows with a value for it to be a feature
+    query      query for a database
     """
     if isinstance(source, FeatureTable):
         return source
@@ -63,9 +62,9 @@ def read_features(
     if is_matrix(source):
         return FeatureTable(_of_matrix(source).with_intercept(), None, "the matrix of features")
     with closing(open_input(source, query, [id_column] if id_column else ())) as table:
-        id_column = _pick_id(table, side, id_column)
+        id_column = _id_column(table, side, id_column)
         chosen = _choose(table, id_column, columns)
-        ids, rows, arrays = _collect(table, side, id_column, [column.name for column in chosen])
+        ids, rows, arrays = read_columns(table, side, id_column, [column.name for column in chosen])
     with translate_errors(table.name):
         chosen = [_measured(column, array) for column, array in zip(chosen, arrays)]
         entries = [_entries(column, array, rows) for column, array in zip(chosen, arrays)]
@@ -87,8 +86,10 @@ def read_features(
 def read_more(
     source: Any, side: str, known: Features, id_column: str | None = None, in_order: bool = False
 ) -> FeatureTable:
-    """The same features of other items or users, read as `known` ones were. What is new in a column is left out. With
-    `in_order` a row of the table is one of the answer, whatever its id, and the answer has none."""
+    """Read the features of other items or users in the same way as the `known` ones; new values are left out.
+
+    With `in_order`, row n of the table is row n of the answer, and the answer has no ids.
+    """
     if is_matrix(source):
         features = _of_matrix(source).with_intercept()
         if features.count != known.count:
@@ -96,13 +97,13 @@ def read_more(
             raise DataError(f"the matrix has {count} features; the model's {side}s have {known.count - 1}.")
         return FeatureTable(replace(features, names=known.names), None, "the matrix of features")
     with closing(open_input(source, None, [id_column] if id_column else ())) as table:
-        id_column = None if in_order else _pick_id(table, side, id_column)
+        id_column = None if in_order else _id_column(table, side, id_column)
         there = {plain(name): name for name in reversed(table.names)}
         columns = [column for column in known.columns if plain(column.name) in there]
         if not columns:
             wanted = listed([column.name for column in known.columns]) or "a matrix of features"
             raise DataError(f"{table.name}: it has {listed(table.names)}; the model's features come from {wanted}.")
-        ids, rows, arrays = _collect(table, side, id_column, [there[plain(column.name)] for column in columns])
+        ids, rows, arrays = read_columns(table, side, id_column, [there[plain(column.name)] for column in columns])
     with translate_errors(table.name):
         entries = [_entries(column, array, rows) for column, array in zip(columns, arrays)]
     names = known.names[:-1]
@@ -117,7 +118,7 @@ def read_more(
 
 
 def is_matrix(source: Any) -> bool:
-    """Whether a source of features is a matrix of scipy, or one of numbers of NumPy."""
+    """True if a source of features is a matrix of scipy, or a matrix of numbers of NumPy."""
     return is_sparse(source) or (isinstance(source, np.ndarray) and source.ndim == 2 and source.dtype.kind in "biuf")
 
 
@@ -139,24 +140,21 @@ def _of_matrix(source: Any) -> Features:
 # --- Columns of a table ---
 
 
-def _pick_id(table: Input, side: str, given: str | None) -> str:
-    """The column of ids: the one named, `item` or `id`, or a usual name."""
+def _id_column(table: Input, side: str, given: str | None) -> str:
+    """The column of ids: the given name, or a usual one."""
     if given is not None:
         return find(given, table.names, table.name, f"--{side}-feature-id-column")
-    words = {plain(name): name for name in reversed(table.names)}
-    usual = [word for stem in GENERAL[side] for word in (stem, stem + "id")]
-    named = next((words[word] for word in (*usual, "id") if word in words), None)
-    named = named or guess(side, table.names, table.name)
-    if named is None:
+    column = pick_id(side, table.names, table.name)
+    if column is None:
         raise DataError(
             f"{table.name}: no column looks like the {side}s' ids; it has {listed(table.names)}. Name one with "
             f"--{side}-feature-id-column, or read_features(..., id_column=) in Python."
         )
-    return named
+    return column
 
 
 def _choose(table: Input, id_column: str, given: Columns) -> list[FeatureColumn]:
-    """The columns that become features, each with its kind."""
+    """Choose the columns that become features, each with its kind."""
     types = table.types([id_column])
     if given is None:
         names = [name for name in table.names if name != id_column and plain(name) not in TITLES]
@@ -175,13 +173,13 @@ def _choose(table: Input, id_column: str, given: Columns) -> list[FeatureColumn]
 
 
 def _named_kind(text: str, names: Sequence[str]) -> tuple[str, str]:
-    """("age", "category") of "age:category"."""
+    """Split a name and its kind: "age:category" -> ("age", "category")."""
     name, _, kind = (text, "", "") if text in names else text.rpartition(":") if ":" in text else (text, "", "")
     return name.strip(), kind.strip()
 
 
 def _kind(name: str, kind: Any) -> str | None:
-    """What a column of an Arrow type is, None where that is no feature."""
+    """The kind of feature of a column by its Arrow type, None if it is no feature."""
     import pyarrow.types as at
 
     kind = value_type(kind)
@@ -204,52 +202,26 @@ def _is_text(kind: Any) -> bool:
     return bool(at.is_string(kind) or at.is_large_string(kind))
 
 
-def _collect(
-    table: Input, side: str, id_column: str | None, names: Sequence[str]
-) -> tuple[Vocabulary, NDArray[np.int32], list[Any]]:
-    """(ids, the row among them of every row of the table, its columns); without a column of ids, they are numbers."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    own = [] if id_column is None else [id_column]
-    encoder = None if id_column is None else Encoder(side, id_column, table.types(own)[id_column], table)
-    fields = {str(at): pc.field(name) for at, name in enumerate([*names, *own])}
-    keep = None if id_column is None else pc.field(id_column).is_valid()
-    batches = []
-    with translate_errors(table.name):
-        for batch in table.scan(list(dict.fromkeys([*names, *own])), own, fields, keep):
-            if batch.num_rows:
-                batches.append(batch)
-                if encoder is not None:
-                    encoder.add([batch.column(len(names))])
-        if not batches:
-            raise DataError(f"{table.name}: no rows; expected the features of at least one {side}.")
-        count = sum(batch.num_rows for batch in batches)
-        rows, ids = (np.arange(count, dtype=np.int32), Vocabulary.range(count)) if encoder is None else encoder.finish()
-        columns = [pa.chunked_array([batch.column(at) for batch in batches]) for at in range(len(names))]
-        return ids, rows, [column.combine_chunks() if column.num_chunks > 1 else column.chunk(0) for column in columns]
-
-
 # --- From columns to entries ---
 
 
 @dataclass(frozen=True)
 class _Entries:
-    """Entries of some features: row, feature among `names` and value; each pair of row and feature once."""
+    """Entries of some features: row, number of the feature among `names`, value. No entry is there twice."""
 
     rows: NDArray[np.int64]
     codes: NDArray[np.int64]
     values: NDArray[np.float64]
     names: list[str]
-    are_values: bool = False  # not numbers
-    dropped: int = 0
+    are_values: bool = False  # features are values of a column, not numbers
+    dropped: int = 0  # number of features left out
 
     def of_at_least(self, rows: int) -> _Entries:
-        """Without the values of fewer rows; a number is not one of them."""
+        """Leave out values in fewer rows; numbers stay."""
         return self if not self.are_values else self._only(np.bincount(self.codes, minlength=len(self.names)) >= rows)
 
     def of_names(self, names: Sequence[str]) -> _Entries:
-        """Without the features that are not among these."""
+        """Leave out the features that are not among these."""
         known = set(names)
         return self._only(np.array([name in known for name in self.names], bool))
 
@@ -264,7 +236,7 @@ class _Entries:
 
 
 def _measured(column: FeatureColumn, array: Any) -> FeatureColumn:
-    """A column with what it takes to read it again: what parts its tags, the mean and deviation of its numbers."""
+    """Add to a column how others are read in the same way: the separator of tags, or mean and deviation of numbers."""
     import pyarrow.compute as pc
 
     if column.kind in ("category", "tags"):
@@ -288,7 +260,7 @@ def _measured(column: FeatureColumn, array: Any) -> FeatureColumn:
 
 
 def _entries(column: FeatureColumn, array: Any, rows: NDArray[np.int32]) -> _Entries:
-    """The entries of one column: `rows` says whose each of its values is."""
+    """Make the entries of one column; `rows` has the row of each of its values."""
     return (_value_entries if column.kind in ("category", "tags") else _number_entries)(column, array, rows)
 
 
@@ -322,7 +294,7 @@ def _value_entries(column: FeatureColumn, array: Any, rows: NDArray[np.int32]) -
 
 
 def _number_entries(column: FeatureColumn, array: Any, rows: NDArray[np.int32]) -> _Entries:
-    """Numbers, standardised; the mean of those of an id that has several rows. One that never varies is none."""
+    """Make entries of standardised numbers; an id with several rows has their mean. A constant is left out."""
     values, count = _numbers(column, array), int(rows.max(initial=-1)) + 1
     if values.shape[1] != len(column.means):
         raise DataError(f"{column.name!r} has {values.shape[1]} numbers in a row; expected {len(column.means)}.")
@@ -344,7 +316,7 @@ def _number_entries(column: FeatureColumn, array: Any, rows: NDArray[np.int32]) 
 
 
 def _numbers(column: FeatureColumn, array: Any) -> NDArray[np.float64]:
-    """[rows, places], NaN where there is none."""
+    """[rows, places] numbers of a column, NaN if missing."""
     import pyarrow as pa
 
     kind = array.type
@@ -368,7 +340,7 @@ def _numbers(column: FeatureColumn, array: Any) -> NDArray[np.float64]:
 def _joined(
     entries: Sequence[_Entries], count: int, names: tuple[str, ...], columns: tuple[FeatureColumn, ...]
 ) -> Features:
-    """The entries of all columns as one matrix of `count` rows."""
+    """Join the entries of all columns to one matrix of `count` rows."""
     place = {name: at for at, name in enumerate(names)}
     rows, indices, values = [], [], []
     for entry in entries:

@@ -1,4 +1,4 @@
-"""A result that is a table: Arrow's, and pandas' or polars' where these are installed."""
+"""Results that are tables: of Arrow, and of pandas or polars if these are installed."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 
 class TableResult:
-    """A result that has an Arrow table. `pyarrow.table(result)` and `polars.DataFrame(result)` take it, too."""
+    """A result with an Arrow table; `pyarrow.table(result)` and `polars.DataFrame(result)` read it, too."""
 
     def to_arrow(self) -> pyarrow.Table:
         """The result as an Arrow table."""
         raise NotImplementedError
 
     def to_pandas(self) -> pandas.DataFrame:
-        """The result as a data frame of pandas, which comes with `pip install considerate[pandas]`."""
+        """The result as a data frame of pandas (`pip install considerate[pandas]`)."""
         try:
             import pandas as _  # noqa: F401
         except ImportError as error:
@@ -28,7 +28,7 @@ class TableResult:
         return self.to_arrow().to_pandas()
 
     def to_polars(self) -> polars.DataFrame:
-        """The result as a data frame of polars, which comes with `pip install considerate[polars]`."""
+        """The result as a data frame of polars (`pip install considerate[polars]`)."""
         try:
             import polars
         except ImportError as error:

@@ -1,4 +1,4 @@
-"""The small language of `where`: which rows of the data are likes.
+"""The small language of `where`, which says which rows of the data are likes.
 
     rule        = conjunction { "or" conjunction }
     conjunction = term { "and" term }
@@ -9,9 +9,9 @@
     column      = a word, or anything in "double quotes" or `backticks`
     literal     = a number, true, false, or 'text' in single quotes; dates are ISO text: '2024-05-01'
 
-A rule is parsed here and compiled to an Arrow expression; nothing is ever evaluated as Python. A row whose
-value is missing satisfies no comparison, as in SQL. Values are compared in the type of the column: a number is rounded
-to the precision of a floating-point column, and compared exactly with a column of integers, dates or moments.
+A rule is parsed here and compiled to an Arrow expression; nothing is evaluated as Python. A row with a missing value
+satisfies no comparison, as in SQL. Values are compared in the type of the column: a number is rounded to the precision
+of a floating-point column, and compared exactly with a column of integers, dates or moments.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from considerate.errors import UsageError
 
 Literal = bool | int | float | str
 
-LONGEST = 20_000  # characters of a rule
-DEEPEST = 50  # parentheses and nots inside each other
+LONGEST = 20_000  # most characters of a rule
+DEEPEST = 50  # most parentheses and nots inside each other
 MOST_COMPARISONS = 300
 
 _TOKEN = re.compile(
@@ -53,7 +53,7 @@ _EXAMPLE = """a rule looks like: rating >= 4 and genre in ('Comedy', 'Drama')"""
 
 @dataclass(frozen=True)
 class Comparison:
-    """`column op values`, with op one of the six comparisons, "in" or "null"."""
+    """A comparison `column op values`, where op is one of the six signs, "in" or "null"."""
 
     column: str
     op: str
@@ -62,7 +62,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Joined:
-    """Terms joined by "and" or by "or", or one under "not"."""
+    """Terms joined by "and" or by "or", or a term after "not"."""
 
     word: str
     terms: tuple[Node, ...]
@@ -80,7 +80,7 @@ class Rule:
 
 
 def parse(text: str) -> Rule:
-    """The rule that a text states."""
+    """Parse a rule."""
     if not isinstance(text, str):
         raise UsageError(f'--where takes a text such as "rating >= 4", not {text!r}.')
     if len(text) > LONGEST:
@@ -93,7 +93,7 @@ def parse(text: str) -> Rule:
 
 
 class _Parser:
-    """Recursive descent over the tokens of one rule."""
+    """Recursive-descent parser of a rule."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -116,14 +116,14 @@ class _Parser:
         return UsageError(f"--where {self.text[:200]!r}: {what}; {_EXAMPLE}.")
 
     def peek(self, ahead: int = 0) -> tuple[str, str]:
-        """The next token; words in lower case."""
+        """The kind and text of a next token; words are in lower case."""
         if self.at + ahead >= len(self.tokens):
             return "end", "the end"
         kind, token = self.tokens[self.at + ahead]
         return kind, token.lower() if kind == "word" else token
 
     def take(self, token: str) -> bool:
-        """Step over a word or a sign if it is the next token."""
+        """Skip a word or a sign if it is the next token, and return True if it was."""
         if self.peek()[1] == token and self.peek()[0] in ("word", "op"):
             self.at += 1
             return True
@@ -202,16 +202,16 @@ class _Parser:
 
 @dataclass(frozen=True)
 class Compiled:
-    """A rule as an Arrow expression, and one that is true where a number it looks at is NaN (None: never)."""
+    """A rule as Arrow expressions."""
 
-    keep: Any
-    nan: Any | None
-    columns: tuple[str, ...]  # by their names in the data
-    parsed: tuple[tuple[str, str], ...] = ()  # texts read as numbers: the column and a literal it is compared with
+    keep: Any  # true for a row that satisfies the rule
+    nan: Any | None  # true if a number in the rule is NaN; None: never
+    columns: tuple[str, ...]  # names in the data
+    parsed: tuple[tuple[str, str], ...] = ()  # texts read as numbers: the column, and a literal it is compared with
 
 
 def compile_rule(rule: Rule, types: Mapping[str, tuple[str, Any]]) -> Compiled:
-    """The Arrow expression of a rule given the real name and the type of each column that it names."""
+    """Compile a rule, given the real name and the type of each column that it names."""
     import pyarrow as pa
     import pyarrow.compute as pc
     from pyarrow.types import is_floating
@@ -241,14 +241,14 @@ def compile_rule(rule: Rule, types: Mapping[str, tuple[str, Any]]) -> Compiled:
 
 
 def _balanced(terms: list[Any], join: Callable[[Any, Any], Any]) -> Any:
-    """Terms joined two by two, so that a long chain does not become a deep tree."""
+    """Join terms pairwise, so that a long chain does not become a deep tree."""
     while len(terms) > 1:
         terms = [reduce(join, terms[at : at + 2]) for at in range(0, len(terms), 2)]
     return terms[0]
 
 
 def as_number(field: Any, kind: Any) -> Any:
-    """A column as double precision, through its text where it is a dictionary of texts."""
+    """Cast a column to double precision; a dictionary is cast to its values first."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -260,14 +260,17 @@ def as_number(field: Any, kind: Any) -> Any:
 
 @dataclass(frozen=True)
 class _Operands:
-    """A column and the values it is compared with, of one type; those of a type of whole numbers may be any numbers."""
+    """A column and the values that it is compared with, of one type.
+
+    If that is a type of whole numbers, the values may be any numbers.
+    """
 
     field: Any
     kind: Any
     values: Sequence[Any]
 
     def compared(self, op: str) -> Any:
-        """The comparison as an Arrow expression; missing where the column is."""
+        """The comparison as an Arrow expression; it is missing if the column's value is."""
         import pyarrow as pa
 
         whole = _whole_range(self.kind)
@@ -291,7 +294,7 @@ class _Operands:
 
 
 def _whole_range(kind: Any) -> tuple[int, int] | None:
-    """The least and the largest value of a type of whole numbers, dates and moments among them; None of another."""
+    """The least and the largest value of a type of whole numbers, dates or moments; None for other types."""
     import pyarrow.types as at
 
     if not (at.is_integer(kind) or at.is_date(kind) or at.is_timestamp(kind)):
@@ -306,7 +309,7 @@ def _is_whole(value: float | Fraction, least: int, most: int) -> bool:
 
 
 def _as_whole(op: str, value: float | Fraction, least: int, most: int) -> tuple[str, int] | bool:
-    """A comparison with a whole number that agrees with this one on all numbers of a range, or its answer for all."""
+    """Replace a value by a whole number that has the same result for all numbers of a range, or give that result."""
     if value > most:
         return op in ("<", "<=", "!=", "<>")
     if value < least:
@@ -320,7 +323,7 @@ def _as_whole(op: str, value: float | Fraction, least: int, most: int) -> tuple[
 
 
 def _bind(name: str, kind: Any, node: Comparison) -> _Operands:
-    """A column and the literals it is compared with, brought to one type."""
+    """Convert a column and the literals that it is compared with to one type."""
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.types as at
@@ -367,8 +370,10 @@ def _bind(name: str, kind: Any, node: Comparison) -> _Operands:
 
 
 def _rounded(value: float, kind: Any) -> float:
-    """A number as the nearest that a floating-point type holds: 4.1 is another number in single precision than in
-    double. One beyond the type's range, or too near to zero for its digits, stays."""
+    """Round a number to a floating-point type: 4.1 is another number in single precision than in double.
+
+    A number beyond the range of the type, or too near to zero for its precision, stays.
+    """
     import numpy as np
 
     held = np.dtype(kind.to_pandas_dtype()).type

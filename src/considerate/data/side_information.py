@@ -1,4 +1,4 @@
-"""What is known beside the likes, as a fit is given it."""
+"""Side information of a fit: features, and constraints on H."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from considerate.data.read_features import read_features
 
 @dataclass(frozen=True)
 class SideInformation:
-    """What is known beside the likes; None: nothing."""
+    """Inputs of a fit other than the likes; None for those that are not given."""
 
     item_features: FeatureTable | None = None
     user_features: FeatureTable | None = None
@@ -29,7 +29,7 @@ class SideInformation:
 
     @property
     def known(self) -> KnownTables | None:
-        """What is known of H."""
+        """Constraints on H, None if there are none."""
         if self.considered is None and self.impossible is None:
             return None
         return KnownTables(self.considered, self.impossible)
@@ -41,31 +41,34 @@ class SideInformation:
 
     @property
     def pair_count(self) -> int:
-        """Considered and impossible pairs, as they were read."""
+        """Number of considered and impossible pairs that were read."""
         pairs = (self.considered, None if self.impossible is None else self.impossible.pairs)
         return sum(len(table.left) for table in pairs if table is not None)
 
     def with_features(self, item_features: Any = None, user_features: Any = None) -> SideInformation:
-        """With features of items and users, from anything that `read_features` reads."""
+        """Add features of items and users, from anything that `read_features` reads."""
         items = None if item_features is None else read_features(item_features, "item")
         users = None if user_features is None else read_features(user_features, "user")
         return replace(self, item_features=items, user_features=users)
 
     @property
     def notes(self) -> list[str]:
-        """For the user."""
+        """Notes for the user."""
         tables = (self.item_features, self.user_features)
         return [note for table in tables if table is not None for note in table.notes]
 
     def describe(self) -> dict[str, str]:
-        """A digest of each, for the fingerprint of a fit; nothing of what is not given."""
+        """Digests of the given inputs, for the fingerprint of a fit."""
         tables = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: table.digest() for name, table in tables.items() if table is not None}
 
 
 def read_side(likes: Any, options: ReaderOptions, considered: Any = None, impossible: Any = None) -> SideInformation:
-    """What is known beside these likes. The considered pairs are all rows of a source, or those that `considered_where`
-    keeps; without a source, those of the likes' own."""
+    """Read the constraints on H.
+
+    Considered pairs are the rows of a source that `considered_where` keeps, or all rows. Without a source, they are
+    rows of the source of the likes.
+    """
     pairs = None
     if considered is not None or options.considered_where is not None:
         source = likes if considered is None else considered

@@ -1,12 +1,12 @@
-"""What a source is: a path, an address, a table in memory, a database; opened as an input.
+"""Sources: a path, an address, a table in memory or a database is opened as an input.
 
-Databases answer through ADBC, in Arrow batches:
+Databases are read through ADBC, in Arrow batches:
 
     sqlite:///likes.db?table=likes           a file, relative; four slashes before an absolute path
     postgresql://user@host/shop              with a query
 
-In scipy's sparse matrices rows are users, columns are items, and every stored value is one like; the values are weights
-where these are asked for.
+In a sparse matrix of scipy, rows are users, columns are items, and every stored value is one like. The values can be
+used as weights.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from considerate.data.frames import guarded, open_table
-from considerate.data.inputs import REMOTE, Input, StreamInput, hide_secrets, scheme_of, translate_errors
+from considerate.data.inputs import REMOTE, Input, StreamInput, first_line, hide_secrets, scheme_of, translate_errors
 from considerate.data.parquet import (
     PARQUET_ENDINGS,
     held_by,
@@ -44,12 +44,12 @@ _TEXT_ENDINGS = (".csv", ".tsv", ".tab", ".txt", ".dat", ".data")
 
 
 def is_database(source: Any) -> bool:
-    """Whether a source is the address of a database, or one of an unknown kind."""
+    """True if a source is the address of a database, or an address of an unknown kind."""
     return scheme_of(source) not in ("", "file", *REMOTE)
 
 
 def open_input(source: Any, query: str | None = None, headers: Sequence[str] = ()) -> Input:
-    """The input that a source is. `headers` are names that a text file's first line is expected to have."""
+    """Open a source as an input. `headers` are names that the first line of a text file may have."""
     if is_database(source):
         return open_sql(source, query)
     if query is not None:
@@ -62,13 +62,13 @@ def open_input(source: Any, query: str | None = None, headers: Sequence[str] = (
 
 
 def would_be_read(path: str, folder: str) -> bool:
-    """Whether a file of this name is one that reading the folder takes."""
+    """True if a file of this name would be read with the folder."""
     inside = os.path.realpath(path).startswith(os.path.join(os.path.realpath(_local_path(folder)), ""))
     return inside and Path(path).suffix.lower() in PARQUET_ENDINGS
 
 
 def files_of(source: str) -> list[Path]:
-    """The files that are there and would be read: one, those of a folder, an SQLite database; none on a server."""
+    """Local files that would be read: a file, the files of a folder, or an SQLite database."""
     try:
         if scheme_of(source) in ("", "file"):
             path = _local_path(source)
@@ -84,7 +84,7 @@ def files_of(source: str) -> list[Path]:
 
 
 def _local_path(source: str) -> Path:
-    """A path as it is, and the path of an address file:///folder."""
+    """The path of a source: a path, or the path of an address file:///folder."""
     if scheme_of(source) == "file":
         parts = urlsplit(source)
         if parts.netloc not in ("", "localhost"):
@@ -94,7 +94,7 @@ def _local_path(source: str) -> Path:
 
 
 def _open_path(path: Path, headers: Sequence[str]) -> Input:
-    """The input in a file or a folder, by what it holds; an ending that says otherwise is refused."""
+    """Open a file or a folder by its content; a file with the wrong ending is refused."""
     name = str(path)
     with translate_errors(name):
         if path.is_dir():
@@ -137,12 +137,12 @@ _DRIVERS = {
     "postgresql": "adbc_driver_postgresql.dbapi",
     "postgres": "adbc_driver_postgresql.dbapi",
 }
-# A statement that only reads, after comments. SQLite's others can make files, even where the database is read-only.
+# A statement that only reads, after comments. Others can make SQLite write files, even if the database is read-only.
 _READS = re.compile(r"(?>\s+|--[^\n]*|/\*.*?\*/)*+(?:select|with|values)\b", re.IGNORECASE | re.DOTALL)
 
 
 def open_sql(address: str, query: str | None) -> StreamInput:
-    """The answer of a database to `query`, or all of the table that `?table=` names."""
+    """Open the answer of a database to `query`, or the table that `?table=` names."""
     name, scheme = hide_secrets(address), scheme_of(address)
     if scheme not in _DRIVERS:
         raise UsageError(
@@ -184,14 +184,14 @@ def open_sql(address: str, query: str | None) -> StreamInput:
 
 @contextmanager
 def _database_errors(name: str, address: str) -> Iterator[None]:
-    """An error of the driver or of the database as a DataError, which shows none of the address's passwords."""
+    """Turn an error of the driver or the database into a DataError without the passwords of the address."""
     import pyarrow as pa
     from adbc_driver_manager import Error
 
     try:
         yield
     except (Error, pa.ArrowException, OSError) as error:
-        text = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
+        text = first_line(error)
         parts = urlsplit(address)
         passwords = [parts.password or "", *(value for key, value in parse_qsl(parts.query) if "pass" in key.lower())]
         for secret in {part for word in passwords for part in (word, unquote(word), *word.split("@")) if part}:
@@ -200,20 +200,20 @@ def _database_errors(name: str, address: str) -> Iterator[None]:
 
 
 def _select_all(table: str) -> str:
-    """A query for a whole table; a dot parts the schema from the table."""
+    """A query for a whole table; a dot separates the schema from the table."""
     if not table or "\0" in table:
         raise UsageError("?table= has no name of a table behind it.")
     return "SELECT * FROM " + ".".join('"' + part.replace('"', '""') + '"' for part in table.split("."))
 
 
 def sqlite_file(path: str) -> Path:
-    """The file that the path of an address means: relative, or absolute where only that is there."""
+    """The file of an SQLite address: the relative path, or the absolute one if only that exists."""
     relative = Path(unquote(path)[1:])
     return Path("/", relative) if not relative.is_file() and Path("/", relative).is_file() else relative
 
 
 def _sqlite_uri(path: str, name: str) -> str:
-    """The address of an SQLite file that is there, opened for reading only."""
+    """The address of an existing SQLite file, for reading only."""
     with translate_errors(name):
         file = sqlite_file(path)
         if not file.is_file():
@@ -229,7 +229,7 @@ def _sqlite_uri(path: str, name: str) -> str:
 
 
 def is_sparse(source: Any) -> bool:
-    """Whether a source is a sparse matrix; scipy is not imported to find that out."""
+    """True if a source is a sparse matrix; this does not import scipy."""
     scipy_sparse = sys.modules.get("scipy.sparse")
     return scipy_sparse is not None and bool(scipy_sparse.issparse(source))
 
@@ -237,8 +237,7 @@ def is_sparse(source: Any) -> bool:
 def matrix_pairs(
     matrix: Any, weighted: bool = False
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float64]]:
-    """Users, items and the stored values, which may be the matrix's own arrays; a warning where values vary and are
-    not asked for."""
+    """(users, items, values) of a matrix, perhaps its own arrays; warns about values that vary and are not used."""
     if len(matrix.shape) != 2:
         raise DataError(f"the matrix has {len(matrix.shape)} dimensions; expected two, users and items.")
     if max(matrix.shape) > MOST_ROWS:

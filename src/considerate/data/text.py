@@ -1,7 +1,7 @@
-"""CSV and its relatives: the delimiter, the header and the types are found out from the first lines.
+"""CSV and its relatives: the delimiter, the header and the types are found from the first lines.
 
-Ids are always read as strings and become integers at the end, if all of them are: '007' and '7' stay two
-users, and an ISBN that ends in X does not come as a surprise in row one million.
+Ids are always read as strings, and become integers at the end if all of them are whole numbers: '007' and '7' stay two
+users, and an ISBN that ends in X in row one million is no problem.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from considerate.data.inputs import Input, translate_errors
 from considerate.data.options import is_known, plain
 from considerate.errors import DataError
 
-SAMPLE = 1 << 18  # bytes from which the layout is found out
+SAMPLE = 1 << 18  # bytes at the start from which the layout is found
 SAMPLE_ROWS = 200
 BLOCK = 1 << 23
-DELIMITERS = ("::", "\t", ";", "|", ",", " ")  # of equally good ones the first; " " is any white space
-# Texts that stand for no value. An id may be NA (Namibia); in a number NaN is a value, which a rule must refuse.
+DELIMITERS = ("::", "\t", ";", "|", ",", " ")  # the first of equally good ones is taken; " " is any white space
+# Texts for a missing value. An id may be NA (Namibia). In a number, NaN is a value, which a rule must refuse.
 MISSING = ["", "NULL", "null", "NA", "N/A", "\\N"]
 MISSING_IDS = ["", "NULL", "null", "NaN", "nan", "None", "N/A", "<NA>", "\\N"]
-_TRANSLATED = {"::": "\x1f", " ": "\x1f"}  # what Arrow gets for a delimiter that it does not know
-_ALWAYS_QUOTED = (",", ";")  # elsewhere a quote may be a letter as any other
-_COMMENT = ("#", "%")  # what a line of a comment begins with, where others do not
+_TRANSLATED = {"::": "\x1f", " ": "\x1f"}  # replacements of delimiters that Arrow does not know
+_ALWAYS_QUOTED = (",", ";")  # with other delimiters, a quote may be an ordinary character
+_COMMENT = ("#", "%")  # the first character of a comment, if other lines begin otherwise
 _UNCLOSED = "a quote is opened that is not closed as it should be, so rows may be lost; close or double it"
 
 
@@ -44,7 +44,7 @@ class TextInput(Input):
     delimiter: str
     skip: int  # lines before the first row: blank ones and the header
     from_text = True
-    quoted: bool = False  # whether a quote was seen, once the scan is over
+    quoted: bool = False  # a quote was seen, after the scan
 
     def types(self, ids: Sequence[str]) -> dict[str, Any]:
         import pyarrow as pa
@@ -64,7 +64,7 @@ class TextInput(Input):
             self._check_quotes()
 
     def infer_types(self, sample: str) -> None:
-        """Types for the columns of a rule: numbers are double precision, dates stay, the rest is text."""
+        """Infer the types of columns for a rule: numbers are double precision, dates stay, the rest is text."""
         import pyarrow as pa
         import pyarrow.csv as pc
 
@@ -82,7 +82,7 @@ class TextInput(Input):
         self.schema = pa.schema([(column.name, wider(column.type)) for column in schema])
 
     def _options(self, types: Mapping[str, Any] | None) -> tuple[Any, Any, Any]:
-        """Options of Arrow's reader; without types it guesses them."""
+        """Options of Arrow's reader, which guesses types if they are not given."""
         import pyarrow.csv as pc
 
         delimiter = _TRANSLATED.get(self.delimiter, self.delimiter)
@@ -95,13 +95,13 @@ class TextInput(Input):
                 column_types=types,
                 include_columns=None if types is None else list(types),
                 null_values=MISSING,
-                strings_can_be_null=types is None,  # where there are types, `_clean` makes the nulls
+                strings_can_be_null=types is None,  # with given types, `_clean` makes the nulls
                 quoted_strings_can_be_null=False,
             ),
         )
 
     def _clean(self, batch: Any, texts: Mapping[str, list[str]]) -> Any:
-        """A batch whose texts have no white space around them, and null for those that stand for nothing."""
+        """Remove white space around texts, and make texts for a missing value null."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -122,7 +122,7 @@ class TextInput(Input):
         return batch
 
     def _too_long(self) -> DataError:
-        """Why a row does not fit into a block: a long line, or a quote that takes the lines after it for one value."""
+        """Explain why a row does not fit into a block: a long line, or an open quote that swallows lines."""
         with self._bytes() as file:
             for at, line in enumerate(iter(lambda: file.readline(BLOCK), b""), 1):
                 if len(line) == BLOCK:
@@ -131,7 +131,7 @@ class TextInput(Input):
 
     @contextmanager
     def _refusing_rows(self) -> Iterator[None]:
-        """A row that does not have the fields of others, as a sentence where it is too long or begins as a comment."""
+        """Explain the error of a row with the wrong number of fields, if it is too long or looks like a comment."""
         import pyarrow as pa
 
         try:
@@ -148,9 +148,9 @@ class TextInput(Input):
             raise _refuse_comment(self.name, first, comment[1]) from error
 
     def _check_quotes(self) -> None:
-        """A quote that is not closed takes the lines after it for one value: refuse that, and note long values.
+        """Refuse a quote that is not closed, which swallows the lines after it; note values over several lines.
 
-        Only where quotes were seen and there are fewer rows than lines is the file looked at with a strict parser.
+        If there are fewer rows than lines, the file is read again with a strict parser.
         """
         newlines = returns = 0
         last = b""
@@ -179,7 +179,7 @@ class TextInput(Input):
 
 
 class _ReadInBlocks:
-    """The bytes of a file as Arrow takes them: with a delimiter of one letter. Notes whether there is a quote."""
+    """The bytes of a file with a delimiter of one character, as Arrow needs it. Notes whether there is a quote."""
 
     def __init__(self, file: Any, owner: TextInput) -> None:
         self.file, self.owner, self.ready, self.rest = file, owner, b"", b""
@@ -211,7 +211,7 @@ def _translate(lines: bytes, delimiter: str) -> bytes:
 
 @contextmanager
 def _long_fields() -> Iterator[None]:
-    """The csv module without its limit of 128 KB a field."""
+    """Lift the csv module's limit of 128 KB a field."""
     limit = csv.field_size_limit(1 << 30)
     try:
         yield
@@ -220,12 +220,12 @@ def _long_fields() -> Iterator[None]:
 
 
 def _swallowed(row: list[str], delimiter: str) -> bool:
-    """Whether a value has both line ends and delimiters, as one has that began with a stray quote."""
+    """True if a value has both line ends and delimiters, as happens after a stray quote."""
     return any(delimiter in value and ("\n" in value or "\r" in value) for value in row)
 
 
 def _are_quotes(sample: str, delimiter: str, cut: bool) -> bool:
-    """Whether quotes enclose values. With tabs and bars only if each that begins a value has its pair at the end."""
+    """True if quotes enclose values. With tabs and bars, each opening quote must have its pair at the end."""
     if delimiter in _TRANSLATED or delimiter in _ALWAYS_QUOTED:
         return delimiter in _ALWAYS_QUOTED
     if '"' not in sample:
@@ -254,7 +254,7 @@ class _Row(NamedTuple):
 
 
 def open_text(path: Path, gzipped: bool, headers: Sequence[str]) -> TextInput:
-    """The input in a text file; `headers` are names that its first line is expected to have."""
+    """Open a text file; `headers` are names that its first line may have."""
     import pyarrow as pa
 
     name = str(path)
@@ -275,7 +275,7 @@ def open_text(path: Path, gzipped: bool, headers: Sequence[str]) -> TextInput:
 
 
 def _decode(start: bytes, name: str) -> str:
-    """The whole lines of the first bytes as text."""
+    """Decode the whole lines of the first bytes."""
     for encoding, marks in (
         ("UTF-32", (b"\xff\xfe\0\0", b"\0\0\xfe\xff")),
         ("UTF-16", (b"\xff\xfe", b"\xfe\xff")),
@@ -322,7 +322,7 @@ def _first_rows(sample: str, delimiter: str, quotes: bool) -> list[_Row]:
 
 
 def _find_delimiter(sample: str, path: Path, name: str, cut: bool) -> tuple[str, bool, list[_Row]]:
-    """The delimiter that cuts most of the first lines to the same number of fields, two at least."""
+    """Find the delimiter that cuts most of the first lines to the same number of fields, two at least."""
     endings = [ending.lower() for ending in path.suffixes if ending.lower() != ".gz"]
     usual = {".csv": ",", ".tsv": "\t", ".tab": "\t"}.get(endings[-1] if endings else "", "")
     best: tuple[float, str, bool, list[_Row]] = (0.5, "", False, [])
@@ -344,7 +344,7 @@ def _find_delimiter(sample: str, path: Path, name: str, cut: bool) -> tuple[str,
 
 
 def _check_comments(rows: list[_Row], headers: Sequence[str], name: str) -> None:
-    """Refuse a file whose first rows, and no others, begin as comments do. A header may, and so may all ids."""
+    """Refuse a file whose first rows, and no others, look like comments. A header may look so, and so may all ids."""
     begins = [row.fields[0].lstrip().startswith(_COMMENT) for row in rows]
     others = list(dropwhile(bool, begins))
     if begins[0] and others and not any(others) and not _has_names(rows[0].fields, headers):
@@ -361,13 +361,13 @@ def _is_number(text: str) -> bool:
 
 
 def _has_names(fields: list[str], headers: Sequence[str]) -> bool:
-    """Whether one of the fields is a usual name, or one that is expected."""
+    """True if one of the fields is a usual name, or one of `headers`."""
     wanted = {plain(name) for name in headers}
     return any(is_known(field) or plain(field) in wanted for field in fields if field)
 
 
 def _has_header(rows: list[list[str]], headers: Sequence[str]) -> bool:
-    """Whether the first line names the columns: usual names, or words above numbers."""
+    """True if the first line has the names of columns: usual names, or words above numbers."""
     if _has_names(rows[0], headers):
         return True
     below = [row for row in rows[1:] if len(row) == len(rows[0])]
@@ -378,7 +378,7 @@ def _has_header(rows: list[list[str]], headers: Sequence[str]) -> bool:
 
 
 def _unique(names: list[str]) -> list[str]:
-    """Names of columns without gaps and repetitions."""
+    """Make the names of columns unique, and name those without a name."""
     unique: dict[str, None] = {}
     for at, name in enumerate(names, 1):
         name = name.strip() or f"column{at}"

@@ -1,8 +1,7 @@
-"""Vocabularies: the data's own ids beside the row numbers that the model uses.
+"""Vocabularies: the ids of the data by the row numbers that the model uses.
 
-An id is an integer or a string. Ids are kept sorted, so that the same data gives the same rows whatever the
-order of its lines, and one id is found by bisection in a mapped file without building a dictionary. Titles are
-laid out as ids are.
+An id is an integer or a string. Ids are sorted, so the same data has the same rows whatever the order of its lines, and
+an id is found by bisection in a mapped file without a dictionary. Titles have the same layout as strings.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _CANONICAL = re.compile(r"0|-?[1-9][0-9]{0,18}")  # an integer of 64 bits the wa
 
 
 def integer_id(value: object) -> int | None:
-    """An id as an integer of 64 bits, also of a text that is one as Python prints it; else None."""
+    """An id as an integer of 64 bits, or None; a text is one if Python would print the integer so."""
     if isinstance(value, str):
         value = int(value) if _CANONICAL.fullmatch(value) else None
     if not isinstance(value, int | np.integer) or isinstance(value, bool):
@@ -35,7 +34,7 @@ def integer_id(value: object) -> int | None:
 
 
 class Ids(Protocol):
-    """Ids by row and rows by id, wherever they are kept; `Vocabulary` says what each does."""
+    """Ids by row and rows by id, wherever they are stored; the methods are those of `Vocabulary`."""
 
     @property
     def kind(self) -> str: ...
@@ -55,26 +54,26 @@ class Vocabulary:
     integers: NDArray[np.int64] | None = None  # [size], ascending
     offsets: NDArray[np.int64] | None = None  # [size + 1]
     text: NDArray[np.uint8] | None = None  # [offsets[-1]], ascending by bytes
-    first: int = 0  # of a range
+    first: int = 0  # first id of a range
 
     @classmethod
     def range(cls, size: int, first: int = 0) -> Vocabulary:
-        """Ids that are the row numbers themselves, or those from `first` on."""
+        """Make ids of the row numbers themselves, or of numbers from `first` on."""
         return cls("range", size, first=first)
 
     @classmethod
     def of_integers(cls, ids: NDArray[np.int64]) -> Vocabulary:
-        """Ids from an ascending array of distinct integers."""
+        """Make ids of an ascending array of distinct integers."""
         return cls("integer", len(ids), integers=np.ascontiguousarray(ids, np.int64))
 
     @classmethod
     def of_bytes(cls, offsets: NDArray[np.int64], text: NDArray[np.uint8]) -> Vocabulary:
-        """Ids from distinct UTF-8 strings laid end to end, ascending by their bytes."""
+        """Make ids of distinct UTF-8 strings laid end to end, ascending by their bytes."""
         return cls("string", len(offsets) - 1, offsets=offsets, text=text)
 
     @classmethod
     def of_strings(cls, ids: Iterable[str]) -> Vocabulary:
-        """Ids from distinct strings in any order."""
+        """Make ids of distinct strings in any order."""
         return cls.of_bytes(*_end_to_end(sorted(name.encode() for name in ids)))
 
     def __len__(self) -> int:
@@ -103,8 +102,11 @@ class Vocabulary:
         return [self.id_of(int(row)) for row in rows]
 
     def row_of(self, value: object) -> int:
-        """The row of an id, or -1. An integer as Python prints it finds an integer id: a shell gives text. White space
-        around a text is that of the data, where the reader has removed it."""
+        """The row of an id, or -1.
+
+        A text finds an integer id that Python prints so, as ids from a shell are text. White space around a text is
+        removed if it is not found, as the reader removes it.
+        """
         row = self.last_up_to(value)
         if row >= 0 and self.key_at(row) == self._key(value):
             return row
@@ -112,7 +114,7 @@ class Vocabulary:
         return -1 if trimmed == value else self.row_of(trimmed)
 
     def last_up_to(self, value: object) -> int:
-        """The row of the largest id that is not above this one, or -1; also -1 of what cannot be an id."""
+        """The row of the largest id that is not above this one, or -1; also -1 for a value that cannot be an id."""
         key = self._key(value)
         if key is None:
             return -1
@@ -123,19 +125,19 @@ class Vocabulary:
         return bisect_right(range(self.size), key, key=self._bytes) - 1
 
     def _key(self, value: object) -> int | bytes | None:
-        """What ids are ordered by; None of what cannot be one."""
+        """The sort key of an id; None for a value that cannot be an id."""
         if self.kind == "string":
             return str(value).encode(errors="surrogatepass")
         return integer_id(value)
 
     def key_at(self, row: int) -> int | bytes:
-        """The id of one row in the form that ids are sorted by: an integer, or UTF-8."""
+        """The sort key of a row's id: an integer, or UTF-8."""
         if self.kind == "string":
             return self._bytes(row)
         return self.first + row if self.integers is None else int(self.integers[row])
 
     def rows_of(self, ids: Iterable[object]) -> NDArray[np.int64]:
-        """The rows of several ids, -1 where unknown."""
+        """The rows of several ids, -1 if unknown."""
         if isinstance(ids, np.ndarray) and ids.dtype == np.int64 and self.kind != "string":
             if self.integers is None:
                 return np.where((ids >= self.first) & (ids < self.first + self.size), ids - self.first, -1)
@@ -144,13 +146,13 @@ class Vocabulary:
         return np.array([self.row_of(value) for value in ids], np.int64)
 
     def take(self, rows: NDArray[np.int64]) -> Vocabulary:
-        """The ids of some rows, which ascend; those of a range become integers."""
+        """Select the ids of ascending rows; a range becomes integers."""
         if self.offsets is not None and self.text is not None:
             return Vocabulary.of_bytes(*take_lists(self.offsets, self.text, rows))
         return Vocabulary.of_integers(self.first + rows if self.integers is None else self.integers[rows])
 
     def tensors(self) -> dict[str, NDArray[Any]]:
-        """The arrays that a file keeps."""
+        """The arrays to store in a file."""
         arrays = {"integers": self.integers, "offsets": self.offsets, "text": self.text}
         return {name: array for name, array in arrays.items() if array is not None}
 
@@ -162,32 +164,32 @@ def _end_to_end(texts: Sequence[bytes]) -> tuple[NDArray[np.int64], NDArray[np.u
 
 @dataclass(frozen=True)
 class Titles:
-    """Row number -> title; the empty text stands for one that is not known."""
+    """Row number -> title; an empty text is a missing title."""
 
     offsets: NDArray[np.int64]  # [items + 1]
     text: NDArray[np.uint8]  # [offsets[-1]], UTF-8
 
     @classmethod
     def of_strings(cls, titles: Sequence[str | None]) -> Titles:
-        """Titles from Python strings."""
+        """Make titles of Python strings."""
         return cls(*_end_to_end([(title or "").encode() for title in titles]))
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
     def of(self, row: int) -> str | None:
-        """The title of one item, None where it is not known."""
+        """The title of one item, None if it is missing."""
         if not 0 <= row < len(self):
             raise IndexError(f"row {row} of {len(self)} titles")
         return self.text[int(self.offsets[row]) : int(self.offsets[row + 1])].tobytes().decode() or None
 
     def tensors(self) -> dict[str, NDArray[Any]]:
-        """The arrays that a file keeps."""
+        """The arrays to store in a file."""
         return {"offsets": self.offsets, "text": self.text}
 
 
 def plain_text(text: str) -> str:
-    """The words of a text without case, accents and punctuation, with a space before each."""
+    """Remove case, accents and punctuation of a text, and put a space before each word."""
     letters = (letter for letter in unicodedata.normalize("NFKD", text) if not unicodedata.combining(letter))
     return "".join(f" {word}" for word in "".join(c if c.isalnum() else " " for c in letters).casefold().split())
 
@@ -196,7 +198,7 @@ def plain_text(text: str) -> str:
 
 
 def slice_ids(ids: Vocabulary, first: int, last: int) -> Vocabulary:
-    """Rows first..last as a vocabulary of their own, which shares no memory with the whole unless it is all of it."""
+    """Copy rows first .. last - 1 to a vocabulary of their own; the whole is returned as it is."""
     if (first, last) == (0, len(ids)):
         return ids
     if ids.kind == "range":
@@ -210,7 +212,7 @@ def slice_ids(ids: Vocabulary, first: int, last: int) -> Vocabulary:
 
 
 def join_ids(vocabularies: Sequence[Vocabulary]) -> Vocabulary:
-    """Vocabularies, each of ids above all of the one before it, as one."""
+    """Concatenate vocabularies, each with ids above all ids of the one before it."""
     full = [ids for ids in vocabularies if len(ids)] or list(vocabularies[:1])
     if len(full) == 1:
         return full[0]
@@ -227,7 +229,7 @@ def join_ids(vocabularies: Sequence[Vocabulary]) -> Vocabulary:
 
 
 def merge_ids(vocabularies: Sequence[Vocabulary]) -> tuple[Vocabulary, list[NDArray[np.int32]]]:
-    """All ids of several vocabularies, each once; and per vocabulary the rows of its ids among them."""
+    """Merge vocabularies: (all ids, the new rows of the ids of each vocabulary)."""
     full = [ids for ids in vocabularies if len(ids)]
     if not full:
         return vocabularies[0], [np.empty(0, np.int32) for _ in vocabularies]
@@ -242,7 +244,7 @@ def merge_ids(vocabularies: Sequence[Vocabulary]) -> tuple[Vocabulary, list[NDAr
 
 
 def string_array(texts: Vocabulary | Titles) -> Any:
-    """Strings laid end to end as an Arrow array, without copying."""
+    """Make an Arrow array of strings laid end to end, without copying."""
     import pyarrow as pa
 
     assert texts.offsets is not None
@@ -252,7 +254,7 @@ def string_array(texts: Vocabulary | Titles) -> Any:
 
 
 def id_array(ids: Vocabulary, rows: NDArray[Any]) -> Any:
-    """The ids of rows as an Arrow array."""
+    """Make an Arrow array of the ids of rows."""
     import pyarrow as pa
 
     if ids.kind == "string":
@@ -261,7 +263,7 @@ def id_array(ids: Vocabulary, rows: NDArray[Any]) -> Any:
 
 
 def find_rows(ids: Vocabulary, among: Vocabulary) -> NDArray[np.int32]:
-    """The rows of ids in a vocabulary that has all of them."""
+    """Find the rows of ids in a vocabulary that has all of them."""
     if ids.integers is not None and among.integers is not None:
         return np.searchsorted(among.integers, ids.integers).astype(np.int32)
     if not len(ids):
@@ -273,7 +275,7 @@ def find_rows(ids: Vocabulary, among: Vocabulary) -> NDArray[np.int32]:
 
 
 def match_rows(ids: Ids, among: Ids) -> NDArray[np.int64]:
-    """The row of each id in another vocabulary, -1 where it is not there. '7' and 7 are the same."""
+    """Find the row of each id in another vocabulary, -1 if it is missing. '7' and 7 are the same."""
     if isinstance(ids, Vocabulary) and isinstance(among, Vocabulary) and len(among):
         if "string" not in (ids.kind, among.kind):
             return among.rows_of(ids.first + np.arange(len(ids)) if ids.integers is None else ids.integers)
@@ -286,7 +288,7 @@ def match_rows(ids: Ids, among: Ids) -> NDArray[np.int64]:
 
 
 def union_ids(vocabularies: Sequence[Vocabulary]) -> Vocabulary:
-    """All ids of several vocabularies, each once; as texts where one of them has texts."""
+    """Merge the ids of several vocabularies; they become texts if one of them has texts."""
     if all(ids.kind == "range" and ids.first == 0 for ids in vocabularies):
         return Vocabulary.range(max(map(len, vocabularies)))
     texts = any(ids.kind == "string" for ids in vocabularies)
@@ -301,14 +303,14 @@ def _as_texts(ids: Vocabulary) -> Vocabulary:
 
 
 def string_bytes(strings: Any) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
-    """Offsets and bytes of an Arrow large_string array that begins at the start of its buffers."""
+    """(offsets, bytes) of an Arrow large_string array that begins at the start of its buffers."""
     _, offsets, text = strings.buffers()
     starts = np.frombuffer(offsets, np.int64, len(strings) + 1) if len(strings) else np.zeros(1, np.int64)
     return starts, np.frombuffer(text or b"", np.uint8, int(starts[-1]))
 
 
 def sort_strings(strings: Any) -> tuple[Vocabulary, NDArray[np.int32]]:
-    """The vocabulary of distinct strings, an Arrow large_string array, and the row of each of them."""
+    """Sort distinct strings, an Arrow large_string array: (vocabulary, row of each string)."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -317,7 +319,7 @@ def sort_strings(strings: Any) -> tuple[Vocabulary, NDArray[np.int32]]:
 
 
 def distinct(chunks: list[Any]) -> tuple[Any, NDArray[np.int32]]:
-    """The distinct values of arrays, and the index of every value among them. Dictionaries are not decoded."""
+    """(distinct values of arrays, index of every value among them). Dictionaries are not decoded."""
     import pyarrow as pa
 
     if pa.types.is_dictionary(chunks[0].type):
@@ -335,10 +337,10 @@ def distinct(chunks: list[Any]) -> tuple[Any, NDArray[np.int32]]:
 
 
 def rank_integers(arrays: list[NDArray[Any]]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """The distinct integers of arrays, ascending, and the row of each integer among them. Empties the list."""
+    """(distinct integers of arrays, ascending; row of each integer among them). Empties the list."""
     low = min((int(array.min()) for array in arrays if len(array)), default=0)
     high = max((int(array.max()) for array in arrays if len(array)), default=-1)
-    if high - low < 4 * sum(map(len, arrays)) + 65_536:  # they lie close: look them up in a table
+    if high - low < 4 * sum(map(len, arrays)) + 65_536:  # they are dense: look them up in a table
         seen = np.zeros(high - low + 1, bool)
         for array in arrays:
             seen[array.astype(np.int64) - low] = True
@@ -354,7 +356,7 @@ def rank_integers(arrays: list[NDArray[Any]]) -> tuple[NDArray[np.int64], NDArra
 
 
 def look_up(tables: list[NDArray[np.int32]], parts: list[NDArray[Any]], low: int = 0) -> NDArray[np.int32]:
-    """The values of parts, from `low` on, in a table each. Empties the list, so that parts are let go one by one."""
+    """Look up the values of each part, less `low`, in its table. Empties the list, to free the parts one by one."""
     out = np.empty(sum(map(len, parts)), np.int32)
     start = 0
     for table in tables:
@@ -365,7 +367,7 @@ def look_up(tables: list[NDArray[np.int32]], parts: list[NDArray[Any]], low: int
 
 
 def inverse(order: NDArray[Any]) -> NDArray[np.int32]:
-    """The position of each row after sorting."""
+    """The inverse of a permutation."""
     rank = np.empty(len(order), np.int32)
     rank[order] = np.arange(len(order), dtype=np.int32)
     return rank

@@ -1,9 +1,9 @@
-"""How much each like counts: amounts of rows, summed by pair, shaped and scaled to weights.
+"""Weights of likes: the amounts of rows are summed by pair, shaped and scaled.
 
     amount of a row     its signal's weight x the value of the weight column x 2^-(age / half-life); each 1 if not given
     weight of a pair    shape(sum of the amounts of its rows) / scale
 
-Sums are of whole numbers, so that neither the order of the rows nor the cut of the data into pieces changes a bit.
+Sums are of whole numbers, so the order of the rows and the division of the data into pieces do not change a bit.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
 
 AMOUNT_UNIT = 1 << 32  # amounts are whole numbers of 2^-32
 MOST_AMOUNT = float(1 << 30)
-UNIT = 1 << 24  # and shaped weights of 2^-24
-LEAST_AMOUNT = 1 / UNIT  # a smaller one would be shaped to zero
+UNIT = 1 << 24  # shaped amounts are whole numbers of 2^-24
+LEAST_AMOUNT = 1 / UNIT  # a smaller amount would be shaped to zero
 SHAPES = ("raw", "log1p", "sqrt")
 SCALES = ("mean", "user", "none")
 SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800, "y": 31_557_600}
-MILLISECONDS = 1e11  # times above are not of seconds: that would be the year 5138
+MILLISECONDS = 1e11  # larger times are not in seconds: that would be the year 5138
 
 Signals = tuple[tuple[str, float], ...]  # (rule, weight)
 
 
 @dataclass(frozen=True)
 class Weighting:
-    """How the summed amounts of pairs become weights; checked when made."""
+    """Rule that turns the summed amounts of pairs into weights; checked when made."""
 
     shape: str = "raw"
     scale: str = "mean"
@@ -46,7 +46,7 @@ class Weighting:
                 raise UsageError(f"{name} is {value!r}; expected one of {', '.join(known)}.")
 
     def shaped(self, amounts: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The shaped amounts of pairs, in units of 2^-24."""
+        """[pairs] shaped amounts, in units of 2^-24."""
         import numpy as np
 
         sums = amounts / AMOUNT_UNIT
@@ -56,8 +56,11 @@ class Weighting:
     def weights(
         self, shaped: NDArray[np.int64], starts: NDArray[np.int64], whole: tuple[int, int] | None = None
     ) -> NDArray[np.float32]:
-        """Weights of pairs, by user; `whole` is (the number of all pairs, the sum of what they are shaped to) where
-        these are only some. Likes that have a mean of 1 together and are all too old to count have weights of 1."""
+        """[pairs] weights of pairs by user.
+
+        `whole` is (number of all pairs, sum of their shaped amounts) if these pairs are a part. If the mean is to be 1
+        and all likes are too old to count, weights are 1.
+        """
         import numpy as np
 
         if self.scale == "none":
@@ -76,13 +79,13 @@ class Weighting:
 
 @dataclass(frozen=True)
 class Amounts:
-    """What each row of the data says of how much its like counts."""
+    """Amounts of the rows of the data."""
 
     values: NDArray[np.int64]  # [rows] in units of 2^-32
     weighting: Weighting
 
     def followed_by(self, other: Amounts | None, rows: int) -> Amounts:
-        """These and those of more rows; a row that has none counts once."""
+        """Append the amounts of more rows; rows without amounts count once."""
         import numpy as np
 
         more = np.full(rows, AMOUNT_UNIT, np.int64) if other is None else other.values
@@ -91,10 +94,10 @@ class Amounts:
 
 @dataclass(frozen=True)
 class Scaling:
-    """Makes the weights of some pairs, given what must be known of all."""
+    """Rule that makes the weights of a part of the pairs, with totals of all pairs."""
 
     weighting: Weighting
-    whole: tuple[int, int]  # the number of all pairs, and the sum of what they are shaped to
+    whole: tuple[int, int]  # number of all pairs, sum of their shaped amounts
 
     def weights(self, amounts: NDArray[np.int64], starts: NDArray[np.int64]) -> NDArray[np.float32]:
         return self.weighting.weights(self.weighting.shaped(amounts), starts, self.whole)
@@ -108,7 +111,7 @@ def whole_amounts(values: NDArray[np.float64]) -> NDArray[np.int64]:
 
 
 def check_amounts(source: str, column: str, values: NDArray[np.float64]) -> None:
-    """Refuse amounts that are not above zero, that would count nothing, or too large to be summed as whole numbers."""
+    """Refuse amounts that are not above zero, too small to count, or too large to be summed as whole numbers."""
     import numpy as np
 
     wrong = int(len(values) - np.count_nonzero(values > 0))  # NaN is not above zero
@@ -134,7 +137,7 @@ def check_amounts(source: str, column: str, values: NDArray[np.float64]) -> None
 
 
 def parse_signals(given: Mapping[str, float] | Sequence[str] | None) -> Signals | None:
-    """{rule: weight}, or texts "rule : weight", in order."""
+    """Parse {rule: weight}, or texts "rule : weight", in order."""
     if not given:
         return None
     pairs: list[tuple[str, Any]] = []
@@ -162,7 +165,7 @@ def parse_signals(given: Mapping[str, float] | Sequence[str] | None) -> Signals 
 
 
 def any_of(signals: Signals | None, where: str | None) -> str | None:
-    """The rule of the rows that are likes: those of a signal, among those of `where`."""
+    """The rule of the rows that satisfy `where` and the rule of any signal."""
     if signals is None:
         return where
     some = " or ".join(f"({rule})" for rule, _ in signals)
@@ -174,14 +177,14 @@ def any_of(signals: Signals | None, where: str | None) -> str | None:
 
 @dataclass(frozen=True)
 class HalfLife:
-    """The age at which a like counts half; in seconds where it was given with a unit, else in that of the times."""
+    """Age at which a like counts half: in seconds if it was given with a unit, else in the unit of the times."""
 
     age: float
     seconds: bool
 
     @classmethod
     def of(cls, given: Any) -> HalfLife:
-        """From 90, "90" or "90d"; the units are s, m, h, d, w and y."""
+        """Parse 90, "90" or "90d"; the units are s, m, h, d, w and y."""
         match = re.fullmatch(r"\s*([0-9.eE+-]+)\s*([a-zA-Z]*)\s*", str(given))
         try:
             number, unit = (float(match[1]), match[2].lower()) if match else (math.nan, "")
@@ -195,7 +198,7 @@ class HalfLife:
         return cls(number * SECONDS.get(unit, 1), bool(unit))
 
     def decay(self, times: NDArray[np.float64], latest: float, source: str, column: str) -> NDArray[np.float64]:
-        """2^-(age / half-life) of each like."""
+        """[likes] 2^-(age / half-life)."""
         import numpy as np
 
         missing = int(np.isnan(times).sum())
@@ -214,14 +217,14 @@ class HalfLife:
 
 @dataclass
 class AmountColumn:
-    """Takes what rows say of their amounts in pieces."""
+    """Column of amounts, which is read in pieces."""
 
     column: str | None  # for messages
     source: str
     parts: list[NDArray[np.float64]] = field(default_factory=list)
 
     def add(self, chunks: list[Any]) -> None:
-        """Take the next rows: Arrow arrays of numbers."""
+        """Add the next rows: Arrow arrays of numbers."""
         import numpy as np
 
         self.parts += [np.array(chunk.to_numpy(zero_copy_only=False), np.float64) for chunk in chunks]

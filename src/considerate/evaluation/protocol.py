@@ -53,7 +53,7 @@ Split = str | float | date | datetime | None
 
 @dataclass(frozen=True)
 class Protocol:
-    """The same test for any number of recommenders. Rows are those of `user_ids` and `item_ids`.
+    """Test for any number of recommenders. Rows are those of `user_ids` and `item_ids`.
 
     `held.train` has all known likes of each user: the likes of training, those to fold in, and those in the training of
     a fitted model. None of them is a candidate.

@@ -1,1 +1,1 @@
-"""Arrays in, arrays out."""
+"""Kernels: arithmetic on arrays, compiled and in NumPy, and threads."""

@@ -1,7 +1,7 @@
-"""Large arrays: they begin at a cache line, and the memory of an array that is no longer used is used again.
+"""Large arrays, which begin at a cache line and whose memory is used again, and sums.
 
-A sweep needs arrays as large as those of the sweep before it. Fresh memory for them would cost as much as a good part
-of the arithmetic: the system clears each page when it is touched first, and a virtual machine may ask its host for it.
+A sweep needs arrays as large as those of the sweep before it. Fresh memory for them would cost as much as a large part
+of the arithmetic: the system clears each page at its first use, and a virtual machine may ask its host for it.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-LINE = 64  # bytes; a row that straddles lines is read in one more
-LARGE = 1 << 20  # bytes; less is not worth keeping
+LINE = 64  # bytes of a cache line; a row that is not aligned is in one more of them
+LARGE = 1 << 20  # bytes; smaller arrays are not worth keeping
 
 
 def empty(shape: tuple[int, ...], dtype: Any, spare: Spare | None = None) -> NDArray[Any]:
-    """An array that is not filled, in spare memory where there is some."""
+    """Make an array without filling it, in spare memory if there is some."""
     size = math.prod(shape) * np.dtype(dtype).itemsize
     if spare is not None and size >= LARGE:
         return np.asarray(_Loan(spare, spare.find(size + LINE), shape, dtype))
@@ -39,7 +39,7 @@ def add_in_order(values: Iterable[float]) -> float:
 
 
 def added(mine: NDArray[Any], other: NDArray[Any]) -> NDArray[Any]:
-    """mine + other, in the memory of `mine` where it may be written to."""
+    """mine + other, in the memory of `mine` if that is writeable."""
     total: NDArray[Any] = np.add(mine, other, out=mine if mine.flags.writeable else None)
     return total
 
@@ -48,16 +48,16 @@ class Additive:
     """A dataclass of arrays, each a sum over some edges or rows."""
 
     def merge(self, other: Self) -> Self:
-        """The sums over both."""
+        """Add the sums of both."""
         return type(self)(*(mine + theirs for mine, theirs in zip(vars(self).values(), vars(other).values())))
 
 
 def take_lists(
     starts: NDArray[np.int64], values: NDArray[Any], rows: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[Any]]:
-    """(starts, values) of some of the lists, in the order of `rows`; list -1 is empty. Neighbours are not copied.
+    """Select lists in the order of `rows`: (starts, values). List -1 is empty; consecutive lists are not copied.
 
-    Lists are laid end to end: list i of `values` is values[starts[i] : starts[i + 1]].
+    Lists are laid end to end: list i is values[starts[i] : starts[i + 1]].
     """
     if len(rows) > 0 and rows[0] >= 0 and (np.diff(rows) == 1).all():
         first, last = int(rows[0]), int(rows[-1]) + 1
@@ -71,19 +71,19 @@ def take_lists(
 
 
 class Spare:
-    """Memory that was given back, to be used again while this object lives; arrays may live longer, in any thread."""
+    """Memory of arrays that are no longer used, to be used again. Arrays may live longer than this, in any thread."""
 
     def __init__(self) -> None:
         self._memory: list[NDArray[np.uint8]] = []
         self._finding = threading.Lock()
 
     def find(self, size: int) -> NDArray[np.uint8]:
-        """Memory of that many bytes or a few more, old or new."""
-        with self._finding:  # more may be given back meanwhile, at the end
+        """Find old memory of that many bytes or a few more, or make new memory."""
+        with self._finding:  # meanwhile, more memory may be appended
             for i, memory in enumerate(self._memory):
                 if size <= memory.nbytes <= 1.25 * size:
                     return self._memory.pop(i)
-            self._memory.clear()  # or it could come to hold more than is in use
+            self._memory.clear()  # otherwise it could grow beyond the memory in use
         return np.empty(size + size // 64, np.uint8)
 
     def take_back(self, memory: NDArray[np.uint8]) -> None:
@@ -91,7 +91,7 @@ class Spare:
 
 
 class _Loan:
-    """The base of an array, which gives its memory back when no view is left."""
+    """Base of an array, which gives its memory back when no view is left."""
 
     def __init__(self, spare: Spare, memory: NDArray[np.uint8], shape: tuple[int, ...], dtype: Any) -> None:
         self._spare, self._memory = weakref.ref(spare), memory

@@ -1,4 +1,4 @@
-"""Threads: a function mapped over blocks. The kernels release the GIL."""
+"""Threads that map a function over blocks. The kernels release the GIL."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ Result = TypeVar("Result")
 
 
 class Backend(Protocol):
-    """How functions are mapped over blocks. The answers come in the order of the tasks."""
+    """Anything that maps a function over blocks; results have the order of the tasks."""
 
     def map(self, function: Callable[[Task], Result], tasks: Sequence[Task]) -> list[Result]: ...
 
 
 class locked_cached_property(cached_property[Result]):
-    """A cached property of what threads share: the first that asks makes it, and the others wait."""
+    """A cached property that threads share: the first thread computes it, and the others wait."""
 
     def __init__(self, make: Callable[[Any], Result]) -> None:
         super().__init__(make)
@@ -32,14 +32,14 @@ class locked_cached_property(cached_property[Result]):
 
 
 def available_threads() -> int:
-    """The processors that this process may use."""
+    """Number of processors that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 class LocalBackend:
-    """A pool of threads; one thread means no pool at all."""
+    """A pool of threads; with one thread, tasks run in the calling thread."""
 
     def __init__(self, threads: int | None = None) -> None:
         self.threads = threads or available_threads()

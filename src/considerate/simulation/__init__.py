@@ -1,0 +1,1 @@
+"""Simulation: degree laws, random graphs, and data drawn from the model."""

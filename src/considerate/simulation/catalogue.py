@@ -1,4 +1,4 @@
-"""A made-up catalogue for demonstrations: distinct, readable titles that hint at their genre."""
+"""Made-up catalogue for demonstrations: distinct, readable titles that hint at their genre."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _PATTERNS = ("The {a} {n}", "{a} {n}", "The {n} of {p}", "{n} in {p}", "The {a} 
 
 
 def readable_titles(count: int, seed: int, *, genres: ArrayLike | None = None) -> list[str]:
-    """`count` distinct titles such as 'The Quiet Harbour'; `genres[n]`, an index of GENRES, sets n's words.
+    """Make `count` distinct titles such as 'The Quiet Harbour', from the words of a genre.
 
-    Without `genres` each title's genre is drawn. When a genre has used up a fresh name it makes a sequel:
-    'The Quiet Harbour 2'.
+    `genres[n]` is the index in GENRES of title n; without `genres` it is drawn. A repeated name becomes a sequel: 'The
+    Quiet Harbour 2'.
     """
     if count < 0:
         raise UsageError(f"count is {count}; titles cannot be fewer than 0.")

@@ -1,8 +1,8 @@
-"""Degree laws: power laws with and without an exponential cut-off, and fitting them (section 2 of the paper).
+"""Degree laws: power laws with and without an exponential cut-off, and their fit to degrees (section 2 of the paper).
 
     p(d) = d^-exponent exp(-d / cutoff) / Z        d = minimum .. maximum
 
-Z is summed exactly over the support, so exponents of 1 and less are allowed: the paper's items have 0.77.
+Z is the exact sum over the support, so exponents of 1 and less are allowed: the paper's items have 0.77.
 """
 
 from __future__ import annotations
@@ -20,18 +20,17 @@ from considerate.errors import DataError, UsageError
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-LARGEST_SUPPORT = 200_000_000  # degrees in one table: 1.6 GB of float64
-STEEPEST = 20.0  # fitted exponents and 1/cutoff end here: degrees that are all equal have no finite optimum
-_NEGLIGIBLE = 45.0  # exp(-45) = 3e-20: a tail below this, relative to the peak, is left out
+LARGEST_SUPPORT = 200_000_000  # most degrees in one table: 1.6 GB of float64
+STEEPEST = 20.0  # limit of fitted exponents and 1/cutoff: if all degrees are equal, there is no finite optimum
+_NEGLIGIBLE = 45.0  # a tail below exp(-45) = 3e-20 of the peak is left out
 
 
 @dataclass(frozen=True)
 class PowerLaw:
-    """p(d) proportional to d^-exponent exp(-d / cutoff) on minimum..maximum.
+    """Power law p(d) proportional to d^-exponent exp(-d / cutoff) on minimum..maximum.
 
-    cutoff=inf is the pure power law. maximum=None sets no limit of its own: with a finite cut-off the support
-    ends where the tail is below rounding; a pure power law must first be `bounded`, for a degree cannot
-    exceed the number of vertices on the other side.
+    cutoff=inf is the pure power law. With maximum=None and a finite cut-off, the support ends where the tail is below
+    rounding; a pure power law must first be `bounded`, as a degree cannot exceed the size of the other side.
     """
 
     exponent: float
@@ -50,7 +49,7 @@ class PowerLaw:
             raise UsageError(f"maximum degree {self.maximum} is below the minimum {self.minimum}.")
 
     def bounded(self, maximum: int) -> PowerLaw:
-        """The same law with degrees above `maximum` left out."""
+        """Leave out degrees above `maximum`."""
         if maximum < self.minimum:
             raise UsageError(
                 f"degrees start at {self.minimum}, but only {maximum} vertices are on the other side: "
@@ -59,7 +58,7 @@ class PowerLaw:
         return replace(self, maximum=maximum if self.maximum is None else min(self.maximum, maximum))
 
     def support(self) -> Ints:
-        """The degrees that carry probability, ascending."""
+        """All degrees of the law, ascending."""
         return np.arange(self.minimum, self._last() + 1, dtype=np.int64)
 
     def probabilities(self) -> Floats:
@@ -100,7 +99,7 @@ class PowerLaw:
         return self.minimum + np.searchsorted(self.cumulative(), uniform, side="right").astype(np.int64)
 
     def describe(self) -> str:
-        """Such as `d^-1.4 exp(-d/70) on 1..12000`."""
+        """Formula of the law, such as `d^-1.4 exp(-d/70) on 1..12000`."""
         cutoff = "" if math.isinf(self.cutoff) else f" exp(-d/{self.cutoff:.6g})"
         return f"d^{-self.exponent:.6g}{cutoff} on {self.minimum}..{self.maximum or ''}"
 
@@ -108,7 +107,7 @@ class PowerLaw:
         return -self.exponent * math.log(d) - d / self.cutoff
 
     def _peak(self) -> float:
-        """The largest log weight; it is at an end of the support or at the mode -exponent * cutoff."""
+        """The largest log weight, at an end of the support or at the mode -exponent * cutoff."""
         top = math.inf if self.maximum is None else self.maximum
         mode: float = self.minimum
         if self.exponent < 0:
@@ -118,7 +117,7 @@ class PowerLaw:
         return self._log_weight(mode)
 
     def _last(self) -> int:
-        """The end of the support: the maximum, or sooner where an exponential tail is negligible."""
+        """The last degree of the support: the maximum, or less if an exponential tail is negligible."""
         if math.isinf(self.cutoff):
             if self.maximum is None:
                 raise UsageError(self._endless())
@@ -139,7 +138,7 @@ class PowerLaw:
         return f"the law {self.describe()} has no largest degree: give a maximum, e.g. the other side's size."
 
     def _log_weights(self) -> Floats:
-        """log weight less its peak, over the support."""
+        """Log weight less its peak, over the support."""
         degree = self.support().astype(np.float64)
         log_weight = -self.exponent * np.log(degree)
         if math.isfinite(self.cutoff):
@@ -149,16 +148,16 @@ class PowerLaw:
 
 
 class MeanConstraint(NamedTuple):
-    """Both sides of eq. 1; they are equal when a graph with these means can exist."""
+    """Both sides of eq. 1; they are equal if a graph with these means can exist."""
 
     user_side: float  # mu / N
     item_side: float  # nu / M
 
 
 def mean_constraint(mu: float, nu: float, users: int, items: int) -> MeanConstraint:
-    """The mean-degree constraint mu / N = nu / M (eq. 1): both sides count the edges, |G| / (M N).
+    """Both sides of the mean-degree constraint mu / N = nu / M (eq. 1), which are |G| / (M N).
 
-    mu, nu: mean degree of a user and of an item. M users, N items.
+    mu and nu are the mean degrees of users and of items; there are M users and N items.
     """
     if users < 1 or items < 1:
         raise UsageError(f"{users} users and {items} items: eq. 1 needs at least one of each.")
@@ -173,12 +172,12 @@ class DegreeFit:
 
     law: PowerLaw
     log_likelihood: float
-    vertices: int  # with an edge: what was fitted
-    zeros: int  # without: left out
-    at_limit: bool  # the likelihood still rose where the search ends (|exponent| or 1/cutoff = STEEPEST)
+    vertices: int  # vertices with an edge, which were fitted
+    zeros: int  # vertices without an edge, which were left out
+    at_limit: bool  # the likelihood still rose at the limit of the search (|exponent| or 1/cutoff = STEEPEST)
 
     def expected(self, histogram: DegreeHistogram) -> Floats:
-        """Vertices that the law expects in each bin of a histogram."""
+        """[bins] expected number of vertices in each bin of a histogram."""
         cumulative = np.concatenate([[0.0], self.law.cumulative()])
         last = len(cumulative) - 1
         upto, before = np.minimum(histogram.last, last), np.minimum(histogram.first - 1, last)
@@ -186,14 +185,14 @@ class DegreeFit:
 
 
 def fit_power_law(degrees: ArrayLike, *, maximum: int | None = None) -> DegreeFit:
-    """The exponent of d^-exponent on 1..maximum (default: the largest degree seen) of highest likelihood."""
+    """Fit the exponent of d^-exponent on 1..maximum (default: the largest degree) by maximum likelihood."""
     return _fit(degrees, maximum, cutoff=False)
 
 
 def fit_power_law_cutoff(degrees: ArrayLike, *, maximum: int | None = None) -> DegreeFit:
-    """Exponent and cut-off of d^-exponent exp(-d / cutoff) on 1..maximum (default: the largest degree seen).
+    """Fit exponent and cut-off of d^-exponent exp(-d / cutoff) on 1..maximum (default: the largest degree).
 
-    cutoff=inf where the likelihood is highest without one.
+    cutoff=inf if the likelihood is highest without a cut-off.
     """
     return _fit(degrees, maximum, cutoff=True)
 
@@ -219,12 +218,12 @@ def _fit(degrees: ArrayLike, maximum: int | None, *, cutoff: bool) -> DegreeFit:
 
 
 def _minimise(statistics: Floats, seen: Floats, lower: Floats, upper: Floats) -> tuple[Floats, float, bool]:
-    """Newton's method, held in a box, on the mean of -log p.
+    """Minimise the mean of -log p by Newton's method in a box.
 
         loss(theta) = log sum_d exp(-theta's(d)) + theta's_mean
         gradient    = s_mean - E[s]          Hessian = Cov[s]
 
-    The loss is convex. A parameter at its limit, with the loss falling outwards, rests there.
+    The loss is convex. A parameter stays at its limit if the loss falls outwards.
     """
 
     def evaluate(theta: Floats) -> tuple[float, Floats]:
@@ -249,7 +248,7 @@ def _minimise(statistics: Floats, seen: Floats, lower: Floats, upper: Floats) ->
         scale = np.sqrt(np.maximum(hessian.diagonal(), 1e-300))[free]
         scaled = hessian[np.ix_(free, free)] / np.outer(scale, scale)
         step[free] = -(np.linalg.pinv(scaled, rcond=1e-12, hermitian=True) @ (gradient[free] / scale)) / scale
-        if -(gradient @ step) < 1e-12:  # what the step can still gain is below rounding: take it unchecked
+        if -(gradient @ step) < 1e-12:  # the gain of the step is below rounding: take it unchecked
             theta = np.clip(theta + step, lower, upper)
             loss = evaluate(theta)[0]
             break
@@ -267,32 +266,34 @@ def _minimise(statistics: Floats, seen: Floats, lower: Floats, upper: Floats) ->
 
 @dataclass(frozen=True)
 class DegreeHistogram:
-    """Counts in logarithmic bins: bin k holds the degrees first[k]..last[k]."""
+    """Counts in logarithmic bins: bin k has the degrees first[k]..last[k]."""
 
     first: Ints
     last: Ints
     counts: Ints
-    zeros: int  # vertices of degree 0, which no logarithmic bin can hold
+    zeros: int  # vertices of degree 0, which are in no bin
 
     @property
     def centre(self) -> Floats:
-        """Where to plot a bin: the geometric mean of its ends."""
+        """[bins] geometric mean of the ends of each bin, for plots."""
         return np.sqrt(self.first.astype(np.float64) * self.last)
 
     def bin_of(self, degrees: ArrayLike) -> NDArray[np.int64]:
-        """The bin of each degree, counted from 1; 0 of degree 0."""
+        """The bin of each degree, counted from 1; 0 for degree 0."""
         return np.searchsorted(self.first, np.asarray(degrees), side="right")
 
     @property
     def density(self) -> Floats:
-        """Estimate of p(d) in each bin, among vertices of degree 1 and more."""
+        """[bins] estimate of p(d), among vertices of degree 1 and more."""
         out: Floats = self.counts / (self.counts.sum() * (self.last - self.first + 1.0))
         return out
 
 
 def log_starts(largest: int, per_decade: int) -> Ints:
-    """The first degrees of bins from 1 to `largest`: equal steps of log degree, rounded up to whole degrees. Where
-    steps are below 1 the bins are single degrees."""
+    """First degrees of bins from 1 to `largest`, in equal steps of log degree, rounded up to whole degrees.
+
+    If steps are below 1, bins are single degrees.
+    """
     if per_decade < 1:
         raise UsageError(f"there are {per_decade} bins a decade; give at least 1.")
     steps = np.arange(math.floor(math.log10(largest) * per_decade) + 2)
@@ -301,7 +302,7 @@ def log_starts(largest: int, per_decade: int) -> Ints:
 
 
 def degree_histogram(degrees: ArrayLike, *, bins_per_decade: int = 10) -> DegreeHistogram:
-    """Degrees in logarithmic bins with integer ends, for display and log-log plots."""
+    """Count degrees in logarithmic bins with integer ends, for log-log plots."""
     values, counts, zeros = _counted(degrees)
     starts = log_starts(int(values[-1]), bins_per_decade)
     last = np.append(starts[1:] - 1, values[-1])
@@ -311,7 +312,7 @@ def degree_histogram(degrees: ArrayLike, *, bins_per_decade: int = 10) -> Degree
 
 
 def _counted(degrees: ArrayLike | Iterable[int]) -> tuple[Ints, Ints, int]:
-    """Distinct positive degrees, how often each occurs, and how many zeros there are."""
+    """(distinct positive degrees, their counts, number of zeros)."""
     array: NDArray[Any] = np.asarray(degrees)
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
         raise DataError(f"degrees are {array.ndim}-dimensional {array.dtype}; expected one row of integers.")

@@ -24,9 +24,9 @@ Ints = NDArray[np.int32]
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
-_WIDEST_GAP = 4.0  # standard deviations that the expected sums may differ by
-_ATTEMPTS = 50  # draws of degrees before giving up on a sequence that a graph can have
-_GENRE_SHARE = 0.75  # of the variance of an item vector that its genre explains
+_WIDEST_GAP = 4.0  # most standard deviations between the expected sums of degrees
+_ATTEMPTS = 50  # most draws of degrees until a graph can have them
+_GENRE_SHARE = 0.75  # share of the variance of an item vector that its genre explains
 _CHUNK = 1 << 20  # edges whose vectors are gathered at a time
 
 log = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class GraphSize:
-    """A graph to imitate."""
+    """Size and degree laws of a graph to imitate."""
 
     users: int
     items: int
@@ -43,8 +43,8 @@ class GraphSize:
     item_law: PowerLaw
 
 
-# Section 2: movies viewed on Xbox. The laws are the lines drawn over the data; the user law's own mean is
-# 7.34 where the data's is 7.1, so graphs drawn from it have 45.5 rather than 44 million edges.
+# Section 2: movies viewed on Xbox. The laws are the lines drawn over the data. The user law has a mean of 7.34, and
+# the data has 7.1, so graphs drawn from the law have 45.5 instead of 44 million edges.
 XBOX_SAMPLE = GraphSize(
     users=6_200_000,
     items=12_000,
@@ -56,7 +56,7 @@ XBOX_SAMPLE = GraphSize(
 
 @dataclass(frozen=True)
 class RandomGraph:
-    """Edges sorted by user, then item; none twice."""
+    """Random graph: distinct edges, sorted by user, then item."""
 
     users: Ints  # [E]
     items: Ints  # [E]
@@ -64,8 +64,8 @@ class RandomGraph:
     item_count: int
     user_law: PowerLaw
     item_law: PowerLaw
-    redraws: int = 0  # of one user and one item, until the sums agreed
-    repairs: int = 0  # double edges swapped away
+    redraws: int = 0  # new degrees of one user and one item, until the sums were equal
+    repairs: int = 0  # double edges removed by swaps
     rebuilt: bool = False  # too dense for swaps: built by Gale and Ryser's rule and mixed
 
 
@@ -77,10 +77,10 @@ def balanced_item_law(
     items: int,
     cut: Literal["exponential", "maximum"] = "exponential",
 ) -> PowerLaw:
-    """The item law cut off so that eq. 1 holds: N E[d_item] = M E[d_user].
+    """Cut off the item law so that eq. 1 holds: N E[d_item] = M E[d_user].
 
-    The exponent stays. "exponential" replaces the cut-off, "maximum" the largest degree; an integer cannot
-    make the means agree exactly, so a cut-off far beyond it takes up what remains.
+    The exponent stays. "exponential" replaces the cut-off, "maximum" the largest degree. An integer maximum cannot make
+    the means exactly equal, so a cut-off far beyond it accounts for the rest.
     """
     _check_sizes(users, items)
     if cut not in ("exponential", "maximum"):
@@ -112,10 +112,10 @@ def balanced_item_law(
 
 
 def _with_mean(law: PowerLaw, target: float) -> PowerLaw:
-    """The law with the exponential cut-off that gives it this mean, below the one it has."""
+    """Choose the exponential cut-off that lowers the mean of a law to the target."""
     from scipy.optimize import brentq
 
-    # Solved in log(1 / cutoff): 1/700 of a degree leaves the minimum alone; 1e9 maxima is no cut-off at all.
+    # Solved in log(1 / cutoff): a cut-off of 1/700 leaves only the minimum, one of 1e9 maxima has no effect.
     gentlest = -math.log(min(law.cutoff, 1e9 * (law.maximum or 1)))
     steepest = math.log(700.0)
 
@@ -130,20 +130,19 @@ def _with_mean(law: PowerLaw, target: float) -> PowerLaw:
 
 
 def random_graph(users: int, items: int, user_law: PowerLaw, item_law: PowerLaw, *, seed: int = 0) -> RandomGraph:
-    """A random graph of M users and N items with the given degree laws (section 2).
+    """Draw a random graph of M users and N items with the given degree laws (section 2).
 
-    Degrees are drawn from both laws, bounded by the other side's size. While the sums differ, one random user
-    and one random item get new degrees, which is the paper's scheme; then half-edges are joined at random.
+    Degrees are drawn from both laws, bounded by the size of the other side. While the sums differ, one random user and
+    one random item get new degrees, which is the paper's scheme; then half-edges are joined at random.
 
-    If the means obey eq. 1 the sums meet once in about 2.5 s redraws, s being the standard deviation of their
-    difference. Sums expected to differ by more than 4 s are refused before drawing (`balanced_item_law` makes
-    them agree). After 1000 + 20 s redraws, far more than are usually needed, only redraws that do not widen
-    the gap are kept, which drives the sums together; it favours some degrees slightly, and a log message says
-    that it happened.
+    If the means satisfy eq. 1, the sums meet once in about 2.5 s redraws, where s is the standard deviation of their
+    difference. Laws whose expected sums differ by more than 4 s are refused (`balanced_item_law` makes them equal).
+    After 1000 + 20 s redraws, far more than are usually needed, only redraws that do not widen the gap are kept. That
+    makes the sums equal, favours some degrees slightly, and is logged.
 
-    Joined pairs that occur twice are swapped with uniformly drawn other edges. A graph too dense for that is
-    built by Gale and Ryser's rule and mixed by trades between random users. Degrees that no graph has are
-    drawn again, with an error after 50 attempts.
+    Pairs that were joined twice are swapped with uniformly drawn other edges. A graph too dense for that is built by
+    Gale and Ryser's rule and mixed by trades between random users. Degrees that no graph has are drawn again, with an
+    error after 50 attempts.
     """
     _check_sizes(users, items)
     _check_seed(seed)
@@ -179,7 +178,7 @@ def random_graph(users: int, items: int, user_law: PowerLaw, item_law: PowerLaw,
 
 
 def is_graphical(user_degrees: ArrayLike, item_degrees: ArrayLike) -> bool:
-    """Whether a bipartite graph without double edges has these degrees (Gale and Ryser).
+    """True if a bipartite graph without double edges can have these degrees (Gale and Ryser).
 
     sum_{n <= k} d_n <= sum_m min(d_m, k)    for every k, items in order of falling degree;  equal sums
     """
@@ -196,7 +195,7 @@ def is_graphical(user_degrees: ArrayLike, item_degrees: ArrayLike) -> bool:
 
 @dataclass(frozen=True)
 class ModelSample:
-    """Data drawn from the model, with the truth beside it. Only `users` and `items` would be observed."""
+    """Data drawn from the model, with the truth. Only `users` and `items` would be observed."""
 
     user_count: int
     item_count: int
@@ -213,22 +212,24 @@ class ModelSample:
 
     @property
     def users(self) -> Ints:
-        """User of each liked pair, [|G|]."""
+        """[|G|] user of each liked pair."""
         return self.hidden_users[self.liked]
 
     @property
     def items(self) -> Ints:
-        """Item of each liked pair, [|G|]."""
+        """[|G|] item of each liked pair."""
         return self.hidden_items[self.liked]
 
     def true_logit(self, users: ArrayLike, items: ArrayLike) -> Floats:
-        """a of any pairs, considered or not."""
+        """True logit a of any pairs, considered or not."""
         sides = (self.user_vectors, self.user_bias), (self.item_vectors, self.item_bias)
         return _logits(np.asarray(users), np.asarray(items), *sides)
 
     def write(self, path: str | os.PathLike[str], seed: int) -> dict[str, Any]:
-        """Likes to `path`, the truth beside it (likes.parquet -> likes.truth.safetensors), and titles where items have
-        genres (likes.titles.parquet); returns where each went."""
+        """Write likes to `path`, and next to it the truth and titles; return the paths.
+
+        likes.parquet -> likes.truth.safetensors, and if items have genres, likes.titles.parquet.
+        """
         truth = Path(path).with_suffix(".truth.safetensors")
         titles = None if self.genres is None else Path(path).with_suffix(".titles" + Path(path).suffix)
         for file in filter(None, (truth, titles)):
@@ -257,21 +258,21 @@ def simulate_from_model(
     genres: int = 0,
     seed: int = 0,
 ) -> ModelSample:
-    """Vectors, biases, a hidden graph H and coins on its edges, drawn as eq. 5 supposes.
+    """Draw vectors, biases, a hidden graph H and coins on its edges, as eq. 5 assumes.
 
         u_m ~ N(0, I / tau_user)   v_n ~ N(0, I / tau_item)   b_n ~ N(0, 1 / tau_item_bias)   (inf: no biases)
         g_mn ~ Bernoulli(sigma(u_m'v_n + b_m + b_n))  on the edges of H
 
-    `hidden` says how H is made. "random_graph": by `random_graph`, the item law cut off so that eq. 1 holds.
-    "popularity": as q(H) assumes; a user's degree is drawn from the user law, and that many items are drawn
-    without replacement in proportion to weights drawn from the item law. Coins with no biases are fair on
-    average: half of the considered edges are liked, and negatives are in proportion to popularity (c = 1).
+    `hidden` is the rule for H. "random_graph": by `random_graph`, with the item law cut off so that eq. 1 holds.
+    "popularity": as q(H) assumes; a user's degree is drawn from the user law, and that many items are drawn without
+    replacement in proportion to weights drawn from the item law. Without biases, coins are fair on average: half of the
+    considered edges are liked, and negatives are in proportion to popularity (c = 1).
 
-    Laws left out are d^-1.4 exp(-d/70) from degree 8 on (or the catalogue's size, if smaller), so that most
-    users like something, and d^-0.77; the default precisions are those that the paper learned.
+    The default laws are d^-1.4 exp(-d/70) from degree 8 on (or the size of the catalogue, if smaller), so that most
+    users like something, and d^-0.77. The default precisions are those that the paper learned.
 
-    With `genres` = 2 or more, item vectors gather around that many centres. Each is still N(0, I / tau_item)
-    on its own; `catalogue.readable_titles(items, seed, genres=sample.genres)` gives them fitting titles.
+    With `genres` = 2 or more, item vectors have so many centres. Each vector is still N(0, I / tau_item) on its own.
+    `catalogue.readable_titles(items, seed, genres=sample.genres)` makes fitting titles.
     """
     _check_sizes(users, items)
     _check_seed(seed)
@@ -304,7 +305,7 @@ def simulate_from_model(
         raise UsageError(f"hidden is {hidden!r}; choose 'popularity' or 'random_graph'.")
 
     logit = _logits(hidden_users, hidden_items, (user_vectors, user_bias), (item_vectors, item_bias))
-    # sigma(a) > u, written so that no exp can overflow: logistic noise below a
+    # sigma(a) > u as a > logistic noise, so that no exp can overflow
     uniform = np.maximum(rng.random(len(logit)), 2.0**-53)
     liked = logit > np.log(uniform) - np.log1p(-uniform)
     return ModelSample(
@@ -326,7 +327,7 @@ def simulate_from_model(
 def _item_vectors(
     rng: np.random.Generator, items: int, factors: int, genres: int
 ) -> tuple[Floats, NDArray[np.int64] | None]:
-    """Standard normal vectors [N, K]; with genres, sqrt(share) centre + sqrt(1 - share) own."""
+    """(standard normal vectors [N, K], genres); with genres, vectors are sqrt(share) centre + sqrt(1 - share) own."""
     if genres not in range(len(GENRES) + 1) or genres == 1:
         raise UsageError(f"genres is {genres}; give 0 for none, or 2 to {len(GENRES)}.")
     own = rng.standard_normal((items, factors))
@@ -340,7 +341,7 @@ def _item_vectors(
 def _logits(
     users: NDArray[Any], items: NDArray[Any], of_users: tuple[Floats, Floats], of_items: tuple[Floats, Floats]
 ) -> Floats:
-    """a_mn = u_m'v_n + b_m + b_n of each pair, each side (vectors, biases); vectors are gathered a chunk at a time."""
+    """Logits a_mn = u_m'v_n + b_m + b_n of pairs; a side is (vectors, biases), gathered a chunk at a time."""
     (user_vectors, user_bias), (item_vectors, item_bias) = of_users, of_items
     logit: Floats = user_bias[users] + item_bias[items]
     for start in range(0, len(logit), _CHUNK):
@@ -360,7 +361,7 @@ def _check_seed(seed: int) -> None:
 
 
 def _check_means(users: int, items: int, user_law: PowerLaw, item_law: PowerLaw) -> float:
-    """The standard deviation of the sums' difference; an error where their means cannot meet (eq. 1)."""
+    """Standard deviation of the difference of the sums; UsageError if their means cannot agree (eq. 1)."""
     mu, nu = user_law.mean(), item_law.mean()
     spread = math.sqrt(users * user_law.variance() + items * item_law.variance())
     if abs(users * mu - items * nu) > _WIDEST_GAP * spread + 0.5:

@@ -1,4 +1,4 @@
-"""The container of models: named arrays and a JSON description in safetensors' format (docs/model-file.md).
+"""Container of models: named arrays and a JSON description in safetensors' format (docs/model-file.md).
 
     8 bytes      N, the length of the header, little-endian
     N bytes      the header: JSON, padded with spaces to a multiple of 64
@@ -6,7 +6,7 @@
 
 Opening maps the file and reads only the header. Every byte is covered by a checksum: sha256 of each array and of the
 header itself, and in a large file crc32 of each 64 KB of its large arrays, so that a part is verified without the rest.
-A checksum finds accidents. Against malice, every claim of the file is checked, and nothing in it is code.
+Checksums find accidents. Against malice, every claim of the file is checked, and nothing in it is code.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from considerate.storage.files import PathLike, atomic_write, map_written
 Bytes = mmap.mmap | bytes
 FORMAT = "considerate-model"
 FORMAT_VERSION = 1
-TRUTH = "truth"  # the "kind" in the description of a simulation's truth, which is no model
-INDEX, SHARD = "index", "users"  # and in those of a model in shards
+TRUTH = "truth"  # "kind" in the description of a simulation's truth, which is no model
+INDEX, SHARD = "index", "users"  # "kind" in the descriptions of a model in shards
 VERIFY_WHOLE = 64_000_000  # bytes; a file up to this size is verified when it is opened
 BLOCKWISE = 1_000_000  # bytes; in a larger file, tensors above this size have checksums by blocks
 BLOCK = 1 << 16  # bytes
-BLOCKS = "__crc32__"  # the tensor of these checksums
+BLOCKS = "__crc32__"  # name of the tensor of these checksums
 
 DTYPES: dict[str, np.dtype[Any]] = {
     "F64": np.dtype("<f8"),
@@ -52,11 +52,11 @@ DTYPES: dict[str, np.dtype[Any]] = {
 }
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 _ALIGNMENT = 64
-_HEADER_LIMIT = 8 << 20  # bytes; what a hostile header can make the JSON reader allocate is a small multiple
-_DIMENSIONS_LIMIT = 32  # NumPy 1's
-_DIGITS_LIMIT = 100  # of an integer in the JSON
-_CHUNK = 16 << 20  # bytes per write, so that Ctrl-C is answered soon
-_START = f'{{"__metadata__":{{"format":"{FORMAT}","format_version":"'.encode()  # how our headers begin
+_HEADER_LIMIT = 8 << 20  # bytes; the JSON reader may allocate a small multiple of that for a hostile header
+_DIMENSIONS_LIMIT = 32  # the limit of NumPy 1
+_DIGITS_LIMIT = 100  # most digits of an integer in the JSON
+_CHUNK = 16 << 20  # bytes per write, so that Ctrl-C works soon
+_START = f'{{"__metadata__":{{"format":"{FORMAT}","format_version":"'.encode()  # start of our headers
 _KEYS = {"format", "format_version", "library_version", "header_sha256", "tensor_sha256", "considerate"}
 _SHA256 = re.compile("[0-9a-f]{64}")
 _VERSION = re.compile("[1-9][0-9]{0,8}")
@@ -67,7 +67,7 @@ _VERSION = re.compile("[1-9][0-9]{0,8}")
 
 @dataclass(frozen=True)
 class InParts:
-    """A tensor that is made a part at a time, from the first row on: whole it might not fit in memory."""
+    """A tensor that is made in parts, from the first row on, as the whole might not fit in memory."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
@@ -87,14 +87,14 @@ Writable = NDArray[Any] | InParts
 
 @dataclass(frozen=True)
 class Encoded:
-    """A file to be: the header, and the tensors in its order."""
+    """Content of a file: the header, and the tensors in its order."""
 
     header: bytes
-    sha256: str  # of the header, which holds those of the tensors: it stands for the whole content
+    sha256: str  # of the header, which has the checksums of the tensors, so it identifies the whole content
     arrays: tuple[Writable, ...]
 
     def pieces(self) -> Iterator[bytes | memoryview]:
-        """The bytes, in pieces that are not too large."""
+        """The bytes of the file, in pieces of limited size."""
         yield len(self.header).to_bytes(8, "little")
         yield self.header
         for array in self.arrays:
@@ -109,10 +109,10 @@ def write_tensors(
     metadata: Mapping[str, Any],
     check: Callable[[Bytes], None] | None = None,
 ) -> None:
-    """Write arrays and a JSON-able description to one file, whole or not at all.
+    """Write arrays and a description for JSON to one file, whole or not at all.
 
-    The same arrays, description and library version give the same bytes, whatever the order of the mapping. `check` is
-    given what was written, before it takes its name, and raises where it must not.
+    The same arrays, description and library version give the same bytes, whatever the order of the mapping. `check`
+    gets the written bytes before the file takes its name, and raises an error if it must not.
     """
     encoded = encode_tensors(tensors, metadata)
     with atomic_write(path) as file:
@@ -122,14 +122,14 @@ def write_tensors(
 
 
 def write_scratch(path: PathLike, tensors: Mapping[str, Writable]) -> None:
-    """Write arrays for this process alone, to be opened with verify=False: without checksums, not synced."""
+    """Write arrays for this process alone, without checksums and not synced; open them with verify=False."""
     encoded = encode_tensors(tensors, {}, checksums=False)
     with atomic_write(path, durable=False) as file:
         file.writelines(encoded.pieces())
 
 
 def encode_tensors(tensors: Mapping[str, Writable], metadata: Mapping[str, Any], *, checksums: bool = True) -> Encoded:
-    """The file that `write_tensors` writes, for whoever writes it elsewhere."""
+    """Make the content of the file that `write_tensors` writes, to write it elsewhere."""
     description = _described(metadata)
     arrays = _ordered({name: _storable(name, tensors[name]) for name in tensors})
     large = checksums and sum(array.nbytes for array in arrays.values()) > VERIFY_WHOLE
@@ -171,7 +171,7 @@ def _bytes_of(array: NDArray[Any]) -> memoryview:
 
 
 def _data_of(array: Writable) -> Iterator[memoryview]:
-    """The bytes of a tensor, a part at a time."""
+    """The bytes of a tensor, in parts."""
     if not isinstance(array, InParts):
         yield _bytes_of(array)
         return
@@ -184,7 +184,7 @@ def _data_of(array: Writable) -> Iterator[memoryview]:
 
 
 def _checksums(array: Writable, blocks: list[int] | None) -> str:
-    """sha256 of a tensor, in one pass that also adds the crc32 of each of its blocks to `blocks`."""
+    """sha256 of a tensor; the same pass appends the crc32 of each of its blocks to `blocks`."""
     digest = hashlib.sha256()
     crc, room = 0, BLOCK
     for data in _data_of(array):
@@ -202,7 +202,7 @@ def _checksums(array: Writable, blocks: list[int] | None) -> str:
 
 
 def _described(metadata: Mapping[str, Any]) -> str:
-    """The description as JSON text that `open_tensors` will accept."""
+    """Write the description as JSON text that `open_tensors` accepts."""
     try:
         text = json.dumps(dict(metadata), ensure_ascii=False, allow_nan=False, separators=(",", ":"), sort_keys=True)
         text.encode()
@@ -213,7 +213,7 @@ def _described(metadata: Mapping[str, Any]) -> str:
 
 
 def _header(arrays: Mapping[str, Writable], checksums: Mapping[str, str], description: str) -> tuple[bytes, str]:
-    """The header and its checksum."""
+    """(header, its checksum)."""
     blank = "0" * 64
     header: dict[str, Any] = {
         "__metadata__": {
@@ -258,7 +258,7 @@ def _dump(value: Any) -> str:
 
 @dataclass(frozen=True)
 class _Entry:
-    """A tensor of the header: where it is in the file, and the checksum that it must have."""
+    """Entry of a tensor in the header: type, shape, place in the file, and checksum."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
@@ -268,11 +268,11 @@ class _Entry:
 
 
 class StoredTensors(Mapping[str, NDArray[Any]]):
-    """The arrays of an open file: read-only views of the mapped bytes, verified before they are handed out.
+    """The arrays of an open file: read-only views of the mapped bytes, verified before they are returned.
 
-    `thorough` says whether whoever reads the values should check each of them: in a small file always, in a large one
-    if verify=True was asked for. The views stay valid when the file is replaced or removed. (Writing into it in place
-    is another matter: no process that uses `atomic_write` does so.)
+    `thorough` is True if a reader should check every value: in a small file always, in a large one with verify=True.
+    The views stay valid if the file is replaced or removed, but not if it is written to in place, which `atomic_write`
+    never does.
     """
 
     def __init__(
@@ -280,8 +280,8 @@ class StoredTensors(Mapping[str, NDArray[Any]]):
     ) -> None:
         self.path = path
         self.metadata: dict[str, Any] = meta["considerate"]
-        self.library_version = meta["library_version"]  # of the library that wrote the file
-        self.header_sha256 = meta["header_sha256"]  # which stands for the whole content
+        self.library_version = meta["library_version"]  # version of the library that wrote the file
+        self.header_sha256 = meta["header_sha256"]  # identifies the whole content
         self.size = len(mapped)
         self.thorough = verify is True or self.size <= VERIFY_WHOLE
         self._mapped = mapped
@@ -314,7 +314,7 @@ class StoredTensors(Mapping[str, NDArray[Any]]):
         return len(self._entries)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._entries  # without verifying, which Mapping's own would do
+        return name in self._entries  # without verification, unlike Mapping's own
 
     def __eq__(self, other: object) -> bool:
         return self is other  # Mapping's own would compare arrays
@@ -326,9 +326,9 @@ class StoredTensors(Mapping[str, NDArray[Any]]):
         return f"StoredTensors({self.path!r}, {len(self)} tensors)"
 
     def expect(self, name: str, dtype: DTypeLike, shape: Sequence[int | None], *, lazy: bool = False) -> NDArray[Any]:
-        """A tensor that must be there with this dtype and shape (None: any length), or ModelFileError.
+        """A tensor with this dtype and shape (None: any length); ModelFileError if the file has no such tensor.
 
-        lazy: not verified yet, where the file is large; `verify_rows` is to be called before rows are used.
+        With `lazy`, a tensor of a large file is not verified yet; call `verify_rows` before rows are used.
         """
         entry = self._entries.get(name)
         if entry is None:
@@ -342,8 +342,10 @@ class StoredTensors(Mapping[str, NDArray[Any]]):
         return self._view(entry) if lazy else self[name]
 
     def verify_rows(self, name: str, first: int = 0, last: int | None = None) -> None:
-        """Verify rows first .. last - 1 of a tensor: the blocks that they are in, once each. The whole tensor where
-        the file has no checksums of blocks: it is small, or a release before 0.2 wrote it."""
+        """Verify rows first .. last - 1 of a tensor: their blocks, once each.
+
+        The whole tensor is verified if it has no checksums of blocks: in a small file, or in one of release 0.1.
+        """
         entry, blocks = self._entries[name], self._blocks.get(name)
         last = entry.shape[0] if last is None else last
         if name in self._verified or not self._verify or first >= last:
@@ -361,7 +363,7 @@ class StoredTensors(Mapping[str, NDArray[Any]]):
                 verified[block] = True
 
     def _read_blocks(self) -> dict[str, tuple[NDArray[np.uint32], NDArray[np.bool_]]]:
-        """Of each large tensor the checksums of its blocks, and which are verified; in the order of the file."""
+        """Large tensor -> (checksums of its blocks, which blocks are verified), in the order of the file."""
         if BLOCKS not in self._entries:
             return {}
         crc32 = self.expect(BLOCKS, np.uint32, [None], lazy=not self._verify)
@@ -390,23 +392,23 @@ class StoredTensors(Mapping[str, NDArray[Any]]):
         return _damaged(self.path, f"tensor {shown(name)} does not match its checksum")
 
     def refusal(self, reason: str) -> ModelFileError:
-        """The error to raise where a file that is whole does not hold what a model needs."""
+        """Make the error for a file that is undamaged but lacks something that a model needs."""
         return ModelFileError(f"{self.path}: {reason}; save the model again.")
 
 
 def open_tensors(path: PathLike, *, verify: bool | None = None) -> StoredTensors:
-    """Map a file that `write_tensors` made; ModelFileError says why another is refused.
+    """Map a file that `write_tensors` wrote; ModelFileError says why another file is refused.
 
-    verify: None checks a file of up to 64 MB whole, and in a larger one each tensor when it is first taken, or the
-    blocks that are used (`expect`, lazy); True checks everything now; False leaves the tensors' checksums alone (the
-    header's is always checked).
+    verify: None checks all of a file of up to 64 MB, and in a larger one each tensor at its first use, or the blocks
+    that are used (`expect`, lazy); True checks everything now; False skips the checksums of tensors (that of the header
+    is always checked).
     """
     shown = os.fspath(path)
     return read_tensors(_map(shown), shown, verify=verify)
 
 
 def read_tensors(mapped: Bytes, shown: str, *, verify: bool | None = None) -> StoredTensors:
-    """`open_tensors` of bytes that are here already; `shown` names them in messages."""
+    """Open tensors from the bytes of a file; `shown` is its name in messages."""
     raw = _raw_header(shown, mapped)
     header, meta = _read_header(shown, raw)
     try:
@@ -459,7 +461,7 @@ def _raw_header(path: str, mapped: Bytes) -> bytes:
 
 
 def _read_header(path: str, raw: bytes) -> tuple[dict[str, Any], dict[str, str]]:
-    """The tensors' entries and `__metadata__`, once the header is known to be ours and undamaged."""
+    """Parse a header: (entries of the tensors, `__metadata__`); it must be ours and undamaged."""
     try:
         header = parse_json(raw.decode())
     except (ValueError, RecursionError, MemoryError) as error:
@@ -492,7 +494,7 @@ def _read_header(path: str, raw: bytes) -> tuple[dict[str, Any], dict[str, str]]
 
 
 def _entries(header: Mapping[str, Any], meta: Mapping[str, str], first: int) -> dict[str, _Entry]:
-    """The header's entries, each field checked; ValueError says what is wrong."""
+    """Parse the entries of a header and check each field; ValueError says what is wrong."""
     checksums = parse_json(meta["tensor_sha256"])
     if not isinstance(checksums, dict) or set(checksums) != set(header):
         raise ValueError("its checksums are not those of its tensors")
@@ -534,7 +536,7 @@ def _is_counts(value: Any) -> bool:
 
 
 def parse_json(text: str) -> Any:
-    """JSON with nothing doubtful in it: no key twice, no NaN, no endless integer, no broken Unicode."""
+    """Parse JSON strictly: no repeated keys, no NaN, no very long integers, no broken Unicode."""
 
     def to_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         if len(value := dict(pairs)) != len(pairs):
@@ -571,7 +573,7 @@ def _is_unicode(text: str) -> bool:
 
 
 def shown(value: object) -> str:
-    """A value from a stranger's file, short and printable."""
+    """Make a value from an untrusted file short and printable."""
     text = ascii(value) if not isinstance(value, str) or not value.isprintable() else repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
 

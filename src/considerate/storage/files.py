@@ -1,7 +1,7 @@
-"""Files that appear whole or not at all.
+"""Files that are written whole or not at all.
 
-What is written goes to a new file beside the target, reaches the disk, and takes the target's name in one
-step: a reader sees the old file or the new one, and a failure leaves the old one as it was.
+A new file is written next to the target, synced to the disk, and renamed to the target in one step: a reader sees the
+old file or the new one, and a failure leaves the old one as it was.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from considerate.errors import OutputError
 PathLike = str | os.PathLike[str]
 
 _TEMPORARY = re.compile(r"\.considerate-[0-9a-f]{16}\.tmp")
-_ABANDONED = 86_400  # seconds without a write after which a temporary file that nobody has locked is removed
+_ABANDONED = 86_400  # seconds without a write after which an unlocked temporary file is removed
 _ADVICE = {
     errno.ENOSPC: "the disk is full; free some space or save elsewhere",
     errno.EDQUOT: "the disk quota is used up; free some space or save elsewhere",
@@ -40,7 +40,7 @@ _ADVICE = {
 
 
 def check_writable(path: PathLike) -> None:
-    """Raise OutputError now if `atomic_write(path)` could not begin; to be called before hours of work."""
+    """Raise OutputError if `atomic_write(path)` could not begin; call this before hours of work."""
     target = _target(path)
     folder = os.path.dirname(target)
     try:
@@ -54,7 +54,7 @@ def check_writable(path: PathLike) -> None:
 
 
 def make_folder(path: PathLike) -> None:
-    """Make a folder, and those above it, and put its name on the disk; OutputError where that is not possible."""
+    """Make a folder and those above it, and sync its name to the disk; OutputError if that is impossible."""
     try:
         if not os.path.isdir(path):
             os.makedirs(path, exist_ok=True)
@@ -65,12 +65,12 @@ def make_folder(path: PathLike) -> None:
         raise _refusal(path, error.errno, error.strerror) from error
 
 
-UNFINISHED_FOLDERS: set[str] = set()  # of this process; whoever outlives it removes them
+UNFINISHED_FOLDERS: set[str] = set()  # folders of this process, which a process that outlives it removes
 
 
 @contextmanager
 def folder_beside(path: PathLike) -> Iterator[str]:
-    """The name of a folder beside a file that is to be written; whoever makes it, it is gone when the block ends."""
+    """Choose a name for a folder next to a file that will be written; the folder is removed when the block ends."""
     name = os.path.join(os.path.dirname(os.path.abspath(path)), f".considerate-{secrets.token_hex(8)}")
     UNFINISHED_FOLDERS.add(name)
     try:
@@ -82,12 +82,12 @@ def folder_beside(path: PathLike) -> Iterator[str]:
 
 @contextmanager
 def atomic_write(path: PathLike, *, durable: bool = True) -> Iterator[BinaryIO]:
-    """A binary file to write to, which becomes `path` when the block ends well.
+    """Open a binary file to write to, which becomes `path` when the block ends without an error.
 
-    A symbolic link is followed, and its target replaced. A new file gets the permissions that open() would
-    give, a replaced one keeps its own. If the disk fails, OutputError is raised; if the block fails, its own
-    exception, Ctrl-C too. Either way no temporary file stays and what was there before is untouched. A file that
-    is of no use once the machine has stopped need not be `durable`: it is not synced to the disk.
+    A symbolic link is followed, and its target replaced. A new file has the permissions that open() would give it; a
+    replaced one keeps its own. If the disk fails, OutputError is raised; if the block fails, or is stopped by Ctrl-C,
+    its own exception. Then no temporary file is left, and the old file is unchanged. With durable=False the file is not
+    synced to the disk, for files of no use after the machine stops.
     """
     target = _target(path)
     folder = os.path.dirname(target)
@@ -98,7 +98,7 @@ def atomic_write(path: PathLike, *, durable: bool = True) -> Iterator[BinaryIO]:
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
         file = os.fdopen(os.open(temporary, flags, 0o666), "wb")
         try:
-            try_lock(file.fileno())  # for as long as this process lives, nobody takes the file for abandoned
+            try_lock(file.fileno())  # as long as this process lives, the file is not abandoned
             yield file
             file.flush()
             _keep_permissions(file.fileno(), target)
@@ -124,14 +124,17 @@ def atomic_write(path: PathLike, *, durable: bool = True) -> Iterator[BinaryIO]:
 
 
 def map_written(file: BinaryIO) -> mmap:
-    """The bytes that were written to a file that is still open."""
+    """Map the bytes that were written to a file that is still open."""
     file.flush()
     return mmap(file.fileno(), 0, access=ACCESS_READ)
 
 
 def try_lock(descriptor: int) -> bool | None:
-    """Lock an open file until it is closed or the process ends: True if it is locked now, False if another has the
-    lock, None where the filesystem has no locks (Lustre without flock, some NFS)."""
+    """Lock an open file until it is closed or the process ends.
+
+    True if it is locked now, False if another process has the lock, None if the filesystem has no locks (Lustre without
+    flock, some NFS).
+    """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
@@ -140,8 +143,10 @@ def try_lock(descriptor: int) -> bool | None:
 
 
 def _remove_abandoned(folder: str) -> None:
-    """Remove the temporary files of saves that were killed: no process has them locked, and nobody has written to them
-    for a day. The day is for machines that share a folder but not its locks."""
+    """Remove the temporary files of killed processes: they are not locked, and had no write for a day.
+
+    The day is for machines that share a folder but not its locks.
+    """
     with suppress(OSError):
         for entry in os.scandir(folder):
             if not _TEMPORARY.fullmatch(entry.name) or not entry.is_file(follow_symlinks=False):
@@ -158,7 +163,7 @@ def _remove_abandoned(folder: str) -> None:
 
 
 def _target(path: PathLike) -> str:
-    """The file that open(path, "wb") would write, or OutputError where that is not a file we may replace."""
+    """The file that open(path, "wb") would write; OutputError if it may not be replaced."""
     name = os.fspath(path)
     if "\0" in name:
         raise OutputError(f"{name!r}: the path holds a null character; correct the path.")
@@ -183,7 +188,7 @@ def _target(path: PathLike) -> str:
 
 
 def _keep_permissions(descriptor: int, target: str) -> None:
-    """Give the new file the owner and the mode of the one it replaces, as writing in place would."""
+    """Copy the owner and the mode of the file that is replaced, as writing in place would keep them."""
     try:
         old = os.stat(target)
     except FileNotFoundError:
@@ -198,7 +203,7 @@ def _keep_permissions(descriptor: int, target: str) -> None:
 
 
 def sync_folder(folder: str) -> None:
-    """Put the new name on the disk. The file is in place already: a file system that cannot is no failure."""
+    """Sync the names in a folder to the disk, if the file system can; the file itself is in place already."""
     with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:

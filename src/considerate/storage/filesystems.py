@@ -1,10 +1,10 @@
 """Folders on a local disk, or on any filesystem that pyarrow has an address for: s3://, gs://, hdfs://, abfs://.
 
-A file that is there is replaced in one step, when the new one is whole. On a local disk a new file appears whole too.
-Elsewhere it is written under its own name: an object store shows it when it is whole, other filesystems may show a
-half. Who needs several files writes an index of sizes and checksums last.
+An existing file is replaced in one step, when the new one is complete. On a local disk, a new file appears complete,
+too. Elsewhere it is written under its own name: an object store shows it when it is complete, other filesystems may
+show a part. A writer of several files writes an index of sizes and checksums last.
 
-Scratch folders hold what a fit writes on the way. They are removed when it ends; those of killed fits by the next one.
+Scratch folders have the temporary files of a fit. They are removed when it ends; those of killed fits by the next fit.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _OWNER = re.compile(rb"process \d+ on [^\n]*\n *")
 _OWNER_BYTES = 300
 _S3_COPY = 5 << 30  # bytes; S3 copies no larger object by itself
-SCRATCH, UNLOCKED = ".considerate-parts-", ".considerate-new-"  # how the names of scratch folders begin
+SCRATCH, UNLOCKED = ".considerate-parts-", ".considerate-new-"  # prefixes of the names of scratch folders
 LOCK, PURPOSE = "lock", "keeps its parts"
-_REASON = 160  # letters of another program's message that are shown
+_REASON = 160  # most characters of another program's message that are shown
 
 
 @dataclass(frozen=True)
 class Folder:
-    """A folder by its address. It pickles, so that another machine can write into it."""
+    """A folder by its address. It can be pickled, so that another machine can write into it."""
 
-    address: str  # as it was given: a path, or scheme://...
-    inner: str = ""  # a folder inside that, by names with slashes
+    address: str  # the given path or scheme://...
+    inner: str = ""  # path of a folder inside that
 
     @classmethod
     def at(cls, address: PathLike) -> Folder:
-        """The folder of a path or an address; UsageError where it is neither."""
+        """The folder of a path or an address; UsageError if it is neither."""
         text = os.fspath(address)
         if not text or "\0" in text:
             raise UsageError(f"{text!r} does not name a folder; give a path or an address such as s3://bucket/name.")
@@ -58,7 +58,7 @@ class Folder:
 
     @property
     def local(self) -> str | None:
-        """Its path, where it is on a disk of this machine."""
+        """Path of the folder if it is on a disk of this machine, else None."""
         path = self.address
         if _ADDRESS.match(path):
             parts = urlsplit(path)
@@ -69,25 +69,25 @@ class Folder:
 
     @property
     def absolute(self) -> str:
-        """Its address for processes that work in another folder: a local path from the root on."""
+        """Address of the folder for processes that work in another folder: a local path is absolute."""
         return self.local or self.address
 
     def inside(self, name: str) -> Folder:
-        """A folder inside this one, there or not."""
+        """A folder inside this one, which may not exist."""
         return Folder(self.address, f"{self.inner}/{name}" if self.inner else name)
 
     def shown(self, name: str = "") -> str:
-        """How messages name this folder, or a file in it."""
+        """Name of this folder, or of a file in it, for messages."""
         return "/".join(part for part in (self.address.rstrip("/"), self.inner, name) if part) or "/"
 
     def _path(self, name: str = "") -> tuple[Any, str]:
-        """pyarrow's filesystem, and the path of this folder or of a file in it."""
+        """(filesystem of pyarrow, path of this folder or of a file in it)."""
         filesystem, root = _filesystem(self.address)
         inner = "/".join(part for part in (self.inner, name) if part)
         return filesystem, f"{root.rstrip('/')}/{inner}" if root and inner else inner or root
 
     def make(self) -> None:
-        """Make the folder where it is not there, and the ones above it."""
+        """Make the folder, and the ones above it, if they do not exist."""
         if self.local is not None:
             make_folder(self.local)
             return
@@ -98,7 +98,7 @@ class Folder:
             _refuse(self.shown(), error)
 
     def names(self) -> list[str]:
-        """The files and folders in it, sorted; none where there is no such folder."""
+        """Names of the files and folders in it, sorted; none if the folder does not exist."""
         try:
             if self.local is not None:
                 return sorted(os.listdir(self.local))
@@ -112,7 +112,7 @@ class Folder:
             _refuse(self.shown(), error, "read")
 
     def size(self, name: str) -> int | None:
-        """The bytes of a file, or None where there is no such file."""
+        """Size of a file in bytes, None if it does not exist."""
         if self.local is not None:
             path = os.path.join(self.local, name)
             return os.path.getsize(path) if os.path.isfile(path) else None
@@ -126,7 +126,7 @@ class Folder:
         return int(info.size) if info.type == FileType.File else None
 
     def read(self, name: str) -> Bytes:
-        """A whole file: mapped on a local disk, copied from elsewhere. OSError where it cannot be read."""
+        """Read a whole file: mapped from a local disk, copied from elsewhere. OSError if it cannot be read."""
         if self.local is not None:
             with open(os.path.join(self.local, name), "rb") as file:
                 if os.fstat(file.fileno()).st_size == 0:
@@ -139,12 +139,12 @@ class Folder:
     def write(
         self, name: str, pieces: Iterable[bytes | memoryview], check: Callable[[Bytes], None] | None = None
     ) -> int:
-        """Write a file from its pieces and return its size; OutputError where that is not possible.
+        """Write a file from its pieces and return its size; OutputError if that is impossible.
 
-        `check` is given what was written, before it replaces a file, and raises where it must not.
+        `check` gets the written bytes before they replace a file, and raises an error if they must not.
 
-        Where `pieces` or the disk fails, the file that was there before stays as it is. A stream of pyarrow's commits
-        what it has when it is closed, after a failure too: so what would replace a file is written aside and moved.
+        If `pieces` or the disk fails, the old file stays as it is. A stream of pyarrow commits its bytes when it is
+        closed, even after a failure, so a file that replaces another is written under another name and moved.
         """
         if self.local is not None:
             with atomic_write(os.path.join(self.local, name)) as file:
@@ -173,7 +173,7 @@ class Folder:
         return size
 
     def remove(self, name: str) -> str | None:
-        """Remove a file, if it is there. Returns the reason if it is still there."""
+        """Remove a file if it exists; return the reason if it could not be removed."""
         try:
             if self.local is not None:
                 os.unlink(os.path.join(self.local, name))
@@ -187,7 +187,7 @@ class Folder:
         return None
 
     def remove_all(self) -> None:
-        """Remove the folder with all that is in it, as far as that is possible."""
+        """Remove the folder with everything in it, as far as that is possible."""
         if self.local is not None:
             shutil.rmtree(self.local, ignore_errors=True)
             return
@@ -199,9 +199,9 @@ class Folder:
     def lock(self, name: str, purpose: str) -> Iterator[bool]:
         """Hold a lock on a file of a local folder; the system releases it when the process ends, however it ends.
 
-        Yields whether the lock is held: there is none on a filesystem without locks, nor elsewhere than on a local
-        disk. UsageError where another process, or this one, holds it. OutputError where the file is a link, or holds
-        anything but the name of a lock's holder: such a file is never written to.
+        Yields True if the lock is held, False if the folder is not local or its filesystem has no locks. UsageError if
+        another process, or this one, holds it. OutputError if the file is a link, or has other content than the name of
+        a lock's holder: such a file is never written to.
         """
         if self.local is None:
             yield False
@@ -236,8 +236,10 @@ class Folder:
 
 @contextmanager
 def scratch_folder(parent: PathLike | None) -> Iterator[str]:
-    """A new folder that only this user may enter, in `parent` or in the system's temporary folder. It has its name once
-    its lock is held, and the system releases that when a process ends."""
+    """Make a new folder that only this user may enter, in `parent` or in the system's temporary folder.
+
+    The folder gets its final name after it is locked. The system releases the lock when the process ends.
+    """
     above = tempfile.gettempdir() if parent is None else os.path.abspath(parent)
     try:
         os.makedirs(above, exist_ok=True)
@@ -258,7 +260,7 @@ def scratch_folder(parent: PathLike | None) -> Iterator[str]:
 
 
 def _remove_abandoned(above: str) -> None:
-    """Remove this user's folders whose lock nobody holds. Without locks nobody knows, and all are left."""
+    """Remove this user's scratch folders that are not locked. Without locks, all are left."""
     with suppress(OSError):
         for entry in os.scandir(above):
             if not entry.name.startswith(SCRATCH) or not entry.is_dir(follow_symlinks=False):
@@ -285,7 +287,7 @@ def _move(filesystem: Any, source: str, target: str, size: int) -> None:
 
 @lru_cache(maxsize=16)
 def _filesystem(address: str) -> tuple[Any, str]:
-    """pyarrow's filesystem of an address, and the path on it."""
+    """(filesystem of pyarrow, path there) for an address."""
     import pyarrow as pa
     from pyarrow.fs import FileSystem
 
