@@ -31,10 +31,14 @@ from considerate import GraphRecommender
 from considerate.data import ReaderOptions
 from considerate.data.edges import read_edges, symmetric
 from considerate.data.graph import Adjacency
-from considerate.evaluation.links import METRICS, LinkTest, Pairs, edge_pairs, expected_links, hide_edges
+from considerate.evaluation.links import METRICS, LinkTest, Pairs, edge_pairs, hide_edges
 from considerate.fitting.vertices import LIFTS, POPULARITIES
+from considerate.inference.hidden.merged import either
 from considerate.inference.parts.vertices import GraphParameters
+from considerate.model.considered import considered_probability, vertex_draws
+from considerate.model.liking import sigmoid
 from considerate.model.links import link_parts
+from considerate.model.model import Model
 from studies.options import study_parser
 
 GRAPHS = {
@@ -51,6 +55,21 @@ ALS = tuple(
 KATZ = (0.1, 0.5, 0.9)  # beta times the largest eigenvalue
 DEGREES, NEGATIVES = (1, 2, 5, 10, 20, 50, 100), (1.0, 5.0, 10.0)  # of expected links
 Scores = NDArray[np.float64]
+
+
+def expected_links(model: Model) -> Scores:
+    """Expected number of links of each vertex: the sum of p(considered) p(link) over all others.
+
+    A link has the chance of being drawn that it would have if its pair were open. All pairs are in memory at once.
+    """
+    vertices, expected = np.flatnonzero(model.item_degree), np.zeros(model.item_count)
+    draws = vertex_draws(model, model.users.whole().liked.take(vertices), model.limits_of(vertices))
+    drawn = draws.chances.of_all(draws.edges, draws.counts, draws.itself)[:, vertices]
+    weights = either(drawn, drawn.T) * np.exp(model.plan.offset)
+    for row, vertex in enumerate(vertices):
+        mean = np.asarray(model.pair_logits(np.minimum(vertex, vertices), np.maximum(vertex, vertices))[0], np.float64)
+        expected[vertex] = (considered_probability(weights[row], mean) * sigmoid(mean)).sum()
+    return expected
 
 
 def matrix(pairs: Pairs, vertices: int) -> sp.csr_matrix:

@@ -177,7 +177,7 @@ def test_numbers_beyond_sense(likes: Path, options: list[str], words: list[str])
 @pytest.mark.parametrize(
     ("columns", "words"),
     [
-        ({"item": [10, 20]}, ["any column beside the ids"]),
+        ({"item": [10, 20]}, ["any column except the ids"]),
         ({"item": [10, 20], "genre": ["a", "b"]}, ["no value in 'genre' has 2 rows"]),
         ({"item": [10, 20], "length": [np.nan, np.inf]}, ["no value in 'length' has 2 rows", "finite"]),
         ({"item": pa.array([], pa.int64()), "genre": pa.array([], pa.string())}, ["no rows"]),

@@ -132,7 +132,7 @@ def test_what_cannot_be_features_is_refused() -> None:
         read_features({"item": [1, 2], "big": [1e300, 0.0]}, columns={"big": "flag"})
     with pytest.raises(DataError, match="not finite in single precision"):
         read_features(np.array([[1e300], [1.0]]))
-    with pytest.raises(DataError, match="no value in any column beside the ids has 2 rows"):
+    with pytest.raises(DataError, match="no value in any column except the ids has 2 rows"):
         read_features({"item": [1, 2], "title": ["x", "x"]})
     with pytest.raises(DataError, match="no column looks like the users' ids"):
         read_features({"name": ["ann"], "age": [3]}, "user")

@@ -14,11 +14,11 @@ import pyarrow.fs as fs
 import pytest
 
 from considerate.data.fingerprint import (
+    combine_digests,
     describe_data,
     differences,
     digest_ids,
     digest_likes,
-    together,
 )
 from considerate.data.graph import Adjacency, Graph
 from considerate.data.vocabulary import Vocabulary
@@ -361,7 +361,7 @@ def test_digests_by_parts_are_those_of_slices() -> None:
 def test_data_are_described_by_either_division() -> None:
     graph = Graph.from_pairs(np.array([0, 0, 1, 1], np.int32), np.array([0, 1, 1, 2], np.int32), 2, 3)
     by_users = describe_data(graph, resident="users", likes=["a"], resident_ids=["b", "c"], other_ids="d")
-    assert by_users["user_ids"] == together(["b", "c"]) != together(["c", "b"])
+    assert by_users["user_ids"] == combine_digests(["b", "c"]) != combine_digests(["c", "b"])
     assert by_users["item_ids"] == "d"
     by_items = describe_data(graph, resident="items", likes=["a"], resident_ids=["b", "c"], other_ids="d")
     assert (by_items["user_ids"], by_items["item_ids"]) == ("d", by_users["user_ids"])

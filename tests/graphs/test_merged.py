@@ -16,7 +16,7 @@ from considerate.data.edges import read_edges, symmetric
 from considerate.data.graph import Adjacency
 from considerate.data.known import Known
 from considerate.errors import ModelFileError
-from considerate.evaluation.links import edge_pairs, expected_links
+from considerate.evaluation.links import edge_pairs
 from considerate.fitting.resume import chosen_settings
 from considerate.inference.hidden import Draws, Sampled, merged
 from considerate.inference.hidden.merged import VertexDraws
@@ -28,6 +28,7 @@ from considerate.kernels.threads import LocalBackend
 from considerate.model.considered import consideration_weights, considered_probability
 from considerate.model.liking import sigmoid
 from considerate.storage.container import open_tensors, write_tensors
+from studies.graphs import expected_links
 from tests.helpers.randomised import LONG
 
 kinds = pytest.mark.parametrize("walk", [False, True], ids=["popularity", "walk"])

@@ -43,7 +43,7 @@ def recalibrate(
     from considerate.cli.describe import described_recalibration
     from considerate.data import read_judged
     from considerate.data.output import check_apart
-    from considerate.evaluation.fitted import honesty
+    from considerate.evaluation.fitted import calibration_tables
     from considerate.evaluation.recalibration import judged_rows
     from considerate.model.reliability import EACH, EQUAL
 
@@ -68,7 +68,7 @@ def recalibrate(
         values = {"path": path, "unknown": unknown, "liked": float(truth.mean()), "weights": EQUAL if equal else EACH}
         recommender.set_params(seed=seed)
         recommender.recalibrate(users, items, truth, equal, by="row")
-        values["calibration"] = honesty(fitted, users, items, truth, seed, equal)
+        values["calibration"] = calibration_tables(fitted, users, items, truth, seed, equal)
     recommender.save(path, shards=shards)
     values |= described_recalibration(recommender.model_)
     output.report(values, _show)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from considerate.data.fingerprint import digest_ids, together
+from considerate.data.fingerprint import combine_digests, digest_ids
 from considerate.data.vocabulary import Vocabulary, match_rows
 from considerate.errors import DataError, UsageError
 from considerate.kernels.arrays import take_lists
@@ -134,4 +134,4 @@ class FeatureTable:
 
     def digest(self) -> str:
         """Content hash."""
-        return together([self.features.digest(), *([] if self.ids is None else [digest_ids(self.ids)])])
+        return combine_digests([self.features.digest(), *([] if self.ids is None else [digest_ids(self.ids)])])

@@ -62,7 +62,7 @@ def digest_ids(ids: Vocabulary, first: int = 0, last: int | None = None) -> str:
     return digest.hexdigest()
 
 
-def together(digests: Iterable[str]) -> str:
+def combine_digests(digests: Iterable[str]) -> str:
     """Combine the digests of all parts, in the order of the parts."""
     return hashlib.sha256(" ".join(digests).encode()).hexdigest()
 
@@ -78,13 +78,13 @@ def describe_data(
 
     The digests of the resident side come from its parts; the other side has one digest of the whole.
     """
-    ids = {resident: together(resident_ids), "items" if resident == "users" else "users": other_ids}
+    ids = {resident: combine_digests(resident_ids), "items" if resident == "users" else "users": other_ids}
     return {
         "users": graph.user_count,
         "items": graph.item_count,
         "edges": graph.edges,
         "division": resident,
-        "likes": together(likes),
+        "likes": combine_digests(likes),
         "user_ids": ids["users"],
         "item_ids": ids["items"],
     }

@@ -37,7 +37,7 @@ def _open_arrow(source: Any, name: str) -> Input:
 
     with translate_errors(name):
         if isinstance(source, pa.RecordBatchReader):
-            return StreamInput(name, source.schema, guarded(source, translate_errors(name)))
+            return StreamInput(name, source.schema, translating(source, translate_errors(name)))
         if hasattr(source, "__arrow_c_stream__"):
             try:
                 table = pa.table(source)
@@ -63,8 +63,8 @@ def _mixed(name: str, error: Exception) -> DataError:
     )
 
 
-def guarded(batches: Iterable[Any], errors: AbstractContextManager[None]) -> Iterator[Any]:
-    """Yield batches, and translate the errors of their source."""
+def translating(batches: Iterable[Any], errors: AbstractContextManager[None]) -> Iterator[Any]:
+    """Yield batches, with the errors of their source translated."""
     with errors:
         yield from batches
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from considerate.data.encode import read_columns, times_of
-from considerate.data.fingerprint import digest_ids, digest_likes, together
+from considerate.data.fingerprint import combine_digests, digest_ids, digest_likes
 from considerate.data.graph import Adjacency
 from considerate.data.inputs import Input
 from considerate.data.known import ALWAYS, Known, Rules
@@ -50,10 +50,10 @@ class Impossible:
     def __post_init__(self) -> None:
         if (self.user_groups is None) != (self.item_groups is None):
             raise UsageError(
-                "user_groups and item_groups go together: whose group each user is, and whom items are for."
+                "user_groups and item_groups go together: the groups of each user, and the groups that items are for."
             )
         if self.active is not None and self.available is None:
-            raise UsageError("active goes with available, the times of the items that it is held against.")
+            raise UsageError("active goes with available, the times of the items that it is compared with.")
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,9 @@ class TimeTable:
         return np.where(rows[:, None] >= 0, self.times[rows], ALWAYS)
 
     def digest(self) -> str:
-        return together([digest_ids(self.ids), hashlib.sha256(np.ascontiguousarray(self.times).data).hexdigest()])
+        return combine_digests(
+            [digest_ids(self.ids), hashlib.sha256(np.ascontiguousarray(self.times).data).hexdigest()]
+        )
 
 
 @dataclass(frozen=True)
@@ -118,7 +120,7 @@ class PairTable:
         return np.unique(a[known] * len(right) + b[known])
 
     def digest(self) -> str:
-        return together([digest_likes(self.by_left()), digest_ids(self.left_ids), digest_ids(self.right_ids)])
+        return combine_digests([digest_likes(self.by_left()), digest_ids(self.left_ids), digest_ids(self.right_ids)])
 
 
 @dataclass(frozen=True)
@@ -143,7 +145,7 @@ class ImpossibleTables:
             times = user_times if self.active is None else self.active.of(user_ids)
             if times is None:
                 raise UsageError(
-                    "the times at which items are available are held against those of the users: name the time of each "
+                    "the times of items are compared with the times of users: name the time of each "
                     "like with --time-column (time_column=), or give a table of users with from and until as active."
                 )
             rules |= {"user_times": times, "item_times": self.available.of(item_ids)}
@@ -157,7 +159,7 @@ class ImpossibleTables:
 
     def digest(self) -> str:
         tables = {field.name: getattr(self, field.name) for field in fields(self)}
-        return together([f"{name} {table.digest()}" for name, table in tables.items() if table is not None])
+        return combine_digests([f"{name} {table.digest()}" for name, table in tables.items() if table is not None])
 
 
 @dataclass(frozen=True)

@@ -31,9 +31,9 @@ class ReaderOptions:
     titles: Any = field(default=None, metadata={"text": "A file of item ids and titles."})
     title_id_column: str | None = _option("Its column of item ids; guessed if not given.")
     title_column: str | None = _option("Its column of titles; guessed if not given.")
-    query: str | None = _option("What to ask a database, such as sqlite:///likes.db.")
+    query: str | None = _option("Query for a database such as sqlite:///likes.db.")
     time_column: str | None = _option(
-        "Column of the times of the likes: what is held out are then the latest, and --half-life reads it."
+        "Column of the times of the likes. The latest likes are then held out, and --half-life reads it."
     )
     weight_column: str | None = _option("Column of how much a like counts: plays, hours, confidence.")
     weight: str | None = _option(f"What the sum over a pair's rows becomes as its weight: {', '.join(SHAPES)}; raw.")

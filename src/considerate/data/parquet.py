@@ -125,7 +125,7 @@ class ParquetInput(Input):
         return cut
 
 
-def held_by(start: bytes) -> str:
+def file_format(start: bytes) -> str:
     """Recognise the format of a file by its first bytes."""
     return next((kind for magic, kind in _MAGIC.items() if start.startswith(magic)), "text")
 
@@ -150,7 +150,7 @@ def open_remote(address: str) -> ParquetInput:
             raise DataError(f"{name}: there is no such file or folder; check the address.")
         if info.type != FileType.Directory:
             with filesystem.open_input_stream(base) as stream:
-                held = held_by(stream.read(16))
+                held = file_format(stream.read(16))
             if held != "Parquet":
                 raise DataError(f"{name}: holds {held}; only Parquet is read from there: copy it to a local disk.")
             return open_parquet(name, {base: info.size}, None, address)

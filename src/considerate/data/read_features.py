@@ -71,7 +71,7 @@ def read_features(
     entries = [entry.of_at_least(min_rows) for entry in entries]
     names = tuple(name for entry in entries for name in entry.names)
     if not names:
-        asked = listed([column.name for column in chosen]) or "any column beside the ids"
+        asked = listed([column.name for column in chosen]) or "any column except the ids"
         raise DataError(
             f"{table.name}: no value in {asked} has {min_rows} rows, so there is no feature; give columns with values "
             "that rows share, or numbers that are finite."
@@ -183,7 +183,7 @@ def _kind(name: str, kind: Any) -> str | None:
     import pyarrow.types as at
 
     kind = value_type(kind)
-    if at.is_list(kind) or at.is_large_list(kind) or at.is_fixed_size_list(kind):
+    if _is_list(kind):
         inner = value_type(kind.value_type)
         return "embedding" if at.is_floating(inner) else "tags" if at.is_integer(inner) or _is_text(inner) else None
     if _is_text(kind):
@@ -194,6 +194,12 @@ def _kind(name: str, kind: Any) -> str | None:
         return "category"
     numbers = at.is_integer(kind) or at.is_floating(kind) or at.is_decimal(kind)
     return "number" if numbers or at.is_date(kind) or at.is_timestamp(kind) else None
+
+
+def _is_list(kind: Any) -> bool:
+    import pyarrow.types as at
+
+    return bool(at.is_list(kind) or at.is_large_list(kind) or at.is_fixed_size_list(kind))
 
 
 def _is_text(kind: Any) -> bool:
@@ -272,7 +278,7 @@ def _value_entries(column: FeatureColumn, array: Any, rows: NDArray[np.int32]) -
         array = array.dictionary_decode()
     if column.mark and _is_text(array.type):
         array = pc.split_pattern(array, column.mark)
-    if pa.types.is_list(array.type) or pa.types.is_large_list(array.type) or pa.types.is_fixed_size_list(array.type):
+    if _is_list(array.type):
         owners, array = rows[pc.list_parent_indices(array).to_numpy()], pc.list_flatten(array)
     else:
         owners = rows
@@ -319,10 +325,9 @@ def _numbers(column: FeatureColumn, array: Any) -> NDArray[np.float64]:
     """[rows, places] numbers of a column, NaN if missing."""
     import pyarrow as pa
 
-    kind = array.type
     try:
-        if not (pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)):
-            array = array.cast(pa.int8()) if pa.types.is_boolean(kind) else array
+        if not _is_list(array.type):
+            array = array.cast(pa.int8()) if pa.types.is_boolean(array.type) else array
             return read_numbers(array)[:, None]
         lists = [np.asarray(values, np.float64) for values in array.to_pylist() if values is not None]
         sizes = {len(values) for values in lists}

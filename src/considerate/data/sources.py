@@ -25,11 +25,11 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsp
 import numpy as np
 from numpy.typing import NDArray
 
-from considerate.data.frames import guarded, open_table
+from considerate.data.frames import open_table, translating
 from considerate.data.inputs import REMOTE, Input, StreamInput, first_line, hide_secrets, scheme_of, translate_errors
 from considerate.data.parquet import (
     PARQUET_ENDINGS,
-    held_by,
+    file_format,
     open_folder,
     open_parquet,
     open_remote,
@@ -110,7 +110,7 @@ def _open_path(path: Path, headers: Sequence[str]) -> Input:
     ending = path.suffix.lower()
     if not start:
         raise DataError(f"{name}: the file is empty; expected rows with users and items.")
-    held = held_by(start)
+    held = file_format(start)
     if ending in PARQUET_ENDINGS and held != "Parquet":
         raise DataError(f"{name}: ends in {ending} but holds {held}; give it the ending of what it is.")
     if held == "Parquet":
@@ -178,7 +178,7 @@ def open_sql(address: str, query: str | None) -> StreamInput:
         cursor = stack.enter_context(closing(connection.cursor()))
         cursor.execute(statement)
         reader = stack.enter_context(closing(cursor.fetch_record_batch()))
-        batches = guarded(reader, _database_errors(name, address))
+        batches = translating(reader, _database_errors(name, address))
         return StreamInput(name, reader.schema, batches, stack.pop_all().close)
 
 

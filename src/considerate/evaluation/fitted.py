@@ -23,7 +23,7 @@ from considerate.evaluation.ranks import held_ranks
 from considerate.evaluation.recalibration import JudgedPairs, chosen_fit, held_out_logits
 from considerate.evaluation.report import evaluate, plain_table
 from considerate.evaluation.scorer import FunctionScorer, ModelScorer
-from considerate.evaluation.split import edge_keys, is_among, one_per_user, only_users, pair_keys, rows_in
+from considerate.evaluation.split import Mask, Rows, is_among, one_per_user, only_users, pair_keys, rows_in
 from considerate.model.liking import sigmoid
 from considerate.model.model import Model
 from considerate.model.reliability import EACH, EQUAL
@@ -45,19 +45,19 @@ class KnownPairs:
     of unknown items, of pairs in the model's training, and duplicates.
     """
 
-    users: NDArray[np.int64]
-    items: NDArray[np.int64]
+    users: Rows
+    items: Rows
     counts: dict[str, int]
 
 
-def known_pairs(model: Model, graph: Graph, data: Interactions) -> KnownPairs:
+def known_pairs(model: Model, data: Interactions) -> KnownPairs:
     """Find the pairs of test data that a model can be tested on: known, of users with likes, not trained on."""
-    users, items = rows_in(model, data)
+    (users, items), people = rows_in(model, data), model.users.whole()
     known = users >= 0
-    known[known] = model.users.whole().degree[users[known]] > 0
+    known[known] = people.degree[users[known]] > 0
     both = known & (items >= 0)
     keys = pair_keys(users[both], items[both], model.item_count)
-    trained = is_among(keys, edge_keys(graph))
+    trained = is_among(keys, pair_keys(people.liked.edge_rows, people.liked.indices, model.item_count))
     once = np.unique(keys[~trained])
     counts = {
         "tested": len(once),
@@ -101,10 +101,8 @@ def evaluate_model(
     report["popularity"] = evaluate(popular, held, k, **options)["metrics"]
     report["test"] = test_counts(protocol, liked)
     if not_liked is not None:
-        graph = Graph.from_adjacency(people.liked, model.item_count)
-        pairs = KnownPairs(held.users, held.items, report["test"])
-        users, items, truth, counts = judged_pairs(model, graph, pairs, not_liked)
-        tables = honesty(model, users, items, truth, seed, equal_classes) if counts["tested"] else None
+        users, items, truth, counts = judged_pairs(model, (held.users, held.items), not_liked)
+        tables = calibration_tables(model, users, items, truth, seed, equal_classes) if counts["tested"] else None
         report |= {"not_liked": counts, "calibration": tables, "considered": None}
         report["weights"] = EQUAL if equal_classes else EACH
         judged = judged_split(held, users[~truth], items[~truth], seed) if model.users.knows_likes else None
@@ -126,27 +124,27 @@ def test_counts(protocol: Protocol, liked: Interactions) -> dict[str, int]:
 
 
 def judged_pairs(
-    model: Model, graph: Graph, liked: KnownPairs, not_liked: Interactions
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_], dict[str, int]]:
+    model: Model, liked: tuple[Rows, Rows], not_liked: Interactions
+) -> tuple[Rows, Rows, Mask, dict[str, int]]:
     """(users, items, liked or not) of all considered pairs, and the counts of those that were not liked.
 
     A pair that is in both groups is a like.
     """
-    pairs = known_pairs(model, graph, not_liked)
-    likes = np.sort(pair_keys(liked.users, liked.items, model.item_count))
+    pairs = known_pairs(model, not_liked)
+    likes = np.sort(pair_keys(*liked, model.item_count))
     alone = ~is_among(pair_keys(pairs.users, pairs.items, model.item_count), likes)
     users, items = pairs.users[alone], pairs.items[alone]
     doubles = len(alone) - len(users)
     counts = pairs.counts | {"tested": len(users), "duplicates": pairs.counts["duplicates"] + doubles}
-    truth = np.repeat([True, False], [len(liked.users), len(users)])
-    return np.concatenate([liked.users, users]), np.concatenate([liked.items, items]), truth, counts
+    truth = np.repeat([True, False], [len(likes), len(users)])
+    return np.append(liked[0], users), np.append(liked[1], items), truth, counts
 
 
-def honesty(
+def calibration_tables(
     model: Model,
-    users: NDArray[np.int64],
-    items: NDArray[np.int64],
-    truth: NDArray[np.bool_],
+    users: Rows,
+    items: Rows,
+    truth: Mask,
     seed: int,
     equal_classes: bool = False,
 ) -> dict[str, Any]:
@@ -162,12 +160,10 @@ def honesty(
     return tables
 
 
-def considered(
-    model: Model, liked: Interactions, not_liked: Interactions
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
+def considered(model: Model, liked: Interactions, not_liked: Interactions) -> tuple[Rows, Rows, Mask]:
     """(users, items, liked or not) of the considered pairs of test data, by the model's rows."""
-    graph = Graph.from_adjacency(model.users.whole().liked, model.item_count)
-    return judged_pairs(model, graph, known_pairs(model, graph, liked), not_liked)[:3]
+    pairs = known_pairs(model, liked)
+    return judged_pairs(model, (pairs.users, pairs.items), not_liked)[:3]
 
 
 def mean_metric(model: Model, data: Any, metric: str, seed: int = 0, reader: ReaderOptions | None = None) -> float:
@@ -215,8 +211,6 @@ def scorer(metric: str) -> MetricScorer:
     return MetricScorer(metric)
 
 
-def p_like(
-    model: Model, users: NDArray[np.int64], items: NDArray[np.int64], recalibrated: bool = True
-) -> NDArray[np.float64]:
+def p_like(model: Model, users: Rows, items: Rows, recalibrated: bool = True) -> NDArray[np.float64]:
     """p(like) of pairs in double precision, as the model reports it or before any recalibration."""
     return np.asarray(model.pair_probabilities(users, items, recalibrated), np.float64)

@@ -1,4 +1,4 @@
-"""Tests of links: hidden edges against sampled pairs by AUC and hits@k, and the expected number of links."""
+"""Tests of links: hidden edges against sampled pairs by AUC and hits@k."""
 
 from __future__ import annotations
 
@@ -14,13 +14,9 @@ from considerate.data.edges import each_once, symmetric
 from considerate.data.graph import Adjacency
 from considerate.data.vocabulary import match_rows
 from considerate.errors import UsageError
-from considerate.inference.hidden.merged import either
-from considerate.model.considered import considered_probability, vertex_draws
-from considerate.model.liking import sigmoid
 from considerate.model.model import Model
 
 Rows = NDArray[np.int64]
-Scores = NDArray[np.float64]
 Pairs = tuple[Rows, Rows]
 
 
@@ -87,21 +83,6 @@ class LinkTest:
     def value(self, scores: NDArray[Any], metric: str = "auc") -> float:
         """A metric of the scores of all pairs."""
         return METRICS[metric](scores[: self.hidden], scores[self.hidden :])
-
-
-def expected_links(model: Model) -> Scores:
-    """Expected number of links of each vertex: the sum of p(considered) p(link) over all others.
-
-    A link has the chance of being drawn that it would have if its pair were open. All pairs are in memory at once.
-    """
-    vertices, expected = np.flatnonzero(model.item_degree), np.zeros(model.item_count)
-    draws = vertex_draws(model, model.users.whole().liked.take(vertices), model.limits_of(vertices))
-    drawn = draws.chances.of_all(draws.edges, draws.counts, draws.itself)[:, vertices]
-    weights = either(drawn, drawn.T) * np.exp(model.plan.offset)
-    for row, vertex in enumerate(vertices):
-        mean = np.asarray(model.pair_logits(np.minimum(vertex, vertices), np.maximum(vertex, vertices))[0], np.float64)
-        expected[vertex] = (considered_probability(weights[row], mean) * sigmoid(mean)).sum()
-    return expected
 
 
 def new_edges(model: Model, edges: Interactions, pairs: int, seed: int) -> LinkTest:

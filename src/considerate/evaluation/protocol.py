@@ -207,7 +207,7 @@ def first_moment(split: Any) -> float:
 
 def mark_given(likes: Interactions, test: Interactions) -> tuple[Interactions, Marked]:
     """Train on all likes of one source and hold out those of another; a pair that is in both is trained on."""
-    both = joined(likes, test)
+    both = join_likes(likes, test)
     graph = graph_of(both)
     keys = pair_keys(both.users, both.items, graph.item_count)
     trained, held = np.unique(keys[: len(likes.users)]), np.unique(keys[len(likes.users) :])
@@ -217,7 +217,7 @@ def mark_given(likes: Interactions, test: Interactions) -> tuple[Interactions, M
     return both, Marked(graph, times, fitted, ~fitted, f"the likes of {test.source}", repeated)
 
 
-def joined(a: Interactions, b: Interactions) -> Interactions:
+def join_likes(a: Interactions, b: Interactions) -> Interactions:
     """Concatenate the likes of two sources by their own ids."""
     user_ids, item_ids = union_ids([a.user_ids, b.user_ids]), union_ids([a.item_ids, b.item_ids])
     users = np.concatenate([match_rows(part.user_ids, user_ids)[part.users] for part in (a, b)]).astype(np.int32)

@@ -1,6 +1,6 @@
-"""The specification, in NumPy, written to be read: float64, one edge or one row at a time.
+"""Specification of the kernels in NumPy, written to be read: float64, one edge or one row at a time.
 
-The compiled kernels do the same in float32, many rows at a time; the tests hold them to this page.
+The compiled kernels compute the same in float32, many rows at a time; tests compare them with this file.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Array = NDArray[Any]
 
 
 def log_likelihood(g: Array | float, a: Array | float, h: Array | float) -> Array:
-    """log p(g | a, h) (eq. 3): of what was considered, the coin's (eq. 2); of what was not, 0, for g can only be 0.
+    """log p(g | a, h) (eq. 3): of a considered pair, that of the coin (eq. 2); of any other pair 0, as g must be 0.
 
     log p = h (g log sigma(a) + (1 - g) log(1 - sigma(a)))
     """
@@ -124,7 +124,7 @@ def row_sums(
 
 @dataclass(frozen=True)
 class FullRow:
-    """q of one vertex whose covariance is kept."""
+    """q of one vertex, with a covariance."""
 
     mean: Array  # [K]
     covariance: Array  # [K, K] Sigma
@@ -180,7 +180,7 @@ def full_row_sums(
 def full_step(
     own: FullRow, sums: RowSums, prior_precision: Array, prior_pull: Array, epsilon: float
 ) -> tuple[Array, Array]:
-    """P and z after a step (eq. 17), the old ones those of the full q; then eta = P^-1 z, Sigma = P^-1.
+    """P and z after a step from the full q (eq. 17); then eta = P^-1 z, Sigma = P^-1.
 
     P_t = epsilon (P + E[Lambda]) + (1 - epsilon) Sigma^-1
     z_t = epsilon (z + E[Lambda mu]) + (1 - epsilon) Sigma^-1 eta
@@ -193,7 +193,7 @@ def full_step(
 def natural_step(
     own: Row, sums: RowSums, tau: Array | float, epsilon: float, prior_mean: Array | float = 0.0
 ) -> tuple[Array, Array]:
-    """The natural parameters of q~ after a step (eq. 17). The old ones are those of the *factorised* q.
+    """Natural parameters of q~ after a step from the *factorised* q (eq. 17).
 
     P_t = epsilon (P + tau I) + (1 - epsilon) diag(omega),    z_t = epsilon (z + tau m) + (1 - epsilon) omega eta
 

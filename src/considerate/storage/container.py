@@ -485,7 +485,7 @@ def _read_header(path: str, raw: bytes) -> tuple[dict[str, Any], dict[str, str]]
             f"and this library reads up to format {FORMAT_VERSION}; update considerate."
         )
     if set(meta) != _KEYS or not all(isinstance(value, str) for value in meta.values()):
-        raise _damaged(path, "its header lacks a key of the format or has one too many")
+        raise _damaged(path, "a key of the format is missing in its header, or there is one too many")
     field = _checksum_field(meta["header_sha256"])
     blanked = raw.replace(field, _checksum_field("0" * 64), 1)
     if raw.count(field) != 1 or hashlib.sha256(blanked).hexdigest() != meta["header_sha256"]:
