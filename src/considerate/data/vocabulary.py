@@ -10,7 +10,7 @@ import re
 import unicodedata
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -203,12 +203,8 @@ def slice_ids(ids: Vocabulary, first: int, last: int) -> Vocabulary:
         return ids
     if ids.kind == "range":
         return Vocabulary.range(last - first, ids.first + first)
-    if ids.integers is not None:
-        return Vocabulary.of_integers(ids.integers[first:last].copy())
-    assert ids.offsets is not None
-    assert ids.text is not None
-    offsets = ids.offsets[first : last + 1]
-    return Vocabulary.of_bytes(offsets - offsets[0], ids.text[int(offsets[0]) : int(offsets[-1])].copy())
+    some = ids.take(np.arange(first, last))
+    return some if some.text is None else replace(some, text=some.text.copy())
 
 
 def join_ids(vocabularies: Sequence[Vocabulary]) -> Vocabulary:

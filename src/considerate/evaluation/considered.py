@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from considerate.data.graph import Adjacency, Graph, Run, run_serially
-from considerate.evaluation.bootstrap import RESAMPLES, intervals
+from considerate.evaluation.bootstrap import RESAMPLES
 from considerate.evaluation.ranks import Ranks, held_ranks
-from considerate.evaluation.report import mean_figure
+from considerate.evaluation.report import mean_figures
 from considerate.evaluation.scorer import FunctionScorer, Scorer, Users
 from considerate.evaluation.split import HeldOut, edge_keys, is_among, pair_keys
 from considerate.model.model import Model
@@ -90,6 +90,5 @@ def considered_report(
 ) -> dict[str, Any]:
     """Number of users and pairs, and by score the mean AUC over users with its 95 % bootstrap interval."""
     aucs = considered_aucs(model, judged, run)
-    bounds = intervals(aucs, seed, resamples=resamples)
-    scores = {name: mean_figure(values, bounds[name]) for name, values in aucs.items()}
-    return {"users": len(aucs["pi"]), "pairs": len(judged.users), "auc": scores}
+    figures = mean_figures(aucs, seed, resamples)
+    return {"users": len(aucs["pi"]), "pairs": len(judged.users), "auc": figures}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -41,8 +41,7 @@ def evaluate(
     user_degree, item_degree = held.degrees or (held.train.by_user.degrees, held.train.by_item.degrees)
     per_user = user_metrics(ranks, k) | list_metrics(lists, item_degree, held.training_users)
     per_user = {name: values for name, values in per_user.items() if np.isfinite(values).all()}
-    bounds = intervals(per_user, seed, resamples=resamples)
-    metrics = {name: mean_figure(values, bounds[name]) for name, values in per_user.items()}
+    metrics = mean_figures(per_user, seed, resamples)
     tail = item_degree[held.items] < TAIL
     if tail.any():
         own, users = ranks.scores[tail], held.users[tail]
@@ -84,6 +83,12 @@ def plain_table(table: ReliabilityTable) -> dict[str, Any]:
         return None if isinstance(value, float) and np.isnan(value) else value
 
     return {name: plain(value) for name, value in vars(table).items()}
+
+
+def mean_figures(values: Mapping[str, NDArray[Any]], seed: int, resamples: int) -> dict[str, dict[str, Any]]:
+    """Means over the same users by name, each with its 95 % bootstrap interval and the number of users."""
+    bounds = intervals(values, seed, resamples=resamples)
+    return {name: mean_figure(own, bounds[name]) for name, own in values.items()}
 
 
 def mean_figure(values: NDArray[Any], bounds: tuple[float, float]) -> dict[str, Any]:

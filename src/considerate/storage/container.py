@@ -135,7 +135,7 @@ def encode_tensors(tensors: Mapping[str, Writable], metadata: Mapping[str, Any],
     large = checksums and sum(array.nbytes for array in arrays.values()) > VERIFY_WHOLE
     sha256, blocks = dict.fromkeys(arrays, "0" * 64), list[int]()
     for name, array in arrays.items() if checksums else ():
-        sha256[name] = _checksums(array, blocks if large and _blockwise(array) else None)
+        sha256[name] = _checksums(array, blocks if large and _blockwise(array.nbytes, array.dtype) else None)
     if blocks:
         arrays = _ordered(arrays | {BLOCKS: np.array(blocks, DTYPES["U32"])})
         sha256[BLOCKS] = _checksums(arrays[BLOCKS], None)
@@ -143,8 +143,8 @@ def encode_tensors(tensors: Mapping[str, Writable], metadata: Mapping[str, Any],
     return Encoded(header, header_sha256, tuple(arrays.values()))
 
 
-def _blockwise(array: Writable) -> bool:
-    return array.nbytes > BLOCKWISE and array.dtype != np.bool_
+def _blockwise(size: int, dtype: np.dtype[Any]) -> bool:
+    return size > BLOCKWISE and dtype != np.bool_
 
 
 def _ordered(arrays: Mapping[str, Writable]) -> dict[str, Writable]:
@@ -370,7 +370,7 @@ class StoredTensors(Mapping[str, NDArray[Any]]):
         del self._entries[BLOCKS]
         found, start = {}, 0
         for name, place in sorted(self._entries.items(), key=lambda item: item[1].start):
-            if (size := place.stop - place.start) > BLOCKWISE and place.dtype != np.bool_:
+            if _blockwise(size := place.stop - place.start, place.dtype):
                 stop = start + -(-size // BLOCK)
                 found[name] = crc32[start:stop], np.zeros(stop - start, np.bool_)
                 start = stop
