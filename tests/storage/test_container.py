@@ -466,7 +466,7 @@ def test_headers_that_lie(small: Path) -> None:
         (b'{"a":NaN}', "is not a considerate model"),
         (b'{"__metadata__":{"format":"considerate-model","format_version":"1"', "not readable JSON"),
         (b'{"__metadata__":{"format":"considerate-model","format_version":"\xff"', "not readable JSON"),
-        (b'{"__metadata__":{"format":"considerate-model","format_version":"1"}}', "lacks a key"),
+        (b'{"__metadata__":{"format":"considerate-model","format_version":"1"}}', "a key of the format is missing"),
         (b'{"__metadata__":3}', "another program"),
         (b'{"__metadata__":{"format":["considerate-model"]}}', "another program"),
     ],

@@ -222,7 +222,7 @@ def test_structured_headers(tmp_path: Path) -> None:
         "no readable checksum",
         "not a JSON object",
         "format version",
-        "lacks a key",
+        "a key of the format is missing",
         "another program",
         "promises",
     ):

@@ -189,11 +189,12 @@ class Encoder:
 
 
 def read_columns(
-    table: Input, side: str, id_column: str | None, names: Sequence[str], *, skip: bool = True
+    table: Input, side: str, id_column: str | None, names: Sequence[str], *, what: str = "", skip: bool = True
 ) -> tuple[Vocabulary, NDArray[np.int32], list[Any]]:
     """Read columns of a table about items or users: (ids, row of each entry's id among them, columns).
 
-    Rows without an id are skipped, or refused with skip=False. Without a column of ids, the ids are row numbers.
+    Rows without an id are skipped, or refused with skip=False. Without a column of ids, the ids are row numbers. If
+    `what` names the content of the table, a table without rows is refused.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -212,6 +213,8 @@ def read_columns(
                 encoder.add([batch.column(len(names))])
             for at, part in enumerate(parts):
                 part.append(batch.column(at))
+        if what and not count:
+            raise DataError(f"{table.name}: no rows; expected {what} of at least one {side}.")
         rows, ids = (np.arange(count, dtype=np.int32), Vocabulary.range(count)) if encoder is None else encoder.finish()
         columns = [pa.chunked_array(part, types[name]) for part, name in zip(parts, names)]
         return ids, rows, [column.combine_chunks() if column.num_chunks != 1 else column.chunk(0) for column in columns]

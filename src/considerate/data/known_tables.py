@@ -235,9 +235,7 @@ def read_times(source: Any, side: str) -> TimeTable:
                 f"{table.name}: no column 'from' and none 'until'; it has {listed(table.names)}. Rename those that say "
                 f"from when and until when each {side} is there."
             )
-        ids, codes, columns = read_columns(table, side, column, names, skip=False)
-        if not len(codes):
-            raise DataError(f"{table.name}: no rows; expected the times of at least one {side}.")
+        ids, codes, columns = read_columns(table, side, column, names, what="the times", skip=False)
         given = {name: times_of(array, table.name, name) for name, array in zip(names, columns)}
     times = np.tile([np.inf, -np.inf], (len(ids), 1))
     for end, (name, extreme, unlimited) in enumerate(zip(ends, (np.minimum, np.maximum), ALWAYS)):

@@ -64,7 +64,7 @@ def read_features(
     with closing(open_input(source, query, [id_column] if id_column else ())) as table:
         id_column = _id_column(table, side, id_column)
         chosen = _choose(table, id_column, columns)
-        ids, rows, arrays = read_columns(table, side, id_column, [column.name for column in chosen])
+        ids, rows, arrays = read_columns(table, side, id_column, [one.name for one in chosen], what="the features")
     with translate_errors(table.name):
         chosen = [_measured(column, array) for column, array in zip(chosen, arrays)]
         entries = [_entries(column, array, rows) for column, array in zip(chosen, arrays)]
@@ -103,7 +103,8 @@ def read_more(
         if not columns:
             wanted = listed([column.name for column in known.columns]) or "a matrix of features"
             raise DataError(f"{table.name}: it has {listed(table.names)}; the model's features come from {wanted}.")
-        ids, rows, arrays = read_columns(table, side, id_column, [there[plain(column.name)] for column in columns])
+        names_here = [there[plain(column.name)] for column in columns]
+        ids, rows, arrays = read_columns(table, side, id_column, names_here, what="the features")
     with translate_errors(table.name):
         entries = [_entries(column, array, rows) for column, array in zip(columns, arrays)]
     names = known.names[:-1]
