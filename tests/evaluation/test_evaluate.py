@@ -378,7 +378,7 @@ def test_several_recommenders_in_the_shell(folder: Path, tmp_path: Path) -> None
     ("arguments", "what"),
     [
         (("model.safetensors", "EASE", "train.parquet", "--split", "random"), "fitted to"),
-        (("model.safetensors", "EASE", "test.parquet", "--split", "test"), "nothing to fit to"),
+        (("model.safetensors", "EASE", "test.parquet", "--split", "test"), "no likes for training"),
         (("EASE", "train.parquet", "--split", "latest"), "--time-column"),
         (
             ("EAZE", "EASE", "train.parquet"),

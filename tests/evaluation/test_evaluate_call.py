@@ -333,7 +333,7 @@ def test_the_seed_decides() -> None:
         ("sometimes", {}, "sometimes"),
         ("latest", {}, "time_column"),
         (1.5, {"time_column": "when"}, "every like is from 1.5 on"),
-        ("test", {}, "leaves nothing to fit to"),
+        ("test", {}, "leaves no likes for training"),
         ("random", {"k": 0}, "at least 1"),
     ],
 )
