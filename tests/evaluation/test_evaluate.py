@@ -23,6 +23,7 @@ from considerate.evaluation.calibration import EQUAL, reliability
 from considerate.evaluation.fitted import evaluate_model
 from considerate.evaluation.ranks import held_ranks, ranks_and_lists
 from considerate.evaluation.report import evaluate
+from considerate.evaluation.result import Bootstrap
 from considerate.evaluation.scorer import FunctionScorer, ModelScorer
 from considerate.evaluation.split import given_likes, one_per_user
 from considerate.model.liking import like_probability, logit
@@ -112,7 +113,7 @@ def test_popularity_validates_the_evaluator() -> None:
 def test_a_model_on_test_data_is_the_report_on_the_same_split(folder: Path) -> None:
     model = Recommender.load(folder / "model.safetensors").model_
     train, test = (read_interactions(folder / f"{one}.parquet", where="rating >= 4") for one in ("train", "test"))
-    said = evaluate_model(ModelScorer(model), test, resamples=20)
+    said = evaluate_model(ModelScorer(model), test, bootstrap=Bootstrap(resamples=20))
     known = set(zip(train.user_ids.ids_of(train.users), train.item_ids.ids_of(train.items)))
     pairs = list(zip(test.user_ids.ids_of(test.users), test.item_ids.ids_of(test.items)))
     fresh = read_interactions(
@@ -342,7 +343,7 @@ def test_a_user_without_likes_is_not_tested() -> None:
     said = evaluate_model(
         ModelScorer(model),
         read_interactions(pa.table({"user": [7, 8, 9], "item": [n for _, n in unseen]})),
-        resamples=5,
+        bootstrap=Bootstrap(resamples=5),
     )
     assert said["test"]["unknown_users"] == 1
     assert said["users"] == 2

@@ -166,6 +166,7 @@ def _report(
     from considerate.cli.expected_likes import described_expected_likes
     from considerate.data import read_judged, read_likes
     from considerate.evaluation.fitted import considered, evaluate_model
+    from considerate.evaluation.result import Bootstrap
     from considerate.evaluation.scorer import ModelScorer
     from considerate.kernels.threads import LocalBackend
 
@@ -191,8 +192,7 @@ def _report(
             liked,
             not_liked,
             options.cuts,
-            seed=seed,
-            resamples=options.resamples,
+            bootstrap=Bootstrap(seed, options.resamples),
             run=backend.map,
             equal_classes=options.equal_classes,
         )

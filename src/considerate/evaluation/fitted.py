@@ -14,7 +14,6 @@ from considerate.data.graph import Graph, Run, run_serially
 from considerate.data.sources import is_sparse
 from considerate.data.vocabulary import match_rows, union_ids
 from considerate.errors import ConsiderateError, DataError, UsageError
-from considerate.evaluation.bootstrap import RESAMPLES
 from considerate.evaluation.calibration import reliability
 from considerate.evaluation.considered import considered_report, judged_split
 from considerate.evaluation.metrics import metric_named
@@ -22,6 +21,7 @@ from considerate.evaluation.protocol import Protocol, make_protocol, with_test_u
 from considerate.evaluation.ranks import held_ranks
 from considerate.evaluation.recalibration import JudgedPairs, chosen_fit, held_out_logits
 from considerate.evaluation.report import evaluate, plain_table
+from considerate.evaluation.result import BOOTSTRAP, Bootstrap
 from considerate.evaluation.scorer import FunctionScorer, ModelScorer
 from considerate.evaluation.split import Mask, Rows, is_among, one_per_user, only_users, pair_keys, rows_in
 from considerate.model.liking import sigmoid
@@ -76,8 +76,7 @@ def evaluate_model(
     not_liked: Interactions | None = None,
     k: tuple[int, ...] = (10, 20),
     *,
-    seed: int = 0,
-    resamples: int = RESAMPLES,
+    bootstrap: Bootstrap = BOOTSTRAP,
     run: Run[Any, Any] = run_serially,
     equal_classes: bool = False,
 ) -> dict[str, Any]:
@@ -90,11 +89,12 @@ def evaluate_model(
         user_ids = union_ids([liked.user_ids, not_liked.user_ids])
         rows = match_rows(liked.user_ids, user_ids)[liked.users].astype(np.int32)
         liked = replace(liked, user_ids=user_ids, users=rows)
+    seed = bootstrap.seed
     protocol = make_protocol(liked, "test", seed, [scorer.model])
     model = with_test_users(scorer.model, protocol)
     people = model.users.whole()
     held = replace(protocol.held, degrees=(people.degree, model.item_degree))
-    options: dict[str, Any] = {"seed": seed, "resamples": resamples, "run": run}
+    options: dict[str, Any] = vars(bootstrap) | {"run": run}
     p = p_like(model, held.users, held.items)
     report = evaluate(scorer.of_model(model), held, k, p_like=p, **options)
     popular = FunctionScorer(lambda users: np.tile(model.item_degree, (len(users), 1)), "popularity")
@@ -107,7 +107,7 @@ def evaluate_model(
         report["weights"] = EQUAL if equal_classes else EACH
         judged = judged_split(held, users[~truth], items[~truth], seed) if model.users.knows_likes else None
         if judged is not None:
-            report["considered"] = considered_report(model, judged, seed=seed, resamples=resamples, run=run)
+            report["considered"] = considered_report(model, judged, **options)
     return report
 
 

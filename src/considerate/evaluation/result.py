@@ -186,6 +186,9 @@ class Bootstrap:
         return {name: Figure(float(own.mean()), *bounds[name]) for name, own in values.items()}
 
 
+BOOTSTRAP = Bootstrap()
+
+
 def measure(
     contestant: Contestant,
     protocol: Protocol,
