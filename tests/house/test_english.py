@@ -18,7 +18,6 @@ DOCSTRINGS_LEFT = {
     "distributed": 57,
     "errors.py": 1,
     "evaluation": 19,
-    "fitting": 28,
     "graph_recommender.py": 3,
     "kernels": 1,
     "model": 60,

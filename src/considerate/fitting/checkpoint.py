@@ -4,8 +4,8 @@
     FOLDER/sweep-000012/head.safetensors         the rest of the state, and the fingerprint of the fit
     FOLDER/sweep-000012/index.json               names, sizes and checksums of these; written last
 
-A checkpoint without an index, or whose files are not as the index says, is refused, and the one before it is used. The
-two newest are kept. Nothing in them is code; no pickle.
+A checkpoint without an index, or with files that differ from the index, is refused, and the one before it is used. The
+two newest are kept. They contain no code and no pickle.
 """
 
 from __future__ import annotations
@@ -44,32 +44,32 @@ def part_file(number: int) -> str:
 
 @dataclass(frozen=True)
 class FileEntry:
-    """A file as it was written."""
+    """Name, size and checksum of a written file."""
 
     name: str
     size: int
-    sha256: str  # of its header, which holds those of its tensors; in an index of format 1 of the whole file
+    sha256: str  # of its header, which has the checksums of its tensors; in an index of format 1 of the whole file
 
 
 @dataclass(frozen=True)
 class CheckpointPart:
-    """The file of a part. It pickles: the worker that is to hold the part reads it."""
+    """File of a part. It can be pickled, as the worker that will hold the part reads it."""
 
     folder: Folder  # of the sweep
     sweep: int
     number: int
-    file: FileEntry | str  # the entry of the index, or the name where there is none yet
+    file: FileEntry | str  # entry of the index, or the name before there is an index
     version: int = FORMAT_VERSION  # of the index
 
     def read(self) -> StoredTensors:
-        """Its tensors, verified; CheckpointError if the file is not the one that was written."""
+        """Read and verify the tensors. Raise CheckpointError if the file is not as it was written."""
         stored = _read(self.folder, self.file, self.version)
         if stored.metadata != _part_metadata(self.sweep, self.number):
             raise CheckpointError(f"{stored.path}: is not part {self.number} of sweep {self.sweep}.")
         return stored
 
     def damage(self) -> str:
-        """Why this file cannot be used, or nothing."""
+        """Reason why this file cannot be used; empty if it can."""
         try:
             self.read()
         except CheckpointError as error:
@@ -79,7 +79,7 @@ class CheckpointPart:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint whose index and head are sound."""
+    """Checkpoint with a verified index and head."""
 
     sweep: int
     head: StoredTensors
@@ -88,14 +88,14 @@ class Checkpoint:
     _read_parts: dict[int, StoredTensors] = field(default_factory=dict, compare=False, repr=False)
 
     def part(self, number: int) -> StoredTensors:
-        """The tensors of one part, read and verified once."""
+        """Tensors of one part, read and verified once."""
         if number not in self._read_parts:
             self._read_parts[number] = self.parts[number].read()
         return self._read_parts[number]
 
     def check_parts(self, run: Callable[..., Iterable[str]] | None = None) -> None:
-        """Read every part; CheckpointError if one is not as it was written. `run` maps a function over the parts, on
-        the machines that will hold them."""
+        """Read every part; raise CheckpointError if one is not as it was written. `run` maps a function over the parts,
+        on the machines that will hold them."""
         if run is None:
             for number in range(len(self.parts)):
                 self.part(number)
@@ -107,7 +107,7 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """The checkpoints of one fit. It pickles: parts may be written by other machines, into a folder that all see."""
+    """Checkpoints of one fit. It can be pickled: other machines may write parts, into a folder that all see."""
 
     folder: str
     fingerprint: dict[str, Any]  # of the data and the settings: {"data": ..., "settings": ...}
@@ -120,7 +120,7 @@ class Checkpoints:
         return self._root.inside(sweep_folder(sweep))
 
     def lock(self) -> AbstractContextManager[bool]:
-        """Make the folder, and keep other fits of this machine out of it; gives whether it is locked."""
+        """Make the folder and lock it against other fits of this machine. Yields True if it is locked."""
         self._root.make()
         return self._root.lock(LOCK, "writes its checkpoints")
 
@@ -130,7 +130,7 @@ class Checkpoints:
         return _write(self._of(sweep), part_file(number), tensors, _part_metadata(sweep, number))
 
     def read_part(self, sweep: int, number: int) -> StoredTensors:
-        """The tensors of one part by the file's own checksums, also before there is an index."""
+        """Read one part, verified by the file's own checksums, so no index is needed."""
         return CheckpointPart(self._of(sweep), sweep, number, part_file(number)).read()
 
     def finish(
@@ -152,15 +152,15 @@ class Checkpoints:
         content = {"format": FORMAT, "format_version": FORMAT_VERSION, "sweep": sweep}
         content["files"] = [asdict(file) for file in files]
         folder.write(INDEX, [json.dumps(content | {"sha256": _digest(content)}, indent=1).encode() + b"\n"])
-        with suppress(OSError):  # the checkpoint is complete: what is left over goes next time
+        with suppress(OSError):  # the checkpoint is complete; the next one removes old files that remain
             keep = [other for other in self.complete() if other <= sweep][-KEPT:]
             for other in self._sweeps():
-                if other not in keep:  # an older one; or a later one, which was refused, or the fit would be past it
+                if other not in keep:  # an older one, or a later one that was refused
                     self.discard(other)
 
     def discard(self, sweep: int) -> None:
         """Remove a checkpoint, half-written or whole."""
-        self._of(sweep).remove(INDEX)  # first: what is half-removed is then incomplete, not damaged
+        self._of(sweep).remove(INDEX)  # first, so that a half-removed checkpoint is incomplete, not damaged
         self._of(sweep).remove_all()
 
     def remove(self) -> None:
@@ -169,17 +169,18 @@ class Checkpoints:
             self.discard(sweep)
 
     def complete(self) -> list[int]:
-        """The sweeps whose checkpoint has an index, sound or not."""
+        """Sweeps whose checkpoint has an index, sound or not."""
         return [sweep for sweep in self._sweeps() if self._of(sweep).size(INDEX) is not None]
 
     def _sweeps(self) -> list[int]:
         return sorted(int(match[1]) for name in self._root.names() if (match := _SWEEP.fullmatch(name)))
 
     def latest(self, check: Callable[[Checkpoint], None] = Checkpoint.check_parts) -> Checkpoint | None:
-        """The newest checkpoint that is whole, or None where there is none yet.
+        """Find the newest whole checkpoint; None before the first one.
 
-        `check` reads the parts and raises CheckpointError; on a cluster it has them read where they will be used. What
-        is not whole is refused with a warning. CheckpointError if one is of another fit, or if all are damaged.
+        `check` reads the parts and raises CheckpointError; on a cluster the machines that will use the parts read them.
+        Damaged checkpoints are skipped with a warning. Raises CheckpointError if one belongs to another fit, or if all
+        are damaged.
         """
         damaged = False
         for sweep in reversed(self._sweeps()):
@@ -208,14 +209,14 @@ class Checkpoints:
         return None
 
     def division(self) -> str | None:
-        """The side that is divided in the fit whose checkpoints these are; None where that is not known."""
+        """Side that the fit of these checkpoints divides; None if unknown."""
         for sweep in reversed(self.complete()):
-            with suppress(CheckpointError, LookupError, TypeError):  # `latest` says what is wrong with it
+            with suppress(CheckpointError, LookupError, TypeError):  # `latest` reports the error
                 return str(self._open(sweep).metadata["fingerprint"]["data"]["division"])
         return None
 
     def _open(self, sweep: int) -> Checkpoint:
-        """The checkpoint of a sweep, its index and head verified; CheckpointError says what is wrong with it."""
+        """Open the checkpoint of a sweep and verify its index and head; raise CheckpointError if they are damaged."""
         folder = self._of(sweep)
         size = folder.size(INDEX)
         if size is None:
@@ -237,7 +238,7 @@ class Checkpoints:
 
 
 def tensor(stored: StoredTensors, name: str, dtype: DTypeLike, shape: Sequence[int | None]) -> NDArray[Any]:
-    """A tensor of a checkpoint that must be there with this type and shape (None: any length)."""
+    """Get a tensor of a checkpoint; raise CheckpointError without this type and shape (None: any length)."""
     try:
         return stored.expect(name, dtype, shape)
     except ModelFileError as error:
@@ -257,7 +258,7 @@ def _write(folder: Folder, name: str, tensors: Mapping[str, NDArray[Any]], about
 
 
 def _read(folder: Folder, file: FileEntry | str, version: int = FORMAT_VERSION) -> StoredTensors:
-    """A file of tensors, verified; as the index says, where its entry is given."""
+    """Read a file of tensors and verify it, also against the entry of the index if given."""
     name = file if isinstance(file, str) else file.name
     try:
         content = folder.read(name)
@@ -279,7 +280,7 @@ def _digest(content: Mapping[str, Any]) -> str:
 
 
 def _parse_index(raw: bytes, sweep: int) -> tuple[int, list[FileEntry]]:
-    """The format and the files of a checkpoint, head first; CheckpointError where the index is damaged or not ours."""
+    """Parse the format and the files of a checkpoint, head first. Raise CheckpointError if the index is damaged."""
     try:
         content = parse_json(raw.decode())
         sha256, version = content.pop("sha256"), content["format_version"]

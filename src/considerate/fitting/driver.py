@@ -1,4 +1,4 @@
-"""One fit, from data to model, whatever runs its sweeps.
+"""Driver of a fit, from data to model, for every backend.
 
 source -> session -> runner -> sweeps until the bound settles -> model
                        ^                    |
@@ -31,15 +31,15 @@ from considerate.model.model import Model
 
 logger = logging.getLogger("considerate")
 
-FALLEN_BACK = 0.01  # of a sweep's draws; above it the walk says less of who considers what than it was asked to
-COLLAPSED = 0.6  # spread of u'v; data that holds up its vectors has 0.9 to 1.6
+FALLEN_BACK = 0.01  # share of a sweep's draws by popularity for want of items of the walk that deserves a warning
+COLLAPSED = 0.6  # spread of u'v; fits to data that supports its vectors have 0.9 to 1.6
 Publish = Callable[[FitSession, Model | None], None]
 
 
 def run_fit(request: FitRequest, backend: FitBackend, publish: Publish) -> Generator[FitStep]:
-    """Fit, one sweep at a time. `publish` is given the model: after every sweep where that costs nothing, and at the
-    end. A fit that is stopped, by Ctrl-C or by closing the steps, ends with the model of its last finished sweep,
-    unless the request says otherwise."""
+    """Fit, one sweep at a time. `publish` gets the model at the end, and after every sweep if that costs nothing. A fit
+    that is stopped, by Ctrl-C or by closing the steps, ends with the model of its last finished sweep, unless
+    `keep_unfinished` is False."""
     refuse(request, getattr(backend, "where", Where()))
     import scipy.special  # noqa: F401  (loaded late, where memory is short, its OpenBLAS can wait for ever)
 
@@ -86,14 +86,14 @@ def run_fit(request: FitRequest, backend: FitBackend, publish: Publish) -> Gener
 
 
 def _with_last_bound(progress: FitProgress, runner: Runner) -> FitProgress:
-    """Each sweep gives the bound of the posterior before it; one more pass gives that of the last."""
+    """Append the bound of the last posterior, by one more pass; each sweep gives the bound before it."""
     assert progress.state is not None
     return replace(progress, bounds=(*progress.bounds, runner.evaluate_bound(progress.state).terms()))
 
 
 def warn_of_collapse(posterior: Posterior, weight: float) -> None:
-    """Mean-field VB prunes what sparse data cannot hold up; where nearly all is pruned, say so and what to do. Where
-    features say where vectors are, the precisions are those of the rest, which may be little."""
+    """Warn if the vectors have collapsed, as mean-field VB prunes factors that sparse data cannot support. With
+    features the precisions describe only what features do not explain, which may be little."""
     spread, featured = posterior.prior_spread(), posterior.user_weights or posterior.item_weights
     if spread < COLLAPSED and not featured:
         logger.warning(
@@ -107,7 +107,7 @@ def warn_of_collapse(posterior: Posterior, weight: float) -> None:
 
 
 def report_fallbacks(share: float, mixing: float | None) -> None:
-    """Say how often the walk had no item left, which is where all that it leads to is liked or drawn already."""
+    """Report how often the walk had no item left, because all items that it reaches are liked or drawn already."""
     if share > 0:
         logger.log(
             logging.WARNING if share > FALLEN_BACK else logging.INFO,

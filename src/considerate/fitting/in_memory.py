@@ -1,4 +1,4 @@
-"""A fit whose graph is in this process's memory."""
+"""Session and backend of a fit in this process's memory."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ from considerate.kernels.threads import LocalBackend
 from considerate.model.model import Model
 from considerate.model.users import UserRows
 
-WRITERS = 8  # files written at once: they wait for the disk
+WRITERS = 8  # files written at once, as writers wait for the disk
 
 
 class InMemoryBackend:
-    """Threads of this process."""
+    """Backend of threads in this process."""
 
     @contextmanager
     def start(self, request: FitRequest) -> Iterator[InMemorySession]:
@@ -52,8 +52,8 @@ class InMemoryBackend:
 
 
 class InMemorySession(FitSession):
-    """A fit in this process: its model costs nothing after any sweep. A checkpoint holds the users cut where the parts
-    of a partitioned graph are."""
+    """Session of a fit in this process, whose model costs nothing after any sweep. Checkpoints hold the users in the
+    parts of a partitioned graph."""
 
     resident = "users"
 
@@ -90,7 +90,7 @@ class InMemorySession(FitSession):
         return {"data": data | self.request.side.describe(), "settings": self.request.settings()}
 
     def tune(self, plan: FitPlan) -> FitPlan:
-        from considerate.fitting.tuning import tune  # what evaluates is slow to import
+        from considerate.fitting.tuning import tune  # slow to import, because of evaluation
 
         plan = tune(self.graph, self.resolve(plan), self.threads, self.times, self.known)
         self.times = None
@@ -114,7 +114,7 @@ class InMemorySession(FitSession):
         return runner
 
     def _features(self) -> FitFeatures:
-        """The features of users and items, in the order of their rows."""
+        """Features of users and items, in the order of their rows."""
         side, graph = self.request.side, self.graph
 
         def of(features: Features, blocks: NDArray[np.int64]) -> SideFeatures:
@@ -129,7 +129,7 @@ class InMemorySession(FitSession):
     def write_parts(self, checkpoints: Checkpoints, state: State) -> list[FileEntry]:
         def write(number: int) -> FileEntry:
             tensors = side_tensors(state.posterior.users, *self.ranges[number])
-            tensors["sweep"] = np.array([state.sweep], np.int64)  # as parts that live elsewhere have it
+            tensors["sweep"] = np.array([state.sweep], np.int64)  # as in parts of other processes
             return checkpoints.write_part(state.sweep, number, tensors)
 
         with ThreadPoolExecutor(WRITERS, "considerate-checkpoint") as pool:
@@ -159,13 +159,13 @@ class InMemorySession(FitSession):
 
 
 def likes_times(graph: Graph, data: Interactions) -> NDArray[np.float64] | None:
-    """When each edge of the graph was liked, where that was read."""
-    from considerate.evaluation.split import edge_times  # what evaluates is slow to import
+    """Time of each edge of the graph; None if the data has no times."""
+    from considerate.evaluation.split import edge_times  # evaluation is slow to import
 
     return None if data.times is None else edge_times(graph, data)
 
 
 def user_parts(graph: Graph) -> list[Range]:
-    """The rows of users of each part."""
+    """Rows of users of each part."""
     blocks = graph.user_blocks
     return [(int(blocks[first]), int(blocks[last])) for first, last in part_ranges(len(blocks) - 1)]

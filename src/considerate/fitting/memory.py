@@ -1,7 +1,7 @@
-"""The memory that a fit needs, and the memory that this process may still take.
+"""Memory that a fit needs, and memory that this process may still take.
 
-A fit is refused before it starts where it needs more than there is. CONSIDERATE_MEMORY, such as `12GB` or `unlimited`,
-or `considerate fit --memory`, stands in for what the system says.
+A fit that needs more than is free is refused before it starts. CONSIDERATE_MEMORY, such as `12GB` or `unlimited`, or
+`considerate fit --memory`, replaces the system's value.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from considerate.inference.sweep import NEAR_BYTES
 from considerate.inference.updates import NODE_BYTES
 
 VARIABLE = "CONSIDERATE_MEMORY"
-PROCESS, SLACK = 3e6, 1.05  # bytes of small things; what the allocator keeps of memory that was given back
+PROCESS, SLACK = 3e6, 1.05  # bytes of small things; factor for freed memory that the allocator keeps
 UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 
 
@@ -48,14 +48,14 @@ UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "m
 
 
 def needed_memory(users: int, items: int, edges: int, plan: FitPlan, walk: WalkSize | None = None) -> int:
-    """Bytes that a fit in memory takes at its peak, above what the process held before it.
+    """Bytes that a fit in memory takes at its peak, above the memory of the process before it.
 
-    The peak is the largest of the phases: the graph made of pairs, the walk's table, a sweep. Pairs are taken to be two
-    whole numbers of 32 bits each; what a reader needs to find them is not counted. `walk` is the size of the walk;
-    where it is not known, that of users who like at random, as many items each. `python -m benchmarks memory` holds
-    this against measured peaks.
+    The peak is the largest of the phases: the graph made of pairs, the walk's table, a sweep. A pair counts as two
+    whole numbers of 32 bits; the reader's memory is not counted. `walk` is the size of the walk; if it is not known,
+    users are assumed to like equally many items at random. `python -m benchmarks memory` compares this with measured
+    peaks.
     """
-    low = 2 * (items > FEW_COLUMNS)  # bytes an edge while it is transposed
+    low = 2 * (items > FEW_COLUMNS)  # bytes per edge while edges are transposed
     graph = 8 * edges + 16 * (users + items)  # both ways, and degrees
     rows = 8 * padded(plan.factors)  # of a row: means and variances
     sides = users * (rows + 8 * plan.user_bias) + items * (rows + 8 * plan.item_bias)
@@ -67,7 +67,7 @@ def needed_memory(users: int, items: int, edges: int, plan: FitPlan, walk: WalkS
         hidden = 12 * closed_form_groups(plan, items)[0] * users + 8 * users  # alpha, floor, l; T
     if plan.hidden != "expected":
         drawn = min(plan.negatives * edges, users * items - edges)
-        hidden += (8 + low) * drawn + 8 * (users + items)  # H by user and by item; an opening keeps its own
+        hidden += (8 + low) * drawn + 8 * (users + items)  # H by user and by item, besides memory of an opening
         hidden += 64 * (drawn + edges) * (plan.hidden == "half-edges")  # the set of pairs, at most
     sweep += hidden
     if users * rows > NEAR_BYTES:
@@ -81,8 +81,8 @@ def needed_memory(users: int, items: int, edges: int, plan: FitPlan, walk: WalkS
 
 
 def feature_memory(side: SideInformation, users: int, items: int, plan: FitPlan) -> int:
-    """Bytes that features take at their peak: their rows, twice; the rows' prior means and what they are made from; the
-    weights and, where q of them has a full covariance, three matrices of F x F."""
+    """Bytes that features take at their peak: their rows, twice; the rows' prior means and the inputs of these; the
+    weights and, if their q has a full covariance, three matrices of F x F."""
 
     def of(table: FeatureTable | None, rows: int) -> float:
         if table is None:
@@ -96,10 +96,10 @@ def feature_memory(side: SideInformation, users: int, items: int, plan: FitPlan)
 
 
 def _sums_memory(users: int, items: int, edges: int, plan: FitPlan) -> float:
-    """Bytes of the sums of some items over parts of the users, where these are summed part by part (`TreePass`).
+    """Bytes of the sums of some items over parts of the users, if items are summed part by part (`TreePass`).
 
-    Light items are not, as far as there are any; the others are taken to have half of the edges, and twice as many each
-    as a light item has at most."""
+    Light items are not summed so. The others are assumed to have half of the edges, each twice as many as the largest
+    light item."""
     parts = len(part_ranges(len(block_ends(edges)) + 1))
     summed = items if users > LIGHT_SHARE * items else edges * plan.edges_per_like / (4 * LEAF_EDGES * parts)
     return (8 + -(-parts // 8)) * min(NODE_BYTES, 2 * plan.factors * (plan.factors + 3) * min(summed, items))
@@ -107,7 +107,7 @@ def _sums_memory(users: int, items: int, edges: int, plan: FitPlan) -> float:
 
 @dataclass(frozen=True)
 class WalkSize:
-    """The work and the size of the walk's table, at most."""
+    """Upper limits of the work and the size of the walk's table."""
 
     steps: int
     entries: int
@@ -115,7 +115,7 @@ class WalkSize:
 
     @classmethod
     def of(cls, graph: Graph, plan: FitPlan) -> WalkSize:
-        """That of a graph: a row has no more entries than steps."""
+        """Compute the limits of a graph, as a row has at most as many entries as steps."""
         degrees = np.minimum(graph.by_user.degrees, MOST_LIKES)
         work: NDArray[Any] = np.zeros(graph.item_count, np.int64)
         for first, last in ranges(graph.user_blocks):
@@ -127,7 +127,7 @@ class WalkSize:
 
     @classmethod
     def at_random(cls, users: int, items: int, edges: int, plan: FitPlan) -> WalkSize:
-        """That of users who like as many items each."""
+        """Estimate the limits for users who like equally many items at random."""
         steps = edges * (1 + edges // max(1, users))
         room = max(ROOM, ENTRIES_A_LIKE * edges)
         return cls(steps, min(items * min(plan.neighbours, items), steps, room), items)
@@ -139,13 +139,13 @@ class WalkSize:
 
     @property
     def waiting(self) -> int:
-        """Bytes of the blocks of rows that wait to be put into it."""
+        """Bytes of the blocks of rows that are not in the table yet."""
         return int(8 * self.entries * min(1.0, WAVE * BLOCK_STEPS / max(1, self.steps)))
 
 
 def known_memory(edges: int, known: Known | None, plan: FitPlan) -> int:
-    """Bytes that what is known beside so many likes takes in a fit: the considered pairs in H, by user and by item; in
-    closed form all pairs with their weights, both ways, and once together with the likes."""
+    """Bytes that known pairs take in a fit to so many likes: the considered pairs in H, by user and by item; in closed
+    form all pairs with their weights, both ways, and once together with the likes."""
     if known is None:
         return 0
     considered, impossible = (0 if pairs is None else pairs.edges for pairs in (known.considered, known.impossible))
@@ -160,10 +160,10 @@ def check_memory(
     known: Known | None = None,
     side: SideInformation | None = None,
 ) -> None:
-    """Refuse a fit that needs more memory than there is, and say what would fit.
+    """Raise UsageError, with advice, if a fit needs more memory than is free.
 
     The source is a sparse matrix, Interactions or the graph itself; the memory that these hold already is not
-    needed again. The size of other sources is not known before they are read. `known` is what is known beside the
+    needed again. The size of other sources is not known before they are read. `known` are pairs known besides the
     likes.
     """
     held, walk = 0, None
@@ -208,7 +208,7 @@ def check_memory(
 
 @contextmanager
 def translate_memory_errors() -> Iterator[None]:
-    """Memory that runs out on the way is one sentence."""
+    """Turn errors of memory that runs out during a fit into one sentence."""
     try:
         yield
     except MemoryLimitError:
@@ -224,7 +224,7 @@ def translate_memory_errors() -> Iterator[None]:
 
 
 def available_memory(root: Path = Path("/")) -> int | None:
-    """Bytes that this process may still take, the smallest of all limits, or None where the system does not say.
+    """Bytes that this process may still take, the smallest of all limits; None if the system has no such value.
 
     The limits are the machine's free memory, those of the process's cgroup and of all above it, and the process's own
     (ulimit -d, ulimit -v). `root` is where /proc and /sys are.
@@ -240,7 +240,7 @@ def available_memory(root: Path = Path("/")) -> int | None:
 
 
 def parse_memory(name: str, text: str) -> int | None:
-    """Bytes of a size such as 12GB or 8GiB; None is unlimited. `name` is whose value it is."""
+    """Parse a size such as 12GB or 8GiB to bytes; None is unlimited. Error messages use `name`."""
     number = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?i?)b?", text.strip().lower())
     if text.strip().lower() == "unlimited":
         return None
@@ -251,7 +251,7 @@ def parse_memory(name: str, text: str) -> int | None:
 
 @contextmanager
 def memory_override(name: str, text: str) -> Iterator[None]:
-    """In this process a size stands in for what the system says, as the variable does. `name` is whose value it is."""
+    """Replace the system's free memory by a size in this process, like the variable does. Error messages use `name`."""
     parse_memory(name, text)
     before = os.environ.get(VARIABLE)
     os.environ[VARIABLE] = text
@@ -264,7 +264,7 @@ def memory_override(name: str, text: str) -> Iterator[None]:
 
 
 def _numbers(path: Path) -> dict[str, int]:
-    """The numbers of a file of lines `name: number`, or of a single number under the name ''; none without the file."""
+    """Parse a file of lines `name: number`, or with a single number, under the name ''; empty without the file."""
     try:
         lines = [line.replace(":", " ").split() for line in path.read_text().splitlines()]
     except (OSError, UnicodeDecodeError):
@@ -273,7 +273,7 @@ def _numbers(path: Path) -> dict[str, int]:
     return {name: int(number) for name, number in pairs if number.isdigit()}
 
 
-# The limits, the use and the pages of files that can be dropped, by the type of the mount: versions 2 and 1.
+# Names of the limits, the use and the file pages that can be dropped, by the type of the mount: versions 2 and 1.
 CGROUP_FILES = {
     "cgroup2": (("memory.max", "memory.high"), "memory.current", ("inactive_file", "active_file")),
     "cgroup": (("memory.limit_in_bytes",), "memory.usage_in_bytes", ("total_inactive_file", "total_active_file")),
@@ -281,8 +281,8 @@ CGROUP_FILES = {
 
 
 def _cgroup_memory(root: Path) -> Iterator[int]:
-    """What the cgroups of this process leave, from its own up to the mount's root. Pages of files can be dropped and do
-    not count as used, but for those in memory alone (shmem), which are not among them. Swap does not count as room."""
+    """Yield the free bytes of each cgroup of this process, from its own up to the mount's root. File pages, without
+    those that exist only in memory (shmem), can be dropped and count as free. Swap does not."""
     for kind, folder, top in _cgroup_folders(root):
         names, use, cache = CGROUP_FILES[kind]
         for level in (folder, *folder.parents):
@@ -296,7 +296,7 @@ def _cgroup_memory(root: Path) -> Iterator[int]:
 
 
 def _cgroup_folders(root: Path) -> Iterator[tuple[str, Path, Path]]:
-    """(type of the mount, folder of this process's cgroup, folder where its hierarchy is mounted)."""
+    """Yield (type of the mount, folder of this process's cgroup, folder where its hierarchy is mounted)."""
     try:
         groups = [line.split(":", 2) for line in (root / "proc/self/cgroup").read_text().splitlines()]
         mounts = [line.split() for line in (root / "proc/self/mountinfo").read_text().splitlines()]
@@ -309,7 +309,7 @@ def _cgroup_folders(root: Path) -> Iterator[tuple[str, Path, Path]]:
         controller = "memory" if kind == "cgroup" else ""
         for path in (PurePosixPath(path) for _, names, path in groups if controller in names.split(",")):
             top = root / mount[4].lstrip("/")
-            # A container may see the path of the host: its own folder is then the mount itself.
+            # A container may see the host's path; its own folder is then the mount itself.
             known = path.is_relative_to(mount[3]) and ".." not in path.parts
             yield kind, top / path.relative_to(mount[3]) if known else top, top
 

@@ -1,4 +1,4 @@
-"""Bars on the terminal: over the steps of a fit, and over the stages of reading where the data is read in pieces."""
+"""Progress bars on the terminal, for the steps of a fit and for the stages of reading data in pieces."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from considerate.fitting.stopping import FitStep
 def progress(
     steps: Iterator[FitStep], most: int, console: Any = None, later: bool = False, opening: int = 0
 ) -> Iterator[FitStep]:
-    """The same steps, with a bar: sweep, bound, edges a second, time left; below it what the workers took, or E[tau].
-    `later` is after the first sweep, where there are other things to show before. opening: sweeps in closed form."""
+    """Show a bar over steps and pass them on. The bar has sweep, bound, edges per second, time left and, below, the
+    workers' times or E[tau]. `later` shows it after the first sweep, as other bars come before. `opening` is the number
+    of sweeps in closed form."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
     from rich.text import Text
 
@@ -38,7 +39,7 @@ def progress(
             bar.start()
         for step in steps:
             numbers, bar.note = summary(step)
-            kind = "opening" if step.sweep < opening else "sweep"  # of the sweep under way
+            kind = "opening" if step.sweep < opening else "sweep"  # the sweep that runs now
             bar.update(task, completed=step.sweep, numbers=numbers, description=kind)
             bar.start()
             yield step
@@ -49,7 +50,7 @@ def progress(
 
 
 def summary(step: FitStep) -> tuple[str, str]:
-    """Two lines of numbers of a step."""
+    """Two lines with the numbers of a step."""
     taus = " ".join(
         f"{name.replace('_', ' ')} {value:.3g}" for name, value in step.state.posterior.precisions.means().items()
     )
@@ -59,7 +60,7 @@ def summary(step: FitStep) -> tuple[str, str]:
 
 @contextmanager
 def reading_progress(console: Any = None) -> Iterator[Callable[[str, int, int], None]]:
-    """What a reader tells (stage, done, total): a bar for each stage, which goes when the stage ends."""
+    """Show a bar for each stage of a reader until the stage ends; yields the callback (stage, done, total)."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
     bar: Progress | None = None

@@ -1,8 +1,8 @@
-"""Checkpoints of a fit: written as it goes, and gone on from with the same bits.
+"""Writing of a fit's checkpoints, and resumption from them with the same bits.
 
-A sweep reads the state, the data and the settings, and of *expected* mode the groups of items, which are frozen after
-a few sweeps. The rule that ends a fit reads the last bounds, and the model has them all. Draws are a function of (seed,
-sweep, user), and alpha is made anew by the users' pass before anything reads it: neither is saved.
+A sweep reads the state, the data and the settings and, in *expected* mode, the groups of items, which are frozen after
+a few sweeps. The stopping rule reads the last bounds, and the model has them all. Draws are a function of (seed, sweep,
+user), and the users' pass computes alpha before anything reads it, so neither is saved.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ TERMS = [term.name for term in fields(Bound)]
 
 @dataclass(frozen=True)
 class CheckpointOptions:
-    """Where a fit keeps checkpoints, how often, and whether it goes on from the last."""
+    """Options of checkpoints: their folder, their interval, and whether the fit resumes from the last."""
 
     folder: str
     every: int = 5  # sweeps
@@ -55,7 +55,7 @@ class CheckpointOptions:
 
     @classmethod
     def parse(cls, folder: PathLike | None, every: int = 5, resume: bool = False) -> CheckpointOptions | None:
-        """None where no checkpoints are asked for. A folder that another fit has used is refused now, before hours."""
+        """Check the options; None without a folder. A folder that another fit has used is refused before the fit."""
         if isinstance(every, bool) or not isinstance(every, int | np.integer) or every < 1:
             raise UsageError(f"checkpoint_every is {every!r}; it must be a whole number of sweeps, at least 1.")
         if folder is None:
@@ -74,7 +74,7 @@ class CheckpointOptions:
 
 @contextmanager
 def open_checkpoints(options: CheckpointOptions | None, session: FitSession) -> Iterator[CheckpointWriter | None]:
-    """Hold the folder of the checkpoints, and find the one to go on from."""
+    """Lock the folder of the checkpoints, and find the one to resume from."""
     if options is None:
         yield None
         return
@@ -87,14 +87,14 @@ def open_checkpoints(options: CheckpointOptions | None, session: FitSession) -> 
 
 
 class CheckpointWriter:
-    """Writes the checkpoints of a fit as it goes."""
+    """Writer of a fit's checkpoints."""
 
     def __init__(self, checkpoints: Checkpoints, every: int, saved: Checkpoint | None) -> None:
         self.checkpoints, self.every, self.saved = checkpoints, every, saved
-        self.written = saved.sweep if saved is not None else 0  # the sweep of the newest one
+        self.written = saved.sweep if saved is not None else 0  # sweep of the newest checkpoint
 
     def restore(self, plan: FitPlan, session: FitSession) -> FitProgress:
-        """Where the fit goes on from: its last checkpoint, or the beginning."""
+        """Progress to start from: of the last checkpoint, or of a new fit."""
         if self.saved is None:
             return FitProgress()
         progress = restore(self.checkpoints, self.saved, plan, session)
@@ -107,11 +107,11 @@ class CheckpointWriter:
         return progress
 
     def is_due(self, plan: FitPlan, progress: FitProgress) -> bool:
-        """Every few sweeps, and after the last."""
+        """True every few sweeps, and after the last."""
         return progress.converged or progress.sweep >= plan.sweeps or progress.sweep % self.every == 0
 
     def write(self, plan: FitPlan, progress: FitProgress, session: FitSession) -> None:
-        """Write the state, unless it is written already. A disk that is full ends no fit: it goes on without."""
+        """Write the state, unless it is written already. If the disk is full, warn and go on."""
         sweep, state = progress.sweep, progress.state
         if state is None or sweep <= self.written:
             return
@@ -131,11 +131,11 @@ class CheckpointWriter:
         logger.info("%s: checkpoint of sweep %d", self.checkpoints.folder, sweep)
 
 
-# --- The state to and from tensors ----------------------------------------------------------------------------
+# --- State to and from tensors --------------------------------------------------------------------------------
 
 
 def side_tensors(side: Side, first: int = 0, last: int | None = None) -> dict[str, NDArray[Any]]:
-    """Some rows of a side by the names that checkpoints have for them."""
+    """Arrays of some rows of a side, by their names in checkpoints."""
     named = zip(("rows", "bias_mean", "bias_variance", "covariance"), (*side.arrays(), side.covariance))
     return {name: array[first:last] for name, array in named if array is not None}
 
@@ -143,7 +143,7 @@ def side_tensors(side: Side, first: int = 0, last: int | None = None) -> dict[st
 def pack_head(
     plan: FitPlan, progress: FitProgress, session: FitSession
 ) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-    """The tensors and the description of a checkpoint's head."""
+    """Tensors and description of a checkpoint's head."""
     state = progress.state
     assert state is not None
     q = state.posterior
@@ -170,8 +170,8 @@ def pack_head(
 
 
 def chosen_settings(saved: Checkpoint, plan: FitPlan) -> FitPlan:
-    """The plan with the settings that the checkpoint's fit had chosen, or was given: they are not chosen again."""
-    # A checkpoint from before there was the walk says nothing of lift, and one of 0.3 or before nothing of offsets.
+    """Replace settings to choose by those that the checkpoint's fit had chosen, or was given."""
+    # A checkpoint from before the walk has no lift, and one of 0.3 or before has no offsets.
     found: dict[str, Any] = {"knob": None, "weight": None, "lift": plan.lift, "chosen": None} | saved.metadata
     knob, weight, lift = (found[name] for name in ("knob", "weight", "lift"))
     try:
@@ -188,7 +188,7 @@ def chosen_settings(saved: Checkpoint, plan: FitPlan) -> FitPlan:
 
 
 def restore(checkpoints: Checkpoints, saved: Checkpoint, plan: FitPlan, session: FitSession) -> FitProgress:
-    """Where a fit goes on from; the parts are as they were then."""
+    """Restore the parts of a checkpoint, and return the progress of its fit."""
     head, (users, items) = saved.head, session.counts
     if len(saved.parts) != session.part_count:
         raise CheckpointError(
@@ -226,7 +226,7 @@ def restore(checkpoints: Checkpoints, saved: Checkpoint, plan: FitPlan, session:
     state = session.read_parts(checkpoints, saved, state)
     if session.grouping is not None:
         groups = tensor(head, "memory.groups", np.int32, [items])
-        if groups.min() < 0 or groups.max() >= session.grouping.groups:  # kernels read where it says
+        if groups.min() < 0 or groups.max() >= session.grouping.groups:  # kernels index by it without checks
             raise CheckpointError("the checkpoint does not have the items' groups that the fit goes on with.")
         session.grouping.use(np.array(groups))
     if saved.metadata.get("bound_terms") != TERMS:
@@ -236,7 +236,7 @@ def restore(checkpoints: Checkpoints, saved: Checkpoint, plan: FitPlan, session:
 
 
 def weights_tensors(q: Posterior) -> dict[str, NDArray[Any]]:
-    """The weights of features by the names that checkpoints have for them."""
+    """Tensors of the weights of features, by their names in checkpoints."""
     tensors: dict[str, NDArray[Any]] = {}
     for side, weights in (("user", q.user_weights), ("item", q.item_weights)):
         for name, part in zip(("vectors", "biases"), () if weights is None else weights.parts):
@@ -247,7 +247,7 @@ def weights_tensors(q: Posterior) -> dict[str, NDArray[Any]]:
 
 
 def read_weights(head: StoredTensors, side: SideInformation) -> tuple[FeatureWeights | None, FeatureWeights | None]:
-    """The weights of users' and of items' features, where a fit is given any."""
+    """Read the weights of users' and of items' features; None for a side without features."""
 
     def part(name: str, count: int) -> Regression:
         spread = spread_shape(count)
@@ -280,5 +280,5 @@ def _hyperpriors(
 
 
 def program() -> str:
-    """What the last bits depend on, beside the data and the settings."""
+    """Version and instruction set, which the last bits depend on besides the data and the settings."""
     return f"considerate {__version__} ({compiled.instruction_set()})"

@@ -1,4 +1,4 @@
-"""What the driver of a fit works with: the request, and the session in which its sweeps run."""
+"""Request of a fit, and the session in which its sweeps run."""
 
 from __future__ import annotations
 
@@ -53,28 +53,28 @@ from considerate.model.users import Users
 logger = logging.getLogger("considerate")
 
 
-OPENING_GROUPS = 8  # of items, in an opening
+OPENING_GROUPS = 8  # groups of items in an opening
 MOST_NEGATIVES = SETTINGS["negatives"].metadata["high"]
 
 
 @dataclass(frozen=True)
 class FitRequest:
-    """What a fit is asked for: the data, the settings, and where results and messages go."""
+    """Request of a fit: the data, the settings, and the destinations of results and messages."""
 
     source: Any
     plan: FitPlan
     reader: ReaderOptions = field(default_factory=ReaderOptions)
-    parameters: dict[str, Any] = field(default_factory=dict)  # as the estimator was given them
-    side: SideInformation = field(default_factory=SideInformation)  # what is known beside the likes
+    parameters: dict[str, Any] = field(default_factory=dict)  # the estimator's settings, as given
+    side: SideInformation = field(default_factory=SideInformation)  # known pairs and features
     checkpoint: CheckpointOptions | None = None
     model_folder: str | None = None  # for the shards of a partitioned fit; None: a temporary one
-    likes: bool = True  # whether a partitioned fit writes them to its shards
-    keep_unfinished: bool = True  # whether a fit that is stopped ends with the model of its last finished sweep
+    likes: bool = True  # True if a partitioned fit writes them to its shards
+    keep_unfinished: bool = True  # True if a stopped fit ends with the model of its last finished sweep
     say: Callable[[str], None] = lambda text: logger.info("%s", text)
     on_read_progress: Callable[[str, int, int], None] | None = None  # (stage, done, total)
 
     def settings(self) -> dict[str, Any]:
-        """The settings that decide the posterior and its ranking, for the fingerprint of a checkpoint."""
+        """Settings that decide the posterior and its ranking, for the fingerprint of a checkpoint."""
         plan, found = self.plan, {}
         for name, value in self.parameters.items():
             about = SETTINGS[name].metadata if name in SETTINGS else {}
@@ -89,14 +89,14 @@ class FitRequest:
 
 @dataclass(frozen=True)
 class Histogram:
-    """The popularity histogram pi and the exponent that it came from."""
+    """Popularity histogram pi, and its exponent."""
 
     weights: NDArray[np.float64]  # [items]
     gamma: float
 
     @classmethod
     def of(cls, degree: NDArray[np.int64], plan: FitPlan, correct: Callable[[Any], Any]) -> Histogram:
-        """pi (eq. 7-9), corrected at the head where asked for."""
+        """Compute pi (eq. 7-9), corrected for popular items if the plan says so."""
         gamma = popularity_exponent(degree, plan.rate) if plan.gamma is None else plan.gamma
         weights = popularity_weights(degree, gamma)
         for part in PARTS:
@@ -105,36 +105,36 @@ class Histogram:
 
 
 class FitBackend(Protocol):
-    """Where a fit runs."""
+    """Place where a fit runs."""
 
     def start(self, request: FitRequest) -> AbstractContextManager[FitSession]:
-        """Read the data and get ready to sweep over it; leaving the context frees what was taken."""
+        """Read the data and prepare to sweep over it; leaving the context frees all resources."""
         ...
 
 
 class FitSession(ABC):
-    """The data of one fit where its sweeps run: in this process, on its disk, on a cluster."""
+    """Data of one fit at the place of its sweeps: in this process, on its disk, on a cluster."""
 
     request: FitRequest
-    data: Any  # Interactions, or what is known of a graph in parts
+    data: Any  # Interactions, or the same facts of a graph in parts
     item_ids: Vocabulary
     titles: Titles | None
     item_degree: NDArray[np.int64]
     histogram: Histogram  # once there is a runner
     consideration: Consideration | None = None
-    resident: str  # the side whose rows are in parts, "users" or "items"
+    resident: str  # side whose rows are in parts, "users" or "items"
     counts: tuple[int, int]  # of users and items; this and the following once there is a runner
     part_count: int
     grouping: Grouping | None  # of *expected* mode
-    known_per_like: float = 0.0  # pairs known to be considered
-    limits: Known | None = None  # what is impossible, by the rows of all users, where the model is made
+    known_per_like: float = 0.0  # known considered pairs per like
+    limits: Known | None = None  # impossible pairs by the rows of all users, in the process that makes the model
 
     @abstractmethod
     def fingerprint(self) -> dict[str, Any]:
-        """What the posterior depends on: digests of the data, and the settings."""
+        """Fingerprint of all that the posterior depends on: digests of the data, and the settings."""
 
     def check_checkpoint(self, saved: Any) -> None:
-        """Read the parts of a checkpoint where they will be used; raise if one is damaged."""
+        """Read the parts of a checkpoint in the processes that will use them; raise if one is damaged."""
         saved.check_parts()
 
     @abstractmethod
@@ -143,15 +143,15 @@ class FitSession(ABC):
 
     @abstractmethod
     def read_parts(self, checkpoints: Checkpoints, saved: Checkpoint, state: State) -> State:
-        """Put the parts back; the state comes with no row of the resident side, and leaves as the runner wants it."""
+        """Restore the parts. `state` has no rows of the resident side; the result is as the runner expects it."""
 
     def tune(self, plan: FitPlan) -> FitPlan:
-        """The plan with the settings chosen that are to be."""
+        """Choose the settings that the plan leaves open."""
         raise NotImplementedError
 
     def resolve(self, plan: FitPlan) -> FitPlan:
-        """The plan with the c that the data decides: where all unliked edges are given, there are as many to a like as
-        were given, and with all that was considered the logit has no offset."""
+        """Set the c that the data decides. If all unliked edges are given, c is their number per like; if these are all
+        considered pairs, the logit has no offset."""
         if not plan.observed:
             return plan
         if not self.known_per_like:
@@ -169,34 +169,34 @@ class FitSession(ABC):
 
     @abstractmethod
     def runner(self, plan: FitPlan) -> Runner:
-        """What sweeps over the data, at its beginning."""
+        """Runner of sweeps over the data, before the first sweep."""
 
     def rewind(self, sweep: int) -> None:  # noqa: B027
-        """Put the rows back to the end of this sweep, where a later one was cut off."""
+        """Restore the rows at the end of this sweep after a later one was interrupted."""
 
     def after_checkpoint(self, folder: str) -> None:  # noqa: B027
         """Remember the newest checkpoint, for the message of a failure."""
 
     def note(self) -> str:
-        """What the last sweep took, for the progress line."""
+        """Cost of the last sweep, for the progress line."""
         return ""
 
     def fallen_back(self) -> float:
-        """The share of the last sweep's draws for which the walk had no item left, so that pi chose."""
+        """Share of the last sweep's draws by pi, because the walk had no item left."""
         return 0.0
 
     @property
     def mixing(self) -> float | None:
-        """eps, as the table of the walk has it."""
+        """eps of the walk's table."""
         return None if self.consideration is None else self.consideration.mix
 
     def snapshot(self, plan: FitPlan, progress: FitProgress) -> Model | None:
-        """The model so far, where that costs nothing."""
+        """Model so far, if it costs nothing; else None."""
         return None
 
     @abstractmethod
     def finish(self, plan: FitPlan, progress: FitProgress) -> Model:
-        """The model of the last finished sweep. `progress` ends with the bound after it."""
+        """Make the model of the last finished sweep. `progress` ends with the bound after it."""
 
     def _model(self, plan: FitPlan, progress: FitProgress, users: Users, items: Side) -> Model:
         assert progress.state is not None
@@ -223,14 +223,14 @@ class FitSession(ABC):
 
     @property
     def _user_features(self) -> Features:
-        """Their names, and no rows: users may be elsewhere."""
+        """Names of the users' features without rows, as users may be in other processes."""
         table = self.request.side.user_features
         assert table is not None
         return table.features.take(np.empty(0, np.int64))
 
     @cached_property
     def _item_features(self) -> Features:
-        """In the order of the rows; says how many have none."""
+        """Features of items in the order of the rows. Warns of items without features."""
         table = self.request.side.item_features
         assert table is not None
         features = table.align(self.item_ids)
@@ -240,8 +240,8 @@ class FitSession(ABC):
         return features
 
     def with_cold_rows(self, model: Model, grow: bool = True) -> Model:
-        """The model with the items and users of which only features are known. Where the users are elsewhere, rows
-        cannot be added, as what they liked is by row; and no user is predicted."""
+        """Add the items and users with features but without likes to the model. With users in other processes, no rows
+        are added, as their likes are by row, and no user is predicted."""
         side, options = self.request.side, replace(self.request.reader, item_column="item")
         if side.item_features is not None:
             table = side.item_features.by_id()
@@ -257,7 +257,7 @@ class FitSession(ABC):
 
 
 def warn_of_factors(factors: int, users: int, items: int) -> None:
-    """Warn where there are more factors than data for them."""
+    """Warn if there are more factors than users or items."""
     if factors > min(users, items):
         warnings.warn(
             f"factors={factors} is more than the {min(users, items)} users or items there are; the posterior is "
@@ -266,11 +266,11 @@ def warn_of_factors(factors: int, users: int, items: int) -> None:
         )
 
 
-# --- What comes before the first sweep: the graph, the popularity histogram pi, the estimator of q(H) ---
+# --- Preparation of the first sweep: the graph, the popularity histogram pi, the estimator of q(H) ---
 
 
 def make_graph(interactions: Interactions) -> Graph:
-    """G, with a warning of what is odd about it: duplicates, a single user or item, users and items swapped."""
+    """Make G, with warnings of duplicates, of a single user or item, and of users and items that look swapped."""
     sizes = len(interactions.user_ids), len(interactions.item_ids)
     graph = Graph.from_pairs(interactions.users, interactions.items, *sizes, amounts=interactions.amounts)
     active = (int((graph.by_user.degrees > 0).sum()), int((graph.by_item.degrees > 0).sum()))
@@ -281,7 +281,7 @@ def make_graph(interactions: Interactions) -> Graph:
 def make_known(
     side: SideInformation, data: Interactions, graph: Graph, say: Callable[[str], None] = lambda text: None
 ) -> Known | None:
-    """What is known of H beside the likes, by the rows of the graph."""
+    """Known pairs of H besides the likes, by the rows of the graph."""
     if (tables := side.known) is None:
         return None
     times = None
@@ -300,7 +300,7 @@ def make_known(
 
 
 def make_popularity(graph: Graph, plan: FitPlan, backend: Backend) -> Histogram:
-    """pi of a graph in memory."""
+    """Compute pi of a graph in memory."""
 
     def correct(weights: NDArray[np.float64]) -> NDArray[np.float64]:
         return correct_head(weights, graph.by_user, graph.user_blocks, plan.negatives, run=backend.map)
@@ -311,7 +311,7 @@ def make_popularity(graph: Graph, plan: FitPlan, backend: Backend) -> Histogram:
 def make_consideration(
     graph: Graph, plan: FitPlan, weights: NDArray[np.float64], backend: Backend
 ) -> Consideration | None:
-    """Who considers what, by the walk; None where that is popularity's alone."""
+    """Make the table of the walk; None if H is drawn by popularity alone."""
     if plan.consideration != "walk":
         return None
     return Consideration.of_graph(graph.by_user, graph.by_item, weights, plan.neighbours, plan.mixing, backend.map)
@@ -326,7 +326,7 @@ def make_estimator(
     known: Known | None = None,
     user_offset: NDArray[np.float32] | None = None,
 ) -> Estimator:
-    """The estimator of the expectation over q(H). The closed form stays with pi, whatever the walk says."""
+    """Make the estimator of the expectation over q(H). The closed form uses pi, also if there is a walk."""
 
     likes = (graph.by_user, graph.user_blocks)
 
@@ -350,7 +350,7 @@ def make_estimator(
 
 
 def closed_form_groups(plan: FitPlan, items: int) -> tuple[int, int]:
-    """(how many groups of items the closed form has, the sweep after which they stay). In an opening they are few, and
-    follow the vectors to its end: they are then a function of the posterior, which no checkpoint has to keep."""
+    """Number of groups of items of the closed form, and the sweep after which they stay. An opening has few groups,
+    which follow the vectors to its end: they are a function of the posterior, so checkpoints do not keep them."""
     groups = min(plan.groups, max(1, items))
     return (groups, FREEZE_AFTER) if plan.hidden == "expected" else (min(groups, OPENING_GROUPS), plan.opening)

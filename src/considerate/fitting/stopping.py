@@ -1,4 +1,4 @@
-"""When a fit stops: its bound settles, or Ctrl-C is pressed."""
+"""Stopping of a fit when its bound settles or Ctrl-C is pressed."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from considerate.inference.bound import Bound
 from considerate.inference.plan import FitPlan
 from considerate.inference.sweep import Runner, State
 
-WINDOW = 5  # sweeps that are averaged to see whether a noisy bound still rises
+WINDOW = 5  # sweeps whose noisy bounds are averaged, to see if the bound still rises
 MOST_RECENT = 2 * WINDOW  # bounds that are kept for that
 SHORT_WINDOW = 3  # after an opening, when steps shrink from the first draws on
 
 
 @dataclass(frozen=True)
 class FitStep:
-    """What a caller sees after each sweep. `bound` is of the posterior that the sweep started from."""
+    """Report to the caller after each sweep. `bound` is of the posterior that the sweep started from."""
 
     sweep: int
     state: State
     bound: Bound
     epsilon: float
     seconds: float  # of this sweep
-    edges: int  # of H, summed over once for each side
+    edges: int  # edges of H, summed over once for each side
     converged: bool
-    recent: tuple[float, ...] = ()  # the bounds that the stopping rule reads, this sweep's last
-    note: str = ""  # what the workers took
+    recent: tuple[float, ...] = ()  # bounds that the stopping rule reads, with this sweep's last
+    note: str = ""  # times of the workers
 
     def summary(self) -> dict[str, Any]:
-        """The step as plain numbers, for logs."""
+        """Plain numbers of the step, for logs."""
         q = self.state.posterior
         return {
             "sweep": self.sweep,
@@ -52,11 +52,11 @@ class FitStep:
 
 @dataclass
 class FitProgress:
-    """How far a fit has come: the last finished sweep and the bounds so far."""
+    """Progress of a fit: the last finished sweep and the bounds so far."""
 
     state: State | None = None
     bounds: tuple[dict[str, float], ...] = ()  # of the posterior before each sweep, by term
-    recent: tuple[float, ...] = ()  # the bounds that the stopping rule reads
+    recent: tuple[float, ...] = ()  # bounds that the stopping rule reads
     converged: bool = False
 
     @property
@@ -69,12 +69,12 @@ class FitProgress:
 
 
 def window_of(plan: FitPlan) -> int:
-    """Sweeps that are averaged: one where the bound is exact, several where it is that of a drawn H."""
+    """Number of sweeps whose bounds are averaged: one if the bound is exact, several if H is drawn."""
     return 1 if plan.hidden == "expected" or plan.observed else SHORT_WINDOW if plan.opening else WINDOW
 
 
 def has_converged(history: Sequence[float], window: int, tolerance: float) -> bool:
-    """Whether the bound has stopped rising: the relative change per sweep of its means over two windows of sweeps."""
+    """True if the bound has stopped rising, by the relative change per sweep of its means over two windows."""
     if tolerance <= 0 or len(history) < 2 * window:
         return False
     now, before = np.mean(history[-window:]), np.mean(history[-2 * window : -window])
@@ -82,8 +82,8 @@ def has_converged(history: Sequence[float], window: int, tolerance: float) -> bo
 
 
 def sweep_until_settled(runner: Runner, plan: FitPlan, start: FitProgress) -> Generator[FitStep]:
-    """Sweeps until the bound has settled or `plan.sweeps` are done; the last step says which. A start that has ended
-    already gives none."""
+    """Sweep until the bound has settled or `plan.sweeps` are done; the last step says which. Yields no step if the
+    start has ended already."""
     recent = start.recent
     if start.sweep >= plan.sweeps or start.converged:
         return
@@ -91,7 +91,7 @@ def sweep_until_settled(runner: Runner, plan: FitPlan, start: FitProgress) -> Ge
     begun = time.perf_counter()
     for done in runner.sweeps(start.state):
         number = done.state.sweep
-        # Bounds of different objectives do not compare: before the groups are frozen, or the precisions are learned.
+        # Bounds before the groups are frozen, or the precisions are learned, cannot be compared with later ones.
         if done.settled and number > plan.precision_delay + 1:
             recent = (*recent, done.bound.total)[-MOST_RECENT:]
         converged = has_converged(recent, window_of(plan), plan.tolerance)
@@ -104,7 +104,7 @@ def sweep_until_settled(runner: Runner, plan: FitPlan, start: FitProgress) -> Ge
 
 @contextmanager
 def held_interrupts() -> Iterator[None]:
-    """Ctrl-C within the block is raised when it ends. Threads other than the main one never see it."""
+    """Delay Ctrl-C to the end of the block. Only the main thread ever sees it."""
     before = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(before):
         yield

@@ -1,11 +1,11 @@
-"""Settings chosen on likes held out of the data: the two weights of the ranking, and of the fit c, gamma and rho.
+"""Choice of settings on held-out likes: the two weights of the ranking, and c, gamma and rho of the fit.
 
-One like of every user is held out, the latest where the data has times; short fits are made to the others, and what
-ranks the held-out ones best is taken. The table of who considers what is of the others too: it never saw what is held
-out. The bound chooses nothing: it leaves out KL(q(H) || p(H)), so fits with another H cannot be compared by it.
+One like of every user is held out, the latest if the data has times. Short fits to the others are compared, and the
+settings that rank the held-out likes best are chosen. The walk's table is also made of the others only, so it never saw
+the held-out likes. The bound chooses nothing: it leaves out KL(q(H) || p(H)), so it cannot compare fits with different
+H.
 
-The fit that follows is to all likes and is not touched by this: its posterior is the one that the same settings give
-when they are written down.
+The fit that follows is to all likes. Its posterior is the same as if the chosen settings were given as numbers.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ from considerate.settings import AUTO
 
 logger = logging.getLogger("considerate")
 
-KNOBS = tuple(0.25 * step for step in range(7))  # of log pi, tried first; on a larger scale beside more lift
-LIFTS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0)  # of log lift; at the end the walk is alone
-FINER = (0.1, 0.05)  # steps around the best, on the same scale
-ORDER = ("likelihood_weight", "negatives", "gamma")  # settings of the fit, in the order that they are tried
-SWEEPS = 12  # of a trial: past the start, before the steps shrink
-LEAST_USERS = 100  # held-out likes that a choice can be made on
-MOST_SCORES = 2e8  # of the held-out users against all items; beyond that, a sample of them
+KNOBS = tuple(0.25 * step for step in range(7))  # first weights of log pi to try; larger with more lift
+LIFTS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0)  # weights of log lift; at the end the walk decides
+FINER = (0.1, 0.05)  # steps around the best weights, on the same scale
+ORDER = ("likelihood_weight", "negatives", "gamma")  # settings of the fit, in the order of the trials
+SWEEPS = 12  # sweeps of a trial: past the start, before the steps shrink
+LEAST_USERS = 100  # fewest held-out likes to choose on
+MOST_SCORES = 2e8  # most scores of held-out users and all items; beyond that a sample of the users is ranked
 TOP = 20
 Criterion = Callable[[Ranks], float]
 
 
 class Weights(NamedTuple):
-    """The weights of log pi and of log lift in a score."""
+    """Weights of log pi and of log lift in a score."""
 
     popularity: float
     lift: float
@@ -61,17 +61,17 @@ class Weights(NamedTuple):
 
 @dataclass(frozen=True)
 class ScoreParts:
-    """What scores are made of, whatever the weights: logits, log pi, and lift where there is the walk."""
+    """Terms of scores without weights: logits, log pi, and lift if there is a walk."""
 
     posterior: Posterior
     log_pi: NDArray[np.float32]
     consideration: Consideration | None = None
-    sharpness: int = 1  # of the lift
+    sharpness: int = 1  # sharpness of the lift
 
     def rows(self, likes: Adjacency) -> Callable[[NDArray[np.int64]], tuple[Any, Any]]:
-        """Users with these likes -> their logits and lifts against all items."""
+        """Function from users with these likes to their logits and lifts for all items."""
         columns, table = ItemColumns(self.posterior.items), self.consideration
-        _ = columns.mean  # made before there are threads
+        _ = columns.mean  # computed before threads start
 
         def rows(users: NDArray[np.int64]) -> tuple[Any, Any]:
             lifts = None if table is None else table.log_ratios(likes.take(users), self.sharpness)
@@ -82,7 +82,7 @@ class ScoreParts:
 
 @dataclass(frozen=True)
 class Trial:
-    """One short fit: its plan, with the weights that ranked best what was held out, and how well they did."""
+    """Trial of a short fit: its plan with the weights that ranked the held-out likes best, and their score."""
 
     plan: FitPlan
     parts: ScoreParts
@@ -96,8 +96,8 @@ def tune(
     times: NDArray[np.float64] | None = None,
     known: Known | None = None,
 ) -> FitPlan:
-    """The plan with the settings chosen that are to be, and what they were chosen from; the others stay. `times` are
-    those of the graph's edges."""
+    """Choose the settings that the plan leaves open, and record the trials; the others stay. `times` are the times of
+    the graph's edges."""
     if "gamma" in plan.tuned:
         plan = replace(plan, gamma=popularity_exponent(graph.by_item.degrees, plan.rate))
     times = known_times(graph, times)
@@ -119,7 +119,7 @@ def tune(
 
 
 class Search:
-    """Short fits, one setting changed at a time from the best so far, each as far as it helps: at most eight."""
+    """Search by at most eight short fits that changes one setting at a time, from the best so far, while it helps."""
 
     def __init__(self, plan: FitPlan, held: HeldOut, backend: Backend, known: Known | None = None) -> None:
         self.plan, self.held, self.backend, self.known = plan, held, backend, known
@@ -129,12 +129,12 @@ class Search:
         self.fitted: dict[str, tuple[float, ...]] = {name: values(plan) for name, values in tries.items()}
 
     def criterion_of(self, name: str) -> Criterion:
-        """What a setting is chosen by. The mean rank hardly tells fits apart: what their settings change is the tail,
+        """Criterion that chooses a setting. The mean rank hardly differs between fits, whose settings change the tail
         and the first places."""
         return mean_rank if name in self.weighed and self.plan.criterion == AUTO else top_score
 
     def climb(self) -> tuple[Trial, list[Trial]]:
-        """The best trial, and all."""
+        """Run trials; return the best one and all."""
         criterion = self.criterion_of([*self.fitted, *self.names][0])
         start = _with(self.plan, {name: ladder[0] for name, ladder in self.fitted.items()})
         trials = [best := self.weigh(start, short_fit(self.held.train, start, self.backend, self.known), criterion)]
@@ -154,18 +154,18 @@ class Search:
         return best, trials
 
     def weigh(self, plan: FitPlan, parts: ScoreParts, criterion: Criterion) -> Trial:
-        """The trial of this fit, with the weights chosen that are to be."""
+        """Make the trial of a fit, and choose the weights that its plan leaves open."""
         weights: dict[str, Any] = {"popularity": plan.popularity, "lift": plan.lift}
         given = {name: None if name in self.weighed else value for name, value in weights.items()}
         curve = weight_curve(parts, self.held, criterion, self.backend.map, **given)
         best, score = best_weights(curve)
         plan = _with(plan, {name: getattr(best, name) for name in self.weighed})
-        told = ", ".join(f"{name} {value:g}" for name, value in self.values(plan).items())
-        logger.info("%s: %s %.4f on likes held out", told, CRITERIA[criterion], score)
+        values = ", ".join(f"{name} {value:g}" for name, value in self.values(plan).items())
+        logger.info("%s: %s %.4f on likes held out", values, CRITERIA[criterion], score)
         return Trial(plan, parts, score)
 
     def values(self, plan: FitPlan) -> dict[str, float]:
-        """What the plan has for the settings that are chosen."""
+        """Values of the plan for the settings to choose."""
         return {name: float(getattr(plan, name)) for name in self.names}
 
 
@@ -174,7 +174,7 @@ def _with(plan: FitPlan, values: dict[str, Any]) -> FitPlan:
 
 
 def fall_back(plan: FitPlan) -> FitPlan:
-    """The plan as it is, where there is too little to choose by, and a warning that says how it is."""
+    """Keep the defaults of a plan, with a warning, when there are too few likes to choose on."""
     names = [name for name in TUNED if name in plan.tuned]
     plan = replace(plan, tuned=frozenset())
     chosen = Chosen({name: float(getattr(plan, name)) for name in names}, {}, 0, False, ())
@@ -183,7 +183,7 @@ def fall_back(plan: FitPlan) -> FitPlan:
 
 
 def known_times(graph: Graph, times: NDArray[np.float64] | None) -> NDArray[np.float64] | None:
-    """The times, where enough users with two likes have any."""
+    """Times, if enough users with two likes have any; else None."""
     if times is None:
         return None
     dated = np.bincount(graph.pairs()[0][~np.isnan(times)], minlength=graph.user_count) > 0
@@ -191,8 +191,8 @@ def known_times(graph: Graph, times: NDArray[np.float64] | None) -> NDArray[np.f
 
 
 def held_out(graph: Graph, seed: int, times: NDArray[np.float64] | None = None) -> HeldOut | None:
-    """One like of every user who has two, the latest where there are times; None where such users are too few. Where
-    there are very many scores to rank, only a sample is ranked."""
+    """Hold out one like of every user with two, the latest if there are times; None if such users are too few. If the
+    scores are very many, only a sample of the users is ranked."""
     if int((graph.by_user.degrees >= 2).sum()) < LEAST_USERS:
         return None
     held = one_per_user(graph, seed) if times is None else last_per_user(graph, times, seed)
@@ -205,7 +205,7 @@ def held_out(graph: Graph, seed: int, times: NDArray[np.float64] | None = None) 
 
 
 def short_fit(graph: Graph, plan: FitPlan, backend: Backend, known: Known | None = None) -> ScoreParts:
-    """What scores are made of after a few sweeps, all of it from this graph."""
+    """Terms of scores after a few sweeps, all computed from this graph."""
     popularity = make_popularity(graph, plan, backend)
     consideration = make_consideration(graph, plan, popularity.weights, backend)
     extra = user_offset(graph.by_user, popularity.weights, plan, known)
@@ -225,7 +225,7 @@ def weight_curve(
     popularity: float | None = None,
     lift: float | None = None,
 ) -> dict[Weights, float]:
-    """The criterion at weights up to the walk alone, then finer around the best of them. A weight given stays."""
+    """Compute the criterion on a grid of weights, then on finer ones around the best. A given weight stays."""
     lift = 0.0 if parts.consideration is None else lift
     rows, curve = parts.rows(held.seen), dict[Weights, float]()
 
@@ -256,22 +256,22 @@ def weight_curve(
 
 
 def _scale(lift: float) -> float:
-    """What the steps of a weight grow with: beside much lift, a little more of popularity does nothing."""
+    """Factor of the steps of popularity's weight, which grows with lift: with much lift, small steps have no effect."""
     return max(1.0, abs(lift))
 
 
 def best_weights(curve: dict[Weights, float]) -> tuple[Weights, float]:
-    """The weights of the largest value, the smaller of those that tie; and the value."""
+    """Weights with the largest value, the smaller ones of a tie; and the value."""
     return max(curve.items(), key=lambda point: (point[1], -point[0].lift, -point[0].popularity))
 
 
 def mean_rank(ranks: Ranks) -> float:
-    """Mean S_rank: the whole ranking, the head and the end of it alike."""
+    """Mean S_rank, in which all places of the ranking count alike."""
     return float(rank_scores(ranks).mean())
 
 
 def top_score(ranks: Ranks) -> float:
-    """Mean NDCG at 20: the first places."""
+    """Mean NDCG at 20, in which the first places count."""
     return float(ndcg(ranks, TOP).mean())
 
 

@@ -1,10 +1,10 @@
-"""Yesterday's posterior as today's prior: a fitted model is brought up to date from the likes that came since.
+"""Update of a fitted model with new likes: yesterday's posterior is today's prior.
 
     t = 1 / (1 / omega + drift x days),    m = eta
 
-of every row that a new like, or an unliked edge drawn for one, touches. Only these edges are summed, and only these
-rows are stepped. Users and items are anchored alike, so the axes of the vectors stay where they are. The taus are held.
-omega is used as it is: what rho took from the variance is not given back to the prior, it is in the new sums too.
+for every row that has a new like or an unliked edge drawn for one. Only these edges are summed, and only these rows are
+stepped. Priors hold both users and items, so the axes of the vectors do not turn. The taus are held. omega is used as
+it is: rho, which has narrowed it, multiplies the new sums too.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from considerate.model.merge import Merged, with_likes
 from considerate.model.model import Model, renewed
 from considerate.model.removal import with_rows, without_likes
 
-PASSES = 4  # over the new edges, users and items in turn; each draws H afresh and steps by less
-GROWN = 1.1  # times the likes that an item's row of the walk's table was made of, and it is made again
-DRIFT = 1e-3  # variance that a coordinate of a vector, or a bias, gains a day
+PASSES = 4  # passes over the new edges, users and items in turn; each draws H afresh and takes a smaller step
+GROWN = 1.1  # growth of an item's likes after which its row of the walk's table is computed again
+DRIFT = 1e-3  # variance that a coordinate of a vector, or a bias, gains per day
 
 
 @dataclass(frozen=True)
 class UpdateOptions:
-    """How far a model may have moved since it was fitted, or updated last."""
+    """Options of an update: the time since the fit or the last update, and the drift per day."""
 
-    days: float = 1.0  # since then
+    days: float = 1.0  # days since then
     drift: float = DRIFT
 
     def __post_init__(self) -> None:
@@ -54,14 +54,14 @@ class UpdateOptions:
 
     @property
     def variance(self) -> float:
-        """What every variance gains before it is a prior's."""
+        """Variance that is added to every variance before it is a prior's."""
         return self.drift * self.days
 
 
 def updated(
     model: Model, likes: Interactions | None, removed: Interactions | None, options: UpdateOptions, threads: int | None
 ) -> Model:
-    """The model with new likes merged and learned from, and with others taken out. Without either it is the same."""
+    """Merge new likes into a model and learn from them, and take others out. Without either, nothing changes."""
     model.check_two_kinds()
     with LocalBackend(model.plan.threads if threads is None else threads) as backend:
         if removed is not None:
@@ -76,8 +76,8 @@ def updated(
 
 
 def _walk_again(model: Model, backend: Backend) -> Model:
-    """The model with the rows of the walk's table made again whose items have a tenth more likes than they were made
-    of: a row's cost is then spread over as many new likes, and the table costs what they are, not what it is."""
+    """Recompute the rows of the walk's table whose items have a tenth more likes than when the row was computed. So the
+    cost of an update is in proportion to the new likes, not to the table."""
     if model.walk_degree is None:
         return model
     return renewed_walk(model, np.flatnonzero(model.item_degree > GROWN * model.walk_degree), backend.map)
@@ -85,19 +85,19 @@ def _walk_again(model: Model, backend: Backend) -> Model:
 
 @dataclass(frozen=True)
 class NewEdges:
-    """The new likes, the unliked edges that come with them, and the rows at their ends. Edges are numbered among these:
-    users with new likes first, then others, whose rows stay as they are."""
+    """New likes, the unliked edges drawn for them, and the rows at their ends. Edges number these rows: users with new
+    likes first, then other users, whose rows stay as they are."""
 
     users: NDArray[np.int64]  # rows of the model
-    active: int  # of the users: those with new likes
+    active: int  # number of users with new likes
     items: NDArray[np.int64]
-    graph: Graph  # the new likes
-    drawn: tuple[Adjacency, ...]  # unliked edges, by user: those of each pass
+    graph: Graph  # new likes
+    drawn: tuple[Adjacency, ...]  # unliked edges of each pass, by user
 
     @classmethod
     def of(cls, merged: Merged, backend: Backend) -> NewEdges:
-        """What the passes draw: c unliked edges for each new like, around all that its user likes, and those that old
-        likes owe to items that have become more popular since they drew theirs."""
+        """Draw the unliked edges of the passes: c for each new like, around all likes of its user, and `Owed` edges of
+        old likes to items that have become more popular."""
         model, active = merged.model, np.flatnonzero(merged.new.degrees)
         users, new = model.users.whole(), merged.new.take(active)
         liked, first = users.liked.take(active), model.updates.count * PASSES
@@ -127,9 +127,9 @@ class NewEdges:
         return cls(rows, len(active), items, graph, tuple(map(local, drawn, more)))
 
     def inferred(self, model: Model, variance: float, backend: Backend) -> Posterior:
-        """q of these rows after the passes, each with what it was before as its prior."""
+        """q of these rows after the passes, with the old q of each row as its prior."""
         taken = model.users.whole().side.take(self.users), model.items.take(self.items)
-        users, items = (replace(side, covariance=None) for side in taken)  # an update is of a factorised posterior
+        users, items = (replace(side, covariance=None) for side in taken)  # updates are factorised
         moves = np.where(np.arange(len(users)) < self.active, variance, 0.0)
         priors = Priors(prior_of(users, moves), prior_of(items, np.full(len(items), variance)))
         limits = model.limits_of(self.users)
@@ -145,8 +145,8 @@ class NewEdges:
 
 
 def _sampled(model: Model, new: Adjacency, liked: Adjacency, known: Known | None) -> Sampled:
-    """What draws for new likes of users who like all this, and of whom this is known. The closed form of an *expected*
-    fit has pi alone."""
+    """Make the estimator that draws for new likes, given all likes of their users and the known pairs. An *expected*
+    fit draws by pi alone."""
     plan, walk = model.plan, model.consideration
     walk = None if walk is None or plan.hidden == "expected" else _rows_of_walk(walk, liked)
     draws = Draws.of(model.popularity, walk, plan.tilt)
@@ -158,7 +158,7 @@ def _sampled(model: Model, new: Adjacency, liked: Adjacency, known: Known | None
 
 
 def _rows_of_walk(walk: Consideration, liked: Adjacency) -> Consideration:
-    """The rows of the walk's table that draws for these users begin with; the others are empty."""
+    """Rows of the walk's table where draws for these users begin; the others are empty."""
     which = np.full(walk.item_count, -1, np.int64)
     which[liked.indices] = liked.indices
     starts, items = take_lists(walk.starts, walk.items, which)
@@ -170,19 +170,17 @@ def _rows_of_walk(walk: Consideration, liked: Adjacency) -> Consideration:
 class Owed:
     """Unliked edges that old likes owe to items whose share of pi has grown since they drew theirs.
 
-    A fit to all likes would have user m pass over item n with the chance 1 - exp(-T_m pi_n) (saturation.py). With the
-    share of pi that the item had before it was less, 0 for a new item: the difference is drawn now. Without these edges
-    new items have hardly anyone who passed them over, and their biases come out far too high.
+    In a fit to all likes, user m would pass over item n with the chance 1 - exp(-T_m pi_n) (saturation.py). With the
+    item's smaller share of pi before, this chance was less, 0 for a new item. The difference is drawn now. Without
+    these edges hardly anyone would have passed over new items, and their biases would be far too high.
     """
 
-    liked: Adjacency  # by user, of all
-    items: NDArray[np.int64]  # whose share has grown
-    users: NDArray[np.int64]  # all, those of about as many old likes together
-    starts: NDArray[np.int64]  # [classes + 1] where in `users` they are
-    rates: NDArray[
-        np.float64
-    ]  # [items x classes] of edges from an item to the users of a class, added up from the first
-    limits: Known | None  # what is impossible, and never passed over
+    liked: Adjacency  # all likes, by user
+    items: NDArray[np.int64]  # items whose share has grown
+    users: NDArray[np.int64]  # all users, in classes of about as many old likes
+    starts: NDArray[np.int64]  # [classes + 1] boundaries of the classes in `users`
+    rates: NDArray[np.float64]  # [items x classes] edges from an item to the users of a class, cumulated
+    limits: Known | None  # impossible pairs, which are never passed over
     seed: int
 
     @classmethod
@@ -207,7 +205,7 @@ class Owed:
         return cls(liked, items, users, starts, rates, model.limits, model.plan.seed)
 
     def draw(self, number: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """(users, items) of one draw, each pair once."""
+        """Draw (users, items), each pair once."""
         if not len(self.items):
             return np.empty(0, np.int64), np.empty(0, np.int64)
         random = np.random.Generator(np.random.Philox(key=[self.seed, number]))
@@ -224,12 +222,12 @@ class Owed:
 
 
 def _rounded(degree: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Degrees to within some five per cent, on a scale of whole numbers."""
+    """Round degrees to within some five per cent, on a scale of whole numbers."""
     return np.rint(20.0 * np.log(np.maximum(degree, 0.5))).astype(np.int64)
 
 
 def prior_of(side: Side, variance: NDArray[np.float64]) -> Prior:
-    """Rows as they are, as a prior: around the same means, each with so much more variance."""
+    """Make a prior of a side's rows: the same means, with added variance."""
     bias_mean, bias_variance = side.biases if side.has_bias else (None, None)
     bias_precision = None if bias_variance is None else 1.0 / (bias_variance + variance)
     return Prior.of(side.mean, 1.0 / (side.variance + variance[:, None]), bias_mean, bias_precision)
@@ -237,8 +235,8 @@ def prior_of(side: Side, variance: NDArray[np.float64]) -> Prior:
 
 @dataclass(frozen=True)
 class Redrawn:
-    """An estimator of unliked edges that were drawn before: pass t has those of drawn[t - 1]. Only the `active` users,
-    who come first, read theirs: the rows of others are held."""
+    """Estimator with unliked edges that were drawn before: pass t has the edges of drawn[t - 1]. Only the first
+    `active` users read them; the rows of others are held."""
 
     drawn: Sequence[Adjacency]
     active: int
@@ -257,7 +255,7 @@ class Redrawn:
 
 
 def _published(merged: Merged, problem: NewEdges, posterior: Posterior, options: UpdateOptions) -> Model:
-    """The model with the rows that were inferred, and a record of it."""
+    """Put the inferred rows into the model, with a record of the update."""
     model = merged.model
     users, active = model.users.whole(), problem.active
     return renewed(

@@ -1,4 +1,4 @@
-"""A fit to a graph whose vertices are of one kind, in this process's memory."""
+"""Session of a fit to a graph whose vertices are of one kind, in this process's memory."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from considerate.model.model import Model
 from considerate.model.predict import not_narrowed
 from considerate.settings import AUTO_TOP
 
-HELD_OUT = 0.1  # of the edges, to choose weights on
-PAIRS = 100_000  # without an edge, to compare them with
-POPULARITIES, LIFTS = (0.0, 0.15, 0.3, 0.6, 1.0), (0.0, 0.3, 0.6, 1.2, 2.0, 3.0, 5.0)  # that are tried
+HELD_OUT = 0.1  # share of the edges that is held out to choose weights
+PAIRS = 100_000  # pairs without an edge to compare them with
+POPULARITIES, LIFTS = (0.0, 0.15, 0.3, 0.6, 1.0), (0.0, 0.3, 0.6, 1.2, 2.0, 3.0, 5.0)  # weights to try
 
 
 class VertexBackend:
-    """Threads of this process."""
+    """Backend of threads in this process."""
 
     @contextmanager
     def start(self, request: FitRequest) -> Iterator[VertexSession]:
@@ -50,7 +50,7 @@ class VertexBackend:
 
 
 class VertexSession(InMemorySession):
-    """A fit in memory whose users and items are the same vertices. A checkpoint holds both, as that of likes does."""
+    """Session of a fit in memory whose users and items are the same vertices. A checkpoint holds both."""
 
     def __init__(self, request: FitRequest, threads: LocalBackend, edges: Interactions, graph: Graph) -> None:
         self.request, self.threads, self.graph = request, threads, graph
@@ -62,7 +62,7 @@ class VertexSession(InMemorySession):
         warn_of_factors(request.plan.factors, graph.user_count, graph.item_count)
 
     def resolve(self, plan: FitPlan) -> FitPlan:
-        """The plan with the pairs without a link that the draws of both ends leave for each link. A fit that 0.3 began
+        """Set `unlinked`, the pairs without a link that the draws of both ends make for each link. A fit that 0.3 began
         goes on with c."""
         edges = self.graph.by_item
         self.histogram = Histogram(edges.degrees.astype(float), 1.0)
@@ -91,8 +91,8 @@ class VertexSession(InMemorySession):
         return replace(model, items=vertices, users=replace(model.users.whole(), side=seen)) if len(alone) else model
 
     def tune(self, plan: FitPlan) -> FitPlan:
-        """The weights of the score that rank a tenth of the edges best, by a fit to the others."""
-        from considerate.evaluation.links import LinkTest, hide_edges  # what evaluates is slow to import
+        """Choose the weights of the score that rank a held-out tenth of the edges best, by a fit to the others."""
+        from considerate.evaluation.links import LinkTest, hide_edges  # evaluation is slow to import
         from considerate.model.links import link_parts
 
         whole, metric = self.graph.by_item, "hits@50" if plan.criterion == AUTO_TOP else "auc"
@@ -110,7 +110,7 @@ class VertexSession(InMemorySession):
         for popularity, lift in product(POPULARITIES, LIFTS if "lift" in plan.tuned else (0.0,)):
             value = test.value(logit + popularity * log_pi + lift * log_lift, metric)
             trials.append({"popularity": popularity, "lift": lift, metric: value})
-        best = max(trials, key=lambda trial: trial[metric])  # the first of those that tie
+        best = max(trials, key=lambda trial: trial[metric])  # the first of a tie
         settings: dict[str, Any] = {name: best[name] for name in sorted(plan.tuned)}
         chosen = Chosen(settings, dict.fromkeys(settings, metric), len(hidden[0]), False, (best,))
         self.request.say(
@@ -120,7 +120,7 @@ class VertexSession(InMemorySession):
         return replace(short, **settings, chosen=chosen)
 
     def fitted(self, plan: FitPlan) -> Model:
-        """The model of a whole fit."""
+        """Model of a whole fit."""
         plan = self.resolve(plan)
         runner, progress = self.runner(plan), FitProgress()
         for step in sweep_until_settled(runner, plan, progress):
