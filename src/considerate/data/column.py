@@ -34,7 +34,7 @@ class Format(NamedTuple):
 PLAIN, DECIMALS, PROBABILITY = Format("", "plain"), Format(".3f", "decimals"), Format(".2f", "percent")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Column:
     """A column of recommendations.
 

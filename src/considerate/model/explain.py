@@ -1,10 +1,12 @@
-"""Why an item is recommended, by the user's likes that moved its logit and those that lead to it; and what is most
-alike, by the cosine of mean vectors."""
+"""Reasons of a recommendation, and the users and items most alike.
+
+The reasons are the user's likes that moved the logit of the item, and those that lead to it. Alike are those with the
+largest cosine of mean vectors.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,6 @@ from numpy.typing import NDArray
 
 from considerate.data.features import INTERCEPT
 from considerate.data.graph import Adjacency
-from considerate.data.known import Known
 from considerate.data.vocabulary import Id
 from considerate.errors import UsageError
 from considerate.inference.hidden import Consideration
@@ -21,11 +22,11 @@ from considerate.inference.posterior import Posterior, Side
 from considerate.inference.wishart import unpack
 from considerate.kernels.reference import logistic_curvature, logistic_expectations
 from considerate.model.changes import folded_items
-from considerate.model.considered import consideration_weights, considered_probability, logit_offset
-from considerate.model.covariates import pair_covariates
+from considerate.model.considered import consideration_weights, logit_offset
 from considerate.model.liking import moderated_logit
 from considerate.model.model import Model
 from considerate.model.names import By, Lists, Names, Ranked, check_count
+from considerate.model.pairs import Pairs, UserBatch
 from considerate.model.predict import logit_moments
 from considerate.model.ranking import best
 
@@ -34,13 +35,13 @@ FeatureReasons = list[tuple[str, float]]  # (feature, share of the logit), the l
 
 
 class Explanation(tuple[float, Reasons]):
-    """The pair (p(like), liked items with their shares of the logit), and beside it why the item is considered."""
+    """The pair (p(like), liked items with their shares of the logit); attributes say why the item is considered."""
 
     p_considered: float | None  # None: the user likes nothing
     considered_because: Reasons  # liked items with their shares of w, the chance to meet the item
-    by_popularity: float  # the share of w that is popularity's; all shares add up to 1
-    because_of: FeatureReasons  # features of the item with what they add to the logit, such as ("genre: sport", 0.4)
-    recalibrated_by: FeatureReasons  # what judged pairs add to the logit of p(like), such as ("log popularity", 0.3)
+    by_popularity: float  # popularity's share of w; all shares add up to 1
+    because_of: FeatureReasons  # features of the item with the terms that they add to the logit: ("genre: sport", 0.4)
+    recalibrated_by: FeatureReasons  # terms that judged pairs add to the logit of p(like): ("log popularity", 0.3)
 
     def __new__(
         cls,
@@ -58,8 +59,7 @@ class Explanation(tuple[float, Reasons]):
         return self
 
     def __getnewargs__(self) -> tuple[Any, ...]:
-        beside = self.p_considered, self.considered_because, self.by_popularity, self.because_of, self.recalibrated_by
-        return *self, *beside
+        return *self, *(getattr(self, name) for name in Explanation.__annotations__)
 
     def to_dict(self, model: Model) -> dict[str, Any]:
         """The reasons as plain values, with the titles of the items; ids are those of the data."""
@@ -88,66 +88,52 @@ class Explanation(tuple[float, Reasons]):
 
 
 def explain(model: Model, userid: Any, itemid: Any, user_items: Any, N: int, by: By = "id") -> Explanation:
-    """p(like), and the N liked items that moved the logit most, each with its share. Beside it, p(considered) and the
-    N that lead to the item most."""
+    """Explain one pair by the N liked items that moved its logit most, and the N that lead to the item most."""
     names = model.item_names(by)
     if user_items is None:
-        row = model.user_names(by).row(userid)
-        users, rows = model.users.some(np.array([row]))
-        user = OneUser(users.side.take(rows), users.liked.take(rows), model.limits_of(np.array([row])))
+        keys = np.array([model.user_names(by).row(userid)])
+        users, rows = model.users.some(keys)
+        user = UserBatch(users.side, rows, keys, users.liked.take(rows), None, model.limits_of(keys), folded=True)
         if user.likes.edges < users.degree[rows[0]]:
             raise UsageError("this model was saved without the likes; give the user's as user_items.")
     else:
-        adjacency = names.likes(user_items)
-        user = OneUser(model.fold_in.users(adjacency), adjacency)
+        likes, row = names.likes(user_items), np.zeros(1, np.int64)
+        user = UserBatch(model.fold_in.users(likes), row, row, likes, folded=True)
     return explain_item(model, user, names.row(itemid), N, names)
 
 
-@dataclass(frozen=True)
-class OneUser:
-    """A user whose recommendations are explained."""
-
-    side: Side
-    likes: Adjacency  # with their weights, if they have some
-    limits: Known | None = None  # what is impossible
-
-    @classmethod
-    def of(cls, model: Model, side: Side, liked: NDArray[np.int32], row: int) -> OneUser:
-        """The user of a row of the model with these likes; row -1 is someone of whom nothing is impossible."""
-        return cls(side, Adjacency.of_rows([liked]), model.limits_of(np.array([row])))
-
-
-def explain_item(model: Model, user: OneUser, item: int, N: int, names: Names) -> Explanation:
-    """Why one user would like and consider the item of a row."""
-    mean, variance = logit_moments(user.side, model.items, np.zeros(1, np.int64), np.array([item]))
-    liked, offset = user.likes.indices, float(logit_offset(model, user.likes, user.limits)[0])
-    shares = share_of_update(
-        liked.astype(np.int64), user.side, model.shared, item, model.plan, user.likes.weights, offset
-    )
-    one = np.zeros(1, np.int64)
-    covariates = pair_covariates(model, user.likes, one, one, np.array([item]))
-    probability = model.liking(mean, model.variance_scale * variance, covariates).p_like
-    weight = consideration_weights(model, user.likes, np.array([[item]], np.int32), user.limits)
-    known = len(liked) and not np.isnan(weight[0])
-    considered = float(considered_probability(weight, mean)[0]) if known else None
+def explain_item(model: Model, user: UserBatch, item: int, N: int, names: Names) -> Explanation:
+    """Explain the item of a row to the one user of a batch, whose likes are known."""
+    side, likes, ids = user.side.take(user.rows), user.likes, np.array([[item]], np.int32)
+    weights = consideration_weights(model, likes, ids, user.limits)
+    pair = Pairs(model, user, ids, weights)
+    liked, offset = likes.indices, float(logit_offset(model, likes, user.limits)[0])
+    shares = share_of_update(liked.astype(np.int64), side, model.shared, item, model.plan, likes.weights, offset)
     led = share_of_walk(liked, model.consideration, item)
 
     def largest(shares: NDArray[np.float64]) -> Reasons:
-        """The items of the largest shares, up or down, the lower row where they tie."""
+        """The items of the largest shares, up or down; of shares that tie, the lower row."""
         order = np.lexsort((liked, -np.abs(shares)))[:N]
         return [(names.name(liked[i]), float(shares[i])) for i in order]
 
-    because = [(name, share) for name, share in largest(led) if share > 0.0]
-    features = share_of_features(model, user.side, item)[:N]
-    x = float(moderated_logit(mean, model.variance_scale * variance)[0])
-    judged = list(model.recalibration.parts(x, covariates and {name: z[0] for name, z in covariates.items()}).items())
-    by_popularity = 1.0 - float(led.sum())
-    return Explanation(float(probability[0]), largest(shares), considered, because, by_popularity, features, judged)
+    x = float(moderated_logit(pair.mean, pair.variance)[0])
+    covariates = pair.covariates and {name: values[0] for name, values in pair.covariates.items()}
+    return Explanation(
+        float(pair.liking.p_like[0]),
+        largest(shares),
+        float(pair.p_considered[0]) if len(liked) and not np.isnan(weights[0]) else None,
+        [(name, share) for name, share in largest(led) if share > 0.0],
+        1.0 - float(led.sum()),
+        share_of_features(model, side, item)[:N],
+        list(model.recalibration.parts(x, covariates).items()),
+    )
 
 
 def share_of_features(model: Model, users: Side, item: int) -> FeatureReasons:
-    """What each feature of an item adds to the logit of the first of these users: f_j (A_j'u + beta_j). Of an item
-    without likes that is the logit, but for the user's bias and what is common to all items."""
+    """Term of each feature of an item in the logit of the first of these users: f_j (A_j'u + beta_j).
+
+    For an item without likes they add up to the logit, but for the user's bias and the terms that all items share.
+    """
     learned = model.item_features
     if learned is None:
         return []
@@ -159,7 +145,7 @@ def share_of_features(model: Model, users: Side, item: int) -> FeatureReasons:
 
 
 def share_of_walk(liked: NDArray[Any], table: Consideration | None, item: int) -> NDArray[np.float64]:
-    """The share of w_mn that each liked item n' leads to `item` by: (1 - eps) W_n'n / (d w_mn). The rest is pi's."""
+    """Share of each liked item n' in w_mn: (1 - eps) W_n'n / (d w_mn). The rest is popularity's."""
     led = np.zeros(len(liked))
     if table is None or len(liked) == 0 or table.weights[item] == 0.0:
         return led
@@ -180,12 +166,11 @@ def share_of_update(
     weights: NDArray[Any] | None = None,
     offset: float | None = None,
 ) -> NDArray[np.float64]:
-    """How much each liked item moves the logit of `item`, by its share of the user's update (eq. 15). The offset of the
-    user's logits is -log c if not given.
+    """Share of each liked item in the logit of `item`, by its part in the user's update (eq. 15).
 
-    The user's mean is P^-1 z, and z is a sum over items; so u'v_item = sum over n of v_item' P^-1 z_n. Given are the
-    shares of the liked items, with P's diagonal that of the posterior and off it the liked items' part alone; where
-    covariances of users are kept, P is the posterior's.
+    The user's mean is P^-1 z, and z is a sum over items; so u'v_item = sum over n of v_item' P^-1 z_n. The diagonal of
+    P is the posterior's, and the liked items alone make the rest; if covariances of users are kept, all of P is the
+    posterior's. The offset of the user's logits is -log c if not given.
     """
     v, vs = posterior.items.mean[liked].astype(np.float64), posterior.items.variance[liked].astype(np.float64)
     offset = plan.offset if offset is None else offset
@@ -212,8 +197,8 @@ def share_of_update(
 def similar_items(
     model: Model, itemid: Any, N: int, liked_by: Adjacency | None, allowed: Any, denied: Any, by: By = "id"
 ) -> Ranked:
-    """The items most like each of `itemid`, itself first; or, of items that are not in training or have changed, most
-    like what these users like."""
+    """The items most like each of `itemid`, itself first. Items that are new or have changed are folded in from
+    `liked_by`."""
     names, pieces = model.item_names(by), [(0, model.items.mean)]
     rows = names.rows(itemid, unknown=liked_by is not None)
     if liked_by is None:
@@ -247,8 +232,8 @@ def most_similar(
 ) -> Lists:
     """The rows whose vectors have the largest cosine with each query, the lower row where they tie.
 
-    `pieces` gives all vectors in order, some at a time, each time with the row number of the first; the answer does not
-    depend on where they are cut. With `itself`, query i is row i of `rows`, which then comes first.
+    `pieces` has all vectors in order, some at a time, with the row number of the first; the answer does not depend on
+    the cuts. With `itself`, query i is row i of `rows`, which then comes first.
     """
     check_count(count)
     lengths = np.sqrt(np.einsum("nk,nk->n", queries, queries))
@@ -259,7 +244,7 @@ def most_similar(
         for i, row in enumerate(np.atleast_1d(rows)):
             cosine = np.minimum(np.einsum("nk,k->n", vectors, queries[i]) / np.maximum(norms * lengths[i], 1e-30), 1.0)
             if itself and first <= row < last:
-                cosine[row - first] = 2.0  # itself first, whatever rounding says of its equals
+                cosine[row - first] = 2.0  # itself first, whatever the rounding of its equals
             here = best(cosine, count, None if excluded is None else excluded[first:last])
             joined = np.append(nearest[i][0], here + first), np.append(nearest[i][1], cosine[here])
             order = best(joined[1], count)  # earlier rows come first, so the lower of two that tie stays first

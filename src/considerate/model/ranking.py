@@ -1,4 +1,4 @@
-"""Utilities, exclusion, and the best k with deterministic ties.
+"""Scores of items, the options of a ranking, and the best k with deterministic ties.
 
 All positives are in H, and a pair without a like is in H with probability w_mn, so logit p(g = 1) = a + log w_mn
 exactly (eq. 4 with the odds of liking): with w proportional to pi_n that ranks by a + log pi_n. The knob, the
@@ -36,21 +36,21 @@ SCORES = ("like", "popularity", "popularity_x_like", "p_like")  # the paper's th
 class RankingOptions:
     """How items are scored, and which of them may be recommended. Checked when made; it pickles."""
 
-    popularity: float | None = None  #: the weight of log pi in the score; None is the model's own
+    popularity: float | None = None  #: weight of log pi in the score; None: the model's own
     score: str | None = None  #: one of SCORES in place of the logit
     cold: str = "error"  #: for users who are unknown or liked nothing: "error", or "popular" items
     filter_already_liked_items: bool = True
-    allow_impossible: bool = False  #: whether what the fit was told to be impossible for a user may be recommended
+    allow_impossible: bool = False  #: whether items that are impossible for a user may be recommended
     allow: Sequence[Any] | None = None  #: ids of the only items that may be recommended
     deny: Sequence[Any] | None = None  #: ids of items that may not
     explore_kappa: float = 0.0  #: standard deviations of the logit that are added to it
     thompson_seed: int | None = None  #: draws the logits
-    lift: float | None = None  #: the weight of log lift in the score; None is the model's own
-    index: ItemIndex | None = None  #: where candidates are looked for; None: among all items
-    diversity: float = 0.0  #: from 0, by the scores alone, to 1: how much the items of a list are to differ
+    lift: float | None = None  #: weight of log lift in the score; None: the model's own
+    index: ItemIndex | None = None  #: index that finds the candidates; None: all items are candidates
+    diversity: float = 0.0  #: from 0, by the scores alone, to 1, items as different as possible
     categories: Any = None  #: of items by id: a dict, or a table with a column of items and one of categories
     most_per_category: int | None = None  #: items of one category in a list
-    interval: str = STRUCTURAL  #: how the interval of p(like) is made: "structural", or "posterior" as in the paper
+    interval: str = STRUCTURAL  #: kind of interval of p(like): "structural", or "posterior" as in the paper
 
     def __post_init__(self) -> None:
         if self.score is not None and self.score not in SCORES:
@@ -59,9 +59,9 @@ class RankingOptions:
             raise UsageError("score and popularity do not go together: these scores have no popularity weight.")
         if self.score is not None and self.lift is not None:
             raise UsageError("score and lift do not go together: these scores have no weight of lift.")
-        if self.score is not None and (self.explore_kappa or self.thompson_seed is not None):
+        if self.score is not None and self.explores:
             raise UsageError("score does not go with explore_kappa or thompson_seed: exploring is about the logit.")
-        if self.index is not None and (self.score or self.explore_kappa or self.thompson_seed is not None):
+        if self.index is not None and (self.score or self.explores):
             raise UsageError("index does not go with score, explore_kappa or thompson_seed: it is of the logit.")
         if self.index is not None and self.allow is not None:
             raise UsageError("index does not go with a list of allowed items: they are ranked without one.")
@@ -85,9 +85,14 @@ class RankingOptions:
             ids = getattr(self, name)
             object.__setattr__(self, name, None if ids is None else tuple(id_list(ids, name)))
 
+    @property
+    def explores(self) -> bool:
+        """Whether logits are drawn, or deviations added to them."""
+        return bool(self.explore_kappa) or self.thompson_seed is not None
+
     @classmethod
     def choose(cls, options: RankingOptions | None, **fields: Any) -> RankingOptions:
-        """`options` if given, else options of these fields; UsageError if both say something."""
+        """`options` if given, else options of these fields; UsageError if both are given."""
         own = cls(**fields)
         if options is not None and own != cls():
             raise UsageError("options came with other keywords of ranking; put them all into options.")
@@ -115,6 +120,7 @@ class RankingKeywords(TypedDict, total=False):
 
 
 def finite(name: str, value: Any, low: float = -1e6, high: float = 1e6) -> float:
+    """A number in a range, or UsageError."""
     try:
         number = float(value)
     except (TypeError, ValueError):
@@ -126,7 +132,7 @@ def finite(name: str, value: Any, low: float = -1e6, high: float = 1e6) -> float
 
 
 def log_popularity(weights: NDArray[np.float64], gamma: float) -> NDArray[np.float32]:
-    """log pi_n; an item nobody liked counts as degree 1/2, so that it is last and not lost."""
+    """log pi_n; an item that nobody liked counts as one of degree 1/2, so that it comes last and is not lost."""
     floor = 0.5**gamma if gamma > 0 else float(np.min(weights[weights > 0], initial=np.inf))
     return np.asarray(np.log(np.where(weights > 0, weights, floor)), np.float32)
 
@@ -143,16 +149,16 @@ def paper_score(name: str, mean: NDArray[Any], variance: NDArray[Any], weights: 
 
 
 def utility(mean: NDArray[Any], log_pi: NDArray[Any], popularity: float) -> NDArray[Any]:
-    """The mean logit + popularity * log pi. A weight of zero leaves popularity out altogether."""
+    """The mean logit + popularity * log pi. A weight of zero leaves popularity out."""
     return mean if popularity == 0.0 else mean + np.float32(popularity) * log_pi
 
 
 def tilt_term(mean: NDArray[Any], plan: FitPlan, offset: NDArray[Any]) -> NDArray[Any]:
-    """What a tilt t adds to the score, from the mean logits: log(r / w) up to a constant, as H was drawn.
+    """Term of a tilt t in the score: log(r / w) up to a constant, as H was drawn.
 
-    t log(1 - s), or -t log s where t < 0; s = sigma of the logit that has the offset of its user.
+    It is t log(1 - s), or -t log s if t < 0; s is sigma of the mean logit with the offset of its user.
     """
-    bounded = np.where(np.asarray(offset) > 0.5 * UNBOUNDED, plan.offset, offset)  # of who likes all: nothing is drawn
+    bounded = np.where(np.asarray(offset) > 0.5 * UNBOUNDED, plan.offset, offset)  # a user who likes all draws nothing
     a = np.asarray(mean, np.float32) + bounded.astype(np.float32)[:, None]
     return np.asarray(np.float32(-abs(plan.tilt)) * np.logaddexp(np.float32(0.0), a if plan.tilt > 0 else -a))
 
@@ -160,9 +166,9 @@ def tilt_term(mean: NDArray[Any], plan: FitPlan, offset: NDArray[Any]) -> NDArra
 def explore(
     scores: NDArray[Any], variance: NDArray[Any], kappa: float, seed: int | None, keys: NDArray[np.int64]
 ) -> NDArray[Any]:
-    """Scores for exploration: a draw of every logit (Thompson) if there is a seed, and kappa standard deviations more.
+    """Scores for exploration: a draw of every logit (Thompson) if there is a seed, plus kappa standard deviations.
 
-    A draw is a function of the seed and the user's key: the same seed gives the same draws.
+    A draw is a function of the seed and the user's key.
     """
     if seed is not None:
         drawn = np.empty(scores.shape, np.float32)
@@ -174,7 +180,7 @@ def explore(
 
 
 def best(scores: NDArray[Any], k: int, excluded: NDArray[np.bool_] | None = None) -> NDArray[np.int64]:
-    """The k best of one row of scores, highest first, the lower index where scores tie; fewer where fewer remain."""
+    """Places of the k best scores, highest first; of scores that tie, the lower place. Fewer if fewer remain."""
     values = np.asarray(scores, np.float64)
     if excluded is not None:
         values = np.where(excluded, -np.inf, values)

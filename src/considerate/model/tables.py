@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from considerate.data.column import Column
 from considerate.data.result import TableResult
 from considerate.data.vocabulary import id_array, integer_id, string_array
 from considerate.errors import UnknownIdError, UsageError
@@ -112,15 +113,11 @@ class RecommendationTable:
     """
 
     def __init__(self, model: Model, users: Sequence[Any] = (), by: By = "id") -> None:
-        import pyarrow as pa
-
         self.model, self.items, self.columns = model, model.item_names(by), columns_of(model)
         texts = any(integer_id(name) is None for name in users)
-        self.user_type = pa.string() if texts or model.user_names(by).ids.kind == "string" else pa.int64()
-        item_type = pa.string() if self.items.ids.kind == "string" else pa.int64()
-        ids = {"user": self.user_type, "item": item_type}
-        types = ((column.name, ids.get(column.name) or pa.type_for_alias(column.kind.name)) for column in self.columns)
-        self.schema = pa.schema(types)
+        self.user_type = "string" if texts or model.user_names(by).ids.kind == "string" else "int64"
+        item_type = "string" if self.items.ids.kind == "string" else "int64"
+        self.schema = _schema(self.columns, self.user_type, item_type)
 
     def batch(self, pairs: Pairs) -> pyarrow.RecordBatch:
         """One batch of pairs."""
@@ -128,7 +125,7 @@ class RecommendationTable:
 
         names = pairs.users.names
         if not isinstance(names, pa.Array):
-            convert = str if self.user_type == pa.string() else integer_id
+            convert = str if self.user_type == "string" else integer_id
             names = pa.array([None if name is None else convert(name) for name in names], self.user_type)
         arrays: dict[str, Any] = {
             "user": names.take(pa.array(pairs.user)),
@@ -149,6 +146,15 @@ class RecommendationTable:
         assert self.model.titles is not None
         texts = string_array(self.model.titles).take(pa.array(pairs.item)).cast(pa.string())
         return pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)
+
+
+@lru_cache(maxsize=64)
+def _schema(columns: tuple[Column, ...], user_type: str, item_type: str) -> pyarrow.Schema:
+    """Schema of a table with these columns."""
+    import pyarrow as pa
+
+    ids = {"user": user_type, "item": item_type}
+    return pa.schema([(one.name, pa.type_for_alias(ids.get(one.name, one.kind.name))) for one in columns])
 
 
 def recommendation_batches(

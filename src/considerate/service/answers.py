@@ -15,7 +15,7 @@ from considerate._version import __version__
 from considerate.data.vocabulary import Id, integer_id
 from considerate.errors import UsageError
 from considerate.model.considered import consideration_weights
-from considerate.model.explain import OneUser, explain_item, similar_items
+from considerate.model.explain import explain_item, similar_items
 from considerate.model.find import matching_rows
 from considerate.model.pairs import Pairs
 from considerate.model.predict import logit_moments
@@ -71,8 +71,7 @@ def explanation(scoring: Scoring, request: schemas.ExplanationRequest) -> schema
     person = someone(scoring, served, request.user, request.likes)
     check_explains(served, person)
     (row,) = served.item_rows([request.item])
-    user = OneUser.of(served.model, person.posterior, person.liked, person.key)
-    why = explain_item(served.model, user, row, request.n, served.items)
+    why = explain_item(served.model, user_batch([person], served.model), row, request.n, served.items)
     return schemas.ExplanationAnswer(
         served.digest,
         request.user,
@@ -193,7 +192,7 @@ def batch_stream(scoring: Scoring, request: schemas.BatchRequest, pause: Pause) 
     entries = [entry for part in parts for entry in part]
     errors = [entry for entry in entries if entry.error is not UNSET]
     table = RecommendationTable(served.model, [entry.user for entry in entries])
-    convert = str if table.user_type == pa.string() else integer_id
+    convert = str if table.user_type == "string" else integer_id
     rows = [(entry, each) for entry in entries if entry.items is not UNSET for each in entry.items]
     columns: dict[str, list[Any]] = {
         "user": [convert(entry.user) for entry, _ in rows],

@@ -21,7 +21,7 @@ from considerate.data.graph import Adjacency
 from considerate.data.vocabulary import Id
 from considerate.errors import UsageError
 from considerate.inference.posterior import Side
-from considerate.model.explain import OneUser, explain_item
+from considerate.model.explain import explain_item
 from considerate.model.model import Model
 from considerate.model.pairs import UserBatch
 from considerate.model.predict import strangers
@@ -335,7 +335,7 @@ def why(served: ServedModel, person: Person, item: RecommendedItem) -> Why | Non
     if not person.warm:
         return None
     check_explains(served, person)
-    user = OneUser.of(served.model, person.posterior, person.liked, person.key)
+    user = user_batch([person], served.model)
     explanation = explain_item(served.model, user, served.items.row(item.item), REASONS, served.items)
     return Why(**explanation.to_dict(served.model))
 
