@@ -44,7 +44,7 @@ COLUMNS = (
         "they like; a tilt is not in it. Null for users without likes, and in a model saved without the likes",
         attrgetter("p_considered"),
         nullable=True,
-        heading="p(considered)",
+        heading="considered",
         format=PROBABILITY,
     ),
     Column(
