@@ -254,7 +254,7 @@ def test_a_setting_outside_its_range_is_named_with_the_range(likes: Path, one: A
     assert not output.exists()
 
 
-def test_what_is_no_number_and_no_option(likes: Path) -> None:
+def test_bad_numbers_and_unknown_options_are_refused(likes: Path) -> None:
     refused(fit(likes, "--factors", "many"), 2, "--factors", "considerate fit --help")
     refused(fit(likes, "--factros", 3), 2, "--factros")
     refused(run("fiit"), 2, "fiit")

@@ -101,7 +101,7 @@ def test_a_lazy_frame_reads_what_is_needed() -> None:
     ],
     ids=lambda value: value[:30] if isinstance(value, str) else type(value).__name__,
 )
-def test_what_is_not_read_is_refused_with_what_to_do(source: Any, advice: str) -> None:
+def test_objects_that_are_not_read_are_refused_with_what_to_do(source: Any, advice: str) -> None:
     with pytest.raises(ConsiderateError, match=advice) as refusal:
         read_interactions(source)
     assert "\n" not in str(refusal.value)

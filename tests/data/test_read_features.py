@@ -123,7 +123,7 @@ def test_matrices_are_used_as_they_are() -> None:
         read_features(np.array([[np.nan]]))
 
 
-def test_what_cannot_be_features_is_refused() -> None:
+def test_columns_that_cannot_be_features_are_refused() -> None:
     with pytest.raises(DataError, match="'big' has numbers up to 1e\\+308; give them in a larger unit"):
         read_features({"item": [1, 2], "big": [1e308, -1e308]})
     with pytest.raises(DataError, match="values of more than one type"):

@@ -27,7 +27,7 @@ def nodes_moved(shares: list[tuple[int, ...]], parts: int) -> int:
     [(2, [32, 32], 2, 2), (3, [16, 24, 24], 4, 10), (4, [16] * 4, 4, 4), (5, [12, 12, 12, 14, 14], 10, 17)]
     + [(7, [8, 8, 8, 10, 10, 10, 10], 11, 24), (8, [8] * 8, 8, 8)],
 )
-def test_of_64_equal_parts(workers: int, sizes: list[int], nodes: int, before: int) -> None:
+def test_shares_and_nodes_of_64_equal_parts(workers: int, sizes: list[int], nodes: int, before: int) -> None:
     """`before`: of runs of consecutive parts."""
     shares = assign_parts([1.0] * 64, workers)
     assert sorted(map(len, shares)) == sizes

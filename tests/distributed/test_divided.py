@@ -264,7 +264,7 @@ def test_moments_of_rows_that_are_alike():
 # --- Division by users: the bits of the fit in memory ---
 
 
-def test_the_graph_is_one_that_tells():
+def test_the_graph_has_all_kinds_of_items_and_parts():
     """Parts of several blocks, a heavy item, light ones and ones between, items and users without edges: where sums
     could go other ways."""
     graph = graph_of()
@@ -294,14 +294,14 @@ def test_users_divided_have_the_bits_of_the_fit_in_memory(kind, user_bias, facto
 
 @kinds
 @pytest.mark.parametrize(("factors", "shards", "threads"), [(8, 1, 1), (8, 3, 2), (80, 3, 2)])
-def test_so_have_they_on_disk_and_by_shards_of_items(kind, factors, shards, threads, tmp_path):
+def test_users_divided_on_disk_and_by_shards_of_items_have_the_bits_in_memory(kind, factors, shards, threads, tmp_path):
     settings = settings_of(factors)
     with divided(kind, settings, partial(on_disk, tmp_path, threads=threads), item_shards=shards) as (runner, pool):
         assert len(runner.shards) == shards
         assert_same(swept(runner, pool), in_memory(kind, settings))
 
 
-def test_so_have_they_in_more_parts_than_64(monkeypatch):
+def test_users_divided_in_more_parts_than_64_have_the_bits_in_memory(monkeypatch):
     """As graphs of several hundred million likes are divided."""
     monkeypatch.setattr("considerate.data.graph.LARGE_BLOCK", 1)
     graph, settings = Graph.from_adjacency(graph_of().by_user, graph_of().item_count, block_edges=9), settings_of()

@@ -82,13 +82,13 @@ def never() -> None:
         ({}, {"resume": True}, "resume needs the folder"),
     ],
 )
-def test_bad_use(settings: Any, how: Any, said: str, likes: Path) -> None:
+def test_settings_and_options_that_do_not_go_are_refused(settings: Any, how: Any, said: str, likes: Path) -> None:
     with pytest.raises((UsageError, DataError), match=said) as caught:
         made(**settings).fit(likes, **({"backend": Here(session=never)} | how))
     assert "\n" not in str(caught.value)
 
 
-def test_bad_data(tmp_path: Path) -> None:
+def test_data_that_cannot_be_divided_are_refused(tmp_path: Path) -> None:
     pq.write_table(pa.table({"user": [1, 2], "item": [3, 4], "rating": [5, 1]}), tmp_path / "rated.parquet")
     pa.csv.write_csv(pa.table({"user": [1, 2], "item": [3, None]}), tmp_path / "missing.csv")
     for source, said in (
@@ -202,7 +202,7 @@ def test_a_cluster_that_fails_is_exit_code_1(
 # --- What is said ---
 
 
-def test_what_it_costs_is_said_before_the_first_sweep(likes: Path) -> None:
+def test_the_costs_of_a_division_are_said_before_the_first_sweep(likes: Path) -> None:
     said: list[str] = []
     read: list[Any] = []
     steps = fit_steps(made(), likes, Here(), say=said.append, on_read_progress=lambda *told: read.append(told))
@@ -417,7 +417,7 @@ def test_a_checkpoint_goes_on_anywhere(kind: str, order: tuple[str, ...], likes:
 
 @pytest.mark.parametrize("how", [{"division": "items"}, {"inner_sweeps": 2}, {"inner_sweeps": 2, "inner": "all"}])
 @pytest.mark.parametrize("kind", SETTINGS)
-def test_other_posteriors_go_on_too(kind: str, how: Any, likes: Path, plain: Any, tmp_path: Path) -> None:
+def test_checkpoints_of_other_posteriors_go_on(kind: str, how: Any, likes: Path, plain: Any, tmp_path: Path) -> None:
     wanted = made(**SETTINGS[kind]).fit(likes, backend=Here(**how))
     for sweeps, backend in ((2, Here(**how)), (3, OutOfCore(tmp_path / "parts", **how)), (5, Here(**how))):
         found = made(**SETTINGS[kind], sweeps=sweeps).fit(

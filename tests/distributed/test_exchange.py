@@ -183,7 +183,7 @@ def test_pieces_and_shards_are_there(tmp_path: Path, small_blocks: None, tasks: 
 
 
 @pytest.mark.parametrize("resident", ["users", "items"])
-def test_what_goes_to_other_processes(resident: str, tmp_path: Path, small_blocks: None) -> None:
+def test_reading_by_other_processes_gives_the_same_parts(resident: str, tmp_path: Path, small_blocks: None) -> None:
     with SentTasks(2) as tasks:
         for kind in KINDS:
             folder = write(random_table(kind, 5), tmp_path / kind, 4, group=200)
@@ -345,7 +345,7 @@ def test_the_head_gets_nothing_that_grows_with_users(tmp_path: Path) -> None:
     assert got[1] < 1.5 * got[0] + 20_000  # the users' numbers alone would be 240 000 bytes
 
 
-def test_progress_is_told(tmp_path: Path, tasks: LocalTasks) -> None:
+def test_progress_is_reported(tmp_path: Path, tasks: LocalTasks) -> None:
     folder = write(random_table("dense", 0), tmp_path / "likes", 4)
     said: list[tuple[str, int, int]] = []
     read_divided(
@@ -457,7 +457,7 @@ REFUSED: dict[str, tuple[list[pa.Table], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_wrong_is_said_in_the_same_words(name: str, tmp_path: Path, tasks: LocalTasks) -> None:
+def test_bad_data_are_refused_in_the_same_words(name: str, tmp_path: Path, tasks: LocalTasks) -> None:
     made, options = REFUSED[name]
     for number, table in enumerate(made):
         pq.write_table(table, tmp_path / f"{number}.parquet")
@@ -489,7 +489,7 @@ def test_files_that_cannot_be_read(tmp_path: Path, tasks: LocalTasks) -> None:
         assert str(got.value) == str(wanted.value)
 
 
-def test_what_is_odd_is_said(tmp_path: Path, tasks: LocalTasks, caplog: pytest.LogCaptureFixture) -> None:
+def test_odd_data_are_warned_of(tmp_path: Path, tasks: LocalTasks, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "likes").mkdir()
     table = pa.table({"user": [1, 2] * 600, "item": [k % 1100 for k in range(1200)]})
     for number, first in enumerate((0, 500)):

@@ -490,7 +490,7 @@ def test_new_users_and_changed_users(fitted):
 
 
 @pytest.mark.parametrize("given", [{"posterior": "full-items"}, {"prior": "wishart"}, {"logistic": "quadrature"}])
-def test_what_cannot_be_is_refused_with_a_reason(given, tmp_path):
+def test_settings_that_covariances_do_not_allow_are_refused(given, tmp_path):
     with pytest.raises(UsageError, match="closed form has the logistic bound"):
         Recommender(**given, hidden="expected").fit(LIKES)
     with pytest.raises(UsageError, match="fitted in memory alone"):

@@ -160,7 +160,7 @@ def test_the_likes_of_a_user_who_likes_everything_add_nothing(factors: int, many
 
 
 @pytest.mark.parametrize("logistic", ["bound", "quadrature"])
-def test_so_it_is_with_covariances_and_by_quadrature(logistic: str) -> None:
+def test_the_offset_with_covariances_and_by_quadrature(logistic: str) -> None:
     """Items' steps with and without the edges of that user, whose own step is the prior."""
     liked = likes(12, 60)
     without = Adjacency.of_rows([liked.row(user) if user != 1 else np.empty(0, np.int32) for user in range(12)])

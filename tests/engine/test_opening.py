@@ -39,7 +39,7 @@ def states(graph: Graph, plan: FitPlan, count: int, estimator: Any = None, state
         return [next(sweeps).state for _ in range(count)]
 
 
-def test_it_is_the_closed_form_and_then_the_draws() -> None:
+def test_the_opening_is_the_closed_form_and_then_the_draws() -> None:
     """Two sweeps are those of `Expected` whose groups still move; the third is the first that draws, from there."""
     graph, plan = graph_of(skewed()), plan_of(opening=2)
     opened = states(graph, plan, 3)
@@ -74,7 +74,7 @@ def test_where_it_begins() -> None:
     assert float(plain.items.mean.std()) == pytest.approx(0.1, rel=0.05)
 
 
-def test_what_follows_from_it() -> None:
+def test_the_opening_sets_the_delay_and_the_tolerance() -> None:
     default, popularity, short = plan_of(), plan_of(consideration="popularity"), plan_of(opening=2)
     assert (default.opening, default.step_delay, default.tolerance) == (OPENING, OPENING, 2e-3)
     assert (popularity.opening, popularity.step_delay, popularity.tolerance) == (0, 10, 5e-4)

@@ -284,7 +284,7 @@ def test_the_score_follows_what_is_drawn(tilt: float, consideration: str) -> Non
 # --- Settings ---
 
 
-def test_bad_use() -> None:
+def test_a_tilt_is_refused_where_it_cannot_be() -> None:
     matrix = several_parts()
     for tilt in (-1.1, 1.1, math.nan, "auto"):
         with pytest.raises(UsageError, match=r"tilt is .*; it must be a number at least -1 and at most 1"):

@@ -23,7 +23,7 @@ def test_the_interval_of_a_mean_is_that_of_the_normal_law() -> None:
     assert narrow[1] - narrow[0] == pytest.approx(2 * 0.6745 * error, rel=0.1)
 
 
-def test_it_covers_as_often_as_it_says() -> None:
+def test_the_interval_covers_as_often_as_it_says() -> None:
     random = np.random.default_rng(1)
     covered = [low < 0.0 < high for low, high in (interval(random.normal(size=60), seed) for seed in range(300))]
     assert 0.90 < np.mean(covered) < 0.98
@@ -91,7 +91,7 @@ def test_several_at_once_are_the_same_as_each() -> None:
         lambda: interval(np.ones(3), groups=np.zeros(2)),
     ],
 )
-def test_what_has_no_interval(wrong) -> None:
+def test_samples_without_an_interval_are_refused(wrong) -> None:
     with pytest.raises(UsageError):
         wrong()
 

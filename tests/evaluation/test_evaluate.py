@@ -129,7 +129,7 @@ def test_a_model_on_test_data_is_the_report_on_the_same_split(folder: Path) -> N
     ]
 
 
-def test_what_cannot_be_tested_is_counted(folder: Path) -> None:
+def test_likes_that_cannot_be_tested_are_counted(folder: Path) -> None:
     said = answer("evaluate", folder / "model.safetensors", folder / "test.parquet", *RULE, "--resamples", 20)
     table = pq.read_table(folder / "test.parquet").to_pylist()
     train = pq.read_table(folder / "train.parquet").to_pylist()

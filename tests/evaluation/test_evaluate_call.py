@@ -343,7 +343,7 @@ def test_mistakes_say_what_to_do(split: Any, options: dict[str, Any], message: s
         evaluate("EASE", frame, split, **options)
 
 
-def test_it_is_exported_beside_the_package_of_the_same_root() -> None:
+def test_evaluate_is_exported_next_to_the_package_evaluation() -> None:
     assert considerate.evaluate is evaluate
     assert "evaluate" in dir(considerate)
     from considerate.evaluation import report

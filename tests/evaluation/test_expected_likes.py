@@ -106,7 +106,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-def test_it_is_the_sum_over_all_pairs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_expected_likes_are_the_sum_over_all_pairs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     check(fitted(skewed(120, 40), **SETTINGS[name]).model_, None, monkeypatch)
 
 

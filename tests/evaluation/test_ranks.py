@@ -340,7 +340,7 @@ def test_an_object_with_recommend_is_scored_by_its_order() -> None:
     assert scores[0, 1] < scores[0, 0]
 
 
-def test_what_can_be_a_scorer(fitted: Recommender) -> None:
+def test_objects_that_can_be_scorers(fitted: Recommender) -> None:
     assert isinstance(as_scorer(fitted, 60), ModelScorer)
     assert isinstance(as_scorer(fitted.model_, 60, name="ours"), ModelScorer)
     scorer = table_scorer(one_per_user(graph_of(skewed()), 0))

@@ -62,7 +62,7 @@ def test_the_recalibration_is_the_numeric_optimum(weights) -> None:
         assert (found.slope, found.shift) == pytest.approx((0.4, -0.9), abs=0.12)
 
 
-def test_it_mends_what_was_bent() -> None:
+def test_recalibration_mends_bent_probabilities() -> None:
     random = np.random.default_rng(3)
     honest = random.random(20_000) * 0.96 + 0.02
     liked = random.random(20_000) < honest
@@ -73,7 +73,7 @@ def test_it_mends_what_was_bent() -> None:
 
 
 @pytest.mark.parametrize("far", [1e-3, 30.0])
-def test_it_is_found_from_far_away(far: float) -> None:
+def test_the_line_is_found_from_a_start_far_away(far: float) -> None:
     random = np.random.default_rng(4)
     a = random.normal(size=2000)
     liked = random.random(2000) < special.expit(a)
@@ -84,7 +84,7 @@ def test_it_is_found_from_far_away(far: float) -> None:
     assert expected.slope == pytest.approx(1.0, abs=0.2)
 
 
-def test_what_cannot_be_fitted_is_refused() -> None:
+def test_judged_pairs_that_fit_no_line_are_refused() -> None:
     p, liked = np.linspace(0.1, 0.9, 20), np.arange(20) >= 10
     with pytest.raises(DataError, match="check which pairs are liked"):
         fit_recalibration(np.tile(p, 10), ~np.tile(liked, 10) ^ (np.arange(200) % 9 == 0))

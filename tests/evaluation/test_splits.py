@@ -158,7 +158,7 @@ def test_last_per_user_against_brute_force(graph: Graph, seed: int) -> None:
         assert when[m, n] == np.nanmax(times[users == m])
 
 
-def test_of_several_at_the_last_moment_each_is_as_likely() -> None:
+def test_likes_of_the_same_last_moment_are_held_out_alike() -> None:
     graph, times = timed([(0, 0, 1.0), (0, 1, 2.0), (0, 2, 2.0), (0, 3, 2.0)])
     counts = np.bincount([int(last_per_user(graph, times, seed).items[0]) for seed in range(900)], minlength=4)
     assert counts[0] == 0

@@ -313,7 +313,7 @@ def changed(part: str, **values: Any) -> dict[str, Any]:
         (changed("data", users=4, likes="b"), r"with 3 users \(4 here\)\."),
     ],
 )
-def test_one_of_another_fit_is_refused_by_what_differs(
+def test_a_checkpoint_of_another_fit_is_refused_by_what_differs(
     other: dict[str, Any], named: str, checkpoints: Checkpoints
 ) -> None:
     with pytest.raises(CheckpointError, match=named) as caught:

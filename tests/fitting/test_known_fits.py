@@ -141,7 +141,7 @@ def test_a_like_is_a_like_and_strangers_are_left_out():
         (Impossible(item_groups=pa.table({"x": [1], "y": [2]}), user_groups={"u00": "a"}), "Call it 'item'"),
     ],
 )
-def test_what_cannot_be_is_refused(source, message):
+def test_known_pairs_that_cannot_be_are_refused(source, message):
     with pytest.raises((UsageError, DataError), match=message):
         small().fit(table(world()[0]), impossible=source() if callable(source) else source)
 
@@ -212,7 +212,7 @@ def test_the_times_of_users_are_those_of_their_likes():
     np.testing.assert_array_equal(rows, last < 20)
 
 
-def test_of_several_times_of_an_item_the_widest_counts():
+def test_the_widest_of_several_times_of_an_item_counts():
     found = read_times({"item": [7, 7, 8], "from": [3, 1, None], "until": [4, 9, 5]}, "item")
     np.testing.assert_array_equal(found.times, [[1, 9], [-np.inf, 5]])
 

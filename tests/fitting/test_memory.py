@@ -274,7 +274,7 @@ def test_the_variable_overrides_the_system(machine: Machine, monkeypatch: pytest
         machine.free()
 
 
-def test_this_machine_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_memory_of_this_machine_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CONSIDERATE_MEMORY", raising=False)
     available = available_memory()
     assert available is None or 10**6 < available < 10**15

@@ -405,7 +405,7 @@ def test_a_like_of_more_weight_moves_its_user_further(base: Recommender) -> None
 # --- Options, files ---
 
 
-def test_what_an_update_is_refused(base: Recommender, tmp_path: Path) -> None:
+def test_updates_that_cannot_be_are_refused(base: Recommender, tmp_path: Path) -> None:
     for wrong in ({"days": -1.0}, {"drift": float("nan")}, {"drift": "much"}, {"days": True}):
         with pytest.raises(UsageError, match=rf"{next(iter(wrong))} is .*; it must be a number, 0 or larger"):
             again(base).update(NEW, **wrong)

@@ -52,7 +52,7 @@ def test_the_bits_of_a_fit_are_those_that_were_recorded(plain: Any, name: str, f
 
 @pytest.mark.parametrize("name", RECORDED)
 @pytest.mark.parametrize("fit", ON_RAY)
-def test_so_are_they_on_ray(on_ray: Any, name: str, fit: str) -> None:
+def test_the_bits_of_a_fit_on_ray(on_ray: Any, name: str, fit: str) -> None:
     check(on_ray, name, fit)
 
 

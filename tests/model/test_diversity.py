@@ -197,7 +197,7 @@ def test_the_study_measures_what_it_says(frame: pd.DataFrame) -> None:
     assert (capped["items"], capped["genres"]) == (6.0, 3.0)
 
 
-def test_what_cannot_be_is_refused(model: Recommender) -> None:
+def test_impossible_options_of_diversity_are_refused(model: Recommender) -> None:
     for wrong in (-0.1, 1.1, float("nan"), "much"):
         with pytest.raises(UsageError, match=r"diversity is .*; it must be a number from 0 to 1\."):
             RankingOptions(diversity=wrong)  # type: ignore[arg-type]

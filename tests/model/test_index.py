@@ -141,7 +141,7 @@ def test_without_faiss_the_extra_is_named(fitted: Recommender, tmp_path: Path, m
     assert not (tmp_path / "items.index").exists()
 
 
-def test_what_does_not_go_with_an_index(fitted: Recommender) -> None:
+def test_options_that_do_not_go_with_an_index_are_refused(fitted: Recommender) -> None:
     made = fitted.build_index(lists=5)
     for options in ({"score": "like"}, {"explore_kappa": 1.0}, {"thompson_seed": 0}, {"allow": [1]}):
         with pytest.raises(UsageError, match="index does not go with"):
@@ -158,7 +158,7 @@ def test_what_does_not_go_with_an_index(fitted: Recommender) -> None:
         tilted.recommend(0, index=tilted.build_index())
 
 
-def test_its_file(fitted: Recommender, tmp_path: Path) -> None:
+def test_the_file_of_an_index_is_read_back_and_others_are_refused(fitted: Recommender, tmp_path: Path) -> None:
     made, path = fitted.build_index(lists=9), tmp_path / "items.index"
     made.save(path)
     again = fitted.load_index(path, probes=3)

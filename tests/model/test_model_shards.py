@@ -265,7 +265,7 @@ def test_a_loaded_model_goes_on_when_the_working_folder_changes(
     np.testing.assert_array_equal(loaded.user_factors, fitted.user_factors)
 
 
-def test_it_pickles_as_an_address(folder: Path, fitted: Recommender) -> None:
+def test_a_model_in_shards_pickles_as_an_address(folder: Path, fitted: Recommender) -> None:
     loaded = Recommender.load(folder)
     loaded.recommend(np.arange(200), by="row")
     data = pickle.dumps(loaded)

@@ -147,7 +147,7 @@ def test_the_table_has_both_halves(consideration: str) -> None:
     np.testing.assert_allclose(new["p_considered"], wanted, rtol=5e-5)
 
 
-def test_it_is_null_where_nothing_says_how_much_is_considered(walked: Recommender, tmp_path: Path) -> None:
+def test_p_considered_is_null_where_nothing_says_how_much_is_considered(walked: Recommender, tmp_path: Path) -> None:
     """Of a user who is unknown, and of everyone in a model without likes; a new user's likes are given."""
     table = walked.recommend_table([3, 9999], N=3, cold="popular")
     assert [value is None for value in table["p_considered"].to_pylist()] == [False] * 3 + [True] * 3
@@ -159,7 +159,7 @@ def test_it_is_null_where_nothing_says_how_much_is_considered(walked: Recommende
 
 
 @pytest.mark.parametrize("hidden", ["expected", "half-edges"])
-def test_it_is_by_popularity_where_h_was(hidden: str) -> None:
+def test_p_considered_is_by_popularity_where_h_was(hidden: str) -> None:
     """The closed form and half-edges know pi alone, whatever ranks."""
     by_walk, by_popularity = (
         fitted(skewed(), hidden=hidden, consideration=kind).recommend_table([3, 0, 250], N=5, popularity=1.0, lift=0.0)

@@ -44,7 +44,7 @@ def test_a_user_nobody_knows_has_the_variance_of_the_prior(fitted: Recommender) 
         assert interval_variance(row["low"], row["high"]) == pytest.approx(prior_variance(fitted, item), rel=1e-3)
 
 
-def test_so_has_one_who_is_folded_in_from_nothing(fitted: Recommender) -> None:
+def test_a_user_folded_in_from_nothing_has_the_variance_of_the_prior(fitted: Recommender) -> None:
     model = fitted.model_
     assert model.precisions.user_bias is not None
     for side in (model.fold_in.users(NOTHING), strangers(1, model.shared, RHO)):

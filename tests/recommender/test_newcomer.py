@@ -29,17 +29,17 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("thing", [pytest.param(thing, id=thing.what) for thing in things()])
-def test_it_works(thing: Thing, known: dict[str, Any]) -> None:
+def test_a_thing_that_a_newcomer_does_works(thing: Thing, known: dict[str, Any]) -> None:
     assert 1 <= len(thing.lines) <= MOST_LINES
     do(thing, known)
 
 
-def test_they_are_thirty() -> None:
+def test_a_newcomer_does_thirty_things() -> None:
     assert len(things()) == 30
 
 
 @pytest.mark.skipif(not LONG, reason="builds a wheel and an environment; `make test-long` runs it")
-def test_they_work_with_a_wheel_and_no_extras(tmp_path: Path) -> None:
+def test_all_things_work_with_a_wheel_and_no_extras(tmp_path: Path) -> None:
     wheels, environment = tmp_path / "wheels", tmp_path / "environment"
     run = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", str(wheels), str(ROOT)]
     subprocess.run(run, check=True)

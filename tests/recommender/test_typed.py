@@ -70,7 +70,7 @@ def test_data_frames(model: Recommender, monkeypatch: pytest.MonkeyPatch) -> Non
             getattr(table, f"to_{package}")()
 
 
-def test_it_is_an_arrow_table_too(model: Recommender) -> None:
+def test_a_table_of_rows_is_an_arrow_table(model: Recommender) -> None:
     table, other = model.recommend_table(["u1"], 3), model.recommend_table(["u2"], 3)
     assert table == model.recommend_table(["u1"], 3) == table.to_arrow()
     assert table != other
@@ -81,7 +81,7 @@ def test_it_is_an_arrow_table_too(model: Recommender) -> None:
         _ = table.no_such_thing  # type: ignore[attr-defined]
 
 
-def test_it_prints_well(model: Recommender) -> None:
+def test_a_table_of_rows_prints_well(model: Recommender) -> None:
     lines = repr(model.recommend_table(["u1"], 3)).splitlines()
     assert lines[0].split() == model.recommend_table(["u1"], 3).column_names
     assert len(lines) == 4

@@ -89,7 +89,7 @@ def test_neighbours_reasons_and_the_landscape(client: Client, graph: GraphRecomm
     assert [land["item"][place] for place in np.argsort(-scores)[:3]] == [item["item"] for item in best]
 
 
-def test_what_a_graph_has_not(client: Client, graph: GraphRecommender) -> None:
+def test_a_graph_takes_no_events_and_has_no_reliability(client: Client, graph: GraphRecommender) -> None:
     """An event would be a link of both its ends; what is stored from another model does not count."""
     model = client.get("/v1/model").json()
     assert (model["graph"], model["takes_events"]) == (True, False)

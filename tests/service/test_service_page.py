@@ -293,7 +293,7 @@ def test_a_title_is_only_ever_text(opened: Any) -> None:
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
-def test_it_fits_and_has_no_serious_fault(opened: Any, width: int, scheme: str) -> None:
+def test_the_page_fits_and_has_no_serious_fault(opened: Any, width: int, scheme: str) -> None:
     page = opened("#like=i7&like=i12", width, color_scheme=scheme)
     page.click("#list li:nth-child(2) .title")
     page.wait_for_selector(".reasons li")

@@ -211,7 +211,9 @@ def test_what_a_model_has_learned_is_not_folded_in_again(folder: Path, store: Ev
         (["--how", "update", "--considered"], "an update learns only from likes of events"),
     ],
 )
-def test_what_is_refused(folder: Path, store: EventStore, options: list[str], reason: str) -> None:
+def test_a_refit_that_cannot_be_is_refused_with_the_reason(
+    folder: Path, store: EventStore, options: list[str], reason: str
+) -> None:
     result = refit(folder, *options)
     assert result.exit_code == 2
     assert reason in result.stderr

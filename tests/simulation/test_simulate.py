@@ -230,7 +230,7 @@ def test_join_equals_the_reference(data: st.DataObject) -> None:
     assert len(set(zip(ours[0].tolist(), ours[1].tolist(), strict=True))) == u.sum()
 
 
-def test_both_ways_of_joining_are_met() -> None:
+def test_both_ways_of_joining_half_edges_are_taken() -> None:
     """The twin test above is worth nothing for a branch that small graphs never take."""
     sparse, dense = np.full(200, 3, np.int32), np.full(20, 15, np.int32)
     _, _, repairs, rebuilt = compiled.join_half_edges(sparse, sparse, 1, 0)

@@ -36,7 +36,7 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
     return Folder.at(f"{request.param}://store/a/b")
 
 
-def test_what_is_written_is_read(folder: Folder) -> None:
+def test_a_written_file_is_read_back(folder: Folder) -> None:
     assert folder.names() == []
     assert folder.size("one") is None
     folder.make()
@@ -54,7 +54,7 @@ def test_what_is_written_is_read(folder: Folder) -> None:
     assert inner.shown("two") == f"{folder.address}/deep/deeper/two"
 
 
-def test_what_is_removed_is_gone(folder: Folder) -> None:
+def test_a_removed_file_is_gone(folder: Folder) -> None:
     inner = folder.inside("deep")
     inner.make()
     inner.write("two", [b"2"])
@@ -98,7 +98,7 @@ def test_paths_are_taken_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("address", ["", "a\0b", "nothing://here/x", "http://host/x"])
-def test_what_is_no_folder_is_said_in_one_sentence(address: str) -> None:
+def test_an_address_that_is_no_folder_is_one_sentence(address: str) -> None:
     with pytest.raises(UsageError) as caught:
         Folder.at(address)
     assert "\n" not in str(caught.value)

@@ -175,7 +175,7 @@ def test_bpr_goes_on_from_one_snapshot_to_the_next(
     assert ranks[-1] > ranks[0] + 0.05
 
 
-def test_als_stops_where_it_is_told(held: HeldOut) -> None:
+def test_als_stops_after_the_given_iterations(held: HeldOut) -> None:
     pytest.importorskip("implicit")
     marks = [one.iterations for one in ALS(factors=4).snapshots(held.train, {"iterations": 5}, 0, 1)]
     assert marks == [2, 4, 5]
