@@ -10,10 +10,9 @@ from typing import Annotated, Any
 import typer
 
 from considerate.cli import screen
-from considerate.cli.features import FeatureFiles
+from considerate.cli.features import SideGroup
 from considerate.cli.options import (
     DatedUntitledReader,
-    KnownGroup,
     ModelOutput,
     RankingGroup,
     Seed,
@@ -93,8 +92,7 @@ def evaluate(
         ),
     ],
     reader: DatedUntitledReader,
-    known: KnownGroup,
-    features: FeatureFiles,
+    side: SideGroup,
     options: EvaluateOptions,
     output: EvaluateOutput,
     seed: Seed = 0,
@@ -116,7 +114,7 @@ def evaluate(
         raise UsageError("-k and --resamples must be whole numbers at least 1, and --seed at least 0.")
     is_file = len(models) == 1 and models[0].lower() != OURS and peer_named(models[0]) is None
     if is_file and options.split is None and not options.refit:
-        if (known, features) != (KnownGroup(), FeatureFiles()) or reader.considered_where is not None:
+        if side != SideGroup() or reader.considered_where is not None:
             raise UsageError(
                 "known pairs and features are for models that are fitted here: give --refit, or considerate."
             )
@@ -124,7 +122,7 @@ def evaluate(
     weights = (options.popularity, options.lift, options.score)
     if weights != (None, None, None) or output.recalibrate is not None:
         raise UsageError("--popularity, --lift, --score and --recalibrate are for one model file, without --split.")
-    _compare(models, data, reader, known.arguments() | features.tables(), options, output, seed)
+    _compare(models, data, reader, side.pairs() | side.features(), options, output, seed)
 
 
 def _compare(

@@ -1,8 +1,8 @@
-"""The command `considerate add-items`, and the options of feature tables."""
+"""The command `considerate add-items`, and the options of known pairs and features."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,7 +15,25 @@ if TYPE_CHECKING:
 _COLUMNS = "Its columns to use, separated by commas, such as genres,year or age:category; all if not given."
 
 
-class FeatureFiles(OptionGroup, panel="Features"):
+class SideGroup(OptionGroup, panel="Known pairs and features"):
+    considered: str | None = option(
+        "Pairs that were considered and not liked. The file is read like the likes; with --considered-where only its "
+        "rows that pass that rule count.",
+        None,
+    )
+    impossible: str | None = option("Pairs that could not be considered: never drawn, never recommended.", None)
+    available: str | None = option(
+        "A file of items with the columns from and until. An item is impossible for users who were not active in that "
+        "time.",
+        None,
+    )
+    active: str | None = option(
+        "A file of users with the columns from and until, for --available; the first and last like by --time-column if "
+        "not given.",
+        None,
+    )
+    user_groups: str | None = option("A file of users and the groups they are in.", None)
+    item_groups: str | None = option("A file of items and the only groups of users that may have them.", None)
     item_features: str | None = option("A table of items with features: categories, tags and numbers.", None)
     item_feature_columns: str | None = option(_COLUMNS, None)
     item_feature_id_column: str | None = option("Its column of item ids; guessed if not given.", None)
@@ -23,9 +41,21 @@ class FeatureFiles(OptionGroup, panel="Features"):
     user_feature_columns: str | None = option("Its columns to use; all if not given.", None)
     user_feature_id_column: str | None = option("Its column of user ids; guessed if not given.", None)
 
-    def tables(self) -> dict[str, FeatureTable | None]:
+    def pairs(self) -> dict[str, Any]:
+        """Return the arguments `considered` and `impossible` of a fit."""
+        from considerate.data.known_tables import Impossible
+
+        rules = Impossible(self.impossible, self.available, self.active, self.user_groups, self.item_groups)
+        return {"considered": self.considered, "impossible": None if rules == Impossible() else rules}
+
+    def features(self) -> dict[str, FeatureTable | None]:
         """Return the arguments `item_features` and `user_features` of a fit."""
         return {"item_features": self._table("item"), "user_features": self._table("user")}
+
+    def sources(self) -> list[str | None]:
+        """Return the files that the options name."""
+        pairs = [self.considered, self.impossible, self.available, self.active, self.user_groups, self.item_groups]
+        return [*pairs, self.item_features, self.user_features]
 
     def _table(self, side: str) -> FeatureTable | None:
         from considerate.data.read_features import read_features

@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from considerate.cli import screen
-from considerate.cli.features import FeatureFiles
+from considerate.cli.features import SideGroup
 from considerate.cli.options import (
     Backend,
     Cluster,
     Data,
     DatedReader,
-    KnownGroup,
     OptionGroup,
     Output,
     Settings,
@@ -153,8 +152,7 @@ class FitCluster(Cluster):
 def fit(
     data: Data,
     reader: DatedReader,
-    known: KnownGroup,
-    features: FeatureFiles,
+    side: SideGroup,
     settings: Settings,
     output: FitOutput,
     checkpoints: CheckpointGroup,
@@ -177,7 +175,7 @@ def fit(
     recommender = Recommender(**vars(settings))
     request = replace(
         recommender.fit_request(data, reader=reader),
-        side=read_side(data, reader, **known.arguments()).with_features(**features.tables()),
+        side=read_side(data, reader, **side.pairs()).with_features(**side.features()),
         checkpoint=checkpoints.parse(),
         likes=not output.no_likes,
         keep_unfinished=output.save_interrupted,
@@ -186,7 +184,7 @@ def fit(
     backend = cluster.make_backend(path, recommender.threads)
     if output.sharded and backend is None:
         raise UsageError("--sharded is for a divided graph: --backend ray, or --out-of-core.")
-    check_apart(path, data, reader.titles, features.item_features, features.user_features, *vars(known).values())
+    check_apart(path, data, reader.titles, *side.sources())
     if output.sharded:
         room_for_shards(path)
     else:

@@ -233,34 +233,6 @@ class RankingGroup(OptionGroup):
     )
 
 
-class KnownGroup(OptionGroup, panel="Known pairs"):
-    considered: str | None = option(
-        "Pairs that were considered and not liked. The file is read like the likes; with --considered-where only its "
-        "rows that pass that rule count.",
-        None,
-    )
-    impossible: str | None = option("Pairs that could not be considered: never drawn, never recommended.", None)
-    available: str | None = option(
-        "A file of items with the columns from and until. An item is impossible for users who were not active in that "
-        "time.",
-        None,
-    )
-    active: str | None = option(
-        "A file of users with the columns from and until, for --available; the first and last like by --time-column if "
-        "not given.",
-        None,
-    )
-    user_groups: str | None = option("A file of users and the groups they are in.", None)
-    item_groups: str | None = option("A file of items and the only groups of users that may have them.", None)
-
-    def arguments(self) -> dict[str, Any]:
-        """Return the arguments `considered` and `impossible` of a fit."""
-        from considerate.data.known_tables import Impossible
-
-        rules = Impossible(self.impossible, self.available, self.active, self.user_groups, self.item_groups)
-        return {"considered": self.considered, "impossible": None if rules == Impossible() else rules}
-
-
 def check_output(path: str, *sources: str | None) -> None:
     """Raise UsageError or OutputError if `path` cannot be written, or if writing it would replace a source."""
     from considerate.data.output import check_apart

@@ -98,7 +98,7 @@ def _errors() -> Iterator[None]:
 app = typer.Typer(
     name="considerate",
     cls=Program,
-    help="Recommendations from likes alone: p(like | considered), told apart from p(considered), with its uncertainty.",
+    help="Recommendations from likes alone: p(like | considered), separated from p(considered), with its uncertainty.",
     epilog="Start with `considerate demo`, then `considerate fit likes.parquet -o model.safetensors`.",
     add_completion=False,
     pretty_exceptions_enable=False,
