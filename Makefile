@@ -29,7 +29,7 @@ check: $(VENV)/.dev
 	$(BIN)/clang-format --dry-run --Werror $(wildcard src/core/*.?pp) tests/storage/faults/failing.c
 	$(BIN)/codespell
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -q tests/house/test_architecture.py tests/house/test_english.py
+	$(BIN)/python -m pytest -q tests/house/test_architecture.py tests/house/test_english.py tests/house/test_headers.py
 
 # JOBS processes share the tests. All tests on Ray run in one of them, which mostly waits: one more than processors.
 test: check

@@ -56,7 +56,7 @@ class Bench:
 
         self.rows, self.others = rows, others
         self.own, other = side(rows, False), side(others, True)
-        step = PassConstants(offset=0.0, weight=1.0, tau=10.0, tau_bias=1.0, epsilon=1.0)
+        step = PassConstants(offset=0.0, likelihood_weight=1.0, tau=10.0, tau_bias=1.0, epsilon=1.0)
         self.kernel_pass = side_pass(self.own, other, edges(), Terms(unliked=edges()), step, own_is_user=True)
         self.out = np.zeros_like(self.own.rows)
         # sums alone and solve alone go through memory; so few rows at a time that it is the cache

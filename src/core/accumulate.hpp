@@ -1,6 +1,11 @@
 // Natural-gradient sums over edges (eq. 15, 16 and 19): a panel of edges at a time, in register tiles.
-// Included by kernels.cpp inside the namespace of its instruction set.
 #pragma once
+#include <bit>
+
+#include "buffer.hpp"
+#include "simd.hpp"
+
+namespace considerate::CONSIDERATE_ISA {
 
 constexpr int kPanel = 64;             // edges gathered at a time, at most
 constexpr std::int64_t kChunk = 2048;  // edges in a leaf of the tree
@@ -10,12 +15,12 @@ struct Shape {
   std::int64_t row, first;  // a whole row's means, padded; where in it the coordinates begin
   std::int64_t width;       // of the blocks of coordinates but the last; the row's where there is one
   explicit Shape(const Pass& pass)
-      : K(pass.block_size ? pass.block_size : pass.factors),
+      : K(pass.block_size ? pass.block_size : pass.own.factors),
         KP(padded(K)),
         K4((K + 3) / 4 * 4),
-        row(padded(pass.factors)),
+        row(padded(pass.own.factors)),
         first(pass.block_first),
-        width(pass.block_size ? block_width(pass.factors) : row) {}
+        width(pass.block_size ? block_width(pass.own.factors) : row) {}
   bool whole() const { return KP == row; }
   std::int64_t second() const { return K4 * KP; }
   std::int64_t size() const { return second() + KP + 8; }
@@ -113,7 +118,7 @@ struct Own {
       store8(&square_plus[k], load8(mean + k) * load8(mean + k) + load8(variance + k));
     bias = side.bias_mean ? side.bias_mean[row] : 0.0f;
     bias_variance = side.bias_variance ? side.bias_variance[row] : 0.0f;
-    offset = pass.own_is_user ? pass.offset + pass.extra(row) : pass.offset;
+    offset = pass.own_is_user ? pass.constants.offset + pass.constants.extra(row) : pass.constants.offset;
     stepped = pass.own.rows + row * 2 * shape.row;
     stepped_bias = pass.own.bias_mean ? pass.own.bias_mean[row] : 0.0f;
   }
@@ -374,3 +379,5 @@ struct Panel {
   alignas(32) float wl[kPanel];
   alignas(32) float kappa[kPanel] = {};  // the weight of the edge, where likes have weights
 };
+
+}  // namespace considerate::CONSIDERATE_ISA

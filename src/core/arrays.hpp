@@ -3,10 +3,13 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 
+#include <nanobind/stl/optional.h>
+
 #include <cstdint>
 #include <new>
+#include <optional>
 #include <stdexcept>
-#include <string>
+#include <vector>
 
 #ifdef __linux__
 #include <sys/mman.h>
@@ -22,9 +25,13 @@ template <class T>
 using InOut = nb::ndarray<T, nb::c_contig, nb::device::cpu>;
 template <class T>
 using Out = nb::ndarray<nb::numpy, T, nb::c_contig>;
+template <class T>
+using Maybe = std::optional<In<T>>;
+template <class T>
+using MaybeInOut = std::optional<InOut<T>>;
 
 #ifdef MADV_HUGEPAGE
-// Memory of its own pages, huge ones where there are any: it goes back to the system when it is freed.
+// Memory in pages of its own, huge ones if the system has them. It goes back to the system when it is freed.
 struct Mapping {
   static constexpr std::size_t kPage = std::size_t{1} << 21;
   void* pages;
@@ -43,8 +50,8 @@ struct Mapping {
 };
 #endif
 
-// A new array that Python owns; its contents are not set. A large one asks for huge pages, as NumPy does: what is read in
-// no order, such as the walk's alias tables, would else cost a walk of the page tables with every read.
+// A new array that Python owns, not initialised. A large one asks for huge pages, as NumPy does: arrays that are read in
+// random order, such as the walk's alias tables, would otherwise cost a walk of the page tables with every read.
 template <class T>
 Out<T> new_array(std::initializer_list<std::size_t> shape) {
   std::size_t size = 1;
@@ -61,8 +68,46 @@ Out<T> new_array(std::initializer_list<std::size_t> shape) {
   return Out<T>(data, shape, owner);
 }
 
-inline void require(bool holds, const char* what) {
-  if (!holds) throw std::invalid_argument(what);
+// ValueError with this message unless a condition holds.
+inline void require(bool holds, const char* message) {
+  if (!holds) throw std::invalid_argument(message);
 }
+
+inline void require_range(std::int64_t first, std::int64_t last, std::int64_t rows) {
+  require(first >= 0 && first <= last && last <= rows, "rows out of range");
+}
+
+// A struct of pointers as Python holds it: it keeps the arrays alive that it points to.
+template <class Struct>
+class Held : public Struct {
+ public:
+  Held() = default;
+  explicit Held(const Struct& values) : Struct(values) {}
+
+  // The address of an array, which must have this size.
+  template <class T>
+  T* hold(const nb::ndarray<T, nb::c_contig, nb::device::cpu>& array, std::int64_t size, const char* message) {
+    require(static_cast<std::int64_t>(array.size()) == size, message);
+    objects_.push_back(nb::cast(array));
+    return array.data();
+  }
+  // The address of an optional array, or null.
+  template <class T>
+  T* hold(const std::optional<nb::ndarray<T, nb::c_contig, nb::device::cpu>>& array, std::int64_t size,
+          const char* message) {
+    return array ? hold(*array, size, message) : nullptr;
+  }
+  // Another struct, whose arrays stay alive too.
+  template <class Other>
+  const Other& hold(const Held<Other>& other) {
+    objects_.insert(objects_.end(), other.objects().begin(), other.objects().end());
+    return other;
+  }
+  void hold(nb::object object) { objects_.push_back(std::move(object)); }
+  const std::vector<nb::object>& objects() const { return objects_; }
+
+ private:
+  std::vector<nb::object> objects_;
+};
 
 }  // namespace considerate

@@ -4,6 +4,7 @@
 namespace considerate {
 void bind_graph(nanobind::module_& m);
 void bind_draws(nanobind::module_& m);
+void bind_pass(nanobind::module_& m);
 void bind_sums(nanobind::module_& m);
 void bind_full(nanobind::module_& m);
 void bind_score(nanobind::module_& m);
@@ -13,7 +14,8 @@ void bind_walk(nanobind::module_& m);
 }  // namespace considerate
 
 NB_MODULE(compiled, m) {
-  m.doc() = "Arrays in, arrays out. Serial, without the GIL; threads live in considerate.distributed.backends.";
+  m.doc() = "Kernels on arrays: serial and without the GIL. Threads live in considerate.kernels.threads.";
+  considerate::bind_pass(m);
   considerate::bind_graph(m);
   considerate::bind_draws(m);
   considerate::bind_sums(m);

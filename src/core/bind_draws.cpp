@@ -2,82 +2,47 @@
 #include "dispatch.hpp"
 #include "drawer.hpp"
 #include "saturation.hpp"
-#include "walk_table.hpp"
 
-#include <nanobind/stl/optional.h>
 #include <nanobind/stl/tuple.h>
 
-#include <optional>
 #include <vector>
 
 namespace considerate {
 
-struct PyTilt {
-  Tilt raw;
-  std::int64_t users, items;
-  std::vector<nb::object> held;  // the arrays stay as long as this
-};
-
-struct PyKnown {
-  Known raw;
-  Rules rules;
+// Rules and their arrays.
+struct HeldRules : Held<Rules> {
   std::int64_t users = 0, items = 0;
-  std::vector<nb::object> held;
 };
 
-template <class T>
-static const T* held_array(PyKnown& known, const std::optional<In<T>>& array, std::int64_t size, const char* what) {
-  if (!array) return nullptr;
-  require(static_cast<std::int64_t>(array->size()) == size, what);
-  known.held.push_back(nb::cast(*array));
-  return array->data();
+// Known pairs and their arrays.
+struct HeldKnown : Held<Known> {
+  std::int64_t users = 0, items = 0;
+};
+
+// The items of each user, checked.
+static ItemLists checked_lists(const Held<Edges>* lists, std::int64_t users, std::int64_t items) {
+  if (!lists) return {};
+  require(lists->rows == users && lists->starts[0] == 0, "starts: not one list for each user");
+  for (std::int64_t m = 0; m < users; ++m) require(lists->starts[m] <= lists->starts[m + 1], "starts descend");
+  for (std::int64_t e = 0; e < lists->count(); ++e)
+    require(lists->indices[e] >= 0 && lists->indices[e] < items, "an item is out of range");
+  return {lists->starts, lists->indices};
 }
 
-static ItemLists item_lists(PyKnown& known, const std::optional<In<std::int64_t>>& starts,
-                            const std::optional<In<std::int32_t>>& items) {
-  require(starts.has_value() == items.has_value(), "starts without items");
-  if (!starts) return {};
-  require(static_cast<std::int64_t>(starts->size()) == known.users + 1 && starts->data()[0] == 0, "starts");
-  for (std::int64_t m = 0; m < known.users; ++m) require(starts->data()[m] <= starts->data()[m + 1], "starts");
-  require(starts->data()[known.users] == static_cast<std::int64_t>(items->size()), "starts");
-  for (std::size_t e = 0; e < items->size(); ++e)
-    require(items->data()[e] >= 0 && items->data()[e] < known.items, "an item is out of range");
-  known.held.push_back(nb::cast(*starts));
-  known.held.push_back(nb::cast(*items));
-  return {starts->data(), items->data()};
-}
-
-// One side of a posterior as the kernels read it: its rows.
-static std::int64_t read_side(PyTilt& tilt, Side& side, const In<float>& rows,
-                              const std::optional<In<float>>& bias_mean,
-                              const std::optional<In<float>>& bias_variance) {
-  const std::int64_t width = 2 * padded(tilt.raw.posterior.factors),
-                     count = static_cast<std::int64_t>(rows.size()) / width;
-  require(static_cast<std::int64_t>(rows.size()) == count * width, "rows of another width");
-  require(bias_mean.has_value() == bias_variance.has_value(), "biases without variances");
-  side.rows = rows.data();
-  tilt.held.push_back(nb::cast(rows));
-  if (bias_mean) {
-    require(static_cast<std::int64_t>(bias_mean->size()) == count, "as many biases as rows");
-    require(static_cast<std::int64_t>(bias_variance->size()) == count, "as many biases as rows");
-    side.bias_mean = bias_mean->data();
-    side.bias_variance = bias_variance->data();
-    tilt.held.push_back(nb::cast(*bias_mean));
-    tilt.held.push_back(nb::cast(*bias_variance));
-  }
-  return count;
+static void check_known(const HeldKnown* known, std::int64_t users, std::int64_t items) {
+  require(!known || (known->users == users && known->items == items), "known pairs of other users or items");
 }
 
 static DrawSettings settings_from(std::uint64_t seed, std::uint64_t sweep, double rate, const In<double>& weights,
                                   const In<std::uint64_t>& thresholds, const In<std::int32_t>& aliases,
-                                  const PyWalkTable* walk, const PyKnown* known, std::size_t users) {
+                                  const Held<WalkTable>* walk, const HeldKnown* known, std::size_t users) {
   const auto size = static_cast<std::int64_t>(weights.size());
   require(thresholds.size() == weights.size() && aliases.size() == weights.size(),
           "the alias table is of another size");
   std::int64_t support = 0;
   for (std::int64_t n = 0; n < size; ++n) support += weights.data()[n] > 0;
   require(walk == nullptr || walk->items == size, "the walk's table is of another size");
-  require(walk == nullptr || walk->raw.slots != nullptr, "the walk's table has no slots to draw from");
+  require(walk == nullptr || walk->slots != nullptr, "the walk's table has no slots to draw from");
   DrawSettings settings{};
   settings.seed = seed;
   settings.sweep = sweep;
@@ -85,80 +50,78 @@ static DrawSettings settings_from(std::uint64_t seed, std::uint64_t sweep, doubl
   settings.weights = weights.data();
   settings.table = {thresholds.data(), aliases.data(), size};
   settings.support = support;
-  settings.walk = walk == nullptr ? nullptr : &walk->raw;
-  if (known != nullptr) {
-    require(known->users == static_cast<std::int64_t>(users) && known->items == size, "known pairs of other users");
-    settings.known = known->raw;
-  }
+  settings.walk = walk;
+  check_known(known, static_cast<std::int64_t>(users), size);
+  if (known) settings.known = *known;
   return settings;
 }
 
 void bind_draws(nb::module_& m) {
-  using Biases = std::optional<In<float>>;
-  nb::class_<PyTilt>(m, "Tilt",
-                     "A posterior that draws lean on, away from what is liked, or towards it where strength < 0.")
+  nb::class_<Held<Tilt>>(m, "Tilt", "A posterior that draws lean on.")
       .def(
           "__init__",
-          [](PyTilt* self, double strength, double offset, std::int64_t factors, In<float> users, Biases user_bias_mean,
-             Biases user_bias_variance, In<float> items, Biases item_bias_mean, Biases item_bias_variance,
-             Biases user_offset) {
-            require(factors > 0, "factors");
-            new (self) PyTilt();
-            self->raw.strength = strength;
-            self->raw.moments = kernels_in_use()->pair_moments;
-            Pass& posterior = self->raw.posterior;
-            posterior.factors = factors;
-            posterior.offset = static_cast<float>(offset);
-            self->users = read_side(*self, posterior.own, users, user_bias_mean, user_bias_variance);
-            self->items = read_side(*self, posterior.other, items, item_bias_mean, item_bias_variance);
-            if (!user_offset) return;
-            require(static_cast<std::int64_t>(user_offset->size()) == self->users, "user_offset");
-            self->held.push_back(nb::cast(*user_offset));
-            posterior.user_offset = user_offset->data();
+          [](Held<Tilt>* self, double strength, const Held<Side>& users, const Held<Side>& items,
+             const Held<Constants>& constants) {
+            require(users.factors == items.factors, "users and items have different numbers of factors");
+            require(!constants.user_offset || constants.users == users.count, "user_offset: another length than users");
+            Held<Tilt>& tilt = *new (self) Held<Tilt>();
+            tilt.strength = strength;
+            tilt.users = tilt.hold(users);
+            tilt.items = tilt.hold(items);
+            tilt.constants = tilt.hold(constants);
+            tilt.moments = kernels_in_use()->pair_moments;
           },
-          nb::arg("strength"), nb::arg("offset"), nb::arg("factors"), nb::arg("users"),
-          nb::arg("user_bias_mean").none(), nb::arg("user_bias_variance").none(), nb::arg("items"),
-          nb::arg("item_bias_mean").none(), nb::arg("item_bias_variance").none(),
-          nb::arg("user_offset").none() = nb::none());
-  using Longs = std::optional<In<std::int64_t>>;
-  using Ints = std::optional<In<std::int32_t>>;
-  using Doubles = std::optional<In<double>>;
-  nb::class_<PyKnown>(m, "Known", "What is known of h beside the likes, by the rows of some users.")
+          nb::arg("strength"), nb::arg("users"), nb::arg("items"), nb::arg("constants"),
+          "Draws lean away from liked items if strength > 0, and towards them if it is negative.");
+  nb::class_<HeldRules>(m, "Rules", "Rules that make pairs impossible, by classes and by times.")
       .def(
           "__init__",
-          [](PyKnown* self, std::int64_t users, std::int64_t items, Longs considered_starts, Ints considered,
-             Longs impossible_starts, Ints impossible, Ints user_class, Ints item_class,
-             std::optional<In<std::uint64_t>> allowed, std::int64_t user_classes, Doubles user_times,
-             Doubles item_times, Longs most) {
-            new (self) PyKnown();
-            self->users = users;
-            self->items = items;
-            self->raw.considered = item_lists(*self, considered_starts, considered);
-            self->raw.impossible = item_lists(*self, impossible_starts, impossible);
-            if (!most) return;
-            Rules& rules = self->rules;
-            rules.most = held_array(*self, most, users, "most");
+          [](HeldRules* self, In<std::int64_t> most, std::int64_t items, Maybe<std::int32_t> user_class,
+             Maybe<std::int32_t> item_class, Maybe<std::uint64_t> allowed, Maybe<double> user_times,
+             Maybe<double> item_times) {
+            HeldRules& rules = *new (self) HeldRules();
+            const std::int64_t users = rules.users = static_cast<std::int64_t>(most.size());
+            rules.items = items;
+            rules.most = rules.hold(most, users, "most");
             if (allowed) {
-              require(user_class && item_class && user_classes > 0, "classes");
-              rules.words = static_cast<std::int64_t>(allowed->size()) / user_classes;
-              rules.allowed = held_array(*self, allowed, user_classes * rules.words, "allowed");
-              rules.user_class = held_array(*self, user_class, users, "user_class");
-              rules.item_class = held_array(*self, item_class, items, "item_class");
+              require(user_class && item_class && allowed->ndim() == 2,
+                      "allowed: needs classes, and is [classes, words]");
+              const auto classes = static_cast<std::int64_t>(allowed->shape(0));
+              rules.words = static_cast<std::int64_t>(allowed->shape(1));
+              rules.allowed = rules.hold(*allowed, classes * rules.words, "allowed");
+              rules.user_class = rules.hold(user_class, users, "user_class: another length than most");
+              rules.item_class = rules.hold(item_class, items, "item_class: another length than the items");
               for (std::int64_t m = 0; m < users; ++m)
-                require(rules.user_class[m] >= 0 && rules.user_class[m] < user_classes, "a class is out of range");
+                require(rules.user_class[m] >= 0 && rules.user_class[m] < classes, "a class is out of range");
               for (std::int64_t n = 0; n < items; ++n)
                 require(rules.item_class[n] >= 0 && rules.item_class[n] < 64 * rules.words, "a class is out of range");
             }
-            require(user_times.has_value() == item_times.has_value(), "times of one side");
-            rules.user_times = held_array(*self, user_times, 2 * users, "user_times");
-            rules.item_times = held_array(*self, item_times, 2 * items, "item_times");
-            self->raw.rules = &rules;
+            require(user_times.has_value() == item_times.has_value(), "times of one side alone");
+            rules.user_times = rules.hold(user_times, 2 * users, "user_times: not [users, 2]");
+            rules.item_times = rules.hold(item_times, 2 * items, "item_times: not [items, 2]");
           },
-          nb::kw_only(), nb::arg("users"), nb::arg("items"), nb::arg("considered_starts") = nb::none(),
-          nb::arg("considered") = nb::none(), nb::arg("impossible_starts") = nb::none(),
-          nb::arg("impossible") = nb::none(), nb::arg("user_class") = nb::none(), nb::arg("item_class") = nb::none(),
-          nb::arg("allowed") = nb::none(), nb::arg("user_classes") = 0, nb::arg("user_times") = nb::none(),
-          nb::arg("item_times") = nb::none(), nb::arg("most") = nb::none());
+          nb::arg("most"), nb::arg("items"), nb::kw_only(), nb::arg("user_class") = nb::none(),
+          nb::arg("item_class") = nb::none(), nb::arg("allowed") = nb::none(), nb::arg("user_times") = nb::none(),
+          nb::arg("item_times") = nb::none());
+  nb::class_<HeldKnown>(m, "Known", "Pairs of some users that were considered and not liked, or that are impossible.")
+      .def(
+          "__init__",
+          [](HeldKnown* self, std::int64_t users, std::int64_t items, const Held<Edges>* considered,
+             const Held<Edges>* impossible, const HeldRules* rules) {
+            HeldKnown& known = *new (self) HeldKnown();
+            known.users = users;
+            known.items = items;
+            known.considered = checked_lists(considered, users, items);
+            known.impossible = checked_lists(impossible, users, items);
+            for (const Held<Edges>* lists : {considered, impossible})
+              if (lists) known.hold(*lists);
+            if (!rules) return;
+            require(rules->users == users && rules->items == items, "rules of other users or items");
+            known.rules = rules;
+            known.hold(nb::find(*rules));
+          },
+          nb::arg("users"), nb::arg("items"), nb::arg("considered").none() = nb::none(),
+          nb::arg("impossible").none() = nb::none(), nb::arg("rules").none() = nb::none());
   m.def(
       "alias_table",
       [](In<double> weights) {
@@ -175,11 +138,11 @@ void bind_draws(nb::module_& m) {
       "count_negatives",
       [](std::uint64_t seed, std::uint64_t sweep, double rate, In<double> weights, In<std::uint64_t> thresholds,
          In<std::int32_t> aliases, In<std::int64_t> starts, In<std::int32_t> liked, std::int64_t first,
-         std::int64_t last, InOut<std::int64_t> counts, std::int64_t first_user, const PyKnown* known) {
+         std::int64_t last, InOut<std::int64_t> counts, std::int64_t first_user, const HeldKnown* known) {
         DrawSettings settings =
             settings_from(seed, sweep, rate, weights, thresholds, aliases, nullptr, known, starts.size() - 1);
         settings.first_user = first_user;
-        require(first >= 0 && first <= last && last < static_cast<std::int64_t>(starts.size()), "rows out of range");
+        require_range(first, last, static_cast<std::int64_t>(starts.size()) - 1);
         require(static_cast<std::int64_t>(counts.size()) >= last, "counts is too short");
         nb::gil_scoped_release release;
         for (std::int64_t user = first; user < last; ++user) {
@@ -193,18 +156,15 @@ void bind_draws(nb::module_& m) {
       "How many items each of the users first..last has considered and not liked; row 0 is user `first_user`.");
   m.def(
       "expected_negatives",
-      [](double rate, In<double> weights, In<std::int64_t> starts, In<std::int32_t> liked, const PyKnown* known) {
+      [](double rate, In<double> weights, In<std::int64_t> starts, In<std::int32_t> liked, const HeldKnown* known) {
         const std::size_t users = starts.size() - 1;
         DrawSettings settings{};
         settings.rate = rate;
         settings.weights = weights.data();
         settings.table.size = static_cast<std::int64_t>(weights.size());
         for (std::size_t n = 0; n < weights.size(); ++n) settings.support += weights.data()[n] > 0;
-        if (known != nullptr) {
-          require(known->users == static_cast<std::int64_t>(users) && known->items == settings.table.size,
-                  "known pairs of other users");
-          settings.known = known->raw;
-        }
+        check_known(known, static_cast<std::int64_t>(users), settings.table.size);
+        if (known) settings.known = *known;
         require(starts.data()[users] <= static_cast<std::int64_t>(liked.size()), "starts");
         auto expected = new_array<double>({users});
         nb::gil_scoped_release release;
@@ -224,16 +184,16 @@ void bind_draws(nb::module_& m) {
       [](std::uint64_t seed, std::uint64_t sweep, double rate, In<double> weights, In<std::uint64_t> thresholds,
          In<std::int32_t> aliases, In<std::int64_t> starts, In<std::int32_t> liked, std::int64_t first,
          std::int64_t last, In<std::int64_t> out_starts, InOut<std::int32_t> out, std::int64_t first_user,
-         const PyWalkTable* walk, const PyTilt* tilt, const PyKnown* known) {
+         const Held<WalkTable>* walk, const Held<Tilt>* tilt, const HeldKnown* known) {
         DrawSettings settings =
             settings_from(seed, sweep, rate, weights, thresholds, aliases, walk, known, starts.size() - 1);
         settings.first_user = first_user;
         if (tilt != nullptr) {
-          require(tilt->users + 1 == static_cast<std::int64_t>(starts.size()), "the tilt is of other users");
-          require(tilt->items == static_cast<std::int64_t>(weights.size()), "the tilt is of other items");
-          settings.tilt = &tilt->raw;
+          require(tilt->users.count + 1 == static_cast<std::int64_t>(starts.size()), "the tilt is of other users");
+          require(tilt->items.count == static_cast<std::int64_t>(weights.size()), "the tilt is of other items");
+          settings.tilt = tilt;
         }
-        require(first >= 0 && first <= last && last < static_cast<std::int64_t>(starts.size()), "rows out of range");
+        require_range(first, last, static_cast<std::int64_t>(starts.size()) - 1);
         require(out_starts.size() == starts.size(), "out_starts is of another length");
         require(static_cast<std::int64_t>(out.size()) >= out_starts.data()[last], "out is too short");
         nb::gil_scoped_release release;
@@ -256,8 +216,8 @@ void bind_draws(nb::module_& m) {
       "solve_temperatures",
       [](In<double> table, double grid_start, double grid_step, In<double> weights, In<std::int64_t> starts,
          In<std::int32_t> liked, std::int64_t first, std::int64_t last, double negatives, InOut<double> out,
-         Doubles wanted) {
-        require(first >= 0 && first <= last && last < static_cast<std::int64_t>(starts.size()), "rows out of range");
+         Maybe<double> wanted) {
+        require_range(first, last, static_cast<std::int64_t>(starts.size()) - 1);
         require(static_cast<std::int64_t>(out.size()) >= last, "out is too short");
         require(table.size() >= 4 && table.size() % 2 == 0, "table");
         require(!wanted || wanted->size() + 1 == starts.size(), "wanted");

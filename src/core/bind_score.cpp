@@ -1,54 +1,49 @@
 #include "arrays.hpp"
 #include "dispatch.hpp"
-#include "walk_table.hpp"
+#include "lists.hpp"
 
-#include <nanobind/stl/optional.h>
 #include <nanobind/stl/tuple.h>
-
-#include <optional>
 
 namespace considerate {
 
-struct PyLiftTable {
-  LiftTable raw;
-  std::vector<nb::object> held;  // the arrays stay as long as this
-};
-
 void bind_score(nb::module_& m) {
-  nb::class_<PyLiftTable>(m, "LiftTable", "Who considers what, as scores read it.")
+  nb::class_<Held<LiftTable>>(m, "LiftTable", "Rows of the walk, for the lift of users who like some items.")
       .def(
           "__init__",
-          [](PyLiftTable* self, In<std::int64_t> starts, In<std::int32_t> items, In<float> shares, In<float> rest,
-             In<float> inverse, double mix, int sharpness, std::optional<In<std::int32_t>> unknown) {
-            const auto count = static_cast<std::int64_t>(rest.size());
-            require(shares.size() == items.size() && starts.size() == rest.size() + 1, "shares");
-            require(inverse.size() == (rest.size() + 15) / 16 * 16, "inverse");
-            require(mix >= 0.0 && mix <= 1.0, "mix");
-            require(sharpness >= 1 && sharpness <= 8, "sharpness");
-            new (self) PyLiftTable{
-                {count, starts.data(), items.data(), shares.data(), rest.data(), inverse.data(), mix, sharpness},
-                {nb::cast(starts), nb::cast(items), nb::cast(shares), nb::cast(rest), nb::cast(inverse)}};
-            if (unknown) {
-              for (std::size_t i = 0; i < unknown->size(); ++i)
-                require(unknown->data()[i] >= (i ? unknown->data()[i - 1] : 0) && unknown->data()[i] < count,
-                        "unknown");
-              self->raw.unknown = unknown->data();
-              self->raw.unknown_count = static_cast<std::int64_t>(unknown->size());
-              self->held.push_back(nb::cast(*unknown));
-            }
+          [](Held<LiftTable>* self, In<std::int64_t> starts, In<std::int32_t> items, In<float> shares, In<float> rest,
+             In<float> inverse, double mix, int sharpness, Maybe<std::int32_t> unknown) {
+            const auto count = static_cast<std::int64_t>(rest.size()),
+                       entries = static_cast<std::int64_t>(items.size());
+            require(mix >= 0.0 && mix <= 1.0, "mix: not between 0 and 1");
+            require(sharpness >= 1 && sharpness <= 8, "sharpness: not between 1 and 8");
+            Held<LiftTable>& table = *new (self) Held<LiftTable>();
+            table.items_count = count;
+            table.starts = table.hold(starts, count + 1, "starts: not one more than rest");
+            table.items = table.hold(items, entries, "items");
+            table.shares = table.hold(shares, entries, "shares: another length than items");
+            table.rest = table.hold(rest, count, "rest");
+            table.inverse = table.hold(inverse, (count + 15) / 16 * 16, "inverse: not padded to a multiple of 16");
+            table.mix = mix;
+            table.sharpness = sharpness;
+            if (!unknown) return;
+            table.unknown_count = static_cast<std::int64_t>(unknown->size());
+            table.unknown = table.hold(*unknown, table.unknown_count, "unknown");
+            for (std::int64_t i = 0; i < table.unknown_count; ++i)
+              require(table.unknown[i] >= (i ? table.unknown[i - 1] : 0) && table.unknown[i] < count,
+                      "unknown: not ascending, or out of range");
           },
           nb::arg("starts"), nb::arg("items"), nb::arg("shares"), nb::arg("rest"), nb::arg("inverse"), nb::arg("mix"),
           nb::arg("sharpness") = 1, nb::arg("unknown") = nb::none(),
-          "The rows are trusted: `Consideration.read` says when those of a file are checked.")
+          "The rows are trusted; `Consideration.read` checks those of a file.")
       .def(
           "log_ratios",
-          [](const PyLiftTable& self, In<std::int64_t> liked_starts, In<std::int32_t> liked) {
-            const Lists likes = lists(liked_starts, liked, self.raw.items_count, "liked");
+          [](const Held<LiftTable>& self, In<std::int64_t> liked_starts, In<std::int32_t> liked) {
+            const Lists likes = lists(liked_starts, liked, self.items_count, "liked");
             const std::size_t users = liked_starts.size() - 1;
-            auto out = new_array<float>({users, static_cast<std::size_t>(self.raw.items_count)});
+            auto out = new_array<float>({users, static_cast<std::size_t>(self.items_count)});
             {
               nb::gil_scoped_release release;
-              kernels_in_use()->walk_lifts(self.raw, likes.starts, likes.indices, static_cast<std::int64_t>(users),
+              kernels_in_use()->walk_lifts(self, likes.starts, likes.indices, static_cast<std::int64_t>(users),
                                            out.data());
             }
             return out;
@@ -56,15 +51,15 @@ void bind_score(nb::module_& m) {
           nb::arg("liked_starts"), nb::arg("liked"), "log(w / p) of users against all items, from their likes.")
       .def(
           "log_ratios_of",
-          [](const PyLiftTable& self, In<std::int64_t> liked_starts, In<std::int32_t> liked,
+          [](const Held<LiftTable>& self, In<std::int64_t> liked_starts, In<std::int32_t> liked,
              In<std::int64_t> pair_starts, In<std::int32_t> pair_items) {
-            const Lists likes = lists(liked_starts, liked, self.raw.items_count, "liked");
-            const Lists pairs = lists(pair_starts, pair_items, self.raw.items_count, "pair_items");
+            const Lists likes = lists(liked_starts, liked, self.items_count, "liked");
+            const Lists pairs = lists(pair_starts, pair_items, self.items_count, "pair_items");
             require(pair_starts.size() == liked_starts.size(), "pair_starts");
             auto out = new_array<float>({pair_items.size()});
             {
               nb::gil_scoped_release release;
-              kernels_in_use()->walk_lifts_of(self.raw, likes.starts, likes.indices,
+              kernels_in_use()->walk_lifts_of(self, likes.starts, likes.indices,
                                               static_cast<std::int64_t>(liked_starts.size()) - 1, pairs.starts,
                                               pairs.indices, out.data());
             }
@@ -84,9 +79,8 @@ void bind_score(nb::module_& m) {
   m.def(
       "top_items",
       [](std::int64_t factors, In<float> users, std::int64_t user_stride, In<std::int64_t> rows, In<float> items,
-         In<float> base, std::int64_t k, std::optional<In<std::int64_t>> seen_starts,
-         std::optional<In<std::int32_t>> seen, const PyLiftTable* lift_table, float lift,
-         std::optional<In<std::int64_t>> liked_starts, std::optional<In<std::int32_t>> liked) {
+         In<float> base, std::int64_t k, Maybe<std::int64_t> seen_starts, Maybe<std::int32_t> seen,
+         const Held<LiftTable>* lift_table, float lift, Maybe<std::int64_t> liked_starts, Maybe<std::int32_t> liked) {
         TopK task;
         task.factors = factors;
         task.user_stride = user_stride;
@@ -110,11 +104,11 @@ void bind_score(nb::module_& m) {
           task.seen = seen->data();
         }
         if (lift_table && lift != 0.0f) {
-          const std::int64_t items_count = lift_table->raw.items_count;
+          const std::int64_t items_count = lift_table->items_count;
           require(task.strips == (items_count + 15) / 16, "the table is of another number of items");
           require(liked_starts && liked && liked_starts->size() == rows.size() + 1, "liked");
           const Lists likes = lists(*liked_starts, *liked, items_count, "liked");
-          task.lift_table = &lift_table->raw;
+          task.lift_table = lift_table;
           task.lift = lift;
           task.liked_starts = likes.starts;
           task.liked = likes.indices;
@@ -137,41 +131,24 @@ void bind_score(nb::module_& m) {
       "remain. With a table, lift * log(w / p) is added, w from what each user liked.");
   m.def(
       "pair_moments",
-      [](std::int64_t factors, In<float> own, std::optional<In<float>> own_bias_mean,
-         std::optional<In<float>> own_bias_variance, In<float> other, std::optional<In<float>> other_bias_mean,
-         std::optional<In<float>> other_bias_variance, In<std::int64_t> own_rows, In<std::int32_t> other_rows) {
-        Pass pass;
-        const std::int64_t width = 2 * padded(factors);
-        const std::int64_t owns = static_cast<std::int64_t>(own.size()) / width;
-        const std::int64_t others = static_cast<std::int64_t>(other.size()) / width;
+      [](const Held<Side>& own, const Held<Side>& other, In<std::int64_t> own_rows, In<std::int32_t> other_rows) {
+        require(own.factors == other.factors, "own and other have different numbers of factors");
         require(own_rows.size() == other_rows.size(), "own_rows and other_rows differ in length");
         for (std::size_t e = 0; e < own_rows.size(); ++e) {
-          require(own_rows.data()[e] >= 0 && own_rows.data()[e] < owns, "a row of own is out of range");
-          require(other_rows.data()[e] >= -1 && other_rows.data()[e] < others, "a row of other is out of range");
-        }
-        pass.factors = factors;
-        pass.own.rows = own.data();
-        pass.other.rows = other.data();
-        if (own_bias_mean && own_bias_variance) {
-          pass.own.bias_mean = own_bias_mean->data();
-          pass.own.bias_variance = own_bias_variance->data();
-        }
-        if (other_bias_mean && other_bias_variance) {
-          pass.other.bias_mean = other_bias_mean->data();
-          pass.other.bias_variance = other_bias_variance->data();
+          require(own_rows.data()[e] >= 0 && own_rows.data()[e] < own.count, "a row of own is out of range");
+          require(other_rows.data()[e] >= -1 && other_rows.data()[e] < other.count, "a row of other is out of range");
         }
         auto mean = new_array<float>({own_rows.size()});
         auto variance = new_array<float>({own_rows.size()});
         {
           nb::gil_scoped_release release;
-          kernels_in_use()->pair_moments(pass, static_cast<std::int64_t>(own_rows.size()), own_rows.data(),
+          kernels_in_use()->pair_moments(own, other, static_cast<std::int64_t>(own_rows.size()), own_rows.data(),
                                          other_rows.data(), mean.data(), variance.data());
         }
         return std::make_tuple(mean, variance);
       },
-      nb::arg("factors"), nb::arg("own"), nb::arg("own_bias_mean").none(), nb::arg("own_bias_variance").none(),
-      nb::arg("other"), nb::arg("other_bias_mean").none(), nb::arg("other_bias_variance").none(), nb::arg("own_rows"),
-      nb::arg("other_rows"), "(E[a], var[a]) of pairs, without the offset; NaN where other_rows is -1.");
+      nb::arg("own"), nb::arg("other"), nb::arg("own_rows"), nb::arg("other_rows"),
+      "(E[a], var[a]) of pairs, without the offset; NaN if other_rows is -1.");
 }
 
 }  // namespace considerate

@@ -1,22 +1,21 @@
 #include "arrays.hpp"
 #include "inclusion.hpp"
+#include "lists.hpp"
 #include "walk.hpp"
 #include "walk_rows.hpp"
-#include "walk_table.hpp"
 
-#include <nanobind/stl/optional.h>
 #include <nanobind/stl/tuple.h>
 
 #include <algorithm>
-#include <optional>
 
 namespace considerate {
 
-struct PyWalkGraph {
-  WalkGraph raw;
-  std::int64_t rows;           // of items
-  std::vector<double> totals;  // A_m, where likes do not pull alike
-  std::vector<nb::object> held;
+// The likes of some users, both ways round.
+struct HeldGraph : Held<WalkGraph> {
+  std::int64_t rows = 0;       // number of rows of `users_of`
+  std::vector<double> totals;  // A_m; empty if all likes pull alike
+
+  const double* pulls() const { return totals.empty() ? nullptr : totals.data(); }
 };
 
 using PySums = std::tuple<Out<std::int64_t>, Out<std::int32_t>, Out<std::uint64_t>>;
@@ -64,54 +63,52 @@ static std::tuple<Out<std::int64_t>, Out<std::int32_t>, Out<float>, Out<float>> 
 }
 
 void bind_walk(nb::module_& m) {
-  nb::class_<PyWalkGraph>(m, "WalkGraph", "The likes of some users, both ways round, as the walk goes over them.")
+  nb::class_<HeldGraph>(m, "WalkGraph", "The likes of some users, both ways round.")
       .def(
           "__init__",
-          [](PyWalkGraph* self, In<std::int64_t> item_starts, In<std::int32_t> users, In<std::int64_t> user_starts,
+          [](HeldGraph* self, In<std::int64_t> item_starts, In<std::int32_t> users, In<std::int64_t> user_starts,
              In<std::int32_t> items, In<double> pull, std::int64_t most, std::int64_t first_user,
-             std::int64_t first_item, std::optional<In<std::int32_t>> numbers) {
+             std::int64_t first_item, Maybe<std::int32_t> numbers) {
             const auto item_count = static_cast<std::int64_t>(pull.size());
             const auto rows = static_cast<std::int64_t>(item_starts.size()) - 1;
-            require(rows >= 0 && user_starts.size() >= 1 && most > 0, "rows");
+            const auto user_count = static_cast<std::int64_t>(user_starts.size()) - 1;
+            require(rows >= 0 && user_count >= 0 && most > 0, "starts: empty, or most is not positive");
             require(first_item >= 0 && first_item + rows <= item_count, "rows out of range");
-            require(!numbers || numbers->size() + 1 == user_starts.size(), "numbers");
-            const WalkGraph graph{{item_starts.data(), users.data()},
-                                  {user_starts.data(), items.data()},
-                                  pull.data(),
-                                  item_count,
-                                  most,
-                                  first_user,
-                                  first_item,
-                                  numbers ? numbers->data() : nullptr};
-            std::vector<double> totals(graph.even() ? 0 : user_starts.size() - 1);
-            add_pulls(graph.likes_of, static_cast<std::int64_t>(totals.size()), pull.data(), totals.data());
-            new (self) PyWalkGraph{
-                graph,
-                rows,
-                std::move(totals),
-                {nb::cast(item_starts), nb::cast(users), nb::cast(user_starts), nb::cast(items), nb::cast(pull)}};
-            if (numbers) self->held.push_back(nb::cast(*numbers));
+            HeldGraph& graph = *new (self) HeldGraph();
+            graph.rows = rows;
+            graph.users_of = {graph.hold(item_starts, rows + 1, "item_starts"),
+                              graph.hold(users, static_cast<std::int64_t>(users.size()), "users")};
+            graph.likes_of = {graph.hold(user_starts, user_count + 1, "user_starts"),
+                              graph.hold(items, static_cast<std::int64_t>(items.size()), "items")};
+            graph.pull = graph.hold(pull, item_count, "pull");
+            graph.items = item_count;
+            graph.most = most;
+            graph.first_user = first_user;
+            graph.first_item = first_item;
+            graph.numbers = graph.hold(numbers, user_count, "numbers: another length than the users");
+            graph.totals.resize(static_cast<std::size_t>(graph.even() ? 0 : user_count));
+            add_pulls(graph.likes_of, static_cast<std::int64_t>(graph.totals.size()), graph.pull, graph.totals.data());
           },
           nb::arg("item_starts"), nb::arg("users"), nb::arg("user_starts"), nb::arg("items"), nb::arg("pull"),
           nb::arg("most"), nb::arg("first_user") = 0, nb::arg("first_item") = 0, nb::arg("numbers") = nb::none(),
-          "The adjacencies are trusted. numbers: of the users among all, where they do not follow first_user.")
+          "The edges are trusted. `numbers` are the users' numbers, unless they follow first_user.")
       .def(
           "work",
-          [](const PyWalkGraph& self) {
+          [](const HeldGraph& self) {
             auto steps = new_array<std::int64_t>({static_cast<std::size_t>(self.rows)});
             nb::gil_scoped_release release;
-            count_steps(self.raw, self.rows, steps.data());
+            count_steps(self, self.rows, steps.data());
             return steps;
           },
           "Steps that the row of each item costs.")
       .def(
           "sums",
-          [](const PyWalkGraph& self, std::int64_t first, std::int64_t last) {
-            require(first >= 0 && first <= last && last <= self.rows, "rows out of range");
+          [](const HeldGraph& self, std::int64_t first, std::int64_t last) {
+            require_range(first, last, self.rows);
             WalkSums sums;
             {
               nb::gil_scoped_release release;
-              WalkAdder adder(self.raw, self.totals.empty() ? nullptr : self.totals.data());
+              WalkAdder adder(self, self.pulls());
               for (std::int64_t row = first; row < last; ++row) adder.row(row, sums);
             }
             return arrays_of(sums);
@@ -121,11 +118,11 @@ void bind_walk(nb::module_& m) {
           "sums).")
       .def(
           "cut_rows",
-          [](const PyWalkGraph& self, std::int64_t first, std::int64_t last, In<double> p, std::int64_t keep) {
-            require(first >= 0 && first <= last && last <= self.rows, "rows out of range");
-            require(static_cast<std::int64_t>(p.size()) == self.raw.items && keep >= 0, "p");
-            WalkAdder adder(self.raw, self.totals.empty() ? nullptr : self.totals.data());
-            return cut_rows(last - first, p.data(), self.raw.items, keep,
+          [](const HeldGraph& self, std::int64_t first, std::int64_t last, In<double> p, std::int64_t keep) {
+            require_range(first, last, self.rows);
+            require(static_cast<std::int64_t>(p.size()) == self.items && keep >= 0, "p");
+            WalkAdder adder(self, self.pulls());
+            return cut_rows(last - first, p.data(), self.items, keep,
                             [&](std::int64_t row) { return adder.walk_from(first + row); });
           },
           nb::arg("first"), nb::arg("last"), nb::arg("p"), nb::arg("keep"),
@@ -185,31 +182,31 @@ void bind_walk(nb::module_& m) {
       },
       nb::arg("starts"), nb::arg("items"), nb::arg("shares"), nb::arg("rest"), nb::arg("mix"),
       "An alias table for each row, of its entries and of what goes to pi: what was cut, and what is mixed in.");
-  nb::class_<PyWalkTable>(m, "WalkTable", "Who considers what; with the slots of alias tables, for draws.")
+  nb::class_<Held<WalkTable>>(m, "WalkTable", "Rows of the walk, with the slots of alias tables if it is for draws.")
       .def(
           "__init__",
-          [](PyWalkTable* self, In<std::int64_t> starts, In<std::int32_t> items, In<float> shares, In<float> rest,
-             double mix, std::optional<In<std::int32_t>> slots) {
-            require(shares.size() == items.size() && starts.size() == rest.size() + 1, "shares");
-            require(!slots || slots->size() == 3 * (items.size() + rest.size()), "slots");
-            require(mix >= 0.0 && mix <= 1.0, "mix");
-            new (self) PyWalkTable{{{starts.data(), items.data()},
-                                    shares.data(),
-                                    rest.data(),
-                                    slots ? reinterpret_cast<const WalkSlot*>(slots->data()) : nullptr,
-                                    mix},
-                                   static_cast<std::int64_t>(rest.size()),
-                                   {nb::cast(starts), nb::cast(items), nb::cast(shares), nb::cast(rest)}};
-            if (slots) self->held.push_back(nb::cast(*slots));
+          [](Held<WalkTable>* self, In<std::int64_t> starts, In<std::int32_t> items, In<float> shares, In<float> rest,
+             double mix, Maybe<std::int32_t> slots) {
+            const auto rows = static_cast<std::int64_t>(rest.size()), entries = static_cast<std::int64_t>(items.size());
+            require(mix >= 0.0 && mix <= 1.0, "mix: not between 0 and 1");
+            Held<WalkTable>& table = *new (self) Held<WalkTable>();
+            table.rows = {table.hold(starts, rows + 1, "starts: not one more than rest"),
+                          table.hold(items, entries, "items")};
+            table.shares = table.hold(shares, entries, "shares: another length than items");
+            table.rest = table.hold(rest, rows, "rest");
+            table.slots =
+                reinterpret_cast<const WalkSlot*>(table.hold(slots, 3 * (entries + rows), "slots: another size"));
+            table.mix = mix;
+            table.items = rows;
           },
           nb::arg("starts"), nb::arg("items"), nb::arg("shares"), nb::arg("rest"), nb::arg("mix"),
           nb::arg("slots") = nb::none(), "The rows are trusted.");
   m.def(
       "own_inclusion",
-      [](const PyWalkTable& table, In<double> weights, double total, In<double> saturation, double grid_start,
+      [](const Held<WalkTable>& table, In<double> weights, double total, In<double> saturation, double grid_start,
          double grid_step, In<std::int64_t> starts, In<std::int32_t> liked, In<std::int64_t> pair_starts,
-         In<std::int32_t> items, In<double> counts, std::optional<In<std::int64_t>> closed_starts,
-         std::optional<In<std::int32_t>> closed, std::optional<InOut<double>> temperatures) {
+         In<std::int32_t> items, In<double> counts, Maybe<std::int64_t> closed_starts, Maybe<std::int32_t> closed,
+         MaybeInOut<double> temperatures) {
         require(static_cast<std::int64_t>(weights.size()) == table.items, "weights");
         require(saturation.size() >= 4 && saturation.size() % 2 == 0, "saturation");
         const Popularity popularity{
@@ -230,7 +227,7 @@ void bind_walk(nb::module_& m) {
         auto out = new_array<double>({items.size()});
         {
           nb::gil_scoped_release release;
-          OwnInclusion own(table.raw, popularity, table.items);
+          OwnInclusion own(table, popularity, table.items);
           for (std::int64_t user = 0; user + 1 < static_cast<std::int64_t>(starts.size()); ++user) {
             const std::int64_t degree = likes.size(user);
             if (degree > 0 && (temperatures || pairs.size(user) > 0))

@@ -1,7 +1,11 @@
 // Memory and searches for the kernels. Nothing here is a template of the standard library: such a function, built
 // with one instruction set's flags, could be the copy that the linker keeps for all of them.
-// Included by kernels.cpp inside the namespace of its instruction set.
 #pragma once
+#include <new>
+
+#include "isa.hpp"
+
+namespace considerate::CONSIDERATE_ISA {
 
 // An array of numbers, aligned to a cache line and zeroed.
 template <class T>
@@ -33,6 +37,7 @@ class Buffer {
 };
 
 static inline std::int64_t least(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
+static inline std::int64_t greatest(std::int64_t a, std::int64_t b) { return a > b ? a : b; }
 static inline double greater_of(double a, double b) { return a > b ? a : b; }
 static inline double lesser_of(double a, double b) { return a < b ? a : b; }
 
@@ -61,3 +66,5 @@ static inline std::int64_t first_not_below_near(const T* values, std::int64_t be
   }
   return first_not_below(values, low, least(low + step, end), value);
 }
+
+}  // namespace considerate::CONSIDERATE_ISA

@@ -1,5 +1,10 @@
-// One dense matrix in doubles. Included by kernels.cpp inside the namespace of its instruction set.
+// One dense matrix in doubles.
 #pragma once
+#include <cmath>
+
+#include "isa.hpp"
+
+namespace considerate::CONSIDERATE_ISA {
 
 // to -= sum of weights[r] from[r], four rows at a time: one pass over `to` for all four.
 static inline void subtract_rows(std::int64_t count, const double* weights, std::int64_t weight_stride,
@@ -36,3 +41,5 @@ static std::int64_t inverse_factor(std::int64_t n, double* upper, double* invers
   }
   return n;
 }
+
+}  // namespace considerate::CONSIDERATE_ISA

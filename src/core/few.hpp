@@ -5,8 +5,13 @@
 // N(m, 1 / t) is the row's prior: m = 0 and t = tau where there is none.
 // With S = C^(1/2) and w = S x it is symmetric, (I + S A S) x = S^-1 (e y - C V D^-1 r), with no eigenvalue below 1.
 // Eight rows side by side: what is per edge lies in lanes, a row in each; what is per coordinate is done row by row.
-// Included by kernels.cpp inside the namespace of its instruction set.
 #pragma once
+#include <cmath>
+
+#include "logistic.hpp"
+#include "solve.hpp"
+
+namespace considerate::CONSIDERATE_ISA {
 
 class FewEdges {
  public:
@@ -15,7 +20,7 @@ class FewEdges {
   // Up to how many edges rows are stepped here. Elsewhere are sums that come in parts or with a dense closed form.
   static std::int64_t most(const Pass& pass) {
     if (pass.expected || pass.splits) return -1;
-    return least(kMost, pass.factors * 4 / 5);
+    return least(kMost, pass.own.factors * 4 / 5);
   }
 
   FewEdges(const Pass& pass, RowsOut& out, Solver& solver)
@@ -91,7 +96,8 @@ class FewEdges {
       liked_[lane] = one.liked_count;
       own_bias_[lane] = pass_.own.bias_mean ? pass_.own.bias_mean[one.row] : 0.0f;
       own_bias_variance_[lane] = pass_.own.bias_variance ? pass_.own.bias_variance[one.row] : 0.0f;
-      own_offset_[lane] = pass_.own_is_user ? pass_.offset + pass_.extra(one.row) : pass_.offset;
+      own_offset_[lane] =
+          pass_.own_is_user ? pass_.constants.offset + pass_.constants.extra(one.row) : pass_.constants.offset;
       for (int e = 0; e < n; ++e) {
         const int at = 8 * e + lane;
         others_[at] = own_[lane];
@@ -100,7 +106,7 @@ class FewEdges {
         if (e >= one.count) continue;
         const std::int64_t index = one.index(e);
         others_[at] = pass_.other.rows + index * 2 * shape_.row;
-        if (!pass_.own_is_user) bias_[at] = pass_.extra(index);
+        if (!pass_.own_is_user) bias_[at] = pass_.constants.extra(index);
         if (!pass_.other.bias_mean) continue;
         bias_[at] += pass_.other.bias_mean[index];
         bias_variance_[at] = pass_.other.bias_variance[index];
@@ -131,7 +137,8 @@ class FewEdges {
   template <int V>
   void edges(int n) {
     const std::int64_t KP = V ? 8 * V : shape_.KP;
-    const v8 own_bias = load8(own_bias_), shift = own_bias + load8(own_offset_), rho = splat(pass_.weight);
+    const v8 own_bias = load8(own_bias_), shift = own_bias + load8(own_offset_),
+             rho = splat(pass_.constants.likelihood_weight);
     v8 precision_sum = splat(0.0f), pull_sum = splat(0.0f), heights = splat(0.0f);
     for (int e = 0; e < n; ++e) {
       v8 dots[8], spreads[8];
@@ -150,13 +157,12 @@ class FewEdges {
       const i8 live = load_ints(count_) > e;
       const v8 half = select8(load_ints(liked_) > e, splat(0.5f), splat(-0.5f));
       const v8 bias = load8(bias_ + 8 * e) + shift, logit = sum_rows(dots) + bias;
-      const v8 xi_squared =
-          logit * logit + sum_rows(spreads) + load8(bias_variance_ + 8 * e) + load8(own_bias_variance_);
-      const v8 xi = sqrt8(xi_squared), t = exp_minus(xi);
-      v8 p = select8(live, rho * curvature8(xi, xi_squared, t), splat(0.0f));
+      const LogisticBound8 bound(logit * logit + sum_rows(spreads) + load8(bias_variance_ + 8 * e) +
+                                 load8(own_bias_variance_));
+      v8 p = select8(live, rho * bound.curvature(), splat(0.0f));
       v8 y = select8(live, rho * half, splat(0.0f));
       v8 height = splat(0.0f);
-      if (pass_.own_is_user) height = select8(live, height8(xi, t) + half * logit, splat(0.0f));
+      if (pass_.own_is_user) height = select8(live, bound.height() + half * logit, splat(0.0f));
       if (pass_.liked.weights) {
         const v8 kappa = load8(kappa_ + 8 * e);
         p *= kappa;
@@ -178,7 +184,7 @@ class FewEdges {
   template <int V, bool Priors>
   void diagonals(int n, int lane) {
     const std::int64_t KP = V ? 8 * V : shape_.KP;
-    const v8 e = splat(pass_.epsilon), tau = splat(pass_.tau);
+    const v8 e = splat(pass_.constants.epsilon), tau = splat(pass_.constants.tau);
     float* out = out_.rows + row_[lane] * 2 * shape_.row + KP;
     constexpr int W = V ? V : 1;  // vectors at a time
     for (std::int64_t k0 = 0; k0 < KP; k0 += 8 * W) {
@@ -199,13 +205,13 @@ class FewEdges {
         const std::int64_t at = row_[lane] * KP + k;
         const v8 t = Priors && prior_.precision ? select8(real, load8(prior_.precision + at), tau) : tau;
         v8 diagonal = e * (t + spread[i]), rest = splat(0.0f);
-        if (pass_.epsilon != 1.0f) {
+        if (pass_.constants.epsilon != 1.0f) {
           const v8 old = select8(real, (splat(1.0f) - e) / load8(own_[lane] + KP + k), splat(0.0f));
           diagonal += old;
           rest = old * load8(own_[lane] + k);
         }
         if (Priors && prior_.mean) rest += e * t * load8(prior_.mean + at);
-        if (Priors || pass_.epsilon != 1.0f) store8(&rest_[lane * KP + k], rest / diagonal);
+        if (Priors || pass_.constants.epsilon != 1.0f) store8(&rest_[lane * KP + k], rest / diagonal);
         inverse[i] = splat(1.0f) / diagonal;
         const v8 variance = splat(1.0f) / (diagonal + e * square[i]);
         if (lane >= rows_) continue;
@@ -227,7 +233,7 @@ class FewEdges {
   void weights(int n) {
     const std::int64_t KP = V ? 8 * V : shape_.KP;
     v8 M[kMost * (kMost + 1) / 2], roots[kMost], x[kMost], parts[8];
-    const v8 e = splat(pass_.epsilon), zero = splat(0.0f);
+    const v8 e = splat(pass_.constants.epsilon), zero = splat(0.0f);
     for (int i = 0; i < n; ++i) {
       const v8 c = e * load8(precision_ + 8 * i);
       roots[i] = sqrt8(c);
@@ -316,7 +322,7 @@ class FewEdges {
   }
 
   // Whether r is not 0.
-  bool has_rest() const { return pass_.epsilon != 1.0f || prior_.mean; }
+  bool has_rest() const { return pass_.constants.epsilon != 1.0f || prior_.mean; }
 
   static i8 load_ints(const std::int32_t* p) {
     i8 x;
@@ -325,7 +331,7 @@ class FewEdges {
   }
 
   const Pass& pass_;
-  const RowPriors& prior_;
+  const Prior& prior_;
   RowsOut& out_;
   Solver& solver_;
   Shape shape_;
@@ -346,3 +352,5 @@ class FewEdges {
   d4 products_[2] = {{1, 1, 1, 1}, {1, 1, 1, 1}};
   double bound_ = 0;
 };
+
+}  // namespace considerate::CONSIDERATE_ISA

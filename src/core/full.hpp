@@ -1,7 +1,12 @@
 // The step of rows whose covariances are kept (eq. 15-17 without eq. 18), or whose prior is a full Gaussian, or whose
 // expectation of log sigma is by quadrature. Eight edges at a time; solved in double, a row at a time.
-// Included by kernels.cpp inside the namespace of its instruction set.
 #pragma once
+#include <cmath>
+
+#include "accumulate.hpp"
+#include "logistic.hpp"
+
+namespace considerate::CONSIDERATE_ISA {
 
 // Gauss-Hermite nodes and weights of N(0, 1), ten of them: the positive half.
 constexpr int kNodes = 5;
@@ -28,8 +33,8 @@ struct Terms8 {
 
 // By the logistic bound at its best xi (eq. 11, 16).
 static inline Terms8 terms_of_bound(v8 logit, v8 variance, v8 half) {
-  const v8 squared = logit * logit + variance, xi = sqrt8(squared), t = exp_minus(xi);
-  return {curvature8(xi, squared, t), half, height8(xi, t) + half * logit};
+  const LogisticBound8 bound(logit * logit + variance);
+  return {bound.curvature(), half, bound.height() + half * logit};
 }
 
 // By quadrature over a ~ N(logit, variance): p = E[sigma'(a)], y = g - E[sigma(a)] + p logit, height = E[log l].
@@ -106,8 +111,8 @@ class FullRows {
   FullRows(const FullPass& pass, FullOut& out)
       : pass_(pass),
         out_(out),
-        K_(pass.factors),
-        T_(triangle(pass.factors)),
+        K_(pass.own.factors),
+        T_(triangle(pass.own.factors)),
         TP_(padded(T_) + 8),
         spread_(TP_),
         around_(TP_),
@@ -125,7 +130,7 @@ class FullRows {
       walk(row);
       if (out_.rows) step(row);
     }
-    out_.bound *= static_cast<double>(pass_.weight);
+    out_.bound *= static_cast<double>(pass_.constants.likelihood_weight);
   }
 
  private:
@@ -135,7 +140,7 @@ class FullRows {
   void load(std::int64_t row) {
     mean_ = pass_.own.rows + row * 2 * padded(K_);
     const float* variance = mean_ + padded(K_);
-    const float* given = pass_.own_covariance ? pass_.own_covariance + row * T_ : nullptr;
+    const float* given = pass_.own.covariance ? pass_.own.covariance + row * T_ : nullptr;
     std::int64_t at = 0;
     for (std::int64_t i = 0; i < K_; ++i)
       for (std::int64_t j = 0; j <= i; ++j, ++at) {
@@ -144,7 +149,7 @@ class FullRows {
         spread_[at] = times * (mean_[i] * mean_[j] + covariance);
       }
     bias_ = pass_.own.bias_mean ? pass_.own.bias_mean[row] : 0.0f;
-    offset_ = pass_.offset + (pass_.own_offset ? pass_.own_offset[row] : 0.0f);
+    offset_ = pass_.constants.offset + (pass_.own_is_user ? pass_.constants.extra(row) : 0.0f);
     bias_variance_ = pass_.own.bias_variance ? pass_.own.bias_variance[row] : 0.0f;
     for (std::int64_t t = 0; t < T_; ++t) P_[t] = 0;
     for (std::int64_t k = 0; k < K_; ++k) z_[k] = 0;
@@ -153,14 +158,14 @@ class FullRows {
 
   // All edges of the row, the liked ones first, in chunks whose sums are added in double.
   void walk(std::int64_t row) {
-    const Adjacency* edges[2] = {&pass_.liked, &pass_.unliked};
+    const Edges* edges[2] = {&pass_.liked, &pass_.unliked};
     std::int64_t waiting = 0;
     for (int side = 0; side < 2; ++side) {
       if (!edges[side]->starts) continue;
       const std::int64_t end = edges[side]->starts[row + 1];
       for (std::int64_t e = edges[side]->starts[row]; e < end; e += kEdges) {
         const int count = static_cast<int>(least(kEdges, end - e));
-        if (pass_.other_covariance) {
+        if (pass_.other.covariance) {
           add<true>(*edges[side], e, count, side == 0);
         } else {
           add<false>(*edges[side], e, count, side == 0);
@@ -209,7 +214,7 @@ class FullRows {
   }
 
   template <bool Full>
-  void add(const Adjacency& edges, std::int64_t at, int count, bool liked) {
+  void add(const Edges& edges, std::int64_t at, int count, bool liked) {
     const std::int32_t* indices = edges.indices + at;
     alignas(32) float dots[8] = {0}, spreads[8] = {0}, biases[8] = {0}, kappa[8] = {0};
     const std::int64_t KP = padded(K_);
@@ -220,10 +225,10 @@ class FullRows {
       v8 dot = splat(0.0f);
       for (std::int64_t k = 0; k < KP; k += 8) dot += load8(mean_ + k) * load8(rows[e] + k);
       dots[e] = static_cast<float>(sum_lanes(dot));
-      const float* given = Full ? pass_.other_covariance + n * T_ : rows[e] + KP;
+      const float* given = Full ? pass_.other.covariance + n * T_ : rows[e] + KP;
       spreads[e] = moments<Full>(rows[e], given, &seconds_[e * TP_]);
       kappa[e] = edges.weights ? edges.weights[at + e] : 1.0f;
-      if (pass_.other_offset) biases[e] = pass_.other_offset[n];
+      if (!pass_.own_is_user) biases[e] = pass_.constants.extra(n);
       if (pass_.other.bias_mean) {
         biases[e] += pass_.other.bias_mean[n];
         spreads[e] += pass_.other.bias_variance[n];
@@ -233,7 +238,7 @@ class FullRows {
     const v8 variance = load8(spreads) + splat(bias_variance_), half = splat(liked ? 0.5f : -0.5f);
     Terms8 terms =
         pass_.quadrature ? terms_of_quadrature(logit, variance, half) : terms_of_bound(logit, variance, half);
-    const v8 weight = load8(kappa), power = splat(pass_.weight) * weight;  // 0 past the last edge
+    const v8 weight = load8(kappa), power = splat(pass_.constants.likelihood_weight) * weight;  // 0 past the last edge
     out_.bound += sum_lanes(weight * terms.height);
     if (!out_.rows) return;
     const v8 p = power * terms.p, y = power * terms.y, pull = y - p * bias;
@@ -253,20 +258,20 @@ class FullRows {
 
   // eq. 17 on the natural parameters (P, z), the prior's added; then the covariance, or the factorised q (eq. 18).
   void step(std::int64_t row) {
-    const double e = pass_.epsilon, rest = 1.0 - e;
+    const double e = pass_.constants.epsilon, rest = 1.0 - e;
     const bool full = out_.covariance != nullptr;
     const float *variance = mean_ + padded(K_), *prior = pass_.prior_precision;
     double log_determinant = 0;
     bool good = true;
-    if (rest > 0 && pass_.own_covariance) {
-      const float* given = pass_.own_covariance + row * T_;
+    if (rest > 0 && pass_.own.covariance) {
+      const float* given = pass_.own.covariance + row * T_;
       for (std::int64_t i = 0; i < K_; given += ++i)
         for (std::int64_t j = 0; j <= i; ++j) old_.row(i)[j] = given[j];
       good = old_.invert(log_determinant);
     }
     for (std::int64_t i = 0; i < K_; ++i) {
       double pull = e * (z_[i] + static_cast<double>(pass_.prior_pull[i]));
-      if (rest > 0 && pass_.own_covariance) {
+      if (rest > 0 && pass_.own.covariance) {
         for (std::int64_t j = 0; j < K_; ++j) pull += rest * old_.inverse(i)[j] * static_cast<double>(mean_[j]);
       } else if (rest > 0) {
         pull += rest * static_cast<double>(mean_[i]) / static_cast<double>(variance[i]);
@@ -275,7 +280,7 @@ class FullRows {
       for (std::int64_t j = 0; j <= i; ++j) {
         const std::int64_t at = triangle(i) + j;
         double value = e * (P_[at] + static_cast<double>(prior[at]));
-        if (rest > 0 && pass_.own_covariance) {
+        if (rest > 0 && pass_.own.covariance) {
           value += rest * old_.inverse(i)[j];
         } else if (rest > 0 && i == j) {
           value += rest / static_cast<double>(variance[i]);
@@ -306,8 +311,8 @@ class FullRows {
 
   // eq. 19
   void step_bias(std::int64_t row, bool& good) {
-    const double e = pass_.epsilon, old = 1.0 / static_cast<double>(bias_variance_);
-    const double P = e * (bias_sums_[0] + static_cast<double>(pass_.tau_bias)) + (1.0 - e) * old;
+    const double e = pass_.constants.epsilon, old = 1.0 / static_cast<double>(bias_variance_);
+    const double P = e * (bias_sums_[0] + static_cast<double>(pass_.constants.tau_bias)) + (1.0 - e) * old;
     const double z = e * bias_sums_[1] + (1.0 - e) * old * static_cast<double>(bias_);
     out_.bias_mean[row] = static_cast<float>(z / P);
     out_.bias_variance[row] = static_cast<float>(1.0 / P);
@@ -331,3 +336,5 @@ class FullRows {
 static void update_full_rows(const FullPass& pass, std::int64_t first, std::int64_t last, FullOut& out) {
   FullRows(pass, out).run(first, last);
 }
+
+}  // namespace considerate::CONSIDERATE_ISA

@@ -1,7 +1,12 @@
 // The closed form of the expectation over q(H): what groups of items add to the sums of users, and users to those of
 // items. In float64, as what the sums hold of liked items is taken back.
-// Included by kernels.cpp inside the namespace of its instruction set.
 #pragma once
+#include <cmath>
+
+#include "accumulate.hpp"
+#include "logistic.hpp"
+
+namespace considerate::CONSIDERATE_ISA {
 
 static inline std::int64_t padded4(std::int64_t count) { return (count + 3) / 4 * 4; }
 
@@ -24,9 +29,9 @@ class UserGroups {
   UserGroups(const Pass& pass, Tape* tape)
       : pass_(pass),
         tape_(tape),
-        groups_(pass.expected && pass.own_is_user ? pass.expected->groups : 0),
+        groups_(pass.makes_shares() ? pass.expected->shares.groups : 0),
         rows_(2 * groups_),
-        K_(groups_ ? pass.factors : 0),
+        K_(groups_ ? pass.own.factors : 0),
         T_(triangle(K_)),
         width_(padded4(T_ + 2 * K_)),
         matrix_(rows_ * width_),
@@ -45,10 +50,10 @@ class UserGroups {
     for (std::int64_t b = 0; b < rows_; ++b) {
       const Expected& ex = *pass.expected;
       double* row = &matrix_[b * width_];
-      for (std::int64_t i = 0; i < T_; ++i) row[i] = ex.second[b * T_ + i];
+      for (std::int64_t i = 0; i < T_; ++i) row[i] = ex.items.second[b * T_ + i];
       for (std::int64_t k = 0; k < K_; ++k) {
-        row[T_ + k] = ex.first[b * K_ + k];
-        row[T_ + K_ + k] = ex.first_bias[b * K_ + k];
+        row[T_ + k] = ex.items.first[b * K_ + k];
+        row[T_ + K_ + k] = ex.items.first_bias[b * K_ + k];
       }
     }
   }
@@ -110,7 +115,7 @@ class UserGroups {
   void first(std::int64_t row, double* z, double* bias) const {
     const auto r = static_cast<int>(row - first_);
     const Own own = own_of(r);
-    const double extra = pass_.extra(row),
+    const double extra = pass_.constants.extra(row),
                  stepped_bias = (pass_.own.bias_mean ? pass_.own.bias_mean[row] : 0.0) + extra;
     const double *curved = &sums_[r * width_ + T_], *biased = curved + K_, *plain = &plain_[r * K_];
     double dot = 0;
@@ -121,7 +126,7 @@ class UserGroups {
     bias[0] = 0;
     bias[1] = -dot;
     for (std::int64_t b = 0; b < rows_; ++b) {
-      const double *scalars = pass_.expected->scalars + 4 * b, al = alpha_l_[r * rows_ + b];
+      const double *scalars = pass_.expected->items.scalars + 4 * b, al = alpha_l_[r * rows_ + b];
       bias[0] += al * scalars[0];
       bias[1] -= 0.5 * alpha_[r * rows_ + b] * scalars[0] + al * (scalars[1] + extra * scalars[0]);
     }
@@ -135,9 +140,9 @@ class UserGroups {
   Own own_of(int r) const {
     const std::int64_t row = first_ + r;
     const Side& side = pass_.before;
-    const float* mean = side.rows + row * 2 * padded(pass_.factors);
+    const float* mean = side.rows + row * 2 * padded(pass_.own.factors);
     const double bias = side.bias_mean ? side.bias_mean[row] : 0.0;
-    return {mean, mean + padded(pass_.factors), bias + static_cast<double>(pass_.extra(row)),
+    return {mean, mean + padded(pass_.own.factors), bias + static_cast<double>(pass_.constants.extra(row)),
             side.bias_variance ? side.bias_variance[row] : 0.0};
   }
 
@@ -147,11 +152,11 @@ class UserGroups {
   //   alpha = (count - mass) / (count max beta - sum of beta),  floor = 1 - alpha max beta
   void share(int r) {
     const Expected& ex = *pass_.expected;
-    const Mass mass(ex, ex.temperature[first_ + r]);
+    const Mass mass(ex.masses, ex.shares.temperature[first_ + r]);
     double *alpha = &alpha_[r * rows_], *floor = alpha + groups_;
     for (std::int64_t b = 0; b < groups_; ++b) {
       alpha[b] = floor[b] = 0;
-      const double count = left(r, b + groups_), beta = left(r, b), most = ex.scalars[4 * b + 3];
+      const double count = left(r, b + groups_), beta = left(r, b), most = ex.items.scalars[4 * b + 3];
       if (!(count >= 1)) continue;
       const double wanted = lesser_of(count, greater_of(0.0, mass.of(b) - liked_[r * groups_ + b].mass));
       alpha[b] = wanted / beta;
@@ -165,7 +170,7 @@ class UserGroups {
   // The weight of the items of a row of sums that one user has not liked.
   double left(int r, std::int64_t row) const {
     const std::int64_t by = row >= groups_;
-    const double all = pass_.expected->scalars[4 * row];
+    const double all = pass_.expected->items.scalars[4 * row];
     return greater_of(all - liked_[r * groups_ + row - by * groups_].by[by].weight, 1e-12 * all);
   }
 
@@ -211,7 +216,7 @@ class UserGroups {
       double mass = 0, square = 0;
       for (std::int64_t row = b; row < rows_; row += groups_) {
         if (alpha[row] == 0) continue;
-        const double* scalars = ex.scalars + 4 * row;
+        const double* scalars = ex.items.scalars + 4 * row;
         mass += alpha[row] * left(r, row);
         square += alpha[row] * (squares_[r * rows_ + row] - liked_[r * groups_ + b].by[row != b].square + scalars[2] +
                                 2 * own.bias * scalars[1] + (own.bias * own.bias + own.bias_variance) * scalars[0]);
@@ -220,23 +225,23 @@ class UserGroups {
       xi_squared_[b] = mass > 0 ? static_cast<float>(greater_of(0.0, square / mass)) : 0.0f;
     }
     for (std::int64_t b = 0; b < groups_; b += 8) {
-      const v8 squared = load8(&xi_squared_[b]), xi = sqrt8(squared), t = exp_minus(xi);
-      store8(&l_[b], curvature8(xi, squared, t));
-      store8(&height_[b], height8(xi, t));
+      const LogisticBound8 bound(load8(&xi_squared_[b]));
+      store8(&l_[b], bound.curvature());
+      store8(&height_[b], bound.height());
     }
     double bound = 0;
     const std::int64_t at = (first_ + r) * groups_;
     for (std::int64_t b = 0; b < groups_; ++b) {
-      ex.alpha[at + b] = static_cast<float>(alpha[b]);
-      ex.floor[at + b] = static_cast<float>(alpha[b + groups_]);
-      ex.curvature[at + b] = l_[b];
+      ex.shares.alpha[at + b] = static_cast<float>(alpha[b]);
+      ex.shares.floor[at + b] = static_cast<float>(alpha[b + groups_]);
+      ex.shares.curvature[at + b] = l_[b];
       bound += masses_[b] * static_cast<double>(height_[b]);
     }
     for (std::int64_t row = 0; row < rows_; ++row) {
       const std::int64_t by = row >= groups_, b = row - by * groups_;
       alpha_l_[r * rows_ + row] = alpha[row] * static_cast<double>(l_[b]);
       if (alpha[row] == 0) continue;
-      const double *scalars = ex.scalars + 4 * row, *first = &matrix_[row * width_ + T_];
+      const double *scalars = ex.items.scalars + 4 * row, *first = &matrix_[row * width_ + T_];
       double mean = scalars[1] + own.bias * scalars[0] - liked_[r * groups_ + b].by[by].mean;
       for (std::int64_t k = 0; k < K_; ++k) mean += own.mean[k] * first[k];
       bound -= 0.5 * alpha[row] * mean;
@@ -278,20 +283,20 @@ class UserGroups {
 
   // F_b at x = log T: cubic Hermite between grid points; linear in T below the grid, constant above.
   struct Mass {
-    Mass(const Expected& ex, double temperature) : table(ex.table), stride(2 * ex.grid) {
-      const double x = (std::log(temperature) - ex.grid_start) / ex.grid_step;
+    Mass(const MassTable& masses, double temperature) : table(masses.values), stride(2 * masses.grid) {
+      const double x = (std::log(temperature) - masses.start) / masses.step;
       if (!(x > 0)) {
-        f0 = temperature / std::exp(ex.grid_start);
+        f0 = temperature / std::exp(masses.start);
         return;
       }
-      const std::int64_t last = ex.grid - 2;
+      const std::int64_t last = masses.grid - 2;
       const std::int64_t i = x >= static_cast<double>(last + 1) ? last : static_cast<std::int64_t>(x);
       const double t = x >= static_cast<double>(last + 1) ? 1.0 : x - static_cast<double>(i), t2 = t * t, t3 = t2 * t;
       table += 2 * i;
       f0 = 2 * t3 - 3 * t2 + 1;
-      g0 = (t3 - 2 * t2 + t) * ex.grid_step;
+      g0 = (t3 - 2 * t2 + t) * masses.step;
       f1 = 3 * t2 - 2 * t3;
-      g1 = (t3 - t2) * ex.grid_step;
+      g1 = (t3 - t2) * masses.step;
     }
     double of(std::int64_t group) const {
       const double* at = table + group * stride;
@@ -327,9 +332,9 @@ class GroupSums {
   explicit GroupSums(const Pass& pass)
       : pass_(pass),
         ex_(*pass.expected),
-        K_(pass.factors),
+        K_(pass.own.factors),
         T_(triangle(K_)),
-        rows_((2 * ex_.groups + 3) / 4 * 4),
+        rows_((2 * ex_.shares.groups + 3) / 4 * 4),
         width_(padded4(T_ + 2 * K_ + 2)),
         vectors_(kTogether * width_),
         plain_(kTogether * padded4(K_ + 1)),
@@ -348,7 +353,7 @@ class GroupSums {
       const std::int64_t user = first + u;
       const float* mean = pass_.own.rows + user * 2 * row;
       const double own_bias = pass_.own.bias_mean ? pass_.own.bias_mean[user] : 0.0;
-      const double bias = own_bias + static_cast<double>(pass_.extra(user));
+      const double bias = own_bias + static_cast<double>(pass_.constants.extra(user));
       double *vector = &vectors_[u * width_], *plain = &plain_[u * plain_width];
       outer_product(K_, mean, mean + row, vector);
       for (std::int64_t k = 0; k < K_; ++k) {
@@ -357,12 +362,12 @@ class GroupSums {
       }
       plain[K_] = vector[T_ + 2 * K_] = 1.0;
       vector[T_ + 2 * K_ + 1] = bias;
-      for (std::int64_t b = 0; b < 2 * ex_.groups; ++b) {
-        const bool flat = b >= ex_.groups;
-        const std::int64_t at = user * ex_.groups + b - (flat ? ex_.groups : 0);
-        const double alpha = flat ? ex_.floor[at] : ex_.alpha[at];
+      for (std::int64_t b = 0; b < 2 * ex_.shares.groups; ++b) {
+        const bool flat = b >= ex_.shares.groups;
+        const std::int64_t at = user * ex_.shares.groups + b - (flat ? ex_.shares.groups : 0);
+        const double alpha = flat ? ex_.shares.floor[at] : ex_.shares.alpha[at];
         alpha_[u * rows_ + b] = alpha;
-        alpha_l_[u * rows_ + b] = alpha * ex_.curvature[at];
+        alpha_l_[u * rows_ + b] = alpha * ex_.shares.curvature[at];
       }
     }
     add_weighted(alpha_l_.data(), vectors_.data(), width_, curved_sums_.data());
@@ -370,7 +375,7 @@ class GroupSums {
   }
 
   void write(double* second, double* first, double* scalars) const {
-    for (std::int64_t b = 0; b < 2 * ex_.groups; ++b) {
+    for (std::int64_t b = 0; b < 2 * ex_.shares.groups; ++b) {
       const double *curved = &curved_sums_[b * width_], *plain = &plain_sums_[b * padded4(K_ + 1)];
       for (std::int64_t i = 0; i < T_; ++i) second[b * T_ + i] = curved[i];
       for (std::int64_t k = 0; k < K_; ++k) {
@@ -429,18 +434,18 @@ static void group_sums(const Pass& pass, double* second, double* first, double* 
   sums.write(second, first, scalars);
 }
 
-// The items' sums for every group, weighted by beta and by 1; b~ = b_n + offset. Fields as in Expected.
-static void item_group_sums(const Pass& pass, const double* beta, const std::int32_t* group_of_item, std::int64_t items,
-                            std::int64_t groups, double* second, double* first, double* first_bias, double* scalars) {
-  const Shape shape(pass);
-  const std::int64_t K = pass.factors;
-  for (std::int64_t item = 0; item < items; ++item) {
-    if (!(beta[item] > 0)) continue;
-    const float *mean = pass.own.rows + item * 2 * shape.row, *variance = mean + shape.row;
-    const double bias = (pass.own.bias_mean ? pass.own.bias_mean[item] : 0.0) + static_cast<double>(pass.offset);
+// The arrays of ItemSums, which are zero before.
+static void item_group_sums(const Side& items, float offset, const Groups& groups, double* second, double* first,
+                            double* first_bias, double* scalars) {
+  const std::int64_t K = items.factors, row = padded(K);
+  for (std::int64_t item = 0; item < groups.items; ++item) {
+    const double beta = groups.beta[item];
+    if (!(beta > 0)) continue;
+    const float *mean = items.rows + item * 2 * row, *variance = mean + row;
+    const double bias = (items.bias_mean ? items.bias_mean[item] : 0.0) + static_cast<double>(offset);
     for (int by = 0; by < 2; ++by) {
-      const std::int64_t b = group_of_item[item] + by * groups;
-      const double weight = by ? 1.0 : beta[item];
+      const std::int64_t b = groups.group_of_item[item] + by * groups.count;
+      const double weight = by ? 1.0 : beta;
       double* into = second + b * triangle(K);
       for (std::int64_t i = 0; i < K; ++i, ++into) {
         const double twice = 2 * weight * mean[i];
@@ -454,8 +459,10 @@ static void item_group_sums(const Pass& pass, const double* beta, const std::int
       double* of = scalars + 4 * b;
       of[0] += weight;
       of[1] += weight * bias;
-      of[2] += weight * (bias * bias + (pass.own.bias_variance ? pass.own.bias_variance[item] : 0.0));
+      of[2] += weight * (bias * bias + (items.bias_variance ? items.bias_variance[item] : 0.0));
       of[3] = greater_of(of[3], weight);
     }
   }
 }
+
+}  // namespace considerate::CONSIDERATE_ISA

@@ -3,42 +3,20 @@
 // A row's sum is a sum over the leaves of a fixed tree: (block of the other side, chunk of 2048 edges). Leaves are
 // summed in float32 and added pairwise along the tree, so that a vertex of 10^5 edges loses nothing, and so that parts
 // summed elsewhere and added along the same tree give the same bits.
-#include "kernels.hpp"
+#include "dense.hpp"
+#include "full.hpp"
+#include "lift.hpp"
+#include "passes.hpp"
+#include "peak.hpp"
+#include "rank.hpp"
+#include "score.hpp"
 
-#include <bit>
-#include <cmath>
-#include <cstdlib>
-#include <cstring>
-#include <new>
-#include <utility>
-
-#ifndef CONSIDERATE_ISA
-#define CONSIDERATE_ISA baseline
-#endif
 #define CONSIDERATE_NAME2(x) #x
 #define CONSIDERATE_NAME(x) CONSIDERATE_NAME2(x)
 #define CONSIDERATE_TABLE2(x) table_##x
 #define CONSIDERATE_TABLE(x) CONSIDERATE_TABLE2(x)
 
 namespace considerate {
-namespace CONSIDERATE_ISA {
-
-#include "simd.hpp"
-#include "buffer.hpp"
-#include "accumulate.hpp"
-#include "solve.hpp"
-#include "few.hpp"
-#include "groups.hpp"
-#include "passes.hpp"
-#include "full.hpp"
-#include "lift.hpp"
-#include "score.hpp"
-#include "rank.hpp"
-#include "peak.hpp"
-#include "dense.hpp"
-
-}  // namespace CONSIDERATE_ISA
-
 extern const KernelTable CONSIDERATE_TABLE(CONSIDERATE_ISA);
 const KernelTable CONSIDERATE_TABLE(CONSIDERATE_ISA) = {
     CONSIDERATE_NAME(CONSIDERATE_ISA), CONSIDERATE_ISA::update_rows,      CONSIDERATE_ISA::sum_rows_of,

@@ -4,8 +4,11 @@
 //     V_n'n   = W_n'n, or sharpened (1 - rest_n') W_n'n^s / (sum over n of W_n'n^s)
 //
 // The likes are added one after the other, so a user's ratios depend on nobody else and not on how items are divided.
-// Included by kernels.cpp inside the namespace of its instruction set.
 #pragma once
+#include "buffer.hpp"
+#include "simd.hpp"
+
+namespace considerate::CONSIDERATE_ISA {
 
 constexpr int kStrip = 16;                             // items scored side by side
 constexpr float kLeastRatio = 8.673617379884035e-19f;  // 2^-60: what an item counts that no walk meets, eps = 0
@@ -114,14 +117,18 @@ class UserRatios {
   float background_ = 0, share_ = 0;
 };
 
+// The largest number of likes that one of these users has.
+static std::int64_t most_likes(const std::int64_t* liked_starts, std::int64_t count) {
+  std::int64_t most = 0;
+  for (std::int64_t user = 0; user < count; ++user) most = greatest(most, liked_starts[user + 1] - liked_starts[user]);
+  return most;
+}
+
 // log(ratio) of some users against all items: [count, items].
 static void walk_lifts(const LiftTable& table, const std::int64_t* liked_starts, const std::int32_t* liked,
                        std::int64_t count, float* out) {
   const std::int64_t items = table.items_count, strips = (items + kStrip - 1) / kStrip;
-  std::int64_t most = 0;
-  for (std::int64_t user = 0; user < count; ++user)
-    most = least(-most, liked_starts[user] - liked_starts[user + 1]) * -1;
-  Buffer<RowRest> rows(most);
+  Buffer<RowRest> rows(most_likes(liked_starts, count));
   Buffer<float> sums(strips * kStrip);
   Buffer<std::uint8_t> met(strips);
   for (std::int64_t user = 0; user < count; ++user) {
@@ -141,10 +148,7 @@ static void walk_lifts_of(const LiftTable& table, const std::int64_t* liked_star
                           std::int64_t count, const std::int64_t* pair_starts, const std::int32_t* pair_items,
                           float* out) {
   const std::int64_t strips = (table.items_count + kStrip - 1) / kStrip;
-  std::int64_t most = 0;
-  for (std::int64_t user = 0; user < count; ++user)
-    most = least(-most, liked_starts[user] - liked_starts[user + 1]) * -1;
-  Buffer<RowRest> rows(most);
+  Buffer<RowRest> rows(most_likes(liked_starts, count));
   Buffer<float> sums(strips * kStrip);
   Buffer<std::uint8_t> met(strips);
   for (std::int64_t user = 0; user < count; ++user) {
@@ -181,3 +185,5 @@ static void logarithms(std::int64_t count, const float* x, float* exact, float* 
     std::memcpy(below + at, &bound, static_cast<std::size_t>(left) * sizeof(float));
   }
 }
+
+}  // namespace considerate::CONSIDERATE_ISA

@@ -1,5 +1,11 @@
-// The passes over rows that Python calls. Included by kernels.cpp inside the namespace of its instruction set.
+// The passes over rows that Python calls.
 #pragma once
+#include "few.hpp"
+#include "groups.hpp"
+#include "logistic.hpp"
+#include "solve.hpp"
+
+namespace considerate::CONSIDERATE_ISA {
 
 // A row's sums from the node's form to the packed one; null where there is nothing to add.
 static void pack(const Shape& shape, const float* node, std::int64_t r, const SumsOut& out) {
@@ -22,11 +28,12 @@ static void pack(const Shape& shape, const float* node, std::int64_t r, const Su
 
 // w_mn and w_mn l_mb of an edge, from the alpha, floor and l that a pass over the users made.
 static inline void made_correction(const Expected& ex, std::int64_t user, std::int64_t item, float& w, float& wl) {
-  const std::int64_t at = user * ex.groups + ex.group_of_item[item];
-  const double beta = ex.beta[item];
-  const double both = beta > 0 ? static_cast<double>(ex.alpha[at]) * beta + static_cast<double>(ex.floor[at]) : 0.0;
+  const std::int64_t at = user * ex.shares.groups + ex.groups.group_of_item[item];
+  const double beta = ex.groups.beta[item];
+  const double both =
+      beta > 0 ? static_cast<double>(ex.shares.alpha[at]) * beta + static_cast<double>(ex.shares.floor[at]) : 0.0;
   w = static_cast<float>(both);
-  wl = static_cast<float>(both * static_cast<double>(ex.curvature[at]));
+  wl = static_cast<float>(both * static_cast<double>(ex.shares.curvature[at]));
 }
 
 class RowSummer {
@@ -38,10 +45,10 @@ class RowSummer {
         own_(shape_),
         panel_(shape_),
         groups_(pass, tape),
-        second_(pass.expected && !pass.own_is_user ? triangle(pass.factors) : 0),
-        scratch_(pass.expected ? pass.factors : 0) {
-    if (pass.liked.starts) liked_end_ = pass.liked.indices + pass.liked.starts[pass.rows];
-    if (pass.unliked.starts) unliked_end_ = pass.unliked.indices + pass.unliked.starts[pass.rows];
+        second_(pass.expected && !pass.own_is_user ? triangle(pass.own.factors) : 0),
+        scratch_(pass.expected ? pass.own.factors : 0) {
+    if (pass.liked.starts) liked_end_ = pass.liked.indices + pass.liked.starts[pass.own.count];
+    if (pass.unliked.starts) unliked_end_ = pass.unliked.indices + pass.unliked.starts[pass.own.count];
     panel_.far = far_ = bytes_of_other() > kNear;
     weighted_ = pass.liked.weights || pass.unliked.weights;
   }
@@ -49,7 +56,7 @@ class RowSummer {
   // The sums of a row over its edges to other[low, high), and with the closed-form part where asked for, in exchange
   // for another buffer; null where there is nothing to add.
   float* sum(std::int64_t row, std::int64_t low, std::int64_t high, bool with_groups, float* in_exchange) {
-    if (pass_.expected && pass_.own_is_user && !pass_.expected->given && !groups_.holds(row)) prepare(row, 1);
+    if (pass_.expected && pass_.own_is_user && !pass_.expected->shares.given && !groups_.holds(row)) prepare(row, 1);
     begin(row, &own_tree_);
     walk(row, low, high);
     if (pass_.expected && with_groups) add_groups(row);
@@ -68,7 +75,7 @@ class RowSummer {
     groups_.begin(first, count);
     if (groups_.again()) return groups_.repeat();
     const double* given = pass_.expected->liked;
-    const std::int64_t size = pass_.expected->groups;
+    const std::int64_t size = pass_.expected->shares.groups;
     for (std::int64_t row = first; row < first + count; ++row) {
       if (given) {
         std::memcpy(groups_.liked(row), given + row * size * kLikedSums,
@@ -161,7 +168,7 @@ class RowSummer {
   }
 
   std::int64_t bytes_of_other() const {
-    return pass_.other_rows * 2 * shape_.row * static_cast<std::int64_t>(sizeof(float));
+    return pass_.other.count * 2 * shape_.row * static_cast<std::int64_t>(sizeof(float));
   }
 
   // The edges of some rows to one block of the other side, one row's after the other's, in the order of their use.
@@ -196,13 +203,13 @@ class RowSummer {
 
   // The edges of a row to other[low, high), found from where they would be if they were spread evenly.
   Part between(std::int64_t row, std::int64_t low, std::int64_t high) const {
-    const Adjacency* edges[2] = {&pass_.liked, &pass_.unliked};
+    const Edges* edges[2] = {&pass_.liked, &pass_.unliked};
     std::int64_t at[2] = {0, 0}, stop[2] = {0, 0};
     for (int side = 0; side < 2; ++side) {
       if (!edges[side]->starts) continue;
       const std::int64_t begin = edges[side]->starts[row], end = edges[side]->starts[row + 1];
       const std::int32_t* indices = edges[side]->indices;
-      std::int64_t guess = begin + (end - begin) * low / pass_.other_rows, step = 8;
+      std::int64_t guess = begin + (end - begin) * low / pass_.other.count, step = 8;
       while (guess > begin && indices[guess - 1] >= low) {
         guess = guess - step > begin ? guess - step : begin;
         step *= 2;
@@ -216,7 +223,7 @@ class RowSummer {
   // Visit the leaves in the order of their places.
   void walk(std::int64_t row, std::int64_t low, std::int64_t high) {
     std::int64_t at[2] = {0, 0}, end[2] = {0, 0};
-    const Adjacency* edges[2] = {&pass_.liked, &pass_.unliked};
+    const Edges* edges[2] = {&pass_.liked, &pass_.unliked};
     for (int side = 0; side < 2; ++side)
       if (edges[side]->starts) {
         at[side] = edges[side]->starts[row];
@@ -310,12 +317,12 @@ class RowSummer {
       tape_->read(panel_.precision, bytes);
       void* pull = tape_->next(bytes);
       std::memcpy(panel_.pull, pull, bytes);
-      panel_.turn_to(shape_.first, own_, edges, pass_.slope);
+      panel_.turn_to(shape_.first, own_, edges, pass_.constants.slope);
       std::memcpy(pull, panel_.pull, bytes);
       return;
     }
     for (std::int64_t first = shape_.width; first <= shape_.first; first += shape_.width)
-      panel_.turn_to(first, own_, edges, pass_.slope);
+      panel_.turn_to(first, own_, edges, pass_.constants.slope);
     if (!tape_) return;
     tape_->write(panel_.precision, bytes);
     tape_->write(panel_.pull, bytes);
@@ -354,14 +361,15 @@ class RowSummer {
         panel_.bias[e] = pass_.other.bias_mean[indices[e - first]];
         panel_.bias_variance[e] = pass_.other.bias_variance[indices[e - first]];
       }
-    if (pass_.user_offset && !pass_.own_is_user && reads != Reads::rows)
+    if (pass_.constants.user_offset && !pass_.own_is_user && reads != Reads::rows)
       for (int e = first; e < last; ++e)
-        panel_.bias[e] = (pass_.other.bias_mean ? panel_.bias[e] : 0.0f) + pass_.user_offset[indices[e - first]];
+        panel_.bias[e] =
+            (pass_.other.bias_mean ? panel_.bias[e] : 0.0f) + pass_.constants.user_offset[indices[e - first]];
     if (reads != Reads::corrections) return;
     if (pass_.expected->corrections) {
       const bool liked = end == liked_end_;
-      const std::int64_t edge =
-          liked ? indices - pass_.liked.indices : pass_.liked.starts[pass_.rows] + (indices - pass_.unliked.indices);
+      const std::int64_t edge = liked ? indices - pass_.liked.indices
+                                      : pass_.liked.starts[pass_.own.count] + (indices - pass_.unliked.indices);
       const float* given = pass_.expected->corrections + 2 * edge;
       for (int e = first; e < last; ++e, given += 2) {
         panel_.w[e] = given[0];
@@ -376,16 +384,17 @@ class RowSummer {
   // biases, and what coordinates outside the block add to the logit, and
   //   p = rho (kappa 2 lambda - w l),    y = rho (kappa (g - 1/2) + w / 2)
   void coefficients(int edges, float* bias_sums) {
-    const v8 own_bias = splat(own_.bias), shift = splat(own_.bias + own_.offset), rho = splat(pass_.weight);
+    const v8 own_bias = splat(own_.bias), shift = splat(own_.bias + own_.offset),
+             rho = splat(pass_.constants.likelihood_weight);
     const v8 own_variance = splat(own_.bias_variance);
     v8 precision_sum = splat(0.0f), pull_sum = splat(0.0f), heights = splat(0.0f);
     for (int e = 0; e < edges; e += 8) {
       const v8 bias = load8(panel_.bias + e) + shift;
       const v8 half = select8(i8{0, 1, 2, 3, 4, 5, 6, 7} < (liked_ - e), splat(0.5f), splat(-0.5f));
       const v8 logit = load8(panel_.mean + e) + bias;
-      const v8 xi_squared = logit * logit + load8(panel_.variance + e) + load8(panel_.bias_variance + e) + own_variance;
-      const v8 xi = sqrt8(xi_squared), t = exp_minus(xi);
-      v8 p = curvature8(xi, xi_squared, t), y = half;
+      const LogisticBound8 bound(logit * logit + load8(panel_.variance + e) + load8(panel_.bias_variance + e) +
+                                 own_variance);
+      v8 p = bound.curvature(), y = half;
       if (weighted_) {
         p *= load8(panel_.kappa + e);
         y *= load8(panel_.kappa + e);
@@ -396,7 +405,7 @@ class RowSummer {
       }
       p *= rho;
       y *= rho;
-      v8 height = pass_.own_is_user ? height8(xi, t) + half * logit : splat(0.0f);
+      v8 height = pass_.own_is_user ? bound.height() + half * logit : splat(0.0f);
       if (weighted_) height *= load8(panel_.kappa + e);
       if (e + 8 > edges) {
         const i8 live = i8{0, 1, 2, 3, 4, 5, 6, 7} < (edges - e);
@@ -405,7 +414,7 @@ class RowSummer {
         height = select8(live, height, splat(0.0f));
       }
       store8(panel_.precision + e, p);
-      store8(panel_.pull + e, pass_.slope ? p : y - p * (bias + load8(panel_.rest_of_mean + e)));
+      store8(panel_.pull + e, pass_.constants.slope ? p : y - p * (bias + load8(panel_.rest_of_mean + e)));
       precision_sum += p;
       pull_sum += y - p * (logit - own_bias);
       heights += height;
@@ -419,10 +428,10 @@ class RowSummer {
   void correction(std::int32_t index, float& w, float& wl) const {
     const Expected& ex = *pass_.expected;
     const std::int64_t user = pass_.own_is_user ? row_ : index, item = pass_.own_is_user ? index : row_;
-    if (pass_.own_is_user && !ex.given) {
-      const std::int64_t group = ex.group_of_item[item];
-      w = static_cast<float>(groups_.w(row_, group, ex.beta[item]));
-      wl = static_cast<float>(groups_.wl(row_, group, ex.beta[item]));
+    if (pass_.own_is_user && !ex.shares.given) {
+      const std::int64_t group = ex.groups.group_of_item[item];
+      w = static_cast<float>(groups_.w(row_, group, ex.groups.beta[item]));
+      wl = static_cast<float>(groups_.wl(row_, group, ex.groups.beta[item]));
     } else {
       made_correction(ex, user, item, w, wl);
     }
@@ -432,7 +441,7 @@ class RowSummer {
   void sum_liked(std::int64_t row, LikedSums* liked) {
     const Expected& ex = *pass_.expected;
     const std::int64_t begin = pass_.liked.starts[row], end = pass_.liked.starts[row + 1];
-    const double T = ex.temperature[row];
+    const double T = ex.shares.temperature[row];
     std::int64_t known = 0;
     const std::int32_t* unliked = nullptr;
     if (pass_.unliked.starts) {
@@ -469,7 +478,7 @@ class RowSummer {
           panel_.moments<0>(own_, edges);
           break;
       }
-      for (int e = 0; e < edges; ++e) beta[e] = static_cast<float>(T * ex.beta[item_of(start + e)]);
+      for (int e = 0; e < edges; ++e) beta[e] = static_cast<float>(T * ex.groups.beta[item_of(start + e)]);
       for (int e = edges; e % 8 != 0; ++e) beta[e] = 0.0f;
       for (int e = 0; e < edges; e += 8) {
         const v8 a = load8(panel_.mean + e) + load8(panel_.bias + e) + shift;
@@ -479,9 +488,9 @@ class RowSummer {
       }
       for (int e = 0; e < edges; ++e) {
         const std::int32_t item = item_of(start + e);
-        const double weight = ex.beta[item];
+        const double weight = ex.groups.beta[item];
         if (!(weight > 0)) continue;
-        LikedSums& of = liked[ex.group_of_item[item]];
+        LikedSums& of = liked[ex.groups.group_of_item[item]];
         of.mass += static_cast<double>(mass[e]);
         for (int by = 0; by < 2; ++by) {
           const double times = by ? 1.0 : weight;
@@ -496,7 +505,7 @@ class RowSummer {
   // What the groups add to a row: the closed-form sums, liked pairs included (their part is taken back per edge).
   void add_groups(std::int64_t row) {
     const Expected& ex = *pass_.expected;
-    const std::int64_t K = pass_.factors, KP = shape_.KP, low = shape_.first, high = low + shape_.K;
+    const std::int64_t K = pass_.own.factors, KP = shape_.KP, low = shape_.first, high = low + shape_.K;
     float* node = tree_->leaf(shape_, kGroupsPlace);
     double bias[2] = {0, 0};
     const double* second;
@@ -504,28 +513,29 @@ class RowSummer {
       second = groups_.second(row);
       groups_.first(row, scratch_.data(), bias);
     } else {
-      const double constant = static_cast<double>(own_.stepped_bias) + pass_.offset;
+      const double constant = static_cast<double>(own_.stepped_bias) + pass_.constants.offset;
       second_.zero();
       scratch_.zero();
       for (int by = 0; by < 2; ++by) {
-        const std::int64_t b = ex.group_of_item[row] + by * ex.groups;
-        const double weight = by ? (ex.beta[row] > 0 ? 1.0 : 0.0) : ex.beta[row];
-        const double* of = ex.user_second + b * triangle(K);
+        const std::int64_t b = ex.groups.group_of_item[row] + by * ex.shares.groups;
+        const double weight = by ? (ex.groups.beta[row] > 0 ? 1.0 : 0.0) : ex.groups.beta[row];
+        const double* of = ex.users.second + b * triangle(K);
         for (std::int64_t i = 0; i < triangle(K); ++i) second_[i] += weight * of[i];
-        const double *plain = ex.user_first + b * 3 * K, *curved = plain + K, *biased = curved + K;
+        const double *plain = ex.users.first + b * 3 * K, *curved = plain + K, *biased = curved + K;
         double dot = 0;
         for (std::int64_t k = 0; k < K; ++k) {
           scratch_[k] -= weight * (0.5 * plain[k] + constant * curved[k] + biased[k]);
           dot += curved[k] * own_.mean[k];
         }
-        const double* scalars = ex.user_scalars + 3 * b;
+        const double* scalars = ex.users.scalars + 3 * b;
         bias[0] += weight * scalars[1];
-        bias[1] -= weight * (0.5 * scalars[0] + dot + pass_.offset * scalars[1] + scalars[2]);
+        bias[1] -= weight * (0.5 * scalars[0] + dot + pass_.constants.offset * scalars[1] + scalars[2]);
       }
       second = second_.data();
     }
     std::memset(node, 0, static_cast<std::size_t>(shape_.size()) * sizeof(float));
-    const double rho = pass_.weight, off = pass_.own_is_user ? 0.5 * rho : rho;  // the items' sums are doubled there
+    const double rho = pass_.constants.likelihood_weight,
+                 off = pass_.own_is_user ? 0.5 * rho : rho;  // the items' sums are doubled there
     for (std::int64_t i = low; i < high; ++i) {
       const double* from = second + triangle(i);
       float* to = node + (i - low) * KP;
@@ -536,8 +546,8 @@ class RowSummer {
         if (j < low || j >= high) pull -= off * second[j < i ? triangle(i) + j : triangle(j) + i] * own_.stepped[j];
       node[shape_.second() + i - low] = static_cast<float>(pull);
     }
-    node[shape_.second() + KP] = static_cast<float>(pass_.weight * bias[0]);
-    node[shape_.second() + KP + 1] = static_cast<float>(pass_.weight * bias[1]);
+    node[shape_.second() + KP] = static_cast<float>(pass_.constants.likelihood_weight * bias[0]);
+    node[shape_.second() + KP + 1] = static_cast<float>(pass_.constants.likelihood_weight * bias[1]);
   }
 
   const Pass& pass_;
@@ -564,7 +574,7 @@ static void update_block(const Pass& pass, RowsOut& out, Tape* tape) {
   Pass whole = pass;  // rows of few edges are stepped in all coordinates, with the first block
   whole.block_size = 0;
   FewEdges few(whole, out, solver);
-  const std::int64_t width = 2 * padded(pass.factors), most = FewEdges::most(pass);
+  const std::int64_t width = 2 * padded(pass.own.factors), most = FewEdges::most(pass);
   for (std::int64_t r = pass.first; r < pass.last; ++r) {
     constexpr int together = UserGroups::kTogether;
     const std::int64_t row = pass.row(r);
@@ -580,7 +590,7 @@ static void update_block(const Pass& pass, RowsOut& out, Tape* tape) {
   }
   few.finish();
   solver.finish();
-  out.bound = pass.weight * (summer.bound() + few.bound());
+  out.bound = pass.constants.likelihood_weight * (summer.bound() + few.bound());
 }
 
 static void add_bounds(const Pass& pass, RowsOut& out) {
@@ -591,13 +601,13 @@ static void add_bounds(const Pass& pass, RowsOut& out) {
       summer.prepare(row, static_cast<int>(least(together, pass.last - row)));
     summer.add_bound(row);
   }
-  out.bound = pass.weight * summer.bound();
+  out.bound = pass.constants.likelihood_weight * summer.bound();
 }
 
 // A row depends on itself and the other side alone, so the blocks of coordinates after the first read what the ones before
 // wrote. xi is that of the rows before the first: p of an edge is one for all of them, and its pull is brought forward.
 static void update_rows(const Pass& pass, RowsOut& out) {
-  const std::int64_t blocks = block_count(pass.factors);
+  const std::int64_t blocks = block_count(pass.own.factors);
   if (!out.rows) return add_bounds(nth_block(pass, 0, nullptr, nullptr, nullptr), out);
   if (blocks == 1) return update_block(nth_block(pass, 0, nullptr, nullptr, nullptr), out, nullptr);
   Tape tape;
@@ -616,7 +626,7 @@ static void update_rows(const Pass& pass, RowsOut& out) {
 
 // Whether other[low, high) is within one leaf of the tree.
 static bool in_one_leaf(const Pass& pass, std::int64_t low, std::int64_t high) {
-  if (!pass.splits || low >= high || high > pass.other_rows) return false;
+  if (!pass.splits || low >= high || high > pass.other.count) return false;
   return high <= pass.splits[first_not_below(pass.splits, 0, pass.leaves + 1, low + 1)];
 }
 
@@ -626,7 +636,7 @@ static void sum_rows_of(const Pass& pass, const std::int32_t* which, std::int64_
   const Shape shape(pass);
   if (summer.far() && !with_groups && in_one_leaf(pass, low, high)) {
     summer.sum_together(which, count, low, high, out);
-    out.bound = pass.weight * summer.bound();
+    out.bound = pass.constants.likelihood_weight * summer.bound();
     return;
   }
   float* spare = new_node(shape);
@@ -635,13 +645,13 @@ static void sum_rows_of(const Pass& pass, const std::int32_t* which, std::int64_
     pack(shape, node, r, out);
     if (node) spare = node;
   }
-  out.bound = pass.weight * summer.bound();
+  out.bound = pass.constants.likelihood_weight * summer.bound();
   std::free(spare);
 }
 
 static void liked_sums(const Pass& pass, double* out) {
   RowSummer summer(pass);
-  const std::int64_t groups = pass.expected->groups;
+  const std::int64_t groups = pass.expected->shares.groups;
   Buffer<LikedSums> liked(groups);
   for (std::int64_t row = pass.first; row < pass.last; ++row, out += groups * kLikedSums) {
     liked.zero();
@@ -670,11 +680,13 @@ static void logistic_of_squares(std::int64_t count, const float* xi_squared, flo
     float buffer[8] = {0};
     const std::int64_t live = least(8, count - e);
     for (std::int64_t lane = 0; lane < live; ++lane) buffer[lane] = xi_squared[e + lane];
-    const v8 squared = load8(buffer), xi = sqrt8(squared), t = exp_minus(xi);
-    const v8 curvature = curvature8(xi, squared, t), heights = height8(xi, t);
+    const LogisticBound8 bound(load8(buffer));
+    const v8 curvature = bound.curvature(), heights = bound.height();
     for (std::int64_t lane = 0; lane < live; ++lane) {
       curvature_out[e + lane] = curvature[lane];
       height[e + lane] = heights[lane];
     }
   }
 }
+
+}  // namespace considerate::CONSIDERATE_ISA

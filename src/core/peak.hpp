@@ -1,6 +1,8 @@
 // The most that a core can do: a loop of independent fused multiply-adds, for benchmarks to compare with.
-// Included by kernels.cpp inside the namespace of its instruction set.
 #pragma once
+#include "simd.hpp"
+
+namespace considerate::CONSIDERATE_ISA {
 
 // `rounds` times 12 vectors of 8 multiply-adds: 192 flops a round. Returns a value that depends on all of them.
 static float fma_loop(std::int64_t rounds) {
@@ -14,3 +16,5 @@ static float fma_loop(std::int64_t rounds) {
   for (int i = 0; i < 12; ++i) total += sums[i];
   return static_cast<float>(sum_lanes(total));
 }
+
+}  // namespace considerate::CONSIDERATE_ISA

@@ -1,6 +1,9 @@
 // Ranks of held-out items among the scores of a row, and the best of a row.
-// Included by kernels.cpp inside the namespace of its instruction set.
 #pragma once
+#include "buffer.hpp"
+#include "simd.hpp"
+
+namespace considerate::CONSIDERATE_ISA {
 
 constexpr int kHeldTogether = 4;  // held-out items of a row that are counted in one pass over its scores
 
@@ -246,3 +249,5 @@ static std::int64_t best_of_rows_of(const RankRows& task) {
 static std::int64_t best_of_rows(const RankRows& task) {
   return task.is_double ? best_of_rows_of<double, std::int64_t>(task) : best_of_rows_of<float, std::int32_t>(task);
 }
+
+}  // namespace considerate::CONSIDERATE_ISA

@@ -1,6 +1,8 @@
 // Scores of users against all items, and the best of them, in one pass; moments of the logit for pairs.
-// Included by kernels.cpp inside the namespace of its instruction set.
 #pragma once
+#include "lift.hpp"
+
+namespace considerate::CONSIDERATE_ISA {
 
 constexpr int kTileUsers = 6;               // users scored at a time
 constexpr std::int64_t kBlockStrips = 256;  // that stay in a near cache while all users are scored against them
@@ -189,16 +191,17 @@ static void top_items(const TopK& task) {
   for (std::int64_t i = 0; i < task.count; ++i) users[i].best.finish();
 }
 
-// E[u'v] and var[u'v] of pairs of packed rows; a pair with item -1 gets NaN.
-static void pair_moments(const Pass& pass, std::int64_t count, const std::int64_t* own, const std::int32_t* other,
-                         float* mean, float* variance) {
-  const std::int64_t KP = padded(pass.factors);
+// E[a] and var[a] of pairs of rows, without the offset; NaN where the row of the other side is -1.
+static void pair_moments(const Side& own, const Side& other, std::int64_t count, const std::int64_t* own_rows,
+                         const std::int32_t* other_rows, float* mean, float* variance) {
+  const std::int64_t KP = padded(own.factors);
   for (std::int64_t e = 0; e < count; ++e) {
-    if (other[e] < 0) {
+    const std::int64_t m = own_rows[e], n = other_rows[e];
+    if (n < 0) {
       mean[e] = variance[e] = __builtin_nanf("");
       continue;
     }
-    const float *u = pass.own.rows + own[e] * 2 * KP, *v = pass.other.rows + other[e] * 2 * KP;
+    const float *u = own.rows + m * 2 * KP, *v = other.rows + n * 2 * KP;
     v8 dot = splat(0.0f), spread = splat(0.0f);
     for (std::int64_t k = 0; k < KP; k += 8) {
       const v8 um = load8(u + k), us = load8(u + KP + k), vm = load8(v + k), vs = load8(v + KP + k);
@@ -206,9 +209,11 @@ static void pair_moments(const Pass& pass, std::int64_t count, const std::int64_
       spread += (um * um + us) * vs + vm * vm * us;
     }
     double a = sum_lanes(dot), s = sum_lanes(spread);
-    if (pass.own.bias_mean) a += pass.own.bias_mean[own[e]], s += pass.own.bias_variance[own[e]];
-    if (pass.other.bias_mean) a += pass.other.bias_mean[other[e]], s += pass.other.bias_variance[other[e]];
+    if (own.bias_mean) a += own.bias_mean[m], s += own.bias_variance[m];
+    if (other.bias_mean) a += other.bias_mean[n], s += other.bias_variance[n];
     mean[e] = static_cast<float>(a);
     variance[e] = static_cast<float>(s);
   }
 }
+
+}  // namespace considerate::CONSIDERATE_ISA

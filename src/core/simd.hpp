@@ -1,6 +1,9 @@
 // Eight floats side by side, in the compilers' own vector types: AVX2 registers where there are any, pairs of
-// SSE or NEON registers elsewhere. Included by kernels.cpp once per instruction set, inside its namespace.
+// SSE or NEON registers elsewhere.
 #pragma once
+#include "isa.hpp"
+
+namespace considerate::CONSIDERATE_ISA {
 
 typedef float v8 __attribute__((vector_size(32)));
 typedef std::int32_t i8 __attribute__((vector_size(32)));
@@ -154,15 +157,4 @@ static inline v8 log_below8(v8 x) {
 }
 constexpr float kLogGap = 0.0601f;  // 0.0597, and room for rounding on both sides
 
-// 2 lambda(xi) = tanh(xi / 2) / (2 xi), 1/4 at 0, from xi, xi^2 and t = exp(-xi) (eq. 11, 16).
-static inline v8 curvature8(v8 xi, v8 xi_squared, v8 t) {
-  const v8 far = (splat(1.0f) - t) / ((splat(1.0f) + t) * splat(2.0f) * xi);
-  v8 near = splat(31.0f / 1451520) * xi_squared - splat(17.0f / 80640);
-  near = near * xi_squared + splat(1.0f / 480);
-  near = near * xi_squared - splat(1.0f / 48);
-  near = near * xi_squared + splat(0.25f);
-  return select8(xi < splat(0.4f), near, far);
-}
-
-// log sigma(xi) - xi / 2
-static inline v8 height8(v8 xi, v8 t) { return -log1p_unit(t) - splat(0.5f) * xi; }
+}  // namespace considerate::CONSIDERATE_ISA

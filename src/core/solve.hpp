@@ -1,6 +1,10 @@
 // The step (eq. 17-19) and the recovery of the factorised q (eq. 18), eight rows side by side in SIMD lanes.
-// Included by kernels.cpp inside the namespace of its instruction set.
 #pragma once
+#include <cmath>
+
+#include "accumulate.hpp"
+
+namespace considerate::CONSIDERATE_ISA {
 
 class Solver {
  public:
@@ -70,9 +74,9 @@ class Solver {
   // eq. 19
   void step_bias(std::int64_t row, float precision_sum, float pull_sum) {
     if (!pass_.bias) return;
-    const float old_precision = 1.0f / pass_.own.bias_variance[row], e = pass_.epsilon;
-    const RowPriors& prior = pass_.prior;
-    const float tau = prior.bias_precision ? prior.bias_precision[row] : pass_.tau_bias;
+    const float old_precision = 1.0f / pass_.own.bias_variance[row], e = pass_.constants.epsilon;
+    const Prior& prior = pass_.prior;
+    const float tau = prior.bias_precision ? prior.bias_precision[row] : pass_.constants.tau_bias;
     const float centre = prior.bias_mean ? prior.bias_mean[row] : 0.0f;
     if (prior.bias_mean) pull_sum += tau * centre;
     const float precision = e * (precision_sum + tau) + (1.0f - e) * old_precision;
@@ -130,7 +134,7 @@ class Solver {
       }
     };
     to_lanes(pass_.prior.mean, 0.0f, prior_mean_);
-    to_lanes(pass_.prior.precision, pass_.tau, prior_precision_);
+    to_lanes(pass_.prior.precision, pass_.constants.tau, prior_precision_);
   }
 
   // eq. 17: P = e (sums + tau I) + (1 - e) diag(omega), z = e z + (1 - e) omega eta; with priors N(m, 1 / t) of rows,
@@ -138,12 +142,13 @@ class Solver {
   [[gnu::noinline]] void blend() {
     if (has_priors()) load_priors();
     const std::int64_t K = shape_.K;
-    const v8 e = splat(pass_.epsilon), rest = splat(1.0f - pass_.epsilon), tau = splat(pass_.tau);
-    if (pass_.epsilon != 1.0f)
+    const v8 e = splat(pass_.constants.epsilon), rest = splat(1.0f - pass_.constants.epsilon),
+             tau = splat(pass_.constants.tau);
+    if (pass_.constants.epsilon != 1.0f)
       for (std::int64_t at = 0; at < triangle(K); ++at) store8(P_ + at * 8, e * load8(P_ + at * 8));
     for (std::int64_t k = 0; k < K; k += 8) {
       v8 mean[8], variance[8];
-      if (pass_.epsilon != 1.0f) {
+      if (pass_.constants.epsilon != 1.0f) {
         for (int lane = 0; lane < 8; ++lane) {
           const float* row = pass_.own.rows + rows_[lane] * 2 * shape_.row + shape_.first;
           mean[lane] = load8(row + k);
@@ -155,7 +160,7 @@ class Solver {
       for (std::int64_t i = k; i < least(k + 8, K); ++i) {
         float* at = P_ + (triangle(i) + i) * 8;
         v8 diagonal = load8(at) + e * (has_priors() ? load8(prior_precision_ + i * 8) : tau);
-        if (pass_.epsilon != 1.0f) {
+        if (pass_.constants.epsilon != 1.0f) {
           const v8 old = rest / variance[i - k];
           diagonal += old;
           store8(z_ + i * 8, e * load8(z_ + i * 8) + old * mean[i - k]);
@@ -330,3 +335,5 @@ class Solver {
   d4 products_[2] = {{1, 1, 1, 1}, {1, 1, 1, 1}};  // of variances, by lane, their logarithms not yet taken
   double bias_product_ = 1;
 };
+
+}  // namespace considerate::CONSIDERATE_ISA

@@ -46,7 +46,8 @@ struct WalkTable {
   const float* shares;  // of the entries
   const float* rest;    // [items] mass of a row that was cut
   const WalkSlot* slots;
-  double mix;  // of pi
+  double mix;  // share of pi
+  std::int64_t items = 0;
 
   // Item n of row n' is slot starts[n'] + n' + its place: each row has one slot more than it has entries.
   const WalkSlot* slots_of(std::int64_t item) const { return slots + rows.starts[item] + item; }

@@ -663,14 +663,15 @@ def test_alpha_that_is_given_is_not_written_to():
     args = (graph.by_user, graph.user_blocks, pi(graph), NEGATIVES)
     estimator = Expected(*args, 0.0, GROUPS, run_serially)
     q = initial_state(graph, settings_of()).posterior
-    given = estimator.shares.given(8, estimator.grouping.group_of_item, pi(graph))
+    given = estimator.shares.given(estimator.grouping.group_of_item, pi(graph))
     kernel_pass = compiled.Pass(
-        factors=8,
-        own=q.users.rows,
-        other=q.items.rows,
-        liked_starts=graph.by_user.starts,
-        liked=graph.by_user.indices,
+        q.users.for_kernels(),
+        q.items.for_kernels(),
+        graph.by_user.for_kernels(),
+        None,
+        compiled.Constants(),
         expected=given,
+        own_is_user=True,
     )
     new = q.users.empty_like()
     with pytest.raises(ValueError, match="sums alone"):

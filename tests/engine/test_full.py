@@ -16,12 +16,14 @@ from typer.testing import CliRunner
 
 from considerate import Recommender
 from considerate.cli import app
-from considerate.data.graph import ITEMS, USERS, run_serially
+from considerate.data.graph import ITEMS, USERS, Adjacency, run_serially
 from considerate.distributed import OutOfCore
 from considerate.errors import UsageError
 from considerate.inference import full as full_module
 from considerate.inference.full import FullInMemory
+from considerate.inference.hidden import Terms
 from considerate.inference.posterior import Posterior, Side
+from considerate.inference.sums import PassConstants, side_pass
 from considerate.inference.sweep import State
 from considerate.inference.wishart import NormalWishart, inverse_of, messages, unpack
 from considerate.kernels import compiled, reference
@@ -62,37 +64,28 @@ def full_rows(side: Side) -> list[FullRow]:
 @kinds
 @pytest.mark.parametrize(("own_full", "other_full"), [(True, True), (True, False), (False, True), (False, False)])
 @pytest.mark.parametrize(("factors", "epsilon"), [(1, 1.0), (3, 0.4), (11, 0.7), (20, 1.0)])
-def test_rows_equal_the_reference(name, logistic, own_full, other_full, factors, epsilon):
+@pytest.mark.parametrize("own_is_user", [True, False])
+def test_rows_equal_the_reference(name, logistic, own_full, other_full, factors, epsilon, own_is_user):
     random = np.random.default_rng(factors)
     graph = planted(9, 14, seed=factors)
     own, other = random_side(random, 9, factors, own_full), random_side(random, 14, factors, other_full)
     h = [np.flatnonzero(random.random(14) < 0.4) for _ in range(9)]
     unliked = [np.setdiff1d(row, graph.by_user.row(m)).astype(np.int32) for m, row in enumerate(h)]
-    starts = np.append(0, np.cumsum([len(row) for row in unliked])).astype(np.int64)
     extra, other_extra = random.uniform(-1, 1, 9).astype(np.float32), random.uniform(-1, 1, 14).astype(np.float32)
+    (other_extra if own_is_user else extra)[:] = 0.0
     kappa = random.uniform(0.5, 2.0, graph.edges).astype(np.float32)
     root = random.standard_normal((factors, factors))
     precision, pull = root @ root.T + np.eye(factors), random.standard_normal(factors)
     before = compiled.instruction_set()
     compiled.use_instruction_set(name)
     try:
+        user_offset = extra if own_is_user else other_extra
+        constants = PassConstants(-0.4, 1.3, tau_bias=0.8, epsilon=epsilon, user_offset=user_offset)
+        liked, terms = replace(graph.by_user, weights=kappa), Terms(Adjacency.of_rows(unliked))
         kernel_pass = compiled.FullPass(
-            factors=factors,
-            **full_module.side_arrays("own", own),
-            **full_module.side_arrays("other", other),
-            liked_starts=graph.by_user.starts,
-            liked=graph.by_user.indices,
-            liked_weights=kappa,
-            unliked_starts=starts,
-            unliked=np.concatenate(unliked),
-            prior_precision=precision[np.tril_indices(factors)].astype(np.float32),
-            prior_pull=pull.astype(np.float32),
-            offset=-0.4,
-            own_offset=extra,
-            other_offset=other_extra,
-            weight=1.3,
-            tau_bias=0.8,
-            epsilon=epsilon,
+            side_pass(own, other, liked, terms, constants, own_is_user=own_is_user),
+            precision[np.tril_indices(factors)].astype(np.float32),
+            pull.astype(np.float32),
             quadrature=logistic == "quadrature",
         )
         new = own.empty_like()
@@ -323,13 +316,13 @@ def test_with_h_fixed_the_bound_never_falls(logistic, posterior, prior):
 def test_wrong_updates_are_caught(wrong, monkeypatch):
     p = full_problem(16, 12)
 
-    def side_arrays(name: str, side: Side) -> dict[str, Any]:
-        arrays = right(name, side)
-        if name == "other" and wrong == "variance left out":
-            arrays["other_covariance"] = np.zeros_like(arrays["other_covariance"])
-        return arrays
+    def side_pass(own: Side, other: Side, *rest: Any, **more: Any) -> Any:
+        if wrong == "variance left out":
+            assert other.covariance is not None
+            other = replace(other, covariance=np.zeros_like(other.covariance))
+        return right(own, other, *rest, **more)
 
-    right, once = full_module.side_arrays, FullInMemory.items_pass
+    right, once = full_module.side_pass, FullInMemory.items_pass
     before: list[Posterior] = []
 
     def update_users(self: FullInMemory, terms: Any, q: Posterior, *rest: Any) -> Any:
@@ -340,7 +333,7 @@ def test_wrong_updates_are_caught(wrong, monkeypatch):
         return once(self, terms, before[0], *rest)
 
     at_once = FullInMemory.update_users
-    monkeypatch.setattr(full_module, "side_arrays", side_arrays)
+    monkeypatch.setattr(full_module, "side_pass", side_pass)
     if wrong == "both sides at once":
         monkeypatch.setattr(FullInMemory, "update_users", update_users)
         monkeypatch.setattr(FullInMemory, "items_pass", items_pass)

@@ -75,7 +75,7 @@ class WeightedCase(Case):
             [self.row(self.other, int(n)) for n in others],
             [True] * liked.edges + [False] * (len(others) - liked.edges),
             offset=self.step.offset,
-            weight=self.step.weight,
+            weight=self.step.likelihood_weight,
             considered=[*liked.weights.tolist(), *[1.0] * (len(others) - liked.edges)],
         )
 
@@ -85,7 +85,7 @@ class WeightedCase(Case):
 @pytest.mark.parametrize("density", [0.05, 0.6], ids=["few edges", "many edges"])
 @pytest.mark.parametrize("factors", [3, 8, 20, 40])
 def test_sums_steps_and_the_bound_equal_the_reference(splits, density, factors):
-    step = PassConstants(offset=-0.7, weight=1.5, tau=0.8, tau_bias=0.4, epsilon=0.6)
+    step = PassConstants(offset=-0.7, likelihood_weight=1.5, tau=0.8, tau_bias=0.4, epsilon=0.6)
     case = random_case(7, 21, 130, factors, True, True, step, density)
     weights = np.random.default_rng(1).gamma(1.0, 1.5, case.liked.edges).astype(np.float32)
     weights[::9] = 0.0

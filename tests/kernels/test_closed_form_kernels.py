@@ -115,7 +115,7 @@ def test_corrections_of_edges_are_what_a_pass_would_take_from_alpha(graph):
     groups = estimator.grouping.of(q.items)
     steps = []
     for shares, corrections in ((estimator.shares, None), (nobody, found[edges])):
-        closed = Terms(expected=shares.read(5, groups, users, corrections=corrections))
+        closed = Terms(expected=shares.read(groups, users, corrections=corrections))
         kernel_pass = side_pass(q.items, q.users, graph.by_item, closed, PassConstants(-0.5, 1.3), own_is_user=False)
         steps.append(update_side(kernel_pass, q.items, graph.item_blocks, run_serially).side.rows)
     np.testing.assert_array_equal(*steps)

@@ -48,13 +48,13 @@ struct Rows {
       bias_variance.push_back(static_cast<float>(0.1 + 0.2 * generator.uniform()));
     }
   }
-  Side side() const { return {rows.data(), bias_mean.data(), bias_variance.data()}; }
+  Side side() const { return {factors, count, rows.data(), bias_mean.data(), bias_variance.data()}; }
 };
 
-struct Edges {
+struct RandomEdges {
   std::vector<std::int64_t> starts{0};
   std::vector<std::int32_t> indices;
-  Edges(std::int64_t rows, std::int64_t others, double chance) {  // row r is the denser the larger r is
+  RandomEdges(std::int64_t rows, std::int64_t others, double chance) {  // row r is the denser the larger r is
     for (std::int64_t r = 0; r < rows; ++r) {
       for (std::int64_t n = 0; n < others; ++n)
         if (generator.uniform() < chance * static_cast<double>(r) / static_cast<double>(rows))
@@ -62,32 +62,30 @@ struct Edges {
       starts.push_back(static_cast<std::int64_t>(indices.size()));
     }
   }
-  Adjacency adjacency() const { return {starts.data(), indices.data()}; }
+  Edges read() const { return {static_cast<std::int64_t>(starts.size()) - 1, starts.data(), indices.data()}; }
 };
 
 // Sums, steps, the small systems of rows with few edges, and blocks of coordinates.
 static void passes(const KernelTable& kernels, std::int64_t factors, float epsilon, bool splits) {
   const std::int64_t count = 37, others = 90;
   const Rows own(count, factors), other(others, factors);
-  const Edges liked(count, others, 0.6), unliked(count, others, 0.6);
+  const RandomEdges liked(count, others, 0.6), unliked(count, others, 0.6);
   const std::vector<std::int64_t> leaves{0, 30, 55, others};
   Pass pass;
-  pass.factors = factors;
-  pass.rows = pass.last = count;
-  pass.other_rows = others;
+  pass.last = count;
   pass.own = pass.before = own.side();
   pass.other = other.side();
-  pass.liked = liked.adjacency();
-  pass.unliked = unliked.adjacency();
+  pass.liked = liked.read();
+  pass.unliked = unliked.read();
   if (splits) {
     pass.splits = leaves.data();
     pass.leaves = 3;
   }
   pass.bias = true;
-  pass.offset = -0.7f;
-  pass.weight = 1.3f;
-  pass.tau = 9.0f;
-  pass.epsilon = epsilon;
+  pass.constants.offset = -0.7f;
+  pass.constants.likelihood_weight = 1.3f;
+  pass.constants.tau = 9.0f;
+  pass.constants.epsilon = epsilon;
   pass.own_is_user = !splits;
   std::vector<float> rows(own.rows.size()), mean(own.bias_mean.size()), variance(mean.size());
   RowsOut out;
@@ -122,7 +120,7 @@ static void passes(const KernelTable& kernels, std::int64_t factors, float epsil
     theirs.push_back(static_cast<std::int32_t>(generator.below(others)));
   }
   std::vector<float> logit(50), spread(50);
-  kernels.pair_moments(pass, 50, mine.data(), theirs.data(), logit.data(), spread.data());
+  kernels.pair_moments(pass.own, pass.other, 50, mine.data(), theirs.data(), logit.data(), spread.data());
   show("pair means", logit);
   show("pair variances", spread);
 }
@@ -131,7 +129,7 @@ static void passes(const KernelTable& kernels, std::int64_t factors, float epsil
 static void groups(const KernelTable& kernels, std::int64_t factors) {
   const std::int64_t users = 21, items = 60, groups = 5, grid = 40;
   const Rows own(users, factors), other(items, factors);
-  const Edges liked(users, items, 0.5);
+  const RandomEdges liked(users, items, 0.5);
   std::vector<std::int32_t> group_of_item;
   std::vector<double> beta, temperature(static_cast<std::size_t>(users), 0.4), table;
   for (std::int64_t n = 0; n < items; ++n) {
@@ -146,12 +144,9 @@ static void groups(const KernelTable& kernels, std::int64_t factors) {
   const auto T = static_cast<std::size_t>(triangle(factors)), K = static_cast<std::size_t>(factors),
              B = std::size_t{2 * groups};
   std::vector<double> second(B * T), first(B * K), first_bias(B * K), scalars(B * 4);
-  Pass of_items;
-  of_items.factors = factors;
-  of_items.offset = -0.3f;
-  of_items.own = other.side();
-  kernels.item_group_sums(of_items, beta.data(), group_of_item.data(), items, groups, second.data(), first.data(),
-                          first_bias.data(), scalars.data());
+  const Groups of_items{items, groups, group_of_item.data(), beta.data()};
+  kernels.item_group_sums(other.side(), -0.3f, of_items, second.data(), first.data(), first_bias.data(),
+                          scalars.data());
   show("item group second", second);
   show("item group first", first);
   show("item group biased", first_bias);
@@ -160,30 +155,17 @@ static void groups(const KernelTable& kernels, std::int64_t factors) {
   const auto cells = static_cast<std::size_t>(users * groups);
   std::vector<float> alpha(cells), floor(cells), curvature(cells);
   Expected expected;
-  expected.groups = groups;
-  expected.group_of_item = group_of_item.data();
-  expected.beta = beta.data();
-  expected.alpha = alpha.data();
-  expected.floor = floor.data();
-  expected.curvature = curvature.data();
-  expected.second = second.data();
-  expected.first = first.data();
-  expected.first_bias = first_bias.data();
-  expected.scalars = scalars.data();
-  expected.temperature = temperature.data();
-  expected.table = table.data();
-  expected.grid = grid;
-  expected.grid_start = -6;
-  expected.grid_step = 0.3;
+  expected.shares = {users, groups, temperature.data(), alpha.data(), floor.data(), curvature.data()};
+  expected.groups = of_items;
+  expected.items = {groups, factors, second.data(), first.data(), first_bias.data(), scalars.data()};
+  expected.masses = {groups, grid, table.data(), -6, 0.3};
   Pass pass;
-  pass.factors = factors;
-  pass.rows = pass.last = users;
-  pass.other_rows = items;
+  pass.last = users;
   pass.own = own.side();
   pass.other = other.side();
-  pass.liked = liked.adjacency();
+  pass.liked = liked.read();
   pass.bias = true;
-  pass.offset = -0.3f;
+  pass.constants.offset = -0.3f;
   pass.expected = &expected;
   std::vector<float> rows(own.rows.size()), mean(own.bias_mean.size()), variance(mean.size());
   RowsOut out;
@@ -221,7 +203,7 @@ static void ranking(const KernelTable& kernels, std::int64_t factors) {
     rest.push_back(0.1f);
   }
   for (std::int64_t m = 0; m < users; ++m) which.push_back(m);
-  const Edges liked(users, 90, 0.3);
+  const RandomEdges liked(users, 90, 0.3);
   const LiftTable table{items, starts.data(), neighbours.data(), shares.data(), rest.data(), inverse.data(), 0.05};
   std::vector<float> scores(static_cast<std::size_t>(users * k)), lifts(static_cast<std::size_t>(users * items));
   std::vector<std::int32_t> best(scores.size());
@@ -253,7 +235,7 @@ static void ranking(const KernelTable& kernels, std::int64_t factors) {
   std::vector<float> logits, log_pi;
   for (std::int64_t i = 0; i < users * items; ++i) logits.push_back(std::round(normal(4.0f)) / 4);  // with ties
   for (std::int64_t n = 0; n < items; ++n) log_pi.push_back(std::round(normal(4.0f)) / 4);
-  const Edges held(users, items, 0.1);
+  const RandomEdges held(users, items, 0.1);
   std::vector<std::int64_t> above(held.indices.size() * 2), ties(above.size());
   std::vector<std::int32_t> first(static_cast<std::size_t>(users * k));
   RankRows ranks;
@@ -308,7 +290,7 @@ static void draws() {
     build_slots(neighbours.data() + from, shares.data() + from, to - from, 0.2f, 0.05, slots.data() + from + n);
   }
   const WalkTable walk{{starts.data(), neighbours.data()}, shares.data(), rest.data(), slots.data(), 0.05};
-  const Edges liked(users, items, 0.5);
+  const RandomEdges liked(users, items, 0.5);
   for (const WalkTable* table : {static_cast<const WalkTable*>(nullptr), &walk}) {
     const DrawSettings settings{1, 2, 1.7, weights.data(), {thresholds.data(), aliases.data(), items}, items, table};
     Drawer drawer(settings);

@@ -85,6 +85,10 @@ class Adjacency:
         few = kept < 7 * len(indices) // 8  # copy, to free the memory of many double pairs
         return cls(starts, indices[:kept].copy() if few else indices[:kept])
 
+    def for_kernels(self) -> compiled.Edges:
+        """The edges as the kernels read them."""
+        return compiled.Edges(self.starts, self.indices, self.weights)
+
     @property
     def rows(self) -> int:
         return len(self.starts) - 1

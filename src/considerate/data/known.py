@@ -220,15 +220,12 @@ class Known:
 
     def for_draws(self, users: int, weights: NDArray[np.float64]) -> compiled.Known:
         """The constraints in the form that the compiled draws read."""
-        arguments: dict[str, Any] = {"users": users, "items": len(weights)}
-        for name in ("considered", "impossible"):
-            if (pairs := getattr(self, name)) is not None:
-                arguments |= {f"{name}_starts": pairs.starts, name: pairs.indices}
+        considered = None if self.considered is None else self.considered.for_kernels()
+        impossible = None if self.impossible is None else self.impossible.for_kernels()
+        rules = None
         if self.rules is not None:
-            arguments |= {name: array for name, array in vars(self.rules).items() if array is not None}
-            arguments["most"] = self.rules.most_forbidden(weights > 0)
-            arguments["user_classes"] = 0 if self.rules.allowed is None else len(self.rules.allowed)
-        return compiled.Known(**arguments)
+            rules = compiled.Rules(self.rules.most_forbidden(weights > 0), len(weights), **vars(self.rules))
+        return compiled.Known(users, len(weights), considered, impossible, rules)
 
 
 def _pairs(lists: Sequence[Adjacency]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:

@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from considerate.data.graph import ITEMS, USERS, Range, ranges
 from considerate.inference.bound import Bound, gamma_term
 from considerate.inference.hidden import Terms
-from considerate.inference.posterior import Floats, Posterior, Side
+from considerate.inference.posterior import Posterior, Side
+from considerate.inference.sums import PassConstants, side_pass
 from considerate.inference.sweep import InMemory, ItemsPass, State, Sweep, bound_of
 from considerate.inference.updates import Moments, RowClasses, SideUpdate
 from considerate.inference.wishart import NormalWishart, messages
@@ -90,28 +91,16 @@ class FullInMemory(InMemory):
         """Kernel pass over one side, with all that it reads."""
         user = side == USERS
         own, other = (q.users, q.items) if user else (q.items, q.users)
-        liked, unliked = self.graph.by_user if user else self.graph.by_item, terms.unliked
-        tau, tau_bias = q.precisions.means_of(side)
+        liked = self.graph.by_user if user else self.graph.by_item
+        taus = q.precisions.means_of(side)
+        constants = PassConstants.of(self.settings, taus, epsilon, user_offset=self.user_offset)
         given = None if q.hyperpriors is None else q.hyperpriors[0 if user else 1]
-        precision = tau * np.eye(q.factors) if given is None else given.precision
+        precision = taus[0] * np.eye(q.factors) if given is None else given.precision
         return compiled.FullPass(
-            factors=q.factors,
-            **side_arrays("own", own),
-            **side_arrays("other", other),
-            liked_starts=liked.starts,
-            liked=liked.indices,
-            liked_weights=liked.weights,
-            unliked_starts=None if unliked is None else unliked.starts,
-            unliked=None if unliked is None else unliked.indices,
-            prior_precision=precision[np.tril_indices(q.factors)].astype(np.float32),
-            prior_pull=(np.zeros(q.factors) if given is None else given.pull).astype(np.float32),
-            offset=self.settings.offset,
-            own_offset=self.user_offset if user else None,
-            other_offset=None if user else self.user_offset,
-            weight=self.settings.likelihood_weight,
-            tau_bias=tau_bias,
-            epsilon=epsilon,
-            quadrature=self.settings.logistic == "quadrature",
+            side_pass(own, other, liked, terms, constants, own_is_user=user),
+            precision[np.tril_indices(q.factors)].astype(np.float32),
+            (np.zeros(q.factors) if given is None else given.pull).astype(np.float32),
+            self.settings.logistic == "quadrature",
         )
 
     def evaluate_bound(self, state: State) -> Bound:
@@ -137,16 +126,6 @@ class FullItemsPass:
 
     def update(self, own: Side, classes: RowClasses, run: Any, spare: Spare | None = None) -> SideUpdate:
         return update_full_side(self.kernel_pass, own, self.blocks, run)
-
-
-def side_arrays(name: str, side: Side) -> dict[str, Floats | None]:
-    """Arrays of a side by the names of the pass's arguments."""
-    return {
-        name: side.rows,
-        f"{name}_bias_mean": side.bias_mean,
-        f"{name}_bias_variance": side.bias_variance,
-        f"{name}_covariance": side.covariance,
-    }
 
 
 def update_full_side(kernel_pass: compiled.FullPass, own: Side, blocks: Any, run: Any) -> SideUpdate:

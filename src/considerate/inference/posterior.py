@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from considerate.data.graph import USERS
+from considerate.kernels import compiled
 from considerate.kernels.arrays import Spare, empty
 
 if TYPE_CHECKING:
@@ -69,6 +70,10 @@ class Side:
     def arrays(self) -> tuple[Floats, Floats | None, Floats | None]:
         """(rows, means and variances of the biases)."""
         return self.rows, self.bias_mean, self.bias_variance
+
+    def for_kernels(self) -> compiled.Side:
+        """The side as the kernels read it."""
+        return compiled.Side(self.factors, *self.arrays(), self.covariance)
 
     def between(self, first: int, last: int) -> Side:
         """Rows first .. last - 1: views."""

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from considerate.inference.posterior import Floats, padded
+from considerate.kernels import compiled
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class Prior:
 
     def take(self, rows: NDArray[Any] | slice) -> Prior:
         """Priors of some rows, by number."""
-        return Prior(*(None if array is None else array[rows] for array in self.arrays().values()))
+        return Prior(*(None if array is None else array[rows] for array in self.arrays()))
 
     def between(self, first: int, last: int) -> Prior:
         """Priors of rows first .. last - 1: views."""
@@ -62,16 +63,15 @@ class Prior:
             found = [array for array in arrays if array is not None]
             return np.concatenate(found) if found else None
 
-        return cls(*(join(arrays) for arrays in zip(*(part.arrays().values() for part in parts))))
+        return cls(*(join(arrays) for arrays in zip(*(part.arrays() for part in parts))))
 
-    def arrays(self) -> dict[str, Floats | None]:
-        """Arrays by the names of the pass's arguments."""
-        return {
-            "prior_mean": self.mean,
-            "prior_precision": self.precision,
-            "prior_bias_mean": self.bias_mean,
-            "prior_bias_precision": self.bias_precision,
-        }
+    def arrays(self) -> tuple[Floats | None, ...]:
+        """(mean, precision, bias_mean, bias_precision)."""
+        return self.mean, self.precision, self.bias_mean, self.bias_precision
+
+    def for_kernels(self) -> compiled.Prior:
+        """The priors as the kernels read them."""
+        return compiled.Prior(*self.arrays())
 
     @cached_property
     def log_precision(self) -> float:

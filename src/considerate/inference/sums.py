@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,7 +66,7 @@ class PassConstants:
     """Constants of a pass over one side's rows."""
 
     offset: float  # -log c, inside the logit
-    weight: float  # rho, the power of the likelihood
+    likelihood_weight: float  # rho, the power of the likelihood
     tau: float = 1.0  # E[tau] of the vectors
     tau_bias: float = 1.0  # E[tau] of the biases
     epsilon: float = 1.0
@@ -87,10 +86,9 @@ class PassConstants:
         """Constants of a fit; taus: E[tau] of the side's vectors and biases."""
         return cls(plan.offset, plan.likelihood_weight, *taus, epsilon, prior, user_offset)
 
-    def arguments(self) -> dict[str, Any]:
-        """Arguments of the kernels' pass."""
-        numbers = {name: value for name, value in vars(self).items() if name != "prior"}
-        return {**numbers, **self.prior.arrays()}
+    def for_kernels(self) -> compiled.Constants:
+        """The constants as the kernels read them, without the prior."""
+        return compiled.Constants(**{name: value for name, value in vars(self).items() if name != "prior"})
 
 
 def side_pass(
@@ -105,26 +103,16 @@ def side_pass(
 ) -> compiled.Pass:
     """Kernel pass over one side's rows, with all that it reads. Sums are added along the tree over the other side's
     blocks, `splits`."""
-    unliked = terms.unliked
     return compiled.Pass(
-        factors=own.factors,
-        own=own.rows,
-        own_bias_mean=own.bias_mean,
-        own_bias_variance=own.bias_variance,
-        other=other.rows,
-        other_bias_mean=other.bias_mean,
-        other_bias_variance=other.bias_variance,
-        liked_starts=liked.starts,
-        liked=liked.indices,
-        liked_weights=liked.weights,
-        unliked_starts=None if unliked is None else unliked.starts,
-        unliked=None if unliked is None else unliked.indices,
-        unliked_weights=None if unliked is None else unliked.weights,
-        bias=own.has_bias,
+        own.for_kernels(),
+        other.for_kernels(),
+        liked.for_kernels(),
+        None if terms.unliked is None else terms.unliked.for_kernels(),
+        constants.for_kernels(),
+        prior=constants.prior.for_kernels(),
         expected=terms.expected,
         own_is_user=own_is_user,
         splits=splits,
-        **constants.arguments(),
     )
 
 

@@ -151,7 +151,7 @@ class VertexSweeps:
         signed = bool(self.settings.signed)
         linked, unlinked = partition.between_blocks(self.graph.by_item), partition.between_blocks(hidden)
         constants = PassConstants.of(self.settings, q.precisions.means_of(ITEMS), epsilon)
-        constants = replace(constants, weight=constants.weight * partition.weight)
+        constants = replace(constants, likelihood_weight=constants.likelihood_weight * partition.weight)
         side, edges, bad = q.items.copy(), linked.degrees + unlinked.degrees, list[int]()
         seen = mirrored(side, signed)
         kernel_pass = side_pass(side, seen, linked, Terms(unliked=unlinked), constants, own_is_user=False)

@@ -1,136 +1,241 @@
+"""Types of the compiled kernels (src/core)."""
+
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-class Expected:
-    def __init__(self, **arguments: Any) -> None: ...
+Floats = NDArray[np.float32]
+Doubles = NDArray[np.float64]
+Ints = NDArray[np.int32]
+Longs = NDArray[np.int64]
 
-class Pass:
-    def __init__(self, **arguments: Any) -> None: ...
+class Side:
+    """Rows of one side of the posterior, packed as [mean | variance], each padded to a multiple of eight."""
 
-class FullPass:
-    def __init__(self, **arguments: Any) -> None: ...
-
-class WalkTable:
     def __init__(
         self,
-        starts: NDArray[np.int64],
-        items: NDArray[np.int32],
-        shares: NDArray[np.float32],
-        rest: NDArray[np.float32],
-        mix: float,
-        slots: NDArray[np.int32] | None = None,
+        factors: int,
+        rows: Floats,
+        bias_mean: Floats | None = None,
+        bias_variance: Floats | None = None,
+        covariance: Floats | None = None,
+    ) -> None: ...
+
+class Edges:
+    """Edges by row, with the indices of the other side. Without weights each edge counts once."""
+
+    def __init__(self, starts: Longs, indices: Ints, weights: Floats | None = None) -> None: ...
+
+class Prior:
+    """Gaussian priors of single rows; None is a mean of 0, and a precision of tau."""
+
+    def __init__(
+        self,
+        mean: Floats | None = None,
+        precision: Floats | None = None,
+        bias_mean: Floats | None = None,
+        bias_precision: Floats | None = None,
+    ) -> None: ...
+
+class Constants:
+    """The numbers that all rows of a pass share."""
+
+    def __init__(
+        self,
+        offset: float = 0.0,
+        likelihood_weight: float = 1.0,
+        tau: float = 1.0,
+        tau_bias: float = 1.0,
+        epsilon: float = 1.0,
+        user_offset: Floats | None = None,
+        slope: bool = False,
+    ) -> None: ...
+
+class Shares:
+    """alpha, floor and l of some users and all groups. A pass over users writes to them."""
+
+    def __init__(self, temperature: Doubles, alpha: Floats, floor: Floats, curvature: Floats) -> None: ...
+    @staticmethod
+    def given(temperature: Doubles, alpha: Floats, floor: Floats, curvature: Floats) -> Shares:
+        """Shares that no pass writes to."""
+
+class Groups:
+    """The group and beta of each item."""
+
+    def __init__(self, group_of_item: Ints, beta: Doubles, count: int) -> None: ...
+
+class ItemSums:
+    """Sums over the items of each group, weighted by beta and then by 1."""
+
+    def __init__(self, second: Doubles, first: Doubles, first_bias: Doubles, scalars: Doubles) -> None: ...
+
+class UserSums:
+    """Sums over users for each group, weighted by alpha and then by the floor."""
+
+    def __init__(self, second: Doubles, first: Doubles, scalars: Doubles) -> None: ...
+
+class MassTable:
+    """The mass of each group at a grid of log temperatures."""
+
+    def __init__(self, values: Doubles, start: float, step: float) -> None: ...
+
+class Expected:
+    """The closed form of the expectation over q(H)."""
+
+    def __init__(
+        self,
+        shares: Shares,
+        groups: Groups,
+        *,
+        items: ItemSums | None = None,
+        masses: MassTable | None = None,
+        users: UserSums | None = None,
+        liked: Doubles | None = None,
+        corrections: Floats | None = None,
+    ) -> None: ...
+
+class Pass:
+    """Everything that a pass over the rows of one side reads."""
+
+    def __init__(
+        self,
+        own: Side,
+        other: Side,
+        liked: Edges,
+        unliked: Edges | None,
+        constants: Constants,
+        *,
+        prior: Prior | None = None,
+        expected: Expected | None = None,
+        own_is_user: bool,
+        splits: Longs | None = None,
+    ) -> None: ...
+
+class FullPass:
+    """A pass with covariances and a Gaussian prior that all rows share."""
+
+    def __init__(self, pass_: Pass, prior_precision: Floats, prior_pull: Floats, quadrature: bool = False) -> None: ...
+
+class WalkTable:
+    """Rows of the walk, with the slots of alias tables if it is for draws."""
+
+    def __init__(
+        self, starts: Longs, items: Ints, shares: Floats, rest: Floats, mix: float, slots: Ints | None = None
     ) -> None: ...
 
 class Tilt:
+    """A posterior that draws lean on."""
+
+    def __init__(self, strength: float, users: Side, items: Side, constants: Constants) -> None: ...
+
+class Rules:
+    """Rules that make pairs impossible, by classes and by times."""
+
     def __init__(
         self,
-        strength: float,
-        offset: float,
-        factors: int,
-        users: NDArray[np.float32],
-        user_bias_mean: NDArray[np.float32] | None,
-        user_bias_variance: NDArray[np.float32] | None,
-        items: NDArray[np.float32],
-        item_bias_mean: NDArray[np.float32] | None,
-        item_bias_variance: NDArray[np.float32] | None,
-        user_offset: NDArray[np.float32] | None = None,
+        most: Longs,
+        items: int,
+        *,
+        user_class: Ints | None = None,
+        item_class: Ints | None = None,
+        allowed: NDArray[np.uint64] | None = None,
+        user_times: Doubles | None = None,
+        item_times: Doubles | None = None,
     ) -> None: ...
 
 class Known:
-    def __init__(self, **arguments: Any) -> None: ...
+    """Pairs of some users that were considered and not liked, or that are impossible."""
 
-class LiftTable:
     def __init__(
         self,
-        starts: NDArray[np.int64],
-        items: NDArray[np.int32],
-        shares: NDArray[np.float32],
-        rest: NDArray[np.float32],
-        inverse: NDArray[np.float32],
+        users: int,
+        items: int,
+        considered: Edges | None = None,
+        impossible: Edges | None = None,
+        rules: Rules | None = None,
+    ) -> None: ...
+
+class LiftTable:
+    """Rows of the walk, for the lift of users who like some items."""
+
+    def __init__(
+        self,
+        starts: Longs,
+        items: Ints,
+        shares: Floats,
+        rest: Floats,
+        inverse: Floats,
         mix: float,
         sharpness: int = 1,
-        unknown: NDArray[np.int32] | None = None,
+        unknown: Ints | None = None,
     ) -> None: ...
-    def log_ratios(self, liked_starts: NDArray[np.int64], liked: NDArray[np.int32]) -> NDArray[np.float32]: ...
-    def log_ratios_of(
-        self,
-        liked_starts: NDArray[np.int64],
-        liked: NDArray[np.int32],
-        pair_starts: NDArray[np.int64],
-        pair_items: NDArray[np.int32],
-    ) -> NDArray[np.float32]: ...
+    def log_ratios(self, liked_starts: Longs, liked: Ints) -> Floats: ...
+    def log_ratios_of(self, liked_starts: Longs, liked: Ints, pair_starts: Longs, pair_items: Ints) -> Floats: ...
 
 Moments = list[float]
-WalkSums = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.uint64]]
+WalkSums = tuple[Longs, Ints, NDArray[np.uint64]]
 
-def sort_pairs(
-    rows: NDArray[np.int32], columns: NDArray[np.int32], row_count: int, column_count: int
-) -> tuple[NDArray[np.int64], NDArray[np.int32], int]: ...
+def sort_pairs(rows: Ints, columns: Ints, row_count: int, column_count: int) -> tuple[Longs, Ints, int]: ...
 def give_back_memory() -> None: ...
-def keep_columns(
-    starts: NDArray[np.int64], indices: NDArray[np.int32], keep: NDArray[np.bool_]
-) -> tuple[NDArray[np.int32], NDArray[np.int32]]: ...
-def count_columns(indices: NDArray[np.int32], counts: NDArray[np.int64], shift: int = 0) -> None: ...
-def counts_to_places(counts: NDArray[np.int64], starts: NDArray[np.int64]) -> None: ...
+def keep_columns(starts: Longs, indices: Ints, keep: NDArray[np.bool_]) -> tuple[Ints, Ints]: ...
+def count_columns(indices: Ints, counts: Longs, shift: int = 0) -> None: ...
+def counts_to_places(counts: Longs, starts: Longs) -> None: ...
 def scatter_rows(
-    starts: NDArray[np.int64],
-    indices: NDArray[np.int32],
+    starts: Longs,
+    indices: Ints,
     first: int,
     last: int,
     shift: int,
-    places: NDArray[np.int64],
-    rows_out: NDArray[np.int32],
+    places: Longs,
+    rows_out: Ints,
     low: NDArray[np.uint16] | None = None,
 ) -> None: ...
 def add_to_edges(
-    starts: NDArray[np.int64],
-    indices: NDArray[np.int32],
-    rows: NDArray[np.int32],
-    columns: NDArray[np.int32],
-    amounts: NDArray[np.int64],
-) -> NDArray[np.int64]: ...
-def transpose_weights(
-    indices: NDArray[np.int32], weights: NDArray[np.float32], starts_out: NDArray[np.int64]
-) -> NDArray[np.float32]: ...
-def sort_bucket(low: NDArray[np.uint16], rows: NDArray[np.int32], begin: int, starts: NDArray[np.int64]) -> None: ...
-def alias_table(weights: NDArray[np.float64]) -> tuple[NDArray[np.uint64], NDArray[np.int32]]: ...
+    starts: Longs,
+    indices: Ints,
+    rows: Ints,
+    columns: Ints,
+    amounts: Longs,
+) -> Longs: ...
+def transpose_weights(indices: Ints, weights: Floats, starts_out: Longs) -> Floats: ...
+def sort_bucket(low: NDArray[np.uint16], rows: Ints, begin: int, starts: Longs) -> None: ...
+def alias_table(weights: Doubles) -> tuple[NDArray[np.uint64], Ints]: ...
 def count_negatives(
     seed: int,
     sweep: int,
     rate: float,
-    weights: NDArray[np.float64],
+    weights: Doubles,
     thresholds: NDArray[np.uint64],
-    aliases: NDArray[np.int32],
-    starts: NDArray[np.int64],
-    liked: NDArray[np.int32],
+    aliases: Ints,
+    starts: Longs,
+    liked: Ints,
     first: int,
     last: int,
-    counts: NDArray[np.int64],
+    counts: Longs,
     first_user: int = 0,
     known: Known | None = None,
 ) -> None: ...
 def expected_negatives(
     rate: float,
-    weights: NDArray[np.float64],
-    starts: NDArray[np.int64],
-    liked: NDArray[np.int32],
+    weights: Doubles,
+    starts: Longs,
+    liked: Ints,
     known: Known | None = None,
-) -> NDArray[np.float64]: ...
+) -> Doubles: ...
 def draw_negatives(
     seed: int,
     sweep: int,
     rate: float,
-    weights: NDArray[np.float64],
+    weights: Doubles,
     thresholds: NDArray[np.uint64],
-    aliases: NDArray[np.int32],
-    starts: NDArray[np.int64],
-    liked: NDArray[np.int32],
+    aliases: Ints,
+    starts: Longs,
+    liked: Ints,
     first: int,
     last: int,
-    out_starts: NDArray[np.int64],
-    out: NDArray[np.int32],
+    out_starts: Longs,
+    out: Ints,
     first_user: int = 0,
     walk: WalkTable | None = None,
     tilt: Tilt | None = None,
@@ -138,145 +243,122 @@ def draw_negatives(
 ) -> tuple[int, int, int]: ...
 def own_inclusion(
     table: WalkTable,
-    weights: NDArray[np.float64],
+    weights: Doubles,
     total: float,
-    saturation: NDArray[np.float64],
+    saturation: Doubles,
     grid_start: float,
     grid_step: float,
-    starts: NDArray[np.int64],
-    liked: NDArray[np.int32],
-    pair_starts: NDArray[np.int64],
-    items: NDArray[np.int32],
-    counts: NDArray[np.float64],
-    closed_starts: NDArray[np.int64] | None = None,
-    closed: NDArray[np.int32] | None = None,
-    temperatures: NDArray[np.float64] | None = None,
-) -> NDArray[np.float64]: ...
+    starts: Longs,
+    liked: Ints,
+    pair_starts: Longs,
+    items: Ints,
+    counts: Doubles,
+    closed_starts: Longs | None = None,
+    closed: Ints | None = None,
+    temperatures: Doubles | None = None,
+) -> Doubles: ...
 def solve_temperatures(
-    table: NDArray[np.float64],
+    table: Doubles,
     grid_start: float,
     grid_step: float,
-    weights: NDArray[np.float64],
-    starts: NDArray[np.int64],
-    liked: NDArray[np.int32],
+    weights: Doubles,
+    starts: Longs,
+    liked: Ints,
     first: int,
     last: int,
     negatives: float,
-    out: NDArray[np.float64],
-    wanted: NDArray[np.float64] | None = None,
+    out: Doubles,
+    wanted: Doubles | None = None,
 ) -> None: ...
 def update_rows(
     pass_: Pass,
     first: int,
     last: int,
-    rows: NDArray[np.float32],
-    bias_mean: NDArray[np.float32] | None = None,
-    bias_variance: NDArray[np.float32] | None = None,
-    which: NDArray[np.int32] | None = None,
+    rows: Floats,
+    bias_mean: Floats | None = None,
+    bias_variance: Floats | None = None,
+    which: Ints | None = None,
 ) -> tuple[float, int, Moments]: ...
 def update_full_rows(
     pass_: FullPass,
     first: int,
     last: int,
-    rows: NDArray[np.float32] | None = None,
-    bias_mean: NDArray[np.float32] | None = None,
-    bias_variance: NDArray[np.float32] | None = None,
-    covariance: NDArray[np.float32] | None = None,
+    rows: Floats | None = None,
+    bias_mean: Floats | None = None,
+    bias_variance: Floats | None = None,
+    covariance: Floats | None = None,
 ) -> tuple[float, int, Moments]: ...
 def edge_bound(pass_: Pass, first: int, last: int) -> float: ...
 def sum_rows(
     pass_: Pass,
-    which: NDArray[np.int32],
+    which: Ints,
     low: int,
     high: int,
     with_groups: bool,
-    second: NDArray[np.float32],
-    first: NDArray[np.float32],
-    bias: NDArray[np.float32],
+    second: Floats,
+    first: Floats,
+    bias: Floats,
     block: int = 0,
-    rows: NDArray[np.float32] | None = None,
-    bias_mean: NDArray[np.float32] | None = None,
-    bias_variance: NDArray[np.float32] | None = None,
+    rows: Floats | None = None,
+    bias_mean: Floats | None = None,
+    bias_variance: Floats | None = None,
 ) -> float: ...
 def solve_rows(
     pass_: Pass,
-    which: NDArray[np.int32],
-    second: NDArray[np.float32],
-    first: NDArray[np.float32],
-    bias: NDArray[np.float32],
-    rows: NDArray[np.float32],
-    bias_mean: NDArray[np.float32] | None = None,
-    bias_variance: NDArray[np.float32] | None = None,
+    which: Ints,
+    second: Floats,
+    first: Floats,
+    bias: Floats,
+    rows: Floats,
+    bias_mean: Floats | None = None,
+    bias_variance: Floats | None = None,
     block: int = 0,
 ) -> tuple[int, Moments]: ...
-def liked_sums(pass_: Pass, first: int, last: int) -> NDArray[np.float64]: ...
-def edge_corrections(
-    expected: Expected, counts: NDArray[np.int32], items: NDArray[np.int32]
-) -> NDArray[np.float32]: ...
-def group_sums(
-    pass_: Pass, first: int, last: int
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]: ...
-def item_group_sums(
-    factors: int,
-    rows: NDArray[np.float32],
-    bias_mean: NDArray[np.float32] | None,
-    bias_variance: NDArray[np.float32] | None,
-    offset: float,
-    beta: NDArray[np.float64],
-    group_of_item: NDArray[np.int32],
-    groups: int,
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]: ...
+def liked_sums(pass_: Pass, first: int, last: int) -> Doubles: ...
+def edge_corrections(expected: Expected, counts: Ints, items: Ints) -> Floats: ...
+def group_sums(pass_: Pass, first: int, last: int) -> tuple[Doubles, Doubles, Doubles]: ...
+def item_group_sums(items: Side, offset: float, groups: Groups) -> tuple[Doubles, Doubles, Doubles, Doubles]: ...
 def top_items(
     factors: int,
-    users: NDArray[np.float32],
+    users: Floats,
     user_stride: int,
-    rows: NDArray[np.int64],
-    items: NDArray[np.float32],
-    base: NDArray[np.float32],
+    rows: Longs,
+    items: Floats,
+    base: Floats,
     k: int,
-    seen_starts: NDArray[np.int64] | None = None,
-    seen: NDArray[np.int32] | None = None,
+    seen_starts: Longs | None = None,
+    seen: Ints | None = None,
     lift_table: LiftTable | None = None,
     lift: float = 0.0,
-    liked_starts: NDArray[np.int64] | None = None,
-    liked: NDArray[np.int32] | None = None,
-) -> tuple[NDArray[np.int32], NDArray[np.float32]]: ...
-def logarithms(x: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]: ...
+    liked_starts: Longs | None = None,
+    liked: Ints | None = None,
+) -> tuple[Ints, Floats]: ...
+def logarithms(x: Floats) -> tuple[Floats, Floats]: ...
 def count_ranks(
-    scores: NDArray[np.float32] | NDArray[np.float64],
-    starts: NDArray[np.int64],
-    held: NDArray[np.int32],
-    seen_starts: NDArray[np.int64],
-    seen: NDArray[np.int32],
-) -> tuple[NDArray[np.int64], NDArray[np.int64], int]: ...
+    scores: Floats | Doubles,
+    starts: Longs,
+    held: Ints,
+    seen_starts: Longs,
+    seen: Ints,
+) -> tuple[Longs, Longs, int]: ...
 def count_weighted_ranks(
-    logits: NDArray[np.float32],
-    log_pi: NDArray[np.float32],
-    lifts: NDArray[np.float32] | None,
-    weights: NDArray[np.float32],
-    starts: NDArray[np.int64],
-    held: NDArray[np.int32],
-    seen_starts: NDArray[np.int64],
-    seen: NDArray[np.int32],
-) -> tuple[NDArray[np.int64], NDArray[np.int64], int]: ...
+    logits: Floats,
+    log_pi: Floats,
+    lifts: Floats | None,
+    weights: Floats,
+    starts: Longs,
+    held: Ints,
+    seen_starts: Longs,
+    seen: Ints,
+) -> tuple[Longs, Longs, int]: ...
 def best_of_rows(
-    scores: NDArray[np.float32] | NDArray[np.float64],
+    scores: Floats | Doubles,
     k: int,
-    seen_starts: NDArray[np.int64],
-    seen: NDArray[np.int32],
-) -> tuple[NDArray[np.int32], int]: ...
-def pair_moments(
-    factors: int,
-    own: NDArray[np.float32],
-    own_bias_mean: NDArray[np.float32] | None,
-    own_bias_variance: NDArray[np.float32] | None,
-    other: NDArray[np.float32],
-    other_bias_mean: NDArray[np.float32] | None,
-    other_bias_variance: NDArray[np.float32] | None,
-    own_rows: NDArray[np.int64],
-    other_rows: NDArray[np.int32],
-) -> tuple[NDArray[np.float32], NDArray[np.float32]]: ...
-def logistic(xi_squared: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]: ...
+    seen_starts: Longs,
+    seen: Ints,
+) -> tuple[Ints, int]: ...
+def pair_moments(own: Side, other: Side, own_rows: Longs, other_rows: Ints) -> tuple[Floats, Floats]: ...
+def logistic(xi_squared: Floats) -> tuple[Floats, Floats]: ...
 def coordinate_blocks(factors: int) -> list[int]: ...
 def fma_loop(rounds: int) -> tuple[float, int]: ...
 def step_together(most: int) -> int: ...
@@ -288,51 +370,49 @@ def __getattr__(name: str) -> Any: ...
 class WalkGraph:
     def __init__(
         self,
-        item_starts: NDArray[np.int64],
-        users: NDArray[np.int32],
-        user_starts: NDArray[np.int64],
-        items: NDArray[np.int32],
-        pull: NDArray[np.float64],
+        item_starts: Longs,
+        users: Ints,
+        user_starts: Longs,
+        items: Ints,
+        pull: Doubles,
         most: int,
         first_user: int = 0,
         first_item: int = 0,
-        numbers: NDArray[np.int32] | None = None,
+        numbers: Ints | None = None,
     ) -> None: ...
-    def work(self) -> NDArray[np.int64]: ...
+    def work(self) -> Longs: ...
     def sums(self, first: int, last: int) -> WalkSums: ...
-    def cut_rows(
-        self, first: int, last: int, p: NDArray[np.float64], keep: int
-    ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32], NDArray[np.float32]]: ...
+    def cut_rows(self, first: int, last: int, p: Doubles, keep: int) -> tuple[Longs, Ints, Floats, Floats]: ...
 
 def add_walk_sums(
-    a_starts: NDArray[np.int64],
-    a_items: NDArray[np.int32],
+    a_starts: Longs,
+    a_items: Ints,
     a_sums: NDArray[np.uint64],
-    b_starts: NDArray[np.int64],
-    b_items: NDArray[np.int32],
+    b_starts: Longs,
+    b_items: Ints,
     b_sums: NDArray[np.uint64],
 ) -> WalkSums: ...
 def cut_walk(
-    starts: NDArray[np.int64],
-    items: NDArray[np.int32],
+    starts: Longs,
+    items: Ints,
     sums: NDArray[np.uint64],
-    p: NDArray[np.float64],
+    p: Doubles,
     keep: int,
-) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32], NDArray[np.float32]]: ...
+) -> tuple[Longs, Ints, Floats, Floats]: ...
 def walk_slots(
-    starts: NDArray[np.int64],
-    items: NDArray[np.int32],
-    shares: NDArray[np.float32],
-    rest: NDArray[np.float32],
+    starts: Longs,
+    items: Ints,
+    shares: Floats,
+    rest: Floats,
     mix: float,
-) -> NDArray[np.int32]: ...
-def inverse_factor(matrix: NDArray[np.float64]) -> NDArray[np.float64]: ...
+) -> Ints: ...
+def inverse_factor(matrix: Doubles) -> Doubles: ...
 def join_around(
-    user_counts: NDArray[np.int32],
-    item_counts: NDArray[np.int32],
-    liked_starts: NDArray[np.int64],
-    liked: NDArray[np.int32],
+    user_counts: Ints,
+    item_counts: Ints,
+    liked_starts: Longs,
+    liked: Ints,
     seed: int,
     sweep: int,
     tries: int,
-) -> tuple[NDArray[np.int32], NDArray[np.int32], int, int]: ...
+) -> tuple[Ints, Ints, int, int]: ...

@@ -40,17 +40,8 @@ def logit_moments(
 
     Where covariances are kept, sigma^2 = eta_u'S_v eta_u + eta_v'S_u eta_v + tr(S_u S_v) + var b.
     """
-    mean, variance = compiled.pair_moments(
-        users.factors,
-        users.rows,
-        users.bias_mean,
-        users.bias_variance,
-        items.rows,
-        items.bias_mean,
-        items.bias_variance,
-        np.ascontiguousarray(user_rows, np.int64),
-        np.ascontiguousarray(item_rows, np.int32),
-    )
+    pairs = np.ascontiguousarray(user_rows, np.int64), np.ascontiguousarray(item_rows, np.int32)
+    mean, variance = compiled.pair_moments(users.for_kernels(), items.for_kernels(), *pairs)
     if users.covariance is not None or items.covariance is not None:
         for first in range(0, len(mean), PAIRS):
             m, n = user_rows[first : first + PAIRS], item_rows[first : first + PAIRS]
@@ -241,7 +232,7 @@ class FoldIn:
         c = self.plan.negatives
         temperature = self.saturation.inclusion.temperatures(liked, blocks, c, run_serially, known)
         shares = Shares.zeros(temperature, self.item_groups.groups)
-        closed = shares.read(self.posterior.factors, self.item_groups)
+        closed = shares.read(self.item_groups)
         return Terms(None if known is None else known.considered, closed), self.user_offset(liked, known)
 
     def user_offset(self, liked: Adjacency, known: Known | None = None) -> NDArray[np.float32] | None:

@@ -77,7 +77,7 @@ class ItemPartition(Partition):
         assert isinstance(hidden, Inclusion)
         shares = closed.shares or down.once.get("no shares", lambda: Shares.zeros(closed.temperature, closed.groups))
         mine, beta = closed.group_of_item[self._items], hidden.weights[self._items]
-        return Terms(expected=shares.given(self.side.factors, mine, beta, closed.users))
+        return Terms(expected=shares.given(mine, beta, closed.users))
 
     def _drawn(self, draws: Draws, once: SharedCache, sweep: int) -> Adjacency:
         """Unliked edges of H^(sweep) to the items here, by item."""

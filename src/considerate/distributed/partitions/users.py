@@ -72,7 +72,7 @@ class UserPartition(Partition):
             self.temperature = hidden.temperatures(graph.likes, graph.blocks, c, run_serially, self._expanded)
         shares = Shares.empty(self.temperature, groups.groups, spares.drawn)
         self.kept |= shares.arrays()
-        return Terms(edges, shares.read(self.side.factors, groups))
+        return Terms(edges, shares.read(groups))
 
     def travelling_terms(self, hidden: HiddenForm, down: Broadcast, request: SumsRequest) -> Terms:
         if self.unliked_by_item is None:
@@ -86,7 +86,7 @@ class UserPartition(Partition):
         if shares is None:
             return Terms(unliked=unliked)
         assert isinstance(groups, ItemGroups)
-        return Terms(unliked, shares.read(self.side.factors, groups, items=request.rows))
+        return Terms(unliked, shares.read(groups, items=request.rows))
 
     def turn(self, unliked: Adjacency | None) -> None:
         """Keep the unliked edges of the sweep by item."""

@@ -113,7 +113,7 @@ class ByItemsRunner(PartitionedRunner):
         groups = grouping.with_sums(root.items)
         shares = Shares.empty(self._temperatures, groups.groups)
         pieces = [np.arange(*rows, dtype=np.int32) for rows in ranges(self.outline.user_blocks)]
-        expected = shares.read(users.factors, groups, liked=root.liked)
+        expected = shares.read(groups, liked=root.liked)
         closed, closed_bound = step.closed_sums(expected, request, pieces)
         edges, bound = self._edge_sums(Broadcast(number, users, closed=self._closed_form(shares)), step, request)
         return edges.take_in(closed), bound + closed_bound, shares

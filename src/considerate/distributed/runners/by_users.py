@@ -127,4 +127,4 @@ class ByUsersRunner(PartitionedRunner):
         if not isinstance(groups := down.closed, ItemGroups):
             return None
         shares = Shares.empty(np.empty(0), groups.groups)
-        return shares.read(self.settings.factors, groups, users, items=items, corrections=corrections)
+        return shares.read(groups, users, items=items, corrections=corrections)

@@ -233,7 +233,7 @@ def step_items(
     if isinstance(groups, ItemGroups):
         shares = Shares.zeros(np.empty(0), groups.groups)
         users = UserGroups(*(message[f"user_{name}"] for name in ("second", "first", "scalars")))
-        terms = Terms(expected=shares.read(items.factors, groups, users))
+        terms = Terms(expected=shares.read(groups, users))
     kernel_pass = edgeless_pass(items, terms, constants, own_is_user=False)
     sums = sums_at(message, items, rows)
     if terms.expected is not None:

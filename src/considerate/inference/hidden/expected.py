@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from considerate.data.graph import Adjacency, Range, map_along_tree, ranges, transpose
 from considerate.data.known import Known
 from considerate.inference.hidden.estimator import Terms
-from considerate.inference.hidden.groups import FREEZE_AFTER, Grouping, ItemGroups, ItemSums, UserGroups
+from considerate.inference.hidden.groups import FREEZE_AFTER, Grouping, ItemGroups, UserGroups
 from considerate.inference.hidden.saturation import GRID_STEP
 from considerate.inference.posterior import Posterior, Side
 from considerate.kernels import compiled
@@ -49,49 +49,42 @@ class Shares:
         return cls(temperature, *np.zeros((3, len(temperature), groups), np.float32))
 
     def arrays(self) -> dict[str, NDArray[np.float32]]:
-        """Arrays that a pass over the users writes, by name."""
+        """alpha, floor and curvature by name."""
         return {"alpha": self.alpha, "floor": self.floor, "curvature": self.curvature}
 
     def read(
         self,
-        factors: int,
         groups: ItemGroups,
         users: UserGroups | None = None,
         *,
         items: slice = slice(None),
         liked: NDArray[np.float64] | None = None,
         corrections: NDArray[np.float32] | None = None,
-        given: bool = False,
     ) -> compiled.Expected:
         """Closed form for a pass over these users or, with the sums over users, over (some) items.
 
         If the liked items are in other processes, `liked` has their sums (compiled.liked_sums), [users, groups, 7]. If
-        alpha is in other processes, `corrections` has its effect on each edge (compiled.edge_corrections). If alpha,
-        floor and l are `given`, a pass does not write them: they may belong to another process.
+        alpha is in other processes, `corrections` has its effect on each edge (compiled.edge_corrections).
         """
-        written = "given_" if given else ""
         return compiled.Expected(
-            factors=factors,
-            group_of_item=groups.group_of_item[items],
-            beta=groups.beta[items],
-            **vars(groups.sums),
-            table=groups.table,
-            grid_start=groups.grid_start,
-            grid_step=GRID_STEP,
-            **({} if users is None else {f"user_{name}": array for name, array in vars(users).items()}),
-            temperature=self.temperature,
+            compiled.Shares(self.temperature, self.alpha, self.floor, self.curvature),
+            compiled.Groups(groups.group_of_item[items], groups.beta[items], groups.groups),
+            items=compiled.ItemSums(**vars(groups.sums)),
+            masses=compiled.MassTable(groups.table, groups.grid_start, GRID_STEP),
+            users=None if users is None else users.for_kernels(),
             liked=liked,
             corrections=corrections,
-            **{f"{written}{name}": array for name, array in self.arrays().items()},
         )
 
     def given(
-        self, factors: int, group_of_item: NDArray[np.int32], beta: NDArray[np.float64], users: UserGroups | None = None
+        self, group_of_item: NDArray[np.int32], beta: NDArray[np.float64], users: UserGroups | None = None
     ) -> compiled.Expected:
         """Closed form of some items that only reads alpha, floor and l, and needs no sums over items."""
-        count = self.alpha.shape[1]
-        groups = ItemGroups(group_of_item, beta, ItemSums.zeros(factors, count), np.zeros((count, 2, 2)), 0.0)
-        return self.read(factors, groups, users, given=True)
+        return compiled.Expected(
+            compiled.Shares.given(self.temperature, self.alpha, self.floor, self.curvature),
+            compiled.Groups(group_of_item, beta, self.alpha.shape[1]),
+            users=None if users is None else users.for_kernels(),
+        )
 
     def add_up(
         self, users: Side, blocks: NDArray[np.int64], run: Any, user_offset: NDArray[np.float32] | None = None
@@ -105,15 +98,13 @@ class Shares:
         """Function from a block of these users to the sums over it that items read."""
         no_edges = Adjacency(np.zeros(len(users) + 1, np.int64), np.empty(0, np.int32))
         kernel_pass = compiled.Pass(
-            factors=users.factors,
-            own=users.rows,
-            own_bias_mean=users.bias_mean,
-            own_bias_variance=users.bias_variance,
-            other=users.rows[:0],
-            liked_starts=no_edges.starts,
-            liked=no_edges.indices,
-            user_offset=user_offset,
-            expected=self.given(users.factors, np.empty(0, np.int32), np.empty(0)),
+            users.for_kernels(),
+            users.between(0, 0).for_kernels(),
+            no_edges.for_kernels(),
+            None,
+            compiled.Constants(user_offset=user_offset),
+            expected=self.given(np.empty(0, np.int32), np.empty(0)),
+            own_is_user=True,
         )
 
         def sums(block: Range) -> UserGroups:
@@ -153,14 +144,14 @@ class Expected:
         if self.grouping.moves(sweep):
             self.grouping.regroup(posterior.items.mean)
         self._items = self.grouping.of(posterior.items)
-        return Terms(self.known_edges, self.shares.read(posterior.factors, self._items))
+        return Terms(self.known_edges, self.shares.read(self._items))
 
     def item_terms(self, sweep: int, posterior: Posterior, run: Any) -> Terms:
         assert self._items is not None
         sums = self.shares.adder(posterior.users, self._user_offset)
         users = map_along_tree(sums, ranges(self.user_blocks), run, UserGroups.merge)
         known = None if self.known_edges is None else transpose(self.known_edges, len(self.weights), run)
-        return Terms(known, self.shares.read(posterior.factors, self._items, users))
+        return Terms(known, self.shares.read(self._items, users))
 
     def settled(self, sweep: int) -> bool:
         return sweep > self.grouping.freeze_after

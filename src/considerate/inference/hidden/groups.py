@@ -108,14 +108,8 @@ class ItemSums(Additive):
     def of(
         cls, items: Side, offset: float, weights: NDArray[np.float64], group_of_item: NDArray[np.int32], groups: int
     ) -> ItemSums:
-        rows = items.factors, items.rows, items.bias_mean, items.bias_variance
-        return cls(*compiled.item_group_sums(*rows, offset, weights, group_of_item, groups))
-
-    @classmethod
-    def zeros(cls, factors: int, groups: int) -> ItemSums:
-        nothing = np.zeros((2 * groups, factors))
-        second = np.zeros((2 * groups, factors * (factors + 1) // 2))
-        return cls(second, nothing, nothing, np.zeros((2 * groups, 4)))
+        about = compiled.Groups(group_of_item, weights, groups)
+        return cls(*compiled.item_group_sums(items.for_kernels(), offset, about))
 
     def merge(self, other: ItemSums) -> ItemSums:
         """Add sums over other items."""
@@ -132,8 +126,12 @@ class UserGroups(Additive):
     first: NDArray[np.float64]  # [2 groups, 3, K]
     scalars: NDArray[np.float64]  # [2 groups, 3]
 
-    def arrays(self) -> tuple[NDArray[np.float64], ...]:
+    def arrays(self) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
         return self.second, self.first, self.scalars
+
+    def for_kernels(self) -> compiled.UserSums:
+        """The sums as the kernels read them."""
+        return compiled.UserSums(*self.arrays())
 
 
 class Grouping:

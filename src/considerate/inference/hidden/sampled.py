@@ -115,8 +115,8 @@ class Sampled:
         assert sides is not None, "tilted draws lean on the posterior"
         users, items = sides
         offset = -math.log(self.negatives)  # as in the bound that q(H) raises
-        rows = (*users.arrays(), *items.arrays())
-        return compiled.Tilt(self.draws.tilt, offset, users.factors, *rows, self._user_offset)
+        constants = compiled.Constants(offset, user_offset=self._user_offset)
+        return compiled.Tilt(self.draws.tilt, users.for_kernels(), items.for_kernels(), constants)
 
     def user_terms(self, sweep: int, posterior: Posterior, run: Any) -> Terms:
         self._unliked = self.draw(sweep, run, (posterior.users, posterior.items))
