@@ -1,5 +1,5 @@
-// The closed form of the expectation over q(H): what groups of items add to the sums of users, and users to those of
-// items. In float64, as what the sums hold of liked items is taken back.
+// The closed form of the expectation over q(H): the part of groups of items in the sums of users, and of users in the
+// sums of items. In float64, because the liked items' part of these sums is taken back.
 #pragma once
 #include <cmath>
 
@@ -19,10 +19,10 @@ static inline void outer_product(std::int64_t K, const float* mean, const float*
   }
 }
 
-// alpha_mb, floor_mb and l_mb of some users, from the items' sums by group, less what these hold of the liked items;
-// and what the groups add to the users' P and z. Users are taken together so that the groups' sums are read once for
-// all. A row of sums is a group's, weighted by beta, or for the rows after those by 1; alpha_ and alpha_l_ have a
-// number for each row, so that the floors follow the alphas.
+// alpha_mb, floor_mb and l_mb of some users, from the items' sums by group less the liked items' part; and the groups'
+// part of the users' P and z. Users are taken together so that the groups' sums are read once for all. A row of sums
+// belongs to a group: first come the rows weighted by beta, then those weighted by 1. alpha_ and alpha_l_ have a number
+// for each row, so that the floors follow the alphas.
 class UserGroups {
  public:
   static constexpr int kTogether = 4;
@@ -59,7 +59,7 @@ class UserGroups {
   }
 
   bool holds(std::int64_t row) const { return row >= first_ && row < first_ + count_; }
-  // w and w l of one user with an item.
+  // w of a user and an item, and w l.
   double w(std::int64_t row, std::int64_t group, double beta) const {
     const double* alpha = &alpha_[(row - first_) * rows_ + group];
     return beta > 0 ? alpha[0] * beta + alpha[groups_] : 0.0;
@@ -70,7 +70,7 @@ class UserGroups {
   }
   const double* second(std::int64_t row) const { return &sums_[(row - first_) * width_]; }  // off-diagonals doubled
 
-  // Begin with rows first .. first + count - 1; each one's `liked` is then to be filled in.
+  // Begin with rows first .. first + count - 1. Fill in `liked` of each, then call finish.
   void begin(std::int64_t first, int count) {
     first_ = first;
     count_ = count;
@@ -78,7 +78,7 @@ class UserGroups {
   }
   LikedSums* liked(std::int64_t row) { return &liked_[(row - first_) * groups_]; }
 
-  // alpha, floor, l and the sums over groups; the bound of the pairs that were not liked.
+  // Compute alpha, floor, l and the sums over groups. Returns the bound of the pairs that were not liked.
   double finish() {
     for (int r = 0; r < count_; ++r) {
       share(r);
@@ -102,7 +102,8 @@ class UserGroups {
     return bound;
   }
 
-  // Whether an earlier block of coordinates has done `finish`, and left alpha and l; then only the sums are made.
+  // An earlier block of coordinates has called `finish`: its alpha and l are on the tape, and only the sums are
+  // computed.
   bool again() const { return tape_ && pass_.block_first > 0; }
   void repeat() {
     tape_->read(alpha_.data(), bytes());
@@ -111,7 +112,7 @@ class UserGroups {
     add_up();
   }
 
-  // What the groups add to z, and to the two sums of the row's bias.
+  // Compute the groups' part of z, and of the two sums of the row's bias.
   void first(std::int64_t row, double* z, double* bias) const {
     const auto r = static_cast<int>(row - first_);
     const Own own = own_of(r);
@@ -135,7 +136,7 @@ class UserGroups {
  private:
   struct Own {
     const float *mean, *variance;
-    double bias, bias_variance;  // the bias with what the user's logits have beside the offset
+    double bias, bias_variance;  // the bias includes the user's own offset
   };
   Own own_of(int r) const {
     const std::int64_t row = first_ + r;
@@ -146,8 +147,9 @@ class UserGroups {
             side.bias_variance ? side.bias_variance[row] : 0.0};
   }
 
-  // w = alpha beta + floor of one user in every group, such that its mass is that of draws without replacement. There
-  // is a floor only where w would otherwise exceed 1: the line from there to w = 1 of the largest beta.
+  // Compute alpha and floor of one user in every group: w = alpha beta + floor has the mass of draws without
+  // replacement. The floor is above 0 only if w would exceed 1 without it: then the line ends at w = 1 for the largest
+  // beta.
   //   alpha = mass / sum of beta,                               floor = 0
   //   alpha = (count - mass) / (count max beta - sum of beta),  floor = 1 - alpha max beta
   void share(int r) {
@@ -167,14 +169,14 @@ class UserGroups {
     }
   }
 
-  // The weight of the items of a row of sums that one user has not liked.
+  // The weight of a row's items that a user has not liked.
   double left(int r, std::int64_t row) const {
     const std::int64_t by = row >= groups_;
     const double all = pass_.expected->items.scalars[4 * row];
     return greater_of(all - liked_[r * groups_ + row - by * groups_].by[by].weight, 1e-12 * all);
   }
 
-  // The rows of sums that any of the users reads.
+  // Find the rows of sums that any of the users reads.
   void find_active() {
     active_count_ = 0;
     for (std::int64_t b = 0; b < rows_; ++b)
@@ -185,7 +187,7 @@ class UserGroups {
         }
   }
 
-  // Their products with every user's vector, two by four at a time.
+  // Multiply these rows with every user's vector, two by four at a time.
   void multiply() {
     for (std::int64_t at = 0; at < active_count_; at += 2) {
       const std::int64_t which[2] = {active_[at], active_[least(at + 1, active_count_ - 1)]};
@@ -207,7 +209,8 @@ class UserGroups {
     }
   }
 
-  // xi and l of one user in every group, the same for all its items, and the bound of the pairs that were not liked.
+  // Compute xi and l of one user in every group, shared by its items. Returns the bound of the pairs that were not
+  // liked.
   double curve(int r) {
     const Expected& ex = *pass_.expected;
     const Own own = own_of(r);
@@ -251,8 +254,8 @@ class UserGroups {
 
   std::size_t bytes() const { return static_cast<std::size_t>(kTogether * rows_) * sizeof(double); }
 
-  // The sums over groups: all weighted by alpha l, the first moments also by alpha. No block of coordinates reads the
-  // triangle's rows before its own.
+  // Sum over groups: all moments weighted by alpha l, the first moments also by alpha. No block of coordinates reads
+  // the triangle's rows before its own.
   void add_up() {
     std::int64_t i = triangle(pass_.block_first) / 8 * 8;
     for (; i + 8 <= width_; i += 8) add_columns<2>(i);
@@ -281,7 +284,7 @@ class UserGroups {
       for (int c = 0; c < C; ++c) std::memcpy(&sums_[r * width_ + i + 4 * c], &totals[r][c], sizeof(d4));
   }
 
-  // F_b at x = log T: cubic Hermite between grid points; linear in T below the grid, constant above.
+  // F_b at x = log T: cubic Hermite between grid points, linear in T below the grid, constant above it.
   struct Mass {
     Mass(const MassTable& masses, double temperature) : table(masses.values), stride(2 * masses.grid) {
       const double x = (std::log(temperature) - masses.start) / masses.step;
@@ -318,13 +321,55 @@ class UserGroups {
   Buffer<LikedSums> liked_;                // [kTogether, groups]
   Buffer<double> alpha_, alpha_l_;         // [kTogether, rows]
   Buffer<double> masses_;                  // [groups] of one user
-  Buffer<std::int64_t> active_;            // [rows] the first active_count_ of it
+  Buffer<std::int64_t> active_;            // [rows] the first active_count_ are set
   Buffer<float> xi_squared_, l_, height_;  // of one user
 };
 
-// The users' sums for every group, over rows [first, last) of the new users with the alpha, floor and l of the pass
-// before: second [2, groups, T], first [2, groups, 3, K] and scalars [2, groups, 3]. Some users at a time, so that sums
-// stay in registers.
+// The groups' part of an item's sums: the users' sums of its group, weighted by the item's beta and by 1.
+class ItemGroups {
+ public:
+  explicit ItemGroups(const Pass& pass)
+      : pass_(pass),
+        second_(pass.expected && !pass.own_is_user ? triangle(pass.own.factors) : 0),
+        first_(pass.expected && !pass.own_is_user ? pass.own.factors : 0) {}
+
+  // The sums of one item, with the biases and means that it has in this block of coordinates.
+  void sum(std::int64_t item, const Own& own) {
+    const Groups& groups = pass_.expected->groups;
+    const UserSums& users = pass_.expected->users;
+    const std::int64_t K = pass_.own.factors;
+    const double offset = pass_.constants.offset, constant = static_cast<double>(own.stepped_bias) + offset;
+    second_.zero();
+    first_.zero();
+    bias[0] = bias[1] = 0;
+    for (int by = 0; by < 2; ++by) {
+      const std::int64_t b = groups.group_of_item[item] + by * groups.count;
+      const double weight = by ? (groups.beta[item] > 0 ? 1.0 : 0.0) : groups.beta[item];
+      const double* of = users.second + b * triangle(K);
+      for (std::int64_t i = 0; i < triangle(K); ++i) second_[i] += weight * of[i];
+      const double *plain = users.first + b * 3 * K, *curved = plain + K, *biased = curved + K;
+      double dot = 0;
+      for (std::int64_t k = 0; k < K; ++k) {
+        first_[k] -= weight * (0.5 * plain[k] + constant * curved[k] + biased[k]);
+        dot += curved[k] * own.mean[k];
+      }
+      const double* scalars = users.scalars + 3 * b;
+      bias[0] += weight * scalars[1];
+      bias[1] -= weight * (0.5 * scalars[0] + dot + offset * scalars[1] + scalars[2]);
+    }
+  }
+  const double* second() const { return second_.data(); }  // lower triangle, off-diagonals as they are
+  const double* first() const { return first_.data(); }
+  double bias[2] = {0, 0};
+
+ private:
+  const Pass& pass_;
+  Buffer<double> second_, first_;
+};
+
+// The arrays of UserSums over rows [first, last) of the new users, with the alpha, floor and l of the pass before:
+// second [2, groups, T], first [2, groups, 3, K] and scalars [2, groups, 3]. Some users at a time, so that sums stay in
+// registers.
 class GroupSums {
  public:
   static constexpr int kTogether = 16;
