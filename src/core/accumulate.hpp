@@ -11,9 +11,9 @@ constexpr int kPanel = 64;             // edges gathered at a time, at most
 constexpr std::int64_t kChunk = 2048;  // edges in a leaf of the tree
 
 struct Shape {
-  std::int64_t K, KP, K4;   // coordinates that are summed; padded to 8; rows of the triangle, padded to 4
-  std::int64_t row, first;  // a whole row's means, padded; where in it the coordinates begin
-  std::int64_t width;       // of the blocks of coordinates but the last; the row's where there is one
+  std::int64_t K, KP, K4;   // number of coordinates; padded to 8; padded to 4, for the rows of the triangle
+  std::int64_t row, first;  // padded length of a whole row's means; the first coordinate
+  std::int64_t width;       // length of the blocks of coordinates before the last; of the row if there is one block
   explicit Shape(const Pass& pass)
       : K(pass.block_size ? pass.block_size : pass.own.factors),
         KP(padded(K)),
@@ -24,7 +24,7 @@ struct Shape {
   bool whole() const { return KP == row; }
   std::int64_t second() const { return K4 * KP; }
   std::int64_t size() const { return second() + KP + 8; }
-  // Edges in a panel, such that its two copies of the gathered means stay in the first cache.
+  // Number of edges in a panel: its two copies of the gathered means stay in the first cache.
   int panel() const {
     const std::int64_t edges = 3072 / KP / 8 * 8;
     return static_cast<int>(edges > kPanel ? kPanel : edges < 16 ? 16 : edges);
@@ -33,7 +33,7 @@ struct Shape {
 
 // The sums of one node of the tree, in one buffer: the lower triangle by rows of KP, then z, then the bias's two.
 struct Node {
-  std::uint64_t place = 0;  // which leaf, or any leaf of the subtree
+  std::uint64_t place = 0;  // place of its leaf, or of any leaf of its subtree
   float* data = nullptr;
 };
 
@@ -55,7 +55,7 @@ static inline float* new_node(const Shape& shape) {
   return static_cast<float*>(data);
 }
 
-// A stack that adds leaves, which come in ascending order of their places, along the binary trie of those places.
+// A stack that adds leaves along the binary trie of their places. Leaves come in ascending order of places.
 class Tree {
  public:
   static constexpr std::int64_t kDepth = 66;  // one node for each bit of a place, and two
@@ -66,7 +66,7 @@ class Tree {
     for (std::int64_t i = 0; i < made_; ++i) std::free(nodes_[i].data);
   }
 
-  // The buffer for the next leaf, pushed at `place`. What is in it is old: the leaf's first panel overwrites it.
+  // The buffer for the next leaf, at `place`. Its contents are old: the leaf's first panel overwrites them.
   float* leaf(const Shape& shape, std::uint64_t place) {
     while (depth_ >= 2 && joins_before(place)) merge(shape);
     if (depth_ == made_) nodes_[made_++].data = new_node(shape);
@@ -75,7 +75,7 @@ class Tree {
     return top.data;
   }
 
-  // The sum of all, which the caller gets in exchange for another buffer; null where there was no leaf.
+  // The sum of all leaves, in exchange for another buffer; null if there was no leaf.
   float* take(const Shape& shape, float* in_exchange) {
     while (depth_ >= 2) merge(shape);
     if (depth_ == 0) return nullptr;
@@ -99,14 +99,14 @@ class Tree {
   Node nodes_[kDepth];
 };
 
-// What is read again and again of the row that is being summed.
+// The row that is being summed.
 struct Own {
   const float* mean = nullptr;  // before the first block of coordinates was stepped
   const float* variance = nullptr;
   Buffer<float> square_plus;  // mean^2 + variance, of the whole row
   float bias = 0, bias_variance = 0;
-  float offset = 0;                // of the row's logits, but for what users at their other ends add
-  const float* stepped = nullptr;  // the means, with what the blocks before have made of them
+  float offset = 0;                // of the row's logits; users at the other ends add their own
+  const float* stepped = nullptr;  // the means as the blocks of coordinates before have stepped them
   float stepped_bias = 0;
 
   explicit Own(const Shape& shape) : square_plus(shape.row) {}
@@ -124,8 +124,8 @@ struct Own {
   }
 };
 
-// What the first block of coordinates leaves to those after it, which read it in the same order: p and pull of every
-// edge, and what users share with the groups.
+// Numbers that the first block of coordinates writes and the blocks after it read in the same order: p and pull of
+// every edge, and the users' alpha and l.
 class Tape {
  public:
   Tape() = default;
@@ -134,7 +134,7 @@ class Tape {
   ~Tape() { std::free(data_); }
 
   void rewind() { at_ = 0; }
-  // The next so many bytes, to be written or read.
+  // The next `bytes` bytes, to write or to read.
   void* next(std::size_t bytes) {
     const std::size_t from = at_;
     at_ += bytes;
@@ -157,7 +157,7 @@ class Tape {
 // Four (or eight) rows of the triangle by V vectors of columns, over all edges of a panel.
 template <int R, int V, bool First>
 static inline void tile(std::int64_t KP, int edges, const float* weighted, const float* means, float* out) {
-  v8 sums[R][V];  // the loops over it are unrolled early, or it would go by way of memory
+  v8 sums[R][V];  // the loops over it are unrolled early, so that it stays in registers
 #pragma GCC unroll 8
   for (int i = 0; i < R; ++i)
 #pragma GCC unroll 8
@@ -188,8 +188,8 @@ struct Panel {
   explicit Panel(const Shape& shape)
       : shape(shape), storage(2 * kPanel * shape.KP), means(storage.data()), weighted(means + kPanel * shape.KP) {}
 
-  // E[u'v] and var[u'v] of the panel's edges (eq. 16), eight at a time; the means of the first block of coordinates are
-  // kept, and of E[u'v] the part that comes from coordinates outside it.
+  // Compute E[u'v] and var[u'v] of the panel's edges (eq. 16), eight at a time. Keep the means of the first block of
+  // coordinates, and the part of E[u'v] that comes from coordinates outside it.
   //   mean = eta_u' eta_v;  variance = sum_k (eta_u^2 + s_u) s_v + eta_v^2 s_u
   template <int V>
   void moments(const Own& own, int edges) {
@@ -223,7 +223,7 @@ struct Panel {
         store8(mean + e0, sum_rows(dots));
       } else {
         const v8 zero = splat(0.0f);
-        for (int e = 0; e < 8; e += 4) {  // four edges share what is read of the own row
+        for (int e = 0; e < 8; e += 4) {  // four edges share each read of the own row
           const float* const* others = rows + e0 + e;
           v8 dot[4] = {zero, zero, zero, zero}, spread[4] = {zero, zero, zero, zero},
              rest[4] = {zero, zero, zero, zero};
@@ -258,8 +258,8 @@ struct Panel {
     }
   }
 
-  // The pulls for the block of coordinates that begins at `first`: the one before it now counts as it was stepped, and
-  // its own no longer counts among the coordinates outside. The means of the block that is summed are kept.
+  // Bring the pulls forward to the block of coordinates that begins at `first`: the block before counts as it was
+  // stepped, and this block leaves the coordinates outside. Keep the means of the block that is summed.
   //   pull -= p (change of the bias + sum over the block before of eta_new v - sum over the block of eta v)
   void turn_to(std::int64_t first, const Own& own, int edges, bool slope) {
     const std::int64_t KP = shape.KP, row = shape.row, low = first - shape.width,
@@ -304,7 +304,7 @@ struct Panel {
     }
   }
 
-  // The weighted means p v, z += y v and the sums of p s, in W vectors of columns from k on.
+  // Compute the weighted means p v, z += y v and the sums of p s, in W vectors of columns from k on.
   template <int W, bool First>
   void weigh(float* node, std::int64_t k, int edges) {
     const std::int64_t KP = shape.KP, variances = shape.row + shape.first + k;
@@ -348,7 +348,7 @@ struct Panel {
     for (; i + 8 <= rows4 && i < 8; i += 8) tile<8, 1, First>(KP, edges, weighted + i, means, node + i * KP);
     for (; i < rows4; i += 4) {
       std::int64_t vectors = (i + 4 + 7) / 8, j = 0;
-      while (vectors - j >= 3 && vectors - j != 4) {  // threes, but no single one left over: it would wait on itself
+      while (vectors - j >= 3 && vectors - j != 4) {  // threes, unless a single one would be left: it waits for itself
         tile<4, 3, First>(KP, edges, weighted + i, means + 8 * j, node + i * KP + 8 * j);
         j += 3;
       }
@@ -366,18 +366,19 @@ struct Panel {
   float* spreads = spread_storage.data();
   const float* rows[kPanel];
   const float* soon[kPanel];  // rows that a later panel reads
-  bool far = false;           // whether to bring them near
+  bool far = false;           // fetch these rows ahead
   alignas(32) float mean[kPanel];
   alignas(32) float rest_of_mean[kPanel];
   alignas(32) float variance[kPanel];
   alignas(32) float precision[kPanel];
   alignas(32) float pull[kPanel];
-  // of the other end of each edge, and of the edge itself
+  // Of the other end of each edge:
   alignas(32) float bias[kPanel] = {};
   alignas(32) float bias_variance[kPanel] = {};
-  alignas(32) float w[kPanel];  // E[h] of the pair that a group's sums hold, and the same times l
+  // Of each edge: E[h] of its pair in its group's sums, the same times l, and its weight.
+  alignas(32) float w[kPanel];
   alignas(32) float wl[kPanel];
-  alignas(32) float kappa[kPanel] = {};  // the weight of the edge, where likes have weights
+  alignas(32) float kappa[kPanel] = {};
 };
 
 }  // namespace considerate::CONSIDERATE_ISA

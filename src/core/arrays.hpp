@@ -5,10 +5,12 @@
 
 #include <nanobind/stl/optional.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <new>
 #include <optional>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 #ifdef __linux__
@@ -50,8 +52,8 @@ struct Mapping {
 };
 #endif
 
-// A new array that Python owns, not initialised. A large one asks for huge pages, as NumPy does: arrays that are read in
-// random order, such as the walk's alias tables, would otherwise cost a walk of the page tables with every read.
+// A new array that Python owns, not initialised. A large one asks for huge pages, as NumPy does: arrays that are read
+// in random order, such as the walk's alias tables, would otherwise cost a walk of the page tables with every read.
 template <class T>
 Out<T> new_array(std::initializer_list<std::size_t> shape) {
   std::size_t size = 1;
@@ -66,6 +68,13 @@ Out<T> new_array(std::initializer_list<std::size_t> shape) {
   T* data = new T[size > 0 ? size : 1];
   nb::capsule owner(data, [](void* p) noexcept { delete[] static_cast<T*>(p); });
   return Out<T>(data, shape, owner);
+}
+
+template <class T>
+Out<T> copied(const std::vector<T>& values) {
+  auto out = new_array<T>({values.size()});
+  std::copy(values.begin(), values.end(), out.data());
+  return out;
 }
 
 // ValueError with this message unless a condition holds.

@@ -153,7 +153,7 @@ void bind_draws(nb::module_& m) {
       nb::arg("seed"), nb::arg("sweep"), nb::arg("rate"), nb::arg("weights"), nb::arg("thresholds"), nb::arg("aliases"),
       nb::arg("starts"), nb::arg("liked"), nb::arg("first"), nb::arg("last"), nb::arg("counts").noconvert(),
       nb::arg("first_user") = 0, nb::arg("known").none() = nb::none(),
-      "How many items each of the users first..last has considered and not liked; row 0 is user `first_user`.");
+      "Number of unliked edges of each of the users first..last; row 0 is user `first_user`.");
   m.def(
       "expected_negatives",
       [](double rate, In<double> weights, In<std::int64_t> starts, In<std::int32_t> liked, const HeldKnown* known) {
@@ -176,9 +176,8 @@ void bind_draws(nb::module_& m) {
         return expected;
       },
       nb::arg("rate"), nb::arg("weights"), nb::arg("starts"), nb::arg("liked"), nb::arg("known").none() = nb::none(),
-      "Expected number of unliked edges of each user: known ones, and drawn ones up to `rate` times the likes or as "
-      "many "
-      "as there are items left.");
+      "Expected number of unliked edges of each user: known ones, and drawn ones up to `rate` times the likes or the "
+      "number of items left.");
   m.def(
       "draw_negatives",
       [](std::uint64_t seed, std::uint64_t sweep, double rate, In<double> weights, In<std::uint64_t> thresholds,
@@ -209,9 +208,9 @@ void bind_draws(nb::module_& m) {
       nb::arg("starts"), nb::arg("liked"), nb::arg("first"), nb::arg("last"), nb::arg("out_starts"),
       nb::arg("out").noconvert(), nb::arg("first_user") = 0, nb::arg("walk").none() = nb::none(),
       nb::arg("tilt").none() = nb::none(), nb::arg("known").none() = nb::none(),
-      "Draw them, without replacement and never a liked one, from pi or by a walk, tilted or not; those known to be "
-      "considered come first, and nothing that is impossible is drawn: (rejections, draws that needed a tree, draws of "
-      "a walk that fell back to pi).");
+      "Draw unliked edges without replacement, from pi or by a walk, tilted or not. Known edges come first, and no "
+      "impossible pair is drawn. Returns (rejections, draws that needed a tree, draws of a walk that fell back to "
+      "pi).");
   m.def(
       "solve_temperatures",
       [](In<double> table, double grid_start, double grid_step, In<double> weights, In<std::int64_t> starts,
@@ -244,8 +243,8 @@ void bind_draws(nb::module_& m) {
       nb::arg("table"), nb::arg("grid_start"), nb::arg("grid_step"), nb::arg("weights"), nb::arg("starts"),
       nb::arg("liked"), nb::arg("first"), nb::arg("last"), nb::arg("negatives"), nb::arg("out").noconvert(),
       nb::arg("wanted") = nb::none(),
-      "T of users first..last, such that 1 - exp(-T weight) over what they have not liked adds up to negatives x "
-      "degree, or to what is wanted; `liked` is then all that they do not draw.");
+      "T of users first..last, such that 1 - exp(-T weight) over the items not liked adds up to negatives x degree, or "
+      "to `wanted`; `liked` is then everything that they do not draw.");
 }
 
 }  // namespace considerate

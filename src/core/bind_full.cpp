@@ -1,4 +1,4 @@
-// The pass over rows whose covariances are kept.
+// The pass over rows with covariances.
 #include "arrays.hpp"
 #include "dispatch.hpp"
 
@@ -24,7 +24,8 @@ void bind_full(nb::module_& m) {
         out.bias_mean = check(bias_mean, 1, "bias_mean: another length than own");
         out.bias_variance = check(bias_variance, 1, "bias_variance: another length than own");
         out.covariance = check(covariance, triangle(pass.own.factors), "covariance: another shape than own");
-        require(!out.rows || !pass.bias || (out.bias_mean && out.bias_variance), "biases are updated but not taken");
+        require(!out.rows || !pass.bias || (out.bias_mean && out.bias_variance),
+                "bias_mean and bias_variance are missing: the pass steps biases");
         {
           nb::gil_scoped_release release;
           kernels_in_use()->update_full_rows(pass, first, last, out);
@@ -35,9 +36,11 @@ void bind_full(nb::module_& m) {
       nb::arg("pass_"), nb::arg("first"), nb::arg("last"), nb::arg("rows").noconvert() = nb::none(),
       nb::arg("bias_mean").noconvert() = nb::none(), nb::arg("bias_variance").noconvert() = nb::none(),
       nb::arg("covariance").noconvert() = nb::none(),
-      "Sums and steps of rows first..last, written into rows, biases and covariance: (the edges' part of the bound "
-      "before, a bad row or -1, moments of the new rows, with log det of a covariance). Without rows the bound alone. "
-      "Without a covariance the factorised q is recovered (eq. 18).");
+      "Sum and step rows first..last into rows, biases and covariance: (the edges' part of the bound before the step, "
+      "a "
+      "bad row or -1, moments of the new rows, with log det of a covariance). Without rows it computes the bound "
+      "alone. "
+      "Without a covariance it recovers the factorised q (eq. 18).");
 }
 
 }  // namespace considerate

@@ -14,7 +14,7 @@ namespace considerate {
 
 template <class T>
 static void check_range(In<T> values, std::int64_t count, const char* what) {
-  bool outside = false;  // without a way out of the loop, which is then one of vectors
+  bool outside = false;  // no early exit, so that the loop vectorises
   for (std::size_t e = 0; e < values.size(); ++e) outside |= static_cast<std::uint32_t>(values.data()[e]) >= count;
   require(!outside, what);
 }
@@ -28,7 +28,7 @@ void bind_graph(nb::module_& m) {
         malloc_trim(0);
 #endif
       },
-      "Gives memory that was freed, and that the allocator keeps for later, back to the system, where it can.");
+      "Give memory that the allocator keeps for later back to the system, if it can.");
   m.def(
       "sort_pairs",
       [](In<std::int32_t> rows, In<std::int32_t> columns, std::int64_t row_count, std::int64_t column_count) {
@@ -46,7 +46,7 @@ void bind_graph(nb::module_& m) {
         return std::make_tuple(starts, indices, kept);
       },
       nb::arg("rows"), nb::arg("columns"), nb::arg("row_count"), nb::arg("column_count"),
-      "Pairs sorted by row then column, double ones folded: (starts, indices, kept).");
+      "Sort pairs by row then column, and drop repeated ones: (starts, indices, kept).");
   m.def(
       "keep_columns",
       [](In<std::int64_t> starts, In<std::int32_t> indices, In<bool> keep) {
@@ -68,7 +68,7 @@ void bind_graph(nb::module_& m) {
         return std::make_tuple(counts, columns);
       },
       nb::arg("starts"), nb::arg("indices"), nb::arg("keep"),
-      "The edges of each row to columns that are kept: (how many, their columns).");
+      "Keep the edges to some columns: (number of them in each row, their columns).");
   m.def(
       "count_columns",
       [](In<std::int32_t> indices, InOut<std::int64_t> counts, int shift) {
@@ -88,7 +88,7 @@ void bind_graph(nb::module_& m) {
                          static_cast<std::int64_t>(counts.shape(1)), starts.data());
       },
       nb::arg("counts").noconvert(), nb::arg("starts").noconvert(),
-      "Counts of slices become where each slice's part of each bucket begins; starts are the buckets'.");
+      "Turn the counts of slices into the start of each slice's part of each bucket, and set the buckets' starts.");
   m.def(
       "scatter_rows",
       [](In<std::int64_t> starts, In<std::int32_t> indices, std::int64_t first, std::int64_t last, int shift,
@@ -101,7 +101,7 @@ void bind_graph(nb::module_& m) {
       },
       nb::arg("starts"), nb::arg("indices"), nb::arg("first"), nb::arg("last"), nb::arg("shift"),
       nb::arg("places").noconvert(), nb::arg("rows_out").noconvert(), nb::arg("low").noconvert() = nb::none(),
-      "Put rows first..last under the buckets of their columns, with the low bits of these; places moves on.");
+      "Put rows first..last under the buckets of their columns, with the low bits of the columns; places moves on.");
   m.def(
       "sort_bucket",
       [](In<std::uint16_t> low, InOut<std::int32_t> rows, std::int64_t begin, InOut<std::int64_t> starts) {
@@ -112,7 +112,7 @@ void bind_graph(nb::module_& m) {
                     static_cast<std::int64_t>(starts.size()));
       },
       nb::arg("low"), nb::arg("rows").noconvert(), nb::arg("begin"), nb::arg("starts").noconvert(),
-      "rows = rows[argsort(low, stable)]; starts = begin + where each column begins among them.");
+      "rows = rows[argsort(low, stable)]; starts = begin + the start of each column among them.");
   m.def(
       "add_to_edges",
       [](In<std::int64_t> starts, In<std::int32_t> indices, In<std::int32_t> rows, In<std::int32_t> columns,
@@ -133,7 +133,7 @@ void bind_graph(nb::module_& m) {
         return sums;
       },
       nb::arg("starts"), nb::arg("indices"), nb::arg("rows"), nb::arg("columns"), nb::arg("amounts"),
-      "The sum of the amounts of all pairs that are the same edge: [edges].");
+      "Sum of the amounts of all pairs of an edge: [edges].");
   m.def(
       "transpose_weights",
       [](In<std::int32_t> indices, In<float> weights, In<std::int64_t> starts_out) {
@@ -153,7 +153,7 @@ void bind_graph(nb::module_& m) {
         return out;
       },
       nb::arg("indices"), nb::arg("weights"), nb::arg("starts_out"),
-      "The weights of edges in the order of the other orientation, whose columns begin at starts_out.");
+      "Weights of edges in the order of the other orientation; starts_out are the starts of its columns.");
 }
 
 }  // namespace considerate

@@ -78,9 +78,10 @@ static Held<Expected> expected_of(const Held<Shares>& shares, const Held<Groups>
                                   const Held<MassTable>* masses, const Held<UserSums>* users,
                                   const Maybe<double>& liked, const Maybe<float>& corrections) {
   Held<Expected> expected;
-  const std::int64_t count = shares.groups;
-  require(count > 0 && groups.count == count, "groups: another number of groups than the shares");
+  const std::int64_t count = groups.count;
+  require(count > 0 && (shares.groups == count || shares.users == 0), "groups: another number of groups than shares");
   expected.shares = expected.hold(shares);
+  expected.shares.groups = count;
   expected.groups = expected.hold(groups);
   if (items) {
     require(items->groups == count, "items: sums of another number of groups");

@@ -12,7 +12,7 @@ namespace considerate {
 using Matrix = nb::ndarray<nb::ndim<2>, nb::c_contig, nb::device::cpu, nb::ro>;
 using Rows = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
-// Rows of scores and what each row has seen, checked.
+// Rows of scores with the items that each row has seen, checked.
 static RankRows rank_rows(const Matrix& scores, const In<std::int64_t>& seen_starts, const In<std::int32_t>& seen) {
   RankRows task;
   task.is_double = scores.dtype() == nb::dtype<double>();
@@ -66,9 +66,8 @@ void bind_rank(nb::module_& m) {
         return std::make_tuple(above, ties, bad);
       },
       nb::arg("scores"), nb::arg("starts"), nb::arg("held"), nb::arg("seen_starts"), nb::arg("seen"),
-      "(above, ties, bad): of each held item of a row, how many others have a higher score and how many the same; "
-      "those "
-      "seen are left out. `bad` is the first row with a NaN, else -1; what comes after it is not set.");
+      "(above, ties, bad): for each held item of a row, the number of others with a higher score and with the same "
+      "score, without seen items. `bad` is the first row with a NaN, else -1; rows after it are not set.");
   m.def(
       "count_weighted_ranks",
       [](Rows logits, In<float> log_pi, std::optional<Rows> lifts, Rows weights, In<std::int64_t> starts,
@@ -103,8 +102,7 @@ void bind_rank(nb::module_& m) {
       nb::arg("logits"), nb::arg("log_pi"), nb::arg("lifts").none(), nb::arg("weights"), nb::arg("starts"),
       nb::arg("held"), nb::arg("seen_starts"), nb::arg("seen"),
       "(above [pairs, held], ties [pairs, held], bad): count_ranks of the scores logits + k * log_pi + theta * lifts "
-      "for "
-      "each row (k, theta) of weights.");
+      "for each row (k, theta) of weights.");
   m.def(
       "best_of_rows",
       [](Matrix scores, std::int64_t k, In<std::int64_t> seen_starts, In<std::int32_t> seen) {
@@ -121,9 +119,9 @@ void bind_rank(nb::module_& m) {
         return std::make_tuple(ids, bad);
       },
       nb::arg("scores"), nb::arg("k"), nb::arg("seen_starts"), nb::arg("seen"),
-      "(ids [rows, k], bad): the k best items of each row, the lower index where scores tie; those seen (ascending) "
-      "are "
-      "left out, -1 where fewer remain. `bad` is the first row with a NaN, else -1; what comes after it is not set.");
+      "(ids [rows, k], bad): the k best items of each row without seen ones (ascending), the lower index first if "
+      "scores "
+      "tie, and -1 if fewer remain. `bad` is the first row with a NaN, else -1; rows after it are not set.");
 }
 
 }  // namespace considerate

@@ -75,7 +75,7 @@ void bind_score(nb::module_& m) {
         kernels_in_use()->logarithms(static_cast<std::int64_t>(x.size()), x.data(), exact.data(), below.data());
         return std::make_tuple(exact, below);
       },
-      nb::arg("x"), "(log(x), what is at most 0.0601 below it) of positive numbers from 2^-126 on.");
+      nb::arg("x"), "(log(x), a lower bound at most 0.0601 below it) of positive numbers from 2^-126 on.");
   m.def(
       "top_items",
       [](std::int64_t factors, In<float> users, std::int64_t user_stride, In<std::int64_t> rows, In<float> items,
@@ -127,8 +127,9 @@ void bind_score(nb::module_& m) {
       nb::arg("k"), nb::arg("seen_starts") = nb::none(), nb::arg("seen") = nb::none(),
       nb::arg("lift_table") = nb::none(), nb::arg("lift") = 0.0f, nb::arg("liked_starts") = nb::none(),
       nb::arg("liked") = nb::none(),
-      "The k best items of some users by base + u'v, those seen left out: (ids, scores), -1 and NaN where fewer "
-      "remain. With a table, lift * log(w / p) is added, w from what each user liked.");
+      "The k best items of some users by base + u'v, without seen ones: (ids, scores), with -1 and NaN if fewer "
+      "remain. "
+      "With a table, lift * log(w / p) is added, with w from each user's likes.");
   m.def(
       "pair_moments",
       [](const Held<Side>& own, const Held<Side>& other, In<std::int64_t> own_rows, In<std::int32_t> other_rows) {

@@ -1,55 +1,31 @@
-#include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
-#include <nanobind/stl/tuple.h>
-
-#include <algorithm>
-#include <cstdint>
-#include <memory>
-#include <numeric>
-#include <tuple>
-#include <utility>
-#include <vector>
-
+#include "arrays.hpp"
 #include "half_edges.hpp"
 #include "simulate.hpp"
 
-namespace nb = nanobind;
+#include <nanobind/stl/tuple.h>
+
+#include <algorithm>
+#include <numeric>
+#include <tuple>
 
 namespace considerate {
 namespace {
 
 template <class T>
 using Input = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-template <class T>
-using Output = nb::ndarray<nb::numpy, T, nb::ndim<1>>;
 
-// Only what would write outside the arrays is refused here; considerate.simulation.simulate checks the rest.
-void require(bool holds, const char* message) {
-  if (!holds) throw nb::value_error(message);
-}
-
-std::int64_t sum(const Input<std::int32_t>& degrees) {
-  return std::accumulate(degrees.data(), degrees.data() + degrees.size(), std::int64_t{0});
-}
+// These functions refuse only arguments that would write outside the arrays; considerate.simulation.simulate checks the
+// rest.
 
 bool within(const Input<std::int32_t>& degrees, std::size_t most) {
   return std::all_of(degrees.data(), degrees.data() + degrees.size(),
                      [most](std::int32_t d) { return d >= 0 && static_cast<std::size_t>(d) <= most; });
 }
 
-// The array takes the memory over.
 template <class T>
-Output<T> hand_over(std::unique_ptr<T[]> data, std::size_t size) {
-  T* const values = data.get();
-  nb::capsule owner(values, [](void* p) noexcept { delete[] static_cast<T*>(p); });
-  (void)data.release();
-  return Output<T>(values, {size}, owner);
-}
-
-template <class T>
-std::unique_ptr<T[]> copy_of(const Input<T>& array) {
-  std::unique_ptr<T[]> copy(new T[array.size()]);
-  std::copy_n(array.data(), array.size(), copy.get());
+Out<T> copy_of(const Input<T>& array) {
+  auto copy = new_array<T>({array.size()});
+  std::copy_n(array.data(), array.size(), copy.data());
   return copy;
 }
 
@@ -59,66 +35,55 @@ std::vector<std::int64_t> row_starts(const Input<std::int32_t>& degrees) {
   return row;
 }
 
-std::unique_ptr<std::int32_t[]> repeat_users(const std::vector<std::int64_t>& row) {
-  std::unique_ptr<std::int32_t[]> users(new std::int32_t[static_cast<std::size_t>(row.back())]);
+// The user of each edge.
+Out<std::int32_t> repeat_users(const std::vector<std::int64_t>& row) {
+  auto users = new_array<std::int32_t>({static_cast<std::size_t>(row.back())});
   for (std::size_t m = 0; m + 1 < row.size(); ++m)
-    std::fill(users.get() + row[m], users.get() + row[m + 1], static_cast<std::int32_t>(m));
+    std::fill(users.data() + row[m], users.data() + row[m + 1], static_cast<std::int32_t>(m));
   return users;
 }
 
 auto equalise(Input<std::int32_t> user_degrees, Input<std::int32_t> item_degrees, Input<double> user_cdf,
               std::int64_t user_minimum, Input<double> item_cdf, std::int64_t item_minimum, std::uint64_t seed,
               std::uint64_t attempt, std::int64_t free, std::int64_t homing) {
-  std::unique_ptr<std::int32_t[]> users, items;
-  Equalised done;
   require(user_degrees.size() && item_degrees.size() && user_cdf.size() && item_cdf.size(), "empty array");
+  const auto users = copy_of(user_degrees), items = copy_of(item_degrees);
+  Equalised done;
   {
     nb::gil_scoped_release release;
-    users = copy_of(user_degrees);
-    items = copy_of(item_degrees);
     const InverseCdf user_law(user_cdf.data(), user_cdf.size());
     const InverseCdf item_law(item_cdf.data(), item_cdf.size());
-    done = equalise_degrees(users.get(), user_degrees.size(), items.get(), item_degrees.size(), user_law, user_minimum,
-                            item_law, item_minimum, seed, attempt, free, homing);
+    done = equalise_degrees(users.data(), users.size(), items.data(), items.size(), user_law, user_minimum, item_law,
+                            item_minimum, seed, attempt, free, homing);
   }
-  return std::make_tuple(hand_over(std::move(users), user_degrees.size()),
-                         hand_over(std::move(items), item_degrees.size()), done.redraws, done.gap);
+  return std::make_tuple(users, items, done.redraws, done.gap);
 }
 
 auto join(Input<std::int32_t> user_degrees, Input<std::int32_t> item_degrees, std::uint64_t seed,
           std::uint64_t attempt) {
-  std::unique_ptr<std::int32_t[]> users, items;
-  std::size_t edges = 0;
-  Joined done;
   require(within(user_degrees, item_degrees.size()) && within(item_degrees, user_degrees.size()),
           "a degree exceeds the other side");
-  require(sum(user_degrees) == sum(item_degrees), "the sums of the degrees differ");
+  const auto row = row_starts(user_degrees);
+  require(row.back() == row_starts(item_degrees).back(), "the sums of the degrees differ");
+  const auto items = new_array<std::int32_t>({static_cast<std::size_t>(row.back())});
+  Joined done;
   {
     nb::gil_scoped_release release;
-    const auto row = row_starts(user_degrees);
-    edges = static_cast<std::size_t>(row.back());
-    items.reset(new std::int32_t[edges]);
-    done = Joiner(row, item_degrees.data(), item_degrees.size(), items.get(), seed, attempt).run();
-    users = repeat_users(row);
+    done = Joiner(row, item_degrees.data(), item_degrees.size(), items.data(), seed, attempt).run();
   }
-  return std::make_tuple(hand_over(std::move(users), edges), hand_over(std::move(items), edges), done.repairs,
-                         done.rebuilt);
+  return std::make_tuple(repeat_users(row), items, done.repairs, done.rebuilt);
 }
 
 auto consider(Input<std::int32_t> counts, Input<double> weights, std::uint64_t seed) {
-  std::unique_ptr<std::int32_t[]> users, items;
-  std::size_t edges = 0;
   const auto positive = std::count_if(weights.data(), weights.data() + weights.size(), [](double w) { return w > 0; });
   require(weights.size() && within(counts, static_cast<std::size_t>(positive)), "more items than positive weights");
+  const auto row = row_starts(counts);
+  const auto items = new_array<std::int32_t>({static_cast<std::size_t>(row.back())});
   {
     nb::gil_scoped_release release;
-    const auto row = row_starts(counts);
-    edges = static_cast<std::size_t>(row.back());
-    items.reset(new std::int32_t[edges]);
-    draw_considered(row, weights.data(), weights.size(), items.get(), seed);
-    users = repeat_users(row);
+    draw_considered(row, weights.data(), weights.size(), items.data(), seed);
   }
-  return std::make_tuple(hand_over(std::move(users), edges), hand_over(std::move(items), edges));
+  return std::make_tuple(repeat_users(row), items);
 }
 
 auto join_around_likes(Input<std::int32_t> user_counts, Input<std::int32_t> item_counts,
@@ -134,18 +99,12 @@ auto join_around_likes(Input<std::int32_t> user_counts, Input<std::int32_t> item
   for (std::size_t e = 0; e < liked.size(); ++e)
     require(liked.data()[e] >= 0 && liked.data()[e] < items, "an item is out of range");
   JoinedAround done;
-  std::unique_ptr<std::int32_t[]> of_users, of_items;
   {
     nb::gil_scoped_release release;
     done = join_around(user_counts.data(), users, item_counts.data(), items, liked_starts.data(), liked.data(), seed,
                        sweep, tries);
-    of_users.reset(new std::int32_t[done.users.size()]);
-    of_items.reset(new std::int32_t[done.items.size()]);
-    std::copy(done.users.begin(), done.users.end(), of_users.get());
-    std::copy(done.items.begin(), done.items.end(), of_items.get());
   }
-  return std::make_tuple(hand_over(std::move(of_users), done.users.size()),
-                         hand_over(std::move(of_items), done.items.size()), done.redraws, done.left_out);
+  return std::make_tuple(copied(done.users), copied(done.items), done.redraws, done.left_out);
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ static RowsOut rows_out(const Held<Pass>& pass, const InOut<float>& rows, const 
           "rows: another shape than own");
   out.rows = rows.data();
   if (pass.bias) {
-    require(bias_mean && bias_variance, "biases are updated but not taken");
+    require(bias_mean && bias_variance, "bias_mean and bias_variance are missing: the pass steps biases");
     require(static_cast<std::int64_t>(bias_mean->size()) == pass.own.count, "bias_mean: another length than own");
     require(static_cast<std::int64_t>(bias_variance->size()) == pass.own.count,
             "bias_variance: another length than own");
@@ -33,10 +33,10 @@ static RowsOut rows_out(const Held<Pass>& pass, const InOut<float>& rows, const 
   return out;
 }
 
-// The pass over one block of coordinates, reading the rows that earlier blocks stepped where they are given.
+// The pass over one block of coordinates. Blocks after the first read the rows that earlier ones stepped.
 static Pass block_of(const Held<Pass>& pass, std::int64_t block, const Maybe<float>& rows,
                      const Maybe<float>& bias_mean, const Maybe<float>& bias_variance) {
-  require(block >= 0 && block < block_count(pass.own.factors), "block");
+  require(block >= 0 && block < block_count(pass.own.factors), "block: out of range");
   require(block == 0 || rows.has_value(), "a block after the first reads the rows of the one before");
   return nth_block(pass, block, rows ? rows->data() : nullptr, bias_mean ? bias_mean->data() : nullptr,
                    bias_variance ? bias_variance->data() : nullptr);
@@ -47,7 +47,7 @@ static void check_sums(const Pass& pass, std::size_t count, const Array& second,
                        const Array& bias) {
   const auto K = static_cast<std::size_t>(pass.block_size ? pass.block_size : pass.own.factors);
   require(second.size() == count * K * (K + 1) / 2 && first.size() == count * K && bias.size() == count * 2,
-          "sums of another shape");
+          "second, first or bias: another shape than the rows");
 }
 
 // Whether the shares of a pass over users are given, so that it must not write to them.
@@ -93,8 +93,9 @@ void bind_sums(nb::module_& m) {
       nb::arg("pass_"), nb::arg("first"), nb::arg("last"), nb::arg("rows").noconvert(),
       nb::arg("bias_mean").noconvert() = nb::none(), nb::arg("bias_variance").noconvert() = nb::none(),
       nb::arg("which") = nb::none(),
-      "Sums and steps of rows first..last, or which[first..last], written into rows: (the edges' part of the bound "
-      "before, a bad row or -1, moments of the new rows).");
+      "Sum and step rows first..last, or which[first..last], into rows: (the edges' part of the bound before the step, "
+      "a "
+      "bad row or -1, moments of the new rows).");
   m.def(
       "edge_bound",
       [](const Held<Pass>& pass, std::int64_t first, std::int64_t last) {
@@ -111,7 +112,7 @@ void bind_sums(nb::module_& m) {
         return out.bound;
       },
       nb::arg("pass_"), nb::arg("first"), nb::arg("last"),
-      "The edges' part of the bound, of users first..last, with no step.");
+      "The edges' part of the bound of users first..last, without a step.");
   m.def(
       "sum_rows",
       [](const Held<Pass>& pass, In<std::int32_t> which, std::int64_t low, std::int64_t high, bool with_groups,
@@ -132,13 +133,14 @@ void bind_sums(nb::module_& m) {
       nb::arg("pass_"), nb::arg("which"), nb::arg("low"), nb::arg("high"), nb::arg("with_groups"),
       nb::arg("second").noconvert(), nb::arg("first").noconvert(), nb::arg("bias").noconvert(), nb::arg("block") = 0,
       nb::arg("rows") = nb::none(), nb::arg("bias_mean") = nb::none(), nb::arg("bias_variance") = nb::none(),
-      "Sums alone, of the rows `which`, over their edges to other[low, high), for one block of coordinates: the edges' "
-      "part of the bound, where the rows are users.");
+      "Sum the rows `which` over their edges to other[low, high), for one block of coordinates. Returns the edges' "
+      "part "
+      "of the bound if the rows are users.");
   m.def(
       "solve_rows",
       [](const Held<Pass>& pass, In<std::int32_t> which, In<float> second, In<float> first, In<float> bias,
          InOut<float> rows, MaybeInOut<float> bias_mean, MaybeInOut<float> bias_variance, std::int64_t block) {
-        require(block >= 0 && block < block_count(pass.own.factors), "block");
+        require(block >= 0 && block < block_count(pass.own.factors), "block: out of range");
         const Pass raw = nth_block(pass, block, rows.data(), bias_mean ? bias_mean->data() : nullptr,
                                    bias_variance ? bias_variance->data() : nullptr);
         check_rows(pass, which);
@@ -154,7 +156,7 @@ void bind_sums(nb::module_& m) {
       nb::arg("pass_"), nb::arg("which"), nb::arg("second"), nb::arg("first"), nb::arg("bias"),
       nb::arg("rows").noconvert(), nb::arg("bias_mean").noconvert() = nb::none(),
       nb::arg("bias_variance").noconvert() = nb::none(), nb::arg("block") = 0,
-      "Steps from sums that are given: (a bad row or -1, moments of the new rows).");
+      "Step rows from given sums: (a bad row or -1, moments of the new rows).");
   m.def(
       "liked_sums",
       [](const Held<Pass>& pass, std::int64_t first, std::int64_t last) {
@@ -172,8 +174,9 @@ void bind_sums(nb::module_& m) {
         return out;
       },
       nb::arg("pass_"), nb::arg("first"), nb::arg("last"),
-      "What the groups hold of the liked items of users first..last: E[h]; by beta and by 1, the weight and the "
-      "logit's two moments.");
+      "The liked items' part of the groups' sums of users first..last, [users, groups, 7]: E[h]; then, weighted by "
+      "beta "
+      "and by 1, the weight and the logit's two moments.");
   m.def(
       "edge_corrections",
       [](const Held<Expected>& expected, In<std::int32_t> counts, In<std::int32_t> items) {
@@ -195,7 +198,7 @@ void bind_sums(nb::module_& m) {
         return out;
       },
       nb::arg("expected"), nb::arg("counts"), nb::arg("items"),
-      "E[h] and E[h] l of some edges of each user, from the alpha, floor and l that the last update left.");
+      "E[h] and E[h] l of some edges of each user, from the alpha, floor and l of the last update.");
   m.def(
       "group_sums",
       [](const Held<Pass>& pass, std::int64_t first, std::int64_t last) {
@@ -219,7 +222,7 @@ void bind_sums(nb::module_& m) {
         return std::make_tuple(second, firsts, scalars);
       },
       nb::arg("pass_"), nb::arg("first"), nb::arg("last"),
-      "The users' sums for every group, from the alpha, floor and l that the last update left.");
+      "The arrays of UserSums, from the alpha, floor and l of the last update.");
   m.def(
       "item_group_sums",
       [](const Held<Side>& items, double offset, const Held<Groups>& groups) {
@@ -288,15 +291,16 @@ void bind_sums(nb::module_& m) {
         for (std::int64_t first = 0; first < factors; first += width) sizes.push_back(std::min(width, factors - first));
         return sizes;
       },
-      nb::arg("factors"), "The sizes of the blocks of coordinates that a row is stepped in.");
+      nb::arg("factors"), "Sizes of the blocks of coordinates that a row is stepped in.");
   m.def(
       "step_together",
       [](std::int64_t most) {
         require(most >= 8 && most % 8 == 0, "blocks of coordinates are multiples of eight");
         return std::exchange(most_together, most);
       },
-      nb::arg("most"), "How many coordinates are stepped together at most, for benchmarks: the number before.");
-  m.def("instruction_set", [] { return std::string(kernels_in_use()->name); }, "The build of the kernels in use.");
+      nb::arg("most"),
+      "Set the most coordinates that are stepped together, for benchmarks. Returns the number before.");
+  m.def("instruction_set", [] { return std::string(kernels_in_use()->name); }, "Name of the kernels in use.");
   m.def(
       "instruction_sets",
       [] {
@@ -306,7 +310,7 @@ void bind_sums(nb::module_& m) {
         for (int i = 0; i < count; ++i) names.emplace_back(found[i]->name);
         return names;
       },
-      "Those that this machine can run, best first.");
+      "Names of the instruction sets that this machine can run, best first.");
   m.def(
       "use_instruction_set",
       [](const std::string& name) {
@@ -319,7 +323,7 @@ void bind_sums(nb::module_& m) {
           }
         throw std::invalid_argument("this machine does not run the instruction set " + name);
       },
-      nb::arg("name"), "Choose one of them, for tests and for bits that agree between machines.");
+      nb::arg("name"), "Choose an instruction set, for tests and for bits that agree between machines.");
 }
 
 }  // namespace considerate

@@ -20,14 +20,7 @@ struct HeldGraph : Held<WalkGraph> {
 
 using PySums = std::tuple<Out<std::int64_t>, Out<std::int32_t>, Out<std::uint64_t>>;
 
-template <class T>
-static Out<T> copied(const std::vector<T>& values) {
-  auto out = new_array<T>({values.size()});
-  std::copy(values.begin(), values.end(), out.data());
-  return out;
-}
-
-// Room for an array whose size is known only when it is full; pages beyond its end are never touched.
+// Memory for an array of unknown size. Pages beyond its end are never touched.
 template <class T>
 struct Room {
   T* data;
@@ -44,7 +37,7 @@ static SumsView view(const Lists& rows, const In<std::uint64_t>& sums, std::int6
   return {rows.row(row), sums.data() + rows.starts[row], rows.size(row)};
 }
 
-// Rows of the table, cut: the sums of a row in, (starts, items, shares, mass cut) out.
+// Cut rows of sums into rows of the table: (starts, items, shares, mass cut).
 template <class SumsOf>
 static std::tuple<Out<std::int64_t>, Out<std::int32_t>, Out<float>, Out<float>> cut_rows(
     std::int64_t rows, const double* p, std::int64_t items, std::int64_t keep, SumsOf sums_of) {
@@ -100,7 +93,7 @@ void bind_walk(nb::module_& m) {
             count_steps(self, self.rows, steps.data());
             return steps;
           },
-          "Steps that the row of each item costs.")
+          "Number of steps that the row of each item costs.")
       .def(
           "sums",
           [](const HeldGraph& self, std::int64_t first, std::int64_t last) {
@@ -126,7 +119,7 @@ void bind_walk(nb::module_& m) {
                             [&](std::int64_t row) { return adder.walk_from(first + row); });
           },
           nb::arg("first"), nb::arg("last"), nb::arg("p"), nb::arg("keep"),
-          "cut_walk of sums(first, last), where these users are all.");
+          "cut_walk of sums(first, last), if these users are all users.");
   m.def(
       "add_walk_sums",
       [](In<std::int64_t> a_starts, In<std::int32_t> a_items, In<std::uint64_t> a_sums, In<std::int64_t> b_starts,
@@ -151,7 +144,7 @@ void bind_walk(nb::module_& m) {
         return PySums{starts, items.first(end), sums.first(end)};
       },
       nb::arg("a_starts"), nb::arg("a_items"), nb::arg("a_sums"), nb::arg("b_starts"), nb::arg("b_items"),
-      nb::arg("b_sums"), "The sums of two sets of users, of the same rows.");
+      nb::arg("b_sums"), "Add the sums of two sets of users, for the same rows.");
   m.def(
       "cut_walk",
       [](In<std::int64_t> starts, In<std::int32_t> items, In<std::uint64_t> sums, In<double> p, std::int64_t keep) {
@@ -162,7 +155,7 @@ void bind_walk(nb::module_& m) {
                         [&](std::int64_t row) { return view(rows, sums, row); });
       },
       nb::arg("starts"), nb::arg("items"), nb::arg("sums"), nb::arg("p"), nb::arg("keep"),
-      "Rows of sums as shares of 1, the `keep` of largest W log(W / p) each: (starts, items, shares, mass cut).");
+      "Cut rows of sums to the `keep` largest by W log(W / p), as shares of 1: (starts, items, shares, mass cut).");
   m.def(
       "walk_slots",
       [](In<std::int64_t> starts, In<std::int32_t> items, In<float> shares, In<float> rest, double mix) {
@@ -181,7 +174,7 @@ void bind_walk(nb::module_& m) {
         return slots;
       },
       nb::arg("starts"), nb::arg("items"), nb::arg("shares"), nb::arg("rest"), nb::arg("mix"),
-      "An alias table for each row, of its entries and of what goes to pi: what was cut, and what is mixed in.");
+      "An alias table for each row: its entries, and last the mass that goes to pi, both cut and mixed in.");
   nb::class_<Held<WalkTable>>(m, "WalkTable", "Rows of the walk, with the slots of alias tables if it is for draws.")
       .def(
           "__init__",
@@ -244,9 +237,11 @@ void bind_walk(nb::module_& m) {
       nb::arg("grid_step"), nb::arg("starts"), nb::arg("liked"), nb::arg("pair_starts"), nb::arg("items"),
       nb::arg("counts"), nb::arg("closed_starts") = nb::none(), nb::arg("closed") = nb::none(),
       nb::arg("temperatures") = nb::none(),
-      "The chance 1 - exp(-T w) that each pair of a user and an item is drawn, where users draw `counts` items. It is "
-      "0 of what is liked or closed, and NaN where a user likes nothing. T of each user goes to `temperatures`: "
-      "infinite of those who draw all that there are.");
+      "The chance 1 - exp(-T w) that each pair of a user and an item is drawn, if users draw `counts` items. It is 0 "
+      "for "
+      "liked and closed items, and NaN for a user without likes. T of each user goes to `temperatures`: infinite if "
+      "the "
+      "user draws all items.");
 }
 
 }  // namespace considerate

@@ -1,5 +1,5 @@
-// Memory and searches for the kernels. Nothing here is a template of the standard library: such a function, built
-// with one instruction set's flags, could be the copy that the linker keeps for all of them.
+// Memory and searches for the kernels. The kernels use no templates of the standard library: the linker might keep the
+// copy that was built with one instruction set's flags for all of them.
 #pragma once
 #include <new>
 
@@ -41,7 +41,7 @@ static inline std::int64_t greatest(std::int64_t a, std::int64_t b) { return a >
 static inline double greater_of(double a, double b) { return a > b ? a : b; }
 static inline double lesser_of(double a, double b) { return a < b ? a : b; }
 
-// The first place in [begin, end) of an ascending array whose value is not below `value`.
+// The first place in [begin, end) of an ascending array with a value that is not below `value`.
 template <class T>
 static inline std::int64_t first_not_below(const T* values, std::int64_t begin, std::int64_t end, std::int64_t value) {
   while (begin < end) {
@@ -55,7 +55,7 @@ static inline std::int64_t first_not_below(const T* values, std::int64_t begin, 
   return begin;
 }
 
-// The same where the place is likely to be near `begin`.
+// first_not_below, if the place is likely to be near `begin`.
 template <class T>
 static inline std::int64_t first_not_below_near(const T* values, std::int64_t begin, std::int64_t end,
                                                 std::int64_t value) {

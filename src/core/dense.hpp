@@ -22,8 +22,8 @@ static inline void subtract_rows(std::int64_t count, const double* weights, std:
   }
 }
 
-// L^-1, the lower triangle, of a symmetric positive definite matrix L L' whose upper triangle is given and is replaced by
-// L'. The number of rows that could be factorised: all of them, unless it is not positive definite.
+// Compute L^-1, a lower triangle, from the upper triangle of a symmetric positive definite matrix L L', which becomes
+// L'. Returns the number of rows that were factorised: all of them, unless the matrix is not positive definite.
 static std::int64_t inverse_factor(std::int64_t n, double* upper, double* inverse) {
   for (std::int64_t i = 0; i < n; ++i) {
     double* row = upper + i * n;

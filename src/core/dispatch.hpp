@@ -1,4 +1,4 @@
-// Which build of the kernels this machine runs.
+// The choice of the kernels' build for this machine.
 #pragma once
 #include <cstring>
 
@@ -11,7 +11,7 @@ extern const KernelTable table_baseline;
 extern const KernelTable table_avx2, table_avx512;
 #endif
 
-// Best first; only those that this processor can run.
+// The builds that this processor can run, best first; their number.
 inline int runnable_kernels(const KernelTable** into) {
   int count = 0;
 #ifdef CONSIDERATE_X86

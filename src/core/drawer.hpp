@@ -13,17 +13,17 @@ namespace considerate {
 
 struct DrawSettings {
   std::uint64_t seed, sweep;
-  double rate;            // c, negatives per positive
+  double rate;            // c, unliked edges per like
   const double* weights;  // [N] pi
   AliasTable table;
   std::int64_t support;   // items with pi > 0
-  const WalkTable* walk;  // personal weights in place of pi, or nullptr
+  const WalkTable* walk;  // personal weights in place of pi; null: pi
   const Tilt* tilt = nullptr;
-  std::int64_t first_user = 0;  // of row 0
+  std::int64_t first_user = 0;  // number of the user of row 0
   Known known;
 };
 
-// Items that a user may draw: those with pi > 0 that are not liked, not known and not impossible.
+// Number of items that a user may draw: with pi > 0, and not liked, known or impossible.
 inline std::int64_t open_items(const DrawSettings& settings, const std::int32_t* liked, std::int64_t degree,
                                std::int64_t row) {
   const Known& known = settings.known;
@@ -38,24 +38,24 @@ inline std::int64_t open_items(const DrawSettings& settings, const std::int32_t*
   return open;
 }
 
-// The unliked edges of a user: those known to be considered, how many more c d asks for, and the items left for these.
+// Numbers of a user's unliked edges: the known ones, the further ones that c d asks for, and the items left for these.
 struct UnlikedEdges {
   std::int64_t known;
   double wanted;
-  std::int64_t available;  // exact where it is less than what is wanted
+  std::int64_t available;  // exact if it is less than wanted
 
   UnlikedEdges(const DrawSettings& settings, const std::int32_t* liked, std::int64_t degree, std::int64_t row)
       : known(settings.known.considered.of(row).count),
         wanted(std::max(0.0, settings.rate * static_cast<double>(degree) - static_cast<double>(known))),
         available(settings.support) {
-    if (wanted + 1.0 > static_cast<double>(available - degree - settings.known.most(row)))  // else there are enough
+    if (wanted + 1.0 > static_cast<double>(available - degree - settings.known.most(row)))  // or else there are enough
       available = open_items(settings, liked, degree, row);
   }
 
   double expected() const { return static_cast<double>(known) + std::min(wanted, static_cast<double>(available)); }
 };
 
-// How many unliked edges a user has in one H: the fraction of what is wanted by a coin, never more than there are.
+// Number of unliked edges of a user in one H. A coin decides about the fraction of the wanted number.
 inline std::int64_t negatives_of(const DrawSettings& settings, const std::int32_t* liked, std::int64_t degree,
                                  std::int64_t row) {
   const UnlikedEdges edges(settings, liked, degree, row);
@@ -72,8 +72,7 @@ class Drawer {
     if (settings.tilt != nullptr) patience_ = std::max(patience_, settings.table.size);  // the tree would cost as much
   }
 
-  // The unliked edges of the user of a row, `count` of them: those known to be considered, then items that may be drawn,
-  // in the order of drawing; all that there are if count says so.
+  // Draw `count` unliked edges for the user of a row: first the known ones, then others in the order of drawing.
   void draw(std::int64_t row, const std::int32_t* liked, std::int64_t degree, std::int64_t count, std::int32_t* out) {
     Random random(key64(settings_.seed, settings_.sweep * 2, static_cast<std::uint64_t>(settings_.first_user + row)));
     row_ = row;
@@ -105,7 +104,7 @@ class Drawer {
     for (std::int64_t e = 0; e < count; ++e) marks_[static_cast<std::size_t>(out[e]) / 64] = 0;
   }
 
-  // The user who draws next likes these.
+  // Fetch what the next user's draws will read, from the user's likes.
   void expect(const std::int32_t* liked, std::int64_t degree) const {
     if (settings_.walk != nullptr) settings_.walk->fetch(liked, degree);
   }
@@ -115,9 +114,10 @@ class Drawer {
   std::int64_t from_pi() const { return from_pi_; }
 
  private:
-  // Draws of `next`, which is told how many are wanted, until there are enough or too many were discarded, some `times` as many as were kept, by what an
-  // exact draw costs: how many there are. Discarding what is liked or drawn already is sampling without replacement. The
-  // next item's law does not depend on how many were discarded, so leaving the loop for an exact draw is exact too.
+  // Rejection-sample with next(number still wanted) until there are `count` draws, or until more than `times` as many
+  // were discarded as kept: then an exact draw is cheaper. Returns the number of draws. Discarding liked and drawn
+  // items is sampling without replacement. The law of the next item does not depend on the number of discarded ones, so
+  // leaving the loop for an exact draw is exact too.
   template <class Next>
   std::int64_t draw_while_cheap(Random& random, std::int64_t count, std::int64_t drawn, std::int64_t times,
                                 std::int32_t* out, Next next) {
@@ -135,8 +135,8 @@ class Drawer {
     return drawn;
   }
 
-  // By the user's own weights, while there is an item left that has any: how many were drawn. They are written out where
-  // that is not too many; in a large catalogue what the walk leads to is kept apart from pi.
+  // Draw by the user's own weights while any item is left that has one. Returns the number of draws. The weights are
+  // written out, but in a large catalogue the items that the walk leads to are kept apart from pi.
   std::int64_t draw_by_walk(Random& random, const std::int32_t* liked, std::int64_t degree, std::int64_t count,
                             std::int64_t drawn, std::int32_t* out) {
     WalkStream stream(*settings_.walk, settings_.table, random, liked, degree);
@@ -152,13 +152,13 @@ class Drawer {
     return drawn;
   }
 
-  // The same law as two parts, a tree of the items that the walk leads to and pi: the cost does not grow with the
-  // catalogue. An item that pi gives is drawn again while it is marked.
+  // Draw by the same law in two parts, a tree of the items that the walk leads to and pi. The cost does not grow with
+  // the catalogue. A draw from pi is repeated while its item is marked.
   std::int64_t draw_by_parts(Random& random, const std::int32_t* liked, std::int64_t degree, std::int64_t count,
                              std::int64_t drawn, std::int32_t* out) {
     const double* pi = settings_.weights;
     if (total_ < 0.0) total_ = std::accumulate(pi, pi + settings_.table.size, 0.0);
-    double left = total_;  // of pi: that of the items not marked
+    double left = total_;  // mass of pi of the items that are not marked
     for (std::int64_t e = 0; e < degree; ++e) left -= pi[liked[e]];
     for (std::int64_t e = 0; e < drawn; ++e) left -= pi[out[e]];
     for (std::int64_t e = 0; e < impossible_.count; ++e) left -= pi[impossible_.items[e]];
@@ -187,7 +187,7 @@ class Drawer {
     return drawn;
   }
 
-  // From a tree of the weights that were made for this user: how many were drawn.
+  // Draw from a tree of the user's own weights. Returns the number of draws.
   std::int64_t draw_by_own_weights(Random& random, const std::int32_t* liked, std::int64_t degree, std::int64_t count,
                                    std::int64_t drawn, std::int32_t* out) {
     for (std::int64_t e = 0; e < degree; ++e) own_weights_[static_cast<std::size_t>(liked[e])] = 0.0;
@@ -242,7 +242,7 @@ class Drawer {
   std::vector<double> own_weights_;
   std::int64_t rejected_ = 0, from_tree_ = 0, from_pi_ = 0;
   static constexpr std::int64_t kLarge = 65536;  // items
-  double total_ = -1.0;                          // of pi, once it is asked for
+  double total_ = -1.0;                          // sum of pi, computed when it is first needed
   std::int64_t row_ = 0;                         // of the user at work
   std::int64_t patience_ = 64;                   // draws that may be discarded before the first
 };

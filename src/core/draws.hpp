@@ -1,4 +1,4 @@
-// Draws from weights: Walker's alias table, and a tree whose weights may change.
+// Draws from weights: Walker's alias table, and a tree with weights that may change.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -7,7 +7,7 @@
 
 namespace considerate {
 
-// Ask for a line of memory of which many are on their way: the second cache takes more of them at a time than the first.
+// Fetch a line of memory into the second cache, which has more lines on their way at a time than the first.
 inline void fetch_far(const void* line) { __builtin_prefetch(line, 0, 2); }
 
 // Walker's alias table. One 64-bit draw r: the high word of r * N is a column, the low word a height in it.
@@ -59,7 +59,7 @@ inline void build_alias(const double* weights, std::int64_t size, std::uint64_t*
       small.push_back(l);
     }
   }
-  // What is left is full but for rounding; a weight of zero must stay zero.
+  // The columns that are left are full up to rounding. A weight of zero must stay zero.
   for (const auto& rest : {small, large})
     for (std::int32_t n : rest) {
       thresholds[n] = weights[n] > 0 ? ~std::uint64_t{0} : 0;

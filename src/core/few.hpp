@@ -1,10 +1,12 @@
-// Rows of few edges. With n of them, P is a diagonal and n outer products (eq. 15, 17),
+// The step of rows with few edges. With n edges, P is a diagonal plus n outer products (eq. 15, 17),
 //   P = D + V'C V,   D = e (diag(t) + diag(sum p s)) + (1 - e) diag(omega),   C = e diag(p),
-// with a row of V for each edge. Its diagonal is a sum, and the mean needs a system of n equations in place of K:
-//   P mu = e V'y + r,   r = e t m + (1 - e) omega eta:   mu = D^-1 (r + V'w),   (I + C A) w = e y - C V D^-1 r,   A = V D^-1 V'.
-// N(m, 1 / t) is the row's prior: m = 0 and t = tau where there is none.
+// with a row of V for each edge. The mean needs a system of n equations in place of K:
+//   P mu = e V'y + r,   r = e t m + (1 - e) omega eta:   mu = D^-1 (r + V'w),
+//   (I + C A) w = e y - C V D^-1 r,   A = V D^-1 V'.
+// N(m, 1 / t) is the row's prior; without one m = 0 and t = tau.
 // With S = C^(1/2) and w = S x it is symmetric, (I + S A S) x = S^-1 (e y - C V D^-1 r), with no eigenvalue below 1.
-// Eight rows side by side: what is per edge lies in lanes, a row in each; what is per coordinate is done row by row.
+// Eight rows are stepped side by side. Numbers of edges lie in lanes, one row in each; loops over coordinates go row by
+// row.
 #pragma once
 #include <cmath>
 
@@ -17,7 +19,7 @@ class FewEdges {
  public:
   static constexpr std::int64_t kMost = 16;
 
-  // Up to how many edges rows are stepped here. Elsewhere are sums that come in parts or with a dense closed form.
+  // The most edges of a row that is stepped here; -1 if its sums come in parts or with a closed form.
   static std::int64_t most(const Pass& pass) {
     if (pass.expected || pass.splits) return -1;
     return least(kMost, pass.own.factors * 4 / 5);
@@ -51,7 +53,7 @@ class FewEdges {
     if (filled_[kind] == 8) step(kind);
   }
 
-  // To be called when all rows are in, before the solver's.
+  // Step the rows that are left. Call it after the last row, and before the solver's finish.
   void finish() {
     for (int kind = 0; kind <= kMost / 2; ++kind)
       if (filled_[kind]) step(kind);
@@ -85,7 +87,7 @@ class FewEdges {
     }
   }
 
-  // The rows, n edges each: what there are less is filled up with edges of weight 0, and idle lanes repeat the first row.
+  // Load the rows, with n edges each. Missing edges have weight 0, and idle lanes repeat the first row.
   void take(const Waiting* waiting, int& filled, int n) {
     rows_ = filled;
     for (int lane = 0; lane < 8; ++lane) {
@@ -133,7 +135,7 @@ class FewEdges {
     }
   }
 
-  // p and y - p b of every edge, as RowSummer::coefficients has them, and the sums for the row's own bias.
+  // Compute p and y - p b of every edge, as in RowSummer::set_coefficients, and the sums for the row's own bias.
   template <int V>
   void edges(int n) {
     const std::int64_t KP = V ? 8 * V : shape_.KP;
@@ -180,7 +182,7 @@ class FewEdges {
     bound_ += sum_lanes(heights);
   }
 
-  // D^-1 r and V D^-1 of a row; its new variances, which it has from the diagonal of P.
+  // Compute D^-1 r and V D^-1 of a row, and its new variances from the diagonal of P.
   template <int V, bool Priors>
   void diagonals(int n, int lane) {
     const std::int64_t KP = V ? 8 * V : shape_.KP;
@@ -228,7 +230,7 @@ class FewEdges {
     }
   }
 
-  // w of every edge.
+  // Compute w of every edge.
   template <int V>
   void weights(int n) {
     const std::int64_t KP = V ? 8 * V : shape_.KP;
@@ -279,7 +281,7 @@ class FewEdges {
     return sum;
   }
 
-  // mu of a row; its square with the variances, and 0 where all is finite and positive, in parts.
+  // Compute mu of a row; `square` is its square plus the variances, `check` is 0 if all are finite and positive.
   template <int V, bool Priors>
   void means(int n, int lane, v8& square, v8& check) {
     const std::int64_t KP = V ? 8 * V : shape_.KP;
@@ -311,7 +313,7 @@ class FewEdges {
     }
   }
 
-  // One logarithm for many variances, before their product leaves what a double holds.
+  // Take one logarithm for many variances, before their product overflows a double.
   void check_products() {
     for (d4& four : products_) {
       const auto inside = (four > 1e-150) & (four < 1e150);
@@ -321,7 +323,7 @@ class FewEdges {
     }
   }
 
-  // Whether r is not 0.
+  // r is not 0.
   bool has_rest() const { return pass_.constants.epsilon != 1.0f || prior_.mean; }
 
   static i8 load_ints(const std::int32_t* p) {
@@ -338,7 +340,7 @@ class FewEdges {
   Waiting waiting_[kMost / 2 + 1][8];  // by half the edges
   int filled_[kMost / 2 + 1] = {};
 
-  // the rows that are stepped, a row in each lane; of edge e at 8 e + lane
+  // The rows that are stepped, one in each lane. Edge e of a lane is at 8 e + lane.
   int rows_ = 0;
   std::int64_t row_[8];
   const float* own_[8];

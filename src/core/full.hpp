@@ -1,5 +1,5 @@
-// The step of rows whose covariances are kept (eq. 15-17 without eq. 18), or whose prior is a full Gaussian, or whose
-// expectation of log sigma is by quadrature. Eight edges at a time; solved in double, a row at a time.
+// The step of rows with covariances (eq. 15-17 without eq. 18), with a full Gaussian prior, or with E[log sigma] by
+// quadrature. Sums take eight edges at a time; the step is solved in double, a row at a time.
 #pragma once
 #include <cmath>
 
@@ -15,7 +15,7 @@ constexpr float kNode[kNodes] = {0.48493570751549764f, 1.4659890943911582f, 2.48
 constexpr float kNodeWeight[kNodes] = {0.34464233493201904f, 0.13548370298026777f, 0.019111580500770285f,
                                        0.00075807093431221767f, 4.3106526307182866e-06f};
 
-// log sigma(a) and its first two derivatives' parts: sigma(a), sigma'(a) = sigma (1 - sigma).
+// log sigma(a), sigma(a) and sigma'(a) = sigma (1 - sigma).
 struct Logistic8 {
   v8 log_sigma, sigma, slope;
   explicit Logistic8(v8 a) {
@@ -26,18 +26,18 @@ struct Logistic8 {
   }
 };
 
-// What eight edges add: p = E[-second derivative], y such that z gets (y - p b) v, and the height of their term.
+// The terms of eight edges: p = E[-second derivative], y such that z gets (y - p b) v, and their part of the bound.
 struct Terms8 {
   v8 p, y, height;
 };
 
-// By the logistic bound at its best xi (eq. 11, 16).
+// Terms by the logistic bound at its best xi (eq. 11, 16).
 static inline Terms8 terms_of_bound(v8 logit, v8 variance, v8 half) {
   const LogisticBound8 bound(logit * logit + variance);
   return {bound.curvature(), half, bound.height() + half * logit};
 }
 
-// By quadrature over a ~ N(logit, variance): p = E[sigma'(a)], y = g - E[sigma(a)] + p logit, height = E[log l].
+// Terms by quadrature over a ~ N(logit, variance): p = E[sigma'(a)], y = g - E[sigma(a)] + p logit, height = E[log l].
 static inline Terms8 terms_of_quadrature(v8 logit, v8 variance, v8 half) {
   const v8 deviation = sqrt8(variance);
   v8 height = splat(0.0f), sigma = splat(0.0f), p = splat(0.0f);
@@ -52,14 +52,14 @@ static inline Terms8 terms_of_quadrature(v8 logit, v8 variance, v8 half) {
   return {p, g - sigma + p * logit, height + (g - splat(1.0f)) * logit};  // log sigma(-a) = log sigma(a) - a
 }
 
-// A symmetric matrix in double: its Cholesky factor, then its inverse. Columns are updated, so that loops vectorise.
+// A symmetric matrix in double, and its inverse by a Cholesky factor. Columns are updated, so that loops vectorise.
 class Symmetric {
  public:
   explicit Symmetric(std::int64_t size) : size_(size), data_(size * size), inverse_(size * size) {}
   double* row(std::int64_t i) { return data_.data() + i * size_; }
   const double* inverse(std::int64_t i) const { return inverse_.data() + i * size_; }
 
-  // The inverse from the lower triangle, and the log of the determinant; false where it is not positive.
+  // Compute the inverse and log determinant from the lower triangle; false if the matrix is not positive definite.
   bool invert(double& log_determinant) {
     log_determinant = 0;
     for (std::int64_t j = 0; j < size_; ++j) {  // the rows of the upper factor R, with R'R the matrix
@@ -136,7 +136,7 @@ class FullRows {
  private:
   static constexpr int kEdges = 8;
 
-  // Of the row: E[u u'], off-diagonals doubled, for <E[u u'], Sigma_v>; and Sigma_u likewise, for v' Sigma_u v.
+  // Load E[u u'] of the row, off-diagonals doubled, for <E[u u'], Sigma_v>; and Sigma_u likewise, for v' Sigma_u v.
   void load(std::int64_t row) {
     mean_ = pass_.own.rows + row * 2 * padded(K_);
     const float* variance = mean_ + padded(K_);
@@ -156,7 +156,7 @@ class FullRows {
     bias_sums_[0] = bias_sums_[1] = 0;
   }
 
-  // All edges of the row, the liked ones first, in chunks whose sums are added in double.
+  // Sum all edges of the row, the liked ones first, in chunks; sums of chunks are added in double.
   void walk(std::int64_t row) {
     const Edges* edges[2] = {&pass_.liked, &pass_.unliked};
     std::int64_t waiting = 0;
@@ -184,7 +184,7 @@ class FullRows {
     return 0;
   }
 
-  // var[u'v] = <E[u u'], Sigma_v> + v' Sigma_u v of an edge (eq. 16); E[v v'] is kept for its sums.
+  // var[u'v] = <E[u u'], Sigma_v> + v' Sigma_u v of an edge (eq. 16). E[v v'] goes to `second`.
   template <bool Full>
   float moments(const float* v, const float* given, float* second) {
     v8 total = splat(0.0f);
@@ -256,7 +256,7 @@ class FullRows {
     }
   }
 
-  // eq. 17 on the natural parameters (P, z), the prior's added; then the covariance, or the factorised q (eq. 18).
+  // Step the natural parameters (P, z) with the prior (eq. 17); then the covariance, or the factorised q (eq. 18).
   void step(std::int64_t row) {
     const double e = pass_.constants.epsilon, rest = 1.0 - e;
     const bool full = out_.covariance != nullptr;
@@ -309,7 +309,7 @@ class FullRows {
     if (!good && out_.bad < 0) out_.bad = row;
   }
 
-  // eq. 19
+  // Step the bias (eq. 19).
   void step_bias(std::int64_t row, bool& good) {
     const double e = pass_.constants.epsilon, old = 1.0 / static_cast<double>(bias_variance_);
     const double P = e * (bias_sums_[0] + static_cast<double>(pass_.constants.tau_bias)) + (1.0 - e) * old;

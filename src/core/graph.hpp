@@ -1,4 +1,4 @@
-// Adjacency: sorting pairs, and the other orientation of what is sorted.
+// Sorting of pairs into adjacency lists, and the lists of the other orientation.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -6,7 +6,7 @@
 
 namespace considerate {
 
-// Pairs sorted by row then column, double ones folded: a counting sort by row, then each row is sorted.
+// Sort pairs by row then column, and drop repeated ones: a counting sort by row, then each row is sorted.
 // NumPy: unique(rows * columns + column).
 inline std::int64_t sort_pairs(const std::int32_t* rows, const std::int32_t* columns, std::int64_t edges,
                                std::int64_t row_count, std::int64_t* starts, std::int32_t* indices) {
@@ -33,7 +33,7 @@ inline std::int64_t sort_pairs(const std::int32_t* rows, const std::int32_t* col
   return kept;
 }
 
-// The edges of each row to columns that are kept: how many, and the columns. NumPy: indices[keep[indices]].
+// Keep the edges to some columns: the number of them in each row, and their columns. NumPy: indices[keep[indices]].
 inline std::int64_t keep_columns(const std::int64_t* starts, const std::int32_t* indices, std::int64_t rows,
                                  const bool* keep, std::int32_t* counts, std::int32_t* kept) {
   std::int64_t at = 0;
@@ -48,13 +48,13 @@ inline std::int64_t keep_columns(const std::int64_t* starts, const std::int32_t*
   return at;
 }
 
-// How often each bucket of 2^shift columns occurs in a slice of rows.
+// Count how often each bucket of 2^shift columns occurs in a slice of rows.
 inline void count_columns(const std::int32_t* indices, std::int64_t edges, int shift, std::int64_t* counts) {
   for (std::int64_t e = 0; e < edges; ++e) ++counts[indices[e] >> shift];
 }
 
-// Turn the counts of each slice of rows, [slices, buckets], into where its part of each bucket begins, and say where
-// each bucket begins. NumPy: starts = [0, cumsum(counts.sum(0))]; counts = starts[:-1] + cumsum(counts, 0) - counts.
+// Turn the counts of each slice of rows, [slices, buckets], into the start of its part of each bucket, and set the
+// start of each bucket. NumPy: starts = [0, cumsum(counts.sum(0))]; counts = starts[:-1] + cumsum(counts, 0) - counts.
 inline void counts_to_places(std::int64_t* counts, std::int64_t slices, std::int64_t buckets, std::int64_t* starts) {
   std::int64_t at = 0;
   for (std::int64_t n = 0; n < buckets; ++n) {
@@ -68,7 +68,7 @@ inline void counts_to_places(std::int64_t* counts, std::int64_t slices, std::int
   starts[buckets] = at;
 }
 
-// Put a slice's rows under the buckets of their columns; `places` says where the slice's part of each bucket begins, and
+// Put a slice's rows under the buckets of their columns. `places` is the start of the slice's part of each bucket, and
 // moves on. The low bits of the columns go to `low`, unless a bucket is one column.
 inline void scatter_rows(const std::int64_t* starts, const std::int32_t* indices, std::int64_t first, std::int64_t last,
                          int shift, std::int64_t* places, std::int32_t* rows_out, std::uint16_t* low) {
@@ -82,8 +82,8 @@ inline void scatter_rows(const std::int64_t* starts, const std::int32_t* indices
     }
 }
 
-// Sort the rows of one bucket by the low bits of their columns, and say where its columns begin, from `begin` on. The
-// order of the rows of a column stays. NumPy: rows = rows[argsort(low, kind="stable")].
+// Sort the rows of one bucket by the low bits of their columns, and set the starts of its columns, from `begin` on. The
+// rows of a column keep their order. NumPy: rows = rows[argsort(low, kind="stable")].
 inline void sort_bucket(const std::uint16_t* low, std::int32_t* rows, std::int64_t edges, std::int64_t begin,
                         std::int64_t* starts, std::int64_t columns) {
   std::vector<std::int64_t> places(static_cast<std::size_t>(columns), 0);
@@ -99,8 +99,8 @@ inline void sort_bucket(const std::uint16_t* low, std::int32_t* rows, std::int64
   for (std::int64_t e = 0; e < edges; ++e) rows[places[low[e]]++] = unsorted[static_cast<std::size_t>(e)];
 }
 
-// What pairs in any order add to the edge that each of them is: whole numbers, so that no order changes the sums.
-// NumPy: bincount(place of each pair among the edges, amounts). Returns false where a pair is no edge.
+// Add the amounts of pairs, in any order, to their edges. Amounts are whole numbers, so that no order changes the sums.
+// NumPy: bincount(place of each pair among the edges, amounts). Returns false if a pair is no edge.
 inline bool add_to_edges(const std::int64_t* starts, const std::int32_t* indices, const std::int32_t* rows,
                          const std::int32_t* columns, const std::int64_t* amounts, std::int64_t pairs,
                          std::int64_t* sums) {
@@ -113,7 +113,7 @@ inline bool add_to_edges(const std::int64_t* starts, const std::int32_t* indices
   return true;
 }
 
-// The weights of edges in the order of the other orientation, whose columns begin at `starts_out`.
+// Put the weights of edges in the order of the other orientation; `starts_out` are the starts of its columns.
 // NumPy: weights[argsort(indices, kind="stable")].
 inline void transpose_weights(const std::int32_t* indices, const float* weights, std::int64_t edges,
                               const std::int64_t* starts_out, std::int64_t columns, float* out) {

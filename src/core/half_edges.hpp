@@ -9,7 +9,7 @@
 
 namespace considerate {
 
-constexpr std::uint64_t kJoinAround = 104;  // a stream of key64, after those of SimulateStream
+constexpr std::uint64_t kJoinAround = 104;  // a stream of key64, after the ones of SimulateStream
 
 // Pairs of a user and an item, by linear probing.
 class PairSet {
@@ -55,9 +55,9 @@ struct JoinedAround {
   std::int64_t left_out = 0;               // half-edges of either side that found no partner
 };
 
-// Both sides' half-edges are shuffled and joined one by one; those of the longer side that are left have no partner.
-// A pair that is in the graph or was made before gives its item to a random other pair for that one's, as long as
-// neither is then double; after `tries` it is left out.
+// Shuffle the half-edges of both sides and join them one by one. The rest of the longer side has no partner. A pair
+// that is in the graph or was made before exchanges its item with a random other pair, unless one of them is then
+// double. After `tries` it is left out.
 inline JoinedAround join_around(const std::int32_t* user_counts, std::int64_t users, const std::int32_t* item_counts,
                                 std::int64_t items, const std::int64_t* liked_starts, const std::int32_t* liked,
                                 std::uint64_t seed, std::uint64_t sweep, int tries) {

@@ -1,4 +1,4 @@
-// How likely a user is to consider an item: inclusion probabilities of draws by the user's own weights.
+// The probability that a user considers an item: inclusion in draws by the user's own weights.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -13,8 +13,8 @@ namespace considerate {
 
 // F(T), the sum over some weights of 1 - exp(-T w), and its slope, for T up to 2 T0.
 //
-// Where T0 w is small the sum is a power series, whose moments are added once; the few weights above are kept. Some
-// weights at a time are added in float32, and these sums in float64.
+// Weights with small T0 w are summed as a power series, from moments that are added once; the few larger weights are
+// kept. Some weights at a time are added in float32, and these sums in float64.
 class InclusionSum {
  public:
   static constexpr std::size_t kWeights = 64;  // added at a time
@@ -79,7 +79,7 @@ class InclusionSum {
   std::vector<double> heavy_;
 };
 
-// pi, and what is known of its sums: F(T) of all items, tabulated.
+// pi with its sum, and F(T) of all items, tabulated.
 struct Popularity {
   const double* pi;
   double total;
@@ -88,16 +88,16 @@ struct Popularity {
   double support() const { return std::round(saturation.table[2 * (saturation.grid - 1)]); }  // items that pi reaches
 };
 
-// 1 - exp(-T w_n), where T is such that those of the items not liked add up to a count.
+// 1 - exp(-T w_n), with T such that the items not liked add up to a count.
 //
-// w_n is background * p_n, and more where a like leads to n. So the sum is the tabulated one of popularity, but for the
-// items that are liked or led to: a user costs no more than the rows of what they like.
+// w_n is background * p_n, and more if a like leads to n. So the sum is the tabulated one of popularity, corrected for
+// the items that are liked or that likes lead to: a user costs no more than the rows of their likes.
 class OwnInclusion {
  public:
   OwnInclusion(const WalkTable& table, const Popularity& popularity, std::int64_t items)
       : table_(table), popularity_(popularity), sums_(static_cast<std::size_t>(items)) {}
 
-  // For a user who likes at least one item, and draws `count` of the others that are not closed, or all that there are.
+  // Solve for T of a user with at least one like, who draws `count` of the other items that are not closed, or all.
   void solve(const std::int32_t* liked, std::int64_t degree, double count, const std::int32_t* closed,
              std::int64_t closed_count) {
     weigh(liked, degree, closed, closed_count);
@@ -115,7 +115,7 @@ class OwnInclusion {
     }
   }
 
-  double temperature() const { return temperature_; }  // infinite where all items are drawn
+  double temperature() const { return temperature_; }  // infinite if all items are drawn
 
   double of(std::int32_t item) const {
     const double w = weight(item);
@@ -127,12 +127,12 @@ class OwnInclusion {
   static constexpr float kLiked = -1.0f;
 
   double by_popularity(std::int32_t item) const { return background_ * popularity_.pi[item] / popularity_.total; }
-  double weight(std::int32_t item) const {  // 0 of what is liked or closed
+  double weight(std::int32_t item) const {  // 0 if liked or closed
     const float sum = sums_[static_cast<std::size_t>(item)];
     return sum == kLiked ? 0.0 : by_popularity(item) + per_like_ * static_cast<double>(sum);
   }
 
-  // What the likes lead to, and w of it and of the likes.
+  // Find the items that the likes lead to, and w of these and of the likes.
   void weigh(const std::int32_t* liked, std::int64_t degree, const std::int32_t* closed, std::int64_t closed_count) {
     const Lists& rows = table_.rows;
     for (const std::int32_t item : special_) sums_[static_cast<std::size_t>(item)] = 0.0f;
@@ -194,9 +194,9 @@ class OwnInclusion {
 
   const WalkTable& table_;
   const Popularity& popularity_;
-  std::vector<float> sums_;            // [items] of W over the likes; kLiked of what is liked or closed
-  std::vector<std::int32_t> special_;  // the likes, what is closed, and what the likes lead to
-  std::vector<float> own_, popular_;   // w of these, and what it would be by popularity alone
+  std::vector<float> sums_;            // [items] sums of W over the likes; kLiked if liked or closed
+  std::vector<std::int32_t> special_;  // the likes, the closed items, and the items that the likes lead to
+  std::vector<float> own_, popular_;   // w of these items, and w by popularity alone
   double background_ = 0.0, per_like_ = 0.0, others_ = 0.0, temperature_ = 0.0;
   InclusionSum own_sum_, popular_sum_;
 };

@@ -93,8 +93,8 @@ struct MassTable {
   double start = 0, step = 1;
 };
 
-// The closed form of the expectation over q(H): w_mn = alpha_mb beta_n + floor_mb for the items of group b with beta > 0,
-// and 0 for the others. A pass over users reads `items` and `masses`, a pass over items reads `users`.
+// The closed form of the expectation over q(H): w_mn = alpha_mb beta_n + floor_mb for the items of group b with beta >
+// 0, and 0 for the others. A pass over users reads `items` and `masses`, a pass over items reads `users`.
 struct Expected {
   Shares shares;
   Groups groups;
@@ -179,8 +179,8 @@ struct RowsOut {
   float* bias_variance = nullptr;
   double bound = 0;       // the edges' part of L_xi, at the best xi before the step
   std::int64_t bad = -1;  // the first row whose step was not finite
-  // Sum of t E[(x - m)^2] over the new rows, with m and t of their priors or else 0 and 1; sum of log variance; then the
-  // same two of the biases.
+  // Sum of t E[(x - m)^2] over the new rows, with m and t of their priors or else 0 and 1; sum of log variance; then
+  // the same two of the biases.
   double moments[4] = {0, 0, 0, 0};
 };
 

@@ -1,5 +1,5 @@
-// What is known of h beside the likes: pairs that were considered and not liked, pairs that are impossible, and rules of
-// what is. All of them by the rows of the users at hand.
+// Known pairs besides the likes: pairs that were considered and not liked, pairs that are impossible, and rules that
+// make pairs impossible. All are by the rows of the users at hand.
 #pragma once
 #include <cstdint>
 
@@ -11,7 +11,7 @@ struct ItemList {
 };
 
 struct ItemLists {
-  const std::int64_t* starts = nullptr;  // [users + 1], or null: nothing of anyone
+  const std::int64_t* starts = nullptr;  // [users + 1]; null: all lists are empty
   const std::int32_t* items = nullptr;
   ItemList of(std::int64_t row) const {
     if (starts == nullptr) return {};
@@ -19,16 +19,15 @@ struct ItemLists {
   }
 };
 
-// A pair is impossible where the item is not for the user's group, or the item's time is over before the user's begins, or
-// begins after it.
+// A pair is impossible if the item is not for the user's class, or if the times of user and item do not meet.
 struct Rules {
   const std::int32_t* user_class = nullptr;  // [users]
   const std::int32_t* item_class = nullptr;  // [items]
-  const std::uint64_t* allowed = nullptr;    // [user classes, words]: a bit for each class of items; or null
+  const std::uint64_t* allowed = nullptr;    // [user classes, words] a bit for each class of items; null: all allowed
   std::int64_t words = 0;
   const double* user_times = nullptr;  // [users, 2] the first and the last moment
-  const double* item_times = nullptr;  // [items, 2], or null
-  const std::int64_t* most = nullptr;  // [users] items that the rules forbid, at most
+  const double* item_times = nullptr;  // [items, 2]; null: all times meet
+  const std::int64_t* most = nullptr;  // [users] upper bound of the number of items that the rules forbid
 
   bool forbid(std::int64_t row, std::int32_t item) const {
     if (allowed != nullptr) {
@@ -44,7 +43,7 @@ struct Known {
   ItemLists considered, impossible;
   const Rules* rules = nullptr;
 
-  // Items of a user that are in the lists, or that the rules forbid, at most.
+  // An upper bound of the number of a user's items that are in the lists or that the rules forbid.
   std::int64_t most(std::int64_t row) const {
     return considered.of(row).count + impossible.of(row).count + (rules != nullptr ? rules->most[row] : 0);
   }

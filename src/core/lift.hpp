@@ -1,9 +1,10 @@
-// Lift: how much more likely than by popularity a user is to consider an item, from the likes alone.
+// Lift: the ratio of w to p of a user and an item, computed from the user's likes alone.
 //
 //     ratio_n = w_n / p_n = background + (1 - eps) / d * (sum over n' liked of V_n'n) / p_n
 //     V_n'n   = W_n'n, or sharpened (1 - rest_n') W_n'n^s / (sum over n of W_n'n^s)
 //
-// The likes are added one after the other, so a user's ratios depend on nobody else and not on how items are divided.
+// The likes are added one after the other, so a user's ratios depend neither on other users nor on the division of
+// items.
 #pragma once
 #include "buffer.hpp"
 #include "simd.hpp"
@@ -11,12 +12,12 @@
 namespace considerate::CONSIDERATE_ISA {
 
 constexpr int kStrip = 16;                             // items scored side by side
-constexpr float kLeastRatio = 8.673617379884035e-19f;  // 2^-60: what an item counts that no walk meets, eps = 0
+constexpr float kLeastRatio = 8.673617379884035e-19f;  // 2^-60: the ratio of an item that no walk meets, if eps = 0
 
 constexpr std::int64_t kSearch = 64;  // entries that are added while one is searched for
 constexpr std::int64_t kZeros = 8;    // items that are set to zero while one entry is added
 
-// What is left of a row of the table.
+// The entries of a row of the table that are not yet added.
 struct RowRest {
   std::int64_t next, end;
   float scale;
@@ -33,7 +34,7 @@ static T sharpened(T x, int power) {
 // The ratios of one user to one range of items after the other, in ascending order.
 class UserRatios {
  public:
-  // `rows` has room for as many as there are likes.
+  // `rows` has room for one entry per like.
   void start(const LiftTable& table, const std::int32_t* liked, std::int64_t count, RowRest* rows) {
     table_ = &table;
     count_ = count;
@@ -50,8 +51,8 @@ class UserRatios {
     share_ = static_cast<float>(share);
   }
 
-  // The sums of V over the likes for items first .. last - 1; they are zero before. `met` is set of the strips that
-  // have an entry.
+  // Add V over the likes to the sums of items first .. last - 1, which are zero before. Set `met` for each strip with
+  // an entry.
   void add(std::int64_t first, std::int64_t last, float* sums, std::uint8_t* met) {
     for (std::int64_t i = 0; i < count_; ++i) {
       std::int64_t at = rows_[i].next;
@@ -72,7 +73,7 @@ class UserRatios {
     return sum;
   }
 
-  // The sum of V over the likes for one item: the same bits as `add` gives, as the likes have the same order.
+  // The sum of V over the likes for one item, with the bits of `add`: the likes have the same order.
   float sum_of(std::int32_t item) const {
     float sum = 0.0f;
     for (std::int64_t i = 0; i < count_; ++i) {
@@ -82,20 +83,20 @@ class UserRatios {
     return sum;
   }
 
-  // Of eight items from `first` on.
+  // Ratios of eight items from `first` on.
   v8 ratios(v8 sums, std::int64_t first) const { return ratios(sums, load8(table_->inverse + first)); }
 
-  // Of eight items with these inverses of p.
+  // Ratios of eight items with these inverses of p.
   v8 ratios(v8 sums, v8 inverse) const {
     const v8 ratio = at_least(splat(background_) + splat(share_) * (sums * inverse));
     return select8(inverse < splat(0.0f), splat(1.0f), ratio);
   }
 
-  // Of items that no like leads to.
+  // The ratio of items that no like leads to.
   v8 background() const { return at_least(splat(background_)); }
 
  private:
-  // What the powers of a row are multiplied by so that its mass stays.
+  // The factor of a row's powers that keeps its mass.
   static float scale(const LiftTable& table, std::int64_t first, std::int64_t last, float rest) {
     v8 sums = splat(0.0f);
     for (; first + kLanes <= last; first += kLanes) sums += sharpened(load8(table.shares + first), table.sharpness);
@@ -142,8 +143,8 @@ static void walk_lifts(const LiftTable& table, const std::int64_t* liked_starts,
   }
 }
 
-// log(ratio) of listed pairs: the items of each user, in any order. A user with many of them has the sums of
-// all items, with the same bits.
+// log(ratio) of listed pairs: the items of each user, in any order. For a user with many pairs the sums of all items
+// are computed, with the same bits.
 static void walk_lifts_of(const LiftTable& table, const std::int64_t* liked_starts, const std::int32_t* liked,
                           std::int64_t count, const std::int64_t* pair_starts, const std::int32_t* pair_items,
                           float* out) {

@@ -7,7 +7,7 @@ namespace considerate::CONSIDERATE_ISA {
 
 constexpr int kHeldTogether = 4;  // held-out items of a row that are counted in one pass over its scores
 
-// How many of n scores are above each of the limits, and how many equal it. Plain loops, which compilers make SIMD of.
+// Count the scores above each of the limits, and those equal to it. Compilers vectorise these plain loops.
 template <class T, class Count>
 static inline void count_above(const T* scores, std::int64_t n, const T* limits, std::int64_t* above,
                                std::int64_t* equal) {
@@ -80,13 +80,14 @@ static std::int64_t count_ranks_of(const RankRows& task) {
   return -1;
 }
 
-// The first row with a NaN, or -1. Rows of at most 2^31 items, so that counts fit in lanes as wide as the scores.
+// Returns the first row with a NaN, or -1. Rows have at most 2^31 items, so that counts fit in lanes of the scores'
+// width.
 static std::int64_t count_ranks(const RankRows& task) {
   return task.is_double ? count_ranks_of<double, std::int64_t>(task) : count_ranks_of<float, std::int32_t>(task);
 }
 
-// Some items of one row, of which scores are made: logit + k log pi + theta lift. All are made by the same operations on
-// whole registers, so that items alike in all three have equal scores wherever they stand.
+// Items of one row with their scores: logit + k log pi + theta lift. All scores come from the same operations on whole
+// registers, so that items with equal numbers have equal scores in any place.
 struct Weighed {
   static constexpr std::int64_t kMost = 1024;  // items at once: the three inputs and the scores stay in the first cache
   const float *logits, *log_pi, *lifts;        // lifts may be null
@@ -106,7 +107,7 @@ struct Weighed {
     const std::int64_t whole = n / kLanes * kLanes;
     make(logits + first, log_pi + first, lifts ? lifts + first : nullptr, whole, weights, out);
     if (whole == n) return;
-    float some[3][kLanes] = {};  // what is left, not read beyond its end
+    float some[3][kLanes] = {};  // a copy of the rest, so that nothing is read beyond its end
     const float* from[3] = {logits, log_pi, lifts};
     for (int which = 0; which < (lifts ? 3 : 2); ++which)
       std::memcpy(some[which], from[which] + first + whole, static_cast<std::size_t>(n - whole) * sizeof(float));
@@ -114,7 +115,7 @@ struct Weighed {
   }
 };
 
-// The same three numbers of a few items, side by side.
+// Logits, log pi and lifts of a few items, side by side.
 struct Gathered {
   Buffer<float> values;
   std::int64_t count;
@@ -132,7 +133,7 @@ struct Gathered {
   }
 };
 
-// One row of `count_ranks` for every pair of weights. What was seen is counted with the others, then taken off.
+// Count the ranks of one row for every pair of weights. Seen items are counted with the others, then taken off.
 static void count_weighted_row(const WeightedRows& task, const Weighed& row, std::int64_t number) {
   const RankRows& rows = task.rows;
   const std::int64_t first = rows.starts[number], held = rows.starts[number + 1] - first;
@@ -167,7 +168,7 @@ static void count_weighted_row(const WeightedRows& task, const Weighed& row, std
   count(seen.weighed(), seen.count, -1);
 }
 
-// The first row with a NaN, or -1.
+// Returns the first row with a NaN, or -1.
 static std::int64_t count_weighted_ranks(const WeightedRows& task) {
   for (std::int64_t number = 0; number < task.rows.rows; ++number) {
     const std::int64_t at = number * task.items;
@@ -179,7 +180,7 @@ static std::int64_t count_weighted_ranks(const WeightedRows& task) {
   return -1;
 }
 
-// The best k of a row by a heap whose root is the worst of them, a lower index being better where scores tie.
+// The best k of a row in a heap, with the worst of them at the root. Of equal scores the lower index is better.
 template <class T>
 struct Heap {
   const T* scores;
@@ -201,7 +202,7 @@ struct Heap {
   }
 };
 
-constexpr int kSkip = 64;  // scores that are passed over at once where none is above the limit
+constexpr int kSkip = 64;  // scores that are skipped at once if none is above the limit
 
 template <class T, class Count>
 static inline bool none_above(const T* scores, T limit) {

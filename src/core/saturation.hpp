@@ -1,4 +1,5 @@
-// T_m of draws without replacement: the inclusion probabilities 1 - exp(-T_m pi_n) of what is not liked add up to a count.
+// T_m of draws without replacement: the inclusion probabilities 1 - exp(-T_m pi_n) of the items not liked add up to a
+// count.
 #pragma once
 #include <algorithm>
 #include <cmath>

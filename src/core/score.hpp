@@ -1,27 +1,27 @@
-// Scores of users against all items, and the best of them, in one pass; moments of the logit for pairs.
+// Scores of users against all items with the best items of each, in one pass; and moments of the logit for pairs.
 #pragma once
 #include "lift.hpp"
 
 namespace considerate::CONSIDERATE_ISA {
 
 constexpr int kTileUsers = 6;               // users scored at a time
-constexpr std::int64_t kBlockStrips = 256;  // that stay in a near cache while all users are scored against them
+constexpr std::int64_t kBlockStrips = 256;  // strips that stay in a near cache while all users are scored against them
 
-// The best items so far of one user: unordered until there are `capacity`, then a heap with the worst at the root.
-// Of equal scores the lower index is the better, and stays, as items come in ascending order.
+// The best items so far of one user: unordered until there are `capacity`, then a heap with the worst at the root. Of
+// equal scores the lower index is better. It stays, as items come in ascending order.
 struct Best {
   float* scores;
   std::int32_t* items;
   std::int64_t size = 0, capacity = 0;
   const std::int32_t* seen = nullptr;  // ascending
   std::int64_t seen_count = 0;
-  float threshold = -__builtin_inff();  // what a score must exceed
+  float threshold = -__builtin_inff();  // a score must exceed it
 
   static bool worse(float score, std::int32_t item, float other_score, std::int32_t other_item) {
     return score < other_score || (score == other_score && item > other_item);
   }
 
-  // Puts an entry at `at`, or below it in the heap of the first `count` entries.
+  // Put an entry at `at`, or below it in the heap of the first `count` entries.
   void sink(std::int64_t at, std::int64_t count, float score, std::int32_t item) {
     for (std::int64_t child = 2 * at + 1; child < count; child = 2 * at + 1) {
       if (child + 1 < count && worse(scores[child + 1], items[child + 1], scores[child], items[child])) ++child;
@@ -52,7 +52,7 @@ struct Best {
     threshold = scores[0];
   }
 
-  // Best first; NaN and -1 where there are fewer than `capacity`.
+  // Sort best first, and fill up to `capacity` with NaN and -1.
   void finish() {
     if (size < capacity) make_heap();
     for (std::int64_t last = size - 1; last > 0; --last) {
@@ -69,7 +69,7 @@ struct Best {
   }
 };
 
-// Offers those of a strip's items that are above the threshold.
+// Offer the items of a strip that are above the threshold.
 static inline void offer_above(const v8* scores, std::int64_t first_item, Best& best) {
   const v8 threshold = splat(best.threshold);
   if (!any_lane((scores[0] > threshold) | (scores[1] > threshold))) return;
@@ -79,7 +79,7 @@ static inline void offer_above(const v8* scores, std::int64_t first_item, Best& 
   }
 }
 
-// R users against one strip of items: score = base_n + u'v_n.
+// Score R users against one strip of items: base_n + u'v_n.
 template <int R>
 static inline void score_strip(std::int64_t K, const float* const* users, const float* strip, const float* base,
                                v8 (*scores)[2]) {
@@ -102,10 +102,10 @@ struct RankedUser {
   const float* vector;
   Best best;
   UserRatios ratios;
-  v8 unmet;  // lift * log(ratio) of what no like leads to
+  v8 unmet;  // lift * log(ratio) of items that no like leads to
 };
 
-// What the walk leads a tile of users to in a block of items; all zeros between blocks.
+// Sums of the walk from the likes of a tile of users to a block of items; all zeros between blocks.
 struct TileSums {
   Buffer<float> sums{kTileUsers * kBlockStrips * kStrip};
   Buffer<std::uint8_t> met{kTileUsers * kBlockStrips};
@@ -114,7 +114,7 @@ struct TileSums {
   std::uint8_t* met_by(int r) { return met.data() + r * kBlockStrips; }
 };
 
-// Lift is added to a strip's scores where they come near the threshold: the logarithm is bounded before it is computed.
+// Add lift to a strip's scores if they come near the threshold: the logarithm is bounded before it is computed.
 static inline bool add_lift(v8* scores, const RankedUser& user, float lift, float* sums, std::int64_t first_item) {
   v8 ratios[2], over = splat(0.0f);
   for (int half = 0; half < 2; ++half) {
@@ -128,8 +128,8 @@ static inline bool add_lift(v8* scores, const RankedUser& user, float lift, floa
   return true;
 }
 
-// R users against the strips of a block. A user's scores are made by the same operations whatever R is, so that they do
-// not depend on who else is in the batch.
+// Score R users against the strips of a block. A user's scores come from the same operations for any R, so that they do
+// not depend on the other users of the batch.
 template <int R>
 static void score_tile(const TopK& task, RankedUser* users, std::int64_t first, std::int64_t last, TileSums* lifts) {
   const float* vectors[R];
@@ -191,7 +191,7 @@ static void top_items(const TopK& task) {
   for (std::int64_t i = 0; i < task.count; ++i) users[i].best.finish();
 }
 
-// E[a] and var[a] of pairs of rows, without the offset; NaN where the row of the other side is -1.
+// E[a] and var[a] of pairs of rows, without the offset; NaN if the row of the other side is -1.
 static void pair_moments(const Side& own, const Side& other, std::int64_t count, const std::int64_t* own_rows,
                          const std::int32_t* other_rows, float* mean, float* variance) {
   const std::int64_t KP = padded(own.factors);

@@ -1,5 +1,4 @@
-// Eight floats side by side, in the compilers' own vector types: AVX2 registers where there are any, pairs of
-// SSE or NEON registers elsewhere.
+// Eight floats side by side, in the compilers' own vector types: AVX2 registers, or pairs of SSE or NEON registers.
 #pragma once
 #include "isa.hpp"
 
@@ -31,7 +30,7 @@ static inline d4 load4(const double* p) {
 }
 static inline v8 splat(float x) { return v8{x, x, x, x, x, x, x, x}; }
 
-// Row e of the answer's lanes: the sum of the eight lanes of rows[e].
+// Lane e is the sum of the eight lanes of rows[e].
 static inline v8 sum_rows(const v8* rows) {
   v8 half[4], quarter[2];
   for (int e = 0; e < 4; ++e) {
@@ -151,7 +150,7 @@ static inline v8 log8(v8 x) {
   return m + y + e * splat(0.693359375f);
 }
 
-// log(x) is from here to here + kLogGap: the bits of a number are close to its logarithm.
+// A lower bound of log(x), at most kLogGap below it: the bits of a number are close to its logarithm.
 static inline v8 log_below8(v8 x) {
   return __builtin_convertvector(reinterpret_cast<i8>(x), v8) * splat(8.262958e-8f) - splat(88.0299f);
 }

@@ -14,10 +14,10 @@
 
 namespace considerate {
 
-// The streams of key64(seed, stream, index) that this file draws from.
+// Streams of key64(seed, stream, index) for the draws of this file.
 enum SimulateStream : std::uint64_t { kEqualise = 101, kJoin = 102, kConsider = 103 };
 
-// Inverse-CDF draws in O(1) on average: a guide says where the search for u starts.
+// Inverse-CDF draws in O(1) on average: a guide has the place where the search for u starts.
 // Equals np.searchsorted(cumulative, u * cumulative[-1], side="right"), held below the size.
 class InverseCdf {
  public:
@@ -53,7 +53,7 @@ struct Equalised {
 };
 
 // Redraw the degrees of one random user and one random item until the sums agree, in place.
-// After `free` redraws only those that do not widen the gap are kept; after `free + homing` it gives up.
+// After `free` redraws it keeps only redraws that do not widen the gap; after `free + homing` it gives up.
 inline Equalised equalise_degrees(std::int32_t* user_degrees, std::size_t users, std::int32_t* item_degrees,
                                   std::size_t items, const InverseCdf& user_law, std::int64_t user_minimum,
                                   const InverseCdf& item_law, std::int64_t item_minimum, std::uint64_t seed,
@@ -117,7 +117,7 @@ class Joiner {
     shuffle(edges_, static_cast<std::size_t>(row_.back()), random_);
   }
 
-  // Positions whose item stands earlier in the same row.
+  // Positions of items that occur earlier in the same row.
   std::vector<std::int64_t> find_doubles() const {
     std::vector<std::int64_t> doubles;
     std::vector<std::int64_t> seen(items_, -1);
@@ -138,7 +138,7 @@ class Joiner {
     return static_cast<std::size_t>(std::upper_bound(row_.begin(), row_.end(), position) - row_.begin()) - 1;
   }
 
-  // Swap each double with a uniformly drawn edge, where the swap makes no new double. False if tries run out.
+  // Swap each double with a uniformly drawn edge, if the swap makes no new double. False if tries run out.
   bool repair(const std::vector<std::int64_t>& doubles, Joined& out) {
     std::int64_t tries = 2 * row_.back() + 1000;
     for (const std::int64_t p : doubles) {

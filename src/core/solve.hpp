@@ -22,7 +22,7 @@ class Solver {
   }
   Solver(const Solver&) = delete;
   Solver& operator=(const Solver&) = delete;
-  // To be called when all rows are in.
+  // Step the rows that are left. Call it after the last row.
   void finish() {
     flush();
     for (int lane = 0; lane < 8; ++lane) out_.moments[1] += std::log(products_[lane / 4][lane % 4]);
@@ -32,10 +32,10 @@ class Solver {
     for (float* node : nodes_) std::free(node);
   }
 
-  // A buffer to sum the next row into, or to give in exchange for one.
+  // A buffer for the sums of the next row, or to exchange for such a buffer.
   float* spare() { return nodes_[lane_]; }
 
-  // Take a row's sums in the node's form, in exchange for the spare; null for a row without edges.
+  // Take a row's sums as a node, in exchange for the spare buffer; null for a row without edges.
   void push(std::int64_t row, float* node) {
     if (node) {
       nodes_[lane_] = node;
@@ -48,7 +48,7 @@ class Solver {
     if (lane_ == 8) flush();
   }
 
-  // The same from packed sums.
+  // Take a row's packed sums.
   void push_packed(std::int64_t row, const float* second, const float* first, const float* bias) {
     const std::int64_t K = shape_.K, KP = shape_.KP;
     float* node = nodes_[lane_];
@@ -71,7 +71,7 @@ class Solver {
     lane_ = 0;
   }
 
-  // eq. 19
+  // Step a row's bias (eq. 19).
   void step_bias(std::int64_t row, float precision_sum, float pull_sum) {
     if (!pass_.bias) return;
     const float old_precision = 1.0f / pass_.own.bias_variance[row], e = pass_.constants.epsilon;
@@ -98,7 +98,7 @@ class Solver {
   }
 
  private:
-  // Eight nodes, a row each, become one triangle with a row in each lane.
+  // Turn eight nodes, a row each, into one triangle with a row in each lane.
   void to_lanes() {
     const std::int64_t K = shape_.K, KP = shape_.KP;
     const float* nodes[8];
@@ -122,7 +122,7 @@ class Solver {
 
   bool has_priors() const { return pass_.prior.mean || pass_.prior.precision; }
 
-  // The rows' priors in lanes; a mean of 0 and a precision of tau where they have none.
+  // Load the rows' priors into lanes: a mean of 0 and a precision of tau if they have none.
   void load_priors() {
     const auto to_lanes = [&](const float* from, float otherwise, float* to) {
       for (std::int64_t k = 0; k < shape_.KP; k += 8) {
@@ -138,7 +138,7 @@ class Solver {
   }
 
   // eq. 17: P = e (sums + tau I) + (1 - e) diag(omega), z = e z + (1 - e) omega eta; with priors N(m, 1 / t) of rows,
-  // t stands for tau, and z has e t m more. Not inlined, as `write`: copies of it could round differently.
+  // t stands for tau, and z gets e t m more. Not inlined, like `write`: copies of it could round differently.
   [[gnu::noinline]] void blend() {
     if (has_priors()) load_priors();
     const std::int64_t K = shape_.K;
@@ -173,7 +173,7 @@ class Solver {
     }
   }
 
-  // Cholesky, L in place; the diagonal holds 1 / L_ii. Tiles of four rows by two columns.
+  // Cholesky factor L in place, with 1 / L_ii on the diagonal, in tiles of four rows by two columns.
   void factorise() {
     const std::int64_t K = shape_.K;
     std::int64_t i = 0;
@@ -260,7 +260,7 @@ class Solver {
     }
   }
 
-  // eq. 18: the means of q~, the diagonal of its precision
+  // Write the factorised q: the means of q~ and the diagonal of its precision (eq. 18).
   [[gnu::noinline]] void write() {
     const std::int64_t K = shape_.K, KP = shape_.KP;
     v8 square = splat(0.0f), check = splat(0.0f);
@@ -279,7 +279,7 @@ class Solver {
         } else {
           square += mean[c] * mean[c] + variance[c];
         }
-        // 0 where finite and positive, else NaN
+        // 0 if finite and positive, else NaN
         if (real) check += (mean[c] + variance[c]) * splat(0.0f) + (sqrt8(variance[c]) - sqrt8(variance[c]));
         if (real) {
           const v8 factor = select8(live, variance[c], splat(1.0f));
@@ -287,7 +287,7 @@ class Solver {
           products_[1] *= d4{factor[4], factor[5], factor[6], factor[7]};
         }
       }
-      // one logarithm for many factors, before their product leaves what a double holds
+      // one logarithm for many factors, before their product overflows a double
       for (int lane = 0; lane < 8; ++lane) {
         const double product = products_[lane / 4][lane % 4];
         if (product > 1e-150 && product < 1e150) continue;
@@ -315,7 +315,7 @@ class Solver {
     }
   }
 
-  // The coordinates after the first block, as they are.
+  // Copy the coordinates after the first block.
   void carry_over(std::int64_t row) {
     const float* from = pass_.own.rows + row * 2 * shape_.row + shape_.KP;
     float* to = out_.rows + row * 2 * shape_.row + shape_.KP;
@@ -332,7 +332,7 @@ class Solver {
   float* nodes_[8];
   std::int64_t rows_[8];
   int lane_ = 0;
-  d4 products_[2] = {{1, 1, 1, 1}, {1, 1, 1, 1}};  // of variances, by lane, their logarithms not yet taken
+  d4 products_[2] = {{1, 1, 1, 1}, {1, 1, 1, 1}};  // products of variances by lane, without logarithms so far
   double bias_product_ = 1;
 };
 

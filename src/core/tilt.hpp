@@ -10,8 +10,8 @@
 namespace considerate {
 
 // Accepts a draw of item n for user m with probability exp(t B-), or exp(-t B+) if t < 0. B- is the expected logistic
-// bound of log sigma(-a_mn) (eq. 11) at its best xi: log sigma(xi) - (E[a] + xi) / 2, xi^2 = E[a^2] (eq. 16), never above
-// 0; B+, of log sigma(a_mn), has -E[a] in place of E[a].
+// bound of log sigma(-a_mn) (eq. 11) at its best xi: log sigma(xi) - (E[a] + xi) / 2, xi^2 = E[a^2] (eq. 16), never
+// above 0; B+, of log sigma(a_mn), has -E[a] in place of E[a].
 struct Tilt {
   double strength = 0;  // t
   Side users, items;

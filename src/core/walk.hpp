@@ -1,4 +1,4 @@
-// The table of the walk, which says who considers what, and draws from it. `walk_rows.hpp` makes its rows.
+// The table of the walk from item to item, and draws from it. `walk_rows.hpp` makes its rows.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -23,7 +23,7 @@ struct WalkSlot {
   std::int32_t item, alias;
 };
 
-// The alias table of one row: its entries, and last what goes to pi, which is what was cut and what is mixed in.
+// Build the alias table of one row: its entries, and last the mass that goes to pi, both cut and mixed in.
 inline void build_slots(const std::int32_t* items, const float* shares, std::int64_t count, float rest, double mix,
                         WalkSlot* slots) {
   std::vector<double> weights(shares, shares + count);
@@ -53,12 +53,12 @@ struct WalkTable {
   const WalkSlot* slots_of(std::int64_t item) const { return slots + rows.starts[item] + item; }
   std::int64_t slot_count(std::int64_t item) const { return rows.size(item) + 1; }
 
-  // Bring near where the rows of a user's likes begin.
+  // Fetch the starts of the rows of a user's likes.
   void fetch(const std::int32_t* liked, std::int64_t degree) const {
     for (std::int64_t e = 0; e < degree; ++e) fetch_far(rows.starts + liked[e]);
   }
 
-  // Where the walk leads to, the items ascending, and their weights in w; what is left of w is pi's.
+  // Find the items that the walk leads to, ascending, and their weights in w. Returns the rest of w, which goes to pi.
   double lead(const std::int32_t* liked, std::int64_t degree, std::vector<std::int32_t>& items,
               std::vector<double>& weights) const {
     const double each = (1.0 - mix) / static_cast<double>(degree);
@@ -80,7 +80,7 @@ struct WalkTable {
     return mix + each * cut;
   }
 
-  // w of every item, for an exact draw.
+  // Compute w of every item, for an exact draw.
   void weigh(const std::int32_t* liked, std::int64_t degree, const double* pi, std::int64_t items,
              std::vector<float>& walked, std::vector<double>& out) const {
     double total = 0, cut = 0;
@@ -98,8 +98,8 @@ struct WalkTable {
   }
 };
 
-// Items that a user may meet, in a stream. All that it reads is larger than the caches and fetched ahead: the slot of a
-// step, and a column of pi where the slot says so.
+// A stream of items that a user may meet. The tables are larger than the caches and fetched ahead: the slot of a step,
+// and a column of pi if the slot leads to pi.
 class WalkStream {
  public:
   WalkStream(const WalkTable& table, const AliasTable& pi, Random& random, const std::int32_t* liked,
@@ -121,11 +121,11 @@ class WalkStream {
     const WalkSlot* slot;
     std::uint32_t height;
     std::int32_t item;        // once the slot was read; -1 stands for pi
-    AliasTable::Place place;  // where in pi
+    AliasTable::Place place;  // in the alias table of pi
   };
 
-  // One number of 64 bits is a like, a column of its row and a height there: what a product leaves below its high word
-  // is as good as a new number, less the bits that were used.
+  // One number of 64 bits gives a like, a column of its row and a height there: the low word of a product is as good as
+  // a new number, less the bits that were used.
   void take_step(Step& step) {
     const auto like = static_cast<unsigned __int128>(random_.next()) * degree_;
     const std::int32_t from = liked_[static_cast<std::uint64_t>(like >> 64)];

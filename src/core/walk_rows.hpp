@@ -19,22 +19,22 @@ constexpr double kWalkUnit = 4294967296.0;  // 2^32: a user who is reached sprea
 constexpr std::uint64_t kWalkStream = 0x57414C4B;
 
 struct WalkGraph {
-  Lists users_of, likes_of;     // who likes an item, what a user likes
-  const double* pull;           // [items] a_n: how much a like of this item draws a user's last step; pi_n / d_n
-  std::int64_t items, most;     // of a user with more likes than `most`, a window of so many is taken
-  std::int64_t first_user;      // of row 0 of `likes_of`, among all
-  std::int64_t first_item;      // of row 0 of `users_of`, among all
-  const std::int32_t* numbers;  // of the rows of `likes_of`, among all; nullptr where they follow `first_user`
+  Lists users_of, likes_of;     // the users who like an item, the items that a user likes
+  const double* pull;           // [items] a_n: the weight of a like of this item in a user's last step; pi_n / d_n
+  std::int64_t items, most;     // a user with more likes than `most` takes a window of `most` of them
+  std::int64_t first_user;      // number of the user of row 0 of `likes_of`
+  std::int64_t first_item;      // number of the item of row 0 of `users_of`
+  const std::int32_t* numbers;  // numbers of the users of `likes_of`; null: they follow `first_user`
 
   std::int64_t number(std::int64_t user) const { return numbers == nullptr ? first_user + user : numbers[user]; }
 
-  // Whether all likes pull alike, as where pi is the degree.
+  // All likes pull alike, as they do if pi is the degree.
   bool even() const {
     return std::all_of(pull, pull + items, [](double a) { return a == 1.0 || a == 0.0; });
   }
 };
 
-// A_m: the pull of all that each user likes.
+// Compute A_m, the sum of the pulls of each user's likes.
 inline void add_pulls(const Lists& likes_of, std::int64_t users, const double* pull, double* out) {
   for (std::int64_t user = 0; user < users; ++user) {
     const std::int32_t* liked = likes_of.row(user);
@@ -43,7 +43,7 @@ inline void add_pulls(const Lists& likes_of, std::int64_t users, const double* p
   }
 }
 
-// Steps that the row of each item costs.
+// Count the steps that the row of each item costs.
 inline void count_steps(const WalkGraph& graph, std::int64_t rows, std::int64_t* out) {
   for (std::int64_t row = 0; row < rows; ++row) {
     const std::int32_t* users = graph.users_of.row(row);
@@ -60,14 +60,14 @@ struct WalkSums {
   std::vector<std::uint64_t> sums;
 };
 
-// A row of sums in memory of someone else's.
+// A view of a row of sums.
 struct SumsView {
   const std::int32_t* items;
   const std::uint64_t* sums;
   std::int64_t count;
 };
 
-// Items in ascending order, by counting: few passes over the items, none that the branches must foresee.
+// Sorts items by counting: few passes over the items, without branches that are hard to predict.
 class ItemOrder {
  public:
   explicit ItemOrder(std::int64_t items) {
@@ -77,7 +77,7 @@ class ItemOrder {
     counts_.resize(std::size_t{1} << digit_);
   }
 
-  // The places of the items, in the order of the items: the first `count` of what is given back.
+  // The places of the items in ascending order of the items: `count` of them.
   const std::int32_t* places(const std::int32_t* items, std::int64_t count) {
     if (places_.size() < static_cast<std::size_t>(count)) {
       places_.resize(static_cast<std::size_t>(2 * count));
@@ -110,10 +110,10 @@ class ItemOrder {
 // Sums the steps from one item after the other.
 class WalkAdder {
  public:
-  // totals: A_m of the users, or nullptr where all likes pull alike.
+  // totals: A_m of the users; null: all likes pull alike.
   WalkAdder(const WalkGraph& graph, const double* totals) : graph_(graph), totals_(totals), order_(graph.items) {}
 
-  // The sums of the steps from the item of a row of `users_of`, in no order; they stay until the next row.
+  // Sum the steps from the item of a row of `users_of`, in no order. The view is valid until the next row.
   SumsView walk_from(std::int64_t row) {
     const std::int32_t* users = graph_.users_of.row(row);
     const std::int64_t degree = graph_.users_of.size(row);
@@ -130,7 +130,7 @@ class WalkAdder {
     return {items_.data(), sums_.data(), count_};
   }
 
-  // Adds a row of `users_of` to the end of `out`.
+  // Add a row of `users_of` to the end of `out`.
   void row(std::int64_t row, WalkSums& out) {
     walk_from(row);
     const std::int32_t* places = order_.places(items_.data(), count_);
@@ -144,11 +144,11 @@ class WalkAdder {
 
  private:
   static constexpr std::int64_t kAhead = 8;      // users whose likes are fetched ahead
-  static constexpr std::int64_t kManySteps = 2;  // an item, of a row whose sums are kept for all items
+  static constexpr std::int64_t kManySteps = 2;  // steps per item from which a row has a sum for every item
 
-  // A hash table of the items that a row may meet: small rows stay in the near caches, however many items there are.
-  // Where it would be as large as the catalogue, an item's own number is its slot; where the steps are many more than
-  // the items, there is a sum for every item and no table.
+  // A hash table of the items that a row may meet: small rows stay in the near caches, however many items there are. If
+  // it would be as large as the catalogue, an item's own number is its slot. If there are many more steps than items,
+  // there is a sum for every item and no table.
   void make_room(const std::int32_t* users, std::int64_t degree) {
     std::int64_t steps = 0;
     for (std::int64_t e = 0; e < degree; ++e) steps += std::min(graph_.likes_of.size(users[e]), graph_.most);
@@ -169,7 +169,7 @@ class WalkAdder {
     count_ = 0;
   }
 
-  // One user's step to a like, by its pull. A very active user takes it within a window of the likes that begins at a
+  // Add one user's step to a like, by its pull. A very active user steps within a window of likes that begins at a
   // random one: each like is in it with the same probability, so the sum is right on average.
   void spread(std::int64_t user, std::int64_t item) {
     const std::int32_t* liked = graph_.likes_of.row(user);
@@ -195,7 +195,7 @@ class WalkAdder {
       add_each(items, count, [pull = graph_.pull, scale](std::int32_t n) { return whole(scale * pull[n]); });
   }
 
-  // The sums of every item that was met, which is zero again.
+  // Collect the sums of all items that were met, and set them to zero.
   void gather() {
     for (std::int64_t n = 0; n < graph_.items; ++n) {
       if (every_[static_cast<std::size_t>(n)] == 0) continue;
@@ -247,7 +247,7 @@ class WalkAdder {
   std::uint32_t hash_ = 1;
 };
 
-// Rows of the table: of the sums of a row the `keep` entries with the largest W log(W / p), by item, and the mass left.
+// Cuts rows of sums: keeps the `keep` entries with the largest W log(W / p), by item.
 class RowCutter {
  public:
   RowCutter(const double* p, std::int64_t items, std::int64_t keep)
@@ -255,7 +255,7 @@ class RowCutter {
     for (std::int64_t n = 0; n < items; ++n) per_p_[static_cast<std::size_t>(n)] = static_cast<float>(1.0 / p[n]);
   }
 
-  // The mass that is cut. Entries are given in any order, and leave in that of the items.
+  // Cut a row of entries in any order, and add it to the outputs in the order of the items. Returns the mass cut.
   double cut(SumsView row, std::vector<std::int32_t>& items_out, std::vector<float>& shares_out) {
     std::uint64_t total = 0, held = 0;
     for (std::int64_t e = 0; e < row.count; ++e) total += row.sums[e];
@@ -287,7 +287,7 @@ class RowCutter {
     return static_cast<double>(sum) / static_cast<double>(total);
   }
 
-  // The best entries. Values in float32 tell nearly all of them from the others; exact ones decide about the rest.
+  // Choose the best entries. Values in float32 decide about nearly all of them, exact ones about the rest.
   void choose(const SumsView& row, std::uint64_t total) {
     const auto [items, sums, count] = row;
     values_.resize(static_cast<std::size_t>(count));
@@ -308,7 +308,7 @@ class RowCutter {
     kept_items_.resize(values_.size() + 1);
     kept_sums_.resize(values_.size() + 1);
     close_places_.resize(values_.size() + 1);
-    for (std::int64_t e = 0; e < count; ++e) {  // without branches, which no processor foresees
+    for (std::int64_t e = 0; e < count; ++e) {  // without branches, as no processor could predict them
       const float value = values_[static_cast<std::size_t>(e)];
       const bool above = value > high + error, below = value < low - error;
       kept_items_[static_cast<std::size_t>(kept)] = items[e];
@@ -337,11 +337,11 @@ class RowCutter {
     for (const float value : values_) ++bins_[std::min(kBins - 1, top - bin_of(value))];
     std::uint32_t bin = 0;
     for (std::int64_t above = bins_[0]; above < keep_; above += bins_[bin]) ++bin;
-    const bool lowest = bin + 1 == kBins || bin == top;  // all that is below is in it too
+    const bool lowest = bin + 1 == kBins || bin == top;  // it contains everything below too
     return {lowest ? -HUGE_VALF : edge(top - bin), edge(top - bin + 1)};
   }
 
-  // Bins of 1 / 128 of an octave; all that is not above 0 is in the lowest.
+  // Bins of 1 / 128 of an octave; values up to 0 are in the lowest.
   static std::uint32_t bin_of(float value) { return value > 0.0f ? bits_of(value) >> 16 : 0; }
   static float edge(std::uint32_t bin) {
     const std::uint32_t bits = bin << 16;
@@ -379,7 +379,7 @@ class RowCutter {
   std::vector<std::uint64_t> kept_sums_;
 };
 
-// A row of two parts, added: its entries. There are no branches that depend on the items, which no processor foresees.
+// Add a row of two parts; returns the number of entries. No branch depends on the items: none could be predicted.
 inline std::int64_t add_row(const SumsView& a, const SumsView& b, std::int32_t* items, std::uint64_t* sums) {
   std::int64_t i = 0, j = 0, k = 0;
   for (; i < a.count && j < b.count; ++k) {
