@@ -47,7 +47,7 @@ class Case:
 
     @property
     def rho(self) -> float:
-        return float(np.float32(self.constants.weight))
+        return float(np.float32(self.constants.likelihood_weight))
 
     @property
     def epsilon(self) -> float:
@@ -114,7 +114,7 @@ def make_case(choices: Choices) -> Case:
         extra = random.choice([0.0, 1.5, choices.pick(OFFSETS)], rows if is_user else columns).astype(np.float32)
     constants = PassConstants(
         offset=choices.pick(OFFSETS),
-        weight=choices.pick([1.0, 1.5, 0.01, 100.0]),
+        likelihood_weight=choices.pick([1.0, 1.5, 0.01, 100.0]),
         tau=choices.pick([1.0, 0.3, 1e-3, 1e-6, 1e6]),
         tau_bias=choices.pick([1.0, 0.2, 1e-4, 1e5]),
         epsilon=choices.pick([1.0, 0.5, 0.01]),
