@@ -1,7 +1,5 @@
 """Types of the compiled kernels (src/core)."""
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -191,13 +189,7 @@ def scatter_rows(
     rows_out: Ints,
     low: NDArray[np.uint16] | None = None,
 ) -> None: ...
-def add_to_edges(
-    starts: Longs,
-    indices: Ints,
-    rows: Ints,
-    columns: Ints,
-    amounts: Longs,
-) -> Longs: ...
+def add_to_edges(starts: Longs, indices: Ints, rows: Ints, columns: Ints, amounts: Longs) -> Longs: ...
 def transpose_weights(indices: Ints, weights: Floats, starts_out: Longs) -> Floats: ...
 def sort_bucket(low: NDArray[np.uint16], rows: Ints, begin: int, starts: Longs) -> None: ...
 def alias_table(weights: Doubles) -> tuple[NDArray[np.uint64], Ints]: ...
@@ -217,11 +209,7 @@ def count_negatives(
     known: Known | None = None,
 ) -> None: ...
 def expected_negatives(
-    rate: float,
-    weights: Doubles,
-    starts: Longs,
-    liked: Ints,
-    known: Known | None = None,
+    rate: float, weights: Doubles, starts: Longs, liked: Ints, known: Known | None = None
 ) -> Doubles: ...
 def draw_negatives(
     seed: int,
@@ -335,11 +323,7 @@ def top_items(
 ) -> tuple[Ints, Floats]: ...
 def logarithms(x: Floats) -> tuple[Floats, Floats]: ...
 def count_ranks(
-    scores: Floats | Doubles,
-    starts: Longs,
-    held: Ints,
-    seen_starts: Longs,
-    seen: Ints,
+    scores: Floats | Doubles, starts: Longs, held: Ints, seen_starts: Longs, seen: Ints
 ) -> tuple[Longs, Longs, int]: ...
 def count_weighted_ranks(
     logits: Floats,
@@ -351,12 +335,7 @@ def count_weighted_ranks(
     seen_starts: Longs,
     seen: Ints,
 ) -> tuple[Longs, Longs, int]: ...
-def best_of_rows(
-    scores: Floats | Doubles,
-    k: int,
-    seen_starts: Longs,
-    seen: Ints,
-) -> tuple[Ints, int]: ...
+def best_of_rows(scores: Floats | Doubles, k: int, seen_starts: Longs, seen: Ints) -> tuple[Ints, int]: ...
 def pair_moments(own: Side, other: Side, own_rows: Longs, other_rows: Ints) -> tuple[Floats, Floats]: ...
 def logistic(xi_squared: Floats) -> tuple[Floats, Floats]: ...
 def coordinate_blocks(factors: int) -> list[int]: ...
@@ -365,7 +344,6 @@ def step_together(most: int) -> int: ...
 def instruction_set() -> str: ...
 def instruction_sets() -> list[str]: ...
 def use_instruction_set(name: str) -> None: ...
-def __getattr__(name: str) -> Any: ...
 
 class WalkGraph:
     def __init__(
@@ -393,26 +371,26 @@ def add_walk_sums(
     b_sums: NDArray[np.uint64],
 ) -> WalkSums: ...
 def cut_walk(
-    starts: Longs,
-    items: Ints,
-    sums: NDArray[np.uint64],
-    p: Doubles,
-    keep: int,
+    starts: Longs, items: Ints, sums: NDArray[np.uint64], p: Doubles, keep: int
 ) -> tuple[Longs, Ints, Floats, Floats]: ...
-def walk_slots(
-    starts: Longs,
-    items: Ints,
-    shares: Floats,
-    rest: Floats,
-    mix: float,
-) -> Ints: ...
+def walk_slots(starts: Longs, items: Ints, shares: Floats, rest: Floats, mix: float) -> Ints: ...
 def inverse_factor(matrix: Doubles) -> Doubles: ...
 def join_around(
-    user_counts: Ints,
-    item_counts: Ints,
-    liked_starts: Longs,
-    liked: Ints,
-    seed: int,
-    sweep: int,
-    tries: int,
+    user_counts: Ints, item_counts: Ints, liked_starts: Longs, liked: Ints, seed: int, sweep: int, tries: int
 ) -> tuple[Ints, Ints, int, int]: ...
+def equalise_degrees(
+    user_degrees: Ints,
+    item_degrees: Ints,
+    user_cdf: Doubles,
+    user_minimum: int,
+    item_cdf: Doubles,
+    item_minimum: int,
+    seed: int,
+    attempt: int,
+    free: int,
+    homing: int,
+) -> tuple[Ints, Ints, int, int]: ...
+def join_half_edges(
+    user_degrees: Ints, item_degrees: Ints, seed: int, attempt: int
+) -> tuple[Ints, Ints, int, bool]: ...
+def draw_considered(counts: Ints, weights: Doubles, seed: int) -> tuple[Ints, Ints]: ...
