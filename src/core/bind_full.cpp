@@ -37,10 +37,8 @@ void bind_full(nb::module_& m) {
       nb::arg("bias_mean").noconvert() = nb::none(), nb::arg("bias_variance").noconvert() = nb::none(),
       nb::arg("covariance").noconvert() = nb::none(),
       "Sum and step rows first..last into rows, biases and covariance: (the edges' part of the bound before the step, "
-      "a "
-      "bad row or -1, moments of the new rows, with log det of a covariance). Without rows it computes the bound "
-      "alone. "
-      "Without a covariance it recovers the factorised q (eq. 18).");
+      "a bad row or -1, moments of the new rows, with log det of a covariance). Without rows it computes the bound "
+      "alone. Without a covariance it recovers the factorised q (eq. 18).");
 }
 
 }  // namespace considerate

@@ -120,8 +120,7 @@ void bind_rank(nb::module_& m) {
       },
       nb::arg("scores"), nb::arg("k"), nb::arg("seen_starts"), nb::arg("seen"),
       "(ids [rows, k], bad): the k best items of each row without seen ones (ascending), the lower index first if "
-      "scores "
-      "tie, and -1 if fewer remain. `bad` is the first row with a NaN, else -1; rows after it are not set.");
+      "scores tie, and -1 if fewer remain. `bad` is the first row with a NaN, else -1; rows after it are not set.");
 }
 
 }  // namespace considerate

@@ -128,8 +128,7 @@ void bind_score(nb::module_& m) {
       nb::arg("lift_table") = nb::none(), nb::arg("lift") = 0.0f, nb::arg("liked_starts") = nb::none(),
       nb::arg("liked") = nb::none(),
       "The k best items of some users by base + u'v, without seen ones: (ids, scores), with -1 and NaN if fewer "
-      "remain. "
-      "With a table, lift * log(w / p) is added, with w from each user's likes.");
+      "remain. With a table, lift * log(w / p) is added, with w from each user's likes.");
   m.def(
       "pair_moments",
       [](const Held<Side>& own, const Held<Side>& other, In<std::int64_t> own_rows, In<std::int32_t> other_rows) {

@@ -55,6 +55,11 @@ static bool reads_given_shares(const Pass& pass) {
   return pass.expected && pass.own_is_user && pass.expected->shares.given;
 }
 
+static void check_user_sums(const Pass& pass) {
+  require(!pass.expected || pass.own_is_user || pass.expected->users.factors,
+          "the closed form of items needs the users' sums of each group");
+}
+
 static void check_rows(const Pass& pass, const In<std::int32_t>& rows, std::int64_t first, std::int64_t last) {
   for (std::int64_t r = first; r < last; ++r)
     require(rows.data()[r] >= 0 && rows.data()[r] < pass.own.count, "a row is out of range");
@@ -75,6 +80,7 @@ void bind_sums(nb::module_& m) {
         const std::int64_t rows_given = which ? static_cast<std::int64_t>(which->size()) : pass.own.count;
         require_range(first, last, rows_given);
         require(!pass.constants.slope && !reads_given_shares(pass), "such a pass gives sums alone");
+        check_user_sums(pass);
         require(!which || !pass.own_is_user, "users are stepped in ranges");
         RowsOut out = rows_out(pass, rows, bias_mean, bias_variance);
         Pass raw = pass;
@@ -94,8 +100,7 @@ void bind_sums(nb::module_& m) {
       nb::arg("bias_mean").noconvert() = nb::none(), nb::arg("bias_variance").noconvert() = nb::none(),
       nb::arg("which") = nb::none(),
       "Sum and step rows first..last, or which[first..last], into rows: (the edges' part of the bound before the step, "
-      "a "
-      "bad row or -1, moments of the new rows).");
+      "a bad row or -1, moments of the new rows).");
   m.def(
       "edge_bound",
       [](const Held<Pass>& pass, std::int64_t first, std::int64_t last) {
@@ -120,7 +125,8 @@ void bind_sums(nb::module_& m) {
          Maybe<float> bias_mean, Maybe<float> bias_variance) {
         const Pass raw = block_of(pass, block, rows, bias_mean, bias_variance);
         check_rows(pass, which);
-        require(!with_groups || !reads_given_shares(raw), "the closed form of users needs alpha to be made");
+        require(!with_groups || !reads_given_shares(raw), "the closed form of users needs shares that it may write to");
+        if (with_groups) check_user_sums(raw);
         check_sums(raw, which.size(), second, first, bias);
         SumsOut out{second.data(), first.data(), bias.data(), 0};
         {
@@ -134,8 +140,7 @@ void bind_sums(nb::module_& m) {
       nb::arg("second").noconvert(), nb::arg("first").noconvert(), nb::arg("bias").noconvert(), nb::arg("block") = 0,
       nb::arg("rows") = nb::none(), nb::arg("bias_mean") = nb::none(), nb::arg("bias_variance") = nb::none(),
       "Sum the rows `which` over their edges to other[low, high), for one block of coordinates. Returns the edges' "
-      "part "
-      "of the bound if the rows are users.");
+      "part of the bound if the rows are users.");
   m.def(
       "solve_rows",
       [](const Held<Pass>& pass, In<std::int32_t> which, In<float> second, In<float> first, In<float> bias,
@@ -175,8 +180,7 @@ void bind_sums(nb::module_& m) {
       },
       nb::arg("pass_"), nb::arg("first"), nb::arg("last"),
       "The liked items' part of the groups' sums of users first..last, [users, groups, 7]: E[h]; then, weighted by "
-      "beta "
-      "and by 1, the weight and the logit's two moments.");
+      "beta and by 1, the weight and the logit's two moments.");
   m.def(
       "edge_corrections",
       [](const Held<Expected>& expected, In<std::int32_t> counts, In<std::int32_t> items) {

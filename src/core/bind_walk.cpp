@@ -238,10 +238,8 @@ void bind_walk(nb::module_& m) {
       nb::arg("counts"), nb::arg("closed_starts") = nb::none(), nb::arg("closed") = nb::none(),
       nb::arg("temperatures") = nb::none(),
       "The chance 1 - exp(-T w) that each pair of a user and an item is drawn, if users draw `counts` items. It is 0 "
-      "for "
-      "liked and closed items, and NaN for a user without likes. T of each user goes to `temperatures`: infinite if "
-      "the "
-      "user draws all items.");
+      "for liked and closed items, and NaN for a user without likes. T of each user goes to `temperatures`: infinite "
+      "if the user draws all items.");
 }
 
 }  // namespace considerate
