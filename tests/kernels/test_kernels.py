@@ -201,7 +201,7 @@ def check_case(case: Case, splits: np.ndarray | None = None) -> None:
 steps = st.builds(
     PassConstants,
     offset=st.sampled_from([0.0, -1.0986, 0.7]),
-    weight=st.sampled_from([1.0, 0.5, 2.0]),
+    likelihood_weight=st.sampled_from([1.0, 0.5, 2.0]),
     tau=st.sampled_from([0.3, 3.0]),
     tau_bias=st.sampled_from([0.2, 2.0]),
     epsilon=st.sampled_from([1.0, 0.5, 0.1]),
