@@ -1,4 +1,4 @@
-"""Module names of earlier releases that still work: each is the module it became, with a DeprecationWarning."""
+"""Module names of earlier releases, which still import the renamed modules, with a DeprecationWarning."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MOVED = {
 
 
 class MovedModules:
-    """Finds and loads a module under its old name. It has the methods of importlib.abc, which is slow to import."""
+    """Importer of modules under their old names. It has the methods of importlib.abc, which is slow to import."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -42,4 +42,4 @@ class MovedModules:
         old = module.__name__
         new = MOVED[old]
         warnings.warn(f"{old} is now {new}; the old name goes in release 0.6.", DeprecationWarning, stacklevel=2)
-        sys.modules[old] = import_module(new)  # what importlib hands out in place of `module`
+        sys.modules[old] = import_module(new)  # importlib returns this in place of `module`

@@ -1,4 +1,4 @@
-"""The facade for graphs whose vertices are of one kind: friends, links, mail, citations."""
+"""Facade `GraphRecommender`, for graphs whose vertices are of one kind: friends, links, mail, citations."""
 
 from __future__ import annotations
 
@@ -46,25 +46,25 @@ Scores = NDArray[np.float64]
 
 @dataclass(eq=False)
 class GraphRecommender(GraphParameters, Learned):
-    """A recommender of links in a graph whose vertices are of one kind.
+    """Recommender of links in a graph whose vertices are of one kind.
 
-    p(link | considered) = sigma(u_m'u_n + b_m + b_n), with a posterior over the vectors and biases of all vertices.
-    Which pairs without a link were considered is inferred, as a hidden graph H that contains the edges.
+    p(link | considered) = sigma(u_m'u_n + b_m + b_n), with a posterior over the vectors and biases of all vertices. The
+    pairs that were considered and not linked are inferred, as a hidden graph H that contains the edges.
 
         model = GraphRecommender().fit("friends.parquet")
         model.recommend("ann")  # who may become a friend of hers: (ids, scores)
         model.predict_proba("ann", "bob")
-        model.predict_interval("ann", "bob")  # its 90 % interval
+        model.predict_interval("ann", "bob")  # the 90 % interval
         model.save("model.safetensors")
 
-    An answer is the same whichever end of a pair is named first, but for `recommend`: its score has the popularity of
-    the other end alone, and the lift as seen from the vertex that asks.
+    Answers do not depend on which end of a pair is named first, except for `recommend`: its score has the popularity of
+    the other end alone, and the lift from the given vertex.
     """
 
     # --- Fitting ---
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The settings by name, as they were given."""
+        """Settings by name, as they were given."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def fit(
@@ -83,8 +83,8 @@ class GraphRecommender(GraphParameters, Learned):
         """Fit to edges: anything that `read_interactions` reads, with two columns of vertices such as src and dst
         (`user_column` and `item_column` name them), or a square scipy sparse matrix.
 
-        Edges have no direction. Those given twice, or both ways, count once; those from a vertex to itself are left
-        out. `callback(sweep, seconds, bound)`, Ctrl-C and checkpoints are as in `Recommender.fit`. A fit runs on
+        Edges have no direction. Edges given twice, or both ways, count once; edges from a vertex to itself are left
+        out. `callback(sweep, seconds, bound)`, Ctrl-C and checkpoints work as in `Recommender.fit`. A fit runs on
         threads of this process, and a `backend` is refused: each block's step reads all other vertices. Returns self.
         """
         request = self.fit_request(edges, ReaderOptions.choose(reader, reading))
@@ -99,11 +99,11 @@ class GraphRecommender(GraphParameters, Learned):
         return self
 
     def fit_request(self, edges: Any, reader: ReaderOptions | None = None) -> FitRequest:
-        """What `fit_steps` is asked for: the edges and the settings as they are now, checked."""
+        """Make the request for `fit_steps` of the edges and the current settings, checked."""
         return FitRequest(edges, self.plan(), reader or ReaderOptions(), self.get_params())
 
     def fit_steps(self, request: FitRequest, backend: FitBackend | None = None) -> Generator[FitStep]:
-        """Fit, one sweep at a time. After every step, and if the caller stops, this is fitted as far as it got."""
+        """Fit, one sweep at a time. After every step, and if the caller stops, this has the model of the last sweep."""
         if backend is not None:
             raise UsageError(
                 "a graph of vertices is fitted in memory: each block's step reads the rows of all others, which would "
@@ -118,14 +118,14 @@ class GraphRecommender(GraphParameters, Learned):
 
         return run_fit(request, VertexBackend(), publish)
 
-    # --- What it can be asked ---
+    # --- Answers ---
 
     def vertex_ids(self, rows: Named | None = None) -> IdArray:
-        """The ids of vertices by their row numbers, or of all; those of a matrix are the row numbers."""
+        """Ids of vertices by row number, or of all vertices; ids of a matrix are the row numbers."""
         return self.model_.item_names().at(rows)
 
     def vertex_rows(self, ids: Named) -> NDArray[np.int64]:
-        """The row numbers of vertices by their ids: their place in `vectors_` and `popularity_`."""
+        """Row numbers of vertices by id: their place in `vectors_` and `popularity_`."""
         return self._names().rows(ids)
 
     @property
@@ -153,8 +153,8 @@ class GraphRecommender(GraphParameters, Learned):
     def recalibrate(
         self, first: Named, second: Named, linked: Any, equal_classes: bool = False, *, by: By = "id"
     ) -> Self:
-        """Correct p(link) by pairs that are known to have been considered, `linked` or not: a slope and a shift of its
-        logit. Returns self. See `Recommender.recalibrate`."""
+        """Recalibrate p(link) on pairs that are known to have been considered, `linked` or not, by a slope and a shift
+        of its logit. Returns self. See `Recommender.recalibrate`."""
         from considerate.evaluation.recalibration import recalibrated_model
 
         rows = self._pairs(first, second, by)
@@ -164,8 +164,8 @@ class GraphRecommender(GraphParameters, Learned):
     def predict_score(
         self, first: Named, second: Named, *, popularity: float | None = None, lift: float | None = None, by: By = "id"
     ) -> Scores:
-        """What pairs of the whole graph are ranked by: the mean logit + popularity (log pi_m + log pi_n) + lift times
-        the mean log lift of both ways. Weights that are not given are the model's own."""
+        """Score that ranks pairs of the whole graph: the mean logit + popularity (log pi_m + log pi_n) + lift times the
+        mean log lift of both directions. The default weights are the model's own."""
         weights = [None if weight is None else finite("weight", weight) for weight in (popularity, lift)]
         low, high = map(np.atleast_1d, self._pairs(first, second, by))
         return link_scores(self.model_, low, high, *weights)
@@ -182,11 +182,11 @@ class GraphRecommender(GraphParameters, Learned):
         deny: Any = None,
         by: By = "id",
     ) -> Ranked:
-        """The N vertices that one vertex, or each of several, may link to: (ids, scores). Never the vertex itself.
+        """Recommend N vertices, never itself, that one vertex, or each of several, may link to: (ids, scores).
 
         The score is the mean logit + `popularity` * log pi + `lift` * log(w / pi), with w the chance that this vertex
-        considers the other. Weights that are not given are the model's own. Vertices that are linked already are left
-        out, unless `filter_linked` is False; `deny` are left out too, and `allow` are the only ones that may come.
+        considers the other. The default weights are the model's own. Linked vertices are left out, unless
+        `filter_linked` is False. Vertices in `deny` are left out too; with `allow`, only its vertices are recommended.
         """
         options = RankingOptions(
             popularity=popularity, lift=lift, filter_already_liked_items=filter_linked, allow=allow, deny=deny
@@ -196,8 +196,8 @@ class GraphRecommender(GraphParameters, Learned):
     def recommend_table(
         self, vertices: Any = None, N: int = 10, *, by: By = "id", **ranking: Unpack[RankingKeywords]
     ) -> Recommendations:
-        """`recommend` as a table of `Recommender.recommend_table`: `user` is the vertex that asks, `item` the other,
-        `p_like` p(link | considered). `vertices` is one, several, or None for all that have edges."""
+        """Recommend in a table as `Recommender.recommend_table` does: `user` is the given vertex, `item` the other,
+        `p_like` p(link | considered). `vertices` is one, several, or None for all with edges."""
         import pyarrow as pa
 
         ranker = Ranker(self.model_, RankingOptions(**ranking), N, by)
@@ -206,16 +206,16 @@ class GraphRecommender(GraphParameters, Learned):
     def recommend_for(
         self, links: Any, N: int = 10, *, by: By = "id", **ranking: Unpack[RankingKeywords]
     ) -> Recommendations:
-        """`recommend_table` for a vertex that was not in training, from those that it is linked to."""
+        """Recommend in a table for a vertex that was not in training, from the vertices that it is linked to."""
         return recommendations_for_likes(Ranker(self.model_, RankingOptions(**ranking), N, by), links)
 
     def similar(self, vertex: Named, N: int = 10, *, by: By = "id") -> Ranked:
-        """The N vertices whose mean vectors have the largest cosine with this one's, itself first: (ids, cosines)."""
+        """Find the N vertices with the largest cosine of mean vectors with this one, itself first: (ids, cosines)."""
         return similar_items(self.model_, vertex, N, None, None, None, by)
 
     def explain(self, vertex: One, other: One, N: int = 10, *, by: By = "id") -> Explanation:
-        """Why `vertex` may link to `other`: p(link | considered), and the neighbours of `vertex` that moved it most; as
-        attributes, why it is considered."""
+        """Explain why `vertex` may link to `other`: p(link | considered), and the neighbours of `vertex` that moved it
+        most; attributes explain why it is considered."""
         return explain(self.model_, vertex, other, None, N, by)
 
     def evaluate(
@@ -227,11 +227,11 @@ class GraphRecommender(GraphParameters, Learned):
         pairs: int = 100_000,
         reader: Mapping[str, Any] | ReaderOptions | None = None,
     ) -> dict[str, float]:
-        """How edges that were held out score against pairs without an edge: {"auc", "hits@50", "edges", "pairs"}.
+        """Compare the scores of held-out edges with pairs without an edge: {"auc", "hits@50", "edges", "pairs"}.
 
         "auc" is the chance that such an edge scores above such a pair, "hits@50" the share of edges above the 50th best
-        of the pairs. Edges of training, and of vertices that it did not have, are left out. They are read as those of
-        the fit were, or by `reader`. Weights that are not given are the model's own.
+        pair. Edges of the training, and edges of new vertices, are left out. Edges are read with the options of the
+        fit, or with `reader`. The default weights are the model's own.
         """
         from considerate.evaluation.links import METRICS, new_edges
 
@@ -252,7 +252,7 @@ class GraphRecommender(GraphParameters, Learned):
         return replace(self.model_.item_names(by), what="vertex")
 
     def _pairs(self, first: Named, second: Named, by: By) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Rows of pairs, the lower one first, so that an answer does not depend on which end is named first."""
+        """Rows of pairs, the lower one first, so that answers do not depend on the order of the ends."""
         names = self._names(by)
         rows = names.rows(first), names.rows(second)
         try:
@@ -264,12 +264,12 @@ class GraphRecommender(GraphParameters, Learned):
     # --- Model files ---
 
     def save(self, path: PathLike) -> None:
-        """Write the model to a file in safetensors' format, whole or not at all. Each vertex is in it once."""
+        """Write the model to a file in safetensors' format, whole or not at all. The file has each vertex once."""
         save_model(self.model_, model_path(path))
 
     @classmethod
     def load(cls, path: PathLike, *, verify: bool | None = None) -> Self:
-        """A model of a graph from its file."""
+        """Load a model of a graph from its file."""
         model = load_model(model_path(path), verify=verify)
         if not model.one_kind:
             raise ModelFileError(

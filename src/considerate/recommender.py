@@ -1,4 +1,4 @@
-"""The facade: scikit-learn's habits, implicit's signatures."""
+"""Facade `Recommender`, with the conventions of scikit-learn and the signatures of implicit."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ PathLike = str | os.PathLike[str]
 
 @dataclass(eq=False)
 class Recommender(Parameters, Answers):
-    """A recommender for likes alone: one-class collaborative filtering with random graphs.
+    """Recommender for likes alone: one-class collaborative filtering with random graphs.
 
-    What a user liked is known. What was considered and not liked is inferred, as a hidden graph H that contains the
-    likes. `fit` finds a posterior over user and item vectors by variational Bayes. The answers are p(like | considered)
-    with its interval, and p(considered). They are told apart, but p(like) is not free of popularity: popular items get
-    fewer unliked edges per like than rare ones, and a higher p(like).
+    The likes of users are known. The pairs that were considered and not liked are inferred, as a hidden graph H that
+    contains the likes. `fit` finds a posterior over user and item vectors by variational Bayes. The answers are
+    p(like | considered) with its interval, and p(considered). The two are separate, but p(like) still depends on
+    popularity: popular items get fewer unliked edges per like than rare ones, and a higher p(like).
 
         model = Recommender().fit("ratings.parquet", where="rating >= 4", titles="items.parquet")
         model.recommend_table(["ann"], N=10)  # by the ids of the data, as an Arrow table
@@ -53,10 +53,10 @@ class Recommender(Parameters, Answers):
     Try `factors`, `negatives` and `likelihood_weight` first; "auto" chooses the last two on likes held out.
     """
 
-    # --- scikit-learn's habits ---
+    # --- Conventions of scikit-learn ---
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The settings by name, as they were given."""
+        """Settings by name, as they were given."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def set_params(self, **params: Any) -> Recommender:
@@ -96,29 +96,29 @@ class Recommender(Parameters, Answers):
         resume: bool = False,
         **reading: Unpack[ReaderKeywords],
     ) -> Recommender:
-        """Fit to likes: a path, a data frame, a table, a scipy sparse matrix of users by items: anything that
+        """Fit to likes: a path, a data frame, a table, a scipy sparse matrix of users by items, or anything else that
         `read_interactions` reads, with its options as keywords, such as where="rating >= 4" or titles="items.csv".
 
         Every stored value of a matrix is one like and must be positive. `callback(sweep, seconds, bound)` is called
-        after each sweep, with the bound of the posterior before it. Ctrl-C raises KeyboardInterrupt, as ever, and
+        after each sweep, with the bound of the posterior before it. Ctrl-C raises KeyboardInterrupt as usual, and
         leaves this fitted to the last finished sweep. Returns self.
 
-        `item_features` and `user_features` are tables by id, of categories, tags and numbers, or matrices: vectors and
-        biases then lean on what is known of a row, and items and users without likes are predicted from it. Anything
-        that `read_features` reads, or what it returns (docs/features.md).
+        `item_features` and `user_features` are tables by id, with categories, tags and numbers, or matrices. Prior
+        means of vectors and biases then depend on features, and users and items without likes are predicted from them.
+        Anything that `read_features` reads, or its result (docs/features.md).
 
-        `considered` are pairs that were considered and not liked: anything that likes are read from. Rows of the likes'
-        own source are given by a rule, considered_where="event = 'view'". `considered_are` says what they are.
-        `impossible` are pairs that could not be considered, or `Impossible(...)` with rules: they are never drawn nor
-        recommended.
+        `considered` are pairs that were considered and not liked, from any source that likes are read from. A rule
+        selects rows of the likes' own source, considered_where="event = 'view'". `considered_are` tells if these are
+        some or all. `impossible` are pairs that could not be considered, or `Impossible(...)` with rules: they are
+        never drawn and never recommended.
 
-        `reader` are the same options in one object, in place of keywords. `backend` partitions the graph:
-        `RayBackend()` over processes or machines, `OutOfCore()` over files of this machine; users then stay where
-        they are and are read from the shards in `model_folder`, which all machines must share, when they are asked for
-        (a temporary folder if not given).
+        `reader` has the same options in one object, in place of keywords. `backend` divides the graph: `RayBackend()`
+        over processes or machines, `OutOfCore()` over files of this machine. Users then stay in their parts and are
+        read on demand from the shards in `model_folder`, which all machines must share (a temporary folder if not
+        given).
 
-        `checkpoint` is a folder, or an address such as s3://bucket/name, that the state is written to every
-        `checkpoint_every` sweeps; with `resume` the fit goes on from the last one there, to the same bits.
+        `checkpoint` is a folder, or an address such as s3://bucket/name, where the state is written every
+        `checkpoint_every` sweeps. With `resume` the fit goes on from the last checkpoint there, with the same bits.
         """
         options = ReaderOptions.choose(reader, reading)
         side = read_side(user_items, options, considered, impossible).with_features(item_features, user_features)
@@ -141,14 +141,14 @@ class Recommender(Parameters, Answers):
         return self
 
     def fit_request(self, user_items: Any, *, reader: Any = None, model_folder: PathLike | None = None) -> FitRequest:
-        """What `fit_steps` is asked for: the data and the settings as they are now, checked."""
+        """Make the request for `fit_steps` of the data and the current settings, checked."""
         parameters = self.get_params()
         folder = None if model_folder is None else os.fspath(model_folder)
         return FitRequest(user_items, self.plan(), ReaderOptions.of(reader), parameters, model_folder=folder)
 
     def fit_steps(self, user_items: Any, backend: FitBackend | None = None) -> Generator[FitStep]:
-        """Fit, one sweep at a time, to likes or as a `fit_request` says. After every step, and if the caller stops,
-        this is fitted as far as it got; with a `backend` it is when the steps have ended."""
+        """Fit, one sweep at a time, to likes or to a `fit_request`. After every step, and if the caller stops, this has
+        the model of the last sweep; with a `backend` only when the steps have ended."""
         if backend is not None and not hasattr(backend, "start"):
             raise UsageError(f"backend is {backend!r}; it must be None, RayBackend(...) or OutOfCore(...).")
         request = user_items if isinstance(user_items, FitRequest) else self.fit_request(user_items)
@@ -176,16 +176,16 @@ class Recommender(Parameters, Answers):
         reader: Mapping[str, Any] | ReaderOptions | None = None,
         **reading: Unpack[ReaderKeywords],
     ) -> Recommender:
-        """Bring the model up to date from likes that came since the fit, or since the last update: anything that `fit`
-        reads, or None. Returns self.
+        """Update the model with likes that came since the fit, or since the last update: anything that `fit` reads, or
+        None. Returns self.
 
-        The posterior of before is the prior of each user and item that a new like touches, with `drift` x `days` added
-        to its variances. New ids are added, likes are merged, and those that are known already change nothing. The
-        weights of the ranking and the recalibration stay. Only new likes and the unliked edges drawn for them are
-        summed, in memory, whatever the model was fitted on: users in shards are read whole.
+        The old posterior is the prior of each user and item with a new like, with `drift` x `days` added to its
+        variances. New ids are added and likes are merged; known likes change nothing. The weights of the ranking and
+        the recalibration stay. Only new likes and the unliked edges drawn for them are summed. This happens in memory
+        with every backend: users in shards are read whole.
 
-        `removed` are likes to take out, read by the same options: their users are folded in again from what they have
-        left. The items' vectors keep a trace of them until the next fit.
+        `removed` are likes to take out, read by the same options. Their users are folded in again from the likes that
+        are left. The items' vectors keep a trace of removed likes until the next fit.
         """
         options = ReaderOptions.choose(reader, reading)
         likes = None if new_likes is None else read_likes(new_likes, options)
@@ -194,30 +194,30 @@ class Recommender(Parameters, Answers):
         return self
 
     def forget(self, users: Named, *, by: By = "id") -> Recommender:
-        """Take users out of the model: vectors, likes and ids, and what their likes added to degrees, to pi and to the
-        walk's table. Returns self; `save` then writes a file without them.
+        """Remove users from the model: their vectors, likes and ids, and the share of their likes in degrees, in pi and
+        in the walk's table. Returns self; `save` then writes a file without them.
 
-        The items' vectors keep a trace of their likes until the next fit. Where ids are the row numbers of a matrix,
-        the rows of others stay, and those of these users are empty.
+        The items' vectors keep a trace of their likes until the next fit. If ids are the row numbers of a matrix, the
+        rows of others stay, and the rows of these users become empty.
         """
         model = self.model_
         self._model = without_users(model, model.user_names(by).rows(users).reshape(-1))
-        self.__dict__.pop("data_", None)  # what the fit read has their ids
+        self.__dict__.pop("data_", None)  # the data of the fit has their ids
         return self
 
-    # --- Beside what it answers (model/answers.py): how good its answers are ---
+    # --- Quality of the answers; the answers are in model/answers.py ---
 
     def recalibrate(
         self, users: Named, items: Named, liked: Any, equal_classes: bool = False, *, by: By = "id"
     ) -> Recommender:
-        """Correct p(like) by pairs that are known to have been considered, `liked` or not. Returns self.
+        """Recalibrate p(like) on pairs that are known to have been considered, `liked` or not. Returns self.
 
-        The logit of p(like) gets a slope, a shift and, where that predicts held-out pairs better, weights of log pi,
-        lift and the number of the user's likes. p(like) then is the share of likes among pairs such as these; with
-        `equal_classes` liked pairs weigh as much as the others in total, as the model's fair coin has it. Pairs that
-        are likes of the training are left out. It replaces an earlier recalibration, is saved with the model, and
-        changes p(like) and its interval, but no ranking other than `score="p_like"`. `reliability_` then has p(like)
-        against what was seen, each pair by a recalibration that was fitted to other users.
+        The logit of p(like) gets a slope, a shift and, if they predict held-out pairs better, weights of log pi, lift
+        and the number of the user's likes. p(like) is then the share of likes among such pairs. With `equal_classes`
+        liked pairs have the same total weight as the others, like in the model's fair coin. Pairs that are likes of the
+        training are left out. This replaces an earlier recalibration, is saved with the model, and changes p(like) and
+        its interval, but no ranking other than `score="p_like"`. `reliability_` then compares p(like) with these pairs,
+        each pair by a recalibration that was fitted to other users.
         """
         from considerate.evaluation.recalibration import recalibrated_model
 
@@ -232,21 +232,20 @@ class Recommender(Parameters, Answers):
         return self
 
     def expected_likes(self, *, seed: int = 0) -> ExpectedLikes:
-        """Expected over observed likes of the training, by the degree of the item and of the user.
+        """Ratio of expected to observed likes of the training, by the degree of the item and of the user.
 
-        Ratios near 1 say that p(like) and p(considered) belong together. It is a check of consistency on the likes of
-        the fit, not evidence that H is right. Of very large models the seed draws users, and rows have a standard
-        error. A UsageError of models without likes, or that were fitted with `considered_are` other than "some".
+        With ratios near 1, p(like) and p(considered) are consistent with each other on the likes of the fit; this is no
+        evidence that H is right. For very large models the seed draws a sample of users, and rows have a standard
+        error. Raises UsageError for models without likes, or fitted with `considered_are` other than "some".
         """
         return expected_likes(self.model_, seed=seed, threads=self.threads)
 
     def score(self, data: Any, y: Any = None, *, metric: str = "s_rank", **reading: Unpack[ReaderKeywords]) -> float:
-        """The mean over users of a metric of likes held out: "s_rank" (eq. 23), "ndcg@20", "recall@20", "mrr", ...
+        """Mean over users of a metric of held-out likes: "s_rank" (eq. 23), "ndcg@20", "recall@20", "mrr", ...
 
-        Of a matrix every row is a new user: one like is hidden, the others are folded in; a user of one like is left
-        out. Other data is read as that of the fit was, or by the options that are given as keywords, and speaks its
-        ids: likes that this was not fitted to are ranked, and of users that it does not know the last one, with the
-        others folded in.
+        Every row of a matrix is a new user: one like is hidden, the others are folded in; a user with one like is left
+        out. Other data is read with the options of the fit, or with the options given as keywords, and has its ids.
+        Likes that the fit did not have are ranked. Of a new user the last like is ranked, with the others folded in.
         """
         from considerate.evaluation.fitted import mean_metric
 
@@ -256,8 +255,8 @@ class Recommender(Parameters, Answers):
     def save(self, fileobj_or_path: PathLike, *, likes: bool = True, shards: int | None = None) -> None:
         """Write the model to a file in safetensors' format, whole or not at all.
 
-        With `likes=False` what users liked is left out; the model then cannot filter it by itself. With `shards` it is
-        written to a folder, the users in so many files.
+        With `likes=False` the file has no likes, so the model cannot filter liked items by itself. With `shards` the
+        model is a folder with the users in so many files.
         """
         if shards is None:
             save_model(self.model_, model_path(fileobj_or_path), likes=likes)
@@ -266,13 +265,13 @@ class Recommender(Parameters, Answers):
 
     @classmethod
     def load(cls, fileobj_or_path: PathLike, *, verify: bool | None = None) -> Recommender:
-        """A model from its file, or from its folder of shards, mapped into memory. A shard is opened when it is needed.
+        """Load a model from its file, or from its folder of shards, mapped into memory. Shards are opened on demand.
 
-        A file of up to 64 MB is checked whole. A larger one is checked when it is used, as far as it is used, and not
-        every value, unless verify=True; verify=False looks at no checksum.
+        A file of up to 64 MB is checked whole. The parts of a larger one are checked when they are used, and not every
+        value, unless verify=True. verify=False reads no checksum.
         """
         model = load_model(model_path(fileobj_or_path), verify=verify)
-        parameters = {"consideration": "popularity"} | model.parameters  # as before the walk
+        parameters = {"consideration": "popularity"} | model.parameters  # files from before the walk
         recommender = with_parameters(cls, parameters, fileobj_or_path)
         recommender._model = model
         return recommender

@@ -1,4 +1,4 @@
-"""Changes to a fitted model: users or items added or updated, the other side held fixed."""
+"""Changes to a fitted model: users or items are added or updated, and the other side is held fixed."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ logger = logging.getLogger("considerate")
 
 
 def with_users(model: Model, userids: Any, user_items: Any, by: By = "id") -> Model:
-    """The model with users folded in, all of them in memory; row i of `user_items` is of userids[i].
+    """Fold users into the model, with all users in memory; row i of `user_items` belongs to userids[i].
 
-    Degrees and pi follow all likes, and by these the users are folded in. The walk's table stays but for rows that led
+    Degrees and pi follow all likes, and users are folded in with the new ones. The walk's table stays, except for rows
     through a user who lost a like; the next update makes the others again.
     """
     model.check_two_kinds()
@@ -61,7 +61,7 @@ def with_users(model: Model, userids: Any, user_items: Any, by: By = "id") -> Mo
 def folded_users(
     model: Model, liked: Adjacency, considered: Adjacency | None = None, user_features: Any = None
 ) -> Side:
-    """q of users from what they like and considered, and from features: a table or a matrix with a row for each."""
+    """Fold in users from their liked and considered items, and from features: a table or a matrix with a row each."""
     if user_features is None:
         return model.fold_in.users(liked, considered=considered)
     weights = model.user_features
@@ -78,7 +78,7 @@ def folded_users(
 
 
 def with_cold_users(model: Model, table: FeatureTable) -> Model:
-    """The model with the users of a table of features, all users in memory. Those that have likes stay as they are."""
+    """Add the users of a table of features to the model, with all users in memory. Users with likes stay the same."""
     weights, old = model.user_features, model.users.whole()
     if weights is None:
         raise UsageError("this model was fitted without features of users; fit it with user_features= to add users.")
@@ -95,8 +95,8 @@ def with_cold_users(model: Model, table: FeatureTable) -> Model:
 def _cold(
     table: FeatureTable, names: Names, ids: Vocabulary, degree: NDArray[np.int64]
 ) -> tuple[Grown, Features] | None:
-    """The rows of a table that have features and no likes, among those of the model, and their features; None where
-    there are none."""
+    """Rows of a table with features and without likes, merged with the model's ids, and their features; None if there
+    are none."""
     given = _ids_of(table, ids, f"{names.what}s")
     at = names.rows(given, unknown=True)
     rows = np.flatnonzero(((at < 0) | (degree[at] == 0)) & table.features.are_known)
@@ -104,7 +104,7 @@ def _cold(
 
 
 def folded_items(model: Model, liked_by: Adjacency, prior: Prior = SHARED) -> tuple[Side, NDArray[np.float64]]:
-    """q and pi of items liked by these users."""
+    """Fold in items liked by these users; returns q and pi."""
     weights = popularity_weights(liked_by.degrees, model.gamma)
     if model.parameters.get("head_correction", False):
         weights *= head_correction(model, liked_by.degrees)
@@ -113,21 +113,21 @@ def folded_items(model: Model, liked_by: Adjacency, prior: Prior = SHARED) -> tu
 
 
 def with_items(model: Model, itemids: Any, item_users: Any, by: By = "id") -> Model:
-    """The model with items folded in, all users in memory; row i of `item_users` is of itemids[i].
+    """Fold items into the model, with all users in memory; row i of `item_users` belongs to itemids[i].
 
-    The walk's table is made again from all likes. A model without likes keeps the rows that it has: nothing leads to a
-    new item but pi, and a new item leads to nothing else.
+    The walk's table is made again from all likes. A model without likes keeps its rows: only pi leads to a new item,
+    and a new item leads only to pi.
     """
     model.check_two_kinds()
     users, liked_by = model.users.whole(), model.user_names(by).likes(item_users)
     grown = _grown(model.item_names(by), itemids, model.item_ids)
     features, prior = model.item_features, SHARED
-    if features is not None:  # an item that is new has none
+    if features is not None:  # a new item has none
         features = features.with_rows(features.features.take(grown.before))
         prior = features.prior(features.features.take(grown.rows))
     new, new_weights = folded_items(model, liked_by, prior)
     liked = users.liked
-    if users.knows_likes:  # a new like is filtered out as an old one is
+    if users.knows_likes:  # new likes are filtered out like old ones
         renumbered = Adjacency(liked.starts, grown.kept[liked.indices].astype(np.int32), liked.weights)
         given = transpose(liked_by.take(_places(grown)), len(users))
         gone = ~given.has(renumbered) & np.isin(renumbered.indices, grown.rows)
@@ -150,10 +150,10 @@ def with_items(model: Model, itemids: Any, item_users: Any, by: By = "id") -> Mo
 
 
 def with_cold_items(model: Model, table: FeatureTable, titles: ReaderOptions) -> Model:
-    """The model with the items of a table of features, and with titles by these options. Items that have likes, and
-    rows without features, stay as they are.
+    """Add the items of a table of features to the model, with titles by these options. Items with likes, and rows
+    without features, stay as they are.
 
-    q is their prior, pi is predicted from the degrees of the items liked, and lift is 0.
+    q of a new item is its prior, pi is predicted from the degrees of liked items, and lift is 0.
     """
     weights = model.item_features
     if weights is None:
@@ -189,7 +189,7 @@ def with_cold_items(model: Model, table: FeatureTable, titles: ReaderOptions) ->
 
 
 def _grown_limits(model: Model, users: Grown | None = None, items: Grown | None = None) -> Known | None:
-    """What is impossible, by the rows of users and items as they are now."""
+    """Impossible pairs, by the rows that users and items have now."""
     if model.limits is None:
         return None
     counts = (
@@ -200,7 +200,7 @@ def _grown_limits(model: Model, users: Grown | None = None, items: Grown | None 
 
 
 def _ids_of(table: FeatureTable, known: Vocabulary, what: str) -> NDArray[Any]:
-    """The ids of a table as the model has them; the rows of a matrix come after the model's."""
+    """Ids of a table in the form of the model's ids; rows of a matrix come after the model's rows."""
     rows = np.arange(table.features.rows)
     if table.ids is None:
         if known.kind != "range":
@@ -211,14 +211,14 @@ def _ids_of(table: FeatureTable, known: Vocabulary, what: str) -> NDArray[Any]:
 
 
 def _places(grown: Grown) -> NDArray[np.int64]:
-    """[rows] where each row is among those that are updated or added; -1 where it is none of them."""
+    """Place of each row among the updated or added ones; -1 for the others: [rows]."""
     places = np.full(len(grown.ids), -1, np.int64)
     places[grown.rows] = np.arange(len(grown.rows))
     return places
 
 
 def _titles_of(ids: Vocabulary, options: ReaderOptions) -> Titles | None:
-    """Titles of new items; None where the source has none of them."""
+    """Titles of new items; None if the source has none of them."""
     try:
         return find_titles(ids, options)[0]
     except DataError:
@@ -227,7 +227,7 @@ def _titles_of(ids: Vocabulary, options: ReaderOptions) -> Titles | None:
 
 
 def _grown_titles(old: Titles | None, grown: Grown, new: Titles | None = None) -> Titles | None:
-    """The titles of before, and those of the rows that are updated or added where there are any."""
+    """Merge the old titles with those of updated or added rows, if any."""
     if old is None and new is None:
         return None
     old = old or Titles.of_strings([""] * len(grown.kept))
@@ -240,7 +240,7 @@ def _grown_titles(old: Titles | None, grown: Grown, new: Titles | None = None) -
 
 
 def _grown_walk(model: Model, changed: Model, kept: NDArray[Any], again: bool) -> Consideration | None:
-    """Who considers what by the likes of the changed model; or the rows of before, without items that lost theirs."""
+    """Make the walk's table of the changed model from its likes, or keep old rows without items that lost theirs."""
     old, cold = model.consideration, changed.cold_items
     if old is None:
         return None
@@ -261,7 +261,7 @@ def _grown_walk(model: Model, changed: Model, kept: NDArray[Any], again: bool) -
 
 
 def _merged(side: Side, grown: Grown, new: Side, what: str) -> Side:
-    """The side with the rows replaced by, or grown to have, those of `new`."""
+    """Replace rows of a side by the rows of `new`, or add them."""
     if len(grown.rows) != len(new):
         raise UsageError(f"{what} has {len(grown.rows)} entries for {len(new)} rows of likes; give one row for each.")
     merged = Side.constant(len(grown.ids), side.factors, 0.0, 0.0 if side.has_bias else None)
@@ -275,8 +275,8 @@ def _merged(side: Side, grown: Grown, new: Side, what: str) -> Side:
 
 
 def _grown(names: Names, given: Any, ids: Vocabulary) -> Grown:
-    """The ids with those that are given among them. A row number updates a user or an item that has an id, and cannot
-    add one."""
+    """Merge the given ids into the known ones. A row number can update a user or an item that has an id, but not add
+    one."""
     grown = names.grown(given)
     if not names.are_rows or ids.kind == "range":
         return grown

@@ -1,6 +1,6 @@
-"""What the features of a side say: of rows without likes, of pi where nobody liked an item, and which of them matter.
+"""Learned features of a side, which predict rows and pi of items without likes, and their importance.
 
-A row without likes is its prior, with what is not known of A in the variance: N(A'f, 1 / tau + f'Lambda^-1 f) in each
+A row without likes is at its prior, with the variance of A included: N(A'f, 1 / tau + f'Lambda^-1 f) in each
 coordinate, see inference/features.py.
 """
 
@@ -17,17 +17,17 @@ from considerate.inference.features import FeatureRows, FeatureWeights
 from considerate.inference.posterior import Precisions, Side
 from considerate.inference.prior import Prior
 
-RIDGE = 3.0  # of log degree on features
+RIDGE = 3.0  # penalty of the regression of log degree on features
 TOLERANCE, MOST_STEPS = 1e-10, 500  # of conjugate gradients
 
 
 class Importance(NamedTuple):
-    """How much a feature matters."""
+    """Importance of one feature."""
 
     name: str
-    rows: int  # that have it; 0 of users, whose features are not kept
-    effect: float  # |A_f|: how far the feature moves a vector
-    deviations: float  # |A_f| / sqrt(K var): about 1 where the likes say nothing of it
+    rows: int  # rows with the feature; 0 for users, whose features are not kept
+    effect: float  # |A_f|: distance that the feature moves a vector
+    deviations: float  # |A_f| / sqrt(K var): about 1 if the likes have no information on it
     bias: float  # beta_f
 
 
@@ -35,7 +35,7 @@ class Importance(NamedTuple):
 class LearnedFeatures:
     """q(A) and q(beta) of the features of one side, and the features of its rows."""
 
-    features: Features  # of users, whose rows may be elsewhere, of none
+    features: Features  # features of the items' rows; without rows for users, who may be in other processes
     weights: FeatureWeights
 
     @property
@@ -44,7 +44,7 @@ class LearnedFeatures:
 
     @property
     def bias_mean(self) -> NDArray[np.float64]:
-        """[F] E[beta]; zeros where there are no biases."""
+        """E[beta], [F]; zeros without biases."""
         biases = self.weights.biases
         return np.zeros(len(self.names)) if biases is None else biases.mean[:, 0]
 
@@ -52,12 +52,12 @@ class LearnedFeatures:
         return replace(self, features=features)
 
     def prior(self, features: Features) -> Prior:
-        """The prior of rows that have likes, as the fit has it."""
+        """Prior of rows with likes, as in the fit."""
         return self.weights.prior(FeatureRows(features))
 
     def cold_rows(self, features: Features, precisions: Precisions, side: str, weight: float) -> Side:
-        """q of rows without likes. Predictions multiply variances by the likelihood's `weight`, by which no likelihood
-        has narrowed these, so it is divided out."""
+        """q of rows without likes. Predictions multiply variances by the likelihood's `weight`. No likelihood has
+        narrowed these variances, so they are divided by it."""
         taus = precisions.means()
         prior = self.weights.cold_prior(FeatureRows(features), (taus[side], taus.get(f"{side}_bias", 1.0)))
         assert prior.mean is not None
@@ -69,7 +69,7 @@ class LearnedFeatures:
         return Side.of(*vectors, (prior.bias_mean, 1.0 / (weight * prior.bias_precision)))
 
     def importance(self) -> list[Importance]:
-        """Of each feature, the one that moves vectors most first."""
+        """Importance of each feature, with the feature that moves vectors most first."""
         weights, rows = self.weights.vectors, np.bincount(self.features.indices, minlength=len(self.names))
         variance = weights.spread if weights.factorised else (weights.spread**2).sum(axis=0)
         length, chance = np.sqrt((weights.mean**2).sum(axis=1)), np.sqrt(weights.mean.shape[1] * variance)
@@ -79,8 +79,8 @@ class LearnedFeatures:
 
 
 def predicted_degree(features: Features, degree: NDArray[np.int64], new: Features) -> NDArray[np.float64]:
-    """The degrees that new items would have by their features: exp of a ridge regression of log degree, of the items
-    that have likes. Its normal equations are solved by conjugate gradients, so that F may be large."""
+    """Predict the degrees of new items from their features: exp of a ridge regression of log degree on the items with
+    likes. Conjugate gradients solve its normal equations, so F may be large."""
     liked = np.flatnonzero(degree > 0)
     matrix, logs = FeatureRows(features.take(liked)).matrix, np.log(degree[liked])
     centre = float(logs.mean())

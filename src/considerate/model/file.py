@@ -1,4 +1,4 @@
-"""A model to and from its file, or its folder of shards."""
+"""Files of models: saving, loading and forgetting users, in one file or a folder of shards."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ Fitted = TypeVar("Fitted", bound=Parameters | GraphParameters)
 
 
 def model_path(path: object) -> PathLike:
-    """The path of a model file; UsageError of an open file."""
+    """Check that a model file is given by its path; raise UsageError for an open file."""
     if not isinstance(path, str | os.PathLike):
         raise UsageError(
             f"a model file is named by its path, not by {type(path).__name__}: it is mapped, not streamed."
@@ -56,7 +56,7 @@ def model_path(path: object) -> PathLike:
 
 
 def with_parameters(kind: type[Fitted], parameters: Mapping[str, Any], path: PathLike) -> Fitted:
-    """A recommender with the settings among the parameters of its model file."""
+    """Make a recommender with the settings among the parameters of its model file."""
     known = {field.name: parameters[field.name] for field in fields(kind) if field.name in parameters}
     recommender = kind(**known)
     try:
@@ -67,7 +67,7 @@ def with_parameters(kind: type[Fitted], parameters: Mapping[str, Any], path: Pat
 
 
 def save_model(model: Model, path: PathLike, *, likes: bool = True) -> None:
-    """Write a model to one file, whole or not at all. Without the likes it cannot tell what a user has seen.
+    """Write a model to one file, whole or not at all. Without the likes it does not know what a user has seen.
 
     Users in shards are copied a shard at a time.
     """
@@ -85,7 +85,7 @@ def save_model(model: Model, path: PathLike, *, likes: bool = True) -> None:
 
 
 def save_sharded(model: Model, path: PathLike, shards: int, *, likes: bool = True) -> None:
-    """Write a model to a folder, its users in so many files. A model of ours that is there is replaced in one step."""
+    """Write a model to a folder, with its users in `shards` files. A model in the folder is replaced in one step."""
     if isinstance(shards, bool) or not isinstance(shards, int | np.integer) or not 1 <= shards <= model.user_count:
         raise UsageError(f"shards is {shards!r}; it must be a whole number from 1 to the {model.user_count} users.")
     if model.one_kind:
@@ -107,11 +107,11 @@ def save_sharded(model: Model, path: PathLike, shards: int, *, likes: bool = Tru
 
 
 def forget_users(path: PathLike, userids: Any, output: PathLike, *, verify: bool | None = None) -> Model:
-    """Write the model of a file or a folder without these users. A folder that is its own output has only those shards
-    written anew that held them. All users are read.
+    """Write the model of a file or a folder without these users. If a folder is its own output, only the shards with
+    these users are written again. All users are read.
 
-    Shards that held them are removed once the index names others. OutputError where that fails; where it was cut off,
-    the next call removes them first, and fails if it cannot.
+    The old shards are removed when the index names the new ones. Raises OutputError if that fails. After an interrupted
+    call, the next call removes them first, and fails if it cannot.
     """
     target = shards_at(output)
     if target is not None:
@@ -131,20 +131,20 @@ def forget_users(path: PathLike, userids: Any, output: PathLike, *, verify: bool
 
 
 def load_model(path: PathLike, *, verify: bool | None = None) -> Model:
-    """A model from its file or its folder, mapped into memory. What holds no whole model is refused with a reason.
+    """Load a model from its file or its folder, mapped into memory. Raises ModelFileError if it is not a whole model.
 
-    A file of up to 64 MB is checked whole. Of a larger one the header is, with all types and shapes; the rest, its
-    checksums and what makes it safe to use, when it is first read (docs/model-file.md). verify=True checks it whole
-    too: every checksum, every row of the posterior, the order of the likes and of string ids. verify=False looks at
-    no tensor's checksum.
+    A file of up to 64 MB is checked whole. In a larger file the header is checked, with all types and shapes; tensors
+    are checked when they are first read, for checksums and safe use (docs/model-file.md). verify=True checks it whole
+    too: every checksum, every row of the posterior, the order of the likes and of string ids. verify=False reads no
+    tensor's checksum.
 
-    Of a folder the index is read so, and each shard when it is first needed; with verify=True all of them now.
+    The index of a folder is read like a file, and each shard on demand; with verify=True all shards are read now.
     """
     return open_model(path, verify=verify)[1]
 
 
 def open_model(path: PathLike, *, verify: bool | None = None) -> tuple[StoredTensors, Model]:
-    """A model, and the file that it was read from: the index, where it is in shards."""
+    """Open a model; return its file too, which for shards is the index."""
     folder = shards_at(path)
     if folder is not None:
         stored = read_stored(folder, INDEX_NAME, verify)
@@ -171,13 +171,13 @@ def open_model(path: PathLike, *, verify: bool | None = None) -> tuple[StoredTen
 
 
 def shards_at(path: PathLike) -> Folder | None:
-    """The folder, where there is a model in shards; None where there is none."""
+    """Folder of a model in shards; None if there is none at the path."""
     address = os.fspath(path)
     if not address or "\0" in address:
         return None
     folder = Folder.at(address)
     if folder.local is not None:
-        folder = Folder.at(folder.local)  # shards are opened later, when the working folder may be another
+        folder = Folder.at(folder.local)  # absolute, as shards are opened later, maybe from another working folder
     try:
         return folder if folder.size(INDEX_NAME) is not None else None
     except OSError:
@@ -185,14 +185,14 @@ def shards_at(path: PathLike) -> Folder | None:
 
 
 def is_model_file(path: PathLike) -> bool:
-    """Whether a path is to be read as a model: by its ending, because it begins like a safetensors file, or because it
-    is a folder with the index of one."""
+    """True if a path should be read as a model: by its ending, because it begins like a safetensors file, or because it
+    is a folder with an index."""
     if os.fspath(path).endswith(".safetensors"):
         return True
     try:
         if shards_at(path) is not None:
             return True
-    except UsageError:  # the address of something else, a database perhaps
+    except UsageError:  # another kind of address, such as a database
         return False
     try:
         with open(path, "rb") as file:
@@ -204,7 +204,7 @@ def is_model_file(path: PathLike) -> bool:
 
 
 def _remote(path: PathLike) -> tuple[Folder | None, str]:
-    """(folder, name) of a remote address; (None, "") of a path on a disk here."""
+    """Folder and name of a remote address; (None, "") for a local path."""
     address, question, options = os.fspath(path).partition("?")
     if "://" not in address or Folder(os.fspath(path)).local is not None:
         return None, ""

@@ -1,4 +1,4 @@
-"""What a fitted recommender has learned, under the names that scikit-learn's habits give it."""
+"""Attributes of a fitted recommender, with names by the conventions of scikit-learn."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from considerate.model.reliability import LikeReliability
 
 
 class Learned:
-    """Attributes of a fitted model; an error that says what to do where there is none."""
+    """Attributes of a fitted model. Before a fit they raise an error with advice."""
 
     @property
     def model_(self) -> Model:
-        """The fitted model, or an error that says what to do."""
+        """Fitted model."""
         model = self.__dict__.get("_model")
         if model is None:
             raise NotFittedError("This recommender is not fitted yet; call fit(user_items), or Recommender.load(path).")
@@ -31,32 +31,32 @@ class Learned:
 
     @property
     def posterior_(self) -> Posterior:
-        """The posterior: means and variances of user and item vectors and biases, and of the precisions."""
+        """Posterior: means and variances of user and item vectors and biases, and of the precisions."""
         return self.model_.posterior
 
     @property
     def popularity_(self) -> NDArray[np.float64]:
-        """pi, the histogram that unliked edges are drawn from."""
+        """Histogram pi that unliked edges are drawn from."""
         return self.model_.popularity
 
     @property
     def precisions_(self) -> dict[str, float]:
-        """E[tau] by name. Only the product of the vectors' two is identified."""
+        """E[tau] by name. The data fix only the product of the two for vectors."""
         return self.model_.precisions.means()
 
     @property
     def bound_(self) -> NDArray[np.float64]:
-        """L_xi: [0] of the start, [t] after t sweeps."""
+        """Bounds L_xi: [0] at the start, [t] after t sweeps."""
         return np.array([math.fsum(terms.values()) for terms in self.model_.bounds])
 
     @property
     def n_iter_(self) -> int:
-        """Sweeps done."""
+        """Number of finished sweeps."""
         return max(0, len(self.model_.bounds) - 1)
 
     @property
     def converged_(self) -> bool:
-        """Whether the bound settled before `sweeps` ran out."""
+        """True if the bound settled before `sweeps` ran out."""
         return self.model_.converged
 
     @property
@@ -71,27 +71,27 @@ class Learned:
 
     @property
     def cold_items_(self) -> IdArray:
-        """The ids of items that nobody has liked yet and that are known by their features alone."""
+        """Ids of cold items: without likes, but with features."""
         return self.model_.item_names().at(self.model_.cold_items)
 
     def feature_importance(self, side: Literal["item", "user"] = "item") -> list[Importance]:
-        """What each feature of items, or of users, does to their vectors: (name, rows, effect, deviations, bias), the
-        one that moves them most first."""
+        """Effect of each feature of items, or of users, on their vectors: (name, rows, effect, deviations, bias), with
+        the largest first."""
         learned = self.model_.item_features if side == "item" else self.model_.user_features
         return [] if learned is None else learned.importance()
 
     @property
     def recalibration_(self) -> Recalibration:
-        """The slope and shift on the logit of p(like); 1 and 0 where none was fitted."""
+        """Slope and shift of the logit of p(like); 1 and 0 without a recalibration."""
         return self.model_.recalibration
 
     @property
     def reliability_(self) -> LikeReliability | None:
-        """p(like) against what was seen of the pairs that it was recalibrated on, by other users' recalibration; None
-        where there was none, or too few pairs."""
+        """Comparison of p(like) with the pairs of the recalibration, each by other users' recalibration; None without a
+        recalibration, or with too few pairs."""
         return self.model_.reliability
 
     @property
     def chosen_(self) -> Chosen | None:
-        """How the settings that were "auto" were chosen: settings, criteria, trials; None where all were numbers."""
+        """Record of the choice of "auto" settings: settings, criteria, trials; None if all were numbers."""
         return self.model_.plan.chosen

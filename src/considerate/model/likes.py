@@ -1,4 +1,4 @@
-"""Likes that change in a fitted model, and all that follows from them: degrees, pi and the walk's table.
+"""Changes of likes in a fitted model, and all that follows from them: degrees, pi and the walk's table.
 
 No vector is changed here.
 """
@@ -22,11 +22,11 @@ NO_LIKE = "no like would be left in the model; a model needs at least one."
 
 
 def with_changed_likes(model: Model, users: UserRows, lost: NDArray[Any], run: Any = run_serially) -> Model:
-    """The model with users whose likes have changed: degrees, pi and the walk's table follow them.
+    """Put users with changed likes into a model; degrees, pi and the walk's table follow them.
 
-    `lost` are the items liked before by users who lost a like: the walk led through these users, so these rows of its
-    table are made again. A row that only gained likes stays until the next update. Where the likes are not known, the
-    degrees and pi of items stay.
+    `lost` are the old likes of users who lost a like: the walk led through these users, so these rows of its table are
+    made again. A row that only gained likes stays until the next update. If the likes are not known, the degrees and pi
+    of items stay.
     """
     if not users.knows_likes:
         return model.with_same_items(users=users, limits=model.limits)
@@ -49,8 +49,8 @@ def with_changed_likes(model: Model, users: UserRows, lost: NDArray[Any], run: A
 def popularity_at(
     model: Model, weights: NDArray[np.float64], before: NDArray[np.int64], degree: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """pi at these degrees, with the gamma of the fit. A correction at the head keeps its factor, and an item whose
-    degree is the same its pi, which for an item without likes is predicted."""
+    """Compute pi at these degrees, with the gamma of the fit. A correction for popular items keeps its factor. An item
+    with the same degree as before keeps its pi, which for an item without likes is predicted."""
     grown = popularity_weights(degree, model.gamma)
     if model.parameters.get("head_correction", False):
         factor = np.where(before > 0, 1.0, head_correction(model, degree))
@@ -60,9 +60,9 @@ def popularity_at(
 
 
 def head_correction(model: Model, degree: NDArray[Any]) -> NDArray[np.float64]:
-    """pi'_n / pi_n of items of these degrees, interpolated between the model's items, for which the fit solved it.
+    """Ratio pi'_n / pi_n of items of these degrees, interpolated between the model's items, where the fit solved it.
 
-    It depends on the degree above all: draws that hit likes are discarded, and popular items have more of them.
+    It depends mostly on the degree: draws that hit likes are discarded, and popular items have more such draws.
     """
     known = model.item_degree > 0
     degrees, which, often = np.unique(model.item_degree[known], return_inverse=True, return_counts=True)
@@ -72,12 +72,12 @@ def head_correction(model: Model, degree: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def walk_degree(model: Model) -> NDArray[np.int64]:
-    """[items] the likes that each item had when its row of the walk's table was made."""
+    """Number of likes that each item had when its row of the walk's table was made: [items]."""
     return model.item_degree if model.walk_degree is None else model.walk_degree
 
 
 def renewed_walk(model: Model, rows: NDArray[np.int64], run: Any = run_serially) -> Model:
-    """The model with these rows of the walk's table made again from the likes as they are."""
+    """Recompute some rows of a model's walk table from the current likes."""
     walk, degree = model.consideration, model.item_degree
     if walk is None or not len(rows):
         return model
@@ -88,7 +88,7 @@ def renewed_walk(model: Model, rows: NDArray[np.int64], run: Any = run_serially)
 
 
 def insert_likes(liked: Adjacency, given: Adjacency) -> tuple[Adjacency, Adjacency]:
-    """(the likes with those that are given among them, those that are new, with their weights)."""
+    """Merge given likes into others; returns all likes, and the new ones with their weights."""
     places, known = liked.find(given.edge_rows, given.indices)
     new, at = given.keep(~known), places[~known]
     weights = liked.weights

@@ -1,4 +1,4 @@
-"""Scores of pairs of vertices, the same whichever end is named first: what hidden links are ranked by.
+"""Symmetric scores of pairs of vertices, which rank hidden links.
 
 score = a_mn + popularity (log pi_m + log pi_n) + lift (log r_mn + log r_nm) / 2,    r_mn = w_mn / p_n
 """
@@ -19,7 +19,7 @@ Rows = NDArray[np.int64]
 
 
 def link_parts(model: Model, first: Rows, second: Rows) -> tuple[NDArray[np.float64], ...]:
-    """(mean logit, sum of log pi, mean log lift) of pairs; lift is 0 where the model has no walk."""
+    """Mean logit, sum of log pi and mean log lift of pairs; lift is 0 if the model has no walk."""
     logit = np.asarray(model.pair_logits(first, second)[0], np.float64)
     log_pi = model.log_popularity.astype(np.float64)
     lift = np.zeros(len(first))
@@ -30,7 +30,7 @@ def link_parts(model: Model, first: Rows, second: Rows) -> tuple[NDArray[np.floa
 
 
 class Ratios:
-    """w_mn / p_n of pairs, as `Consideration.ratios` has those of one user with all items."""
+    """Ratios w_mn / p_n of pairs, like `Consideration.ratios` for one user and all items."""
 
     def __init__(self, walk: Consideration, linked: Adjacency, sharpness: int) -> None:
         from scipy.sparse import csr_matrix
@@ -41,13 +41,13 @@ class Ratios:
         powers *= ((1.0 - walk.rest) / np.maximum(np.bincount(rows, powers, linked.rows), 1e-300))[rows]
         degrees = np.maximum(linked.degrees, 1).astype(np.float64)
         self.linked = csr_matrix((np.repeat(1.0 / degrees, linked.degrees), linked.indices, linked.starts), shape)
-        self.leading = csr_matrix((powers, walk.items, walk.starts), shape).T.tocsr()  # by the vertex that is led to
+        self.leading = csr_matrix((powers, walk.items, walk.starts), shape).T.tocsr()  # by end of the step
         self.walk = walk
         background = walk.mix + (1.0 - walk.mix) * (self.linked @ walk.rest.astype(np.float64))
         self.background = np.where(linked.degrees > 0, background, 1.0)
 
     def of(self, from_: Rows, to: Rows) -> NDArray[np.float64]:
-        """Of each pair; a ratio below 2^-60 counts as that."""
+        """Ratio of each pair; ratios below 2^-60 count as 2^-60."""
         ratios = np.empty(len(from_))
         for start in range(0, len(from_), TOGETHER):
             m, n = from_[start : start + TOGETHER], to[start : start + TOGETHER]
@@ -61,7 +61,7 @@ class Ratios:
 def link_scores(
     model: Model, first: Rows, second: Rows, popularity: float | None, lift: float | None
 ) -> NDArray[np.float64]:
-    """The score of each pair, by the model's own weights where none are given."""
+    """Score of each pair; the default weights are the model's own."""
     logit, log_pi, log_lift = link_parts(model, first, second)
     weight = model.plan.popularity if popularity is None else popularity
     return np.asarray(logit + weight * log_pi + model.lift_weight(lift) * log_lift)

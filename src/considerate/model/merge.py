@@ -1,4 +1,4 @@
-"""A fitted model with the likes that came since: ids, likes, degrees, pi and the walk's table of old and new together.
+"""Merge of new likes into a fitted model: its ids, likes, degrees, pi and walk's table.
 
 Nothing is inferred here: rows of new users and items are at the prior.
 """
@@ -26,14 +26,14 @@ from considerate.model.users import UserRows
 
 @dataclass(frozen=True)
 class Merged:
-    """A model with likes merged into its own."""
+    """Model with likes merged into its own."""
 
     model: Model
-    new: Adjacency  # [users] the likes among them that it did not have
+    new: Adjacency  # [users] the new ones of these likes
 
 
 def with_likes(model: Model, likes: Interactions) -> Merged:
-    """The model with these likes among its own. Ids stay sorted, so new ones move the rows of others."""
+    """Merge likes into a model. Ids stay sorted, so new ids move the rows of others."""
     users = known_likes(model, "an update")
     user_ids = _grown("user", users.ids, likes.user_ids)
     item_ids = _grown("item", model.item_ids, likes.item_ids)
@@ -67,7 +67,7 @@ def with_likes(model: Model, likes: Interactions) -> Merged:
 
 
 def known_likes(model: Model, what: str) -> UserRows:
-    """All users with their likes; a UsageError where those were left out of the file."""
+    """Get all users with their likes; raise UsageError if the file has no likes."""
     model.check_two_kinds()
     users = model.users.whole()
     if not users.knows_likes:
@@ -81,7 +81,7 @@ def known_likes(model: Model, what: str) -> UserRows:
 
 
 def _grown(what: str, old: Vocabulary, new: Vocabulary) -> Grown:
-    """The ids of both; the rows of the new ones among them, and of the old."""
+    """Merge two vocabularies; returns the ids, and the rows of the new and of the old ones among them."""
     if old.kind == "range":
         return _longer_range(what, old, new)
     rows = match_rows(new, old)
@@ -92,7 +92,7 @@ def _grown(what: str, old: Vocabulary, new: Vocabulary) -> Grown:
 
 
 def _longer_range(what: str, old: Vocabulary, new: Vocabulary) -> Grown:
-    """Row numbers that go on where those of the model end."""
+    """Extend ids that are row numbers to include the new ones."""
     if new.kind == "string":
         raise UsageError(
             f"{what}s of this model are row numbers, as it was fitted on a matrix, and {new.id_of(0)!r} was given; "
@@ -106,7 +106,7 @@ def _longer_range(what: str, old: Vocabulary, new: Vocabulary) -> Grown:
 
 
 def _of_kind(what: str, ids: Vocabulary, kind: str) -> Vocabulary:
-    """The ids as texts, or as integers; a UsageError where they cannot be."""
+    """Convert ids to texts or to integers; raise UsageError if that is impossible."""
     if ids.kind == kind:
         return ids
     if kind == "integer" and ids.kind == "range":
@@ -125,7 +125,7 @@ def _of_kind(what: str, ids: Vocabulary, kind: str) -> Vocabulary:
 
 
 def _spread(model: Model, side: Side, grown: Grown, what: str) -> Side:
-    """The rows of a side where they are now; those of new ids are at the prior."""
+    """Move the rows of a side to their new places; rows of new ids are at the prior."""
     if len(grown.ids) == len(side):
         return side
     spread = prior_rows(len(grown.ids), model.shared, what)
@@ -134,7 +134,7 @@ def _spread(model: Model, side: Side, grown: Grown, what: str) -> Side:
 
 
 def _moved(liked: Adjacency, users: Grown, items: Grown) -> Adjacency:
-    """The likes by the numbers that rows have now."""
+    """Renumber likes by the new row numbers."""
     indices = liked.indices
     if len(items.ids) > len(items.kept):
         indices = np.asarray(items.kept, np.int32)[indices]
@@ -144,7 +144,7 @@ def _moved(liked: Adjacency, users: Grown, items: Grown) -> Adjacency:
 
 
 def _moved_walk(walk: Consideration | None, items: Grown, weights: NDArray[np.float64]) -> Consideration | None:
-    """The walk's table by the numbers that items have now; nothing leads to a new one, and it leads to pi alone."""
+    """Renumber the walk's table by the new row numbers. Only pi leads to a new item, and it leads only to pi."""
     if walk is None:
         return None
     if len(items.ids) == len(items.kept):
@@ -155,7 +155,7 @@ def _moved_walk(walk: Consideration | None, items: Grown, weights: NDArray[np.fl
 
 
 def _titles(old: Titles | None, new: Titles | None, items: Grown) -> Titles | None:
-    """The titles of old items, and of new ones where they came with the likes."""
+    """Merge the titles of old items with those of new ones, if the likes have titles."""
     if old is None and new is None:
         return None
     empty = Titles(np.zeros(1, np.int64), np.empty(0, np.uint8))

@@ -1,4 +1,4 @@
-"""A fitted model: all that prediction and the model file need."""
+"""Fitted model: all that prediction and the model file need."""
 
 from __future__ import annotations
 
@@ -45,17 +45,17 @@ from considerate.model.users import Users
 
 @dataclass(frozen=True)
 class Updates:
-    """What a model has learned since it was fitted (fitting/update.py)."""
+    """Record of a model's updates since the fit (fitting/update.py)."""
 
     count: int = 0
-    likes: int = 0  # that were new
+    likes: int = 0  # new likes
     days: float = 0.0
-    passes: int = 0  # over the new likes, in all
-    removed: int = 0  # likes that were taken out
-    forgotten: int = 0  # users who were
+    passes: int = 0  # passes over new likes, in all
+    removed: int = 0  # removed likes
+    forgotten: int = 0  # removed users
 
     def after(self, **more: float) -> Updates:
-        """With what one more has added."""
+        """Add the numbers of one more update."""
         return replace(self, **{name: getattr(self, name) + value for name, value in more.items()})
 
 
@@ -64,16 +64,16 @@ NO_UPDATES = Updates()
 
 @dataclass(frozen=True)
 class LearnedEvents:
-    """Which events of a service a refit has put into a model (service/refit.py): those up to a sequence number, without
-    the users who had been erased."""
+    """Record of the service's events in a model after a refit (service/refit.py): events up to a sequence number,
+    without erased users."""
 
     sequence: int = 0
-    log: str = ""  # the identity of the file of events that the numbers are of
-    considered: bool = False  # whether those that say what was considered and not liked are among them
-    erasures: int = 0  # how many times anyone had been erased
+    log: str = ""  # identity of the file of events that numbers them
+    considered: bool = False  # True if events of considered and not liked items are among them
+    erasures: int = 0  # number of erasures of users so far
 
     def up_to(self, log: str | None) -> int:
-        """The sequence number, if it is of this file of events; else 0."""
+        """Last sequence number, if it belongs to this file of events; else 0."""
         return self.sequence if log == self.log else 0
 
 
@@ -82,10 +82,10 @@ NO_EVENTS = LearnedEvents()
 
 @dataclass(frozen=True)
 class Model:
-    """The posterior, with the popularity, the ids and the likes that go with it. It speaks row numbers.
+    """Posterior with its popularity, ids and likes. Users and items are given by row numbers.
 
-    `users` has q, degree, likes and id of each user, in memory or in shards. `posterior` is of all users; those in
-    shards are then read into memory.
+    `users` has q, degree, likes and id of each user, in memory or in shards. `posterior` has all users, and reads users
+    in shards into memory.
     """
 
     users: Users
@@ -97,21 +97,21 @@ class Model:
     item_ids: Vocabulary
     titles: Titles | None
     plan: FitPlan  # of the fit
-    bounds: tuple[dict[str, float], ...]  # the terms of L_xi before the first sweep, and after each
+    bounds: tuple[dict[str, float], ...]  # terms of L_xi before the first sweep, and after each
     converged: bool = False
-    parameters: dict[str, Any] = field(default_factory=dict)  # as the estimator was given them
+    parameters: dict[str, Any] = field(default_factory=dict)  # the estimator's settings, as given
     recalibration: Recalibration = UNCHANGED  # of p(like)
     structure: StructuralVariance | None = STRUCTURE  # in the interval of p(like); None: a file of 0.3 or before
-    # Who considers what; None: popular items, the same for everyone. (By a factory: a field that is read later, see
+    # Table of the walk; None if H is drawn by popularity alone. (By a factory: a field that is read later, see
     # tensors.MappedModel, must not be found on the class.)
     consideration: Consideration | None = field(default_factory=lambda: None)
-    # What is impossible, by the rows of all users, also where it is liked: see limits_of.
+    # Impossible pairs, by the rows of all users, also those that are liked: see limits_of.
     limits: Known | None = field(default_factory=lambda: None)
-    # [items] the likes that each had when its row of the walk's table was made; None: those that it has.
+    # [items] number of likes of each item when its row of the walk's table was made; None: its number now.
     walk_degree: NDArray[np.int64] | None = field(default_factory=lambda: None)
     updates: Updates = NO_UPDATES  # since the fit
     events: LearnedEvents = NO_EVENTS  # of a service
-    # What features say of items, with the features of each; and of users.
+    # Learned features of items, with the features of each item; and of users.
     item_features: LearnedFeatures | None = field(default_factory=lambda: None)
     user_features: LearnedFeatures | None = field(default_factory=lambda: None)
     reliability: LikeReliability | None = None  # of p(like), measured when it was recalibrated
@@ -131,11 +131,11 @@ class Model:
 
     @property
     def one_kind(self) -> bool:
-        """Whether users and items are the same vertices, of a graph."""
+        """True if users and items are the same vertices of a graph."""
         return self.plan.signed is not None
 
     def check_two_kinds(self) -> None:
-        """UsageError of a graph of vertices: a change of users or items alone would make two kinds of them."""
+        """Raise UsageError for a graph of vertices: a change of users or items alone would make two kinds of them."""
         if self.one_kind:
             raise UsageError("this model is of a graph of vertices; to change it, fit again to the changed edges.")
 
@@ -144,27 +144,27 @@ class Model:
         return self.users.ids
 
     def user_names(self, by: By = "id") -> Names:
-        """How users are named in what is asked and answered: by the ids of the data, or by row numbers."""
+        """Names of users in questions and answers: the ids of the data, or row numbers."""
         return Names.of("user", self.user_count, self.user_ids if by == "id" else None, by)
 
     def item_names(self, by: By = "id") -> Names:
-        """The same of items."""
+        """Names of items in questions and answers: the ids of the data, or row numbers."""
         return Names.of("item", self.item_count, self.item_ids if by == "id" else None, by)
 
     @property
     def posterior(self) -> Posterior:
-        """Of all users and items."""
+        """Posterior of all users and items."""
         return Posterior(self.users.whole().side, self.items, self.precisions)
 
     @locked_cached_property
     def shared(self) -> Posterior:
-        """The posterior without any user's row: with a user's own it is all that a recommendation needs."""
+        """Posterior without rows of users: with the user's own row it is all that a recommendation needs."""
         bias = 1.0 if self.users.has_bias else None
         return Posterior(Side.constant(0, self.factors, 1.0, bias), self.items, self.precisions)
 
     @property
     def variance_scale(self) -> float:
-        """A likelihood raised to the power rho makes the variance too small by rho; predictions multiply it back."""
+        """Factor rho of variances in predictions: a likelihood to the power rho makes the variance too small by rho."""
         return self.plan.likelihood_weight
 
     def pair_logits(self, users: NDArray[np.int64], items: NDArray[np.int64]) -> tuple[Any, Any]:
@@ -193,7 +193,7 @@ class Model:
         return float(probability) if np.ndim(mean) == 0 else probability
 
     def pair_intervals(self, users: NDArray[np.int64], items: NDArray[np.int64], interval: str = STRUCTURAL) -> Any:
-        """(low, high): the 90 % interval of p(like) of pairs."""
+        """90 % interval (low, high) of p(like) of pairs."""
         mean, deviation = self.pair_logits(users, items)
         ends = self.liking(mean, np.square(deviation), self.covariates_of(users, items), interval)[1:]
         return tuple(map(float, ends)) if np.ndim(mean) == 0 else ends
@@ -201,7 +201,7 @@ class Model:
     def liking(
         self, mean: Any, variance: Any, covariates: Covariates | None = None, interval: str = STRUCTURAL
     ) -> Liking:
-        """p(like) and its interval from moments of logits, of which the variance is as predictions have it."""
+        """Liking from moments of logits, with the variance of predictions."""
         check_interval(interval)
         structure = None if interval == POSTERIOR else self.structure
         return liking_of(np.asarray(mean), np.asarray(variance), self.recalibration, covariates, structure)
@@ -218,7 +218,7 @@ class Model:
         return {name: values.reshape(m.shape) for name, values in found.items()}
 
     def limits_of(self, rows: NDArray[np.int64]) -> Known | None:
-        """Impossible pairs of the users of some rows, but for those that they like; None where there are none."""
+        """Impossible pairs of some users, without pairs that they like; None if there are none."""
         if self.limits is None:
             return None
         limits = self.limits.take(rows)
@@ -231,14 +231,14 @@ class Model:
         return limits.without_likes(some.liked.take(places), self.item_count)
 
     def log_lift(self, liked: Adjacency) -> NDArray[np.float32]:
-        """The log lift of users with these likes against all items, as it is ranked by: [users, items]."""
+        """Log lift of users with these likes for all items, in the form that rankings use: [users, items]."""
         assert self.consideration is not None
         return self.consideration.log_ratios(liked, self.plan.sharpness)
 
     def lift_weight(self, given: float | None = None, likes_known: bool = True) -> float:
-        """The weight of log lift in the score: the given one, or the model's own; 0 where there is no lift.
+        """Weight of log lift in the score: the given one, or the model's own; 0 without lift.
 
-        Lift needs to know who considers what, and the user's likes. A UsageError if it was asked for and cannot be.
+        Lift needs the walk's table and the user's likes. Raises UsageError if a weight is given and one is missing.
         """
         weight = given if given is not None else 0.0 if self.consideration is None else self.plan.lift
         if weight == 0.0 or (self.consideration is not None and likes_known):
@@ -262,7 +262,7 @@ class Model:
 
     @locked_cached_property
     def items_digest(self) -> str:
-        """What tells the items of two models apart: all biases and popularities, and one vector in 64."""
+        """Content hash of the items: all biases and popularities, and one vector in 64."""
         digest = hashlib.sha256(f"{self.item_count} {self.factors}".encode())
         for array in (*self.items.biases, self.popularity, self.items.rows[::64]):
             digest.update(np.ascontiguousarray(array).data)
@@ -274,26 +274,26 @@ class Model:
 
     @property
     def cold_items(self) -> NDArray[np.int64]:
-        """The rows of items that nobody liked and that are known by their features: pi is predicted."""
+        """Rows of cold items: without likes, but with features, from which pi is predicted."""
         if self.item_features is None:
             return np.empty(0, np.int64)
         return np.flatnonzero((self.item_degree == 0) & (self.popularity > 0))
 
     @locked_cached_property
     def fold_in(self) -> FoldIn:
-        """By the items that were liked: the others could not be passed over. A new vertex has as many pairs without a
-        link as those of the graph have."""
+        """Fold-in of users by the liked items, as the others could not be passed over. A new vertex has as many pairs
+        without a link as the vertices of the graph."""
         plan = replace(self.plan, negatives=self.plan.unlinked or self.plan.negatives)
         return FoldIn(self.shared, without_cold(self.popularity, self.cold_items), plan)
 
     @locked_cached_property
     def passing(self) -> Passing:
-        """Chances of users to pass over items that they do not like."""
+        """Chances that users pass over items that they do not like."""
         return self.fold_in.passing(self.users.whole())
 
     def with_same_items(self, **changes: Any) -> Model:
-        """The model with other users, say; what was made of its items is kept, as that takes longer than a fold-in.
-        What is impossible for its users is not that of others."""
+        """Change the model, such as its users, and keep values cached from its items, as these take longer than a
+        fold-in. Impossible pairs of its users are dropped."""
         changes = {"limits": None, **changes} if "users" in changes else changes
         changed = object.__new__(type(self))
         made_of_users = ("passing",)
@@ -302,17 +302,17 @@ class Model:
 
     @locked_cached_property
     def plain_titles(self) -> list[str]:
-        """The titles of all items, as they are searched."""
+        """Titles of all items, in the form for searches."""
         return [plain_text(self.title(row)) for row in range(self.item_count)]
 
     def title(self, item: int) -> str:
-        """An item's title, or its id where there is none."""
+        """Title of an item, or its id without a title."""
         title = self.titles.of(item) if self.titles is not None else None
         return title or str(self.item_ids.id_of(item))
 
 
 def renewed(model: Model) -> Model:
-    """The model, with what its parts keep renewed, after users, items or likes have changed."""
+    """Renew the objects that parts keep in a model, after users, items or likes have changed."""
     if not model.kept:
         return model
     return replace(

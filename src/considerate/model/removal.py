@@ -1,6 +1,6 @@
-"""Likes and users taken out of a fitted model: of its likes, degrees, pi and the walk's table, of vectors and ids.
+"""Removal of likes and users from a fitted model: from its likes, degrees, pi, walk's table, vectors and ids.
 
-An item's vector keeps a trace of a like that was taken out, until the model is fitted again.
+An item's vector keeps a trace of a removed like until the model is fitted again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from considerate.model.users import UserRows
 
 
 def without_likes(model: Model, removed: Interactions, run: Any = run_serially) -> Model:
-    """The model without these likes. Their users are folded in again from the likes that they have left."""
+    """Remove likes from a model. Their users are folded in again from the likes that are left."""
     users = known_likes(model, "taking likes out")
     fans = match_rows(removed.user_ids, users.ids)[removed.users]
     items = match_rows(removed.item_ids, model.item_ids)[removed.items]
@@ -43,7 +43,7 @@ def without_likes(model: Model, removed: Interactions, run: Any = run_serially) 
 
 
 def without_users(model: Model, rows: NDArray[np.int64], run: Any = run_serially) -> Model:
-    """The model without these users. Where ids are row numbers the rows of others stay: these are then empty."""
+    """Remove users from a model. If ids are row numbers, the rows of others stay, and the removed rows become empty."""
     users = known_likes(model, "forgetting a user")
     gone = np.zeros(len(users), np.bool_)
     gone[rows] = True
@@ -61,14 +61,14 @@ def without_users(model: Model, rows: NDArray[np.int64], run: Any = run_serially
 
 
 def with_rows(side: Side, rows: NDArray[np.int64], new: Side) -> Side:
-    """A side with some rows replaced, and variances alone."""
+    """Replace some rows of a side; the result has variances and no covariances."""
     changed = side.copy()
     changed.put(rows, new)
     return changed
 
 
 def _only(model: Model, users: UserRows, keep: NDArray[np.bool_], run: Any) -> Model:
-    """The model with some of its likes. No vector is changed."""
+    """Keep only some of a model's likes. No vector changes."""
     losing = np.unique(users.liked.edge_rows[~keep])
     lost = np.unique(users.liked.take(losing).indices)
     liked = users.liked.keep(keep)

@@ -1,8 +1,9 @@
-"""What is in the files of a model: one table of tensors, one of rules and one of the description's fields. They are
-used to write a model, its index and its shards, to read them, and to refuse files that do not hold what they claim.
+"""Schema of model files: one table of tensors, one of rules and one of the description's fields.
+
+Code that writes and reads a model, its index and its shards, and refuses damaged files, goes by these tables.
 
 A shape names its sizes: `users`, `items`, `edges`, ... `n+1` is one more than n, `row` is 2 P (see posterior.py), None
-is any length. A tensor is there when its flag is set: `likes`, `user_ids=string`, ...
+is any length. A file has a tensor if its flag is set: `likes`, `user_ids=string`, ...
 """
 
 from __future__ import annotations
@@ -49,11 +50,11 @@ from considerate.storage.layout import (
     text_tensors,
 )
 
-POPULARITY_RANGE = 1e-100, 1e100  # of an item that was liked; far beyond any d_n^gamma of data
+POPULARITY_RANGE = 1e-100, 1e100  # for liked items; far beyond any d_n^gamma of data
 KINDS = ("range", "integer", "string")  # of ids
 GAMMAS = ("user", "item", "user_bias", "item_bias")
-_ROWS = 1 << 14  # that are checked at once
-_MOST = 2**40  # users, items, edges
+_ROWS = 1 << 14  # rows that are checked at once
+_MOST = 2**40  # most users, items or edges
 
 # --- Tensors ------------------------------------------------------------------------------------------------
 
@@ -77,9 +78,9 @@ def _ids_tensors(name: str, rows: str) -> tuple[Tensor, ...]:
 
 
 def _features(side: str, rows: str | None) -> tuple[Tensor, ...]:
-    """What features say of a side; and those of its rows, where they are in this file."""
+    """Tensors of a side's learned features, and of the features of its rows if the file has them."""
     flag = name = f"{side}_features"
-    said = (
+    learned = (
         Tensor(f"{name}.mean", np.float64, (name, "factors"), flag),
         Tensor(f"{name}.spread", np.float64, (name, None), flag),
         Tensor(f"{name}.bias_mean", np.float64, (name, 1), f"{name}, {side}_bias"),
@@ -87,9 +88,9 @@ def _features(side: str, rows: str | None) -> tuple[Tensor, ...]:
         *text_tensors(f"{name}.names", name, flag),
     )
     if rows is None:
-        return said
+        return learned
     return (
-        *said,
+        *learned,
         Tensor(f"{name}.starts", np.int64, (f"{rows}+1",), flag),
         Tensor(f"{name}.indices", np.int32, (f"{name}.entries",), flag),
         Tensor(f"{name}.values", np.float32, (f"{name}.entries",), flag),
@@ -196,12 +197,12 @@ RULES = (
 # --- The description ----------------------------------------------------------------------------------------
 
 STORED = {declared.metadata["stored"]: declared for declared in SETTINGS.values() if declared.metadata["stored"]}
-# Numbers of a plan other than settings, as the file has them, each with its value in files from before it.
+# Numbers of a plan other than settings, by their names in files, each with its value in older files.
 DECIDED: dict[str, Any] = {"offset": 0.0, "item_bias": True, "expected_offsets": False, "unlinked": 0.0}
 
 
 def _settings(given: Any) -> dict[str, Any]:
-    """The settings of inference, each in the range of the parameter that it came from."""
+    """Parse the settings of inference, each in the range of its parameter."""
     found: dict[str, Any] = {}
     for name, default in ({name: one.metadata["before"] for name, one in STORED.items()} | DECIDED).items():
         value = parse_field("settings", dict, given, "").get(name, default)
@@ -215,7 +216,7 @@ def _settings(given: Any) -> dict[str, Any]:
 
 
 def stored_settings(plan: FitPlan) -> dict[str, Any]:
-    """The settings of inference, as the file has them."""
+    """Settings of inference, by their names in files."""
     return {name: getattr(plan, one.name) for name, one in STORED.items()} | {
         name: getattr(plan, name) for name in DECIDED
     }
@@ -234,13 +235,13 @@ def _precisions(given: Any) -> Precisions:
 
 
 def _recalibration(given: Any) -> Recalibration:
-    if given is MISSING:  # a file from before there was any
+    if given is MISSING:  # an older file
         return UNCHANGED
     return Recalibration.parse(given)
 
 
 def _structure(given: Any) -> StructuralVariance | None:
-    """The structural variance; None in a file of 0.3 or before."""
+    """Parse the structural variance; None in a file of 0.3 or before."""
     if given is MISSING or given is None:
         return None
     numbers = described_fields(
@@ -250,7 +251,7 @@ def _structure(given: Any) -> StructuralVariance | None:
 
 
 def _signed(given: Any) -> bool | None:
-    """Of vertices of one kind: whether half of the coordinates repel. None of users and items."""
+    """Parse `signed`: True if half of the coordinates of vertices repel; None for users and items."""
     return None if given is MISSING else bool(parse_field("signed", bool, given, ""))
 
 
@@ -266,14 +267,14 @@ def _updates(given: Any) -> Updates:
 
 
 def _events(given: Any) -> LearnedEvents:
-    """Which events the model has learned; none in a file that is not of a refit."""
+    """Parse the record of the events that the model has learned; none in a file that is not from a refit."""
     return (
         NO_EVENTS if given is MISSING else LearnedEvents(**described_fields(given, EVENT_FIELDS, "the field 'events'"))
     )
 
 
 def _features_field(name: str) -> Callable[[Any], dict[str, Any] | None]:
-    """What is said of features; None where there are none, as in a file from before them."""
+    """Function that parses the description of a side's features; None without any, as in older files."""
 
     def parse(given: Any) -> dict[str, Any] | None:
         return None if given is MISSING else described_fields(given, FEATURE_FIELDS, f"the field {name!r}")
@@ -293,7 +294,7 @@ def _feature_precisions(given: Any) -> tuple[Gamma, ...]:
 
 
 def _columns(given: Any) -> tuple[FeatureColumn, ...]:
-    """How columns of a table became features."""
+    """Parse the encoding of a table's columns as features."""
     try:
         columns = tuple(
             FeatureColumn(**column | {part: tuple(map(float, column[part])) for part in ("means", "deviations")})
@@ -367,7 +368,7 @@ INDEX_FIELDS: Fields = SHARED_FIELDS | USERS_FIELDS | {"shards": _SOME, "users":
 
 @dataclass(frozen=True)
 class Form:
-    """The sizes that shapes name and the flags that are set, by what a description says."""
+    """Sizes that shapes name, and flags that are set, from a description."""
 
     sizes: Sizes
     flags: set[str | None]
@@ -383,12 +384,12 @@ class Form:
         sizes = counted | {f"{name}+1": size + 1 for name, size in counted.items()}
         sizes |= {"triangle": about["factors"] * (about["factors"] + 1) // 2}
         sizes |= {"row": 2 * padded(about["factors"]), "terms": len(about.get("bound_terms", ()))}
-        two_kinds = about.get("signed") is None  # else users are the items, and their rows are not in the file
+        two_kinds = about.get("signed") is None  # else users are the items, and the file has no user rows
         ids = [*(["user_ids"] if two_kinds else []), "item_ids", "shards.ids"]
         flags = {f"{name}={about[name]['kind']}" for name in ids if name in about}
-        told = ["likes", "weights", "titles", "user_covariance", "item_covariance"]
-        told += [name for part in PARTS for name in part.fields]
-        flags |= {name for name in (*told, "item_features", "user_features") if about.get(name)}
+        names = ["likes", "weights", "titles", "user_covariance", "item_covariance"]
+        names += [name for part in PARTS for name in part.fields]
+        flags |= {name for name in (*names, "item_features", "user_features") if about.get(name)}
         there = {"user_bias": user_bias and two_kinds, "item_bias": item_bias, "two_kinds": two_kinds}
         flags |= {name for name, yes in there.items() if yes}
         for side in ("user", "item"):
@@ -397,7 +398,7 @@ class Form:
         return cls(sizes, {None, *flags})
 
     def select(self, tensors: Sequence[Tensor], values: Mapping[str, Writable]) -> dict[str, Writable]:
-        """The tensors to write: those whose flag is set, of the type and shape that the table says."""
+        """Select the tensors whose flag is set, to write them with the type and shape of the table."""
         chosen: dict[str, Writable] = {}
         for tensor in tensors:
             if tensor.flag in self.flags:
@@ -408,7 +409,7 @@ class Form:
         return chosen
 
     def views(self, stored: StoredTensors, tensors: Sequence[Tensor]) -> Arrays:
-        """The tensors whose flag is set, not verified yet; ModelFileError where one is missing or has another form."""
+        """Unverified tensors whose flag is set; raise ModelFileError if one is missing or has another form."""
         found: Arrays = {}
         for tensor in tensors:
             if tensor.flag in self.flags:
@@ -417,15 +418,15 @@ class Form:
         return found
 
     def check(self, stored: StoredTensors, found: Arrays) -> None:
-        """ModelFileError where values break a rule. They may be those of some rows, if `starts` and `offsets` are
-        counted from the first of them."""
+        """Raise ModelFileError if values break a rule. The tensors may have some rows only, if `starts` and `offsets`
+        count from the first of these."""
         for rule in RULES:
             due = found.keys() >= set(rule.tensors) and (stored.thorough or not rule.deep)
             if due and not rule.holds(*(found[name] for name in rule.tensors), self.sizes):
                 raise stored.refusal(rule.reason)
 
     def read(self, stored: StoredTensors, tensors: Sequence[Tensor]) -> Arrays:
-        """The tensors whose flag is set, verified and held against the rules."""
+        """Read the tensors whose flag is set; verify them and check the rules."""
         found = self.views(stored, tensors)
         for name in found:
             stored.verify_rows(name)
@@ -434,7 +435,7 @@ class Form:
 
 
 def parse(stored: StoredTensors, expected: Fields) -> dict[str, Any]:
-    """The fields of a description, each in its range; ModelFileError says which is not."""
+    """Parse the fields of a description; raise ModelFileError for one that is out of range."""
     try:
         found = {name: stored.metadata.get(name, MISSING) for name in expected}
         return {name: parse_field(name, spec, found[name], f"its {name!r}") for name, spec in expected.items()}
@@ -443,7 +444,7 @@ def parse(stored: StoredTensors, expected: Fields) -> dict[str, Any]:
 
 
 def vocabulary(name: str, about: Mapping[str, Any], arrays: Arrays) -> Vocabulary:
-    """The ids that some tensors hold."""
+    """Make a vocabulary from its tensors."""
     integers, offsets, text = (arrays.get(f"{name}.{part}") for part in ("integers", "offsets", "text"))
     return Vocabulary(about["kind"], about["size"], integers, offsets, text)
 

@@ -1,7 +1,7 @@
-"""A model in shards: a folder with one index and a file for each range of users (docs/model-file.md).
+"""Model in shards: a folder with one index and a file for each range of users (docs/model-file.md).
 
-A shard's name ends in digits of its checksum. So a new model is written beside the old one in the same folder, takes
-its place when the index is replaced, and the shards that the index does not name are removed then.
+A shard's name ends in digits of its checksum. So a new model can be written to the folder of an old one. It takes the
+old one's place when the index is replaced; then the shards that the index does not name are removed.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from considerate.storage.layout import Arrays
 logger = logging.getLogger("considerate")
 INDEX_NAME = "index.safetensors"
 MAPPED = 64  # shards that are kept open; each is a file
-COPIED = 4  # the same where they are copied into memory
+COPIED = 4  # shards that are kept open if they are copied into memory
 _SHARD_NAME = re.compile(r"users-\d{5,}-[0-9a-f]{8}\.safetensors")
 
 
@@ -61,7 +61,7 @@ def shard_name(number: int, sha256: str) -> str:
 
 @dataclass(frozen=True)
 class ShardEntry:
-    """A shard as it was written, for the index."""
+    """Entry of a written shard in the index."""
 
     number: int
     first: int  # row number of its first user
@@ -71,9 +71,9 @@ class ShardEntry:
     likes: bool
     bias: bool
     kind: str  # of its ids
-    ids: tuple[Id, Id]  # the first and the last
+    ids: tuple[Id, Id]  # first and last id
     bytes: int
-    sha256: str  # of the header, which holds those of the tensors
+    sha256: str  # of the header, which has the checksums of the tensors
 
     @property
     def name(self) -> str:
@@ -83,9 +83,10 @@ class ShardEntry:
 def write_user_shard(
     folder: str | Folder, number: int, first: int, users: UserRows, *, likes: bool = True
 ) -> ShardEntry:
-    """Write the users from row `first` on to a file of the folder, where the index does not name it yet.
+    """Write the users from row `first` on to a new file of the folder, which the index does not name yet.
 
-    Without `likes` it cannot be told what a user has seen. Of ids that are row numbers, Vocabulary.range(rows) will do.
+    Without `likes` the model does not know what a user has seen. For ids that are row numbers, pass
+    Vocabulary.range(rows).
     """
     folder = folder if isinstance(folder, Folder) else Folder.at(folder)
     side, degree, ids, count = users.side, users.degree, users.ids, len(users)
@@ -108,10 +109,10 @@ def write_user_shard(
 
 
 def write_index(folder: str | Folder, model: Model, entries: Sequence[ShardEntry]) -> None:
-    """Write the index, which makes the shards a model, and remove the shards of the model that was there before.
+    """Write the index, which makes the shards a model, and remove the shards of the old model.
 
-    Of `model` all is taken but its users: they are in the shards. A shard that cannot be removed is warned of; the
-    model is whole without it.
+    The index has all of `model` but its users, who are in the shards. A shard that cannot be removed causes a warning;
+    the new model is whole.
     """
     folder = folder if isinstance(folder, Folder) else Folder.at(folder)
     shards = sorted(entries, key=lambda entry: entry.first)
@@ -141,7 +142,7 @@ def write_index(folder: str | Folder, model: Model, entries: Sequence[ShardEntry
 
 
 def _keep_only(folder: Folder, named: set[str]) -> None:
-    """Remove all other shards; one that cannot be removed is warned of."""
+    """Remove all other shards; warn of one that cannot be removed."""
     reasons = {name: folder.remove(name) for name in _shards_besides(folder, named)}
     left = [f"{name} ({reason})" for name, reason in reasons.items() if reason is not None]
     if left:
@@ -151,13 +152,13 @@ def _keep_only(folder: Folder, named: set[str]) -> None:
 
 
 def _shards_besides(folder: Folder, named: set[str]) -> list[str]:
-    """The shards in a folder that are none of these."""
+    """Shards in a folder other than these."""
     return [name for name in folder.names() if _SHARD_NAME.fullmatch(name) and name not in named]
 
 
 def remove_former_shards(folder: Folder) -> None:
-    """Remove the shards that the index does not name, which hold users as they were before a change; OutputError where
-    one is left."""
+    """Remove the shards that the index does not name, which have users from before a change; raise OutputError if one
+    is left."""
     stored = read_stored(folder, INDEX_NAME, None)
     users = read_index(stored, folder, None).users
     assert isinstance(users, ShardedUsers)
@@ -186,13 +187,13 @@ def removed_unless_published(folder: Folder, entries: list[ShardEntry]) -> Itera
 
 
 def _index_of(folder: Folder) -> bytes | None:
-    """Content of the index; None where there is none."""
+    """Content of the index; None without an index."""
     return None if folder.size(INDEX_NAME) is None else bytes(folder.read(INDEX_NAME))
 
 
 def replace_shards(beside: str, path: str, publish: Callable[[Callable[[], None]], None]) -> None:
-    """Put a model in shards, in a folder on the same disk, into the place of another. `publish` is given the one step
-    that does it, and takes it or raises. The shards of the model that is not there then are removed."""
+    """Replace a model in shards by another in a folder on the same disk. `publish` gets the one step that does it, and
+    calls it or raises. Then the shards of the model that is not in use are removed."""
     folder, index = Folder.at(path), os.path.join(beside, INDEX_NAME)
     before, new = set(folder.names()), {name for name in Folder.at(beside).names() if _SHARD_NAME.fullmatch(name)}
     try:
@@ -202,12 +203,12 @@ def replace_shards(beside: str, path: str, publish: Callable[[Callable[[], None]
         publish(lambda: os.replace(index, os.path.join(path, INDEX_NAME)))
         sync_folder(path)
     finally:
-        _keep_only(folder, before if os.path.exists(index) else new)  # whatever was raised, and when
+        _keep_only(folder, before if os.path.exists(index) else new)  # also after an error at any time
 
 
 def rewrite_shards(users: ShardedUsers, left: Model, gone: NDArray[np.int64]) -> None:
-    """Replace a model in shards by `left`, which is without the users of these rows. The shards that held them are
-    written anew and the old ones removed; the others stay as they are."""
+    """Replace a model in shards by `left`, without the users of these rows. Shards with such users are written
+    again and the old ones removed; the others stay."""
     folder, entries, first = users.folder, list[ShardEntry](), 0
     shards = np.searchsorted(users.first, gone, side="right") - 1
     whole = left.users.whole()
@@ -227,12 +228,12 @@ def rewrite_shards(users: ShardedUsers, left: Model, gone: NDArray[np.int64]) ->
 
 
 def _form(about: dict[str, Any], user_bias: bool) -> Form:
-    """The form of the list of shards, which has the first id of each."""
+    """Form of the list of shards, which has the first id of each."""
     return Form.of(about | {"shards.ids": about["user_ids"]}, user_bias=user_bias, item_bias=True)
 
 
 def _check_entries(folder: Folder, model: Model, shards: Sequence[ShardEntry]) -> None:
-    """UsageError where shards do not make a model together, OutputError where they are not in the folder."""
+    """Raise UsageError if shards do not make a model together, OutputError if one is missing in the folder."""
     if not shards:
         raise UsageError("a model in shards has at least one; none was given.")
     for entry, after in pairwise(shards):
@@ -256,7 +257,7 @@ def _check_entries(folder: Folder, model: Model, shards: Sequence[ShardEntry]) -
 
 
 def check_folder(folder: Folder) -> None:
-    """OutputError where a folder holds other things than a model of ours."""
+    """Raise OutputError if a folder has files that do not belong to a model of this library."""
     names = [name for name in folder.names() if not (_SHARD_NAME.fullmatch(name) or name.startswith(".considerate-"))]
     if names and INDEX_NAME not in names:
         raise OutputError(f"{folder.shown()}: is a folder with other files in it ({names[0]}); give a new one.")
@@ -267,12 +268,12 @@ def check_folder(folder: Folder) -> None:
 
 @dataclass(eq=False)
 class ShardedUsers:
-    """The users of a model in shards, behind the protocol of users.py. A shard is opened when one of its users is asked
-    for, from any thread."""
+    """Users of a model in shards, with the protocol of users.py. A shard is opened when one of its users is read, from
+    any thread."""
 
     folder: Folder
-    about: dict[str, Any]  # the description in the index
-    arrays: Arrays  # the list of shards
+    about: dict[str, Any]  # description in the index
+    arrays: Arrays  # list of shards
     form: Form  # of the model
     verify: bool | None
 
@@ -305,7 +306,7 @@ class ShardedUsers:
         return ShardedIds(self)
 
     def entry(self, number: int) -> ShardEntry:
-        """One shard as the index has it."""
+        """Entry of one shard in the index."""
         about, (first, last) = self.about, self.first[number : number + 2].tolist()
         low, high = first, last - 1
         if self.kind != "range":
@@ -317,12 +318,12 @@ class ShardedUsers:
         return ShardEntry(own, first, last - first, edges, *form, (low, high), size, sha256)
 
     def name(self, number: int) -> str:
-        """The file of one shard."""
+        """File name of one shard."""
         sha256 = self.arrays["shards.sha256"][number].tobytes().hex()
         return shard_name(int(self.arrays["shards.number"][number]), sha256)
 
     def shard(self, number: int) -> Users:
-        """The users of one shard, which stays open for a while."""
+        """Users of one shard, which stays open for a while."""
         with self._lock:
             users = self._open.pop(number, None)
             if users is None:
@@ -333,13 +334,13 @@ class ShardedUsers:
         return users
 
     def keep_open(self) -> None:
-        """Open all shards, and keep them: a model that is saved anew in the folder removes their files."""
+        """Open all shards, and keep them open, as saving another model in the folder removes their files."""
         self._most = max(self._most, len(self.first) - 1)
         for number in range(len(self.first) - 1):
             self.shard(number)
 
     def _read(self, shard: int) -> Users:
-        """The users of one shard, mapped or copied; ModelFileError where it is not the one that the index names."""
+        """Read the users of one shard, mapped or copied; raise ModelFileError if it is not the shard in the index."""
         sha256 = self.arrays["shards.sha256"][shard].tobytes().hex()
         stored = read_stored(
             self.folder,
@@ -355,7 +356,7 @@ class ShardedUsers:
         about = parse(stored, SHARD_FIELDS)
         first, last = int(self.first[shard]), int(self.first[shard + 1])
         edges = self.arrays["shards.edges"][shard]
-        moved = about["first"] - first  # where users of a shard before it were forgotten
+        moved = about["first"] - first  # not 0 if users of an earlier shard were forgotten
         said = (about["users"], about["edges"]) == (last - first, edges)
         if not (said and 0 <= moved <= self.about["updates"].forgotten):
             raise stored.refusal("its users are not those that the index says")
@@ -369,7 +370,7 @@ class ShardedUsers:
         return users
 
     def _in_order(self, users: Users, shard: int) -> bool:
-        """Whether they begin with the id that the index has for this shard, and end before that of the next."""
+        """True if users begin with the id that the index has for this shard, and end before the next shard's."""
         some, rows = users.some(np.array([0, len(users) - 1]))
         try:
             first, last = some.ids.ids_of(rows)
@@ -406,7 +407,7 @@ class ShardedUsers:
         return replace(joined, ids=Vocabulary.range(len(self))) if self.kind == "range" else joined
 
     def _joined(self, pieces: Iterable[UserRows], count: int, edges: int) -> UserRows:
-        """Users of several shards in arrays of their own, in order."""
+        """Copy users of several shards, in order, into arrays of their own."""
         biases = np.empty((2, count), np.float32) if self.has_bias else ()
         side = Side(self.factors, empty((count, 2 * padded(self.factors)), np.float32), *biases)
         degree, starts, liked = np.empty(count, np.int64), np.zeros(count + 1, np.int64), np.empty(edges, np.int32)
@@ -428,7 +429,7 @@ class ShardedUsers:
 
 
 class ShardedIds:
-    """The ids of users in shards."""
+    """Ids of users in shards."""
 
     def __init__(self, users: ShardedUsers) -> None:
         self._users, self.kind = users, users.kind
@@ -457,7 +458,7 @@ class ShardedIds:
             return users.first_ids.rows_of(wanted)
         rows = np.full(len(wanted), -1, np.int64)
         numbers = np.array([users.first_ids.last_up_to(user_id) for user_id in wanted], np.int64)
-        for number in np.unique(numbers[numbers >= 0]).tolist():  # a shard is opened once, however many ids it has
+        for number in np.unique(numbers[numbers >= 0]).tolist():  # each shard is opened once
             here = np.flatnonzero(numbers == number)
             inside = users.shard(number).ids.rows_of([wanted[i] for i in here])
             rows[here] = np.where(inside >= 0, inside + users.first[number], -1)
@@ -468,12 +469,12 @@ class ShardedIds:
 
 
 def read_index(stored: StoredTensors, folder: Folder, verify: bool | None) -> Model:
-    """A model in shards by its index; no shard is opened."""
+    """Make a model in shards from its index; no shard is opened."""
     return read_model(stored, lambda stored, _, form: read_sharded_users(stored, form, folder, verify))
 
 
 def _users_of(stored: StoredTensors, items: int, has_bias: bool, ids: Vocabulary | None = None) -> Users:
-    """The users of one shard, who like some of so many items."""
+    """Read the users of one shard, who like some of `items` items."""
     about = parse(stored, SHARD_FIELDS) | {"items": items}
     if ids is None and about["user_ids"]["kind"] == "range":
         ids = Vocabulary.range(about["users"])
@@ -481,7 +482,7 @@ def _users_of(stored: StoredTensors, items: int, has_bias: bool, ids: Vocabulary
 
 
 def read_sharded_users(stored: StoredTensors, form: Form, folder: Folder, verify: bool | None) -> ShardedUsers:
-    """The users by the list of shards in an index, which is checked; no shard is opened."""
+    """Make users from the list of shards in an index, after a check; no shard is opened."""
     about = parse(stored, INDEX_FIELDS)
     arrays = _form(about, user_bias=False).read(stored, SHARDS)
     first, rows, edges = (arrays[f"shards.{name}"] for name in ("first", "rows", "edges"))
@@ -497,7 +498,7 @@ def read_sharded_users(stored: StoredTensors, form: Form, folder: Folder, verify
 def read_stored(
     folder: Folder, name: str, verify: bool | None, missing: str = "no such file; check the path"
 ) -> StoredTensors:
-    """The tensors of a file, mapped from a local disk or copied from elsewhere."""
+    """Open the tensors of a file, mapped from a local disk or copied from a remote address."""
     shown = folder.shown(name)
     try:
         data = folder.read(name)

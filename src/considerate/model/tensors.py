@@ -1,4 +1,4 @@
-"""A model as tensors and a description, and back, by the tables of schema.py."""
+"""Conversion of a model to tensors and a description, and back, by the tables of schema.py."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _AT_ONCE = {"user": 256, "walk": 64}  # rows that are verified together
 
 
 def shared_tensors(model: Model) -> tuple[dict[str, Writable], dict[str, Any]]:
-    """The tensors that are not of users, and what the description says of them."""
+    """Tensors that do not belong to users, and their fields of the description."""
     terms = list(model.bounds[0]) if model.bounds else []
     history = [[bound[term] for term in terms] for bound in model.bounds]
     gammas = {name: getattr(model.precisions, name) for name in GAMMAS}
@@ -106,7 +106,7 @@ def shared_tensors(model: Model) -> tuple[dict[str, Writable], dict[str, Any]]:
 
 
 def _feature_tensors(name: str, learned: LearnedFeatures) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What features say of a side, as the description has it and as tensors."""
+    """Description and tensors of a side's learned features."""
     features, names, count = learned.features, Titles.of_strings(learned.names), learned.features.count
     parts = learned.weights.parts
     about = {
@@ -126,8 +126,8 @@ def _feature_tensors(name: str, learned: LearnedFeatures) -> tuple[dict[str, Any
 def user_tensors(
     users: Users, factors: int, likes: bool, signed: bool | None = None
 ) -> tuple[dict[str, Writable], dict[str, Any]]:
-    """The tensors of all users, which are read a piece at a time, and what the description says of them. Vertices that
-    are items too (`signed` is not None) have their likes here, and nothing else."""
+    """Tensors of all users, which are read a piece at a time, and their fields of the description. Vertices that are
+    items too (`signed` is not None) have only their likes here."""
     count, edges, kind = len(users), users.edges, users.ids.kind
 
     def column(of: Callable[[UserRows], NDArray[Any]], dtype: Any, *shape: int) -> InParts:
@@ -178,7 +178,7 @@ def _covariance(users: UserRows) -> NDArray[np.float32]:
 
 
 def users_in(stored: StoredTensors, about: Mapping[str, Any], form: Form, ids: Vocabulary | None = None) -> Users:
-    """The users in a file, of these ids where they are given. Of a large file they are verified when they are used."""
+    """Users in a file, with the given ids if any. Users of a large file are verified when they are used."""
     arrays = form.read(stored, USERS) if stored.thorough else form.views(stored, USERS)
     if about["user_ids"]["size"] != about["users"]:
         raise stored.refusal("the vocabularies are of another size than the posterior")
@@ -192,7 +192,7 @@ def users_in(stored: StoredTensors, about: Mapping[str, Any], form: Form, ids: V
 
 
 def vertices_in(stored: StoredTensors, about: Mapping[str, Any], form: Form) -> UserRows:
-    """The vertices of a graph as users, verified whole: the items, and what each is linked to."""
+    """Vertices of a graph as users, verified whole: the rows of the items, and the links of each."""
     items = [tensor for tensor in SHARED if tensor.name.startswith("item")]
     arrays = form.read(stored, [*USERS, *items])
     counts = {about["users"], about["items"], about["item_ids"]["size"]}
@@ -207,7 +207,7 @@ def vertices_in(stored: StoredTensors, about: Mapping[str, Any], form: Form) -> 
 def read_model(
     stored: StoredTensors, read_users: Callable[[StoredTensors, dict[str, Any], Form], Users] = users_in
 ) -> Model:
-    """A model; its users by `read_users`, where they are not in this file."""
+    """Read a model; `read_users` reads its users, which may be in other files."""
     about = parse(stored, SHARED_FIELDS | USERS_FIELDS)
     _check_description(stored, about)
     form = Form.of(about, user_bias=about["settings"]["user_bias"], item_bias=about["settings"]["item_bias"])
@@ -235,7 +235,7 @@ def read_model(
 
 
 def _check_description(stored: StoredTensors, about: Mapping[str, Any]) -> None:
-    """Refuse a description that contradicts itself."""
+    """Raise ModelFileError if a description contradicts itself."""
     settings, factors = about["settings"], about["factors"]
     unlinked = settings["unlinked"]
     if unlinked < 0 or (unlinked and about["signed"] is None):
@@ -256,7 +256,7 @@ def _check_description(stored: StoredTensors, about: Mapping[str, Any]) -> None:
 
 @dataclass(frozen=True)
 class SharedParts:
-    """The parts of a model that are not of users; of a large file each is verified when it is made."""
+    """Parts of a model that do not belong to users. Parts of a large file are verified when they are made."""
 
     stored: StoredTensors
     about: Mapping[str, Any]
@@ -268,18 +268,18 @@ class SharedParts:
         return cls(stored, about, form, form.read(stored, SHARED) if stored.thorough else form.views(stored, SHARED))
 
     def lazy_rows(self, name: str) -> MappedRows:
-        """Tensors whose names begin with this, verified some rows at a time when they are read."""
+        """Tensors with names that begin with `name`, verified some rows at a time when they are read."""
         rows = {key: array for key, array in self.arrays.items() if key.startswith(f"{name}.")}
         return MappedRows(self.stored, self.form, rows, name)
 
     def part(self, prefix: str) -> Arrays:
-        """Some tensors, verified."""
+        """Verified tensors with names that begin with `prefix`."""
         if self.stored.thorough:
             return {name: array for name, array in self.arrays.items() if name.startswith(prefix)}
         return self.form.read(self.stored, [tensor for tensor in SHARED if tensor.name.startswith(prefix)])
 
     def makers(self) -> dict[str, Callable[[], Any]]:
-        """By the name of the part in a Model."""
+        """Functions that make parts, by the name of the part in a Model."""
         about, part = self.about, self.part
         return {
             "items": lambda: _side(part("item."), "item", about["factors"]),
@@ -299,7 +299,7 @@ class SharedParts:
 
 
 def _plan(stored: StoredTensors, about: Mapping[str, Any]) -> FitPlan:
-    """The plan of the fit: the parameters, with the settings that were chosen."""
+    """Plan of the fit, from the parameters and the settings that were chosen."""
     given, settings = about["parameters"], about["settings"]
     values = {name: one.metadata["before"] for name, one in SETTINGS.items() if name not in given}
     values = {name: before for name, before in values.items() if before is not None}
@@ -327,7 +327,7 @@ def _side(arrays: Arrays, name: str, factors: int) -> Side:
 
 
 def _features(about: Mapping[str, Any], arrays: Arrays, name: str) -> LearnedFeatures:
-    """What features say of a side, from its tensors."""
+    """Learned features of a side, from their tensors."""
     texts = Titles(arrays[f"{name}.names.offsets"], arrays[f"{name}.names.text"])
     names = tuple(texts.of(row) or "" for row in range(len(texts)))
     starts = arrays.get(f"{name}.starts", np.zeros(1, np.int64))
@@ -342,7 +342,7 @@ def _features(about: Mapping[str, Any], arrays: Arrays, name: str) -> LearnedFea
 
 
 class MappedModel(Model):
-    """A model in a large file. What is not of users is verified, a field at a time, when it is first asked for."""
+    """Model in a large file. Each field, apart from users, is verified when it is first read."""
 
     @classmethod
     def of(cls, fields: dict[str, Any], later: dict[str, Callable[[], Any]], sizes: Sizes) -> MappedModel:
@@ -370,8 +370,8 @@ class MappedModel(Model):
 
 
 class MappedRows:
-    """The tensors of users, or of the walk, in a large file: rows are verified and held against the rules, `at_once` of
-    them together, when one of them is first read."""
+    """Tensors of users, or of the walk, in a large file. Rows are verified and checked by the rules, `at_once` of them
+    together, when one of them is first read."""
 
     DIVIDED = {"likes.items": "likes.starts", "likes.weights": "likes.starts", "user_ids.text": "user_ids.offsets"} | {
         f"walk.{name}": "walk.starts" for name in ("items", "shares")
@@ -384,7 +384,7 @@ class MappedRows:
         self._verified = np.zeros(-(-self._count // self.at_once), np.bool_)
 
     def read(self, rows: NDArray[Any]) -> None:
-        """ModelFileError where one of these rows, or of those beside them, is damaged."""
+        """Verify these rows and their neighbours; raise ModelFileError if one is damaged."""
         blocks = rows // self.at_once
         if not self._verified[blocks].all():
             for block in np.unique(blocks[~self._verified[blocks]]).tolist():
@@ -393,7 +393,7 @@ class MappedRows:
 
     def _read(self, first: int, last: int) -> None:
         found: Arrays = {}
-        for name in sorted(self.arrays, key=lambda name: name in self.DIVIDED):  # what divides others comes first
+        for name in sorted(self.arrays, key=lambda name: name in self.DIVIDED):  # tensors that divide others come first
             begin, end = first, last
             if name in self.DIVIDED:
                 begin, end = self.arrays[self.DIVIDED[name]][[first, last]].tolist()
@@ -408,7 +408,7 @@ class MappedRows:
         self.form.check(self.stored, found)
 
     def whole(self) -> None:
-        """The same of all rows."""
+        """Verify all rows."""
         if not self._verified.all():
             for name in self.arrays:
                 self.stored.verify_rows(name)
@@ -417,8 +417,8 @@ class MappedRows:
 
 
 class LazyUsers:
-    """The users of a large mapped file, see users.Users: what is handed out of a user has been verified, and nothing is
-    read of users who are not asked for."""
+    """Users of a large mapped file, see users.Users. Each user is verified before the first use, and other users are
+    not read."""
 
     def __init__(self, users: UserRows, rows: MappedRows, edges: int) -> None:
         self._users, self._rows = users, rows

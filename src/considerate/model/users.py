@@ -1,4 +1,4 @@
-"""The users of a model by row: q, degrees, likes and ids. In memory here, in shards in shards.py."""
+"""Users of a model by row: q, degrees, likes and ids. This module has them in memory, shards.py in shards."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ Rows = NDArray[np.int64]
 
 
 class Users(Protocol):
-    """All users of a model, in memory or in shards. Only `whole` has all of them in memory."""
+    """Users of a model, in memory or in shards. Only `whole` reads all of them into memory."""
 
     def __len__(self) -> int: ...
     @property
     def edges(self) -> int: ...  # likes in the data
     @property
-    def knows_likes(self) -> bool: ...  # whether the likes are here, or were left out of the file
+    def knows_likes(self) -> bool: ...  # False if the file has no likes
     @property
     def has_bias(self) -> bool: ...
     @property
-    def has_covariance(self) -> bool: ...  # whether q of a user is not factorised
+    def has_covariance(self) -> bool: ...  # False if q of users is factorised
     @property
     def ids(self) -> Ids: ...
     def some(self, rows: Rows) -> tuple[UserRows, Rows]:
-        """Users among whom these are, and the row of each among them."""
+        """Users that include these rows, and the row of each among them."""
 
     def pieces(self) -> Iterator[tuple[int, UserRows]]:
-        """All users in order, some at a time, each time with the row number of the first."""
+        """Yield all users in order, some at a time, each time with the row number of the first."""
 
     def whole(self) -> UserRows:
-        """All of them, in memory."""
+        """Read all users into memory."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,8 @@ class UserRows:
     """Users in memory, or in one mapped file."""
 
     side: Side
-    degree: NDArray[np.int64]  # [users], also where the likes themselves were left out of a file
-    liked: Adjacency  # what each liked in training; nothing where that was left out
+    degree: NDArray[np.int64]  # [users], also if the file has no likes
+    liked: Adjacency  # likes of the training; empty if the file has no likes
     ids: Vocabulary
 
     def __len__(self) -> int:
@@ -79,5 +79,5 @@ class UserRows:
         return self
 
     def take(self, rows: Rows) -> UserRows:
-        """Some of them; their row numbers ascend, as the ids must."""
+        """A subset of users; row numbers must ascend, like the ids."""
         return UserRows(self.side.take(rows), self.degree[rows], self.liked.take(rows), self.ids.take(rows))

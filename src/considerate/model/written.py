@@ -10,10 +10,10 @@ from considerate.storage.container import Bytes, StoredTensors, read_tensors
 
 
 def check_of(shown: str, read: Callable[[StoredTensors], Any]) -> Callable[[Bytes], None]:
-    """A check of a file that was written: whether what it holds can be read again, every value of it."""
+    """Make a check that a written file can be read again, every value of it."""
 
     def check(written: Bytes) -> None:
-        stored = read_tensors(written, shown, verify=False)  # the checksums were just made
+        stored = read_tensors(written, shown, verify=False)  # the checksums have just been computed
         stored.thorough = True
         try:
             read(stored)
